@@ -1,0 +1,35 @@
+# Every target sets up what it needs. PYTHON may name another interpreter (3.11 or newer).
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.PHONY: certify test check lint setup bench clean
+
+setup: $(STAMP)
+
+# Made anew whenever the pins or the package metadata change.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "Surefoot needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	touch $(STAMP)
+
+certify: setup
+	$(BIN)/surefoot certify cartpole-5 --sigma 0.2 --episodes 10000 --confidence 0.95
+
+test: setup
+	$(BIN)/python -m pytest -n 2
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+check: lint test
+
+bench: setup
+	$(BIN)/python bench/cartpole.py
+
+clean:
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,64 @@
+"""Theorem 1: how far an adversary of l2 budget B can move the probability of any outcome of an episode.
+
+Let X be an episode played under Gaussian noise of deviation sigma, and Y the same episode when an adaptive
+adversary adds offsets of total l2 size at most B. For every yes-or-no question h about the episode (policy
+smoothing, Theorem 1)
+
+    P[h(X) = 1] >= p   implies   P[h(Y) = 1] >= Phi(Phi^-1(p) - B / sigma),
+    P[h(X) = 1] <= p   implies   P[h(Y) = 1] <= Phi(Phi^-1(p) + B / sigma).
+
+``radius`` is B / sigma throughout. Both bounds are attained, by the game of the paper's appendix "Tightness".
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtr, ndtri
+
+from surefoot.errors import InputError
+
+
+def shift_down(probability: ArrayLike, radius: ArrayLike) -> NDArray[np.float64]:
+    """Return Phi(Phi^-1(p) - radius), the least a probability p can become; arguments broadcast.
+
+    For p near 1 what matters is 1 - shift_down(p, r), and that equals shift_up(1 - p, r): ask for the latter
+    when the digits of a tiny complement count.
+    """
+    p, r = _checked(probability, radius)
+    moved = np.minimum(_moved(p, -r), p)  # rounding must never lift a probability
+    return np.where(_fixed(p, r), p, moved)
+
+
+def shift_up(probability: ArrayLike, radius: ArrayLike) -> NDArray[np.float64]:
+    """Return Phi(Phi^-1(p) + radius), the most a probability p can become; arguments broadcast."""
+    p, r = _checked(probability, radius)
+    moved = np.maximum(_moved(p, r), p)
+    return np.where(_fixed(p, r), p, moved)
+
+
+def _moved(p: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[np.float64]:
+    # above 1/2 ndtri works with 1 - p, which is exact there; ndtr keeps the digits of tiny results
+    with np.errstate(under="ignore", invalid="ignore"):  # p in {0, 1} with an infinite radius: settled by _fixed
+        moved: NDArray[np.float64] = ndtr(ndtri(p) + by)
+    return moved
+
+
+def _fixed(p: NDArray[np.float64], r: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Where nothing moves: the impossible, the certain, and everything at radius 0."""
+    still: NDArray[np.bool_] = (p == 0) | (p == 1) | (r == 0)
+    return still
+
+
+def _checked(probability: ArrayLike, radius: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    p = np.asarray(probability, dtype=np.float64)
+    r = np.asarray(radius, dtype=np.float64)
+    if not np.all((p >= 0) & (p <= 1)):
+        raise InputError(f"probabilities must lie in [0, 1], got {_first_outside(p, 0, 1)}")
+    if not np.all(r >= 0):
+        raise InputError(f"radius must be >= 0, got {_first_outside(r, 0, np.inf)}")
+    return p, r
+
+
+def _first_outside(values: NDArray[np.float64], low: float, high: float) -> float:
+    return float(values[~((values >= low) & (values <= high))].flat[0])

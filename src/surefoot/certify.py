@@ -1,0 +1,252 @@
+"""Episodes in, Certificate out: the one place where a confidence is turned into a risk and handed to a band.
+
+The risk alpha = 1 - confidence is spent once on the lower family of the band and once on the upper one.
+Whatever a certificate says (means, probabilities, quantiles, at the budgets that were asked for and at any
+other) follows from that one band, so all its lower limits hold at once with the stated confidence, and so do
+all its upper limits.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.bounds import cdf, worst_case
+from surefoot.bounds.cdf import Band
+from surefoot.episodes import Episodes, checked_returns
+from surefoot.errors import InputError
+
+SCHEMA = 1
+METHODS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
+
+_MOST_THRESHOLDS = 1_000_000
+_OUTWARD = 1e-9  # of the range: far more than floating-point error, far less than anybody can see
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Certified limits at one budget; ``upper`` is None where nothing is known to hold the value down."""
+
+    budget: float
+    lower: float
+    upper: float | None
+
+
+@dataclass(frozen=True, eq=False)
+class Certificate:
+    """What is proved about the return of an agent under every adversary of an l2 budget over the whole
+    episode.
+
+    ``budgets``       the budgets asked for, in the units of the observations
+    ``lower``         certified lower limit of the expected return at each budget, rounded down
+    ``upper``         certified upper limit at each budget, rounded up, or None without a known ceiling
+    ``estimate``      plain mean of the unattacked play: an estimate, never a bound
+    ``estimate_sem``  its standard error, or None for a single episode
+    ``confidence``    of all lower limits together, and of all upper limits together
+    ``method``        how the band was made
+    ``episodes``      how many there were
+    ``sigma``         the noise they were played with
+    ``facts``         what the record says about the setup
+    ``band``          the confidence band that everything is derived from
+    """
+
+    budgets: tuple[float, ...]
+    lower: tuple[float, ...]
+    upper: tuple[float, ...] | None
+    estimate: float
+    estimate_sem: float | None
+    confidence: float
+    method: str
+    episodes: int
+    sigma: float
+    floor: float
+    ceiling: float | None
+    facts: Mapping[str, Any]
+    band: Band
+
+    def at(self, budget: float) -> Limits:
+        """Return the limits of the expected return at any budget >= 0: the one band covers them all."""
+        radius = _checked_budget(budget) / self.sigma
+        lower, upper = _mean_limits(self.band, self.floor, self.ceiling, np.array([radius]))
+        return Limits(float(budget), lower[0], None if upper is None else upper[0])
+
+    def probability(self, threshold: float, budget: float) -> Limits:
+        """Return limits of the probability that the return is at least ``threshold``, whoever attacks."""
+        if not math.isfinite(threshold):
+            raise InputError(f"threshold must be a finite number, got {threshold}")
+        where = (self.band, float(threshold), _checked_budget(budget) / self.sigma, self.floor, self.ceiling)
+        lower, upper = float(worst_case.reach_lower(*where)), float(worst_case.reach_upper(*where))
+        lower = lower if lower == 1 else lower * (1 - _OUTWARD)  # exactly 1 means certain, not rounded
+        return Limits(float(budget), lower, min(1.0, upper * (1 + _OUTWARD)))
+
+    def quantile(self, q: float, budget: float) -> Limits:
+        """Return limits of the q-quantile of the return, whoever attacks with that budget."""
+        where = (self.band, q, _checked_budget(budget) / self.sigma, self.floor, self.ceiling)
+        upper = float(worst_case.quantile_upper(*where))
+        return Limits(float(budget), float(worst_case.quantile_lower(*where)), upper if math.isfinite(upper) else None)
+
+    @property
+    def joint_confidence(self) -> float:
+        """Confidence with which all lower and all upper limits hold together."""
+        one_family_only = self.band.joint or self.upper is None
+        return self.confidence if one_family_only else max(0.0, 2 * self.confidence - 1)
+
+    @property
+    def statement(self) -> str:
+        """The certificate as a sentence."""
+        sides = (
+            "and so do all upper limits"
+            + (", jointly with the lower ones" if self.band.joint else "")
+            + f"; lower and upper limits hold together with confidence {self.joint_confidence:.12g} at least"
+        )
+        return (
+            "Under every adversary whose offsets to the observations have an l2 norm of at most the budget "
+            "over the whole episode, the expected return of the smoothed agent "
+            f"(noise sigma {self.sigma:g}) is at least 'lower'"
+            + ("" if self.upper is None else " and at most 'upper'")
+            + f". With confidence {self.confidence:.12g} all lower limits hold, for all budgets at once"
+            + ("." if self.upper is None else f", {sides}.")
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the certificate as strict JSON data; 'lower' and 'upper' are bounds, 'estimate' is not."""
+        return {
+            "schema": SCHEMA,
+            "task": self.facts.get("task"),
+            "agent": self.facts.get("agent"),
+            "agent_sha256": self.facts.get("agent_sha256"),
+            "seed": self.facts.get("seed"),
+            "sigma": self.sigma,
+            "confidence": self.confidence,
+            "joint_confidence": self.joint_confidence,
+            "episodes": self.episodes,
+            "method": self.method,
+            "floor": self.floor,
+            "ceiling": self.ceiling,
+            "budgets": list(self.budgets),
+            "lower": list(self.lower),
+            "upper": None if self.upper is None else list(self.upper),
+            "estimate": self.estimate,
+            "estimate_sem": self.estimate_sem,
+            "statement": self.statement,
+        }
+
+
+def certify(
+    episodes: Episodes,
+    budgets: Sequence[float],
+    confidence: float = 0.95,
+    method: str | None = None,
+    step: float = 1.0,
+) -> Certificate:
+    """Certify the expected return of a smoothed agent against every adversary of each l2 budget.
+
+    ``episodes``    a record of unattacked play with noise; sigma, floor and ceiling are read from it
+    ``budgets``     l2 sizes of the offsets over a whole episode, in the units of the observations
+    ``confidence``  that all lower limits hold at once, whatever the budgets; likewise all upper limits
+    ``method``      one of METHODS, fixed before looking; by default the one that the facts name, or "band"
+    ``step``        distance of the thresholds from floor to ceiling, for "per-threshold" only
+    """
+    returns = _checked_record(episodes)
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence must lie strictly between 0 and 1, got {confidence}")
+    asked = _checked_budgets(budgets)
+    chosen = method if method is not None else episodes.facts.get("method") or "band"
+    band = _band(chosen, returns, episodes, 1 - confidence, step)
+    radii = np.array(asked) / episodes.sigma
+    lower, upper = _mean_limits(band, episodes.floor, episodes.ceiling, radii)
+    n = returns.size
+    return Certificate(
+        budgets=asked,
+        lower=lower,
+        upper=upper,
+        estimate=float(returns.mean()),
+        estimate_sem=float(returns.std(ddof=1)) / math.sqrt(n) if n > 1 else None,
+        confidence=float(confidence),
+        method=chosen,
+        episodes=n,
+        sigma=float(episodes.sigma),
+        floor=float(episodes.floor),
+        ceiling=None if episodes.ceiling is None else float(episodes.ceiling),
+        facts=dict(episodes.facts),
+        band=band,
+    )
+
+
+def _band(method: str, returns: NDArray[np.float64], episodes: Episodes, alpha: float, step: float) -> Band:
+    floor, ceiling = episodes.floor, episodes.ceiling
+    match method:
+        case "band":
+            return cdf.tail_tight(returns, alpha)
+        case "dkw":
+            return cdf.dkw(returns, alpha)
+        case "dkw-one-sided":
+            return cdf.dkw_one_sided(returns, alpha)
+        case "per-threshold":
+            top = _needed_ceiling(ceiling, method)
+            return cdf.per_threshold(returns, _thresholds(floor, top, step), alpha, floor, top)
+        case "binary":
+            return cdf.binary(returns, floor, _needed_ceiling(ceiling, method), alpha)
+    raise InputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+
+
+def _mean_limits(
+    band: Band, floor: float, ceiling: float | None, radii: NDArray[np.float64]
+) -> tuple[tuple[float, ...], tuple[float, ...] | None]:
+    """Return the limits of the expected return, widened so that floating-point error is on our side."""
+    top = float(band.points[-1]) if ceiling is None else ceiling
+    slack = _OUTWARD * (top - floor) + 16 * sys.float_info.epsilon * max(abs(floor), abs(top))
+    lower = np.clip(worst_case.mean_lower(band, floor, radii) - slack, floor, top)
+    if ceiling is None:
+        return tuple(lower.tolist()), None
+    upper = np.clip(worst_case.mean_upper(band, ceiling, radii) + slack, floor, ceiling)
+    return tuple(lower.tolist()), tuple(upper.tolist())
+
+
+def _thresholds(floor: float, ceiling: float, step: float) -> NDArray[np.float64]:
+    """Return floor, floor + step, ... and the ceiling last."""
+    if not (math.isfinite(step) and step > 0):
+        raise InputError(f"step must be a finite number > 0, got {step}")
+    count = (ceiling - floor) / step
+    if count > _MOST_THRESHOLDS:
+        raise InputError(
+            f"a step of {step:g} from {floor:g} to {ceiling:g} makes {count:.0f} thresholds, "
+            f"expected at most {_MOST_THRESHOLDS}; use a larger step or the method 'band'"
+        )
+    below = np.arange(max(1, math.ceil(count - 1e-9)))  # no threshold a rounding error below the ceiling
+    return np.append(floor + step * below, ceiling)
+
+
+def _needed_ceiling(ceiling: float | None, method: str) -> float:
+    if ceiling is None:
+        raise InputError(f"the method {method!r} needs a known ceiling of the return, got none; use 'band'")
+    return ceiling
+
+
+def _checked_record(episodes: Episodes) -> NDArray[np.float64]:
+    if episodes.attacked:
+        raise InputError("a certificate needs episodes without an adversary, got a record of attacked play")
+    if not (math.isfinite(episodes.sigma) and episodes.sigma > 0):
+        raise InputError(f"sigma must be > 0, got {episodes.sigma}: without noise nothing is certified")
+    return checked_returns(episodes.returns, episodes.floor, episodes.ceiling)
+
+
+def _checked_budgets(budgets: Sequence[float]) -> tuple[float, ...]:
+    if np.ndim(budgets) != 1:
+        raise InputError(f"budgets must be a list of numbers, got {budgets!r}; for one budget write [0.5]")
+    asked = tuple(_checked_budget(budget) for budget in budgets)
+    if not asked:
+        raise InputError("expected at least one budget, got none")
+    return asked
+
+
+def _checked_budget(budget: float) -> float:
+    if not (math.isfinite(budget) and budget >= 0):
+        raise InputError(f"a budget must be a finite number >= 0, got {budget}")
+    return float(budget)

@@ -1,0 +1,200 @@
+"""The waist of the hourglass: what was played, as a frozen record that can lie on disk.
+
+Whatever simulates writes ``Episodes``; whatever proves reads them. Sigma travels with the outcomes, so a certificate
+cannot be computed with another noise than the one that was played.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from surefoot.errors import InputError
+from surefoot.files import read_arrays, write_arrays
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Episodes:
+    """Outcomes of episodes that were fixed in advance and played to their ends.
+
+    ``returns``  total reward of each episode, in the order the episodes were dealt
+    ``sigma``    standard deviation of the noise, in the units of the observations
+    ``floor``    a return no episode can fall below, known before playing
+    ``ceiling``  a return no episode can exceed, known before playing, or None
+    ``lengths``  steps of each episode, or None when unknown
+    ``spent``    l2 size of the offsets an adversary used in each episode, or None when none was there
+    ``facts``    everything else that identifies the setup (task, agent, hash, seed, adversary, ...), as JSON data
+    """
+
+    returns: NDArray[np.float64]
+    sigma: float
+    floor: float
+    ceiling: float | None = None
+    lengths: NDArray[np.int64] | None = None
+    spent: NDArray[np.float64] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(
+        cls,
+        returns: ArrayLike,
+        *,
+        sigma: float,
+        floor: float,
+        ceiling: float | None = None,
+        lengths: ArrayLike | None = None,
+        **facts: Any,
+    ) -> Episodes:
+        """Make a record of outcomes that were played elsewhere, after checking them."""
+        return cls(
+            returns=checked_returns(returns, floor, ceiling),
+            sigma=checked_sigma(sigma),
+            floor=float(floor),
+            ceiling=None if ceiling is None else float(ceiling),
+            lengths=None if lengths is None else np.asarray(lengths, dtype=np.int64),
+            facts=facts,
+        )
+
+    def __post_init__(self) -> None:
+        for array in (self.returns, self.lengths, self.spent):
+            if array is not None:
+                array.setflags(write=False)
+        for name in ("lengths", "spent"):
+            column = getattr(self, name)
+            if column is not None and column.shape != self.returns.shape:
+                raise InputError(f"{name} must have one entry per return ({self.returns.size}), got {column.shape}")
+
+    def __len__(self) -> int:
+        return int(self.returns.size)
+
+    def __getitem__(self, rows: slice) -> Episodes:
+        """Return a run of episodes by position; never choose rows by their outcomes."""
+        if not isinstance(rows, slice):
+            raise InputError(f"episodes are cut with a slice, got {type(rows).__name__}; use .returns for numbers")
+        return Episodes(
+            returns=self.returns[rows].copy(),
+            sigma=self.sigma,
+            floor=self.floor,
+            ceiling=self.ceiling,
+            lengths=None if self.lengths is None else self.lengths[rows].copy(),
+            spent=None if self.spent is None else self.spent[rows].copy(),
+            facts=self.facts,
+        )
+
+    @property
+    def attacked(self) -> bool:
+        """Whether an adversary sat in the channel."""
+        return self.spent is not None or self.facts.get("adversary") is not None
+
+    @property
+    def setup(self) -> dict[str, Any]:
+        """What two records must agree on to be of the same experiment."""
+        return {"sigma": self.sigma, "floor": self.floor, "ceiling": self.ceiling, **self.facts}
+
+    @classmethod
+    def concat(cls, parts: Sequence[Episodes]) -> Episodes:
+        """Join records of one setup; records of different setups are refused."""
+        if not parts:
+            raise InputError("expected at least one record to join, got none")
+        first = parts[0]
+        for part in parts[1:]:
+            if part.setup != first.setup:
+                differing = sorted(_differences(first.setup, part.setup))
+                raise InputError(f"records of mixed setups cannot be joined; they differ in {', '.join(differing)}")
+        return cls(
+            returns=np.concatenate([part.returns for part in parts]),
+            sigma=first.sigma,
+            floor=first.floor,
+            ceiling=first.ceiling,
+            lengths=_join([part.lengths for part in parts]),
+            spent=_join([part.spent for part in parts]),
+            facts=first.facts,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Write the record as one ``.npz`` (no pickle), whole or not at all."""
+        header = json.dumps({"schema": SCHEMA, **self.setup}, allow_nan=False)
+        arrays: dict[str, NDArray[Any]] = {"header": np.frombuffer(header.encode(), dtype=np.uint8)}
+        arrays["returns"] = self.returns
+        if self.lengths is not None:
+            arrays["lengths"] = self.lengths
+        if self.spent is not None:
+            arrays["spent"] = self.spent
+        write_arrays(Path(path), arrays)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Episodes:
+        """Read a record that ``save`` wrote."""
+        arrays = read_arrays(Path(path))
+        try:
+            header = json.loads(arrays.pop("header").tobytes())
+            returns = arrays["returns"]
+            schema = header.pop("schema")
+        except (KeyError, ValueError, AttributeError) as error:
+            raise InputError(f"{path} is not a record of episodes: no readable header and returns") from error
+        if schema != SCHEMA:
+            raise InputError(f"{path} has schema {schema}, this version reads {SCHEMA}")
+        try:
+            sigma, floor, ceiling = header.pop("sigma"), header.pop("floor"), header.pop("ceiling")
+        except KeyError as error:
+            raise InputError(f"{path} does not say its {error.args[0]}") from error
+        return cls(
+            returns=checked_returns(returns, floor, ceiling),
+            sigma=sigma,
+            floor=floor,
+            ceiling=ceiling,
+            lengths=arrays.get("lengths"),
+            spent=arrays.get("spent"),
+            facts=header,
+        )
+
+
+def checked_returns(returns: ArrayLike, floor: float, ceiling: float | None) -> NDArray[np.float64]:
+    """Return a fresh 1-D float64 copy, or say what is wrong with the returns or the limits given for them."""
+    if not math.isfinite(floor):
+        raise InputError(f"floor must be a finite number, got {floor}")
+    if ceiling is not None and not (math.isfinite(ceiling) and ceiling > floor):
+        raise InputError(f"ceiling must be a finite number above the floor {floor}, got {ceiling}")
+    try:
+        values = np.array(returns, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"returns must be numbers, one per episode ({error})") from error
+    if values.ndim != 1 or values.size == 0:
+        raise InputError(f"returns must be a non-empty list, one number per episode, got shape {values.shape}")
+    if not np.isfinite(values).all():
+        bad = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise InputError(f"returns must be finite, got {values[bad]} at position {bad}")
+    if values.min() < floor:
+        raise InputError(f"no return may lie below the floor {floor:g}, got {values.min():g}; give the true floor")
+    if ceiling is not None and values.max() > ceiling:
+        raise InputError(
+            f"no return may lie above the ceiling {ceiling:g}, got {values.max():g}; give the true ceiling, or none"
+        )
+    return values
+
+
+def checked_sigma(sigma: float) -> float:
+    """Return sigma as a float, refusing what is no standard deviation; 0 means no noise."""
+    if not (math.isfinite(sigma) and sigma >= 0):
+        raise InputError(f"sigma must be a finite number >= 0, got {sigma}")
+    return float(sigma)
+
+
+def _join(columns: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
+    present = [column for column in columns if column is not None]
+    if present and len(present) != len(columns):
+        raise InputError("some of the records have lengths or spending and others do not")
+    return np.concatenate(present) if present else None
+
+
+def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:
+    return {key for key in {*one, *other} if one.get(key) != other.get(key)}

@@ -1,0 +1,99 @@
+"""Files that are either whole or absent: written under a temporary name, flushed, then renamed.
+
+Nothing here pickles: arrays go to ``.npz``, facts to JSON, and reading either runs no code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.errors import InputError
+
+
+def write_whole(path: Path, fill: Callable[[IO[bytes]], None]) -> None:
+    """Let ``fill`` write a temporary file beside ``path``, then put it in place in one step."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as error:
+        raise InputError(f"cannot write {path}: {error.strerror}; choose another place") from error
+    try:
+        with os.fdopen(handle, "wb") as file:
+            fill(file)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(0o644)
+        Path(name).replace(path)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        raise InputError(f"cannot write {path}: {error.strerror or error}; nothing was left half-written") from error
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` as UTF-8."""
+    write_whole(path, lambda file: _write_bytes(file, text.encode()))
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write a JSON document; NaN and infinities are refused, for they are not JSON."""
+    write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
+
+
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write named arrays as a compressed ``.npz``; object arrays would need pickle and are refused."""
+    assert all(array.dtype != object for array in arrays.values())
+    save: Any = np.savez_compressed
+    write_whole(path, lambda file: save(file, **arrays))
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise InputError(f"no file {path}") from error
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise InputError(f"{path} is not a readable JSON file ({error}); it may be truncated") from error
+    if not isinstance(content, dict):
+        raise InputError(f"{path} must hold a JSON object, got {type(content).__name__}")
+    return content
+
+
+def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
+    """Read named arrays from an ``.npz``, never unpickling."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            if not isinstance(archive, np.lib.npyio.NpzFile):
+                raise InputError(f"{path} must be an .npz of named arrays, got a single array")
+            return {name: archive[name] for name in archive.files}
+    except FileNotFoundError as error:
+        raise InputError(f"no file {path}") from error
+    except InputError:
+        raise
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+        raise InputError(f"{path} is not a readable .npz file ({error}); it may be truncated") from error
+
+
+def sha256(*chunks: bytes) -> str:
+    """Return the hexadecimal SHA-256 of the chunks laid end to end."""
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _write_bytes(file: IO[bytes], content: bytes) -> None:
+    file.write(content)

@@ -1,0 +1,161 @@
+"""Anything that acts, as a deterministic function of the observations it has seen; memory is the agent's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from surefoot.errors import InputError
+from surefoot.files import sha256
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """A deterministic policy over the last ``frames`` observations.
+
+    ``network``  maps histories (rows, frames, *shape), oldest frame first, to what it computes: one value per action
+                 when ``choices`` is set, the action itself when it is None
+    ``frames``   how many observations it remembers, the present one included
+    ``shape``    shape of one observation
+    ``choices``  number of discrete actions, or None for continuous actions
+    ``name``     what people call it
+    ``sha256``   hash of its weights and layout; empty when it has none (a plain callable)
+    ``low``, ``high``  limits of continuous actions, to which they are clipped
+    """
+
+    network: nn.Module
+    frames: int
+    shape: tuple[int, ...]
+    choices: int | None
+    name: str = "policy"
+    sha256: str = ""
+    differentiable: bool = True
+    low: Tensor | None = None
+    high: Tensor | None = None
+
+    def act(self, history: Tensor) -> Tensor:
+        """Return one action per row: the index of the largest value, or the clipped continuous action."""
+        output: Tensor = self.network(history)
+        if self.choices is not None:
+            return output.argmax(dim=1)
+        if self.low is None or self.high is None:
+            return output
+        return torch.clamp(output, self.low, self.high)
+
+    def to(self, device: torch.device | str) -> Policy:
+        """Return the same policy with its weights on ``device``."""
+        return replace(
+            self,
+            network=self.network.to(device),
+            low=None if self.low is None else self.low.to(device),
+            high=None if self.high is None else self.high.to(device),
+        )
+
+
+class FrameStack:
+    """The last ``frames`` observations of every row, oldest first; the first observation fills it by repetition."""
+
+    def __init__(self, frames: int) -> None:
+        self.frames = frames
+        self.history = torch.empty(0)
+
+    def fill(self, first: Tensor) -> Tensor:
+        """Start every row with its first observation, noise included, repeated."""
+        self.history = first.unsqueeze(1).repeat(1, self.frames, *([1] * (first.dim() - 1)))
+        return self.history
+
+    def push(self, seen: Tensor, fresh: Tensor | None = None) -> Tensor:
+        """Append what every row has just seen; rows marked ``fresh`` have begun a new episode and are refilled."""
+        if self.frames == 1:
+            self.history = seen.unsqueeze(1)
+            return self.history
+        self.history = torch.cat((self.history[:, 1:], seen.unsqueeze(1)), dim=1)
+        if fresh is not None:
+            self.history[fresh] = seen[fresh].unsqueeze(1)
+        return self.history
+
+    def keep(self, rows: Tensor) -> None:
+        """Forget all rows but these."""
+        self.history = self.history[rows]
+
+
+class MLP(nn.Module):
+    """Fully connected layers over the flattened history, the same activation between them, none at the end."""
+
+    def __init__(self, weights: list[NDArray[Any]], biases: list[NDArray[Any]], activation: str = "relu") -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise InputError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+        self.activation = activation
+        self.layers = nn.ModuleList()
+        for weight, bias in zip(weights, biases, strict=True):
+            layer = nn.Linear(weight.shape[1], weight.shape[0])
+            with torch.no_grad():
+                layer.weight.copy_(torch.from_numpy(np.ascontiguousarray(weight, dtype=np.float32)))
+                layer.bias.copy_(torch.from_numpy(np.ascontiguousarray(bias, dtype=np.float32)))
+            self.layers.append(layer)
+        self.requires_grad_(False)
+
+    def forward(self, history: Tensor) -> Tensor:
+        """Return the outputs, (rows, width of the last layer)."""
+        hidden = history.flatten(1)
+        between = ACTIVATIONS[self.activation]
+        for layer in self.layers[:-1]:
+            hidden = between(layer(hidden))
+        output: Tensor = self.layers[-1](hidden)
+        return output
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": torch.relu,
+    "tanh": torch.tanh,
+    "elu": nn.functional.elu,
+    "leaky_relu": nn.functional.leaky_relu,
+    "silu": nn.functional.silu,
+    "gelu": nn.functional.gelu,
+}
+
+
+class PerRow(nn.Module):
+    """A plain Python function of one observation (or of the stack of its frames), applied to every row in turn."""
+
+    def __init__(self, function: Callable[[NDArray[Any]], Any], frames: int, choices: int | None) -> None:
+        super().__init__()
+        self.function = function
+        self.frames = frames
+        self.choices = choices
+
+    def forward(self, history: Tensor) -> Tensor:
+        """Return one-hot rows for discrete actions, the actions themselves for continuous ones."""
+        rows = history.cpu().numpy()
+        actions = [self.function(row[0] if self.frames == 1 else row) for row in rows]
+        if self.choices is None:
+            return torch.as_tensor(np.asarray(actions, dtype=np.float32), device=history.device).reshape(len(rows), -1)
+        chosen = torch.as_tensor(np.asarray(actions).astype(np.int64).reshape(-1), device=history.device)
+        if ((chosen < 0) | (chosen >= self.choices)).any():
+            raise InputError(f"the policy must choose an action from 0 to {self.choices - 1}, got {chosen.tolist()}")
+        return nn.functional.one_hot(chosen, self.choices).float()
+
+
+def from_callable(
+    function: Callable[[NDArray[Any]], Any], *, shape: tuple[int, ...], choices: int | None, frames: int = 1
+) -> Policy:
+    """Turn a function of one observation into a policy; with ``frames`` > 1 it receives (frames, *shape)."""
+    name = getattr(function, "__name__", type(function).__name__)
+    return Policy(PerRow(function, frames, choices), frames, shape, choices, name, differentiable=False)
+
+
+def weights_hash(arrays: dict[str, NDArray[Any]], layout: dict[str, Any]) -> str:
+    """Return the SHA-256 over the layout and every array's name, shape, dtype and bytes, in name order."""
+    chunks = [json.dumps(layout, sort_keys=True).encode()]
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        chunks += [f"{name}{array.shape}{array.dtype.str}".encode(), array.tobytes()]
+    return sha256(*chunks)

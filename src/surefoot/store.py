@@ -1,0 +1,79 @@
+"""A run's folder: blocks as they are finished, then one record; a killed run goes on where it stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.files import read_json, write_json
+
+SCHEMA = 1
+
+
+class RunFolder:
+    """``setup.json`` says what is played; ``blocks/`` grows; ``episodes.npz`` is the whole."""
+
+    def __init__(self, folder: Path, setup: Mapping[str, Any]) -> None:
+        self.folder = folder
+        self.setup = {"schema": SCHEMA, **setup}
+
+    @property
+    def record(self) -> Path:
+        """Where the whole record lies once every block is played."""
+        return self.folder / "episodes.npz"
+
+    @contextmanager
+    def opened(self) -> Iterator[RunFolder]:
+        """Claim the folder for this process, after checking that it holds the same setup or nothing."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = (self.folder / ".lock").open("w")
+        except OSError as error:
+            raise InputError(f"cannot use {self.folder} for the run: {error.strerror}; choose another --out") from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError as error:
+                raise InputError(f"{self.folder} is in use by another run; choose another --out") from error
+            self._claim()
+            try:
+                yield self
+            finally:
+                (self.folder / ".lock").unlink(missing_ok=True)
+
+    def finished(self) -> dict[int, Episodes]:
+        """Return the blocks that are already on disk."""
+        blocks = sorted((self.folder / "blocks").glob("*.npz"))
+        return {int(path.stem): Episodes.load(path) for path in blocks}
+
+    def save_block(self, index: int, block: Episodes) -> None:
+        """Put one finished block on disk."""
+        block.save(self.folder / "blocks" / f"{index:06d}.npz")
+
+    def finish(self, episodes: Episodes) -> None:
+        """Write the whole record, then drop the blocks it was made of."""
+        episodes.save(self.record)
+        for path in (self.folder / "blocks").glob("*.npz"):
+            path.unlink()
+        if (self.folder / "blocks").is_dir():
+            os.rmdir(self.folder / "blocks")  # noqa: PTH106
+
+    def _claim(self) -> None:
+        path = self.folder / "setup.json"
+        if not path.exists():
+            if any(entry.name != ".lock" for entry in self.folder.iterdir()):
+                raise InputError(f"{self.folder} is not empty and holds no run; choose another --out")
+            write_json(path, self.setup)
+            return
+        there = read_json(path)
+        keys = {*there, *self.setup}
+        differing = sorted(key for key in keys if there.get(key) != self.setup.get(key))
+        if differing:
+            what = ", ".join(f"{key} {there.get(key)} there, {self.setup.get(key)} now" for key in differing[:3])
+            raise InputError(f"{self.folder} holds a run with another setup ({what}); choose another --out")

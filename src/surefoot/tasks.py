@@ -1,0 +1,136 @@
+"""The tasks as data: environment, memory, limits of the return, units, and how the paper certifies them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from surefoot.channel import Stream
+from surefoot.errors import InputError
+from surefoot.games import CartPole, Game, Gymnasium, open_environment
+
+
+@dataclass(frozen=True)
+class Blind:
+    """What a policy that sees nothing but the clock reaches: a certificate below it is worth nothing.
+
+    ``mean``, ``sem``  an estimate and its standard error over ``episodes`` episodes
+    ``what``           the policy, in words
+    ``command``        what measures it
+    """
+
+    mean: float
+    sem: float
+    episodes: int
+    what: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Task:
+    """One experiment's fixed facts.
+
+    ``name``         what people type
+    ``environment``  the Gymnasium id whose rules are played
+    ``shape``        shape of one observation, in the environment's own units (pixels: [0, 1])
+    ``choices``      number of discrete actions, None for continuous ones
+    ``frames``       how many observations the agent remembers
+    ``limit``        most steps of an episode
+    ``floor``, ``ceiling``  limits of the return, known before playing (ceiling None: unknown)
+    ``method``       how the certificate is computed unless asked otherwise
+    ``slots``, ``rounds``   episodes side by side in one block, and how many each slot plays in turn
+    ``native``       builds the tensor-native game where there is one
+    """
+
+    name: str
+    environment: str
+    shape: tuple[int, ...]
+    choices: int | None
+    frames: int
+    limit: int
+    floor: float
+    ceiling: float | None
+    method: str
+    sigma: float = 0.2
+    budgets: tuple[float, ...] = field(default_factory=lambda: tuple(np.round(np.linspace(0, 1, 11), 10).tolist()))
+    slots: int = 32
+    rounds: int = 8
+    blind: Blind | None = None
+    native: Callable[[int, Stream], Game] | None = None
+
+    def game(self, slots: int, seeds: np.random.SeedSequence, device: torch.device) -> Game:
+        """Build the game with ``slots`` slots on ``device``."""
+        if self.native is not None:
+            return self.native(slots, Stream(seeds, device))
+        return Gymnasium(self.open, slots, seeds, device)
+
+    def open(self) -> Any:
+        """Make one Gymnasium environment with this task's rules, without noise or frame stack."""
+        return open_environment(self.environment, self.limit)
+
+    def slots_on(self, device: torch.device) -> int:
+        """Return how many episodes to play side by side: what fits the cache on a CPU, what fills a GPU."""
+        return 65_536 if self.native is not None and device.type == "cuda" else self.slots
+
+
+CARTPOLE_BLIND = Blind(0.0, 0.0, 0, "", "surefoot blind cartpole-5")
+
+
+def _cartpole(frames: int) -> Task:
+    return Task(
+        name=f"cartpole-{frames}",
+        environment="CartPole-v1",
+        shape=(4,),
+        choices=2,
+        frames=frames,
+        limit=200,
+        floor=0.0,
+        ceiling=200.0,
+        method="per-threshold",
+        slots=500,
+        rounds=1,
+        blind=CARTPOLE_BLIND,
+        native=partial(CartPole, limit=200),
+    )
+
+
+TASKS: dict[str, Task] = {task.name: task for task in (_cartpole(5), _cartpole(1))}
+
+
+def find_task(name: str) -> Task:
+    """Return a task by its name."""
+    if name not in TASKS:
+        raise InputError(
+            f"unknown task {name!r}; the tasks are {', '.join(TASKS)} (or give --env for any Gymnasium id)"
+        )
+    return TASKS[name]
+
+
+def task_of_environment(
+    environment: str, *, floor: float, ceiling: float | None, frames: int = 1, limit: int | None = None
+) -> Task:
+    """Describe any Gymnasium environment as a task; the limits of the return must be known, not observed."""
+    if not math.isfinite(floor):
+        raise InputError(f"floor must be a finite number, got {floor}")
+    opened = open_environment(environment, limit)
+    try:
+        choices = getattr(opened.action_space, "n", None)
+        return Task(
+            name=environment,
+            environment=environment,
+            shape=tuple(opened.observation_space.shape),
+            choices=None if choices is None else int(choices),
+            frames=frames,
+            limit=int(limit or opened.spec.max_episode_steps),
+            floor=floor,
+            ceiling=ceiling,
+            method="band",
+        )
+    finally:
+        opened.close()

@@ -1,0 +1,159 @@
+"""SB3's DQN on a GPU with its gradient step captured as a CUDA graph: the same update without the launch costs."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from stable_baselines3 import DQN
+from torch import Tensor, nn
+
+
+class GraphDQN(DQN):  # type: ignore[misc]
+    """DQN for one environment and a fully connected network; acts on the CPU, learns on the GPU.
+
+    One gradient step of ``DQN.train`` (uniform sample, Huber loss on the one-step target, clipped gradient, Adam) is
+    recorded once and replayed. Sampled indices come from the GPU's generator instead of numpy's; nothing else differs.
+    """
+
+    graph: torch.cuda.CUDAGraph | None = None
+    mirrored: int | None = None
+
+    def train(self, gradient_steps: int, batch_size: int = 100) -> None:
+        """Replay the captured gradient step ``gradient_steps`` times on the transitions collected so far."""
+        self.policy.set_training_mode(True)
+        self._update_learning_rate(self.policy.optimizer)
+        if self.graph is None:
+            self._capture(batch_size)
+        assert self.graph is not None
+        self._mirror()
+        for _ in range(gradient_steps):
+            self.graph.replay()
+        self._n_updates += gradient_steps
+        self.logger.record("train/n_updates", self._n_updates, exclude="tensorboard")
+        self.logger.record("train/loss", float(self.loss))
+        self._copy_to_actor()
+
+    def predict(
+        self,
+        observation: NDArray[Any],
+        state: Any = None,
+        episode_start: NDArray[Any] | None = None,
+        deterministic: bool = False,
+    ) -> tuple[NDArray[Any], Any]:
+        """Explore as SB3 does; otherwise act greedily with a copy of the network on the CPU."""
+        if not deterministic and np.random.rand() < self.exploration_rate:  # noqa: NPY002 - SB3 seeds this stream
+            return np.array([self.action_space.sample() for _ in range(len(observation))]), state
+        if not hasattr(self, "actor_layers"):
+            self._copy_to_actor()
+        hidden = observation.reshape(len(observation), -1)
+        for weight, bias in self.actor_layers[:-1]:
+            hidden = np.maximum(hidden @ weight + bias, 0)
+        weight, bias = self.actor_layers[-1]
+        return (hidden @ weight + bias).argmax(axis=1), state
+
+    def reload(self) -> None:
+        """Forget the graph and the copies after the weights or the buffer were replaced."""
+        self.graph, self.mirrored = None, None
+        self._copy_to_actor()
+
+    def _excluded_save_params(self) -> list[str]:
+        own = ["graph", "store", "size", "loss", "actor_layers", "mirrored"]
+        return [*super()._excluded_save_params(), *own]
+
+    def _copy_to_actor(self) -> None:
+        linear = [layer for layer in self.q_net.q_net if isinstance(layer, nn.Linear)]
+        self.actor_layers = [
+            (layer.weight.detach().T.cpu().numpy().copy(), layer.bias.detach().cpu().numpy().copy()) for layer in linear
+        ]
+
+    def _mirror(self) -> None:
+        """Bring the transitions collected since the last call to the GPU."""
+        buffer = self.replay_buffer
+        fresh = buffer.size() if self.mirrored is None else (buffer.pos - self.mirrored) % buffer.buffer_size
+        rows = np.arange(buffer.pos - fresh, buffer.pos) % buffer.buffer_size
+        where = torch.from_numpy(rows).to(self.device)
+        for name, column in self._columns(rows).items():
+            self.store[name][where] = torch.from_numpy(column).to(self.device)
+        self.mirrored = buffer.pos
+        self.size.fill_(buffer.size())
+
+    def _columns(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
+        buffer = self.replay_buffer
+        width = math.prod(buffer.obs_shape)
+        # A timeout is no end of the game: its successor's value still counts.
+        ended = buffer.dones[rows, 0] * (1 - buffer.timeouts[rows, 0])
+        return {
+            "observation": buffer.observations[rows, 0].reshape(len(rows), width),
+            "successor": buffer.next_observations[rows, 0].reshape(len(rows), width),
+            "action": buffer.actions[rows, 0].astype(np.int64),
+            "reward": buffer.rewards[rows].astype(np.float32),
+            "ended": ended.reshape(-1, 1).astype(np.float32),
+        }
+
+    def _capture(self, batch_size: int) -> None:
+        """Record one gradient step; the steps that warm it up are undone."""
+        buffer, device = self.replay_buffer, self.device
+        assert buffer.n_envs == 1, "the captured update is for one environment"
+        one = self._columns(np.zeros(1, dtype=np.int64))
+        self.store = {
+            name: torch.zeros(
+                (buffer.buffer_size, *column.shape[1:]), dtype=torch.from_numpy(column).dtype, device=device
+            )
+            for name, column in one.items()
+        }
+        self.size = torch.zeros((), dtype=torch.float64, device=device)
+        self.loss = torch.zeros((), device=device)
+        self._mirror()
+        before = _snapshot(self.policy.q_net, self.policy.optimizer)
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self._update(batch_size)
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self._update(batch_size)
+        _restore(self.policy.q_net, self.policy.optimizer, before)
+
+    def _update(self, batch_size: int) -> None:
+        draws = torch.rand(batch_size, dtype=torch.float64, device=self.device)
+        self.learn_from({name: column[(draws * self.size).long()] for name, column in self.store.items()})
+
+    def learn_from(self, batch: dict[str, Tensor]) -> None:
+        """Take one gradient step on a batch, as ``DQN.train`` does."""
+        with torch.no_grad():
+            following = self.q_net_target(batch["successor"]).max(dim=1, keepdim=True).values
+            target = batch["reward"] + (1 - batch["ended"]) * self.gamma * following
+        current = self.q_net(batch["observation"]).gather(1, batch["action"])
+        loss = nn.functional.smooth_l1_loss(current, target)
+        self.policy.optimizer.zero_grad(set_to_none=False)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
+        self.policy.optimizer.step()
+        self.loss.copy_(loss.detach())
+
+
+def _snapshot(network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
+    state = [{key: value.clone() for key, value in entry.items()} for entry in optimizer.state.values()]
+    return [parameter.detach().clone() for parameter in network.parameters()], state
+
+
+def _restore(
+    network: nn.Module, optimizer: torch.optim.Optimizer, before: tuple[list[Tensor], list[dict[str, Tensor]]]
+) -> None:
+    """Write weights and moments back in place, for the graph holds their addresses; new moments start at zero."""
+    weights, moments = before
+    with torch.no_grad():
+        for parameter, value in zip(network.parameters(), weights, strict=True):
+            parameter.copy_(value)
+        for index, entry in enumerate(optimizer.state.values()):
+            for key, tensor in entry.items():
+                if moments:
+                    tensor.copy_(moments[index][key])
+                else:
+                    tensor.zero_()

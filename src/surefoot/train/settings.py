@@ -1,0 +1,59 @@
+"""Training settings as data (preset "paper" is its Table 1), with what each number means."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from surefoot.errors import InputError
+
+
+def _setting(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class DqnSettings:
+    """What SB3's DQN is told; every default is the five-frame Cartpole column of the paper's Table 1."""
+
+    total_steps: int = _setting(500_000, "steps played in all, unless a perfect validation ends training before")
+    validation_interval: int = _setting(2_000, "steps between validations")
+    validation_episodes: int = _setting(10, "episodes per validation")
+    learning_rate: float = _setting(1e-4, "Adam's step size")
+    gamma: float = _setting(0.99, "discount in training; certificates are about the undiscounted return")
+    buffer_size: int = _setting(100_000, "transitions the replay buffer holds")
+    learning_starts: int = _setting(1_000, "steps collected before learning")
+    exploration_fraction: float = _setting(0.16, "share of the steps over which exploration falls linearly")
+    exploration_initial: float = _setting(1.0, "exploration rate at the start")
+    exploration_final: float = _setting(0.0, "exploration rate at the end")
+    target_interval: int = _setting(10, "steps between updates of the target network")
+    batch_size: int = _setting(1_024, "transitions per gradient step")
+    train_interval: int = _setting(256, "steps between trainings")
+    gradient_steps: int = _setting(128, "gradient steps per training")
+    hidden: tuple[int, ...] = _setting((256, 256), "widths of the hidden layers")
+
+    def facts(self) -> dict[str, Any]:
+        """Return the settings as JSON data."""
+        return {**asdict(self), "hidden": list(self.hidden)}
+
+
+PRESETS: dict[str, dict[str, DqnSettings]] = {
+    "paper": {
+        "cartpole-5": DqnSettings(),
+        "cartpole-1": DqnSettings(learning_rate=5e-5),
+    },
+    # Ten episodes say little about rare failures, and a perfect ten ends training early: look longer.
+    "thorough": {
+        "cartpole-5": DqnSettings(validation_episodes=200),
+        "cartpole-1": DqnSettings(validation_episodes=200, learning_rate=5e-5),
+    },
+}
+
+
+def find_settings(preset: str, task: str) -> DqnSettings:
+    """Return a preset's settings for a task."""
+    if preset not in PRESETS:
+        raise InputError(f"unknown preset {preset!r}; there are {', '.join(PRESETS)}")
+    if task not in PRESETS[preset]:
+        raise InputError(f"the preset {preset!r} has no settings for {task!r}, only for {', '.join(PRESETS[preset])}")
+    return PRESETS[preset][task]

@@ -1,0 +1,104 @@
+"""Agents on disk: plain weights (``.npz``) beside a JSON card. Loading one runs no foreign code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.errors import InputError
+from surefoot.files import read_arrays, read_json, write_arrays, write_json
+from surefoot.policies import MLP, Policy, weights_hash
+
+SCHEMA = 1
+
+
+def shelf() -> Path:
+    """Return the folder of the shipped agents: inside an installed package, beside ``src`` in a checkout."""
+    package = Path(__file__).resolve().parent
+    return next((place for place in (package / "zoo", package.parents[1] / "zoo") if place.is_dir()), package / "zoo")
+
+
+def shipped() -> list[str]:
+    """Return the names of the shipped agents."""
+    return sorted(path.name.removesuffix(".json") for path in shelf().glob("*.json"))
+
+
+def find(name_or_path: str) -> Path:
+    """Return the path of an agent's card, from a shipped name, the card, the weights, or a run's folder."""
+    # Names hold dots (cartpole-5-s0.2), so suffixes are added and cut as text.
+    bare = name_or_path.removesuffix(".npz").removesuffix(".json")
+    for candidate in (Path(f"{bare}.json"), Path(name_or_path) / "agent.json", shelf() / f"{bare}.json"):
+        if candidate.is_file():
+            return candidate
+    raise InputError(f"unknown agent {name_or_path!r}; shipped are {', '.join(shipped()) or 'none'}; or give a path")
+
+
+def load(name_or_path: str) -> Policy:
+    """Load an agent and check its weights against the hash in its card."""
+    card = find(name_or_path)
+    return from_parts(read_json(card), read_arrays(card.with_name(f"{card.name.removesuffix('.json')}.npz")), str(card))
+
+
+def card_of(name_or_path: str) -> dict[str, Any]:
+    """Return an agent's card."""
+    return read_json(find(name_or_path))
+
+
+def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], origin: str) -> Policy:
+    """Build a policy from a card and its arrays."""
+    if card.get("schema") != SCHEMA:
+        raise InputError(f"{origin} has schema {card.get('schema')}, this version reads {SCHEMA}")
+    try:
+        layout = card["layout"]
+        count = int(layout["layers"])
+        weights = [arrays[f"{i}.weight"] for i in range(count)]
+        biases = [arrays[f"{i}.bias"] for i in range(count)]
+        frames, shape, choices = int(layout["frames"]), tuple(layout["shape"]), int(layout["choices"])
+        activation, name, expected = layout["activation"], str(card["name"]), card["sha256"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{origin} is not an agent's card that fits its weights: missing or wrong {error}") from error
+    found = weights_hash(dict(arrays), layout)
+    if found != expected:
+        raise InputError(f"the weights of {origin} have hash {found[:12]}, its card says {str(expected)[:12]}")
+    widths = [frames * int(np.prod(shape)), *(len(bias) for bias in biases)]
+    if [weight.shape for weight in weights] != list(zip(widths[1:], widths, strict=False)) or widths[-1] != choices:
+        raise InputError(f"the layers of {origin} do not fit together: {[weight.shape for weight in weights]}")
+    return Policy(MLP(weights, biases, activation), frames, shape, choices, name, found)
+
+
+def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the layout and the arrays of an MLP policy with discrete actions."""
+    network = policy.network
+    if not isinstance(network, MLP) or policy.choices is None:
+        raise InputError(f"only fully connected agents with discrete actions can be stored, {policy.name} is none")
+    arrays: dict[str, NDArray[Any]] = {}
+    for index, layer in enumerate(network.layers):
+        arrays[f"{index}.weight"] = layer.weight.detach().cpu().numpy()
+        arrays[f"{index}.bias"] = layer.bias.detach().cpu().numpy()
+    layout = {
+        "kind": "mlp",
+        "activation": network.activation,
+        "layers": len(network.layers),
+        "frames": policy.frames,
+        "shape": list(policy.shape),
+        "choices": policy.choices,
+    }
+    return layout, arrays
+
+
+def save(policy: Policy, path: Path, facts: Mapping[str, Any]) -> None:
+    """Write ``path``.npz and ``path``.json; ``facts`` (task, sigma, settings, command, curve, versions, ...) go into the card."""
+    layout, arrays = parts_of(policy)
+    card = {
+        "schema": SCHEMA,
+        "name": policy.name,
+        "layout": layout,
+        "sha256": weights_hash(arrays, layout),
+        **facts,
+    }
+    write_arrays(path.with_name(f"{path.name}.npz"), arrays)
+    write_json(path.with_name(f"{path.name}.json"), card)

@@ -1,0 +1,85 @@
+"""Laws of the return whose worst case is known exactly, and the arithmetic of statistical alarms."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import integrate, stats
+
+Floats = NDArray[np.float64]
+
+FALSE_ALARM = 1e-6  # the probability with which a correct program fails one statistical test
+
+
+@dataclass(frozen=True)
+class Law:
+    """A law of the return on [floor, ceiling]: how to draw it, and its survival function P(X >= x)."""
+
+    name: str
+    floor: float
+    ceiling: float
+    draw: Callable[[np.random.Generator, tuple[int, ...]], Floats]
+    at_least: Callable[[float], float]
+    cuts: tuple[float, ...]  # between two neighbours the survival function is smooth (or constant)
+
+    def worst_mean(self, radius: float) -> float:
+        """Return floor + int Phi(Phi^-1(S(x)) - radius) dx by quadrature, using nothing of surefoot."""
+        return self.floor + self._integral(lambda p: stats.norm.cdf(stats.norm.ppf(p) - radius))
+
+    def best_mean(self, radius: float) -> float:
+        """Return the mirror image: floor + int Phi(Phi^-1(S(x)) + radius) dx."""
+        return self.floor + self._integral(lambda p: stats.norm.cdf(stats.norm.ppf(p) + radius))
+
+    def _integral(self, move: Callable[[float], float]) -> float:
+        total = 0.0
+        for left, right in pairwise(self.cuts):
+            # p = S is a constant or a smooth function strictly between two cuts
+            value, _ = integrate.quad(lambda x: move(self.at_least(x)), left, right, epsabs=1e-10, limit=200)
+            total += value
+        return total
+
+
+def atoms(name: str, floor: float, ceiling: float, values: list[float], weights: list[float]) -> Law:
+    """Return a law on finitely many values."""
+    x, p = np.array(values, dtype=float), np.array(weights, dtype=float)
+    assert abs(p.sum() - 1) < 1e-12
+    cuts = tuple(sorted({floor, ceiling, *values}))
+    return Law(
+        name=name,
+        floor=floor,
+        ceiling=ceiling,
+        draw=lambda rng, shape: rng.choice(x, size=shape, p=p),
+        at_least=lambda t: min(1.0, float(p[x >= t].sum())),
+        cuts=cuts,
+    )
+
+
+def beta(name: str, floor: float, ceiling: float, a: float, b: float) -> Law:
+    """Return a continuous law of beta shape on [floor, ceiling]."""
+    width = ceiling - floor
+    return Law(
+        name=name,
+        floor=floor,
+        ceiling=ceiling,
+        draw=lambda rng, shape: floor + width * rng.beta(a, b, size=shape),
+        at_least=lambda t: float(stats.beta.sf((t - floor) / width, a, b)),
+        cuts=(floor, ceiling),
+    )
+
+
+LAWS = (
+    beta("continuous", 0.0, 10.0, 4.0, 1.5),
+    atoms("few atoms", 0.0, 4.0, [0.0, 1.0, 2.0, 4.0], [0.1, 0.2, 0.3, 0.4]),
+    atoms("rare catastrophe", 0.0, 100.0, [0.0, 99.0, 100.0], [0.01, 0.49, 0.5]),
+    beta("negative floor", -21.0, 21.0, 6.0, 2.0),
+    atoms("win or lose", 0.0, 1.0, [0.0, 1.0], [0.2, 0.8]),
+)
+
+
+def too_many(misses: int, certificates: int, alpha: float) -> bool:
+    """Return whether so many misses have probability < FALSE_ALARM if each has probability alpha at most."""
+    return bool(stats.binom.sf(misses - 1, certificates, alpha) < FALSE_ALARM)

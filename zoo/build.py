@@ -1,0 +1,161 @@
+"""Train the shipped agents and pick, for every task and sigma, the training seed that is best on selection episodes.
+
+    python zoo/build.py train --device cuda --jobs 16 --work runs/zoo
+    python zoo/build.py pick --work runs/zoo
+
+The seed with the best certificate at budget sigma on selection episodes is shipped (at sigma 0: with the best mean).
+Selection episodes are a stream of their own: no certificate of the shipped agent is computed on them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from surefoot.certify import certify
+from surefoot.files import read_json
+from surefoot.play import Plan, play
+from surefoot.tasks import find_task
+from surefoot.workers import usable_cores
+from surefoot.zoo import load, save
+
+# The stream of the selection episodes.
+SELECTION = 2
+
+HERE = Path(__file__).resolve().parent
+
+
+def one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path) -> None:
+    """Train one agent with a preset's settings."""
+    from surefoot.train.dqn import train
+    from surefoot.train.settings import find_settings
+
+    command = f"surefoot train {task} --sigma {sigma:g} --seed {seed} --preset {preset} --device {device}"
+    settings = find_settings(preset, task)
+    train(
+        find_task(task),
+        sigma,
+        settings,
+        out,
+        seed=seed,
+        device=device,
+        command=command,
+        preset=preset,
+        resume=True,
+    )
+
+
+def train_all(arguments: argparse.Namespace) -> None:
+    """Train every combination, a few processes at a time, one thread each."""
+    work = Path(arguments.work)
+    work.mkdir(parents=True, exist_ok=True)
+    waiting = [
+        (task, sigma, seed, work / f"{task}-s{sigma:g}-{arguments.preset}-seed{seed}")
+        for sigma, task, seed in product(arguments.sigmas, arguments.tasks, arguments.seeds)
+    ]
+    waiting = [job for job in waiting if not (job[3] / "agent.json").exists()]
+    running: dict[subprocess.Popen[bytes], tuple[Path, float]] = {}
+    while waiting or running:
+        while waiting and len(running) < arguments.jobs:
+            task, sigma, seed, out = waiting.pop(0)
+            call = [
+                sys.executable,
+                __file__,
+                "one",
+                task,
+                str(sigma),
+                str(seed),
+                arguments.device,
+                arguments.preset,
+                str(out),
+            ]
+            environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+            running[subprocess.Popen(call, env=environment)] = (out, time.monotonic())
+        for process in [process for process in running if process.poll() is not None]:
+            out, began = running.pop(process)
+            print(f"{out.name}: exit {process.returncode} after {time.monotonic() - began:.0f} s", flush=True)
+        time.sleep(0.2)
+
+
+def select(folder: Path, card: dict[str, Any], episodes: int) -> dict[str, float]:
+    """Play selection episodes with one candidate."""
+    plan = Plan(find_task(card["task"]), load(str(folder)), card["sigma"], episodes, stream=(SELECTION,))
+    played = play(plan, workers=usable_cores())
+    result = {
+        "episodes": episodes,
+        "mean": float(played.returns.mean()),
+        "sem": float(played.returns.std(ddof=1) / len(played) ** 0.5),
+    }
+    score = certify(played, [card["sigma"]]).lower[0] if card["sigma"] > 0 else result["mean"]
+    return {**result, "certified_at_sigma": score}
+
+
+def pick(arguments: argparse.Namespace) -> None:
+    """Ship the best candidate of each task and sigma; the other seeds' numbers stand in its card."""
+    folders = sorted(path.parent for path in Path(arguments.work).glob("*/agent.json"))
+    cards = {folder: read_json(folder / "agent.json") for folder in folders}
+    for folder, card in cards.items():
+        card["selection"] = select(folder, card, arguments.episodes)
+    for name in sorted({card["name"] for card in cards.values()}):
+        family = {folder: card for folder, card in cards.items() if card["name"] == name}
+        best = max(family, key=lambda folder: family[folder]["selection"]["certified_at_sigma"])
+        card = dict(family[best])
+        card["candidates"] = [_line(other) for other in family.values()]
+        facts = {key: value for key, value in card.items() if key not in {"schema", "name", "layout", "sha256"}}
+        save(load(str(best)), HERE / name, facts)
+        for other in card["candidates"]:
+            mark = (
+                "*"
+                if other["seed"] == card["training"]["seed"] and other["preset"] == card["training"]["preset"]
+                else " "
+            )
+            found = other["selection"]
+            print(
+                f"{mark} {name} {other['preset']} seed {other['seed']}: mean {found['mean']:.2f}, "
+                f"certified at sigma {found['certified_at_sigma']:.2f}"
+            )
+
+
+def _line(card: dict[str, Any]) -> dict[str, Any]:
+    training = card["training"]
+    kept = {key: training[key] for key in ("preset", "seed", "steps", "seconds", "best_step", "best_validation")}
+    return {**kept, "selection": card["selection"], "curve": card["curve"]}
+
+
+def main() -> None:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    everything = commands.add_parser("train", help="train every task, sigma and seed")
+    everything.add_argument("--tasks", nargs="+", default=["cartpole-5", "cartpole-1"])
+    everything.add_argument("--sigmas", nargs="+", type=float, default=[0.0, 0.2, 0.4, 0.6, 0.8])
+    everything.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
+    everything.add_argument("--jobs", type=int, default=2)
+    everything.add_argument("--preset", default="paper")
+    everything.add_argument("--device", default="cpu")
+    everything.add_argument("--work", default="runs/zoo")
+    everything.set_defaults(run=train_all)
+    single = commands.add_parser("one", help="train one agent")
+    single.add_argument("task")
+    single.add_argument("sigma", type=float)
+    single.add_argument("seed", type=int)
+    single.add_argument("device")
+    single.add_argument("preset")
+    single.add_argument("out", type=Path)
+    single.set_defaults(run=lambda a: one(a.task, a.sigma, a.seed, a.device, a.preset, a.out))
+    choose = commands.add_parser("pick", help="put the best seeds into the zoo")
+    choose.add_argument("--work", default="runs/zoo")
+    choose.add_argument("--episodes", type=int, default=10_000)
+    choose.set_defaults(run=pick)
+    arguments = parser.parse_args()
+    arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    main()
