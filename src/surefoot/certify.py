@@ -40,8 +40,7 @@ class Limits:
 
 @dataclass(frozen=True, eq=False)
 class Certificate:
-    """What is proved about the return of an agent under every adversary of an l2 budget over the whole
-    episode.
+    """What is proved about an agent's return under every adversary of an l2 budget over the whole episode.
 
     ``budgets``       the budgets asked for, in the units of the observations
     ``lower``         certified lower limit of the expected return at each budget, rounded down
@@ -94,8 +93,8 @@ class Certificate:
     @property
     def joint_confidence(self) -> float:
         """Confidence with which all lower and all upper limits hold together."""
-        one_family_only = self.band.joint or self.upper is None
-        return self.confidence if one_family_only else max(0.0, 2 * self.confidence - 1)
+        # without a ceiling too: probabilities and quantiles have upper limits even then
+        return self.confidence if self.band.joint else max(0.0, 2 * self.confidence - 1)
 
     @property
     def statement(self) -> str:

@@ -219,6 +219,8 @@ class Ledger:
         self.spent_squared = self.spent_squared.masked_fill(rows, 0.0)
         self.noise[rows] = 0.0
         self.offset[rows] = 0.0
+        self.clean.history = self.clean.history.clone()
+        self.clean.history[rows] = 0.0
 
     def keep(self, rows: Tensor) -> None:
         """Forget all rows but these."""
@@ -227,7 +229,7 @@ class Ledger:
         self.clean.keep(rows)
 
     def _proposal(self, view: View) -> Tensor:
-        shown = [view.observation, view.history, view.clean, view.offset, view.noise, view.left]
+        shown = [value for value in vars(view).values() if isinstance(value, Tensor)]
         before = [tensor._version for tensor in shown]
         offset = self.adversary.propose(view)
         if [tensor._version for tensor in shown] != before:

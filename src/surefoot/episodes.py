@@ -60,7 +60,7 @@ class Episodes:
             sigma=checked_sigma(sigma),
             floor=float(floor),
             ceiling=None if ceiling is None else float(ceiling),
-            lengths=None if lengths is None else np.asarray(lengths, dtype=np.int64),
+            lengths=None if lengths is None else np.array(lengths, dtype=np.int64),
             facts=facts,
         )
 
@@ -139,7 +139,7 @@ class Episodes:
             header = json.loads(arrays.pop("header").tobytes())
             returns = arrays["returns"]
             schema = header.pop("schema")
-        except (KeyError, ValueError, AttributeError) as error:
+        except (KeyError, ValueError, AttributeError, TypeError) as error:
             raise InputError(f"{path} is not a record of episodes: no readable header and returns") from error
         if schema != SCHEMA:
             raise InputError(f"{path} has schema {schema}, this version reads {SCHEMA}")
@@ -147,9 +147,11 @@ class Episodes:
             sigma, floor, ceiling = header.pop("sigma"), header.pop("floor"), header.pop("ceiling")
         except KeyError as error:
             raise InputError(f"{path} does not say its {error.args[0]}") from error
+        if not all(isinstance(value, int | float) for value in (sigma, floor, 0.0 if ceiling is None else ceiling)):
+            raise InputError(f"{path} must give sigma, floor and ceiling as numbers, got {sigma}, {floor}, {ceiling}")
         return cls(
             returns=checked_returns(returns, floor, ceiling),
-            sigma=sigma,
+            sigma=checked_sigma(sigma),
             floor=floor,
             ceiling=ceiling,
             lengths=arrays.get("lengths"),

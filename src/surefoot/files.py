@@ -10,6 +10,7 @@ import json
 import os
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
@@ -18,6 +19,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import InputError
+
+# What reading a damaged zip raises; the last two are for features that we never write.
+DAMAGED = (
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    zipfile.BadZipFile,
+    zlib.error,
+    NotImplementedError,
+    RuntimeError,
+)
 
 
 def write_whole(path: Path, fill: Callable[[IO[bytes]], None]) -> None:
@@ -83,7 +96,7 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise InputError(f"no file {path}") from error
     except InputError:
         raise
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile) as error:
+    except DAMAGED as error:
         raise InputError(f"{path} is not a readable .npz file ({error}); it may be truncated") from error
 
 

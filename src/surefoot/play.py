@@ -8,6 +8,7 @@ are never favoured.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ import torch
 from torch import Tensor
 
 from surefoot.channel import Adversary, Channel, Record, Stream
-from surefoot.episodes import Episodes
+from surefoot.episodes import Episodes, checked_sigma
 from surefoot.errors import InputError
 from surefoot.games import Game
 from surefoot.policies import FrameStack, Policy
@@ -52,6 +53,9 @@ class Plan:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InputError(f"{name} must be at least {least}, got {value}")
+        checked_sigma(self.sigma)
+        if not (math.isfinite(self.budget) and self.budget >= 0):
+            raise InputError(f"budget must be a finite number >= 0, got {self.budget}")
         _check_fit(self.task, self.policy)
 
     @property
@@ -170,7 +174,7 @@ class Loop:
             seen = self.channel.send(observation, self.slot, self._record(first, action))
             history = self.memory.push(seen, self.fresh)
             self.fresh = None
-            action = self.policy.act(history)
+            action = self.policy.act(history, self.steps)
             observation, reward, over = self.game.step(action)
             self.total += torch.where(self.alive, reward, 0.0)
             self.steps += self.alive
@@ -189,6 +193,10 @@ class Loop:
             observation = observation.clone()
             observation[again] = self.game.restart(again)
             self.channel.restart(again)
+            if self.channel.ledger is not None:
+                # A view of a first step shows nothing of the slot's episode before.
+                action, self.memory.history = action.clone(), self.memory.history.clone()
+                action[again], self.memory.history[again] = 0, 0.0
             self.turn += again
             self.total[again] = 0.0
             self.steps[again] = 0
@@ -242,7 +250,8 @@ def single_thread() -> Iterator[None]:
 
 
 def _played(plan: Plan, missing: list[int], workers: int) -> Iterator[tuple[int, Episodes]]:
-    if workers <= 1:
+    # A forked process cannot use CUDA again, and one process fills a GPU.
+    if workers <= 1 or torch.device(plan.device).type == "cuda":
         yield from ((index, play_block(plan, index)) for index in missing)
     else:
         yield from spread(play_block, plan, missing, workers)

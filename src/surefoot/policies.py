@@ -28,6 +28,7 @@ class Policy:
     ``name``     what people call it
     ``sha256``   hash of its weights and layout; empty when it has none (a plain callable)
     ``low``, ``high``  limits of continuous actions, to which they are clipped
+    ``blind``    whether the network maps the clock instead of the history
     """
 
     network: nn.Module
@@ -39,10 +40,14 @@ class Policy:
     differentiable: bool = True
     low: Tensor | None = None
     high: Tensor | None = None
+    blind: bool = False
 
-    def act(self, history: Tensor) -> Tensor:
-        """Return one action per row: the index of the largest value, or the clipped continuous action."""
-        output: Tensor = self.network(history)
+    def act(self, history: Tensor, steps: Tensor | None = None) -> Tensor:
+        """Return one action per row: the index of the largest value, or the clipped continuous action.
+
+        ``steps`` is how many steps of the episode are over; only blind policies look at it, and at nothing else.
+        """
+        output: Tensor = self.network(steps if self.blind else history)
         if self.choices is not None:
             return output.argmax(dim=1)
         if self.low is None or self.high is None:
@@ -138,9 +143,10 @@ class PerRow(nn.Module):
         actions = [self.function(row[0] if self.frames == 1 else row) for row in rows]
         if self.choices is None:
             return torch.as_tensor(np.asarray(actions, dtype=np.float32), device=history.device).reshape(len(rows), -1)
+        bad = [action for action in actions if np.size(action) != 1 or np.ravel(action)[0] not in range(self.choices)]
+        if bad:
+            raise InputError(f"the policy must choose an action from 0 to {self.choices - 1}, got {bad[0]!r}")
         chosen = torch.as_tensor(np.asarray(actions).astype(np.int64).reshape(-1), device=history.device)
-        if ((chosen < 0) | (chosen >= self.choices)).any():
-            raise InputError(f"the policy must choose an action from 0 to {self.choices - 1}, got {chosen.tolist()}")
         return nn.functional.one_hot(chosen, self.choices).float()
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import fcntl
-import os
+import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
 
 SCHEMA = 1
+PATIENCE = 25  # tenths of a second
 
 
 class RunFolder:
@@ -37,10 +39,7 @@ class RunFolder:
         except OSError as error:
             raise InputError(f"cannot use {self.folder} for the run: {error.strerror}; choose another --out") from error
         with lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                raise InputError(f"{self.folder} is in use by another run; choose another --out") from error
+            self._lock(lock)
             self._claim()
             try:
                 yield self
@@ -59,10 +58,19 @@ class RunFolder:
     def finish(self, episodes: Episodes) -> None:
         """Write the whole record, then drop the blocks it was made of."""
         episodes.save(self.record)
-        for path in (self.folder / "blocks").glob("*.npz"):
-            path.unlink()
-        if (self.folder / "blocks").is_dir():
-            os.rmdir(self.folder / "blocks")  # noqa: PTH106
+        # With the blocks goes what a killed run left half-written beside them.
+        shutil.rmtree(self.folder / "blocks", ignore_errors=True)
+
+    def _lock(self, lock: IO[str]) -> None:
+        # The workers of a killed run hold its lock until they notice, about a second later.
+        for patience in range(PATIENCE, -1, -1):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError as error:
+                if patience == 0:
+                    raise InputError(f"{self.folder} is in use by another run; choose another --out") from error
+                time.sleep(0.1)
 
     def _claim(self) -> None:
         path = self.folder / "setup.json"

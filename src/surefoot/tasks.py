@@ -79,7 +79,13 @@ class Task:
         return 65_536 if self.native is not None and device.type == "cuda" else self.slots
 
 
-CARTPOLE_BLIND = Blind(0.0, 0.0, 0, "", "surefoot blind cartpole-5")
+CARTPOLE_BLIND = Blind(
+    mean=40.815,
+    sem=0.043,
+    episodes=100_000,
+    what="actions 1 and 0 in turn, 4 steps each, 2 steps in",
+    command="surefoot blind cartpole-5",
+)
 
 
 def _cartpole(frames: int) -> Task:

@@ -51,8 +51,10 @@ def spread(
     except pickle.PicklingError as error:
         raise InputError(f"this policy cannot be sent to worker processes ({error}); use one worker") from error
     finally:
+        # Our own workers only: the caller may have other children.
+        crew = list((executor._processes or {}).values())
         executor.shutdown(wait=False, cancel_futures=True)
-        for child in multiprocessing.active_children():
+        for child in crew:
             child.terminate()
 
 

@@ -64,8 +64,10 @@ def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], orig
     found = weights_hash(dict(arrays), layout)
     if found != expected:
         raise InputError(f"the weights of {origin} have hash {found[:12]}, its card says {str(expected)[:12]}")
-    widths = [frames * int(np.prod(shape)), *(len(bias) for bias in biases)]
-    if [weight.shape for weight in weights] != list(zip(widths[1:], widths, strict=False)) or widths[-1] != choices:
+    widths = [frames * int(np.prod(shape)), *(bias.size for bias in biases)]
+    flat = count > 0 and all(bias.ndim == 1 for bias in biases)
+    fits = [weight.shape for weight in weights] == list(zip(widths[1:], widths, strict=False))
+    if not (flat and fits and widths[-1] == choices):
         raise InputError(f"the layers of {origin} do not fit together: {[weight.shape for weight in weights]}")
     return Policy(MLP(weights, biases, activation), frames, shape, choices, name, found)
 
@@ -91,7 +93,7 @@ def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def save(policy: Policy, path: Path, facts: Mapping[str, Any]) -> None:
-    """Write ``path``.npz and ``path``.json; ``facts`` (task, sigma, settings, command, curve, versions, ...) go into the card."""
+    """Write ``path``.npz and ``path``.json; ``facts`` (task, sigma, settings, curve, ...) go into the card."""
     layout, arrays = parts_of(policy)
     card = {
         "schema": SCHEMA,

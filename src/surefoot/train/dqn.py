@@ -78,6 +78,11 @@ def train(
 ) -> Policy:
     """Train, and leave ``agent.npz``, ``agent.json``, ``curve.csv`` and TensorBoard events in ``out``."""
     checked_sigma(sigma)
+    if settings.total_steps < settings.validation_interval:
+        raise InputError(
+            f"total_steps must be at least validation_interval ({settings.validation_interval}), "
+            f"got {settings.total_steps}: nothing would be validated or kept"
+        )
     began = time.monotonic()
     _claim(out, resume)
     # The networks are small: more than one thread costs more than it brings.

@@ -41,7 +41,7 @@ class GraphDQN(DQN):  # type: ignore[misc]
         self,
         observation: NDArray[Any],
         state: Any = None,
-        episode_start: NDArray[Any] | None = None,
+        episode_start: NDArray[Any] | None = None,  # noqa: ARG002 - SB3's signature
         deterministic: bool = False,
     ) -> tuple[NDArray[Any], Any]:
         """Explore as SB3 does; otherwise act greedily with a copy of the network on the CPU."""

@@ -1,0 +1,86 @@
+"""The floor nobody plots: how well a policy does that sees nothing but the clock.
+
+Such a policy is certified at every budget, so a certificate below its mean is worth nothing. The search is small: every
+constant action and every square wave between two actions, in two phases. The best on one set of episodes is measured on
+another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import permutations
+
+import torch
+from torch import Tensor, nn
+
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.play import Plan, Progress, play
+from surefoot.policies import Policy
+from surefoot.tasks import Blind, Task
+
+SEARCH, MEASURE = 3, 4
+HALF_PERIODS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Play ``first`` and ``second`` in turn, ``half`` steps each, beginning ``ahead`` steps into the first half."""
+
+    first: int
+    second: int
+    half: int
+    ahead: int
+
+    def __str__(self) -> str:
+        if self.first == self.second:
+            return f"action {self.first} at every step"
+        start = f", {self.ahead} steps in" if self.ahead else ""
+        return f"actions {self.first} and {self.second} in turn, {self.half} steps each{start}"
+
+
+class Clockwork(nn.Module):
+    """A wave as a network over the clock: one-hot rows."""
+
+    def __init__(self, wave: Wave, choices: int) -> None:
+        super().__init__()
+        self.wave, self.choices = wave, choices
+
+    def forward(self, steps: Tensor) -> Tensor:
+        """Return which action it is time for."""
+        second = ((steps + self.wave.ahead) // self.wave.half) % 2 == 1
+        return nn.functional.one_hot(torch.where(second, self.wave.second, self.wave.first), self.choices).float()
+
+
+def waves(choices: int) -> Iterator[Wave]:
+    """Yield the candidates."""
+    for action in range(choices):
+        yield Wave(action, action, 1, 0)
+    for first, second in permutations(range(choices), 2):
+        for half in HALF_PERIODS:
+            yield from (Wave(first, second, half, ahead) for ahead in sorted({0, half // 2}))
+
+
+def find_blind(
+    task: Task, *, seed: int = 0, search: int = 2_000, measure: int = 100_000, progress: Progress | None = None
+) -> Blind:
+    """Find the best wave on ``search`` episodes each and measure it on ``measure`` other ones."""
+    if task.choices is None:
+        raise InputError(f"the search for a blind policy needs discrete actions, {task.name} has continuous ones")
+    candidates = list(waves(task.choices))
+    scores = []
+    for number, wave in enumerate(candidates):
+        scores.append(float(_played(task, wave, search, seed, (SEARCH, number)).returns.mean()))
+        if progress is not None:
+            progress(number + 1, len(candidates))
+    best = candidates[scores.index(max(scores))]
+    measured = _played(task, best, measure, seed, (MEASURE,)).returns
+    sem = float(measured.std(ddof=1)) / measured.size**0.5
+    return Blind(float(measured.mean()), sem, measured.size, str(best), f"surefoot blind {task.name}")
+
+
+def _played(task: Task, wave: Wave, episodes: int, seed: int, stream: tuple[int, ...]) -> Episodes:
+    assert task.choices is not None
+    policy = Policy(Clockwork(wave, task.choices), 1, task.shape, task.choices, str(wave), blind=True)
+    return play(Plan(task, policy, 0.0, episodes, seed, stream=stream))

@@ -1,0 +1,20 @@
+"""What a certificate leaves behind in a folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from surefoot.certify import Certificate
+from surefoot.files import write_json, write_whole
+from surefoot.report.text import Floor
+
+
+def leave_certificate(certificate: Certificate, folder: Path, blind: Floor | None) -> str | None:
+    """Write ``certificate.json`` and, where matplotlib is installed, ``certificate.png``; return the figure's name."""
+    write_json(folder / "certificate.json", certificate.to_json())
+    try:
+        from surefoot.report.figures import certificate_figure
+    except ImportError:
+        return None
+    write_whole(folder / "certificate.png", lambda file: certificate_figure(certificate, blind).savefig(file, dpi=150))
+    return "certificate.png"

@@ -1,0 +1,143 @@
+"""From names to a finished run: whom to play, where to keep it, what to leave behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from surefoot import sb3, zoo
+from surefoot.certify import Certificate, certify
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.files import write_json
+from surefoot.play import Plan, Progress, play
+from surefoot.policies import Policy, from_callable
+from surefoot.report.leave import leave_certificate
+from surefoot.store import RunFolder
+from surefoot.tasks import Task, find_task
+from surefoot.versions import versions
+
+
+@dataclass(frozen=True)
+class Questions:
+    """What is asked of the episodes, settled before they are played."""
+
+    budgets: Sequence[float]
+    confidence: float = 0.95
+    method: str | None = None
+    step: float = 1.0
+
+    def answer(self, episodes: Episodes) -> Certificate:
+        """Certify."""
+        return certify(episodes, self.budgets, self.confidence, self.method, self.step)
+
+    def check(self, task: Task, sigma: float) -> None:
+        """Raise now what would otherwise be raised after hours of play."""
+        floor, ceiling = task.floor, task.ceiling
+        probe = [floor] if ceiling is None else [floor, ceiling]
+        self.answer(Episodes.of(probe, sigma=sigma, floor=floor, ceiling=ceiling, method=task.method))
+
+
+def rollout(
+    task: str | Task,
+    agent: Any,
+    *,
+    sigma: float,
+    episodes: int = 10_000,
+    seed: int = 0,
+    device: str = "cpu",
+    workers: int = 1,
+    slots: int | None = None,
+    progress: Progress | None = None,
+) -> Episodes:
+    """Play ``episodes`` episodes of a smoothed agent and return the record, ready to be certified.
+
+    ``task``     a task's name, or a Task (``surefoot.task_of_environment`` makes one of any Gymnasium id)
+    ``agent``    a shipped name, a path, a Stable-Baselines3 model or zip, a Policy, or a function of one observation
+    ``sigma``    standard deviation of the noise on every new observation, in the observation's units
+    ``workers``  processes to play with; they do not change the results
+    """
+    task = find_task(task) if isinstance(task, str) else task
+    plan = Plan(task, find_agent(agent, task), sigma, episodes, seed, find_device(device), slots)
+    return play(plan, workers=workers, progress=progress)
+
+
+def find_agent(agent: Any, task: Task, *, trust_pickle: bool = False) -> Policy:
+    """Turn whatever names or is an agent into a policy that fits the task, or say why it does not."""
+    if isinstance(agent, Policy):
+        return agent
+    if isinstance(agent, str | Path):
+        if not str(agent).endswith(".zip"):
+            return zoo.load(str(agent))
+        opened = task.open()
+        try:
+            policy = sb3.read_zip(agent, trust_pickle=trust_pickle, action_space=opened.action_space)
+            sb3.check_actions(policy, opened.action_space)
+        finally:
+            opened.close()
+        return sb3.fit_to(policy, task.shape)
+    if hasattr(agent, "policy") and hasattr(agent, "predict"):
+        return sb3.fit_to(sb3.from_model(agent), task.shape)
+    if callable(agent):
+        return from_callable(agent, shape=task.shape, choices=task.choices, frames=task.frames)
+    raise InputError(
+        "agent must be a name, a path, an SB3 model, a Policy or a function of one observation, "
+        f"got {type(agent).__name__}"
+    )
+
+
+def find_device(name: str) -> str:
+    """Return "cpu" or "cuda", resolving "auto"."""
+    if name not in {"auto", "cpu", "cuda"}:
+        raise InputError(f"device must be auto, cpu or cuda, got {name!r}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("device cuda was asked for, but torch sees no CUDA device; use --device cpu")
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return name
+
+
+def run_name(plan: Plan) -> str:
+    """Return the name of a run's folder: all that usually differs between runs."""
+    agent = plan.policy.name if plan.policy.name.startswith(plan.task.name) else f"{plan.task.name}-{plan.policy.name}"
+    where = "-cuda" if plan.device == "cuda" else ""
+    name = f"{agent}-sigma{plan.sigma:g}-seed{plan.seed}-n{plan.episodes}{where}"
+    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
+
+
+def certified_run(
+    plan: Plan, questions: Questions, folder: Path, *, workers: int = 1, progress: Progress | None = None
+) -> Certificate:
+    """Play what is not yet played, certify, and leave episodes, certificate, figure and facts in ``folder``."""
+    questions.check(plan.task, plan.sigma)
+    began = time.monotonic()
+    setup = {"sigma": plan.sigma, "floor": plan.task.floor, "ceiling": plan.task.ceiling, **plan.facts()}
+    with RunFolder(folder, setup).opened() as store:
+        resumed = store.record.exists() or bool(store.finished())
+        if store.record.exists():
+            episodes = Episodes.load(store.record)
+        else:
+            episodes = play(plan, workers=workers, store=store, progress=progress)
+            store.finish(episodes)
+        played = time.monotonic() - began
+        certificate = questions.answer(episodes)
+        figure = leave_certificate(certificate, folder, plan.task.blind)
+        write_json(
+            folder / "run.json",
+            {
+                "schema": 1,
+                "agent_sha256": plan.policy.sha256 or None,
+                "versions": versions(),
+                "wall_seconds": round(time.monotonic() - began, 3),
+                "play_seconds": round(played, 3),
+                "resumed": resumed,
+                "workers": workers,
+                "figure": figure,
+            },
+        )
+    return certificate

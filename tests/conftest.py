@@ -1,0 +1,24 @@
+"""One thread per process, for the tests share the cores; without torch only the light half is tested."""
+
+from importlib.util import find_spec
+
+if find_spec("torch") is None:
+    heavy = (
+        "channel",
+        "games",
+        "gpu",
+        "noise",
+        "play",
+        "policies",
+        "sb3",
+        "smooth",
+        "store",
+        "train",
+        "workers",
+        "zoo",
+    )
+    collect_ignore = [f"test_{name}.py" for name in heavy]
+else:
+    import torch
+
+    torch.set_num_threads(1)

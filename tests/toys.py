@@ -1,0 +1,256 @@
+"""Games, policies and adversaries whose answers are known in closed form, and the alarms that judge them.
+
+Every alarm here goes off by chance with probability at most ``ALARM`` (their seeds are fixed besides), and every one of
+them has a twin test that plants the error it is there for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from scipy import stats
+from torch import Tensor, nn
+
+from surefoot.channel import Stream, View
+from surefoot.policies import MLP, Policy
+from surefoot.tasks import Task
+
+ALARM = 1e-6
+
+
+# --- alarms ---------------------------------------------------------------------------------------------------------
+
+
+def off(wins: float, count: int, truth: float) -> bool:
+    """Whether so many wins are too few or too many for the probability ``truth`` (exact binomial, two-sided)."""
+    return bool(stats.binomtest(round(wins), count, truth).pvalue < ALARM)
+
+
+def too_few(wins: float, count: int, bound: float) -> bool:
+    """Whether so few wins refute "the probability is at least ``bound``" (exact binomial, one-sided)."""
+    return bool(stats.binom.cdf(round(wins), count, bound) < ALARM)
+
+
+def mean_off(values: np.ndarray, truth: float, variance: float, reach: float) -> bool:
+    """Whether the mean of independent values within ``reach`` of ``truth`` refutes it (Bernstein, any sample size)."""
+    log = math.log(2 / ALARM)
+    margin = math.sqrt(2 * variance * log / len(values)) + reach * log / (3 * len(values))
+    return bool(abs(np.mean(values) - truth) > margin)
+
+
+def not_normal(draws: Any, sigma: float = 1.0) -> bool:
+    """Whether mean, spread or shape refute independent N(0, sigma^2) draws (a third of ALARM each)."""
+    draws = np.asarray(draws, dtype=np.float64).ravel() / sigma
+    size, level = draws.size, ALARM / 3
+    low, high = stats.chi2.ppf([level / 2, 1 - level / 2], size)
+    return bool(
+        abs(draws.mean()) * math.sqrt(size) > stats.norm.isf(level / 2)
+        or not low < (draws**2).sum() < high
+        or stats.kstest(draws, "norm").pvalue < level
+    )
+
+
+def dependent(one: Any, other: Any) -> bool:
+    """Whether the correlation of two equally long samples refutes their independence (Fisher's z)."""
+    one, other = np.asarray(one, dtype=np.float64).ravel(), np.asarray(other, dtype=np.float64).ravel()
+    r = np.corrcoef(one, other)[0, 1]
+    return bool(
+        abs(np.arctanh(np.clip(r, -1 + 1e-12, 1 - 1e-12))) * math.sqrt(len(one) - 3) > stats.norm.isf(ALARM / 2)
+    )
+
+
+def shifted(p: float, radius: float) -> float:
+    """Return Phi(Phi^-1(p) - radius), the least a probability p can become."""
+    return float(stats.norm.cdf(stats.norm.ppf(p) - radius))
+
+
+# --- games ----------------------------------------------------------------------------------------------------------
+
+Draw = Callable[[int, Stream], Tensor]
+Pay = Callable[[Tensor, Tensor, Tensor], Tensor]
+
+
+class Timed:
+    """Shows ``clean`` for ever; each episode's length is drawn at its start; ``pay`` says what a step is worth."""
+
+    def __init__(
+        self, slots: int, stream: Stream, *, draw: Draw, pay: Pay, clean: tuple[float, ...] = (0.0,), patience: int = 1
+    ) -> None:
+        self.slots, self.stream, self.draw, self.pay, self.patience = slots, stream, draw, pay, patience
+        self.clean = torch.tensor(clean, dtype=torch.float32, device=stream.device)
+        self.closed = False
+
+    def reset(self) -> Tensor:
+        self.length = self.draw(self.slots, self.stream)
+        self.clock = torch.zeros_like(self.length)
+        return self._observe()
+
+    def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        self.clock = self.clock + 1
+        return self._observe(), self.pay(actions, self.clock, self.length).double(), self.clock >= self.length
+
+    def restart(self, rows: Tensor) -> Tensor:
+        self.length = torch.where(rows, self.draw(len(self.length), self.stream), self.length)
+        self.clock = self.clock.masked_fill(rows, 0)
+        return self._observe()[rows]
+
+    def keep(self, rows: Tensor) -> None:
+        self.length, self.clock = self.length[rows], self.clock[rows]
+
+    def state(self) -> Tensor:
+        return torch.stack((self.clock, self.length), dim=1)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _observe(self) -> Tensor:
+        return self.clean.repeat(len(self.clock), 1)
+
+
+def fixed(length: int) -> Draw:
+    return lambda rows, stream: torch.full((rows,), length, device=stream.device)
+
+
+def listed(lengths: list[int]) -> Draw:
+    return lambda rows, stream: torch.tensor(lengths, device=stream.device)
+
+
+def geometric(end: float, limit: int) -> Draw:
+    """Lengths that end at every step with probability ``end``, at ``limit`` at the latest."""
+
+    def draw(rows: int, stream: Stream) -> Tensor:
+        tail = 1 - stream.uniform(0.0, 1.0, (rows,))
+        return ((tail.log() / math.log1p(-end)).floor().long() + 1).clamp_max(limit)
+
+    return draw
+
+
+def pay_steps(actions: Tensor, clock: Tensor, length: Tensor) -> Tensor:
+    return torch.ones_like(clock)
+
+
+def pay_short(most: int) -> Pay:
+    """One for an episode of at most ``most`` steps, paid at its end."""
+    return lambda actions, clock, length: (clock == length) & (length <= most)
+
+
+def pay_action(actions: Tensor, clock: Tensor, length: Tensor) -> Tensor:
+    return actions[:, 0]
+
+
+def pay_first_choice(actions: Tensor, clock: Tensor, length: Tensor) -> Tensor:
+    return actions == 0
+
+
+def toy_task(
+    draw: Draw, pay: Pay, *, clean: tuple[float, ...] = (0.0,), choices: int | None = 2, patience: int = 1, **more: Any
+) -> Task:
+    facts = {"floor": 0.0, "ceiling": 1.0, "limit": 1_000, "frames": 1, "method": "binary", "name": "toy", **more}
+    game = partial(Timed, draw=draw, pay=pay, clean=clean, patience=patience)
+    return Task(environment="toy", shape=(len(clean),), choices=choices, native=game, **facts)
+
+
+def geometric_mean(end: float, limit: int) -> tuple[float, float]:
+    """Return mean and variance of the lengths of ``geometric``, summed term by term."""
+    lengths = np.arange(1, limit + 1)
+    weights = end * (1 - end) ** (lengths - 1)
+    weights[-1] = (1 - end) ** (limit - 1)
+    mean = float(weights @ lengths)
+    return mean, float(weights @ (lengths - mean) ** 2)
+
+
+# --- policies -------------------------------------------------------------------------------------------------------
+
+
+class Gate(nn.Module):
+    """Values of two actions: the first wins where the newest first coordinate (or its size) is at most ``omega``."""
+
+    def __init__(self, omega: float, two_sided: bool = False) -> None:
+        super().__init__()
+        self.omega, self.two_sided = omega, two_sided
+
+    def forward(self, history: Tensor) -> Tensor:
+        first = history[:, -1].flatten(1)[:, 0]
+        value = first.abs() if self.two_sided else first
+        return torch.stack((torch.full_like(value, self.omega), value), dim=1)
+
+
+def gate(p: float, sigma: float, size: int = 1, *, two_sided: bool = False) -> Policy:
+    """Appendix A's policy: the first action with probability p under noise alone, where the clean coordinate is 0."""
+    omega = sigma * stats.norm.ppf((1 + p) / 2 if two_sided else p)
+    return Policy(Gate(float(omega), two_sided), 1, (size,), 2, "gate")
+
+
+class Newest(nn.Module):
+    """The action is what was seen last."""
+
+    def forward(self, history: Tensor) -> Tensor:
+        return history[:, -1]
+
+
+class Mean(nn.Module):
+    """The action is the mean of what is remembered."""
+
+    def forward(self, history: Tensor) -> Tensor:
+        return history.mean(dim=1)
+
+
+def echo(size: int = 1, frames: int = 1) -> Policy:
+    return Policy(Newest(), frames, (size,), None, "echo")
+
+
+class Constant(nn.Module):
+    """Always the first action."""
+
+    def forward(self, history: Tensor) -> Tensor:
+        return torch.tensor([1.0, 0.0], device=history.device).repeat(len(history), 1)
+
+
+def constant(size: int = 1) -> Policy:
+    return Policy(Constant(), 1, (size,), 2, "constant")
+
+
+def balancer(frames: int = 1) -> Policy:
+    """A hand-made Cartpole agent: pushes towards where the pole falls, judged by the newest frame."""
+    weight = np.zeros((2, 4 * frames), dtype=np.float32)
+    weight[1, -4:] = [0.1, 0.3, 1.0, 0.5]
+    return Policy(MLP([weight], [np.zeros(2, dtype=np.float32)]), frames, (4,), 2, "balancer", "by-hand")
+
+
+# --- adversaries ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Spy:
+    """Proposes what ``what`` says and keeps a copy of every view."""
+
+    what: Callable[[View], Tensor] = lambda view: torch.zeros_like(view.observation)
+    views: list[dict[str, Any]] = field(default_factory=list)
+
+    def propose(self, view: View) -> Tensor:
+        copies = {k: v.clone() if isinstance(v, Tensor) else v for k, v in vars(view).items()}
+        self.views.append(copies)
+        return self.what(view)
+
+    def describe(self) -> dict[str, Any]:
+        return {"name": "spy"}
+
+
+def along_the_noise(view: View) -> Tensor:
+    """Push as hard as possible in the direction of the noise it is shown; up where it is shown none."""
+    direction = torch.where(view.noise[:, 0] < 0, -1.0, 1.0)
+    offset = torch.zeros_like(view.observation)
+    offset[:, 0] = (direction * view.left).to(offset.dtype)
+    return offset
+
+
+def ten_times_too_much(view: View) -> Tensor:
+    offset = torch.zeros_like(view.observation)
+    offset[:, 0] = 10.0
+    return offset
