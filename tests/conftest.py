@@ -4,14 +4,20 @@ from importlib.util import find_spec
 
 if find_spec("torch") is None:
     heavy = (
+        "attacked",
+        "attacks_others",
+        "attacks_paper",
+        "blind",
         "channel",
+        "cli",
+        "defence",
         "games",
         "gpu",
         "noise",
         "play",
         "policies",
+        "runs",
         "sb3",
-        "smooth",
         "store",
         "train",
         "workers",

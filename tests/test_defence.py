@@ -299,7 +299,9 @@ def test_stacked_file_needs_the_shape_or_the_frames(tmp_path):
     for agent in (by_shape, by_frames):
         assert (agent.policy.frames, agent.policy.shape) == (5, (4,))
         assert agent.predict(np.zeros(4))[0].shape == ()
-    assert smooth(tmp_path / "stack.zip", 0.1).policy.shape == (5, 4)
+    assert smooth(tmp_path / "stack.zip", 0.1, frames=1).policy.shape == (5, 4)
+    with pytest.raises(InputError, match=r"may be a stack of frames; .*shape=\(4,\) for a stack of 5"):
+        smooth(tmp_path / "stack.zip", 0.1)
 
 
 def test_names_go_to_the_zoo(monkeypatch):

@@ -72,6 +72,15 @@ def test_the_other_sign_raises_the_probability():
     assert not off(worst_case(Structured(-1), SIGMA).returns.sum(), N, shifted(P, -1))
 
 
+def test_the_structured_adversary_spends_everything_at_once_and_in_one_place():
+    task = toy_task(fixed(3), pay_steps, clean=(0.0, 5.0), ceiling=3.0)
+    spy = Spy(Structured(-1).propose)
+    play(Plan(task, constant(2), SIGMA, 4, slots=4, adversary=spy, budget=0.5))
+    first, second = (view["offset"] for view in spy.views[1:])
+    torch.testing.assert_close(first, torch.tensor([[-0.5, 0.0]] * 4))
+    assert not second.any()
+
+
 def test_the_sign_of_the_structured_adversary_is_checked():
     with pytest.raises(InputError, match="sign must be 1 or -1, got 2"):
         Structured(2)

@@ -68,6 +68,10 @@ def find_blind(
     """Find the best wave on ``search`` episodes each and measure it on ``measure`` other ones."""
     if task.choices is None:
         raise InputError(f"the search for a blind policy needs discrete actions, {task.name} has continuous ones")
+    if search < 1 or measure < 2:
+        raise InputError(
+            f"a blind policy is searched on at least 1 and measured on at least 2 episodes, got {search} and {measure}"
+        )
     candidates = list(waves(task.choices))
     scores = []
     for number, wave in enumerate(candidates):

@@ -94,7 +94,7 @@ class Certificate:
     def joint_confidence(self) -> float:
         """Confidence with which all lower and all upper limits hold together."""
         # without a ceiling too: probabilities and quantiles have upper limits even then
-        return self.confidence if self.band.joint else max(0.0, 2 * self.confidence - 1)
+        return self.confidence if self.band.joint else max(0.0, round(2 * self.confidence - 1, 12))
 
     @property
     def statement(self) -> str:

@@ -103,6 +103,7 @@ class Channel:
         budget: float = 0.0,
         policy: Policy | None = None,
         own: Stream | None = None,
+        limit: int = 1,
     ) -> None:
         if not budget >= 0:
             raise InputError(f"budget must be >= 0, got {budget}")
@@ -113,7 +114,7 @@ class Channel:
         if adversary is not None:
             assert policy is not None
             assert own is not None
-            self.ledger = Ledger(adversary, budget, policy, own, slots, shape, noise.device)
+            self.ledger = Ledger(adversary, budget, policy, own, slots, shape, noise.device, limit)
 
     def send(self, observation: Tensor, slot: Tensor | None = None, record: Record | None = None) -> Tensor:
         """Return what the agent sees: observation, plus the clipped offset, plus fresh noise.
@@ -169,6 +170,7 @@ class Ledger:
         slots: int,
         shape: tuple[int, ...],
         device: torch.device,
+        limit: int,
     ) -> None:
         self.adversary, self.budget, self.policy, self.own = adversary, budget, policy, own
         self.spent_squared = torch.zeros(slots, dtype=torch.float64, device=device)
@@ -176,6 +178,7 @@ class Ledger:
         self.offset = torch.zeros_like(self.noise)
         self.clean = FrameStack(policy.frames)
         self.clean.fill(torch.zeros_like(self.noise))
+        self.by_step = torch.zeros(limit, dtype=torch.float64, device=device)
 
     @property
     def left(self) -> Tensor:
@@ -209,7 +212,9 @@ class Ledger:
         # A hair inside the budget, so that rounding to float32 cannot push the sum over it.
         scale = torch.where(size > left, left / size.clamp_min(1e-300) * (1 - 1e-7), torch.ones_like(size))
         offset = (offset * scale.view(-1, *[1] * (offset.dim() - 1))).to(observation.dtype)
-        self.spent_squared = self.spent_squared + _norm(offset) ** 2
+        squared = _norm(offset) ** 2
+        self.spent_squared = self.spent_squared + squared
+        self.by_step.index_add_(0, record.step.clamp_max(self.by_step.numel() - 1), squared)
         self.offset = offset
         self.clean.push(observation, record.fresh)
         return offset

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,6 +28,11 @@ INTERRUPTED = 130
 class Parser(argparse.ArgumentParser):
     """Reports a wrong call as bad input, in one line."""
 
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        # argparse takes -1e3 and -1,0 for options, and floors are often negative.
+        self._negative_number_matcher = re.compile(r"-(\.?\d|inf|nan)")
+
     def error(self, message: str) -> NoReturn:
         """Raise instead of printing the whole usage."""
         raise InputError(f"{message}; see '{self.prog} --help'")
@@ -34,10 +41,14 @@ class Parser(argparse.ArgumentParser):
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a sign the terminal cannot show is no reason to fail
     try:
         parsed = build_parser().parse_args(given)
         parsed.command_line = shlex.join(["surefoot", *given])
         parsed.run(parsed)
+        sys.stdout.flush()
     except InputError as error:
         return _fail(str(error))
     except ModuleNotFoundError as error:
@@ -53,10 +64,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("surefoot: stopped; finished blocks are kept, the same command goes on from there", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has had enough; leave nothing for the interpreter to flush into the pipe.
-        sys.stderr.close()
-        return 0
+        # Whoever read our output has had enough.
+        _drop_output()
+    except OSError as error:
+        if error.filename is None:  # it was the output that could not be written
+            _drop_output()
+        where = "" if error.filename is None else f" ({error.filename})"
+        return _fail(f"{error.strerror or error}{where}")
     return 0
+
+
+def _drop_output() -> None:
+    """Leave nothing for the interpreter to flush to where it cannot go."""
+    with suppress(OSError, ValueError):
+        output = sys.stdout.fileno()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
 
 
 def _fail(message: str) -> int:
@@ -94,7 +116,7 @@ def _add_certify(commands: Any) -> None:
     parser.add_argument("--agent", metavar="NAME_OR_PATH", help="shipped name, trained folder, or SB3 .zip")
     parser.add_argument("--sigma", type=float, help="noise on every new observation (default: the task's)")
     parser.add_argument("--episodes", type=int, default=10_000, help="episodes to play (default: %(default)s)")
-    parser.add_argument("--budgets", type=parse_budgets, help="0:1:0.05 or 0,0.2,0.4 (default: 0 to 1 by 0.1)")
+    parser.add_argument("--budgets", help="0:1:0.05 or 0,0.2,0.4 (default: 0 to 1 by 0.1)")
     parser.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
     parser.add_argument("--method", choices=METHODS, help="confidence statement (default: the task's, else band)")
     parser.add_argument("--step", type=float, default=1.0, help="distance of per-threshold's thresholds (default: 1)")
@@ -121,6 +143,8 @@ def run_certify(arguments: argparse.Namespace) -> None:
     if len(sources) != 1:
         got = " and ".join(sources) or "none"
         raise InputError(f"certify needs exactly one of TASK, --env or --returns, got {got}")
+    if arguments.budgets is not None:
+        arguments.budgets = parse_budgets(arguments.budgets)
     if arguments.returns is not None:
         certificate, blind, folder = _certify_returns(arguments), None, arguments.out
     else:
@@ -140,6 +164,8 @@ def _certify_returns(arguments: argparse.Namespace) -> Certificate:
     unused = [f"--{name}" for name in ("agent", "max_steps", "workers") if getattr(arguments, name) is not None]
     if unused:
         raise InputError(f"{', '.join(unused).replace('_', '-')} cannot go with --returns: nothing is played")
+    if arguments.out is not None and (arguments.out / "setup.json").exists():
+        raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
     episodes = read_outcomes(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
     budgets = arguments.budgets or parse_budgets("0:1:0.1")
     certificate = certify(episodes, budgets, arguments.confidence, arguments.method, arguments.step)
@@ -149,11 +175,14 @@ def _certify_returns(arguments: argparse.Namespace) -> Certificate:
 
 
 def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Floor | None, Path]:
+    from gymnasium import logger
+
     from surefoot.play import Plan
     from surefoot.runs import Questions, certified_run, find_agent, find_device, run_name
     from surefoot.tasks import find_task, task_of_environment
     from surefoot.workers import usable_cores
 
+    logger.min_level = logger.ERROR  # its advice on versions of environments would stand between our lines
     if arguments.task is not None:
         _refuse(arguments, ("floor", "ceiling", "max_steps"), "a task, which knows them")
         task = find_task(arguments.task)
@@ -167,7 +196,7 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Floor |
     sigma = task.sigma if arguments.sigma is None else arguments.sigma
     questions = Questions(arguments.budgets or task.budgets, arguments.confidence, arguments.method, arguments.step)
     questions.check(task, sigma)
-    agent = arguments.agent or f"{task.name}-s{sigma:g}"
+    agent = f"{task.name}-s{sigma:g}" if arguments.agent is None else arguments.agent
     policy = find_agent(agent, task, trust_pickle=arguments.trust_pickle)
     plan = Plan(task, policy, sigma, arguments.episodes, arguments.seed, find_device(arguments.device))
     workers = arguments.workers if arguments.workers is not None else usable_cores() if plan.device == "cpu" else 1
@@ -287,16 +316,19 @@ def list_agents(arguments: argparse.Namespace) -> None:
 def show_certificate(certificate: Certificate, blind: Floor | None) -> None:
     """Print the sentence, the table and the notes."""
     console = Console(highlight=False)
-    console.print(f"[bold]{headline(certificate)}[/bold]\n")
-    table = Table("budget", "certified lower bound", "certified upper bound", box=None, pad_edge=False)
-    for column in table.columns:
-        column.justify = "right"
-    for row in rows(certificate):
+    whole = not console.is_terminal  # a log or a pipe gets sentences in one piece
+    console.print(f"[bold]{headline(certificate)}[/bold]\n", soft_wrap=whole)
+    table = Table(box=None, pad_edge=False)
+    shown = rows(certificate)
+    titles = ("budget", "certified lower bound", "certified upper bound")
+    for title, *cells in zip(titles, *shown, strict=True):
+        table.add_column(title, justify="right", min_width=max(map(len, cells)))
+    for row in shown:
         table.add_row(*row)
-    console.print(table)
+    console.print(table, soft_wrap=True)
     console.print()
     for line in notes(certificate, blind):
-        console.print(line)
+        console.print(line, soft_wrap=whole)
 
 
 @contextmanager
@@ -336,7 +368,7 @@ def parse_budgets(text: str) -> tuple[float, ...]:
     if not (step > 0 and last >= first and (last - first) / step < 10_000):
         raise InputError(f"budgets FIRST:LAST:STEP need LAST >= FIRST, STEP > 0 and under 10,000 values, got {text!r}")
     count = int((last - first) / step + 1e-9) + 1
-    return tuple(round(first + step * index, 12) for index in range(count))
+    return tuple(float(f"{first + step * index:.12g}") for index in range(count))
 
 
 def _refuse(arguments: argparse.Namespace, names: Sequence[str], whom: str) -> None:

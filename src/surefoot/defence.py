@@ -44,6 +44,13 @@ def smooth(
     ``seed``     for tests only: seeded noise voids the certificate, and a PredictableNoiseWarning says so
     """
     policy = _policy_of(agent, shape, choices, frames)
+    stored = hasattr(agent, "predict") or str(agent).endswith(".zip")
+    if stored and shape is None and frames is None and policy.frames == 1 and len(policy.shape) == 2:
+        # Noise on a whole stack would renew the noise of old frames: another agent than the one that is certified.
+        raise InputError(
+            f"the agent's observations {policy.shape} may be a stack of frames; say what one observation is: "
+            f"shape={policy.shape[1:]} for a stack of {policy.shape[0]}, or frames=1 if this is one observation"
+        )
     if choices is not None and choices != policy.choices:
         raise InputError(f"the agent chooses among {policy.choices} actions, got choices={choices}")
     return SmoothedPolicy(_framed(policy, frames, shape), sigma, seed=seed)

@@ -33,6 +33,7 @@ class Episodes:
     ``lengths``  steps of each episode, or None when unknown
     ``spent``    l2 size of the offsets an adversary used in each episode, or None when none was there
     ``facts``    everything else that identifies the setup (task, agent, hash, seed, adversary, ...), as JSON data
+    ``spending`` squared offsets at each step of an episode, summed over all episodes, or None
     """
 
     returns: NDArray[np.float64]
@@ -42,6 +43,7 @@ class Episodes:
     lengths: NDArray[np.int64] | None = None
     spent: NDArray[np.float64] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    spending: NDArray[np.float64] | None = None
 
     @classmethod
     def of(
@@ -65,7 +67,7 @@ class Episodes:
         )
 
     def __post_init__(self) -> None:
-        for array in (self.returns, self.lengths, self.spent):
+        for array in (self.returns, self.lengths, self.spent, self.spending):
             if array is not None:
                 array.setflags(write=False)
         for name in ("lengths", "spent"):
@@ -77,7 +79,7 @@ class Episodes:
         return int(self.returns.size)
 
     def __getitem__(self, rows: slice) -> Episodes:
-        """Return a run of episodes by position; never choose rows by their outcomes."""
+        """Return a run of episodes by position (``spending`` is not cut); never choose rows by their outcomes."""
         if not isinstance(rows, slice):
             raise InputError(f"episodes are cut with a slice, got {type(rows).__name__}; use .returns for numbers")
         return Episodes(
@@ -117,6 +119,7 @@ class Episodes:
             ceiling=first.ceiling,
             lengths=_join([part.lengths for part in parts]),
             spent=_join([part.spent for part in parts]),
+            spending=_summed([part.spending for part in parts]),
             facts=first.facts,
         )
 
@@ -129,6 +132,8 @@ class Episodes:
             arrays["lengths"] = self.lengths
         if self.spent is not None:
             arrays["spent"] = self.spent
+        if self.spending is not None:
+            arrays["spending"] = self.spending
         write_arrays(Path(path), arrays)
 
     @classmethod
@@ -156,16 +161,14 @@ class Episodes:
             ceiling=ceiling,
             lengths=arrays.get("lengths"),
             spent=arrays.get("spent"),
+            spending=arrays.get("spending"),
             facts=header,
         )
 
 
 def checked_returns(returns: ArrayLike, floor: float, ceiling: float | None) -> NDArray[np.float64]:
     """Return a fresh 1-D float64 copy, or say what is wrong with the returns or the limits given for them."""
-    if not math.isfinite(floor):
-        raise InputError(f"floor must be a finite number, got {floor}")
-    if ceiling is not None and not (math.isfinite(ceiling) and ceiling > floor):
-        raise InputError(f"ceiling must be a finite number above the floor {floor}, got {ceiling}")
+    check_limits(floor, ceiling)
     try:
         values = np.array(returns, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -184,6 +187,14 @@ def checked_returns(returns: ArrayLike, floor: float, ceiling: float | None) -> 
     return values
 
 
+def check_limits(floor: float, ceiling: float | None) -> None:
+    """Refuse limits of the return that are none."""
+    if not math.isfinite(floor):
+        raise InputError(f"floor must be a finite number, got {floor}")
+    if ceiling is not None and not (math.isfinite(ceiling) and ceiling > floor):
+        raise InputError(f"ceiling must be a finite number above the floor {floor}, got {ceiling}")
+
+
 def checked_sigma(sigma: float) -> float:
     """Return sigma as a float, refusing what is no standard deviation; 0 means no noise."""
     if not (math.isfinite(sigma) and sigma >= 0):
@@ -196,6 +207,14 @@ def _join(columns: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
     if present and len(present) != len(columns):
         raise InputError("some of the records have lengths or spending and others do not")
     return np.concatenate(present) if present else None
+
+
+def _summed(columns: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64] | None:
+    present = [column for column in columns if column is not None]
+    if not present or len(present) != len(columns):
+        return None
+    total: NDArray[np.float64] = np.sum(present, axis=0)
+    return total
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:

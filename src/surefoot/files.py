@@ -88,10 +88,13 @@ def read_json(path: Path) -> dict[str, Any]:
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
     """Read named arrays from an ``.npz``, never unpickling."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        # Opened here, for numpy leaves a damaged file open.
+        with path.open("rb") as file:
+            archive = np.load(file, allow_pickle=False)
             if not isinstance(archive, np.lib.npyio.NpzFile):
                 raise InputError(f"{path} must be an .npz of named arrays, got a single array")
-            return {name: archive[name] for name in archive.files}
+            with archive:
+                return {name: archive[name] for name in archive.files}
     except FileNotFoundError as error:
         raise InputError(f"no file {path}") from error
     except InputError:

@@ -122,7 +122,8 @@ class Gymnasium:
         self, make: Callable[[], Any], slots: int, seeds: np.random.SeedSequence, device: torch.device
     ) -> None:
         self.environments: list[Any] = [make() for _ in range(slots)]
-        self.seeds = [int(seed) for seed in seeds.generate_state(slots, np.uint32)]
+        # 62 bits: among the 10^5 slots of a long run, two 32-bit seeds would agree.
+        self.seeds = [int(seed) >> 2 for seed in seeds.generate_state(slots, np.uint64)]
         self.device = device
         space = self.environments[0].action_space
         self.first_action = int(getattr(space, "start", 0))
@@ -179,6 +180,8 @@ def open_environment(name: str, limit: int | None = None) -> Any:
     """Make a Gymnasium environment that is sure to end, or say what is wrong with it."""
     import gymnasium
 
+    if limit is not None and limit < 1:
+        raise InputError(f"a step limit must be at least 1, got {limit}")
     try:
         environment = gymnasium.make(name, max_episode_steps=limit) if limit else gymnasium.make(name)
     except (gymnasium.error.Error, ImportError, ModuleNotFoundError, TypeError, ValueError) as error:

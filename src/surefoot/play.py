@@ -128,6 +128,7 @@ def play_block(plan: Plan, index: int) -> Episodes:
         budget=plan.budget,
         policy=policy,
         own=Stream(seeds[2], device),
+        limit=plan.task.limit,
     )
     with single_thread(), torch.inference_mode(plan.adversary is None):
         try:
@@ -140,7 +141,8 @@ def play_block(plan: Plan, index: int) -> Episodes:
         floor=plan.task.floor,
         ceiling=plan.task.ceiling,
         lengths=table[1].cpu().numpy().astype(np.int64),
-        spent=table[2].cpu().numpy() if plan.adversary is not None else None,
+        spent=table[2].cpu().numpy() if channel.ledger is not None else None,
+        spending=channel.ledger.by_step.cpu().numpy() if channel.ledger is not None else None,
         facts=plan.facts(),
     )
 

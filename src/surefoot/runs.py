@@ -74,21 +74,24 @@ def find_agent(agent: Any, task: Task, *, trust_pickle: bool = False) -> Policy:
     if isinstance(agent, str | Path):
         if not str(agent).endswith(".zip"):
             return zoo.load(str(agent))
-        opened = task.open()
-        try:
-            policy = sb3.read_zip(agent, trust_pickle=trust_pickle, action_space=opened.action_space)
-            sb3.check_actions(policy, opened.action_space)
-        finally:
-            opened.close()
+        policy = sb3.read_zip(agent, trust_pickle=trust_pickle, action_space=_actions_of(task))
         return sb3.fit_to(policy, task.shape)
-    if hasattr(agent, "policy") and hasattr(agent, "predict"):
-        return sb3.fit_to(sb3.from_model(agent), task.shape)
+    if hasattr(agent, "policy") and hasattr(agent, "predict") and hasattr(agent, "observation_space"):
+        policy = sb3.from_model(agent)
+        sb3.check_actions(policy, _actions_of(task))
+        return sb3.fit_to(policy, task.shape)
     if callable(agent):
         return from_callable(agent, shape=task.shape, choices=task.choices, frames=task.frames)
     raise InputError(
         "agent must be a name, a path, an SB3 model, a Policy or a function of one observation, "
         f"got {type(agent).__name__}"
     )
+
+
+def _actions_of(task: Task) -> Any:
+    opened = task.open()
+    opened.close()
+    return opened.action_space
 
 
 def find_device(name: str) -> str:
@@ -114,6 +117,8 @@ def certified_run(
     plan: Plan, questions: Questions, folder: Path, *, workers: int = 1, progress: Progress | None = None
 ) -> Certificate:
     """Play what is not yet played, certify, and leave episodes, certificate, figure and facts in ``folder``."""
+    if workers < 1:
+        raise InputError(f"workers must be at least 1, got {workers}")
     questions.check(plan.task, plan.sigma)
     began = time.monotonic()
     setup = {"sigma": plan.sigma, "floor": plan.task.floor, "ceiling": plan.task.ceiling, **plan.facts()}

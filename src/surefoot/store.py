@@ -40,8 +40,8 @@ class RunFolder:
             raise InputError(f"cannot use {self.folder} for the run: {error.strerror}; choose another --out") from error
         with lock:
             self._lock(lock)
-            self._claim()
             try:
+                self._claim()
                 yield self
             finally:
                 (self.folder / ".lock").unlink(missing_ok=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -12,6 +11,7 @@ import numpy as np
 import torch
 
 from surefoot.channel import Stream
+from surefoot.episodes import check_limits
 from surefoot.errors import InputError
 from surefoot.games import CartPole, Game, Gymnasium, open_environment
 
@@ -122,8 +122,7 @@ def task_of_environment(
     environment: str, *, floor: float, ceiling: float | None, frames: int = 1, limit: int | None = None
 ) -> Task:
     """Describe any Gymnasium environment as a task; the limits of the return must be known, not observed."""
-    if not math.isfinite(floor):
-        raise InputError(f"floor must be a finite number, got {floor}")
+    check_limits(floor, ceiling)
     opened = open_environment(environment, limit)
     try:
         choices = getattr(opened.action_space, "n", None)

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
@@ -39,7 +40,7 @@ def spread(
         queue = iter(indices)
         # Two blocks per worker in flight, so that nobody waits and little is lost when the run is stopped.
         for index in queue:
-            pending[executor.submit(_work, index)] = index
+            pending[_submit(executor, index)] = index
             if len(pending) >= 2 * workers:
                 yield from _collect(executor, pending, queue)
         while pending:
@@ -73,8 +74,15 @@ def _collect(
         index = pending.pop(future)
         following = next(queue, None)
         if following is not None:
-            pending[executor.submit(_work, following)] = following
+            pending[_submit(executor, following)] = following
         yield index, future.result()
+
+
+def _submit(executor: ProcessPoolExecutor, index: int) -> Future[Any]:
+    with warnings.catch_warnings():
+        # Python 3.12 warns when a process with threads forks; the workers touch none of their locks.
+        warnings.filterwarnings("ignore", r"This process .* is multi-threaded", DeprecationWarning)
+        return executor.submit(_work, index)
 
 
 def _begin(work: Callable[[Any, int], Any], plan: Any, parent: int) -> None:

@@ -7,7 +7,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from surefoot.certify import Certificate
-from surefoot.report.text import Floor
+from surefoot.report.text import Floor, exact, percent
 
 BOUND, OTHER, FLOOR = "#0b5394", "#7f9fbf", "#b45f06"
 
@@ -41,16 +41,17 @@ def certificate_figure(certificate: Certificate, blind: Floor | None = None) -> 
     if blind is not None:
         axes.axhline(blind.mean, color=FLOOR, ls=":", lw=1.6, label="a policy that sees nothing")
     top = certificate.ceiling if certificate.ceiling is not None else certificate.estimate
-    margin = 0.05 * (top - certificate.floor)
+    margin = 0.05 * (top - certificate.floor) or 1.0
     axes.set_ylim(certificate.floor - margin, top + margin)
     axes.set_xlim(left=-0.02 * float(budgets[-1]), right=1.02 * float(budgets[-1]))
     axes.set_xlabel("attack budget: l2 change of the observations over a whole episode")
     axes.set_ylabel("mean return")
     name = certificate.facts.get("agent") or certificate.facts.get("task") or "outcomes given"
     axes.set_title(
-        f"{name}: sigma {certificate.sigma:g}, {certificate.episodes:,} episodes, "
-        f"{certificate.confidence * 100:.10g}% confidence ({certificate.method})",
+        f"{name}: sigma {exact(certificate.sigma)}, {certificate.episodes:,} episodes, "
+        f"{percent(certificate.confidence)} confidence ({certificate.method})",
         fontsize=10,
+        parse_math=False,
     )
     axes.grid(alpha=0.25)
     axes.legend(fontsize=8, loc="best", framealpha=0.9)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 from surefoot.certify import Certificate
@@ -16,5 +17,8 @@ def leave_certificate(certificate: Certificate, folder: Path, blind: Floor | Non
         from surefoot.report.figures import certificate_figure
     except ImportError:
         return None
-    write_whole(folder / "certificate.png", lambda file: certificate_figure(certificate, blind).savefig(file, dpi=150))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a name in letters the font lacks: boxes do no harm
+        figure = certificate_figure(certificate, blind)
+        write_whole(folder / "certificate.png", lambda file: figure.savefig(file, dpi=150))
     return "certificate.png"

@@ -22,12 +22,17 @@ def read_outcomes(path: Path, sigma: float | None, floor: float | None, ceiling:
     if sigma is None or floor is None:
         raise InputError(f"--returns {path} needs --sigma and --floor: a file of numbers does not know them")
     try:
-        returns = np.load(path, allow_pickle=False)
+        # Opened here, for numpy leaves a damaged file open.
+        with path.open("rb") as file:
+            returns = np.load(file, allow_pickle=False)
     except FileNotFoundError as error:
         raise InputError(f"no file {path}") from error
     except (OSError, ValueError, EOFError) as error:
-        reason = str(error).splitlines()[0]
+        # numpy takes whatever it does not know for a pickle, and advises to load it unsafely.
+        reason = "no array of plain numbers" if "pickle" in str(error) else str(error).splitlines()[0]
         raise InputError(f"{path} is not a readable .npy file of numbers ({reason}); it may be truncated") from error
     if not isinstance(returns, np.ndarray):
         raise InputError(f"{path} must hold one array of returns, saved with numpy.save")
+    if returns.dtype.kind not in "biuf":
+        raise InputError(f"{path} must hold real numbers, got {returns.dtype}")
     return Episodes.of(returns, sigma=sigma, floor=floor, ceiling=ceiling)

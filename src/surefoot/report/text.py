@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Protocol
 
 from surefoot.certify import Certificate
@@ -24,22 +25,37 @@ class Floor(Protocol):
 
 def down(value: float, digits: int = 2) -> str:
     """Format a certified lower limit, rounded down."""
-    scale = 10**digits
-    rounded = math.floor(value * scale) / scale
-    # Multiplying may itself round up; a bound must not.
-    return f"{rounded if rounded <= value else rounded - 1 / scale:.{digits}f}"
+    return _rounded(value, digits, ROUND_FLOOR)
 
 
 def up(value: float, digits: int = 2) -> str:
     """Format a certified upper limit, rounded up."""
-    negated = down(-value, digits)
-    return negated[1:] if negated.startswith("-") else f"{0 - float(negated):.{digits}f}"
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def exact(value: float) -> str:
+    """Format what was asked for with all its digits: a budget rounded up would claim more than was proved."""
+    text = f"{Decimal(repr(float(value))).normalize():f}"
+    return text if len(text) <= 20 else repr(float(value))
+
+
+def percent(confidence: float) -> str:
+    """Format a confidence with all its digits: 99.9999999999% is not 100%."""
+    return f"{(Decimal(repr(float(confidence))) * 100).normalize():f}%"
+
+
+def _rounded(value: float, digits: int, direction: str) -> str:
+    # In decimal arithmetic, for in binary the multiplication and the division may round the other way.
+    step = Decimal(1).scaleb(-digits)
+    rounded = Decimal(repr(float(value))).quantize(step, direction, Context(prec=2000))
+    return f"{abs(rounded) if rounded == 0 else rounded:f}"
 
 
 def digits_for(certificate: Certificate) -> int:
     """Return decimals that show a thousandth of the range, at least two."""
     top = certificate.ceiling if certificate.ceiling is not None else max(certificate.estimate, certificate.floor + 1)
-    return max(2, 3 - math.floor(math.log10(top - certificate.floor)))
+    spread = top - certificate.floor
+    return max(2, 3 - math.floor(math.log10(spread))) if 0 < spread < math.inf else 2
 
 
 def headline(certificate: Certificate) -> str:
@@ -48,10 +64,10 @@ def headline(certificate: Certificate) -> str:
     budget = min(asked, key=lambda candidate: abs(candidate - certificate.sigma))
     digits = digits_for(certificate)
     lower = down(certificate.at(budget).lower, digits)
-    best = "" if certificate.ceiling is None else f" of at most {certificate.ceiling:g}"
+    best = "" if certificate.ceiling is None else f" of at most {exact(certificate.ceiling)}"
     return (
-        f"With {certificate.confidence * 100:.10g}% confidence, no attacker who changes the observations by at most "
-        f"{budget:g} (l2, over a whole episode) can push this agent's mean return below {lower}{best}."
+        f"With {percent(certificate.confidence)} confidence, no attacker who changes the observations by at most "
+        f"{exact(budget)} (l2, over a whole episode) can push this agent's mean return below {lower}{best}."
     )
 
 
@@ -60,7 +76,7 @@ def rows(certificate: Certificate) -> list[tuple[str, str, str]]:
     digits = digits_for(certificate)
     upper = certificate.upper if certificate.upper is not None else [None] * len(certificate.budgets)
     return [
-        (f"{budget:g}", down(low, digits), "unknown" if high is None else up(high, digits))
+        (exact(budget), down(low, digits), "unknown" if high is None else up(high, digits))
         for budget, low, high in zip(certificate.budgets, certificate.lower, upper, strict=True)
     ]
 
@@ -72,12 +88,12 @@ def notes(certificate: Certificate, blind: Floor | None) -> list[str]:
     lines = [
         f"Without an attack the mean return is about {certificate.estimate:.{digits}f}{error} "
         "(an estimate with its standard error, not a bound).",
-        f"{certificate.episodes:,} episodes, sigma {certificate.sigma:g}, method {certificate.method}; "
-        f"all lower limits hold at once with {certificate.confidence * 100:.10g}% confidence"
+        f"{certificate.episodes:,} episodes, sigma {exact(certificate.sigma)}, method {certificate.method}; "
+        f"all lower limits hold at once with {percent(certificate.confidence)} confidence"
         + ("." if certificate.upper is None else ", and so do all upper limits."),
     ]
     if blind is not None:
         below = [b for b, low in zip(certificate.budgets, certificate.lower, strict=True) if low < blind.mean]
         line = f"A policy that sees nothing ({blind.what}) reaches {blind.mean:.{digits}f} under any attack"
-        lines.append(line + (f": from budget {min(below):g} on, the certificate says no more." if below else "."))
+        lines.append(line + (f": from budget {exact(min(below))} on, the certificate says no more." if below else "."))
     return lines

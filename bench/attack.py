@@ -1,0 +1,139 @@
+"""Algorithm 1 on the bare cartpole-5 agent: the batched attack against the line-by-line reference, per gradient.
+
+    python bench/attack.py
+
+Both are timed in one run on the same agent and budget. The batched one attacks 1,000 episodes; the reference, which
+takes one row at a time, attacks a few, and both are divided by the gradients they computed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from surefoot import zoo
+from surefoot.attacks.paper import PaperAttack
+from surefoot.attacks.victim import Scene, Smoothing
+from surefoot.channel import View
+from surefoot.files import write_json
+from surefoot.play import Plan, play, single_thread
+from surefoot.policies import MLP
+from surefoot.tasks import find_task
+from surefoot.versions import versions
+from surefoot.workers import usable_cores
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent / "tests"))
+
+MARGIN, BUDGET = 0.0, 1.0
+
+
+def batched(episodes: int, workers: int) -> dict[str, float]:
+    """Time the batched attack as users run it, then count its gradients in a second, untimed run."""
+    policy, task = zoo.load("cartpole-5-s0"), find_task("cartpole-5")
+    plan = Plan(task, policy, 0.0, episodes, adversary=PaperAttack(MARGIN), budget=BUDGET)
+    began = time.perf_counter()
+    record = play(plan, workers=workers)
+    took = time.perf_counter() - began
+    count, honest = [0], Scene.values_and_gradient
+
+    def counting(scene: Scene, moved: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        count[0] += len(moved)
+        return honest(scene, moved, actions)
+
+    Scene.values_and_gradient = counting  # type: ignore[method-assign]
+    try:
+        play(plan)
+    finally:
+        Scene.values_and_gradient = honest  # type: ignore[method-assign]
+    return {"seconds": took, "gradients": float(count[0]), "mean_return": float(record.returns.mean())}
+
+
+def line_by_line(episodes: int) -> dict[str, float]:
+    """Time the reference of the tests on a few episodes."""
+    import test_attacks_paper as reference
+
+    policy, task = zoo.load("cartpole-5-s0"), find_task("cartpole-5")
+    count, honest = [0], torch.autograd.grad
+
+    def counting(*rest: Any, **named: Any) -> Any:
+        count[0] += 1
+        return honest(*rest, **named)
+
+    torch.autograd.grad = counting  # type: ignore[assignment]
+    try:
+        began = time.perf_counter()
+        play(Plan(task, policy, 0.0, episodes, adversary=reference.LineByLine(MARGIN), budget=BUDGET))
+        took = time.perf_counter() - began
+    finally:
+        torch.autograd.grad = honest
+    return {"seconds": took, "gradients": float(count[0])}
+
+
+def smoothed_share(rows: int = 128, draws: int = 128, repeats: int = 20) -> float:
+    """Return how much of the smoothed attack's gradient time its matrix products alone would need, on one core."""
+    policy = zoo.load("cartpole-5-s0.2")
+    network = policy.network
+    assert isinstance(network, MLP)
+    smoothing = Smoothing(0.2, draws)
+    some = torch.arange(rows)
+    context = torch.randn(rows, policy.frames, 4)
+    import numpy as np
+
+    from surefoot.channel import Stream
+
+    stream = Stream(np.random.SeedSequence(0), torch.device("cpu"))
+    left = torch.ones(rows, dtype=torch.float64)
+    zeros = torch.zeros(rows, 4)
+    view = View(some, some + 9, zeros, None, context, context, None, zeros, zeros, left, policy, stream)
+    scene, actions = Scene.of(view, some, smoothing), torch.zeros(rows, dtype=torch.long)
+    with single_thread():
+        scene.values_and_gradient(zeros, actions)
+        began = time.perf_counter()
+        for _ in range(repeats):
+            scene.values_and_gradient(zeros, actions)
+        attack = time.perf_counter() - began
+        pairs = [(torch.randn(rows * draws, layer.in_features), layer.weight.T) for layer in network.layers]  # type: ignore[arg-type]
+        began = time.perf_counter()
+        for _ in range(repeats):
+            for left_factor, weight in pairs:
+                torch.mm(torch.mm(left_factor, weight), weight.T)
+        products = time.perf_counter() - began
+    return products / attack
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--episodes", type=int, default=1_000)
+    parser.add_argument("--reference-episodes", type=int, default=4)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "attack-cpu.json")
+    arguments = parser.parse_args()
+    workers = usable_cores()
+    fast, slow = batched(arguments.episodes, workers), line_by_line(arguments.reference_episodes)
+    per_gradient = [side["seconds"] / side["gradients"] for side in (fast, slow)]
+    result = {
+        "episodes": arguments.episodes,
+        "budget": BUDGET,
+        "lambda_q": MARGIN,
+        "workers": workers,
+        "seconds": round(fast["seconds"], 2),
+        "seconds_per_episode": round(fast["seconds"] / arguments.episodes, 5),
+        "microseconds_per_gradient": round(per_gradient[0] * 1e6, 3),
+        "reference_microseconds_per_gradient": round(per_gradient[1] * 1e6, 3),
+        "times_faster_per_gradient": round(per_gradient[1] / per_gradient[0], 1),
+        "smoothed_attack_share_in_matrix_products": round(smoothed_share(), 3),
+        "versions": versions(),
+    }
+    print(json.dumps(result, indent=1))
+    write_json(arguments.out, result)
+
+
+if __name__ == "__main__":
+    main()

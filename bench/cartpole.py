@@ -1,0 +1,140 @@
+"""10,000 certified episodes of cartpole-5 against the paper's protocol and against the matrix products alone.
+
+    python bench/cartpole.py                                    # ratios on this machine's cores
+    python bench/cartpole.py --device cuda --episodes 1000000   # a million episodes on one GPU
+
+Everything is measured in one run; of repeated timings the median counts. Results go to ``bench/results``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import torch
+from gymnasium.wrappers import FrameStackObservation
+
+from surefoot import certify, zoo
+from surefoot.files import write_json
+from surefoot.noise import NoisyObservation
+from surefoot.play import Plan, play, single_thread
+from surefoot.policies import MLP, Policy
+from surefoot.sb3 import write_zip
+from surefoot.tasks import find_task
+from surefoot.versions import versions
+from surefoot.workers import usable_cores
+
+AGENT, SIGMA, BUDGETS = "cartpole-5-s0.2", 0.2, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+HERE = Path(__file__).resolve().parent
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def paper_protocol(policy: Policy, episodes: int) -> float:
+    """Seconds per episode with one environment and one ``predict`` per step, through plain SB3."""
+    from stable_baselines3 import DQN
+
+    task = find_task("cartpole-5")
+    with tempfile.TemporaryDirectory() as folder:
+        write_zip(policy, Path(folder) / "agent.zip")
+        model = DQN.load(Path(folder) / "agent.zip", device="cpu")
+    noisy = NoisyObservation(gymnasium.make(task.environment, max_episode_steps=task.limit), SIGMA)
+    environment = FrameStackObservation(noisy, task.frames, padding_type="reset")
+    began = time.perf_counter()
+    for episode in range(episodes):
+        observation, _ = environment.reset(seed=episode)
+        over = False
+        while not over:
+            action, _ = model.predict(observation, deterministic=True)
+            observation, _, terminated, truncated, _ = environment.step(int(action))
+            over = terminated or truncated
+    return (time.perf_counter() - began) / episodes
+
+
+def products_alone(policy: Policy, forwards: int, rows: int) -> float:
+    """Seconds one core needs for nothing but the matrix products of ``forwards`` rows, ``rows`` at a time."""
+    network = policy.network
+    assert isinstance(network, MLP)
+    pairs = [(torch.randn(rows, layer.in_features), layer.weight.T) for layer in network.layers]  # type: ignore[arg-type]
+    with single_thread(), torch.inference_mode():
+        for left, right in pairs:
+            torch.mm(left, right)
+        timed = [seconds(lambda: [torch.mm(left, right) for left, right in pairs]) for _ in range(400)]
+    return statistics.median(timed) * forwards / rows
+
+
+def on_cpu(episodes: int, repeats: int) -> dict[str, Any]:
+    policy, task, workers = zoo.load(AGENT), find_task("cartpole-5"), usable_cores()
+    slow = paper_protocol(policy, 50)
+    plan = Plan(task, policy, SIGMA, episodes)
+    played = [seconds(lambda: play(plan, workers=workers)) for _ in range(repeats)]
+    ours = statistics.median(played)
+    record = play(plan, workers=workers)
+    certified = seconds(lambda: certify(record, BUDGETS))
+    floor = products_alone(policy, int(record.lengths.sum()), task.slots) / workers  # type: ignore[union-attr]
+    largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + workers * largest
+    return {
+        "episodes": episodes,
+        "workers": workers,
+        "paper_protocol_seconds": round(slow * episodes, 1),
+        "paper_protocol_extrapolated_from_episodes": 50,
+        "ours_seconds": round(ours, 3),
+        "ours_all_seconds": [round(value, 3) for value in played],
+        "certificate_seconds": round(certified, 3),
+        "matrix_products_alone_seconds": round(floor, 3),
+        "times_faster_than_paper_protocol": round(slow * episodes / ours, 1),
+        "times_the_matrix_products": round(ours / floor, 2),
+        "peak_memory_mib_parent_and_workers": round(peak / 1024),
+    }
+
+
+def on_cuda(episodes: int, repeats: int) -> dict[str, Any]:
+    policy, task = zoo.load(AGENT), find_task("cartpole-5")
+
+    def certified(count: int) -> None:
+        certify(play(Plan(task, policy, SIGMA, count, device="cuda")), BUDGETS)
+
+    certified(65_536)
+    torch.cuda.reset_peak_memory_stats()
+    certified(65_536)
+    small = torch.cuda.max_memory_allocated()
+    timed = [seconds(lambda: certified(episodes)) for _ in range(repeats)]
+    return {
+        "episodes": episodes,
+        "device": torch.cuda.get_device_name(),
+        "seconds_with_certificate": round(statistics.median(timed), 3),
+        "all_seconds": [round(value, 3) for value in timed],
+        "gpu_memory_mib": round(torch.cuda.max_memory_allocated() / 2**20),
+        "gpu_memory_mib_for_65536_episodes": round(small / 2**20),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--episodes", type=int, default=10_000)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    measure = on_cpu if arguments.device == "cpu" else on_cuda
+    result = {**measure(arguments.episodes, arguments.repeats), "machine": platform.machine(), "versions": versions()}
+    print(json.dumps(result, indent=1))
+    write_json(arguments.out or HERE / "results" / f"cartpole-{arguments.device}.json", result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,32 @@
+"""Certify a shipped agent: its mean return, the chance of a good episode, and a quantile, under attack."""
+
+from math import floor
+
+import surefoot
+
+TASK = "cartpole-5"
+AGENT = "cartpole-5-s0.2"
+SIGMA = 0.2
+BUDGETS = (0.0, 0.2, 0.4, 0.6)
+CONFIDENCE = 0.95
+
+
+def main(episodes: int = 10_000) -> surefoot.Certificate:
+    played = surefoot.rollout(TASK, AGENT, sigma=SIGMA, episodes=episodes, seed=0)
+    certificate = surefoot.certify(played, BUDGETS, CONFIDENCE)
+    print(certificate.statement)
+    # Bounds are rounded down when printed, never to the nearest digit.
+    for budget, lower in zip(certificate.budgets, certificate.lower, strict=True):
+        print(f"budget {budget:.1f}: mean return at least {floor(100 * lower) / 100}")
+
+    # The same band answers other questions at any budget, without further risk.
+    reach = certificate.probability(threshold=150, budget=0.3)
+    print(f"budget 0.3: a return of 150 or more with probability at least {floor(1000 * reach.lower) / 1000}")
+    median = certificate.quantile(0.5, budget=0.3)
+    print(f"budget 0.3: the median return is at least {median.lower:g}")
+    print(f"without attack the mean is about {certificate.estimate:.2f}: an estimate, not a bound")
+    return certificate
+
+
+if __name__ == "__main__":
+    main()

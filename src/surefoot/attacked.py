@@ -1,0 +1,189 @@
+"""Attack an agent over a grid of budgets and thresholds, and hold the outcome against its certificate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surefoot.attacks.adaptive import AdaptivePGD
+from surefoot.attacks.compose import AtOnce, Composed, Evenly, OneDirection, RandomDirection, WhenItMatters
+from surefoot.attacks.paper import PaperAttack
+from surefoot.attacks.structured import Structured
+from surefoot.attacks.victim import Smoothing, check_discrete
+from surefoot.channel import Adversary
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.files import write_json
+from surefoot.play import Plan, Progress, play
+from surefoot.policies import Policy
+from surefoot.store import RunFolder
+from surefoot.tasks import Task
+from surefoot.versions import versions
+
+SCHEMA = 1
+# Attacked episodes share none with certificates or validations of the same seed.
+ATTACK = 5
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named adversary: how it is built, and what it needs.
+
+    ``build``     from (margin lambda_Q, budget, smoothing, task)
+    ``margins``   whether it has a threshold lambda_Q
+    ``gradients`` whether it needs the agent's gradients
+    """
+
+    build: Callable[[float, float, Smoothing, Task], Adversary]
+    margins: bool = False
+    gradients: bool = False
+
+
+METHODS: dict[str, Method] = {
+    "paper": Method(lambda margin, _budget, smoothing, _task: PaperAttack(margin, smoothing=smoothing), True, True),
+    "adaptive": Method(
+        lambda margin, _budget, smoothing, _task: Composed(WhenItMatters(margin, smoothing), AdaptivePGD(smoothing)),
+        True,
+        True,
+    ),
+    "random": Method(lambda _margin, budget, _smoothing, task: Composed(Evenly(budget, task.limit), RandomDirection())),
+    "one-direction": Method(
+        lambda _margin, budget, _smoothing, task: Composed(Evenly(budget, task.limit), OneDirection())
+    ),
+    "at-once": Method(lambda _margin, _budget, _smoothing, _task: Composed(AtOnce(0), OneDirection())),
+    "structured": Method(lambda _margin, _budget, _smoothing, _task: Structured()),
+}
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What is to be attacked and how, settled before anything is played."""
+
+    task: Task
+    policy: Policy
+    sigma: float
+    budgets: Sequence[float]
+    margins: Sequence[float] = (0.0,)
+    method: str = "paper"
+    draws: int = 128
+    episodes: int = 1_000
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise InputError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        if not self.budgets or not all(np.isfinite(budget) and budget >= 0 for budget in self.budgets):
+            raise InputError(f"budgets must be finite numbers >= 0, at least one, got {list(self.budgets)}")
+        if METHODS[self.method].margins and not self.margins:
+            raise InputError(f"the method {self.method} needs at least one lambda_Q")
+        if METHODS[self.method].gradients:
+            check_discrete(self.policy)
+        for budget, margin in self.cells():
+            self.plan(budget, margin)
+
+    def cells(self) -> list[tuple[float, float | None]]:
+        """Return every pair of budget and threshold; methods without a threshold have one column."""
+        margins: list[float | None] = list(self.margins) if METHODS[self.method].margins else [None]
+        return [(budget, margin) for budget in self.budgets for margin in margins]
+
+    def plan(self, budget: float, margin: float | None) -> Plan:
+        """Return the run of one cell."""
+        smoothing = Smoothing(self.sigma, self.draws)
+        adversary = METHODS[self.method].build(margin or 0.0, budget, smoothing, self.task)
+        return Plan(
+            self.task,
+            self.policy,
+            self.sigma,
+            self.episodes,
+            self.seed,
+            self.device,
+            adversary=adversary,
+            budget=budget,
+            stream=(ATTACK,),
+        )
+
+
+def attacked_run(attack: Attack, folder: Path, *, workers: int = 1, progress: Progress | None = None) -> dict[str, Any]:
+    """Play what is not yet played, leave a record per cell and ``attack.json`` in ``folder``, return the latter."""
+    began = time.monotonic()
+    cells = attack.cells()
+    records: dict[tuple[float, float | None], Episodes] = {}
+    for number, (budget, margin) in enumerate(cells):
+        inner = None if progress is None else _within(progress, number, len(cells))
+        records[budget, margin] = _cell(attack, budget, margin, folder, workers, inner)
+    result = summary(attack, records)
+    write_json(folder / "attack.json", result)
+    write_json(
+        folder / "run.json",
+        {
+            "schema": SCHEMA,
+            "versions": versions(),
+            "wall_seconds": round(time.monotonic() - began, 3),
+            "workers": workers,
+        },
+    )
+    return result
+
+
+def summary(attack: Attack, records: dict[tuple[float, float | None], Episodes]) -> dict[str, Any]:
+    """Return means and standard errors per budget and threshold, and the pointwise minimum: the attack curve."""
+    margins = list(attack.margins) if METHODS[attack.method].margins else [None]
+    grid = [[records[budget, margin] for margin in margins] for budget in attack.budgets]
+    mean = [[float(cell.returns.mean()) for cell in row] for row in grid]
+    sem = [[_sem(cell) for cell in row] for row in grid]
+    worst = [int(np.argmin(row)) for row in mean]
+    return {
+        "schema": SCHEMA,
+        "task": attack.task.name,
+        "agent": attack.policy.name,
+        "agent_sha256": attack.policy.sha256 or None,
+        "sigma": attack.sigma,
+        "method": attack.method,
+        "draws": attack.draws if attack.sigma > 0 else None,
+        "seed": attack.seed,
+        "episodes": attack.episodes,
+        "budgets": list(attack.budgets),
+        "lambdas": margins,
+        "mean": mean,
+        "sem": sem,
+        "curve": [row[best] for row, best in zip(mean, worst, strict=True)],
+        "curve_sem": [row[best] for row, best in zip(sem, worst, strict=True)],
+        "curve_lambda": [margins[best] for best in worst],
+        "largest_spent": max(float(cell.spent.max()) for row in grid for cell in row if cell.spent is not None),
+        "mean_spent": [[float(cell.spent.mean()) for cell in row if cell.spent is not None] for row in grid],
+        "spending": [_spending(row[best]) for row, best in zip(grid, worst, strict=True)],
+    }
+
+
+def _cell(
+    attack: Attack, budget: float, margin: float | None, folder: Path, workers: int, progress: Progress | None
+) -> Episodes:
+    plan = attack.plan(budget, margin)
+    name = f"B{budget:g}" + ("" if margin is None else f"-lambda{margin:g}")
+    setup = {"sigma": plan.sigma, "floor": plan.task.floor, "ceiling": plan.task.ceiling, **plan.facts()}
+    with RunFolder(folder / name, setup).opened() as store:
+        if store.record.exists():
+            return Episodes.load(store.record)
+        episodes = play(plan, workers=workers, store=store, progress=progress)
+        store.finish(episodes)
+        return episodes
+
+
+def _within(progress: Progress, number: int, cells: int) -> Progress:
+    return lambda done, of: progress(number * of + done, cells * of)
+
+
+def _sem(episodes: Episodes) -> float:
+    return float(episodes.returns.std(ddof=1)) / len(episodes) ** 0.5 if len(episodes) > 1 else 0.0
+
+
+def _spending(episodes: Episodes) -> list[float]:
+    """Return the mean squared offset at each step, over all episodes; it sums to the mean squared spending."""
+    assert episodes.spending is not None
+    return [float(value) for value in episodes.spending / len(episodes)]

@@ -1,0 +1,183 @@
+"""The victim's values as an adversary can compute them: on what was seen, on what is true, averaged over noise.
+
+A smoothed agent is attacked through the mean of its values over noise draws (paper, "Attacks on Smoothed Agents"). The
+dirty context holds the noise really realised, so only the present observation is averaged over; the clean context is
+averaged over too, which estimates the values of an undisturbed smoothed agent in this state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from surefoot.channel import View
+from surefoot.errors import InputError
+from surefoot.policies import Policy
+
+# Rows of one forward and backward pass: what fits the cache of a core, what fills a GPU.
+ROWS_AT_ONCE = {"cpu": 16_384, "cuda": 1_048_576}
+
+
+@dataclass(frozen=True)
+class Smoothing:
+    """The noise an adversary averages over: none for a bare agent.
+
+    ``sigma``  the victim's noise
+    ``draws``  how many noise draws stand for it (the paper takes 128)
+    """
+
+    sigma: float = 0.0
+    draws: int = 128
+
+    def __post_init__(self) -> None:
+        if not self.sigma >= 0:
+            raise InputError(f"sigma must be >= 0, got {self.sigma}")
+        if self.draws < 1:
+            raise InputError(f"the number of noise draws must be at least 1, got {self.draws}")
+
+    def noise(self, view: View, rows: Tensor, frames: int) -> Tensor | None:
+        """Draw (rows, draws, frames, *shape) of noise, or nothing for a bare agent."""
+        if self.sigma == 0:
+            return None
+        shape = view.observation.shape[1:]
+        return view.stream.normal((rows.numel(), self.draws, frames, *shape)).mul_(self.sigma)
+
+
+BARE = Smoothing()
+
+
+def check_discrete(policy: Policy) -> int:
+    """Return the number of actions of a policy whose values have gradients, or say why it cannot be attacked so."""
+    if policy.choices is None:
+        raise InputError(f"this attack needs discrete actions, the agent {policy.name} has continuous ones")
+    if not policy.differentiable:
+        raise InputError(
+            f"this attack needs gradients, the agent {policy.name} has none (a plain function?); use --method random"
+        )
+    return policy.choices
+
+
+def clean_values(view: View, smoothing: Smoothing) -> Tensor:
+    """Return the values of every action on the clean context and observation, averaged over noise on both."""
+    rows = torch.arange(view.observation.shape[0], device=view.observation.device)
+    frames = view.policy.frames
+    stack = stacked(view.clean, view.observation, view.step == 0)
+    with torch.no_grad():
+        if smoothing.sigma == 0:
+            return _values(view.policy, stack)
+        parts = []
+        for some in rows.split(max(1, _rows_at_once(view) // smoothing.draws)):
+            noise = smoothing.noise(view, some, frames)
+            assert noise is not None
+            noisy = stack[some].unsqueeze(1) + _shared_by_copies(noise, view.step[some])
+            parts.append(_mean_values(view.policy, noisy))
+        return torch.cat(parts)
+
+
+@dataclass(eq=False)
+class Scene:
+    """What some rows' agents have in mind while an adversary searches: the dirty context, and noise to average over.
+
+    ``context``  the frames seen before, with their offsets and the noise really realised
+    ``fresh``    which rows begin an episode, so that the present observation fills their stack; None when none does
+    ``noise``    draws for the present observation, (rows, draws, *shape), or None for a bare agent
+    """
+
+    policy: Policy
+    context: Tensor
+    fresh: Tensor | None
+    noise: Tensor | None
+    at_once: int
+
+    @classmethod
+    def of(cls, view: View, rows: Tensor, smoothing: Smoothing) -> Scene:
+        """Set the scene for some rows of a view; the draws stay the same as long as it lasts."""
+        fresh = (view.step == 0)[rows]
+        noise = smoothing.noise(view, rows, 1)
+        return cls(
+            view.policy,
+            view.history[rows],
+            fresh if bool(fresh.any()) else None,
+            None if noise is None else noise[:, :, 0],
+            _rows_at_once(view),
+        )
+
+    def part(self, rows: Tensor) -> Scene:
+        """Return the scene of some of its rows, by mask or index."""
+        fresh = None if self.fresh is None else self.fresh[rows]
+        noise = None if self.noise is None else self.noise[rows]
+        return Scene(self.policy, self.context[rows], fresh, noise, self.at_once)
+
+    def values(self, moved: Tensor) -> Tensor:
+        """Return the values of every action when the present observation is ``moved``, averaged over the noise."""
+        if self.noise is None:
+            return _values(self.policy, stacked(self.context, moved, self.fresh))
+        rows, draws = self.noise.shape[:2]
+        wide = self.context.unsqueeze(1).expand(-1, draws, *self.context.shape[1:]).flatten(0, 1)
+        fresh = None if self.fresh is None else self.fresh.repeat_interleave(draws)
+        stack = stacked(wide, (moved.unsqueeze(1) + self.noise).flatten(0, 1), fresh)
+        return _values(self.policy, stack).unflatten(0, (rows, draws)).mean(dim=1)
+
+    def values_and_gradient(self, moved: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the values, and the gradient of the log-softmax of ``actions`` with respect to ``moved``."""
+        size = max(1, self.at_once // (1 if self.noise is None else self.noise.shape[1]))
+        if len(moved) <= size:
+            return self._gradient(moved, actions)
+        parts = [
+            self.part(some)._gradient(moved[some], actions[some])
+            for some in torch.arange(len(moved), device=moved.device).split(size)
+        ]
+        return torch.cat([values for values, _ in parts]), torch.cat([gradient for _, gradient in parts])
+
+    def share_choosing(self, moved: Tensor, actions: Tensor) -> Tensor:
+        """Return the share of the noise draws under which the agent chooses ``actions`` (bare: 0 or 1)."""
+        bare = Scene(self.policy, self.context, self.fresh, None, self.at_once)
+        with torch.no_grad():
+            if self.noise is None:
+                return (bare.values(moved).argmax(dim=1) == actions).double()
+            draws = self.noise.unbind(dim=1)
+            return sum((bare.values(moved + draw).argmax(dim=1) == actions).double() for draw in draws) / len(draws)
+
+    def _gradient(self, moved: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        here = moved.detach().requires_grad_()
+        with torch.enable_grad():
+            values = self.values(here)
+            wanted = torch.log_softmax(values, dim=1).gather(1, actions.unsqueeze(1)).sum()
+            (gradient,) = torch.autograd.grad(wanted, here)
+        return values.detach(), gradient
+
+
+def stacked(context: Tensor, observation: Tensor, fresh: Tensor | None) -> Tensor:
+    """Return the stack the agent would hold: the newest observation last, or repeated when the episode begins."""
+    frames = context.shape[1]
+    if frames == 1:
+        return observation.unsqueeze(1)
+    pushed = torch.cat((context[:, 1:], observation.unsqueeze(1)), dim=1)
+    if fresh is None:
+        return pushed
+    repeated = observation.unsqueeze(1).expand(-1, frames, *observation.shape[1:])
+    return torch.where(fresh.view(-1, *[1] * (pushed.dim() - 1)), repeated, pushed)
+
+
+def _shared_by_copies(noise: Tensor, step: Tensor) -> Tensor:
+    """Let the copies of an episode's first observation share its noise, as they do in the agent's memory."""
+    frames = noise.shape[2]
+    first = (frames - 1 - step).clamp_min(0)
+    place = torch.maximum(torch.arange(frames, device=noise.device), first.unsqueeze(1))
+    index = place.view(place.shape[0], 1, frames, *[1] * (noise.dim() - 3)).expand_as(noise)
+    return noise.gather(2, index)
+
+
+def _mean_values(policy: Policy, noisy: Tensor) -> Tensor:
+    return _values(policy, noisy.flatten(0, 1)).unflatten(0, noisy.shape[:2]).mean(dim=1)
+
+
+def _values(policy: Policy, stack: Tensor) -> Tensor:
+    values: Tensor = policy.network(stack)
+    return values
+
+
+def _rows_at_once(view: View) -> int:
+    return ROWS_AT_ONCE[view.observation.device.type]

@@ -1,0 +1,163 @@
+"""What the documentation says is there, runs, and was measured on the weights that are shipped."""
+
+import argparse
+import inspect
+import json
+import re
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+import surefoot
+from surefoot.cli import build_parser
+
+ROOT = Path(__file__).resolve().parents[1]
+TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "zoo/README.md")
+PAGES = sorted([*(ROOT / name for name in TOP), *(ROOT / "docs").glob("*.md")])
+NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="loads what plays")
+REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
+
+
+def blocks(text, language):
+    return re.findall(rf"^```{language}\n(.*?)^```", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def prose(text):
+    return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
+
+
+def anchors(text):
+    titles = re.findall(r"^#+ (.+)$", prose(text), flags=re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def broken_links(page, text):
+    """Return the relative links of a page that lead nowhere, to no file or to no heading."""
+    found = re.findall(r"\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)$", prose(text), flags=re.MULTILINE)
+    links = [one or other for one, other in found]
+    bad = []
+    for link in (link for link in links if "://" not in link):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
+            bad.append(link)
+    return bad
+
+
+def undocumented(names, text):
+    """Return the names that no code span of the text begins with."""
+    spans = {re.split(r"[ (,]", span)[0] for span in re.findall(r"`([^`]+)`", text)}
+    return sorted(set(names) - spans)
+
+
+def section(text, title):
+    start = text.index(f"### `{title}`")
+    end = text.find("\n### ", start + 1)
+    return text[start : end if end > 0 else None]
+
+
+def commands(parser):
+    """Return the subcommands of a parser by name."""
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action.choices)
+    return {}
+
+
+def options(parser):
+    """Return what a parser takes: long options, and the names that positional arguments are shown with."""
+    found = []
+    for action in parser._actions:
+        long = [option for option in action.option_strings if option.startswith("--")]
+        found += long if action.option_strings else [action.metavar] if action.metavar else []
+    return [name for name in found if name not in {"--help", "COMMAND"}]
+
+
+def test_every_public_name_is_in_the_reference():
+    assert undocumented(surefoot.__all__, REFERENCE) == []
+
+
+@pytest.mark.parametrize("command", sorted(commands(build_parser())))
+def test_every_option_is_in_the_reference(command):
+    assert undocumented(options(commands(build_parser())[command]), section(REFERENCE, f"surefoot {command}")) == []
+
+
+@pytest.mark.parametrize("command", sorted(commands(build_parser())))
+def test_the_reference_names_no_option_that_is_gone(command):
+    text = section(REFERENCE, f"surefoot {command}")
+    rows = re.findall(r"^\| `(--[\w-]+)", text, flags=re.MULTILINE)
+    assert set(rows) <= set(options(commands(build_parser())[command]))
+
+
+def test_a_missing_name_and_a_missing_option_are_noticed():
+    assert undocumented(["certify", "no_such_name"], REFERENCE) == ["no_such_name"]
+    assert undocumented(["--sigma", "--no-such"], section(REFERENCE, "surefoot certify")) == ["--no-such"]
+
+
+@NEEDS_TORCH
+@pytest.mark.parametrize("name", surefoot.__all__)
+def test_every_public_object_has_a_docstring(name):
+    thing = getattr(surefoot, name)
+    own = inspect.getdoc(thing) if inspect.isfunction(thing) else thing.__dict__.get("__doc__")
+    assert own
+    if inspect.isclass(thing):
+        members = {key: value for key, value in vars(thing).items() if not key.startswith("_")}
+        silent = [key for key, value in members.items() if callable(value) and not inspect.getdoc(value)]
+        assert silent == []
+
+
+@NEEDS_TORCH
+def test_the_python_of_the_readme_runs_in_few_lines(capsys):
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    (code,) = blocks(text, "python")
+    assert len([line for line in code.splitlines() if line.strip()]) <= 12
+    names = {}
+    exec(compile(code, "README.md", "exec"), names)
+    assert names["certificate"].lower[0] <= names["certificate"].estimate
+    assert int(names["action"]) in {0, 1}
+    assert len(capsys.readouterr().out.splitlines()) == code.count("print(")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page):
+    assert broken_links(page, page.read_text(encoding="utf-8")) == []
+
+
+def test_a_broken_link_is_noticed():
+    text = "[a](nowhere.md) [b](CHANGELOG.md#no-such-heading) [c](CHANGELOG.md#changes)\n\n[d]: gone.png\n"
+    assert broken_links(ROOT / "README.md", text) == ["nowhere.md", "CHANGELOG.md#no-such-heading", "gone.png"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_prose_keeps_its_width(page):
+    lines = prose(page.read_text(encoding="utf-8")).splitlines()
+    assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
+
+
+def test_the_commands_of_the_documentation_parse():
+    for page in PAGES:
+        for code in blocks(page.read_text(encoding="utf-8"), "sh"):
+            for line in (line.split("#")[0].split(">")[0] for line in code.splitlines()):
+                if line.startswith("surefoot "):
+                    build_parser().parse_args(line.split()[1:])
+
+
+@NEEDS_TORCH
+def test_the_numbers_were_measured_on_the_shipped_weights():
+    """Red after retraining until docs/figures/agents_table.py --write has been run, as CONTRIBUTING.md says."""
+    from surefoot.zoo import card_of, shipped
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"^\| `([\w.-]+)` \| `(\w{8})` \|", readme, flags=re.MULTILINE))
+    cards = {name: card_of(name) for name in shipped()}
+    assert shown == {name: card["sha256"][:8] for name, card in cards.items() if card["sigma"] > 0}
+    curve = json.loads((ROOT / "docs" / "figures" / "cartpole-5-s0.2.json").read_text(encoding="utf-8"))
+    assert curve["agent_sha256"] == cards["cartpole-5-s0.2"]["sha256"]
+
+
+def test_the_citation_names_this_version():
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert text.startswith("cff-version: 1.2.0\n")
+    assert f"\nversion: {surefoot.__version__}\n" in text
+    assert f"## {surefoot.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")

@@ -1,0 +1,154 @@
+"""The record: what it checks, how it is cut, joined, saved and loaded."""
+
+import json
+
+import numpy as np
+import pytest
+
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.files import write_arrays
+
+RETURNS = np.array([3.0, 0.0, -1.5, 10.0])
+
+
+def made(**more):
+    return Episodes.of(
+        RETURNS, **{"sigma": 0.2, "floor": -2, "ceiling": 10, "lengths": [4, 1, 2, 9], "task": "t", **more}
+    )
+
+
+def test_it_keeps_what_it_was_given():
+    record = made(agent="a")
+    assert len(record) == 4
+    assert record.returns.tolist() == RETURNS.tolist()
+    assert record.setup == {"sigma": 0.2, "floor": -2.0, "ceiling": 10.0, "task": "t", "agent": "a"}
+    assert not record.attacked
+
+
+def test_it_is_frozen_and_leaves_the_callers_arrays_alone():
+    returns, lengths = RETURNS.copy(), np.arange(4)
+    record = Episodes.of(returns, sigma=0.2, floor=-2, lengths=lengths)
+    returns[0], lengths[0] = 7, 7
+    assert record.returns[0] == 3
+    assert record.lengths[0] == 0
+    with pytest.raises(ValueError, match="read-only"):
+        record.returns[0] = 1
+    with pytest.raises(AttributeError):
+        record.sigma = 1.0
+
+
+def test_cut_and_joined_it_is_the_same():
+    record = made()
+    again = Episodes.concat([record[:1], record[1:]])
+    assert again.returns.tolist() == RETURNS.tolist()
+    assert again.lengths.tolist() == [4, 1, 2, 9]
+    assert again.setup == record.setup
+
+
+@pytest.mark.parametrize("ceiling", [None, 10.0])
+@pytest.mark.parametrize("spent", [None, np.array([0.1, 0.2, 0.3, 0.4])])
+@pytest.mark.parametrize("lengths", [None, np.array([1, 2, 3, 4])])
+def test_saved_and_loaded_it_is_the_same(tmp_path, lengths, spent, ceiling):
+    facts = {"task": "t", "nested": {"a": [1, 2.5, None]}}
+    record = Episodes(RETURNS.copy(), 0.1 + 0.2, -2.0, ceiling, lengths, spent, facts)
+    record.save(tmp_path / "e.npz")
+    again = Episodes.load(tmp_path / "e.npz")
+    assert again.returns.tobytes() == record.returns.tobytes()
+    assert again.setup == record.setup
+    assert again.attacked == (spent is not None)
+    for name in ("lengths", "spent"):
+        mine, its = getattr(record, name), getattr(again, name)
+        assert mine is its is None or mine.tolist() == its.tolist()
+    Episodes.concat([record, again])
+
+
+def test_attacked_play_is_known_by_its_adversary():
+    assert made(adversary={"name": "x"}).attacked
+
+
+@pytest.mark.parametrize(
+    ("change", "differing"),
+    [
+        ({"sigma": 0.3}, "sigma"),
+        ({"floor": -3}, "floor"),
+        ({"ceiling": 11}, "ceiling"),
+        ({"task": "u"}, "task"),
+        ({"seed": 1}, "seed"),
+    ],
+)
+def test_records_of_mixed_setups_are_refused(change, differing):
+    with pytest.raises(InputError, match=f"mixed setups cannot be joined; they differ in {differing}$"):
+        Episodes.concat([made(), made(**change)])
+
+
+def test_joining_nothing_or_halves_is_refused():
+    with pytest.raises(InputError, match="at least one record to join, got none"):
+        Episodes.concat([])
+    with pytest.raises(InputError, match="some of the records have lengths"):
+        Episodes.concat([made(), made(lengths=None)])
+
+
+@pytest.mark.parametrize("rows", [0, [0, 1], np.array([True, False, True, True])])
+def test_rows_cannot_be_picked(rows):
+    with pytest.raises(InputError, match="cut with a slice, got"):
+        made()[rows]
+
+
+@pytest.mark.parametrize(
+    ("returns", "limits", "match"),
+    [
+        ([], {}, r"must be a non-empty list, one number per episode, got shape \(0,\)"),
+        ([[1.0]], {}, r"got shape \(1, 1\)"),
+        (3.0, {}, r"got shape \(\)"),
+        ([1.0, float("nan")], {}, "must be finite, got nan at position 1"),
+        ([float("inf")], {}, "must be finite, got inf at position 0"),
+        (["many"], {}, "must be numbers, one per episode"),
+        ([None], {}, "must be"),
+        ([-0.5], {}, "no return may lie below the floor 0, got -0.5; give the true floor"),
+        ([11], {"ceiling": 10}, "no return may lie above the ceiling 10, got 11; give the true ceiling, or none"),
+        ([1], {"floor": float("nan")}, "floor must be a finite number, got nan"),
+        ([1], {"ceiling": 0}, "ceiling must be a finite number above the floor 0, got 0"),
+        ([1], {"ceiling": float("inf")}, "ceiling must be a finite number above the floor"),
+        ([1], {"sigma": -0.1}, "sigma must be a finite number >= 0, got -0.1"),
+        ([1], {"sigma": float("nan")}, "sigma must be a finite number >= 0, got nan"),
+        ([1], {"lengths": [1, 2]}, r"lengths must have one entry per return \(1\), got \(2,\)"),
+    ],
+)
+def test_bad_records_are_refused(returns, limits, match):
+    with pytest.raises(InputError, match=match):
+        Episodes.of(returns, **{"sigma": 0.1, "floor": 0, **limits})
+
+
+def foreign(path, header, **arrays):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    write_arrays(path, {"header": np.frombuffer(text, dtype=np.uint8), **arrays})
+
+
+GOOD = {"schema": 1, "sigma": 0.1, "floor": 0.0, "ceiling": None}
+
+
+@pytest.mark.parametrize(
+    ("header", "match"),
+    [
+        (b"{", "no readable header and returns"),
+        (b"[1]", "no readable header and returns"),
+        ({"sigma": 1}, "no readable header and returns"),
+        ({**GOOD, "schema": 2}, "has schema 2, this version reads 1"),
+        ({"schema": 1, "sigma": 0.1, "ceiling": 1}, "does not say its floor"),
+        ({**GOOD, "sigma": "0.1"}, "must give sigma, floor and ceiling as numbers"),
+        ({**GOOD, "floor": None}, "must give sigma, floor and ceiling as numbers"),
+        ({**GOOD, "sigma": -1}, "sigma must be a finite number >= 0, got -1"),
+        ({**GOOD, "floor": 5.0}, "no return may lie below the floor 5, got 1"),
+    ],
+)
+def test_foreign_files_are_refused(tmp_path, header, match):
+    foreign(tmp_path / "e.npz", header, returns=np.array([1.0]))
+    with pytest.raises(InputError, match=match):
+        Episodes.load(tmp_path / "e.npz")
+
+
+def test_a_file_without_returns_is_refused(tmp_path):
+    foreign(tmp_path / "e.npz", GOOD)
+    with pytest.raises(InputError, match="no readable header and returns"):
+        Episodes.load(tmp_path / "e.npz")

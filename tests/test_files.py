@@ -1,0 +1,160 @@
+"""Files are whole or absent, hold no pickles, and damaged ones are named."""
+
+import errno
+import io
+import json
+import os
+import stat
+
+import numpy as np
+import pytest
+
+from surefoot import files
+from surefoot.errors import InputError
+from surefoot.files import read_arrays, read_json, sha256, write_arrays, write_json, write_text
+
+ARRAYS = {"a": np.arange(2_000, dtype=np.float64), "b": np.zeros((2, 3), dtype=np.int8)}
+
+
+def entries(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_json_and_arrays_come_back(tmp_path):
+    write_json(tmp_path / "deep" / "x.json", {"k": [1, 0.1, None, "ä"]})
+    assert read_json(tmp_path / "deep" / "x.json") == {"k": [1, 0.1, None, "ä"]}
+    write_arrays(tmp_path / "x.npz", ARRAYS)
+    back = read_arrays(tmp_path / "x.npz")
+    assert all(np.array_equal(back[name], ARRAYS[name]) and back[name].dtype == ARRAYS[name].dtype for name in ARRAYS)
+    assert entries(tmp_path) == ["deep", "x.npz"]
+    assert stat.S_IMODE((tmp_path / "x.npz").stat().st_mode) == 0o644
+
+
+def test_a_new_version_replaces_the_old_one(tmp_path):
+    write_text(tmp_path / "x", "one")
+    write_text(tmp_path / "x", "two")
+    assert (tmp_path / "x").read_text() == "two"
+    assert entries(tmp_path) == ["x"]
+
+
+def no_space(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class FullDisk(io.FileIO):
+    """Takes 100 bytes, then there is no space left on the device."""
+
+    def write(self, data):
+        if self.tell() + len(data) > 100:
+            no_space()
+        return super().write(data)
+
+
+@pytest.mark.parametrize("old", [None, "old"])
+@pytest.mark.parametrize("where", ["write", "fsync", "replace"])
+def test_a_full_disk_leaves_nothing_half_written(tmp_path, monkeypatch, where, old):
+    path = tmp_path / "x.npz"
+    if old:
+        path.write_text(old)
+    if where == "write":
+        monkeypatch.setattr(files.os, "fdopen", lambda handle, mode: FullDisk(handle, "w"))
+    elif where == "fsync":
+        monkeypatch.setattr(files.os, "fsync", no_space)
+    else:
+        monkeypatch.setattr(files.Path, "replace", no_space)
+    with pytest.raises(
+        InputError, match=r"cannot write .*x\.npz: No space left on device; nothing was left half-written"
+    ):
+        write_arrays(path, ARRAYS)
+    assert entries(tmp_path) == (["x.npz"] if old else [])
+    assert not old or path.read_text() == old
+
+
+def test_an_interrupt_leaves_nothing_half_written(tmp_path):
+    def fill(file):
+        file.write(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        files.write_whole(tmp_path / "x", fill)
+    assert entries(tmp_path) == []
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match=r"cannot write .*file/x: (File exists|Not a directory); choose another place"):
+        write_text(tmp_path / "file" / "x", "text")
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_what_is_not_json_is_refused_before_the_file_is_touched(tmp_path, value):
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_json(tmp_path / "x.json", {"k": value})
+    assert entries(tmp_path) == []
+
+
+@pytest.mark.parametrize("read", [read_json, read_arrays])
+def test_a_missing_file_is_named(tmp_path, read):
+    with pytest.raises(InputError, match=r"no file .*gone"):
+        read(tmp_path / "gone")
+
+
+@pytest.mark.parametrize("text", [b"", b'{"a": 1', b"\xff\xfe", b"nonsense"])
+def test_damaged_json_is_refused(tmp_path, text):
+    (tmp_path / "x.json").write_bytes(text)
+    with pytest.raises(InputError, match=r"x\.json is not a readable JSON file .*may be truncated"):
+        read_json(tmp_path / "x.json")
+
+
+def test_json_that_is_no_object_is_refused(tmp_path):
+    (tmp_path / "x.json").write_text("[1]")
+    with pytest.raises(InputError, match="must hold a JSON object, got list"):
+        read_json(tmp_path / "x.json")
+
+
+def test_truncated_arrays_are_refused_wherever_they_are_cut(tmp_path):
+    path = tmp_path / "x.npz"
+    write_arrays(path, ARRAYS)
+    whole = path.read_bytes()
+    for cut in range(0, len(whole), 41):
+        path.write_bytes(whole[:cut])
+        with pytest.raises(InputError, match=r"x\.npz is not a readable \.npz file .*may be truncated"):
+            read_arrays(path)
+
+
+def test_damaged_arrays_are_refused_or_read_right(tmp_path):
+    path = tmp_path / "x.npz"
+    write_arrays(path, {"a": np.arange(40.0)})
+    whole = path.read_bytes()
+    refused = 0
+    for position in range(len(whole)):
+        for value in (0, 255, whole[position] ^ 1):
+            path.write_bytes(whole[:position] + bytes([value]) + whole[position + 1 :])
+            try:
+                back = read_arrays(path)
+            except InputError:
+                refused += 1
+            else:
+                assert all(np.array_equal(array, np.arange(40.0)) for array in back.values())
+    assert refused > len(whole)
+
+
+def test_pickles_are_not_opened(tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "sprung"),))
+
+    trap = np.empty(1, dtype=object)
+    trap[0] = Trap()
+    np.savez(tmp_path / "x.npz", a=trap)
+    with pytest.raises(InputError, match=r"not a readable \.npz"):
+        read_arrays(tmp_path / "x.npz")
+    np.save(tmp_path / "y.npy", np.zeros(3))
+    with pytest.raises(InputError, match=r"must be an \.npz of named arrays, got a single array"):
+        read_arrays(tmp_path / "y.npy")
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_sha256_is_the_usual_one():
+    assert sha256(b"a", b"bc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert json.dumps(sha256()) == '"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"'

@@ -1,0 +1,179 @@
+"""What only a GPU can show: the captured update learns like SB3's, and play has the same law as on the CPU."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from stable_baselines3 import DQN
+
+from surefoot import zoo
+from surefoot.attacks.structured import Structured
+from surefoot.channel import Channel, Stream
+from surefoot.play import Plan, play
+from surefoot.tasks import find_task
+from surefoot.train import dqn
+from surefoot.train.dqn import build_model, train
+from surefoot.train.graph import GraphDQN
+from test_train import TINY, KilledError, same_updates, stop_at
+from toys import (
+    ALARM,
+    balancer,
+    constant,
+    dependent,
+    fixed,
+    gate,
+    geometric,
+    geometric_mean,
+    mean_off,
+    not_normal,
+    off,
+    pay_first_choice,
+    pay_steps,
+    shifted,
+    toy_task,
+)
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    pytest.mark.filterwarnings("ignore:.*primarily intended to run on the CPU.*"),
+]
+
+TASK = find_task("cartpole-5")
+SETTINGS = dataclasses.replace(TINY, learning_rate=0.01, hidden=(16, 16))
+
+
+# --- learning -------------------------------------------------------------------------------------------------------
+
+
+def learners(monkeypatch, settings=SETTINGS):
+    graph = build_model(TASK, 0.2, settings, 1, "cuda")
+    assert isinstance(graph, GraphDQN)
+    monkeypatch.setattr(dqn, "GraphDQN", DQN)
+    plain = build_model(TASK, 0.2, settings, 0, "cuda")
+    assert type(plain) is DQN
+    return graph, plain
+
+
+def test_one_update_is_that_of_sb3(monkeypatch):
+    assert same_updates(*learners(monkeypatch)) < 1e-5
+
+
+def add(model, count, seed=None):
+    """Put transitions into the buffer: all the same without a seed, so that it does not matter which are drawn."""
+    rng = np.random.default_rng(seed)
+    for _ in range(count):
+        rng = rng if seed is not None else np.random.default_rng(7)
+        seen, following = rng.normal(size=(2, 1, 5, 4)).astype(np.float32)
+        done = np.array([rng.random() < 0.3])
+        action, reward = rng.integers(0, 2, (1, 1)), rng.normal(size=1)
+        model.replay_buffer.add(
+            seen, following, action, reward, done, [{"TimeLimit.truncated": bool(rng.random() < 0.5)}]
+        )
+
+
+def test_the_captured_graph_learns_like_eager_steps(monkeypatch):
+    graph, plain = learners(monkeypatch)
+    for model in (graph, plain):
+        model.learn(1)
+        model.replay_buffer.reset()
+        add(model, 60)
+    plain.policy.load_state_dict(graph.policy.state_dict())
+    before = [parameter.detach().clone() for parameter in graph.q_net.parameters()]
+    for steps in (1, 7):
+        graph.train(steps, 32)
+        plain.train(steps, 32)
+        pairs = list(zip(graph.q_net.parameters(), plain.q_net.parameters(), before, strict=True))
+        assert max(float((mine - its).detach().abs().max()) for mine, its, _ in pairs) < 1e-5
+    assert max(float((mine - start).detach().abs().max()) for mine, _, start in pairs) > 0.02
+    assert graph._n_updates == plain._n_updates == 8
+    targets = zip(graph.q_net_target.parameters(), plain.q_net_target.parameters(), strict=True)
+    assert all(torch.equal(mine, its) for mine, its in targets)
+
+
+def test_the_mirror_of_the_buffer_is_exact_even_when_it_wraps(monkeypatch):
+    graph, _ = learners(monkeypatch, dataclasses.replace(SETTINGS, buffer_size=100))
+    graph.learn(1)
+    graph.replay_buffer.reset()
+    for seed, count in enumerate((40, 0, 45, 30, 99)):
+        add(graph, count, seed)
+        graph.train(1, 16)
+        filled = graph.replay_buffer.size()
+        assert float(graph.size) == filled
+        for name, column in graph._columns(np.arange(filled)).items():
+            assert (graph.store[name][:filled].cpu().numpy() == column).all(), name
+    buffer = graph.replay_buffer
+    ended = graph.store["ended"].cpu().numpy()[:, 0]
+    assert (ended == buffer.dones[:, 0] * (1 - buffer.timeouts[:, 0])).all()
+    assert 0 < ended.sum() < buffer.dones.sum()
+
+
+def test_training_resumes_on_the_gpu(tmp_path, monkeypatch):
+    monkeypatch.setattr(dqn, "CHECKPOINT_EVERY", 2)
+    with pytest.raises(KilledError):
+        train(TASK, 0.2, TINY, tmp_path / "run", device="cuda", progress=stop_at(1_000))
+    train(TASK, 0.2, TINY, tmp_path / "run", device="cuda", resume=True)
+    card = zoo.card_of(str(tmp_path / "run"))
+    assert card["training"]["graph_captured"]
+    assert [step for step, _ in card["curve"]] == [200, 400, 600, 800, 1_000, 1_200]
+    zoo.load(str(tmp_path / "run"))
+
+
+# --- playing --------------------------------------------------------------------------------------------------------
+
+
+def test_noise_has_the_right_law():
+    stream = Stream(np.random.SeedSequence(3), torch.device("cuda"))
+    channel = Channel(0.3, 2_000, (4,), stream)
+    clean = torch.zeros(2_000, 4, device="cuda")
+    noise = torch.stack([channel.send(clean) for _ in range(25)]).cpu().numpy()
+    assert not not_normal(noise, 0.3)
+    assert not_normal(noise * 1.02, 0.3)
+    assert not dependent(noise[1:], noise[:-1])
+    other = Channel(0.3, 2_000, (4,), Stream(np.random.SeedSequence(4), torch.device("cuda")))
+    assert not dependent(noise[0], other.send(clean).cpu().numpy())
+
+
+def test_play_repeats_bit_for_bit():
+    plan = Plan(TASK, balancer(5), 0.4, 3_000, seed=5, device="cuda", slots=1_024)
+    one, two = play(plan), play(plan, workers=2)
+    assert one.returns.tobytes() == two.returns.tobytes()
+    assert play(dataclasses.replace(plan, seed=6)).returns.tobytes() != one.returns.tobytes()
+
+
+def test_play_has_the_law_of_the_cpu():
+    """Kolmogorov-Smirnov (conservative for atoms) and means, two samples, at level ALARM."""
+    gpu = play(Plan(TASK, balancer(5), 0.4, 20_000, device="cuda")).returns
+    cpu = play(Plan(TASK, balancer(5), 0.4, 4_000, seed=1)).returns
+    other = play(Plan(TASK, balancer(5), 0.45, 20_000, device="cuda")).returns
+    assert stats.ks_2samp(gpu, cpu).pvalue > ALARM
+    assert stats.ttest_ind(gpu, cpu, equal_var=False).pvalue > ALARM
+    assert stats.ks_2samp(other, cpu).pvalue < ALARM
+
+
+def test_the_worst_case_is_attained():
+    task = toy_task(fixed(1), pay_first_choice, clean=(0.0, 5.0))
+    plan = Plan(task, gate(0.9, 0.3, 2), 0.3, 200_000, device="cuda", adversary=Structured(), budget=0.3)
+    played = play(plan)
+    assert not off(played.returns.sum(), len(played), shifted(0.9, 1))
+    assert (played.spent <= 0.3 * (1 + 1e-6)).all()
+
+
+def test_short_episodes_are_not_favoured():
+    task = toy_task(geometric(0.1, 80), pay_steps, ceiling=80.0, patience=8)
+    played = play(Plan(task, constant(), 0.1, 30_000, device="cuda", slots=1_000, rounds=10))
+    mean, variance = geometric_mean(0.1, 80)
+    assert not mean_off(played.returns, mean, variance, 80)
+
+
+def test_memory_does_not_grow_with_the_episodes():
+    def peak(episodes):
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        play(Plan(TASK, balancer(5), 0.4, episodes, device="cuda", slots=16_384))
+        return torch.cuda.max_memory_allocated()
+
+    once = peak(16_384)
+    assert peak(8 * 16_384) < 1.05 * once

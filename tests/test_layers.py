@@ -1,0 +1,143 @@
+"""The import map of the design, read from the sources; and the light half works with nothing heavy installed."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import surefoot
+
+PACKAGE = Path(surefoot.__file__).parent
+HEAVY = ("torch", "gymnasium", "stable_baselines3", "matplotlib")
+
+
+def module_of(path):
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imports_of(source, module):
+    """Return every module that the source names in an import, wherever it stands, type checking included."""
+    found = set()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{module} imports relatively"
+            base = node.module or ""
+            inside = {f"{base}.{alias.name}" for alias in node.names}
+            own = {name for name in inside if base.startswith("surefoot") and name in MODULES}
+            found |= own or {base}
+    return found
+
+
+FILES = {module_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
+MODULES = set(FILES)
+IMPORTS = {module: imports_of(path.read_text(), module) for module, path in FILES.items()}
+
+
+def foreign(found, allowed):
+    """Return the imports that are neither standard library nor allowed."""
+    tops = {name for name in found if name.split(".")[0] not in sys.stdlib_module_names}
+    return {name for name in tops if not any(name == top or name.startswith(f"{top}.") for top in allowed)}
+
+
+LIGHT = ("numpy", "surefoot.errors")
+MAP = {
+    "surefoot.errors": (),
+    "surefoot.files": LIGHT,
+    "surefoot.episodes": (*LIGHT, "surefoot.files"),
+    "surefoot.certify": (*LIGHT, "surefoot.bounds", "surefoot.episodes"),
+    **{name: (*LIGHT, "scipy", "surefoot.bounds") for name in MODULES if name.startswith("surefoot.bounds")},
+    "surefoot.channel": (*LIGHT, "torch", "surefoot.episodes", "surefoot.policies"),
+    "surefoot.policies": (*LIGHT, "torch", "surefoot.files"),
+    "surefoot.games": (*LIGHT, "torch", "gymnasium", "surefoot.channel"),
+    "surefoot.store": (*LIGHT, "surefoot.episodes", "surefoot.files"),
+    "surefoot.workers": ("surefoot.errors",),
+    **{
+        name: (*LIGHT, "torch", "surefoot.channel", "surefoot.policies", "surefoot.attacks")
+        for name in MODULES
+        if name.startswith("surefoot.attacks")
+    },
+}
+
+
+@pytest.mark.parametrize("module", sorted(MAP))
+def test_each_room_imports_what_it_may(module):
+    assert foreign(IMPORTS[module], MAP[module]) == set()
+
+
+def test_nobody_imports_the_command():
+    assert [module for module, found in IMPORTS.items() if "surefoot.cli" in found] == []
+
+
+def test_the_proving_half_imports_nothing_of_the_playing_half():
+    playing = {
+        f"surefoot.{name}" for name in ("channel", "games", "play", "policies", "tasks", "train", "noise", "zoo")
+    }
+    for module in MODULES:
+        if module in ("surefoot.certify", "surefoot.episodes", "surefoot.files") or ".bounds" in module:
+            assert not playing & IMPORTS[module], module
+
+
+def test_the_playing_half_proves_nothing():
+    for module in ("channel", "games", "play", "policies", "tasks", "store", "workers", "zoo"):
+        found = IMPORTS[f"surefoot.{module}"]
+        assert not any(name.startswith(("surefoot.bounds", "surefoot.certify")) for name in found), module
+
+
+@pytest.mark.parametrize(
+    ("source", "bad"),
+    [
+        ("import torch", {"torch"}),
+        ("from scipy.special import ndtri", {"scipy.special"}),
+        ("def f():\n    from surefoot.play import Plan", {"surefoot.play"}),
+        ("from surefoot import play", {"surefoot.play"}),
+        ("import os\nimport numpy as np\nfrom surefoot.errors import InputError", set()),
+    ],
+)
+def test_planted_imports_are_found(source, bad):
+    assert foreign(imports_of(source, "planted"), LIGHT) == bad
+
+
+def python(script):
+    """Run a script in a fresh interpreter, warnings being errors."""
+    call = [sys.executable, "-W", "error", "-c", script]
+    return subprocess.run(call, check=False, capture_output=True, text=True, timeout=60)
+
+
+def test_importing_surefoot_loads_nothing_heavy():
+    result = python(f"import sys, surefoot; print([m for m in {HEAVY} if m in sys.modules])")
+    assert result.stdout.strip() == "[]", result.stderr
+
+
+BLOCKED = f"""
+import sys
+
+class Nothing:
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in {HEAVY}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Nothing())
+"""
+
+
+def test_returns_are_certified_with_nothing_heavy_installed():
+    result = python(
+        BLOCKED
+        + """
+import surefoot
+episodes = surefoot.Episodes.of([200.0] * 1000, sigma=0.2, floor=0, ceiling=200)
+certificate = surefoot.certify(episodes, budgets=[0.0, 0.2], confidence=0.95)
+assert 150 < certificate.lower[1] < certificate.lower[0] < 200 == certificate.estimate
+print("certified")
+try:
+    import torch
+except ModuleNotFoundError:
+    print("without torch")
+"""
+    )
+    assert result.stdout.splitlines()[:2] == ["certified", "without torch"], result.stderr

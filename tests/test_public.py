@@ -1,0 +1,94 @@
+"""What anybody can import and call without reading our code."""
+
+import inspect
+import subprocess
+import sys
+from importlib.metadata import entry_points, version
+
+import pytest
+
+import surefoot
+from surefoot import cli
+
+COMMANDS = ("certify", "train", "blind", "export", "agents")
+
+
+@pytest.mark.parametrize("name", surefoot.__all__)
+def test_public_names_resolve_and_are_documented(name):
+    if name not in vars(surefoot):
+        pytest.importorskip("torch")
+    thing = getattr(surefoot, name)
+    text = inspect.getdoc(thing)
+    assert text
+    assert text[0].isupper()
+    assert name in dir(surefoot)
+    first = text.split("\n\n")[0].strip()
+    assert first.endswith((".", ":")), first
+
+
+@pytest.mark.parametrize("name", surefoot.__all__)
+def test_public_methods_are_documented(name):
+    if name not in vars(surefoot):
+        pytest.importorskip("torch")
+    thing = getattr(surefoot, name)
+    if inspect.isclass(thing):
+        own = [m for key, m in vars(thing).items() if not key.startswith("_") and (callable(m) or hasattr(m, "fget"))]
+        assert [m for m in own if not inspect.getdoc(m)] == []
+
+
+def test_names_are_sorted_and_unique():
+    assert surefoot.__all__ == sorted(set(surefoot.__all__))
+
+
+def test_names_that_are_not_there():
+    with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
+        surefoot.nonsense  # noqa: B018
+
+
+def test_the_version_is_one():
+    assert version("surefoot") == surefoot.__version__
+
+
+def test_the_command_is_installed():
+    (entry,) = [entry for entry in entry_points(group="console_scripts") if entry.name == "surefoot"]
+    assert entry.load() is cli.main
+
+
+def test_version_option(capsys):
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["--version"])
+    assert caught.value.code == 0
+    assert capsys.readouterr().out == f"surefoot {surefoot.__version__}\n"
+
+
+@pytest.mark.parametrize("command", [(), *((command,) for command in COMMANDS)])
+def test_help_of_every_command(capsys, command):
+    with pytest.raises(SystemExit) as caught:
+        cli.main([*command, "--help"])
+    assert caught.value.code == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith("usage: surefoot")
+    assert shown.err == ""
+    if not command:
+        assert all(name in shown.out for name in COMMANDS)
+
+
+def test_the_promised_options_are_there(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["certify", "--help"])
+    shown = capsys.readouterr().out
+    promised = "agent sigma episodes budgets confidence method seed device workers out json quiet returns floor ceiling"
+    for option in [*promised.split(), "step", "env", "trust-pickle"]:
+        assert f"--{option}" in shown
+    for method in ("per-threshold", "dkw", "dkw-one-sided", "band", "binary"):
+        assert method in shown
+
+
+def test_importing_loads_nothing_heavy_and_says_nothing():
+    code = (
+        "import surefoot, sys\n"
+        "heavy = {'torch', 'gymnasium', 'stable_baselines3', 'matplotlib', 'rich'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
