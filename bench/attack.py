@@ -9,11 +9,13 @@ takes one row at a time, attacks a few, and both are divided by the gradients th
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import sys
 import time
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import Tensor
@@ -30,7 +32,7 @@ from surefoot.versions import versions
 from surefoot.workers import usable_cores
 
 HERE = Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent / "tests"))
+sys.path.insert(0, str(HERE.parent / "tests"))  # where the reference lies
 
 MARGIN, BUDGET = 0.0, 1.0
 
@@ -48,18 +50,14 @@ def batched(episodes: int, workers: int) -> dict[str, float]:
         count[0] += len(moved)
         return honest(scene, moved, actions)
 
-    Scene.values_and_gradient = counting  # type: ignore[method-assign]
-    try:
+    with patch.object(Scene, "values_and_gradient", counting):
         play(plan)
-    finally:
-        Scene.values_and_gradient = honest  # type: ignore[method-assign]
     return {"seconds": took, "gradients": float(count[0]), "mean_return": float(record.returns.mean())}
 
 
 def line_by_line(episodes: int) -> dict[str, float]:
     """Time the reference of the tests on a few episodes."""
-    import test_attacks_paper as reference
-
+    reference = importlib.import_module("test_attacks_paper")
     policy, task = zoo.load("cartpole-5-s0"), find_task("cartpole-5")
     count, honest = [0], torch.autograd.grad
 
@@ -67,13 +65,10 @@ def line_by_line(episodes: int) -> dict[str, float]:
         count[0] += 1
         return honest(*rest, **named)
 
-    torch.autograd.grad = counting  # type: ignore[assignment]
-    try:
+    with patch.object(torch.autograd, "grad", counting):
         began = time.perf_counter()
         play(Plan(task, policy, 0.0, episodes, adversary=reference.LineByLine(MARGIN), budget=BUDGET))
         took = time.perf_counter() - began
-    finally:
-        torch.autograd.grad = honest
     return {"seconds": took, "gradients": float(count[0])}
 
 
@@ -100,7 +95,7 @@ def smoothed_share(rows: int = 128, draws: int = 128, repeats: int = 20) -> floa
         for _ in range(repeats):
             scene.values_and_gradient(zeros, actions)
         attack = time.perf_counter() - began
-        pairs = [(torch.randn(rows * draws, layer.in_features), layer.weight.T) for layer in network.layers]  # type: ignore[arg-type]
+        pairs = [(torch.randn(rows * draws, layer.in_features), layer.weight.T) for layer in network.linear]
         began = time.perf_counter()
         for _ in range(repeats):
             for left_factor, weight in pairs:

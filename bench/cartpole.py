@@ -68,7 +68,7 @@ def products_alone(policy: Policy, forwards: int, rows: int) -> float:
     """Seconds one core needs for nothing but the matrix products of ``forwards`` rows, ``rows`` at a time."""
     network = policy.network
     assert isinstance(network, MLP)
-    pairs = [(torch.randn(rows, layer.in_features), layer.weight.T) for layer in network.layers]  # type: ignore[arg-type]
+    pairs = [(torch.randn(rows, layer.in_features), layer.weight.T) for layer in network.linear]
     with single_thread(), torch.inference_mode():
         for left, right in pairs:
             torch.mm(left, right)

@@ -290,3 +290,69 @@ def test_refuses_steps() -> None:
 def test_refuses_a_threshold_that_is_no_number() -> None:
     with pytest.raises(InputError, match="threshold must be a finite number, got nan"):
         certify(record([1.0]), [0]).probability(math.nan, 0)
+
+
+@pytest.mark.parametrize("confidence", [0.99999999999999, 0.9999999999999999, 0.95, 0.123456789012345])
+@pytest.mark.parametrize("sigma", [0.2, 0.12345678901234, 1e-7])
+def test_the_statement_rounds_nothing(confidence: float, sigma: float) -> None:
+    certificate = certify(record([1.0, 2.0, 3.0], sigma), [0], confidence)
+    words = [word.rstrip(".,);") for word in certificate.statement.split()]
+    numbers = [float(words[place + 1]) for place, word in enumerate(words) if word in ("confidence", "sigma")]
+    assert sorted({confidence, sigma, certificate.joint_confidence}) == sorted(set(numbers))
+    assert certificate.joint_confidence < confidence < 1
+
+
+def test_the_joint_confidence_is_twice_the_risk() -> None:
+    assert [certify(record([1.0]), [0], c).joint_confidence for c in (0.95, 0.99, 0.999, 0.5, 0.3)] == [
+        0.9,
+        0.98,
+        0.998,
+        0,
+        0,
+    ]
+
+
+def test_a_printed_certificate_rounds_against_us() -> None:
+    certificate = certify(published(0.2), [0, 0.123456789, 0.2, 1], 0.9999999999)
+    head, *lines, sentence = str(certificate).splitlines()
+    assert head.split() == ["budget", "lower", "upper"]
+    assert len({len(line) for line in [head, *lines]}) == 1
+    table = [[float(cell) for cell in line.split()] for line in lines]
+    assert certificate.upper is not None
+    for row, budget, low, high in zip(table, certificate.budgets, certificate.lower, certificate.upper, strict=True):
+        assert row[0] == budget
+        assert low - 0.1 < row[1] <= low
+        assert high <= row[2] < high + 0.1
+    assert "with 99.99999999% confidence all lower limits hold at once, and so do all upper limits." in sentence
+    assert "sigma 0.2, 10000 episodes" in sentence
+
+
+def test_a_printed_certificate_without_a_ceiling() -> None:
+    lines = str(certify(Episodes.of([1.0, 2.0], sigma=1, floor=0), [0.5])).splitlines()
+    assert lines[1].split()[::2] == ["0.5", "unknown"]
+    assert lines[-1].endswith("all lower limits hold at once.")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("method", METHODS)
+def test_a_radius_beyond_all_floats_leaves_what_is_certain(method: str) -> None:
+    certificate = certify(record([0.0, 10.0] * 20, 1e-300), [0, 1e300], method=method)
+    assert certificate.lower[0] > certificate.lower[1] == 0
+    assert certificate.upper is not None
+    assert certificate.upper[0] < certificate.upper[1] == 10
+    assert certificate.at(1e308).lower == 0
+    assert certificate.at(1e308).upper == 10
+    chance = certificate.probability(5, 1e300)
+    assert (chance.lower, chance.upper) == (0, 1)
+    assert certificate.probability(0, 1e300).lower == 1  # the floor is reached for certain
+    middle = certificate.quantile(0.5, 1e300)
+    assert (middle.lower, middle.upper) == (0, 10)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_range_beyond_all_floats_is_refused() -> None:
+    for floor, ceiling in ((-1e308, 1e308), (0, 1e308), (-1e308, 0)):
+        episodes = Episodes(np.zeros(3), 1.0, floor, ceiling)
+        with pytest.raises(InputError, match="range of the return is too large"):
+            certify(episodes, [0.5])
+    assert certify(Episodes.of([0.0, 1e139], sigma=1, floor=-1e140, ceiling=1e140), [0.5]).lower[0] < 0

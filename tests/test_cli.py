@@ -22,6 +22,7 @@ import torch
 
 import surefoot
 from surefoot import cli, zoo
+from surefoot.commands.terminal import parse_budgets
 from surefoot.episodes import Episodes
 
 KEYS = {"schema", "task", "agent", "sigma", "confidence", "episodes", "method", "seed", "floor", "ceiling"}
@@ -274,7 +275,7 @@ def test_outcomes_are_certified_without_anything_that_plays(tmp_path):
     done = subprocess.run([*run, *light], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     episodes = surefoot.Episodes.of(RETURNS, sigma=0.2, floor=0, ceiling=200)
-    assert strict(done.stdout) == surefoot.certify(episodes, cli.parse_budgets("0:1:0.1")).to_json()
+    assert strict(done.stdout) == surefoot.certify(episodes, parse_budgets("0:1:0.1")).to_json()
     assert [path.name for path in Path("made").iterdir()] == ["certificate.json"]
     done = subprocess.run([*run, "cartpole-5"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -811,4 +812,4 @@ def test_the_blind_floor_is_measured(capsys, monkeypatch):
     ],
 )
 def test_budgets_are_read(text, budgets):
-    assert cli.parse_budgets(text) == budgets
+    assert parse_budgets(text) == budgets

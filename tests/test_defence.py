@@ -11,11 +11,11 @@ import pytest
 import torch
 from scipy.stats import chi2, kstest, norm
 
-from surefoot import sb3, zoo
 from surefoot import defence as module
+from surefoot import sb3, zoo
+from surefoot.defence import PredictableNoiseWarning, SmoothedPolicy, smooth
 from surefoot.errors import InputError
 from surefoot.policies import MLP, Policy
-from surefoot.defence import PredictableNoiseWarning, SmoothedPolicy, smooth
 
 torch.set_num_threads(1)
 ALARM = 1e-6  # chance of a false alarm of each statistical test, were its seed not fixed

@@ -104,7 +104,17 @@ def test_rows_cannot_be_picked(rows):
         ([1.0, float("nan")], {}, "must be finite, got nan at position 1"),
         ([float("inf")], {}, "must be finite, got inf at position 0"),
         (["many"], {}, "must be numbers, one per episode"),
-        ([None], {}, "must be"),
+        ([None], {}, "must be numbers, one per episode, got values of type object"),
+        (["1.5"], {}, "must be numbers, one per episode"),
+        ([1 + 2j], {}, "must be numbers, one per episode, got values of type complex128"),
+        (np.array([1 + 0j], dtype=np.complex64), {}, "got values of type complex64"),
+        (np.array(["2024-01-01"], dtype="datetime64[D]"), {}, "got values of type datetime64"),
+        (np.array([3], dtype="timedelta64[s]"), {}, "got values of type timedelta64"),
+        (np.array([True, False], dtype=object), {}, "got values of type object"),
+        ([[1.0], [2.0, 3.0]], {}, "must be numbers, one per episode"),
+        ([0], {"floor": -1e308, "ceiling": 1e308}, "range of the return is too large: expected .* got -1e[+]308"),
+        ([0], {"floor": 0, "ceiling": 1e308}, "range of the return is too large: expected .* got 1e[+]308"),
+        ([1e200], {}, "range of the return is too large: expected .* got 1e[+]200"),
         ([-0.5], {}, "no return may lie below the floor 0, got -0.5; give the true floor"),
         ([11], {"ceiling": 10}, "no return may lie above the ceiling 10, got 11; give the true ceiling, or none"),
         ([1], {"floor": float("nan")}, "floor must be a finite number, got nan"),
@@ -118,6 +128,13 @@ def test_rows_cannot_be_picked(rows):
 def test_bad_records_are_refused(returns, limits, match):
     with pytest.raises(InputError, match=match):
         Episodes.of(returns, **{"sigma": 0.1, "floor": 0, **limits})
+
+
+@pytest.mark.parametrize("kind", [bool, np.uint8, np.int32, np.float16, np.float32])
+def test_numbers_of_every_kind_are_returns(kind):
+    made = Episodes.of(np.array([0, 1], dtype=kind), sigma=0.1, floor=0)
+    assert made.returns.dtype == np.float64
+    assert made.returns.tolist() == [0, 1]
 
 
 def foreign(path, header, **arrays):

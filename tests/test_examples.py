@@ -3,6 +3,7 @@
 import importlib.util
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 MISSING = [name for name in ("torch", "stable_baselines3") if importlib.util.find_spec(name) is None]
@@ -30,7 +31,7 @@ def test_every_example_is_run_by_some_test():
     assert [path.stem for path in FOLDER.glob("*.py") if path.stem not in tests] == []
 
 
-@pytest.mark.parametrize("name", sorted(SMALL))
+@pytest.mark.parametrize("name", sorted({*SMALL, "static_certificates"}))
 def test_each_is_short(name):
     assert len((FOLDER / f"{name}.py").read_text(encoding="utf-8").splitlines()) < 60
 
@@ -42,6 +43,18 @@ def test_each_certificate_is_one(name, capsys):
     assert list(certificate.lower) == sorted(certificate.lower, reverse=True)
     assert certificate.floor <= certificate.lower[-1] <= certificate.lower[0] <= certificate.estimate
     assert "at least" in capsys.readouterr().out
+
+
+def test_an_adaptive_adversary_breaks_the_claim_for_fixed_offsets_and_attains_theorem_1(tmp_path):
+    samples = 20_000
+    curves = example("static_certificates").main(samples=samples, out=tmp_path / "figure.png")
+    claimed, attacked, theorem = (np.array(curves[name]) for name in ("claimed", "attacked", "theorem"))
+    # Each point within 5.5 standard errors but for 4e-8, 26 points: a false alarm has probability below 1e-6.
+    error = 5.5 * np.sqrt(np.maximum(theorem * (1 - theorem), 1e-4) / samples)
+    assert (np.abs(attacked - theorem) < error).all()
+    assert (claimed >= theorem - 1e-12).all()
+    assert (attacked[5:] + error[5:] < claimed[5:]).all()
+    assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
 def test_the_deployed_agent_balances_the_pole(capsys):

@@ -112,6 +112,27 @@ def test_cartpole_keeps_only_the_rows_named():
     assert game.step(torch.zeros(2, dtype=torch.int64))[0].shape == (2, 4)
 
 
+@pytest.mark.parametrize("others", ["stay", "leave", "restart first", "restart too"])
+def test_later_starts_of_a_slot_do_not_depend_on_its_neighbours(others):
+    alone = cartpole(4, seed=5)
+    alone.reset()
+    mine = torch.tensor([False, False, True, False])
+    expected = [alone.restart(mine) for _ in range(3)]
+    assert len(torch.cat(expected).unique()) == 12
+    game = cartpole(4, seed=5)
+    game.reset()
+    if others == "leave":
+        game.keep(torch.tensor([1, 2]))
+        game.keep(torch.tensor([1]))
+        mine = torch.tensor([True])
+    if others == "restart first":
+        for _ in range(5):
+            game.restart(~mine)
+    for start in expected:
+        got = game.restart(torch.ones(4, dtype=torch.bool))[2:3] if others == "restart too" else game.restart(mine)
+        assert torch.equal(got, start)
+
+
 def test_cartpole_tasks_are_the_papers():
     for frames in (1, 5):
         task = find_task(f"cartpole-{frames}")

@@ -16,7 +16,7 @@ from surefoot.play import Plan
 from surefoot.policies import Policy
 from surefoot.runs import Questions, certified_run, find_agent, find_device, rollout, run_name
 from surefoot.tasks import find_task, task_of_environment
-from toys import balancer
+from toys import balancer, constant, fixed, pay_steps, toy_task
 
 TASK = find_task("cartpole-5")
 QUESTIONS = Questions((0, 0.2))
@@ -238,6 +238,25 @@ def test_a_run_leaves_everything_and_is_not_played_twice(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "run.json").read_text())["resumed"] is True
 
 
+def test_a_reused_run_keeps_the_facts_of_its_play(tmp_path, monkeypatch):
+    plan = Plan(TASK, balancer(5), 0.2, 60, slots=25)
+    certified_run(plan, QUESTIONS, tmp_path)
+    first = json.loads((tmp_path / "run.json").read_text())
+    assert first["certified_with"] == first["versions"]
+    assert first["certify_seconds"] == pytest.approx(first["wall_seconds"] - first["play_seconds"], abs=0.002)
+    monkeypatch.setattr(runs, "versions", lambda: {"surefoot": "9"})
+    certified_run(plan, Questions((0, 0.4)), tmp_path, workers=2)
+    second = json.loads((tmp_path / "run.json").read_text())
+    of_play = ("agent_sha256", "versions", "wall_seconds", "play_seconds", "workers")
+    assert [second[key] for key in of_play] == [first[key] for key in of_play]
+    assert second["certified_with"] == {"surefoot": "9"}
+    assert second["certify_seconds"] >= 0
+    (tmp_path / "run.json").unlink()  # a run killed before it could write them
+    certified_run(plan, QUESTIONS, tmp_path)
+    third = json.loads((tmp_path / "run.json").read_text())
+    assert [third[key] for key in of_play[1:]] == [None] * 4  # unknown, and not made up
+
+
 def rollout_of(plan):
     return rollout(plan.task, plan.policy, sigma=plan.sigma, episodes=plan.episodes, seed=plan.seed, slots=plan.slots)
 
@@ -282,3 +301,43 @@ def test_returns_below_the_floor_are_no_certificate(tmp_path):
     with pytest.raises(InputError, match="below the floor 400"):
         certified_run(plan, QUESTIONS, tmp_path / "run")
     assert not (tmp_path / "run" / "certificate.json").exists()
+
+
+def wrong_in_the_third_block(value):
+    """Lengths and payments of a toy whose one-step episodes pay 0.5, but ``value`` in the third block."""
+    blocks = []
+
+    def draw(rows, stream):
+        blocks.append(rows)
+        return torch.ones(rows, dtype=torch.int64)
+
+    def pay(actions, clock, length):
+        return torch.full(clock.shape, value if len(blocks) == 3 else 0.5)
+
+    return draw, pay
+
+
+@pytest.mark.parametrize(
+    ("value", "match"),
+    [
+        (-3.0, "in episodes 20 to 29 of toy: no return may lie below the floor 0, got -3"),
+        (7.0, "in episodes 20 to 29 of toy: no return may lie above the ceiling 1, got 7"),
+        (float("nan"), "in episodes 20 to 29 of toy: returns must be finite, got nan at position 0"),
+        (float("inf"), "in episodes 20 to 29 of toy: returns must be finite, got inf"),
+    ],
+)
+def test_impossible_returns_are_noticed_in_the_block_they_come_in(tmp_path, value, match):
+    draw, pay = wrong_in_the_third_block(value)
+    plan = Plan(toy_task(draw, pay, method="band"), constant(), 0.2, 50, slots=10, rounds=1)
+    with pytest.raises(InputError, match=match):
+        certified_run(plan, QUESTIONS, tmp_path)
+    assert sorted(path.name for path in (tmp_path / "blocks").iterdir()) == ["000000.npz", "000001.npz"]
+
+
+def test_a_corrected_floor_works_in_the_same_folder(tmp_path):
+    wrong, right = (toy_task(fixed(1), pay_steps, method="band", floor=floor, ceiling=3.0) for floor in (2.0, 0.0))
+    with pytest.raises(InputError, match="below the floor 2, got 1"):
+        certified_run(Plan(wrong, constant(), 0.2, 20, slots=10), QUESTIONS, tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    certified_run(Plan(right, constant(), 0.2, 20, slots=10), QUESTIONS, tmp_path)
+    assert (tmp_path / "certificate.json").exists()

@@ -115,6 +115,33 @@ def test_a_folder_of_another_setup_is_refused(tmp_path, change, match):
     assert (tmp_path / "setup.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("mistake", [InputError("wrong floor"), KeyboardInterrupt()])
+def test_a_folder_in_which_nothing_was_saved_is_free_again(tmp_path, mistake):
+    with pytest.raises(type(mistake)), RunFolder(tmp_path, {"floor": 1.0}).opened():
+        raise mistake
+    assert list(tmp_path.iterdir()) == []
+    with RunFolder(tmp_path, {"floor": 0.0}).opened() as store:
+        assert store.finished() == {}
+
+
+def test_a_folder_in_which_a_block_was_saved_stays_claimed(tmp_path):
+    def stop(done, of):
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, progress=stop)
+    assert (tmp_path / "setup.json").exists()
+
+
+def test_somebody_elses_claim_is_not_lifted(tmp_path):
+    with RunFolder(tmp_path, {"floor": 1.0}).opened():
+        pass
+    with pytest.raises(InputError, match="another setup"), RunFolder(tmp_path, {"floor": 0.0}).opened():
+        pass
+    assert (tmp_path / "setup.json").exists()
+
+
 def test_a_folder_of_somebody_else_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(InputError, match="is not empty and holds no run; choose another --out"):

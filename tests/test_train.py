@@ -172,7 +172,7 @@ def test_validation_is_played_through_the_channel_that_certifies(tmp_path):
 
 def test_a_folder_that_is_not_empty_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(InputError, match="is not empty; give --resume to go on there, or choose another --out"):
+    with pytest.raises(InputError, match="is not empty; choose another --out"):
         tiny(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -194,6 +194,13 @@ def test_a_place_that_cannot_be_written_is_refused(tmp_path):
 def test_a_bad_sigma_is_refused_before_anything_is_made(tmp_path, sigma):
     with pytest.raises(InputError, match="sigma must be a finite number >= 0"):
         tiny(tmp_path / "run", sigma=sigma)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 2**70])
+def test_a_seed_that_sb3_cannot_take_is_refused_before_anything_is_made(tmp_path, seed):
+    with pytest.raises(InputError, match=f"a training seed must lie from 0 to 4294967295, got {seed}"):
+        tiny(tmp_path / "run", seed=seed)
     assert not (tmp_path / "run").exists()
 
 
@@ -255,6 +262,23 @@ def test_the_best_before_the_kill_stays_the_best(tmp_path, monkeypatch):
 def test_resuming_where_nothing_is_starts_anew(tmp_path):
     fresh, resumed = tiny(tmp_path / "a", total_steps=400), tiny(tmp_path / "b", total_steps=400, resume=True)
     assert fresh.sha256 == resumed.sha256
+
+
+def test_resuming_without_a_checkpoint_does_not_start_anew_in_silence(tmp_path):
+    with pytest.raises(KilledError):
+        tiny(tmp_path / "run", progress=stop_at(200))
+    left = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match="holds no checkpoint to go on from; start without --resume, with an empty"):
+        tiny(tmp_path / "run", resume=True)
+    assert sorted(tmp_path.rglob("*")) == left
+
+
+def test_the_largest_seed_can_be_resumed(tmp_path, monkeypatch):
+    monkeypatch.setattr(dqn, "CHECKPOINT_EVERY", 1)
+    with pytest.raises(KilledError):
+        tiny(tmp_path / "run", total_steps=600, seed=2**32 - 1, progress=stop_at(400))
+    tiny(tmp_path / "run", total_steps=600, seed=2**32 - 1, resume=True)
+    assert zoo.card_of(str(tmp_path / "run"))["training"]["steps"] == 600
 
 
 def test_a_checkpoint_holds_everything(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,9 +17,10 @@ from surefoot.attacks.paper import PaperAttack
 from surefoot.attacks.structured import Structured
 from surefoot.attacks.victim import Smoothing, check_discrete
 from surefoot.channel import Adversary
+from surefoot.contradiction import same_setup
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.files import write_json
+from surefoot.files import read_json, write_json
 from surefoot.play import Plan, Progress, play
 from surefoot.policies import Policy
 from surefoot.store import RunFolder
@@ -87,6 +89,12 @@ class Attack:
         for budget, margin in self.cells():
             self.plan(budget, margin)
 
+    @property
+    def name(self) -> str:
+        """The name of the run's folder: all that usually differs between attacks."""
+        name = f"attack-{self.method}-{self.policy.name}-sigma{self.sigma:g}-seed{self.seed}-n{self.episodes}"
+        return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
+
     def cells(self) -> list[tuple[float, float | None]]:
         """Return every pair of budget and threshold; methods without a threshold have one column."""
         margins: list[float | None] = list(self.margins) if METHODS[self.method].margins else [None]
@@ -131,6 +139,39 @@ def attacked_run(attack: Attack, folder: Path, *, workers: int = 1, progress: Pr
     return result
 
 
+def attacked_records(attack: Attack, folder: Path) -> list[Episodes]:
+    """Return the records of every cell that ``attacked_run`` left in ``folder``."""
+    return [Episodes.load(folder / _cell_name(budget, margin) / "episodes.npz") for budget, margin in attack.cells()]
+
+
+def matching_certificates(attack: Attack, given: Path | None, beside: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Return the certificates of this setup: the one that was named, or those lying beside the attack."""
+    if given is not None:
+        path = given / "certificate.json" if given.is_dir() else given
+        certificate = read_json(path)
+        if not _fits(certificate, attack):
+            raise InputError(f"{path} is about another task, agent or sigma than this attack; name one that fits")
+        return [(path, certificate)]
+    found = []
+    for path in sorted(beside.glob("*/certificate.json")):
+        with suppress(InputError):
+            certificate = read_json(path)
+            if _fits(certificate, attack):
+                found.append((path, certificate))
+    return found
+
+
+def _fits(certificate: dict[str, Any], attack: Attack) -> bool:
+    try:
+        return certificate["schema"] == SCHEMA and same_setup(
+            certificate,
+            {"task": attack.task.name, "agent": attack.policy.name, "agent_sha256": attack.policy.sha256 or None},
+            attack.sigma,
+        )
+    except KeyError:
+        return False
+
+
 def summary(attack: Attack, records: dict[tuple[float, float | None], Episodes]) -> dict[str, Any]:
     """Return means and standard errors per budget and threshold, and the pointwise minimum: the attack curve."""
     margins = list(attack.margins) if METHODS[attack.method].margins else [None]
@@ -165,7 +206,7 @@ def _cell(
     attack: Attack, budget: float, margin: float | None, folder: Path, workers: int, progress: Progress | None
 ) -> Episodes:
     plan = attack.plan(budget, margin)
-    name = f"B{budget:g}" + ("" if margin is None else f"-lambda{margin:g}")
+    name = _cell_name(budget, margin)
     setup = {"sigma": plan.sigma, "floor": plan.task.floor, "ceiling": plan.task.ceiling, **plan.facts()}
     with RunFolder(folder / name, setup).opened() as store:
         if store.record.exists():
@@ -173,6 +214,10 @@ def _cell(
         episodes = play(plan, workers=workers, store=store, progress=progress)
         store.finish(episodes)
         return episodes
+
+
+def _cell_name(budget: float, margin: float | None) -> str:
+    return f"B{budget:g}" + ("" if margin is None else f"-lambda{margin:g}")
 
 
 def _within(progress: Progress, number: int, cells: int) -> Progress:

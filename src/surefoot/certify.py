@@ -12,6 +12,7 @@ import math
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from surefoot.bounds import cdf, worst_case
 from surefoot.bounds.cdf import Band
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
+from surefoot.rounding import decimals, exact, limit_rows, percent
 
 SCHEMA = 1
 METHODS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
@@ -71,22 +73,21 @@ class Certificate:
 
     def at(self, budget: float) -> Limits:
         """Return the limits of the expected return at any budget >= 0: the one band covers them all."""
-        radius = _checked_budget(budget) / self.sigma
-        lower, upper = _mean_limits(self.band, self.floor, self.ceiling, np.array([radius]))
+        lower, upper = _mean_limits(self.band, self.floor, self.ceiling, np.array([self._radius(budget)]))
         return Limits(float(budget), lower[0], None if upper is None else upper[0])
 
     def probability(self, threshold: float, budget: float) -> Limits:
         """Return limits of the probability that the return is at least ``threshold``, whoever attacks."""
         if not math.isfinite(threshold):
             raise InputError(f"threshold must be a finite number, got {threshold}")
-        where = (self.band, float(threshold), _checked_budget(budget) / self.sigma, self.floor, self.ceiling)
+        where = (self.band, float(threshold), self._radius(budget), self.floor, self.ceiling)
         lower, upper = float(worst_case.reach_lower(*where)), float(worst_case.reach_upper(*where))
         lower = lower if lower == 1 else lower * (1 - _OUTWARD)  # exactly 1 means certain, not rounded
         return Limits(float(budget), lower, min(1.0, upper * (1 + _OUTWARD)))
 
     def quantile(self, q: float, budget: float) -> Limits:
         """Return limits of the q-quantile of the return, whoever attacks with that budget."""
-        where = (self.band, q, _checked_budget(budget) / self.sigma, self.floor, self.ceiling)
+        where = (self.band, q, self._radius(budget), self.floor, self.ceiling)
         upper = float(worst_case.quantile_upper(*where))
         return Limits(float(budget), float(worst_case.quantile_lower(*where)), upper if math.isfinite(upper) else None)
 
@@ -94,7 +95,10 @@ class Certificate:
     def joint_confidence(self) -> float:
         """Confidence with which all lower and all upper limits hold together."""
         # without a ceiling too: probabilities and quantiles have upper limits even then
-        return self.confidence if self.band.joint else max(0.0, round(2 * self.confidence - 1, 12))
+        if self.band.joint:
+            return self.confidence
+        # In decimal arithmetic: 0.95 gives 0.9, and nothing below 1 is rounded to 1.
+        return max(0.0, float(2 * Decimal(repr(self.confidence)) - 1))
 
     @property
     def statement(self) -> str:
@@ -102,16 +106,30 @@ class Certificate:
         sides = (
             "and so do all upper limits"
             + (", jointly with the lower ones" if self.band.joint else "")
-            + f"; lower and upper limits hold together with confidence {self.joint_confidence:.12g} at least"
+            + f"; lower and upper limits hold together with confidence {exact(self.joint_confidence)} at least"
         )
         return (
             "Under every adversary whose offsets to the observations have an l2 norm of at most the budget "
             "over the whole episode, the expected return of the smoothed agent "
-            f"(noise sigma {self.sigma:g}) is at least 'lower'"
+            f"(noise sigma {exact(self.sigma)}) is at least 'lower'"
             + ("" if self.upper is None else " and at most 'upper'")
-            + f". With confidence {self.confidence:.12g} all lower limits hold, for all budgets at once"
+            + f". With confidence {exact(self.confidence)} all lower limits hold, for all budgets at once"
             + ("." if self.upper is None else f", {sides}.")
         )
+
+    def __str__(self) -> str:
+        """Return a short table, every limit rounded against us, and what it says."""
+        digits = decimals(self.floor, self.ceiling, self.estimate)
+        table = [("budget", "lower", "upper"), *limit_rows(self.budgets, self.lower, self.upper, digits)]
+        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+        sides = "" if self.upper is None else ", and so do all upper limits"
+        lines.append(
+            f"Certified limits of the expected return under every attack of each l2 budget (noise sigma "
+            f"{exact(self.sigma)}, {self.episodes} episodes): with {percent(self.confidence)} confidence all lower "
+            f"limits hold at once{sides}."
+        )
+        return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
         """Return the certificate as strict JSON data; 'lower' and 'upper' are bounds, 'estimate' is not."""
@@ -136,6 +154,9 @@ class Certificate:
             "statement": self.statement,
         }
 
+    def _radius(self, budget: float) -> float:
+        return _checked_budget(budget) / self.sigma
+
 
 def certify(
     episodes: Episodes,
@@ -158,7 +179,8 @@ def certify(
     asked = _checked_budgets(budgets)
     chosen = method if method is not None else episodes.facts.get("method") or "band"
     band = _band(chosen, returns, episodes, 1 - confidence, step)
-    radii = np.array(asked) / episodes.sigma
+    # One by one: a quotient too large for a float is infinite, at which only what is certain remains.
+    radii = np.array([budget / float(episodes.sigma) for budget in asked])
     lower, upper = _mean_limits(band, episodes.floor, episodes.ceiling, radii)
     n = returns.size
     return Certificate(

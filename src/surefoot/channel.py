@@ -249,4 +249,5 @@ class Ledger:
 
 
 def _norm(offset: Tensor) -> Tensor:
-    return offset.double().flatten(1).norm(dim=1)
+    sizes: Tensor = offset.double().flatten(1).norm(dim=1)
+    return sizes

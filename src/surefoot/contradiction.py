@@ -40,7 +40,7 @@ def contradictions(certificate: Mapping[str, Any], attacked: Sequence[Episodes])
     found = []
     for record in attacked:
         certified = _certified(certificate, float(record.facts["budget"]))
-        if record.ceiling is None or certified is None or not same_setup(certificate, record):
+        if record.ceiling is None or certified is None or not same_setup(certificate, record.facts, record.sigma):
             continue
         upper = float(mean_upper(tail_tight(record.returns, FALSE_ALARM), record.ceiling, 0.0))
         if upper < certified:
@@ -48,11 +48,10 @@ def contradictions(certificate: Mapping[str, Any], attacked: Sequence[Episodes])
     return found
 
 
-def same_setup(certificate: Mapping[str, Any], record: Episodes) -> bool:
+def same_setup(certificate: Mapping[str, Any], facts: Mapping[str, Any], sigma: float) -> bool:
     """Tell whether both are about the same agent in the same task behind the same noise."""
     keys = ("task", "agent_sha256") if certificate.get("agent_sha256") else ("task", "agent")
-    same = all(certificate.get(key) == record.facts.get(key) for key in keys)
-    return same and certificate.get("sigma") == record.sigma
+    return certificate.get("sigma") == sigma and all(certificate.get(key) == facts.get(key) for key in keys)
 
 
 def _certified(certificate: Mapping[str, Any], budget: float) -> float | None:

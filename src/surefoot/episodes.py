@@ -20,6 +20,7 @@ from surefoot.errors import InputError
 from surefoot.files import read_arrays, write_arrays
 
 SCHEMA = 1
+LARGEST = 1e140  # of a return: sums of squares of larger ones leave the floats
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,9 +171,12 @@ def checked_returns(returns: ArrayLike, floor: float, ceiling: float | None) -> 
     """Return a fresh 1-D float64 copy, or say what is wrong with the returns or the limits given for them."""
     check_limits(floor, ceiling)
     try:
-        values = np.array(returns, dtype=np.float64)
+        given = np.asarray(returns)
     except (TypeError, ValueError) as error:
         raise InputError(f"returns must be numbers, one per episode ({error})") from error
+    if given.dtype.kind not in "buif":  # a complex number or a date would become a float in silence
+        raise InputError(f"returns must be numbers, one per episode, got values of type {given.dtype}")
+    values = np.array(given, dtype=np.float64)
     if values.ndim != 1 or values.size == 0:
         raise InputError(f"returns must be a non-empty list, one number per episode, got shape {values.shape}")
     if not np.isfinite(values).all():
@@ -184,6 +188,7 @@ def checked_returns(returns: ArrayLike, floor: float, ceiling: float | None) -> 
         raise InputError(
             f"no return may lie above the ceiling {ceiling:g}, got {values.max():g}; give the true ceiling, or none"
         )
+    _check_size(float(values.max()))
     return values
 
 
@@ -193,6 +198,13 @@ def check_limits(floor: float, ceiling: float | None) -> None:
         raise InputError(f"floor must be a finite number, got {floor}")
     if ceiling is not None and not (math.isfinite(ceiling) and ceiling > floor):
         raise InputError(f"ceiling must be a finite number above the floor {floor}, got {ceiling}")
+    _check_size(floor)
+    _check_size(floor if ceiling is None else ceiling)
+
+
+def _check_size(value: float) -> None:
+    if abs(value) > LARGEST:
+        raise InputError(f"the range of the return is too large: expected at most {LARGEST:g}, got {value:g}")
 
 
 def checked_sigma(sigma: float) -> float:

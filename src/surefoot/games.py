@@ -60,11 +60,15 @@ class CartPole:
         self.slots, self.stream, self.limit = slots, stream, limit
         self.variables = torch.empty(0)
         self.clock = torch.empty(0)
+        self.slot, self.turn = torch.empty(0), torch.empty(0)
+        self.drawn: list[Tensor] = []
 
     def reset(self) -> Tensor:
         """Start every slot near the upright position."""
-        self.variables = self._starts(self.slots)
+        self.drawn = [self._starts()]
+        self.variables = self.drawn[0]
         self.clock = torch.zeros(self.slots, dtype=torch.int64, device=self.stream.device)
+        self.slot, self.turn = torch.arange(self.slots, device=self.stream.device), torch.zeros_like(self.clock)
         return self._observe()
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -85,8 +89,14 @@ class CartPole:
         return self._observe(), torch.ones_like(x), over
 
     def restart(self, rows: Tensor) -> Tensor:
-        """Start the marked rows anew; starts are drawn for all rows, so that neighbours do not matter."""
-        starts = self._starts(self.clock.numel())
+        """Start the marked rows anew: the k-th start of a slot is the same whatever its neighbours do.
+
+        The k-th draw is for all slots, those that have been dropped included, and waits for each of them.
+        """
+        self.turn = self.turn + rows
+        while len(self.drawn) <= int(self.turn.max()):
+            self.drawn.append(self._starts())
+        starts = torch.stack(self.drawn)[self.turn, :, self.slot].T
         self.variables = torch.where(rows, starts, self.variables)
         self.clock = self.clock.masked_fill(rows, 0)
         return self._observe()[rows]
@@ -94,6 +104,7 @@ class CartPole:
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but these."""
         self.variables, self.clock = self.variables[:, rows], self.clock[rows]
+        self.slot, self.turn = self.slot[rows], self.turn[rows]
 
     def state(self) -> Tensor:
         """Return position, speed, angle and angular speed per row."""
@@ -102,8 +113,8 @@ class CartPole:
     def close(self) -> None:
         """Nothing to release."""
 
-    def _starts(self, rows: int) -> Tensor:
-        return self.stream.uniform(-0.05, 0.05, (rows, 4)).T.contiguous()
+    def _starts(self) -> Tensor:
+        return self.stream.uniform(-0.05, 0.05, (self.slots, 4)).T.contiguous()
 
     def _observe(self) -> Tensor:
         return self.variables.T.to(torch.float32)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from surefoot.channel import Adversary, Channel, Record, Stream
-from surefoot.episodes import Episodes, checked_sigma
+from surefoot.episodes import Episodes, checked_returns, checked_sigma
 from surefoot.errors import InputError
 from surefoot.games import Game
 from surefoot.policies import FrameStack, Policy
@@ -101,6 +101,7 @@ def play(plan: Plan, *, workers: int = 1, store: Any = None, progress: Progress 
     if progress is not None:
         progress(count, plan.episodes)
     for index, block in _played(plan, missing, min(workers, len(missing))):
+        _check_block(plan, index, block)
         done[index] = block
         count += len(block)
         if store is not None:
@@ -257,6 +258,15 @@ def _played(plan: Plan, missing: list[int], workers: int) -> Iterator[tuple[int,
         yield from ((index, play_block(plan, index)) for index in missing)
     else:
         yield from spread(play_block, plan, missing, workers)
+
+
+def _check_block(plan: Plan, index: int, block: Episodes) -> None:
+    """Refuse at once what no certificate could be made of, rather than after hours of play."""
+    try:
+        checked_returns(block.returns, plan.task.floor, plan.task.ceiling)
+    except InputError as error:
+        first = index * plan.shape_of_blocks[1]
+        raise InputError(f"in episodes {first} to {first + len(block) - 1} of {plan.task.name}: {error}") from error
 
 
 def _check_fit(task: Task, policy: Policy) -> None:

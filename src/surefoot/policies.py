@@ -108,6 +108,11 @@ class MLP(nn.Module):
             self.layers.append(layer)
         self.requires_grad_(False)
 
+    @property
+    def linear(self) -> list[nn.Linear]:
+        """The layers, first to last."""
+        return [layer for layer in self.layers if isinstance(layer, nn.Linear)]
+
     def forward(self, history: Tensor) -> Tensor:
         """Return the outputs, (rows, width of the last layer)."""
         hidden = history.flatten(1)

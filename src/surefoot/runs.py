@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from surefoot import sb3, zoo
 from surefoot.certify import Certificate, certify
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.files import write_json
+from surefoot.files import read_json, write_json
 from surefoot.play import Plan, Progress, play
 from surefoot.policies import Policy, from_callable
 from surefoot.report.leave import leave_certificate
@@ -123,26 +123,39 @@ def certified_run(
     began = time.monotonic()
     setup = {"sigma": plan.sigma, "floor": plan.task.floor, "ceiling": plan.task.ceiling, **plan.facts()}
     with RunFolder(folder, setup).opened() as store:
-        resumed = store.record.exists() or bool(store.finished())
-        if store.record.exists():
+        reused = store.record.exists()
+        resumed = reused or bool(store.finished())
+        if reused:
             episodes = Episodes.load(store.record)
         else:
             episodes = play(plan, workers=workers, store=store, progress=progress)
             store.finish(episodes)
-        played = time.monotonic() - began
+        played = time.monotonic()
         certificate = questions.answer(episodes)
         figure = leave_certificate(certificate, folder, plan.task.blind)
+        ended = time.monotonic()
+        play_facts = {
+            "versions": versions(),
+            "wall_seconds": round(ended - began, 3),
+            "play_seconds": round(played - began, 3),
+            "workers": workers,
+        }
         write_json(
             folder / "run.json",
             {
                 "schema": 1,
                 "agent_sha256": plan.policy.sha256 or None,
-                "versions": versions(),
-                "wall_seconds": round(time.monotonic() - began, 3),
-                "play_seconds": round(played, 3),
+                **(_facts_of_play(folder / "run.json", play_facts) if reused else play_facts),
                 "resumed": resumed,
-                "workers": workers,
+                "certified_with": versions(),
+                "certify_seconds": round(ended - played, 3),
                 "figure": figure,
             },
         )
     return certificate
+
+
+def _facts_of_play(path: Path, keys: Iterable[str]) -> dict[str, Any]:
+    """Return what the run that played has written down; None for what it did not live to write."""
+    written = read_json(path) if path.exists() else {}
+    return {key: written.get(key) for key in keys}

@@ -245,7 +245,7 @@ def _archive(policy: Policy, network: MLP) -> bytes:
         raise InputError("writing an SB3 file needs Stable-Baselines3; pip install surefoot[train]") from error
     stacked = policy.shape if policy.frames == 1 else (policy.frames, *policy.shape)
     spaces = _Spaces(Box(-np.inf, np.inf, stacked, np.float32), Discrete(policy.choices or 1))
-    layers = [layer for layer in network.layers if isinstance(layer, nn.Linear)]
+    layers = network.linear
     with torch.random.fork_rng(devices=[]):  # making a model draws initial weights nobody asked for
         model = DQN(
             "MlpPolicy",

@@ -42,7 +42,11 @@ class RunFolder:
             self._lock(lock)
             try:
                 self._claim()
-                yield self
+                try:
+                    yield self
+                except BaseException:
+                    self._unclaim()
+                    raise
             finally:
                 (self.folder / ".lock").unlink(missing_ok=True)
 
@@ -71,6 +75,11 @@ class RunFolder:
                 if patience == 0:
                     raise InputError(f"{self.folder} is in use by another run; choose another --out") from error
                 time.sleep(0.1)
+
+    def _unclaim(self) -> None:
+        """Leave a folder in which nothing was saved to whoever comes next, with whatever setup."""
+        if not self.record.exists() and not (self.folder / "blocks").exists():
+            (self.folder / "setup.json").unlink(missing_ok=True)
 
     def _claim(self) -> None:
         path = self.folder / "setup.json"

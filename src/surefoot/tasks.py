@@ -45,6 +45,7 @@ class Task:
     ``floor``, ``ceiling``  limits of the return, known before playing (ceiling None: unknown)
     ``method``       how the certificate is computed unless asked otherwise
     ``slots``, ``rounds``   episodes side by side in one block, and how many each slot plays in turn
+    ``margins``      value gaps lambda_Q at which attacks save their budget: the paper's list
     ``native``       builds the tensor-native game where there is one
     """
 
@@ -62,6 +63,7 @@ class Task:
     slots: int = 32
     rounds: int = 8
     blind: Blind | None = None
+    margins: tuple[float, ...] = (0.0,)
     native: Callable[[int, Stream], Game] | None = None
 
     def game(self, slots: int, seeds: np.random.SeedSequence, device: torch.device) -> Game:
@@ -88,7 +90,7 @@ CARTPOLE_BLIND = Blind(
 )
 
 
-def _cartpole(frames: int) -> Task:
+def _cartpole(frames: int, margins: tuple[float, ...]) -> Task:
     return Task(
         name=f"cartpole-{frames}",
         environment="CartPole-v1",
@@ -102,11 +104,12 @@ def _cartpole(frames: int) -> Task:
         slots=500,
         rounds=1,
         blind=CARTPOLE_BLIND,
+        margins=margins,
         native=partial(CartPole, limit=200),
     )
 
 
-TASKS: dict[str, Task] = {task.name: task for task in (_cartpole(5), _cartpole(1))}
+TASKS: dict[str, Task] = {task.name: task for task in (_cartpole(5, (4, 6, 8, 10)), _cartpole(1, (0, 0.05, 0.1, 1)))}
 
 
 def find_task(name: str) -> Task:

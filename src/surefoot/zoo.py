@@ -78,7 +78,7 @@ def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     if not isinstance(network, MLP) or policy.choices is None:
         raise InputError(f"only fully connected agents with discrete actions can be stored, {policy.name} is none")
     arrays: dict[str, NDArray[Any]] = {}
-    for index, layer in enumerate(network.layers):
+    for index, layer in enumerate(network.linear):
         arrays[f"{index}.weight"] = layer.weight.detach().cpu().numpy()
         arrays[f"{index}.bias"] = layer.bias.detach().cpu().numpy()
     layout = {

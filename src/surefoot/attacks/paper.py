@@ -102,7 +102,8 @@ class PaperAttack:
 
 def norms(offset: Tensor) -> Tensor:
     """Return the l2 norm of each row, float64."""
-    return torch.linalg.vector_norm(offset.flatten(1), dim=1, dtype=torch.float64)
+    sizes: Tensor = torch.linalg.vector_norm(offset.flatten(1), dim=1, dtype=torch.float64)
+    return sizes
 
 
 def unit(direction: Tensor) -> Tensor:

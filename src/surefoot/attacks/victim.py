@@ -68,7 +68,7 @@ def clean_values(view: View, smoothing: Smoothing) -> Tensor:
         if smoothing.sigma == 0:
             return _values(view.policy, stack)
         parts = []
-        for some in rows.split(max(1, _rows_at_once(view) // smoothing.draws)):
+        for some in torch.split(rows, max(1, _rows_at_once(view) // smoothing.draws)):
             noise = smoothing.noise(view, some, frames)
             assert noise is not None
             noisy = stack[some].unsqueeze(1) + _shared_by_copies(noise, view.step[some])
@@ -118,7 +118,7 @@ class Scene:
         wide = self.context.unsqueeze(1).expand(-1, draws, *self.context.shape[1:]).flatten(0, 1)
         fresh = None if self.fresh is None else self.fresh.repeat_interleave(draws)
         stack = stacked(wide, (moved.unsqueeze(1) + self.noise).flatten(0, 1), fresh)
-        return _values(self.policy, stack).unflatten(0, (rows, draws)).mean(dim=1)
+        return _mean_over_draws(_values(self.policy, stack), rows, draws)
 
     def values_and_gradient(self, moved: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the values, and the gradient of the log-softmax of ``actions`` with respect to ``moved``."""
@@ -127,7 +127,7 @@ class Scene:
             return self._gradient(moved, actions)
         parts = [
             self.part(some)._gradient(moved[some], actions[some])
-            for some in torch.arange(len(moved), device=moved.device).split(size)
+            for some in torch.split(torch.arange(len(moved), device=moved.device), size)
         ]
         return torch.cat([values for values, _ in parts]), torch.cat([gradient for _, gradient in parts])
 
@@ -138,7 +138,8 @@ class Scene:
             if self.noise is None:
                 return (bare.values(moved).argmax(dim=1) == actions).double()
             draws = self.noise.unbind(dim=1)
-            return sum((bare.values(moved + draw).argmax(dim=1) == actions).double() for draw in draws) / len(draws)
+            chosen = [(bare.values(moved + draw).argmax(dim=1) == actions).double() for draw in draws]
+            return torch.stack(chosen).sum(dim=0) / len(draws)
 
     def _gradient(self, moved: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         here = moved.detach().requires_grad_()
@@ -171,7 +172,11 @@ def _shared_by_copies(noise: Tensor, step: Tensor) -> Tensor:
 
 
 def _mean_values(policy: Policy, noisy: Tensor) -> Tensor:
-    return _values(policy, noisy.flatten(0, 1)).unflatten(0, noisy.shape[:2]).mean(dim=1)
+    return _mean_over_draws(_values(policy, noisy.flatten(0, 1)), *noisy.shape[:2])
+
+
+def _mean_over_draws(values: Tensor, rows: int, draws: int) -> Tensor:
+    return values.reshape(rows, draws, *values.shape[1:]).mean(dim=1)
 
 
 def _values(policy: Policy, stack: Tensor) -> Tensor:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import math
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 from typing import Protocol
 
 from surefoot.certify import Certificate
+from surefoot.rounding import decimals, down, exact, limit_rows, percent, up
+
+__all__ = ["Floor", "digits_for", "down", "exact", "headline", "notes", "percent", "rows", "up"]
 
 
 class Floor(Protocol):
@@ -23,39 +24,9 @@ class Floor(Protocol):
         ...
 
 
-def down(value: float, digits: int = 2) -> str:
-    """Format a certified lower limit, rounded down."""
-    return _rounded(value, digits, ROUND_FLOOR)
-
-
-def up(value: float, digits: int = 2) -> str:
-    """Format a certified upper limit, rounded up."""
-    return _rounded(value, digits, ROUND_CEILING)
-
-
-def exact(value: float) -> str:
-    """Format what was asked for with all its digits: a budget rounded up would claim more than was proved."""
-    text = f"{Decimal(repr(float(value))).normalize():f}"
-    return text if len(text) <= 20 else repr(float(value))
-
-
-def percent(confidence: float) -> str:
-    """Format a confidence with all its digits: 99.9999999999% is not 100%."""
-    return f"{(Decimal(repr(float(confidence))) * 100).normalize():f}%"
-
-
-def _rounded(value: float, digits: int, direction: str) -> str:
-    # In decimal arithmetic, for in binary the multiplication and the division may round the other way.
-    step = Decimal(1).scaleb(-digits)
-    rounded = Decimal(repr(float(value))).quantize(step, direction, Context(prec=2000))
-    return f"{abs(rounded) if rounded == 0 else rounded:f}"
-
-
 def digits_for(certificate: Certificate) -> int:
     """Return decimals that show a thousandth of the range, at least two."""
-    top = certificate.ceiling if certificate.ceiling is not None else max(certificate.estimate, certificate.floor + 1)
-    spread = top - certificate.floor
-    return max(2, 3 - math.floor(math.log10(spread))) if 0 < spread < math.inf else 2
+    return decimals(certificate.floor, certificate.ceiling, certificate.estimate)
 
 
 def headline(certificate: Certificate) -> str:
@@ -73,12 +44,7 @@ def headline(certificate: Certificate) -> str:
 
 def rows(certificate: Certificate) -> list[tuple[str, str, str]]:
     """Return budget, certified lower and certified upper limit, as text."""
-    digits = digits_for(certificate)
-    upper = certificate.upper if certificate.upper is not None else [None] * len(certificate.budgets)
-    return [
-        (exact(budget), down(low, digits), "unknown" if high is None else up(high, digits))
-        for budget, low, high in zip(certificate.budgets, certificate.lower, upper, strict=True)
-    ]
+    return limit_rows(certificate.budgets, certificate.lower, certificate.upper, digits_for(certificate))
 
 
 def notes(certificate: Certificate, blind: Floor | None) -> list[str]:

@@ -17,6 +17,7 @@ from stable_baselines3 import DQN
 
 from surefoot.errors import InputError
 from surefoot.files import read_arrays, write_whole
+from surefoot.train.graph import buffer_of
 
 SCHEMA = 1
 COUNTERS = ("num_timesteps", "_n_calls", "_n_updates", "_episode_num", "exploration_rate")
@@ -25,19 +26,20 @@ COLUMNS = ("observations", "next_observations", "actions", "rewards", "dones", "
 
 def save_checkpoint(path: Path, model: DQN, curve: Any) -> None:
     """Write everything needed to go on."""
+    buffer = buffer_of(model)
     header = {
         "schema": SCHEMA,
         "counters": {name: getattr(model, name) for name in COUNTERS},
         "curve": {"rows": curve.rows, "best": curve.best, "best_step": curve.best_step},
-        "buffer": {"pos": model.replay_buffer.pos, "full": model.replay_buffer.full},
-        "observation_shape": list(model.observation_space.shape),
+        "buffer": {"pos": buffer.pos, "full": buffer.full},
+        "observation_shape": list(model.observation_space.shape or ()),
     }
     arrays: dict[str, NDArray[Any]] = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
     arrays |= {f"policy.{name}": value.cpu().numpy() for name, value in model.policy.state_dict().items()}
     for index, state in model.policy.optimizer.state_dict()["state"].items():
         arrays |= {f"adam.{index}.{name}": value.cpu().numpy() for name, value in state.items()}
-    filled = model.replay_buffer.size()
-    arrays |= {f"buffer.{name}": getattr(model.replay_buffer, name)[:filled] for name in COLUMNS}
+    filled = buffer.size()
+    arrays |= {f"buffer.{name}": getattr(buffer, name)[:filled] for name in COLUMNS}
     arrays |= {f"best.{name}": value for name, value in curve.best_weights.items()}
     save: Any = np.savez
     write_whole(path, lambda file: save(file, **arrays))
@@ -47,7 +49,7 @@ def load_checkpoint(path: Path, model: DQN, curve: Any) -> None:
     """Put the model and the curve where ``save_checkpoint`` left them."""
     arrays = read_arrays(path)
     header = json.loads(arrays["header"].tobytes())
-    if header["schema"] != SCHEMA or header["observation_shape"] != list(model.observation_space.shape):
+    if header["schema"] != SCHEMA or header["observation_shape"] != list(model.observation_space.shape or ()):
         raise InputError(f"{path} is a checkpoint of another task or version; choose another --out")
     for name, value in header["counters"].items():
         setattr(model, name, value)
@@ -57,13 +59,13 @@ def load_checkpoint(path: Path, model: DQN, curve: Any) -> None:
     weights = {name: torch.from_numpy(value) for name, value in _under(arrays, "policy.").items()}
     model.policy.load_state_dict(weights)
     _load_moments(model.policy.optimizer, _under(arrays, "adam."))
-    buffer = model.replay_buffer
+    buffer = buffer_of(model)
     buffer.pos, buffer.full = header["buffer"]["pos"], header["buffer"]["full"]
     for name in COLUMNS:
         stored = arrays[f"buffer.{name}"]
         getattr(buffer, name)[: len(stored)] = stored
     # Another stream than the first run's, for it starts in the middle of the schedule.
-    model.set_random_seed((model.seed or 0) + model.num_timesteps)
+    model.set_random_seed(((model.seed or 0) + model.num_timesteps) % 2**32)
     if hasattr(model, "reload"):
         model.reload()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import csv
 import io
-import shutil
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -41,6 +41,7 @@ from surefoot.versions import versions
 # Validation plays other episodes than any certificate, whatever the seeds.
 VALIDATION = 1
 CHECKPOINT_EVERY = 10
+SEEDS = 2**32  # SB3 seeds numpy's global stream, which takes 32 bits
 
 Progress = Callable[[int, int, float], None]
 
@@ -78,6 +79,8 @@ def train(
 ) -> Policy:
     """Train, and leave ``agent.npz``, ``agent.json``, ``curve.csv`` and TensorBoard events in ``out``."""
     checked_sigma(sigma)
+    if not 0 <= seed < SEEDS:
+        raise InputError(f"a training seed must lie from 0 to {SEEDS - 1}, got {seed}")
     if settings.total_steps < settings.validation_interval:
         raise InputError(
             f"total_steps must be at least validation_interval ({settings.validation_interval}), "
@@ -94,7 +97,7 @@ def train(
         callback = Validation(task, sigma, settings, out, seed, curve, progress)
         left = settings.total_steps - model.num_timesteps
         if left > 0 and curve.best < _perfect(task):
-            model.learn(left, callback, log_interval=None, reset_num_timesteps=False)
+            model.learn(left, callback, log_interval=sys.maxsize, reset_num_timesteps=False)
         callback.finish()
         policy = _policy(task, curve.best_weights, f"{task.name}-s{sigma:g}")
     facts = {
@@ -153,7 +156,7 @@ def training_environment(task: Task, sigma: float) -> gymnasium.Env[Any, Any]:
     noisy: gymnasium.Env[Any, Any] = NoisyObservation(task.open(), sigma)
     if task.frames > 1:
         noisy = FrameStackObservation(noisy, task.frames, padding_type="reset")
-    return Monitor(noisy)  # type: ignore[no-any-return]
+    return Monitor(noisy)
 
 
 def validate(task: Task, policy: Policy, sigma: float, seed: int, stream: tuple[int, ...], episodes: int) -> Episodes:
@@ -161,8 +164,10 @@ def validate(task: Task, policy: Policy, sigma: float, seed: int, stream: tuple[
     return play(Plan(task, policy, sigma, episodes, seed, stream=stream))
 
 
-class Validation(BaseCallback):  # type: ignore[misc]
+class Validation(BaseCallback):
     """Plays validation episodes at fixed intervals, keeps the strictly best weights, ends training at perfection."""
+
+    model: DQN
 
     def __init__(
         self,
@@ -242,14 +247,19 @@ def _perfect(task: Task) -> float:
 def _claim(out: Path, resume: bool) -> None:
     if (out / "agent.json").exists():
         raise InputError(f"{out} already holds a trained agent; choose another --out")
-    if not resume and out.exists() and any(out.iterdir()):
-        raise InputError(f"{out} is not empty; give --resume to go on there, or choose another --out")
+    if out.is_dir() and any(out.iterdir()):
+        checkpoint = (out / "checkpoint.npz").exists()
+        if resume and not checkpoint:
+            raise InputError(
+                f"{out} holds no checkpoint to go on from; start without --resume, with an empty folder as --out"
+            )
+        if not resume:
+            way = "give --resume to go on there, or choose" if checkpoint else "choose"
+            raise InputError(f"{out} is not empty; {way} another --out")
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InputError(f"cannot write to {out}: {error.strerror}; choose another --out") from error
-    if resume and not (out / "checkpoint.npz").exists():
-        shutil.rmtree(out / "tensorboard", ignore_errors=True)
 
 
 def _board(folder: Path) -> Any:
@@ -258,4 +268,4 @@ def _board(folder: Path) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         return None
-    return SummaryWriter(str(folder))  # type: ignore[no-untyped-call]
+    return SummaryWriter(str(folder))

@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from stable_baselines3 import DQN
+from stable_baselines3.common.buffers import ReplayBuffer
 from torch import Tensor, nn
 
 
-class GraphDQN(DQN):  # type: ignore[misc]
+class GraphDQN(DQN):
     """DQN for one environment and a fully connected network; acts on the CPU, learns on the GPU.
 
     One gradient step of ``DQN.train`` (uniform sample, Huber loss on the one-step target, clipped gradient, Adam) is
@@ -39,12 +40,13 @@ class GraphDQN(DQN):  # type: ignore[misc]
 
     def predict(
         self,
-        observation: NDArray[Any],
+        observation: NDArray[Any] | dict[str, NDArray[Any]],
         state: Any = None,
         episode_start: NDArray[Any] | None = None,  # noqa: ARG002 - SB3's signature
         deterministic: bool = False,
     ) -> tuple[NDArray[Any], Any]:
         """Explore as SB3 does; otherwise act greedily with a copy of the network on the CPU."""
+        assert isinstance(observation, np.ndarray), "the captured update is for one array of observations"
         if not deterministic and np.random.rand() < self.exploration_rate:  # noqa: NPY002 - SB3 seeds this stream
             return np.array([self.action_space.sample() for _ in range(len(observation))]), state
         if not hasattr(self, "actor_layers"):
@@ -72,7 +74,7 @@ class GraphDQN(DQN):  # type: ignore[misc]
 
     def _mirror(self) -> None:
         """Bring the transitions collected since the last call to the GPU."""
-        buffer = self.replay_buffer
+        buffer = buffer_of(self)
         fresh = buffer.size() if self.mirrored is None else (buffer.pos - self.mirrored) % buffer.buffer_size
         rows = np.arange(buffer.pos - fresh, buffer.pos) % buffer.buffer_size
         where = torch.from_numpy(rows).to(self.device)
@@ -82,7 +84,7 @@ class GraphDQN(DQN):  # type: ignore[misc]
         self.size.fill_(buffer.size())
 
     def _columns(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
-        buffer = self.replay_buffer
+        buffer = buffer_of(self)
         width = math.prod(buffer.obs_shape)
         # A timeout is no end of the game: its successor's value still counts.
         ended = buffer.dones[rows, 0] * (1 - buffer.timeouts[rows, 0])
@@ -96,7 +98,7 @@ class GraphDQN(DQN):  # type: ignore[misc]
 
     def _capture(self, batch_size: int) -> None:
         """Record one gradient step; the steps that warm it up are undone."""
-        buffer, device = self.replay_buffer, self.device
+        buffer, device = buffer_of(self), self.device
         assert buffer.n_envs == 1, "the captured update is for one environment"
         one = self._columns(np.zeros(1, dtype=np.int64))
         self.store = {
@@ -109,7 +111,7 @@ class GraphDQN(DQN):  # type: ignore[misc]
         self.loss = torch.zeros((), device=device)
         self._mirror()
         before = _snapshot(self.policy.q_net, self.policy.optimizer)
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             for _ in range(3):
@@ -132,10 +134,16 @@ class GraphDQN(DQN):  # type: ignore[misc]
         current = self.q_net(batch["observation"]).gather(1, batch["action"])
         loss = nn.functional.smooth_l1_loss(current, target)
         self.policy.optimizer.zero_grad(set_to_none=False)
-        loss.backward()
+        torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self.policy.parameters(), self.max_grad_norm)
         self.policy.optimizer.step()
         self.loss.copy_(loss.detach())
+
+
+def buffer_of(model: DQN) -> ReplayBuffer:
+    """Return the replay buffer, which every DQN has."""
+    assert model.replay_buffer is not None
+    return model.replay_buffer
 
 
 def _snapshot(network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[list[Tensor], list[dict[str, Tensor]]]:

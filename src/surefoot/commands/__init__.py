@@ -1,0 +1,1 @@
+"""The subcommands, one file each; only the command itself imports them."""

@@ -1,0 +1,58 @@
+"""``surefoot train``: one agent with noise on its observations."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from surefoot.commands.terminal import add_common, progress_bar
+
+
+def add_train(commands: Any) -> None:
+    """Describe the subcommand."""
+    parser = commands.add_parser("train", help="train an agent with noise on its observations", allow_abbrev=False)
+    parser.add_argument("task", metavar="TASK")
+    parser.add_argument("--sigma", type=float, required=True, help="noise on every new observation")
+    parser.add_argument("--preset", default="paper", help="paper or thorough (default: paper)")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in the folder")
+    add_common(parser)
+    parser.set_defaults(run=run_train)
+
+
+def run_train(arguments: argparse.Namespace) -> None:
+    """Train one agent."""
+    from surefoot.runs import find_device
+    from surefoot.tasks import find_task
+    from surefoot.train.dqn import train
+    from surefoot.train.settings import find_settings
+    from surefoot.zoo import card_of
+
+    task = find_task(arguments.task)
+    settings = find_settings(arguments.preset, task.name)
+    name = f"train-{task.name}-s{arguments.sigma:g}-{arguments.preset}-seed{arguments.seed}"
+    folder: Path = arguments.out or Path("runs") / name
+    with progress_bar("training", "steps", arguments) as report:
+        train(
+            task,
+            arguments.sigma,
+            settings,
+            folder,
+            seed=arguments.seed,
+            device=find_device(arguments.device),
+            resume=arguments.resume,
+            command=arguments.command_line,
+            preset=arguments.preset,
+            progress=None if report is None else lambda done, of, best: report(done, of, f"best validation {best:.1f}"),
+        )
+    card = card_of(str(folder))
+    if arguments.json:
+        print(json.dumps(card, indent=1, allow_nan=False))
+        return
+    training = card["training"]
+    print(
+        f"Best validation {training['best_validation']:.1f} at step {training['best_step']:,} "
+        f"of {training['steps']:,}.\n"
+        f"Written to {folder}; certify it with: surefoot certify {task.name} --agent {folder} --sigma {card['sigma']:g}"
+    )

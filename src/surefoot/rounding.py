@@ -1,0 +1,53 @@
+"""Numbers as text: certified ones are always rounded against us, what was asked for keeps all its digits."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+
+def down(value: float, digits: int = 2) -> str:
+    """Format a certified lower limit, rounded down."""
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def up(value: float, digits: int = 2) -> str:
+    """Format a certified upper limit, rounded up."""
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def exact(value: float) -> str:
+    """Format what was asked for with all its digits: a budget rounded up would claim more than was proved."""
+    text = f"{Decimal(repr(float(value))).normalize():f}"
+    return text if len(text) <= 20 else repr(float(value))
+
+
+def percent(confidence: float) -> str:
+    """Format a confidence with all its digits: 99.9999999999% is not 100%."""
+    return f"{(Decimal(repr(float(confidence))) * 100).normalize():f}%"
+
+
+def decimals(floor: float, ceiling: float | None, estimate: float) -> int:
+    """Return decimals that show a thousandth of the range of the return, at least two."""
+    top = ceiling if ceiling is not None else max(estimate, floor + 1)
+    spread = top - floor
+    return max(2, 3 - math.floor(math.log10(spread))) if 0 < spread < math.inf else 2
+
+
+def limit_rows(
+    budgets: Sequence[float], lower: Sequence[float], upper: Sequence[float] | None, digits: int
+) -> list[tuple[str, str, str]]:
+    """Return budget, certified lower and certified upper limit, as text."""
+    highs = upper if upper is not None else [None] * len(budgets)
+    return [
+        (exact(budget), down(low, digits), "unknown" if high is None else up(high, digits))
+        for budget, low, high in zip(budgets, lower, highs, strict=True)
+    ]
+
+
+def _rounded(value: float, digits: int, direction: str) -> str:
+    # In decimal arithmetic, for in binary the multiplication and the division may round the other way.
+    step = Decimal(1).scaleb(-digits)
+    rounded = Decimal(repr(float(value))).quantize(step, direction, Context(prec=2000))
+    return f"{abs(rounded) if rounded == 0 else rounded:f}"
