@@ -15,17 +15,17 @@ import resource
 import statistics
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gymnasium
+import numpy as np
 import torch
-from gymnasium.wrappers import FrameStackObservation
 
 from surefoot import certify, zoo
 from surefoot.files import write_json
-from surefoot.noise import NoisyObservation
 from surefoot.play import Plan, play, single_thread
 from surefoot.policies import MLP, Policy
 from surefoot.sb3 import write_zip
@@ -51,15 +51,18 @@ def paper_protocol(policy: Policy, episodes: int) -> float:
     with tempfile.TemporaryDirectory() as folder:
         write_zip(policy, Path(folder) / "agent.zip")
         model = DQN.load(Path(folder) / "agent.zip", device="cpu")
-    noisy = NoisyObservation(gymnasium.make(task.environment, max_episode_steps=task.limit), SIGMA)
-    environment = FrameStackObservation(noisy, task.frames, padding_type="reset")
+    environment = gymnasium.make(task.environment, max_episode_steps=task.limit)
+    rng = np.random.default_rng(0)
     began = time.perf_counter()
     for episode in range(episodes):
         observation, _ = environment.reset(seed=episode)
+        # Nothing of ours slows this down: noise and frame stack are two lines of numpy.
+        history = deque([observation + SIGMA * rng.standard_normal(4, dtype=np.float32)] * task.frames, task.frames)
         over = False
         while not over:
-            action, _ = model.predict(observation, deterministic=True)
+            action, _ = model.predict(np.stack(history), deterministic=True)
             observation, _, terminated, truncated, _ = environment.step(int(action))
+            history.append(observation + SIGMA * rng.standard_normal(4, dtype=np.float32))
             over = terminated or truncated
     return (time.perf_counter() - began) / episodes
 

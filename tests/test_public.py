@@ -8,6 +8,7 @@ from importlib.metadata import entry_points, version
 import pytest
 
 import surefoot
+from surefoot import __main__ as command
 from surefoot import cli
 
 COMMANDS = ("certify", "train", "blind", "export", "agents")
@@ -51,7 +52,23 @@ def test_the_version_is_one():
 
 def test_the_command_is_installed():
     (entry,) = [entry for entry in entry_points(group="console_scripts") if entry.name == "surefoot"]
-    assert entry.load() is cli.main
+    assert entry.load() is command.main
+
+
+def test_the_command_hands_on_its_exit_code_and_survives_ctrl_c_while_loading(monkeypatch):
+    monkeypatch.setattr(cli, "main", lambda: 3)
+    assert command.main() == 3
+
+    def interrupted():
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "main", interrupted)
+    assert command.main() == 130
+
+
+def test_the_module_can_be_run():
+    done = subprocess.run([sys.executable, "-m", "surefoot", "--version"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, f"surefoot {surefoot.__version__}\n")
 
 
 def test_version_option(capsys):
