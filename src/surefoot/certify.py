@@ -57,9 +57,9 @@ class Certificate:
     ``band``          the confidence band that everything is derived from
     """
 
-    budgets: tuple[float, ...]
-    lower: tuple[float, ...]
-    upper: tuple[float, ...] | None
+    budgets: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64] | None
     estimate: float
     estimate_sem: float | None
     confidence: float
@@ -74,7 +74,7 @@ class Certificate:
     def at(self, budget: float) -> Limits:
         """Return the limits of the expected return at any budget >= 0: the one band covers them all."""
         lower, upper = _mean_limits(self.band, self.floor, self.ceiling, np.array([self._radius(budget)]))
-        return Limits(float(budget), lower[0], None if upper is None else upper[0])
+        return Limits(float(budget), float(lower[0]), None if upper is None else float(upper[0]))
 
     def probability(self, threshold: float, budget: float) -> Limits:
         """Return limits of the probability that the return is at least ``threshold``, whoever attacks."""
@@ -146,9 +146,9 @@ class Certificate:
             "method": self.method,
             "floor": self.floor,
             "ceiling": self.ceiling,
-            "budgets": list(self.budgets),
-            "lower": list(self.lower),
-            "upper": None if self.upper is None else list(self.upper),
+            "budgets": self.budgets.tolist(),
+            "lower": self.lower.tolist(),
+            "upper": None if self.upper is None else self.upper.tolist(),
             "estimate": self.estimate,
             "estimate_sem": self.estimate_sem,
             "statement": self.statement,
@@ -184,7 +184,7 @@ def certify(
     lower, upper = _mean_limits(band, episodes.floor, episodes.ceiling, radii)
     n = returns.size
     return Certificate(
-        budgets=asked,
+        budgets=_fixed(np.array(asked)),
         lower=lower,
         upper=upper,
         estimate=float(returns.mean()),
@@ -219,15 +219,20 @@ def _band(method: str, returns: NDArray[np.float64], episodes: Episodes, alpha: 
 
 def _mean_limits(
     band: Band, floor: float, ceiling: float | None, radii: NDArray[np.float64]
-) -> tuple[tuple[float, ...], tuple[float, ...] | None]:
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
     """Return the limits of the expected return, widened so that floating-point error is on our side."""
     top = float(band.points[-1]) if ceiling is None else ceiling
     slack = _OUTWARD * (top - floor) + 16 * sys.float_info.epsilon * max(abs(floor), abs(top))
     lower = np.clip(worst_case.mean_lower(band, floor, radii) - slack, floor, top)
     if ceiling is None:
-        return tuple(lower.tolist()), None
+        return _fixed(lower), None
     upper = np.clip(worst_case.mean_upper(band, ceiling, radii) + slack, floor, ceiling)
-    return tuple(lower.tolist()), tuple(upper.tolist())
+    return _fixed(lower), _fixed(upper)
+
+
+def _fixed(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    values.setflags(write=False)
+    return values
 
 
 def _thresholds(floor: float, ceiling: float, step: float) -> NDArray[np.float64]:

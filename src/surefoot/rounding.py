@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
 
@@ -36,10 +36,11 @@ def decimals(floor: float, ceiling: float | None, estimate: float) -> int:
 
 
 def limit_rows(
-    budgets: Sequence[float], lower: Sequence[float], upper: Sequence[float] | None, digits: int
+    budgets: Iterable[float], lower: Iterable[float], upper: Iterable[float] | None, digits: int
 ) -> list[tuple[str, str, str]]:
     """Return budget, certified lower and certified upper limit, as text."""
-    highs = upper if upper is not None else [None] * len(budgets)
+    lower = list(lower)
+    highs = [None] * len(lower) if upper is None else upper
     return [
         (exact(budget), down(low, digits), "unknown" if high is None else up(high, digits))
         for budget, low, high in zip(budgets, lower, highs, strict=True)
