@@ -495,7 +495,7 @@ WRONG_PLAY = {
     "agent": ("certify cartpole-5 --agent nobody", "unknown agent 'nobody'; shipped are cartpole-1-s0,"),
     "empty agent": ("certify cartpole-5 --agent=", "unknown agent ''"),
     "long agent": (f"certify cartpole-5 --agent {'x' * 300}", ""),
-    "sigma of nobody": ("certify cartpole-5 --sigma 0.123", "unknown agent 'cartpole-5-s0.123'"),
+    "sigma of nobody": ("certify cartpole-5 --sigma 0.123", "no agent is shipped for cartpole-5 at sigma 0.123; name one with --agent"),
     "no zip": ("certify cartpole-5 --agent nothing.zip", "no file nothing.zip"),
     "sigma": ("certify cartpole-5 --sigma 0 --agent cartpole-5-s0.2", "sigma must be > 0"),
     "sigma negative": ("certify cartpole-5 --sigma -0.2 --agent cartpole-5-s0.2", "sigma must be"),
@@ -742,7 +742,8 @@ def test_interrupted_runs_stop_at_once_and_go_on(capsys, whole, workers, everybo
             os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130
     assert out == ""
-    assert err == "surefoot: stopped; finished blocks are kept, the same command goes on from there\n"
+    kept = "what is finished is kept, and the same command goes on from there (train: with --resume)"
+    assert err == f"surefoot: stopped; {kept}\n"
     assert nobody_left(process.pid, 3)
     assert not Path("run/episodes.npz").exists()
     assert not Path("run/certificate.json").exists()

@@ -273,6 +273,17 @@ def test_resuming_without_a_checkpoint_does_not_start_anew_in_silence(tmp_path):
     assert sorted(tmp_path.rglob("*")) == left
 
 
+def test_ctrl_c_loses_nothing(tmp_path):
+    def interrupted(now, of, best):
+        if now == 400:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tiny(tmp_path / "run", total_steps=600, progress=interrupted)
+    tiny(tmp_path / "run", total_steps=600, resume=True)
+    assert [row[0] for row in curve_of(tmp_path / "run")] == [200, 400, 600]
+
+
 def test_the_largest_seed_can_be_resumed(tmp_path, monkeypatch):
     monkeypatch.setattr(dqn, "CHECKPOINT_EVERY", 1)
     with pytest.raises(KilledError):

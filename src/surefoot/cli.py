@@ -57,7 +57,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _fail(f"this needs the package {error.name}; install it with: pip install 'surefoot[all]'")
     except KeyboardInterrupt:
-        print("surefoot: stopped; finished blocks are kept, the same command goes on from there", file=sys.stderr)
+        kept = "what is finished is kept, and the same command goes on from there (train: with --resume)"
+        print(f"surefoot: stopped; {kept}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has had enough.

@@ -94,6 +94,17 @@ def _actions_of(task: Task) -> Any:
     return opened.action_space
 
 
+def shipped_agent(task: Task, sigma: float) -> str:
+    """Return the name of the agent that is shipped for a task and a sigma, or say that there is none."""
+    name = f"{task.name}-s{sigma:g}"
+    if name not in zoo.shipped():
+        there = ", ".join(other for other in zoo.shipped() if other.startswith(f"{task.name}-")) or "none"
+        raise InputError(
+            f"no agent is shipped for {task.name} at sigma {sigma:g}; name one with --agent (there: {there})"
+        )
+    return name
+
+
 def find_device(name: str) -> str:
     """Return "cpu" or "cuda", resolving "auto"."""
     if name not in {"auto", "cpu", "cuda"}:

@@ -45,12 +45,12 @@ def run_attack(arguments: argparse.Namespace) -> int:
     """Attack, compare, report."""
     from surefoot.attacked import Attack, attacked_records, attacked_run, matching_certificates
     from surefoot.contradiction import contradictions
-    from surefoot.runs import find_agent, find_device
+    from surefoot.runs import find_agent, find_device, shipped_agent
     from surefoot.tasks import find_task
 
     task = find_task(arguments.task)
     margins = task.margins if arguments.lambda_q is None else parse_numbers(arguments.lambda_q, "--lambda-q")
-    name = f"{task.name}-s{arguments.sigma:g}" if arguments.agent is None else arguments.agent
+    name = shipped_agent(task, arguments.sigma) if arguments.agent is None else arguments.agent
     attack = Attack(
         task,
         find_agent(name, task, trust_pickle=arguments.trust_pickle),

@@ -86,7 +86,7 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Floor |
     from gymnasium import logger
 
     from surefoot.play import Plan
-    from surefoot.runs import Questions, certified_run, find_agent, find_device, run_name
+    from surefoot.runs import Questions, certified_run, find_agent, find_device, run_name, shipped_agent
     from surefoot.tasks import find_task, task_of_environment
 
     logger.min_level = logger.ERROR  # its advice on versions of environments would stand between our lines
@@ -103,7 +103,7 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Floor |
     sigma = task.sigma if arguments.sigma is None else arguments.sigma
     questions = Questions(arguments.budgets or task.budgets, arguments.confidence, arguments.method, arguments.step)
     questions.check(task, sigma)
-    agent = f"{task.name}-s{sigma:g}" if arguments.agent is None else arguments.agent
+    agent = shipped_agent(task, sigma) if arguments.agent is None else arguments.agent
     policy = find_agent(agent, task, trust_pickle=arguments.trust_pickle)
     plan = Plan(task, policy, sigma, arguments.episodes, arguments.seed, find_device(arguments.device))
     folder = arguments.out or Path("runs") / run_name(plan)

@@ -97,7 +97,12 @@ def train(
         callback = Validation(task, sigma, settings, out, seed, curve, progress)
         left = settings.total_steps - model.num_timesteps
         if left > 0 and curve.best < _perfect(task):
-            model.learn(left, callback, log_interval=sys.maxsize, reset_num_timesteps=False)
+            try:
+                model.learn(left, callback, log_interval=sys.maxsize, reset_num_timesteps=False)
+            except KeyboardInterrupt:
+                # There is time to lose nothing; a kill loses what came after the last checkpoint.
+                save_checkpoint(out / "checkpoint.npz", model, curve)
+                raise
         callback.finish()
         policy = _policy(task, curve.best_weights, f"{task.name}-s{sigma:g}")
     facts = {
