@@ -19,7 +19,7 @@ SCHEMA = 1
 def shelf() -> Path:
     """Return the folder of the shipped agents: inside an installed package, beside ``src`` in a checkout."""
     package = Path(__file__).resolve().parent
-    return next((place for place in (package / "zoo", package.parents[1] / "zoo") if place.is_dir()), package / "zoo")
+    return next((place for place in (package / "_zoo", package.parents[1] / "zoo") if place.is_dir()), package / "_zoo")
 
 
 def shipped() -> list[str]:
