@@ -495,7 +495,10 @@ WRONG_PLAY = {
     "agent": ("certify cartpole-5 --agent nobody", "unknown agent 'nobody'; shipped are cartpole-1-s0,"),
     "empty agent": ("certify cartpole-5 --agent=", "unknown agent ''"),
     "long agent": (f"certify cartpole-5 --agent {'x' * 300}", ""),
-    "sigma of nobody": ("certify cartpole-5 --sigma 0.123", "no agent is shipped for cartpole-5 at sigma 0.123; name one with --agent"),
+    "sigma of nobody": (
+        "certify cartpole-5 --sigma 0.123",
+        "no agent is shipped for cartpole-5 at sigma 0.123; name one with --agent",
+    ),
     "no zip": ("certify cartpole-5 --agent nothing.zip", "no file nothing.zip"),
     "sigma": ("certify cartpole-5 --sigma 0 --agent cartpole-5-s0.2", "sigma must be > 0"),
     "sigma negative": ("certify cartpole-5 --sigma -0.2 --agent cartpole-5-s0.2", "sigma must be"),
