@@ -20,7 +20,7 @@ from surefoot.channel import Adversary
 from surefoot.contradiction import same_setup
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.files import read_json, write_json
+from surefoot.files import read_json, safe_name, write_json
 from surefoot.play import Plan, Progress, play
 from surefoot.policies import Policy
 from surefoot.store import RunFolder
@@ -93,7 +93,7 @@ class Attack:
     def name(self) -> str:
         """The name of the run's folder: all that usually differs between attacks."""
         name = f"attack-{self.method}-{self.policy.name}-sigma{self.sigma:g}-seed{self.seed}-n{self.episodes}"
-        return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
+        return safe_name(name)
 
     def cells(self) -> list[tuple[float, float | None]]:
         """Return every pair of budget and threshold; methods without a threshold have one column."""
@@ -207,8 +207,7 @@ def _cell(
 ) -> Episodes:
     plan = attack.plan(budget, margin)
     name = _cell_name(budget, margin)
-    setup = {"sigma": plan.sigma, "floor": plan.task.floor, "ceiling": plan.task.ceiling, **plan.facts()}
-    with RunFolder(folder / name, setup).opened() as store:
+    with RunFolder(folder / name, plan.setup()).opened() as store:
         if store.record.exists():
             return Episodes.load(store.record)
         episodes = play(plan, workers=workers, store=store, progress=progress)

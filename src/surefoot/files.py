@@ -103,6 +103,11 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise InputError(f"{path} is not a readable .npz file ({error}); it may be truncated") from error
 
 
+def safe_name(text: str) -> str:
+    """Return ``text`` as a name for a file or folder: letters, digits, dots, dashes and underscores."""
+    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in text)
+
+
 def sha256(*chunks: bytes) -> str:
     """Return the hexadecimal SHA-256 of the chunks laid end to end."""
     digest = hashlib.sha256()

@@ -69,6 +69,10 @@ class Plan:
         """How many blocks the run has."""
         return -(-self.episodes // self.shape_of_blocks[1])
 
+    def setup(self) -> dict[str, Any]:
+        """Return all that a record of this plan must agree on, as ``Episodes.setup`` has it."""
+        return {"sigma": self.sigma, "floor": self.task.floor, "ceiling": self.task.ceiling, **self.facts()}
+
     def facts(self) -> dict[str, Any]:
         """Return the setup as JSON data, as it is written into the record."""
         slots, block = self.shape_of_blocks

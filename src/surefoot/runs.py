@@ -14,7 +14,7 @@ from surefoot import sb3, zoo
 from surefoot.certify import Certificate, certify
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.files import read_json, write_json
+from surefoot.files import read_json, safe_name, write_json
 from surefoot.play import Plan, Progress, play
 from surefoot.policies import Policy, from_callable
 from surefoot.report.leave import leave_certificate
@@ -121,7 +121,7 @@ def run_name(plan: Plan) -> str:
     agent = plan.policy.name if plan.policy.name.startswith(plan.task.name) else f"{plan.task.name}-{plan.policy.name}"
     where = "-cuda" if plan.device == "cuda" else ""
     name = f"{agent}-sigma{plan.sigma:g}-seed{plan.seed}-n{plan.episodes}{where}"
-    return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in name)
+    return safe_name(name)
 
 
 def certified_run(
@@ -132,8 +132,7 @@ def certified_run(
         raise InputError(f"workers must be at least 1, got {workers}")
     questions.check(plan.task, plan.sigma)
     began = time.monotonic()
-    setup = {"sigma": plan.sigma, "floor": plan.task.floor, "ceiling": plan.task.ceiling, **plan.facts()}
-    with RunFolder(folder, setup).opened() as store:
+    with RunFolder(folder, plan.setup()).opened() as store:
         reused = store.record.exists()
         resumed = reused or bool(store.finished())
         if reused:

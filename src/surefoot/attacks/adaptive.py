@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surefoot.attacks.paper import norms, unit
+from surefoot.attacks.paper import norms, unit, wide
 from surefoot.attacks.victim import BARE, Scene, Smoothing, check_discrete, clean_values
 from surefoot.channel import View
 from surefoot.errors import InputError
@@ -57,8 +57,8 @@ class AdaptivePGD:
         for number in range(self.tries):
             start = torch.zeros_like(clean)
             if number > 0:
-                anywhere = unit(view.stream.normal(tuple(clean.shape))) * _wide(radius, clean)
-                start = torch.where(_wide(won, clean), start, anywhere)
+                anywhere = unit(view.stream.normal(tuple(clean.shape))) * wide(radius.to(clean.dtype), clean)
+                start = torch.where(wide(won, clean), start, anywhere)
             found = self._shortened(scene, clean, self._climb(scene, clean, target, radius, start), target)
             wins = scene.share_choosing(clean + found, target) >= self.certainty
             shortest[wins], won = found[wins], won | wins
@@ -67,7 +67,7 @@ class AdaptivePGD:
         return offsets
 
     def _climb(self, scene: Scene, clean: Tensor, target: Tensor, radius: Tensor, start: Tensor) -> Tensor:
-        offset, momentum, size = start, torch.zeros_like(clean), 2 * _wide(radius, clean)
+        offset, momentum, size = start, torch.zeros_like(clean), 2 * wide(radius.to(clean.dtype), clean)
         best, best_value = start.clone(), torch.full(radius.shape, -torch.inf, device=clean.device)
         stalled = torch.zeros_like(target)
         for _ in range(self.iterations):
@@ -76,7 +76,7 @@ class AdaptivePGD:
             better = value > best_value
             best[better], best_value = offset[better], torch.maximum(best_value, value)
             stalled = torch.where(better, 0, stalled + 1)
-            halve = _wide(stalled >= 2, clean)
+            halve = wide(stalled >= 2, clean)
             size, offset = torch.where(halve, size / 2, size), torch.where(halve, best, offset)
             stalled = torch.where(stalled >= 2, 0, stalled)
             momentum = 0.75 * unit(gradient) + 0.25 * momentum
@@ -88,17 +88,12 @@ class AdaptivePGD:
         low, high = torch.zeros(len(target), device=offset.device), torch.ones(len(target), device=offset.device)
         for _ in range(8):
             middle = (low + high) / 2
-            enough = scene.share_choosing(clean + offset * _wide(middle, offset), target) >= self.certainty
+            enough = scene.share_choosing(clean + offset * wide(middle, offset), target) >= self.certainty
             low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
-        return offset * _wide(high, offset)
+        return offset * wide(high, offset)
 
 
 def _inside(offset: Tensor, radius: Tensor) -> Tensor:
     size = norms(offset)
     shrink = torch.where(size > radius, radius / size.clamp_min(1e-300), torch.ones_like(size))
-    return (offset * _wide(shrink, offset)).to(offset.dtype)
-
-
-def _wide(values: Tensor, like: Tensor) -> Tensor:
-    shaped = values.view(-1, *[1] * (like.dim() - 1))
-    return shaped if shaped.dtype == torch.bool else shaped.to(like.dtype)
+    return (offset * wide(shrink, offset)).to(offset.dtype)

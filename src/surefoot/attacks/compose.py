@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from surefoot.attacks.paper import unit
+from surefoot.attacks.paper import unit, wide
 from surefoot.attacks.victim import BARE, Smoothing, check_discrete, clean_values
 from surefoot.channel import View
 from surefoot.errors import InputError
@@ -124,7 +124,7 @@ class RandomDirection:
     def offset(self, view: View, allowance: Tensor) -> Tensor:
         """Return a uniformly random direction of the allowed length."""
         direction = unit(view.stream.normal(tuple(view.observation.shape)))
-        return direction * allowance.view(-1, *[1] * (direction.dim() - 1))
+        return direction * wide(allowance, direction)
 
     def describe(self) -> dict[str, Any]:
         """Return its name."""
@@ -142,7 +142,7 @@ class OneDirection:
         shape = view.observation.shape[1:]
         rows = [self._direction(int(episode), tuple(shape)) for episode in view.episode.tolist()]
         direction = unit(torch.stack(rows)).to(view.observation.device)
-        return direction * allowance.view(-1, *[1] * (direction.dim() - 1))
+        return direction * wide(allowance, direction)
 
     def describe(self) -> dict[str, Any]:
         """Return its name and seed."""

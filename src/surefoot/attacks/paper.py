@@ -96,7 +96,7 @@ class PaperAttack:
         offset = moved - start
         size = norms(offset)
         shrink = torch.where(size > left, left / size.clamp_min(1e-300), torch.ones_like(size))
-        moved = start + (offset * _wide(shrink, offset)).to(start.dtype)
+        moved = start + (offset * wide(shrink, offset)).to(start.dtype)
         return moved if self.low is None and self.high is None else moved.clamp(self.low, self.high)
 
 
@@ -110,8 +110,9 @@ def unit(direction: Tensor) -> Tensor:
     """Return each row scaled to length 1; rows of zeros stay zeros."""
     size = norms(direction)
     inverse = torch.where(size > 0, 1 / size.clamp_min(1e-300), torch.zeros_like(size))
-    return (direction.double() * _wide(inverse, direction)).to(direction.dtype)
+    return (direction.double() * wide(inverse, direction)).to(direction.dtype)
 
 
-def _wide(scale: Tensor, like: Tensor) -> Tensor:
-    return scale.view(-1, *[1] * (like.dim() - 1))
+def wide(values: Tensor, like: Tensor) -> Tensor:
+    """Return one value per row, shaped so that it spreads over ``like``."""
+    return values.view(-1, *[1] * (like.dim() - 1))
