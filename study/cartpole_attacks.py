@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot import zoo
-from surefoot.attacked import Attack, attacked_records, attacked_run
+from surefoot.attacked import Attack, attacked_records, attacked_run, cell_name
 from surefoot.files import write_arrays, write_json
 from surefoot.tasks import find_task
 from surefoot.versions import versions
@@ -48,7 +48,7 @@ def study(task: str, sigma: float, method: str, arguments: argparse.Namespace) -
     result = attacked_run(attack, folder, workers=workers)
     arrays: dict[str, NDArray[np.float64]] = {}
     for (budget, margin), record in zip(attack.cells(), attacked_records(attack, folder), strict=True):
-        cell = f"B{budget:g}" + ("" if margin is None else f"-lambda{margin:g}")
+        cell = cell_name(budget, margin)
         assert record.spent is not None
         arrays[f"{cell}.returns"], arrays[f"{cell}.spent"] = record.returns, record.spent
     name = arguments.out / f"{policy.name}-{method}"

@@ -95,10 +95,14 @@ class Attack:
         name = f"attack-{self.method}-{self.policy.name}-sigma{self.sigma:g}-seed{self.seed}-n{self.episodes}"
         return safe_name(name)
 
+    @property
+    def columns(self) -> list[float | None]:
+        """The thresholds; a method without any has one column."""
+        return list(self.margins) if METHODS[self.method].margins else [None]
+
     def cells(self) -> list[tuple[float, float | None]]:
-        """Return every pair of budget and threshold; methods without a threshold have one column."""
-        margins: list[float | None] = list(self.margins) if METHODS[self.method].margins else [None]
-        return [(budget, margin) for budget in self.budgets for margin in margins]
+        """Return every pair of budget and threshold."""
+        return [(budget, margin) for budget in self.budgets for margin in self.columns]
 
     def plan(self, budget: float, margin: float | None) -> Plan:
         """Return the run of one cell."""
@@ -141,7 +145,7 @@ def attacked_run(attack: Attack, folder: Path, *, workers: int = 1, progress: Pr
 
 def attacked_records(attack: Attack, folder: Path) -> list[Episodes]:
     """Return the records of every cell that ``attacked_run`` left in ``folder``."""
-    return [Episodes.load(folder / _cell_name(budget, margin) / "episodes.npz") for budget, margin in attack.cells()]
+    return [Episodes.load(folder / cell_name(budget, margin) / "episodes.npz") for budget, margin in attack.cells()]
 
 
 def matching_certificates(attack: Attack, given: Path | None, beside: Path) -> list[tuple[Path, dict[str, Any]]]:
@@ -174,7 +178,7 @@ def _fits(certificate: dict[str, Any], attack: Attack) -> bool:
 
 def summary(attack: Attack, records: dict[tuple[float, float | None], Episodes]) -> dict[str, Any]:
     """Return means and standard errors per budget and threshold, and the pointwise minimum: the attack curve."""
-    margins = list(attack.margins) if METHODS[attack.method].margins else [None]
+    margins = attack.columns
     grid = [[records[budget, margin] for margin in margins] for budget in attack.budgets]
     mean = [[float(cell.returns.mean()) for cell in row] for row in grid]
     sem = [[_sem(cell) for cell in row] for row in grid]
@@ -206,16 +210,12 @@ def _cell(
     attack: Attack, budget: float, margin: float | None, folder: Path, workers: int, progress: Progress | None
 ) -> Episodes:
     plan = attack.plan(budget, margin)
-    name = _cell_name(budget, margin)
-    with RunFolder(folder / name, plan.setup()).opened() as store:
-        if store.record.exists():
-            return Episodes.load(store.record)
-        episodes = play(plan, workers=workers, store=store, progress=progress)
-        store.finish(episodes)
-        return episodes
+    with RunFolder(folder / cell_name(budget, margin), plan.setup()).opened() as store:
+        return store.recorded(lambda place: play(plan, workers=workers, store=place, progress=progress))
 
 
-def _cell_name(budget: float, margin: float | None) -> str:
+def cell_name(budget: float, margin: float | None) -> str:
+    """Return the name of a cell's folder."""
     return f"B{budget:g}" + ("" if margin is None else f"-lambda{margin:g}")
 
 

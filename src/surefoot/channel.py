@@ -208,11 +208,11 @@ class Ledger:
             self.own,
         )
         offset = self._proposal(view)
-        size = _norm(offset)
+        size = norms(offset)
         # A hair inside the budget, so that rounding to float32 cannot push the sum over it.
         scale = torch.where(size > left, left / size.clamp_min(1e-300) * (1 - 1e-7), torch.ones_like(size))
         offset = (offset * scale.view(-1, *[1] * (offset.dim() - 1))).to(observation.dtype)
-        squared = _norm(offset) ** 2
+        squared = norms(offset) ** 2
         self.spent_squared = self.spent_squared + squared
         self.by_step.index_add_(0, record.step.clamp_max(self.by_step.numel() - 1), squared)
         self.offset = offset
@@ -248,6 +248,7 @@ class Ledger:
         return offset.double()
 
 
-def _norm(offset: Tensor) -> Tensor:
-    sizes: Tensor = offset.double().flatten(1).norm(dim=1)
+def norms(offset: Tensor) -> Tensor:
+    """Return the l2 norm of each row, float64."""
+    sizes: Tensor = torch.linalg.vector_norm(offset.flatten(1), dim=1, dtype=torch.float64)
     return sizes

@@ -135,11 +135,7 @@ def certified_run(
     with RunFolder(folder, plan.setup()).opened() as store:
         reused = store.record.exists()
         resumed = reused or bool(store.finished())
-        if reused:
-            episodes = Episodes.load(store.record)
-        else:
-            episodes = play(plan, workers=workers, store=store, progress=progress)
-            store.finish(episodes)
+        episodes = store.recorded(lambda place: play(plan, workers=workers, store=place, progress=progress))
         played = time.monotonic()
         certificate = questions.answer(episodes)
         figure = leave_certificate(certificate, folder, plan.task.blind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -64,6 +64,14 @@ class RunFolder:
         episodes.save(self.record)
         # With the blocks goes what a killed run left half-written beside them.
         shutil.rmtree(self.folder / "blocks", ignore_errors=True)
+
+    def recorded(self, played: Callable[[RunFolder], Episodes]) -> Episodes:
+        """Return the record that lies here, or let ``played`` play what is missing and keep it."""
+        if self.record.exists():
+            return Episodes.load(self.record)
+        episodes = played(self)
+        self.finish(episodes)
+        return episodes
 
     def _lock(self, lock: IO[str]) -> None:
         # The workers of a killed run hold its lock until they notice, about a second later.

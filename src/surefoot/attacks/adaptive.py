@@ -14,9 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surefoot.attacks.paper import norms, unit, wide
+from surefoot.attacks.paper import inside, unit, wide
 from surefoot.attacks.victim import BARE, Scene, Smoothing, check_discrete, clean_values
-from surefoot.channel import View
+from surefoot.channel import View, norms
 from surefoot.errors import InputError
 
 
@@ -80,7 +80,7 @@ class AdaptivePGD:
             size, offset = torch.where(halve, size / 2, size), torch.where(halve, best, offset)
             stalled = torch.where(stalled >= 2, 0, stalled)
             momentum = 0.75 * unit(gradient) + 0.25 * momentum
-            offset = _inside(offset + size * momentum, radius)
+            offset = inside(offset + size * momentum, radius)
         return best
 
     def _shortened(self, scene: Scene, clean: Tensor, offset: Tensor, target: Tensor) -> Tensor:
@@ -91,9 +91,3 @@ class AdaptivePGD:
             enough = scene.share_choosing(clean + offset * wide(middle, offset), target) >= self.certainty
             low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
         return offset * wide(high, offset)
-
-
-def _inside(offset: Tensor, radius: Tensor) -> Tensor:
-    size = norms(offset)
-    shrink = torch.where(size > radius, radius / size.clamp_min(1e-300), torch.ones_like(size))
-    return (offset * wide(shrink, offset)).to(offset.dtype)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -140,7 +142,7 @@ class OneDirection:
     def offset(self, view: View, allowance: Tensor) -> Tensor:
         """Return the episode's direction, made from its number alone."""
         shape = view.observation.shape[1:]
-        rows = [self._direction(int(episode), tuple(shape)) for episode in view.episode.tolist()]
+        rows = [_direction(self.seed, episode, tuple(shape)) for episode in view.episode.tolist()]
         direction = unit(torch.stack(rows)).to(view.observation.device)
         return direction * wide(allowance, direction)
 
@@ -148,8 +150,8 @@ class OneDirection:
         """Return its name and seed."""
         return {"name": "one direction", **asdict(self)}
 
-    def _direction(self, episode: int, shape: tuple[int, ...]) -> Tensor:
-        import numpy as np
 
-        seeds = np.random.SeedSequence(self.seed, spawn_key=(episode,))
-        return torch.from_numpy(np.random.default_rng(seeds).standard_normal(shape, dtype=np.float32))
+@lru_cache(maxsize=65_536)
+def _direction(seed: int, episode: int, shape: tuple[int, ...]) -> Tensor:
+    seeds = np.random.SeedSequence(seed, spawn_key=(episode,))
+    return torch.from_numpy(np.random.default_rng(seeds).standard_normal(shape, dtype=np.float32))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from surefoot.attacks.victim import BARE, Scene, Smoothing, check_discrete, clean_values
-from surefoot.channel import View
+from surefoot.channel import View, norms
 from surefoot.errors import InputError
 
 
@@ -93,17 +93,15 @@ class PaperAttack:
     def stepped(self, moved: Tensor, gradient: Tensor, start: Tensor, left: Tensor) -> Tensor:
         """Take one step of length eta, back to the ball and the box where it left them; a zero gradient stays put."""
         moved = moved + self.step * unit(gradient)
-        offset = moved - start
-        size = norms(offset)
-        shrink = torch.where(size > left, left / size.clamp_min(1e-300), torch.ones_like(size))
-        moved = start + (offset * wide(shrink, offset)).to(start.dtype)
+        moved = start + inside(moved - start, left)
         return moved if self.low is None and self.high is None else moved.clamp(self.low, self.high)
 
 
-def norms(offset: Tensor) -> Tensor:
-    """Return the l2 norm of each row, float64."""
-    sizes: Tensor = torch.linalg.vector_norm(offset.flatten(1), dim=1, dtype=torch.float64)
-    return sizes
+def inside(offset: Tensor, radius: Tensor) -> Tensor:
+    """Return each row shortened to its radius where it is longer."""
+    size = norms(offset)
+    shrink = torch.where(size > radius, radius / size.clamp_min(1e-300), torch.ones_like(size))
+    return (offset * wide(shrink, offset)).to(offset.dtype)
 
 
 def unit(direction: Tensor) -> Tensor:

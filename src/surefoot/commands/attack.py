@@ -11,7 +11,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from surefoot.commands.terminal import add_common, chosen_workers, parse_budgets, parse_numbers, progress_bar
+from surefoot.commands.terminal import add_agent, add_common, chosen_workers, parse_budgets, parse_numbers, progress_bar
 
 CONTRADICTION = 3
 
@@ -25,7 +25,7 @@ def add_attack(commands: Any) -> None:
         allow_abbrev=False,
     )
     parser.add_argument("task", metavar="TASK", help="cartpole-5 or cartpole-1")
-    parser.add_argument("--agent", metavar="NAME_OR_PATH", help="shipped name, trained folder, or SB3 .zip")
+    add_agent(parser)
     parser.add_argument("--sigma", type=float, default=0.0, help="the agent's noise; 0 attacks it bare (default: 0)")
     parser.add_argument("--budgets", default="0.2,0.4,0.6,0.8,1", help="(default: %(default)s)")
     parser.add_argument("--lambda-q", help="value gaps below which the budget is saved (default: the task's list)")
@@ -35,8 +35,6 @@ def add_attack(commands: Any) -> None:
     parser.add_argument(
         "--certificate", type=Path, metavar="DIR", help="a run to compare with (default: look beside --out)"
     )
-    parser.add_argument("--trust-pickle", action="store_true", help="let an SB3 zip run its code to be loaded")
-    parser.add_argument("--workers", type=int, help="processes to play with (default: one per core)")
     add_common(parser)
     parser.set_defaults(run=run_attack)
 

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from surefoot.certify import METHODS, Certificate, certify
-from surefoot.commands.terminal import add_common, chosen_workers, parse_budgets, progress_bar, refuse
+from surefoot.commands.terminal import add_agent, add_common, chosen_workers, parse_budgets, progress_bar, refuse
 from surefoot.errors import InputError
 from surefoot.report.text import Floor, headline, notes, rows
 
@@ -29,7 +29,7 @@ def add_certify(commands: Any) -> None:
     parser.add_argument(
         "--returns", type=Path, metavar="FILE", help="returns played elsewhere (.npy, or a saved record)"
     )
-    parser.add_argument("--agent", metavar="NAME_OR_PATH", help="shipped name, trained folder, or SB3 .zip")
+    add_agent(parser)
     parser.add_argument("--sigma", type=float, help="noise on every new observation (default: the task's)")
     parser.add_argument("--episodes", type=int, default=10_000, help="episodes to play (default: %(default)s)")
     parser.add_argument("--budgets", help="0:1:0.05 or 0,0.2,0.4 (default: 0 to 1 by 0.1)")
@@ -39,8 +39,6 @@ def add_certify(commands: Any) -> None:
     parser.add_argument("--floor", type=float, help="a return that cannot be undercut, with --env and --returns")
     parser.add_argument("--ceiling", type=float, help="a return that cannot be exceeded, with --env and --returns")
     parser.add_argument("--max-steps", type=int, help="step limit for an --env that has none")
-    parser.add_argument("--trust-pickle", action="store_true", help="let an SB3 zip run its code to be loaded")
-    parser.add_argument("--workers", type=int, help="processes to play with (default: one per core)")
     add_common(parser)
     parser.set_defaults(run=run_certify)
 
@@ -69,9 +67,7 @@ def _certify_returns(arguments: argparse.Namespace) -> Certificate:
     from surefoot.report.leave import leave_certificate
     from surefoot.report.outcomes import read_outcomes
 
-    unused = [f"--{name}" for name in ("agent", "max_steps", "workers") if getattr(arguments, name) is not None]
-    if unused:
-        raise InputError(f"{', '.join(unused).replace('_', '-')} cannot go with --returns: nothing is played")
+    refuse(arguments, ("agent", "max_steps", "workers"), "--returns: nothing is played")
     if arguments.out is not None and (arguments.out / "setup.json").exists():
         raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
     episodes = read_outcomes(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)

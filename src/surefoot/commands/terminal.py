@@ -22,6 +22,13 @@ def add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
+def add_agent(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say whom to play, and with how many processes."""
+    parser.add_argument("--agent", metavar="NAME_OR_PATH", help="shipped name, trained folder, or SB3 .zip")
+    parser.add_argument("--trust-pickle", action="store_true", help="let an SB3 zip run its code to be loaded")
+    parser.add_argument("--workers", type=int, help="processes to play with (default: one per core)")
+
+
 @contextmanager
 def progress_bar(what: str, unit: str, arguments: argparse.Namespace) -> Iterator[Callable[..., None] | None]:
     """Show progress with rate and time left on a terminal; nothing with --quiet or elsewhere."""
