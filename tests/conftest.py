@@ -5,6 +5,7 @@ from importlib.util import find_spec
 if find_spec("torch") is None:
     heavy = (
         "attacked",
+        "attacks_ddpg",
         "attacks_others",
         "attacks_paper",
         "blind",
@@ -13,6 +14,7 @@ if find_spec("torch") is None:
         "defence",
         "games",
         "gpu",
+        "mountain_car",
         "noise",
         "play",
         "policies",
