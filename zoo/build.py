@@ -21,6 +21,7 @@ from typing import Any
 from surefoot.certify import certify
 from surefoot.files import read_json
 from surefoot.play import Plan, play
+from surefoot.runs import find_device
 from surefoot.tasks import find_task
 from surefoot.workers import usable_cores
 from surefoot.zoo import load, save
@@ -33,7 +34,7 @@ HERE = Path(__file__).resolve().parent
 
 def one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path) -> None:
     """Train one agent with a preset's settings."""
-    from surefoot.train.dqn import train
+    from surefoot.train.run import train
     from surefoot.train.settings import find_settings
 
     command = f"surefoot train {task} --sigma {sigma:g} --seed {seed} --preset {preset} --device {device}"
@@ -83,12 +84,14 @@ def train_all(arguments: argparse.Namespace) -> None:
         time.sleep(0.2)
 
 
-def select(folder: Path, card: dict[str, Any], episodes: int) -> dict[str, float]:
+def select(folder: Path, card: dict[str, Any], episodes: int) -> dict[str, Any]:
     """Play selection episodes with one candidate."""
-    plan = Plan(find_task(card["task"]), load(str(folder)), card["sigma"], episodes, stream=(SELECTION,))
+    device = find_device("auto")
+    plan = Plan(find_task(card["task"]), load(str(folder)), card["sigma"], episodes, device=device, stream=(SELECTION,))
     played = play(plan, workers=usable_cores())
     result = {
         "episodes": episodes,
+        "device": device,
         "mean": float(played.returns.mean()),
         "sem": float(played.returns.std(ddof=1) / len(played) ** 0.5),
     }
