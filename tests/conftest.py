@@ -11,6 +11,7 @@ if find_spec("torch") is None:
         "blind",
         "channel",
         "cli",
+        "continuous",
         "defence",
         "games",
         "gpu",

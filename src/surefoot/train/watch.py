@@ -130,7 +130,9 @@ class Validation(BaseCallback):
         if round_number % CHECKPOINT_EVERY == 0:
             save_checkpoint(self.out / "checkpoint.npz", self.model, self.curve)
             write_text(self.out / "curve.csv", self.curve.as_csv())
-        return not (self.learner.ends_perfect and mean >= perfect(self.task))
+        # Where training waits for the end of an episode, SB3 would play on beyond the last step.
+        last = self.num_timesteps >= self.settings.total_steps
+        return not (last or (self.learner.ends_perfect and mean >= perfect(self.task)))
 
     def finish(self) -> None:
         """Write the curve as it ended."""
