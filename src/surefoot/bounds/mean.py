@@ -1,16 +1,6 @@
-"""Limits for a mean by betting (Waudby-Smith and Ramdas 2023): valid for fixed n, and at every stopping time.
+"""Limits for a mean whose outcomes cannot fall below a floor: for a settled number of them, or at every moment.
 
-Outcomes y_1, y_2, ... never fall below a known ``lowest``, and given its past each has a mean of at most mu.
-Against the claim "mu <= m" a bettor who owns 1 stakes lambda_i >= 0, settled before y_i is seen, and owns
-
-    W_n(m) = product over i of (1 + lambda_i (y_i - m)),     as long as lambda_i <= 1 / (m - lowest).
-
-For m = mu no factor is negative and none has a mean above 1, so W(mu) is a nonnegative supermartingale and by
-Ville's inequality P(W_n(mu) >= 1/alpha for some n) <= alpha. W_n(m) falls as m grows. Hence
-
-    P( there is an n with mu < sup { m: W_n(m) >= 1/alpha } ) <= alpha.
-
-Stakes decide how tight that is, never whether it is true: they may be any function of the past.
+Who bets, when, and for which horizon. Why the limits hold is said in ``betting``; which stakes are wise in ``stakes``.
 """
 
 from __future__ import annotations
@@ -18,228 +8,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from functools import partial
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from surefoot.bounds.betting import Capital, Round, Sample
+from surefoot.bounds.stakes import Aim, Candidate, Choice, plan
 from surefoot.errors import InputError
 
 Floats = NDArray[np.float64]
 
-_ROUNDING = 1e-13  # relative error allowed for in each term of a sum of logarithms: a thousand units in the last place
-_INSIDE = 1 - 1e-9  # how far a claim keeps from the value at which a factor could reach 0
-_GROUPS = 256  # groups of outcomes that a plan distinguishes
-_DOUBT = 0.1  # weight, in outcomes, of the lowest value in a plan: what was not seen may still come
-_FIRST = 100  # outcomes that are only looked at when nobody knows how many there will be
-_STAKES = np.geomspace(0.25, 2.0, 10)  # in units of the stake that is best for Gaussian outcomes
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Outcomes in no order: distinct ``values``, ascending, and how often each came."""
-
-    values: Floats
-    counts: Floats
-
-    @classmethod
-    def of(cls, outcomes: ArrayLike) -> Sample:
-        """Count equal outcomes once."""
-        values, counts = np.unique(np.asarray(outcomes, dtype=np.float64), return_counts=True)
-        return cls(values, counts.astype(np.float64))
-
-    def grouped(self, most: int = _GROUPS) -> Sample:
-        """Return about the same sample with fewer values, every one of the smallest kept: for plans, not for limits."""
-        if self.values.size <= most:
-            return self
-        below = np.cumsum(self.counts) - self.counts
-        place = np.maximum(below / below[-1], 0)
-        # a third of the groups for the smallest values one by one, a third on a log scale, a third evenly
-        third = most // 3
-        marks = np.concatenate([place[:third], np.geomspace(place[third], 1, third), np.linspace(0, 1, third)])
-        starts = np.unique(np.searchsorted(place, marks))
-        counts = np.add.reduceat(self.counts, starts)
-        return Sample(np.add.reduceat(self.values * self.counts, starts) / counts, counts)
-
-
-@dataclass(frozen=True)
-class Round:
-    """Outcomes on which one stake was set, settled before any of them was seen."""
-
-    outcomes: Sample
-    stake: float
-    lowest: float
-
-    @property
-    def highest_claim(self) -> float:
-        """The largest m for which no outcome can make the bettor's factor negative."""
-        return self.lowest + _INSIDE / self.stake if self.stake > 0 else math.inf
-
-
-class Capital:
-    """What a bettor owns, as a function of the claim m that it bet against."""
-
-    def __init__(self) -> None:
-        self.rounds: list[Round] = []
-
-    def add(self, played: Round) -> None:
-        """Book one more round; without a stake it changes nothing."""
-        if played.stake > 0 and played.outcomes.values.size:
-            self.rounds.append(played)
-
-    def log_wealth(self, claim: float) -> tuple[float, float]:
-        """Return log W(claim), rounded down, and its slope."""
-        total = slope = size = 0.0
-        for played in self.rounds:
-            factor = played.stake * (played.outcomes.values - claim)
-            logs = np.log1p(factor)
-            total += float(played.outcomes.counts @ logs)
-            size += float(played.outcomes.counts @ np.abs(logs))
-            slope -= float(played.outcomes.counts @ (played.stake / (1 + factor)))
-        return total - _ROUNDING * (size + 1), slope
-
-    def limit(self, alpha: float) -> float:
-        """Return the largest claim found with W >= 1/alpha, or minus infinity: a lower limit of the mean."""
-        if not self.rounds:
-            return -math.inf
-        aim = math.log(1 / alpha) * (1 + _ROUNDING)
-        most = min(played.highest_claim for played in self.rounds)
-        below = min(most, *(float(played.outcomes.values[0]) for played in self.rounds))
-        step = max(most - below, abs(most) * 1e-9, 1e-300)
-        while self.log_wealth(below)[0] < aim:
-            below, step = below - step, 2 * step
-            if not math.isfinite(below) or step > 1e12 * max(1.0, abs(most)):
-                return -math.inf
-        return self._climb(below, most, aim)
-
-    def _climb(self, below: float, above: float, aim: float) -> float:
-        """Return the last claim at which the capital was computed and found to suffice."""
-        claim = below
-        for _ in range(200):
-            wealth, slope = self.log_wealth(claim)
-            if wealth >= aim:
-                below = claim
-            else:
-                above = claim
-            if above - below <= 1e-13 * max(abs(above), abs(below)):
-                break
-            # the logarithm is concave in the claim, so Newton's step from above lands above: aim a little short
-            newton = claim - (wealth - aim * (1 + 1e-12)) / slope if slope < 0 else math.nan
-            tried = newton if below < newton < above else (below + above) / 2
-            if wealth >= aim and abs(newton - claim) <= 1e-12 * max(abs(claim), 1e-300):
-                break
-            claim = tried
-        return below
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A way to score outcomes: the scores of a sample of the past, their weights, and the lowest score possible."""
-
-    scores: Floats
-    counts: Floats
-    lowest: float
-
-    def with_doubt(self) -> tuple[Floats, Floats]:
-        """Return scores and weights that sum to 1, the lowest score among them."""
-        weights = np.concatenate([[_DOUBT], self.counts])
-        return np.concatenate([[self.lowest], self.scores]), weights / weights.sum()
-
-
-@dataclass(frozen=True)
-class Aim:
-    """What a plan works for: the best limit after ``rounds`` more outcomes, or the proof of one ``claim``."""
-
-    alpha: float
-    rounds: float
-    claim: float | None = None
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Which candidate to bet on, the stake, and the limit that is expected of it."""
-
-    index: int
-    stake: float
-    expected: float
-
-
-def plan(candidates: Sequence[Candidate], aim: Aim, capital: Capital | None = None) -> Choice:
-    """Choose candidate and stake from the past alone, expecting the future to be like it."""
-    best = Choice(0, 0.0, -math.inf)
-    for index, candidate in enumerate(candidates):
-        scores, weights = candidate.with_doubt()
-        stakes = _stakes(scores, weights, candidate.lowest, aim)
-        if stakes.size == 0:
-            continue
-        reached = _reached(scores, weights, stakes, candidate.lowest, aim, capital)
-        top = int(np.argmax(reached))
-        if reached[top] > best.expected:
-            best = Choice(index, float(stakes[top]), float(reached[top]))
-    return best
-
-
-def _stakes(scores: Floats, weights: Floats, lowest: float, aim: Aim) -> Floats:
-    """Return stakes to try: around the best one for Gaussian scores, none that could lose everything."""
-    mean = float(weights @ scores)
-    spread = float(weights @ (scores - mean) ** 2)
-    if aim.claim is None:
-        typical = math.sqrt(2 * math.log(1 / aim.alpha) / max(aim.rounds * spread, 1e-300))
-    else:
-        typical = max(mean - aim.claim, 0.0) / max(spread, 1e-300)
-    claim = mean if aim.claim is None else aim.claim
-    if not claim > lowest or typical == 0:
-        return np.empty(0)
-    return np.unique(np.minimum(typical * _STAKES, 0.999 / (claim - lowest)))
-
-
-def _reached(
-    scores: Floats, weights: Floats, stakes: Floats, lowest: float, aim: Aim, capital: Capital | None
-) -> Floats:
-    """Return the limit that each stake would probably lead to, or how fast it would prove the claim."""
-    if aim.claim is not None:
-        growth: Floats = np.log1p(stakes[:, None] * (scores - aim.claim)) @ weights
-        return growth
-    mean = float(weights @ scores)
-    most = lowest + _INSIDE / stakes
-    before = _Before(capital, lowest, mean)
-    claims = np.minimum(np.minimum(most, before.most), mean)
-    for _ in range(8):
-        factors = stakes[:, None] * (scores - claims[:, None])
-        owned, slope = before.at(claims)
-        wealth = owned + aim.rounds * (np.log1p(factors) @ weights)
-        slope = slope - aim.rounds * stakes * ((1 / (1 + factors)) @ weights)
-        # Newton on a concave falling function stays on the side where the capital does not yet suffice
-        claims = np.minimum(claims - (wealth - math.log(1 / aim.alpha)) / slope, np.minimum(most, before.most))
-    return claims
-
-
-class _Before:
-    """The capital so far as a table over claims: a plan reads it often and needs it roughly."""
-
-    def __init__(self, capital: Capital | None, lowest: float, mean: float) -> None:
-        self.rounds = [] if capital is None else capital.rounds
-        self.most = min((played.highest_claim for played in self.rounds), default=math.inf)
-        if self.rounds:
-            top = min(mean, self.most)
-            self.claims = top - (top - lowest) * np.linspace(1, 0, 48) ** 3
-            self.wealth = sum((self._wealth(played) for played in self.rounds), np.zeros(48))
-
-    def _wealth(self, played: Round) -> Floats:
-        rough = played.outcomes.grouped()
-        logs: Floats = np.log1p(played.stake * (rough.values - self.claims[:, None])) @ rough.counts
-        return logs
-
-    def at(self, claims: Floats) -> tuple[Floats, Floats]:
-        """Return log wealth and slope at each claim."""
-        if not self.rounds:
-            return np.zeros(claims.shape), np.zeros(claims.shape)
-        cell = np.clip(np.searchsorted(self.claims, claims), 1, self.claims.size - 1)
-        slope = (self.wealth[cell] - self.wealth[cell - 1]) / np.maximum(
-            self.claims[cell] - self.claims[cell - 1], 1e-300
-        )
-        return self.wealth[cell] + slope * (claims - self.claims[cell]), slope
+HORIZON, _FAMILY = 1000, 10  # the shortest horizon of those who bet for any stopping time, and how many they are
+_FIRST, _LONGEST = 100, 10**12  # outcomes that are only looked at before a claim is bet on; nobody plays more than that
 
 
 class Score(Protocol):
@@ -250,46 +32,111 @@ class Score(Protocol):
         """The least it can be, whatever the outcome."""
         ...
 
+    @property
+    def cutoff(self) -> float | None:
+        """How it was made of the past, where there is a choice."""
+        ...
+
     def __call__(self, outcomes: Floats) -> Floats:
         """Score outcomes."""
         ...
 
 
 class Bettor:
-    """Bets on one quantity, block after block, with scores and stakes that its past has settled.
+    """Bets on one quantity with scores and stakes that are settled anew at each edge, from what came before it.
 
     ``propose``  scores to choose from, given the outcomes so far; each must have a mean of at most the quantity
     ``alpha``    the risk
+    ``edges``    numbers of outcomes, ascending: nothing is staked before the first, nor after the last
     ``claim``    a value that the quantity is to be proved to exceed as soon as possible, or None for the best limit
     """
 
-    def __init__(self, propose: Callable[[Sample], Sequence[Score]], alpha: float, claim: float | None = None) -> None:
+    def __init__(
+        self,
+        propose: Callable[[Sample], Sequence[Score]],
+        alpha: float,
+        edges: Sequence[int],
+        claim: float | None = None,
+    ) -> None:
         check_alpha(alpha)
-        self.propose, self.alpha, self.claim = propose, alpha, claim
-        self.capital = Capital()
+        self.propose, self.alpha, self.edges, self.claim = propose, alpha, edges, claim
+        self._past = Capital()
+        self._open: Capital = self._past
+        self._next = 0
+        self._settled: tuple[Score | None, Choice] | None = None
 
     def expect(self, past: Sample, rounds: float) -> tuple[Score | None, Choice]:
         """Settle score and stake from the past, for ``rounds`` outcomes to come."""
         scores = list(self.propose(past))
         rough = past.grouped()
         candidates = [Candidate(score(rough.values), rough.counts, score.lowest) for score in scores]
-        choice = plan(candidates, Aim(self.alpha, rounds, self.claim), self.capital)
+        choice = plan(candidates, Aim(self.alpha, rounds, self.claim), self._past)
         return (scores[choice.index] if choice.stake > 0 else None), choice
 
-    def play(self, past: Sample, block: Sample, rounds: float) -> None:
-        """Bet on a block that nothing has been seen of."""
-        score, choice = self.expect(past, rounds)
-        if score is not None:
-            scored = Sample(score(block.values), block.counts)
-            self.capital.add(Round(scored, choice.stake, score.lowest))
+    def advance(self, seen: Seen) -> None:
+        """Take note of all outcomes up to now; those of earlier calls must come first among them."""
+        self._open = self._past
+        while self._next + 1 < len(self.edges) and seen.size > self.edges[self._next]:
+            first, last = self.edges[self._next], self.edges[self._next + 1]
+            if self._settled is None:
+                self._settled = self.expect(seen.sample(0, first), self.edges[-1] - first)
+            self._open = self._past.with_round(_round(self._settled, seen.sample(first, min(last, seen.size)), first))
+            if seen.size < last:
+                return
+            self._past, self._settled, self._next = self._open, None, self._next + 1
+
+    @property
+    def rounds(self) -> Sequence[Round]:
+        """What was staked so far, and on what."""
+        return self._open.rounds
+
+    def limit(self) -> float:
+        """Return the lower limit of the quantity as of the last call of ``advance``, or minus infinity."""
+        return self._open.limit(self.alpha)
 
 
-def bet(outcomes: Floats, bettors: Sequence[Bettor], edges: Sequence[int], *, known: bool) -> None:
-    """Let bettors play the blocks between ``edges``; ``known`` says that the last edge was settled in advance."""
-    for first, last in pairwise(edges):
-        past, block = Sample.of(outcomes[:first]), Sample.of(outcomes[first:last])
-        for bettor in bettors:
-            bettor.play(past, block, edges[-1] - first if known else first)
+class Seen:
+    """Outcomes up to now, in order, with the samples that bettors of the same edges share."""
+
+    def __init__(self, outcomes: Floats) -> None:
+        self.outcomes, self.size = outcomes, outcomes.size
+        self._samples: dict[tuple[int, int], Sample] = {}
+
+    def sample(self, first: int, last: int) -> Sample:
+        """Return the outcomes from one index to another, in no order."""
+        if (first, last) not in self._samples:
+            self._samples[first, last] = Sample.of(self.outcomes[first:last])
+        return self._samples[first, last]
+
+
+def _round(settled: tuple[Score | None, Choice], block: Sample, first: int) -> Round:
+    score, choice = settled
+    if score is None:
+        return Round(block, 0.0, -math.inf)
+    return Round(Sample(score(block.values), block.counts), choice.stake, score.lowest, first, score.cutoff)
+
+
+def bettors(propose: Callable[[Sample, float], Sequence[Score]], alpha: float, n: int | None) -> list[Bettor]:
+    """Return one bettor for a number of outcomes that is settled in advance, or a family for any stopping time.
+
+    Each of the family bets for its own horizon (1,000, 4,000, ... outcomes) at an even share of alpha. Whoever is best
+    placed at any moment gives the limit; by the union bound all their limits hold at all times together.
+    """
+    horizons = [n] if n is not None else [HORIZON * 4**k for k in range(_FAMILY)]
+    return [
+        Bettor(_expecting(propose, float(horizon)), alpha / len(horizons), edges_for(horizon)) for horizon in horizons
+    ]
+
+
+def _expecting(
+    propose: Callable[[Sample, float], Sequence[Score]], expected: float
+) -> Callable[[Sample], Sequence[Score]]:
+    return lambda past: propose(past, expected)
+
+
+def best_limit(players: Sequence[Bettor], floor: float) -> float:
+    """Return the best of limits that hold together."""
+    return max(floor, *(player.limit() for player in players))
 
 
 @dataclass(frozen=True)
@@ -297,10 +144,15 @@ class Plain:
     """The outcome itself as its score."""
 
     lowest: float
+    cutoff: float | None = None
 
     def __call__(self, outcomes: Floats) -> Floats:
         """Return the outcomes."""
         return outcomes
+
+
+def _plain(_past: Sample, _expected: float, floor: float) -> Sequence[Score]:
+    return [Plain(floor)]
 
 
 def mean_lower(outcomes: ArrayLike, floor: float, alpha: float, *, anytime: bool = False) -> float:
@@ -310,9 +162,12 @@ def mean_lower(outcomes: ArrayLike, floor: float, alpha: float, *, anytime: bool
                  settled in advance, and stakes make use of knowing it. The order of the outcomes counts.
     """
     x = checked_outcomes(outcomes, floor)
-    bettor = Bettor(lambda past: [Plain(floor)], alpha)
-    bet(x, [bettor], growing_edges(x.size) if anytime else edges_for(x.size), known=not anytime)
-    return max(floor, bettor.capital.limit(alpha))
+    check_alpha(alpha)
+    players = bettors(partial(_plain, floor=floor), alpha, None if anytime else x.size)
+    seen = Seen(x)
+    for player in players:
+        player.advance(seen)
+    return best_limit(players, floor)
 
 
 def mean_upper(outcomes: ArrayLike, ceiling: float, alpha: float, *, anytime: bool = False) -> float:
@@ -333,12 +188,12 @@ def edges_for(n: int) -> list[int]:
     return [*edges, n]
 
 
-def growing_edges(n: int) -> list[int]:
-    """Return where stakes are settled when nobody knows n: the same places for every n."""
+def growing_edges() -> list[int]:
+    """Return where stakes are settled for the proof of a claim, however long it takes."""
     edges = [_FIRST]
-    while edges[-1] < n:
+    while edges[-1] < _LONGEST:
         edges.append(edges[-1] + edges[-1] // 2)
-    return [*(edge for edge in edges if edge < n), n]
+    return edges
 
 
 def checked_outcomes(outcomes: ArrayLike, floor: float) -> Floats:
