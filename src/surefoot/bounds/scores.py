@@ -85,6 +85,8 @@ def guesses(past: Sample, cutoff: float, floor: float) -> tuple[Floats, Floats]:
 
 def propose(past: Sample, expected: float | None, *, radius: float, floor: float) -> Sequence[Score]:
     """Return one score per cut-off, around one outcome in all ``expected``; None expects as many as there were."""
+    if radius > LARGEST_RADIUS:
+        return []
     if radius == 0:
         return [Plain(floor)]
     total = 2 * float(past.counts.sum()) if expected is None else expected
@@ -98,7 +100,8 @@ def implied(radii: Floats, limits: Floats, wanted: Floats, floor: float, ceiling
     if ceiling is None:
         return table
     share = np.clip((limits - floor) / (ceiling - floor), 0.0, 1.0)
-    further = np.maximum(wanted - radii[:, None], 0.0)
+    further = np.zeros(table.shape)
+    np.subtract(wanted, radii[:, None], out=further, where=radii[:, None] < wanted)
     carried = floor + (ceiling - floor) * shift_down(share[:, None], further) * (1 - _ROUNDING)
     return np.where(radii[:, None] < wanted, np.minimum(carried, limits[:, None]), table)
 

@@ -59,7 +59,8 @@ class Split:
         with np.errstate(divide="ignore", invalid="ignore"):
             both = ((np.sqrt(root**2 + 4 * line * allowed) - root) / (2 * line)) ** 2
             logs = np.where(line > 1e-9 * root, both, (allowed / root) ** 2)
-        return np.nan_to_num(np.minimum(logs, 700.0), nan=700.0)
+        capped: Floats = np.nan_to_num(np.minimum(logs, 700.0), nan=700.0)
+        return capped
 
     def _bets(self, factor: float) -> NDArray[np.bool_]:
         """Return which radii need a bet of their own, the dearest being spared first."""

@@ -82,6 +82,25 @@ def worst_means(
     return game.after(x)
 
 
+@dataclass(frozen=True, eq=False)
+class Means:
+    """Limits of the mean under attack: ``lower``, and ``mirror``, lower limits of the mean of minus the return."""
+
+    lower: WorstMeans
+    mirror: WorstMeans | None
+
+
+def both_sides(
+    returns: ArrayLike, radii: ArrayLike, alpha: float, floor: float, ceiling: float | None, *, anytime: bool = False
+) -> Means:
+    """Return lower limits and, with a ceiling, upper ones; either side holds with confidence 1 - alpha."""
+    x = np.asarray(returns, dtype=np.float64)
+    lower = worst_means(x, radii, alpha, floor, ceiling, anytime=anytime)
+    if ceiling is None:
+        return Means(lower, None)
+    return Means(lower, worst_means(-x, radii, alpha, -ceiling, -floor, anytime=anytime))
+
+
 class Sequential:
     """Limits of the worst-case mean that may be asked for again and again while returns come in.
 
