@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,10 @@ from numpy.typing import NDArray
 
 from surefoot.bounds.betting import Sample
 from surefoot.bounds.binomial import lower_limit
+from surefoot.bounds.hedge import expected_limit
 from surefoot.bounds.levels import rough_level
 from surefoot.bounds.mean import pilot_size
-from surefoot.bounds.scores import expected_limit, implied
+from surefoot.bounds.scores import implied, propose
 from surefoot.bounds.shares import split
 from surefoot.bounds.shift import shift_down
 from surefoot.bounds.thresholds import threshold_shares
@@ -88,7 +90,9 @@ def expected_bets(
     shares = split(law, asked, alpha, floor, ceiling, n - pilot)
     bets = asked[shares > 0]
     limits = [
-        expected_limit(learnt, float(radius), float(share), floor, n - pilot, n)
+        expected_limit(
+            partial(propose, expected=n, radius=float(radius), floor=floor), float(share), learnt, n - pilot, floor
+        )
         for radius, share in zip(bets, shares[shares > 0], strict=True)
     ]
     best: Floats = implied(bets, np.array(limits), radii, floor, ceiling).max(axis=0)

@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
-_ROUNDING = 1e-13  # relative error allowed for in each term of a sum of logarithms: a thousand units in the last place
+ROUNDING = 1e-13  # relative error allowed for in each term of a sum of logarithms: a thousand units in the last place
 INSIDE = 1 - 1e-9  # how far a claim keeps from the value at which a factor could reach 0
 _GROUPS = 256  # groups of outcomes that a plan distinguishes
 
@@ -86,6 +86,11 @@ class Capital:
         """Return the capital after one more round; without a stake it is the same."""
         return Capital([*self.rounds, played]) if played.stake > 0 else self
 
+    @property
+    def most(self) -> float:
+        """The largest claim that all stakes were fit for."""
+        return min((played.highest_claim for played in self.rounds), default=math.inf)
+
     def log_wealth(self, claim: float) -> tuple[float, float]:
         """Return log W(claim), rounded down, and its slope."""
         total = slope = size = 0.0
@@ -95,14 +100,14 @@ class Capital:
             total += float(played.outcomes.counts @ logs)
             size += float(played.outcomes.counts @ np.abs(logs))
             slope -= float(played.outcomes.counts @ (played.stake / (1 + factor)))
-        return total - _ROUNDING * (size + 1), slope
+        return total - ROUNDING * (size + 1), slope
 
     def limit(self, alpha: float) -> float:
         """Return the largest claim found with W >= 1/alpha, or minus infinity: a lower limit of the mean."""
         if not self.rounds:
             return -math.inf
-        aim = math.log(1 / alpha) * (1 + _ROUNDING)
-        most = min(played.highest_claim for played in self.rounds)
+        aim = math.log(1 / alpha) * (1 + ROUNDING)
+        most = self.most
         below = min(most, *(float(played.outcomes.values[0]) for played in self.rounds))
         step = max(most - below, abs(most) * 1e-9, 1e-300)
         while self.log_wealth(below)[0] < aim:

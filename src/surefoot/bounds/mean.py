@@ -48,6 +48,7 @@ class Bettor:
     ``propose``  scores to choose from, given the outcomes so far; each must have a mean of at most the quantity
     ``alpha``    the risk
     ``edges``    numbers of outcomes, ascending: nothing is staked before the first, nor after the last
+    ``horizon``  the number of outcomes that stakes are settled for; the last edge unless given
     ``claim``    a value that the quantity is to be proved to exceed as soon as possible, or None for the best limit
     """
 
@@ -57,8 +58,10 @@ class Bettor:
         alpha: float,
         edges: Sequence[int],
         claim: float | None = None,
+        horizon: int | None = None,
     ) -> None:
         check_alpha(alpha)
+        self.horizon = edges[-1] if horizon is None else horizon
         self.propose, self.alpha, self.edges, self.claim = propose, alpha, edges, claim
         self._past = Capital()
         self._open: Capital = self._past
@@ -79,7 +82,7 @@ class Bettor:
         while self._next + 1 < len(self.edges) and seen.size > self.edges[self._next]:
             first, last = self.edges[self._next], self.edges[self._next + 1]
             if self._settled is None:
-                self._settled = self.expect(seen.sample(0, first), self.edges[-1] - first)
+                self._settled = self.expect(seen.sample(0, first), self.horizon - first)
             self._open = self._past.with_round(_round(self._settled, seen.sample(first, min(last, seen.size)), first))
             if seen.size < last:
                 return
@@ -89,6 +92,12 @@ class Bettor:
     def rounds(self) -> Sequence[Round]:
         """What was staked so far, and on what."""
         return self._open.rounds
+
+    def owned(self, claims: Floats) -> Floats:
+        """Return the logarithm of the capital against each claim; nothing where a claim was too bold for a stake."""
+        most = self._open.most
+        logs = [self._open.log_wealth(claim)[0] if claim <= most else -math.inf for claim in claims.tolist()]
+        return np.array(logs)
 
     def limit(self) -> float:
         """Return the lower limit of the quantity as of the last call of ``advance``, or minus infinity."""
@@ -134,7 +143,15 @@ def _expecting(
     return lambda past: propose(past, expected)
 
 
-def best_limit(players: Sequence[Bettor], floor: float) -> float:
+class Player(Protocol):
+    """Whoever bets and has a limit to show for it."""
+
+    def limit(self) -> float:
+        """Return the lower limit, or minus infinity."""
+        ...
+
+
+def best_limit(players: Sequence[Player], floor: float) -> float:
     """Return the best of limits that hold together."""
     return max(floor, *(player.limit() for player in players))
 
@@ -177,14 +194,14 @@ def mean_upper(outcomes: ArrayLike, ceiling: float, alpha: float, *, anytime: bo
 
 def pilot_size(n: int) -> int:
     """Return how many of n outcomes, the first ones, are looked at before anything is staked or chosen."""
-    return min(n // 10, round(5 * math.sqrt(n)))
+    return min(n // 10, round(3 * math.sqrt(n)))
 
 
 def edges_for(n: int) -> list[int]:
-    """Return where stakes are settled when n is known: after the pilot, then whenever there is three times as much."""
+    """Return where stakes are settled when n is known: after the pilot, then whenever there is twice as much."""
     edges = [max(1, pilot_size(n))]
-    while edges[-1] * 4.5 < n:
-        edges.append(edges[-1] * 3)
+    while edges[-1] * 3 < n:
+        edges.append(edges[-1] * 2)
     return [*edges, n]
 
 

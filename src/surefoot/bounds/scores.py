@@ -20,14 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from surefoot.bounds.betting import Sample
-from surefoot.bounds.mean import Bettor, Plain, Score
+from surefoot.bounds.mean import Plain, Score
 from surefoot.bounds.shift import shift_down
 
 Floats = NDArray[np.float64]
@@ -104,16 +103,6 @@ def implied(radii: Floats, limits: Floats, wanted: Floats, floor: float, ceiling
     np.subtract(wanted, radii[:, None], out=further, where=radii[:, None] < wanted)
     carried = floor + (ceiling - floor) * shift_down(share[:, None], further) * (1 - _ROUNDING)
     return np.where(radii[:, None] < wanted, np.minimum(carried, limits[:, None]), table)
-
-
-def expected_limit(
-    past: Sample, radius: float, alpha: float, floor: float, rounds: float, total: float | None = None
-) -> float:
-    """Return the limit that ``rounds`` more returns like the past ones would probably give: an estimate."""
-    if radius > LARGEST_RADIUS:
-        return floor
-    player = Bettor(partial(propose, expected=total or rounds, radius=radius, floor=floor), alpha, [0])
-    return max(floor, player.expect(past, rounds)[1].expected)
 
 
 def plug_in(sample: Sample, radii: Floats, floor: float) -> Floats:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.bounds.betting import Sample
-from surefoot.bounds.scores import LARGEST_RADIUS, expected_limit, implied, plug_in
+from surefoot.bounds.hedge import expected_limit
+from surefoot.bounds.scores import LARGEST_RADIUS, implied, plug_in, propose
 
 Floats = NDArray[np.float64]
 
@@ -46,7 +48,8 @@ class Split:
         self.alone = self._lost(np.full(radii.size, math.log(1 / alpha)))
 
     def _expected(self, past: Sample, total: float, rounds: float, share: float) -> list[float]:
-        return [expected_limit(past, float(radius), share, self.floor, rounds, total) for radius in self.radii]
+        games = [partial(propose, expected=total, radius=float(radius), floor=self.floor) for radius in self.radii]
+        return [expected_limit(game, share, past, rounds, self.floor) for game in games]
 
     def _lost(self, logs: Floats) -> Floats:
         lost: Floats = self.model[0] * np.sqrt(logs) + self.model[1] * logs

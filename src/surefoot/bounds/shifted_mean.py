@@ -9,11 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.bounds.betting import Sample
+from surefoot.bounds.hedge import Hedger, player
 from surefoot.bounds.mean import (
     HORIZON,
     Bettor,
@@ -49,7 +51,7 @@ class WorstMeans:
     shares: Floats
     floor: float
     ceiling: float | None
-    bets: Sequence[Mapping[str, float | int | None]] = ()
+    bets: Sequence[Mapping[str, Any]] = ()
 
     def at(self, radius: ArrayLike) -> Floats:
         """Return a lower limit at any radius c, from all radii with bets, without further risk.
@@ -78,8 +80,29 @@ def worst_means(
     ``anytime``  valid whenever somebody stops, for whatever reason; otherwise their number was settled in advance
     """
     x = checked_outcomes(returns, floor)
-    game = Sequential(radii, alpha, floor, ceiling, n=None if anytime else x.size)
-    return game.after(x)
+    if anytime:
+        return Sequential(radii, alpha, floor, ceiling).after(x)
+    check_alpha(alpha)
+    asked, edges, seen = _checked_radii(radii), edges_for(x.size), Seen(x)
+    _check_ceiling(x, ceiling)
+    pilot = seen.sample(0, edges[0])
+    shares = split(pilot, asked, alpha, floor, ceiling, x.size - edges[0])
+    groups = []
+    for radius, share in zip(asked[shares > 0].tolist(), shares[shares > 0].tolist(), strict=True):
+        game = partial(propose, expected=x.size, radius=radius, floor=floor)
+        groups.append((radius, [player(game, share, edges, floor, pilot)]))
+        groups[-1][1][0].advance(seen)
+    return _limits(groups, floor, ceiling)
+
+
+def _limits(
+    groups: Sequence[tuple[float, Sequence[Bettor | Hedger]]], floor: float, ceiling: float | None
+) -> WorstMeans:
+    radii = np.array([radius for radius, _ in groups])
+    limits = np.array([best_limit(group, floor) for _, group in groups])
+    shares = np.array([sum(one.alpha for one in group) for _, group in groups])
+    bets = [_written(radius, one) for radius, group in groups for one in group]
+    return WorstMeans(radii, limits, shares, floor, ceiling, [row for rows in bets for row in rows])
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +127,6 @@ def both_sides(
 class Sequential:
     """Limits of the worst-case mean that may be asked for again and again while returns come in.
 
-    ``n``      how many returns there will be, if that is settled in advance; otherwise every stopping time is allowed
     ``claim``  (radius, value): the value is to be proved at that radius as soon as possible
     """
 
@@ -115,12 +137,11 @@ class Sequential:
         floor: float,
         ceiling: float | None = None,
         *,
-        n: int | None = None,
         claim: tuple[float, float] | None = None,
     ) -> None:
         check_alpha(alpha)
-        self.radii, self.alpha, self.floor, self.ceiling, self.n = _checked_radii(radii), alpha, floor, ceiling, n
-        self.look = edges_for(HORIZON if n is None else n)[0]
+        self.radii, self.alpha, self.floor, self.ceiling = _checked_radii(radii), alpha, floor, ceiling
+        self.look = edges_for(HORIZON)[0]
         self.proving = None if claim is None else self._prover(*claim)
         self.shares: Floats | None = None
         self.players: list[list[Bettor]] = []
@@ -132,53 +153,53 @@ class Sequential:
     def after(self, returns: ArrayLike) -> WorstMeans:
         """Return the limits after all returns so far, which begin with those of earlier calls."""
         x = checked_outcomes(returns, self.floor)
-        if self.ceiling is not None and x.max() > self.ceiling:
-            raise InputError(f"no outcome may lie above {self.ceiling:g}, got {x.max():g}; give the true limit")
+        _check_ceiling(x, self.ceiling)
         seen = Seen(x)
         if self.shares is None and x.size >= self.look:
             self._settle(seen.sample(0, self.look))
-        groups = [] if self.proving is None else [(self.proving[0], [self.proving[1]])]
+        groups: list[tuple[float, list[Bettor]]] = []
+        if self.proving is not None:
+            groups.append((self.proving[0], [self.proving[1]]))
         if self.shares is not None:
             groups += zip(self.radii[self.shares > 0].tolist(), self.players, strict=True)
         for _, group in groups:
-            for player in group:
-                player.advance(seen)
-        return self._limits(sorted(groups, key=lambda pair: pair[0]))
-
-    def _limits(self, groups: Sequence[tuple[float, Sequence[Bettor]]]) -> WorstMeans:
-        # before the first look nothing is staked, and only the floor is sure
-        radii = [radius for radius, _ in groups] or [float(self.radii[0])]
-        limits = [best_limit(group, self.floor) for _, group in groups] or [self.floor]
-        shares = [sum(player.alpha for player in group) for _, group in groups] or [0.0]
-        bets = [_written(radius, player) for radius, group in groups for player in group]
-        where = (np.array(radii), np.array(limits), np.array(shares))
-        return WorstMeans(*where, self.floor, self.ceiling, [row for rows in bets for row in rows])
+            for one in group:
+                one.advance(seen)
+        if not groups:  # before the first look nothing is staked, and only the floor is sure
+            return WorstMeans(self.radii[:1], np.array([self.floor]), np.zeros(1), self.floor, self.ceiling)
+        return _limits(sorted(groups, key=lambda pair: pair[0]), self.floor, self.ceiling)
 
     def _settle(self, pilot: Sample) -> None:
         """Divide alpha, once and for all, by what the first returns let one expect."""
         alpha = self.alpha if self.proving is None else self.alpha * (1 - _PROOF)
-        total = float(_TYPICAL if self.n is None else self.n)
-        self.shares = split(pilot, self.radii, alpha, self.floor, self.ceiling, total - self.look)
+        self.shares = split(pilot, self.radii, alpha, self.floor, self.ceiling, _TYPICAL)
         self.players = [
-            bettors(partial(propose, radius=float(radius), floor=self.floor), float(share), self.n)
+            bettors(partial(propose, radius=float(radius), floor=self.floor), float(share), None)
             for radius, share in zip(self.radii, self.shares, strict=True)
             if share > 0
         ]
 
 
-def _written(radius: float, player: Bettor) -> list[dict[str, float | int | None]]:
-    """Return all that is needed to compute a bettor's capital again from the returns."""
+def _written(radius: float, one: Bettor | Hedger) -> list[dict[str, Any]]:
+    """Return what was staked in each block, or that stakes were chosen claim by claim."""
+    if isinstance(one, Hedger):
+        return [{"radius": radius, "alpha": one.alpha, "hedged": True, "claims": one.claims.size}]
     return [
         {
             "radius": radius,
-            "alpha": player.alpha,
+            "alpha": one.alpha,
             "first": played.first,
             "count": int(played.outcomes.counts.sum()),
             "cutoff": played.cutoff,
             "stake": played.stake,
         }
-        for played in player.rounds
+        for played in one.rounds
     ]
+
+
+def _check_ceiling(returns: Floats, ceiling: float | None) -> None:
+    if ceiling is not None and returns.max() > ceiling:
+        raise InputError(f"no outcome may lie above {ceiling:g}, got {returns.max():g}; give the true limit")
 
 
 def _checked_radii(radii: ArrayLike) -> Floats:
