@@ -36,6 +36,7 @@ _BATCHES = 150  # between two stakes
 _KNOWN = 20  # claims are settled once one in so many outcomes is known
 _BLUR = 0.02  # of all outcomes: variance added to what is to come, for an option on a sharp edge cannot be hedged
 _AIM = 0.93  # the option pays 1 / (alpha * _AIM), so that 1/alpha is reached before the end
+_SMALL, _FEW = 0.02, 200  # largest factor, and fewest outcomes, for which power sums replace logarithms
 _HOPELESS = 1e-7  # a chance below which a claim is given up
 
 
@@ -89,7 +90,7 @@ class Hedger:
 
     def _play(self, score: Score, variance: float, block: Floats, begin: int) -> None:
         scores = score(block)
-        count = max(1, round(_BATCHES * block.size / (self.total - self.edges[0])))
+        count = min(block.size, max(1, round(_BATCHES * block.size / (self.total - self.edges[0]))))
         cuts = np.linspace(0, block.size, count + 1).astype(int)
         for first, last in itertools.pairwise(cuts):
             left = self.total - begin - first + _BLUR * self.total
@@ -103,8 +104,7 @@ class Hedger:
         p, claims = chance[open_], self.claims[open_, None]
         stakes = np.exp(-(ndtri(p) ** 2) / 2) / math.sqrt(2 * math.pi * variance) / p
         stakes = np.minimum(stakes, 0.999 / (claims[:, 0] - lowest))[:, None]
-        logs = np.log1p(stakes * (batch - claims))
-        self.owned[open_] += logs.sum(axis=1) - ROUNDING * (np.abs(logs).sum(axis=1) + 1)
+        self.owned[open_] += sums_of_logs(batch, stakes[:, 0], claims[:, 0])
         self.done |= self.owned >= math.log(1 / self.alpha) * (1 + ROUNDING)
 
     def _proved(self) -> float:
@@ -112,6 +112,33 @@ class Hedger:
             return self.before.limit()
         proved = int(np.argmin(self.done)) if not self.done.all() else self.done.size
         return float(self.claims[proved - 1]) if proved else -math.inf
+
+
+def sums_of_logs(batch: Floats, stakes: Floats, claims: Floats) -> Floats:
+    """Return sum log(1 + stake (y - claim)) over a batch, for each stake and claim, rounded down.
+
+    Where |stake (y - claim)| <= r, a small number, the first four terms of the series of log(1 + x) and power sums of
+    the batch are enough: what is left out is never below -r^5 / (5 (1 - r)^5).
+    """
+    gap = float(batch.mean()) - claims
+    away = batch - float(batch.mean())
+    near = np.abs(away) <= _SMALL / stakes.max() - np.abs(gap).max()
+    if batch.size < _FEW or np.count_nonzero(near) < batch.size / 2:
+        return _logs(batch, stakes, claims)
+    power = [float(np.sum(away[near] ** k)) for k in range(5)]
+    largest = stakes * (np.abs(away[near]).max() + np.abs(gap))
+    series = np.zeros(claims.shape)
+    for k in range(1, 5):  # sum (away + gap)^k, by the binomial theorem
+        sums = sum(math.comb(k, i) * power[i] * gap ** (k - i) for i in range(k + 1))
+        series -= (-stakes) ** k * sums / k
+    left_out = power[0] * largest**5 / (5 * (1 - largest) ** 5)
+    far = _logs(batch[~near], stakes, claims)
+    return np.asarray(series - left_out + far - ROUNDING * (power[0] * largest + 1), dtype=np.float64)
+
+
+def _logs(batch: Floats, stakes: Floats, claims: Floats) -> Floats:
+    logs = np.log1p(stakes[:, None] * (batch - claims[:, None]))
+    return np.asarray(logs.sum(axis=1) - ROUNDING * (np.abs(logs).sum(axis=1) + 1), dtype=np.float64)
 
 
 def moments(score: Score, past: Sample) -> tuple[float, float, float]:

@@ -46,6 +46,9 @@ class Split:
         basis = np.stack([np.sqrt(known), known])
         self.model = np.maximum(np.linalg.solve(basis.T, lost), 0.0)
         self.alone = self._lost(np.full(radii.size, math.log(1 / alpha)))
+        # where less is left to certify, a little more may be lost
+        left = np.maximum(self.plain - floor, 1e-3 * (self.plain.max() - floor) + 1e-300)
+        self.weight = np.sqrt(left.max() / left)
 
     def _expected(self, past: Sample, total: float, rounds: float, share: float) -> list[float]:
         games = [partial(propose, expected=total, radius=float(radius), floor=self.floor) for radius in self.radii]
@@ -55,10 +58,14 @@ class Split:
         lost: Floats = self.model[0] * np.sqrt(logs) + self.model[1] * logs
         return lost
 
+    def _allowed(self, factor: float) -> Floats:
+        allowed: Floats = self.alone * (1 + (factor - 1) * self.weight)
+        return allowed
+
     def _logs(self, factor: float) -> Floats:
-        """Return the largest log(1/share) at which each radius loses at most ``factor`` times what it must."""
+        """Return the largest log(1/share) at which each radius loses no more than it may."""
         root, line = self.model
-        allowed = factor * self.alone
+        allowed = self._allowed(factor)
         with np.errstate(divide="ignore", invalid="ignore"):
             both = ((np.sqrt(root**2 + 4 * line * allowed) - root) / (2 * line)) ** 2
             logs = np.where(line > 1e-9 * root, both, (allowed / root) ** 2)
@@ -68,9 +75,10 @@ class Split:
     def _bets(self, factor: float) -> NDArray[np.bool_]:
         """Return which radii need a bet of their own, the dearest being spared first."""
         logs = self._logs(factor)
-        limits = np.maximum(self.plain - factor * self.alone, self.floor)
+        allowed = self._allowed(factor)
+        limits = np.maximum(self.plain - allowed, self.floor)
         # a plan from few outcomes expects too little: who is spared must clearly have no need of a bet
-        needed = np.maximum(self.plain - _SPARED * factor * self.alone, self.floor)
+        needed = np.maximum(self.plain - _SPARED * allowed, self.floor)
         says = implied(self.radii, limits, self.radii, self.floor, self.ceiling) >= needed
         np.fill_diagonal(says, val=True)
         bets = limits > self.floor

@@ -107,7 +107,8 @@ class _Before:
         self.most = min((played.highest_claim for played in self.rounds), default=math.inf)
         if self.rounds:
             top = min(mean, self.most)
-            self.claims = top - (top - lowest) * np.linspace(1, 0, 48) ** 3
+            bottom = min([lowest, *(played.lowest for played in self.rounds)])
+            self.claims = top - (top - bottom) * np.linspace(1, 0, 48) ** 3
             self.wealth = sum((self._wealth(played) for played in self.rounds), np.zeros(48))
 
     def _wealth(self, played: Round) -> Floats:
