@@ -46,9 +46,9 @@ class Split:
         basis = np.stack([np.sqrt(known), known])
         self.model = np.maximum(np.linalg.solve(basis.T, lost), 0.0)
         self.alone = self._lost(np.full(radii.size, math.log(1 / alpha)))
-        # where less is left to certify, a little more may be lost
+        # where less than two thirds are left to certify, more may be lost
         left = np.maximum(self.plain - floor, 1e-3 * (self.plain.max() - floor) + 1e-300)
-        self.weight = np.sqrt(left.max() / left)
+        self.weight = np.maximum(1.0, 2 / 3 * left.max() / left)
 
     def _expected(self, past: Sample, total: float, rounds: float, share: float) -> list[float]:
         games = [partial(propose, expected=total, radius=float(radius), floor=self.floor) for radius in self.radii]
