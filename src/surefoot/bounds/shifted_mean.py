@@ -34,7 +34,7 @@ from surefoot.errors import InputError
 Floats = NDArray[np.float64]
 
 _TYPICAL = 100_000  # where nobody knows the number of returns, shares are settled as if there were so many
-_PROOF = 0.8  # of the risk, for the proof of a claim; the rest is for the best limit in case it fails
+PROOF = 0.8  # of the risk, for the proof of a claim; the rest is for the best limit in case it fails
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +148,7 @@ class Sequential:
 
     def _prover(self, radius: float, value: float) -> tuple[float, Bettor]:
         scores = partial(propose, expected=None, radius=radius, floor=self.floor)
-        return radius, Bettor(scores, self.alpha * _PROOF, growing_edges(), value)
+        return radius, Bettor(scores, self.alpha * PROOF, growing_edges(), value)
 
     def after(self, returns: ArrayLike) -> WorstMeans:
         """Return the limits after all returns so far, which begin with those of earlier calls."""
@@ -171,7 +171,7 @@ class Sequential:
 
     def _settle(self, pilot: Sample) -> None:
         """Divide alpha, once and for all, by what the first returns let one expect."""
-        alpha = self.alpha if self.proving is None else self.alpha * (1 - _PROOF)
+        alpha = self.alpha if self.proving is None else self.alpha * (1 - PROOF)
         self.shares = split(pilot, self.radii, alpha, self.floor, self.ceiling, _TYPICAL)
         self.players = [
             bettors(partial(propose, radius=float(radius), floor=self.floor), float(share), None)
