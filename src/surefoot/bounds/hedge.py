@@ -98,7 +98,8 @@ class Hedger:
 
     def _bet(self, batch: Floats, lowest: float, variance: float) -> None:
         chance = np.minimum(np.exp(np.minimum(self.owned, 700.0)) * self.alpha * _AIM, 1 - 1e-9)
-        open_ = np.flatnonzero(~self.done & (chance > _HOPELESS) & (self.claims > lowest))
+        self.done |= self.claims <= lowest  # the score is never below, nor is its mean: nothing to bet on
+        open_ = np.flatnonzero(~self.done & (chance > _HOPELESS))
         if open_.size == 0 or variance <= 0:
             return
         p, claims = chance[open_], self.claims[open_, None]

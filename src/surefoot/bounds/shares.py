@@ -46,9 +46,9 @@ class Split:
         basis = np.stack([np.sqrt(known), known])
         self.model = np.maximum(np.linalg.solve(basis.T, lost), 0.0)
         self.alone = self._lost(np.full(radii.size, math.log(1 / alpha)))
-        # where less than two thirds are left to certify, more may be lost
+        # where less than two thirds are left to certify, a little more may be lost
         left = np.maximum(self.plain - floor, 1e-3 * (self.plain.max() - floor) + 1e-300)
-        self.weight = np.maximum(1.0, 2 / 3 * left.max() / left)
+        self.weight = np.clip(2 / 3 * left.max() / left, 1.0, 1.5)
 
     def _expected(self, past: Sample, total: float, rounds: float, share: float) -> list[float]:
         games = [partial(propose, expected=total, radius=float(radius), floor=self.floor) for radius in self.radii]
@@ -78,7 +78,7 @@ class Split:
         allowed = self._allowed(factor)
         limits = np.maximum(self.plain - allowed, self.floor)
         # a plan from few outcomes expects too little: who is spared must clearly have no need of a bet
-        needed = np.maximum(self.plain - _SPARED * allowed, self.floor)
+        needed = np.maximum(self.plain - _SPARED * factor * self.alone, self.floor)
         says = implied(self.radii, limits, self.radii, self.floor, self.ceiling) >= needed
         np.fill_diagonal(says, val=True)
         bets = limits > self.floor
