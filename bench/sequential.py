@@ -59,7 +59,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--require", default="145@0.4")
     parser.add_argument("--seeds", type=int, default=50)
-    parser.add_argument("--most", type=int, default=3500, help="episodes per seed")
+    parser.add_argument("--most", type=int, default=3000, help="episodes per seed")
     parser.add_argument("--workers", type=int, default=1)
     arguments = parser.parse_args()
     required = parse_requirement(arguments.require)
