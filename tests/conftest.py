@@ -21,6 +21,7 @@ if find_spec("torch") is None:
         "policies",
         "runs",
         "sb3",
+        "sequential",
         "store",
         "train",
         "workers",

@@ -79,6 +79,16 @@ LAWS = (
     atoms("win or lose", 0.0, 1.0, [0.0, 1.0], [0.2, 0.8]),
 )
 
+MORE_LAWS = (
+    *LAWS,
+    atoms("nearly always won", 0.0, 1.0, [0.0, 1.0], [0.005, 0.995]),
+    atoms("perfect", 0.0, 200.0, [200.0], [1.0]),
+    atoms("many atoms", 0.0, 30.0, [float(x) for x in range(31)], [1 / 31] * 31),
+    beta("mostly perfect", 0.0, 200.0, 20.0, 1.0),
+    beta("mostly lost", 0.0, 50.0, 0.5, 4.0),
+    atoms("a long low tail", -5.0, 5.0, [-5.0, -3.0, 0.0, 4.0, 5.0], [0.002, 0.01, 0.05, 0.238, 0.7]),
+)
+
 
 def too_many(misses: int, certificates: int, alpha: float) -> bool:
     """Return whether so many misses have probability < FALSE_ALARM if each has probability alpha at most."""

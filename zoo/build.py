@@ -95,7 +95,7 @@ def select(folder: Path, card: dict[str, Any], episodes: int) -> dict[str, Any]:
         "mean": float(played.returns.mean()),
         "sem": float(played.returns.std(ddof=1) / len(played) ** 0.5),
     }
-    score = certify(played, [card["sigma"]]).lower[0] if card["sigma"] > 0 else result["mean"]
+    score = certify(played, [card["sigma"]], method="paper").lower[0] if card["sigma"] > 0 else result["mean"]
     return {**result, "certified_at_sigma": score}
 
 

@@ -46,7 +46,7 @@ class Task:
     ``frames``       how many observations the agent remembers
     ``limit``        most steps of an episode
     ``floor``, ``ceiling``  limits of the return, known before playing (ceiling None: unknown)
-    ``method``       how the certificate is computed unless asked otherwise
+    ``method``       how the paper certifies it: what ``method="paper"`` means
     ``slots``, ``rounds``   episodes side by side in one block, and how many each slot plays in turn
     ``margins``      the paper's list of what makes attacks save their budget: value gaps lambda_Q, or weights lambda
     ``native``       builds the tensor-native game where there is one
@@ -178,7 +178,7 @@ def task_of_environment(
             limit=int(limit or opened.spec.max_episode_steps),
             floor=floor,
             ceiling=ceiling,
-            method="band",
+            method="dkw",
         )
     finally:
         opened.close()

@@ -47,6 +47,16 @@ def rows(certificate: Certificate) -> list[tuple[str, str, str]]:
     return limit_rows(certificate.budgets, certificate.lower, certificate.upper, digits_for(certificate))
 
 
+def _method(certificate: Certificate) -> str:
+    choice = certificate.choice or {}
+    if choice.get("stopped"):
+        return f"valid at every stopping time ({choice['stopped']})"
+    if choice.get("method"):
+        looked = f"on the first {choice['pilot']:,} episodes" if choice["pilot"] else "without a pilot"
+        return f"method auto ({choice['method']}, chosen {looked})"
+    return f"method {certificate.method}"
+
+
 def notes(certificate: Certificate, blind: Floor | None) -> list[str]:
     """Return what a reader must know beside the table."""
     digits = digits_for(certificate)
@@ -54,7 +64,7 @@ def notes(certificate: Certificate, blind: Floor | None) -> list[str]:
     lines = [
         f"Without an attack the mean return is about {certificate.estimate:.{digits}f}{error} "
         "(an estimate with its standard error, not a bound).",
-        f"{certificate.episodes:,} episodes, sigma {exact(certificate.sigma)}, method {certificate.method}; "
+        f"{certificate.episodes:,} episodes, sigma {exact(certificate.sigma)}, {_method(certificate)}; "
         f"all lower limits hold at once with {percent(certificate.confidence)} confidence"
         + ("." if certificate.upper is None else ", and so do all upper limits."),
     ]
