@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -26,10 +27,12 @@ class Law:
     at_least: Callable[[float], float]
     cuts: tuple[float, ...]  # between two neighbours the survival function is smooth (or constant)
 
+    @lru_cache  # noqa: B019 - laws live as long as the tests
     def worst_mean(self, radius: float) -> float:
         """Return floor + int Phi(Phi^-1(S(x)) - radius) dx by quadrature, using nothing of surefoot."""
         return self.floor + self._integral(lambda p: stats.norm.cdf(stats.norm.ppf(p) - radius))
 
+    @lru_cache  # noqa: B019
     def best_mean(self, radius: float) -> float:
         """Return the mirror image: floor + int Phi(Phi^-1(S(x)) + radius) dx."""
         return self.floor + self._integral(lambda p: stats.norm.cdf(stats.norm.ppf(p) + radius))

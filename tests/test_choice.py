@@ -52,9 +52,9 @@ def test_published_returns_are_certified_far_above_the_paper(sigma, budget, bar,
 
 @pytest.mark.parametrize("sigma", [0.2, 0.4])
 def test_eleven_budgets_at_once_cost_little(sigma):
-    """The distance to the plug-in, averaged over four orders, grows by half at most, up to budget 0.4."""
+    """The distance to the plug-in, averaged over three orders, grows by half at most, up to budget 0.4."""
     radii = np.linspace(0, 1, 11) / sigma
-    orders = [published(sigma, order).returns for order in range(4)]
+    orders = [published(sigma, order).returns for order in range(3)]
     plain = plug_in(Sample.of(orders[0]), radii[:5], 0.0)
     alone = [[worst_means(x, [radius], 0.05, 0.0, 200.0).limits[0] for radius in radii[:5]] for x in orders]
     together = [worst_means(x, radii, 0.05, 0.0, 200.0).at(radii[:5]) for x in orders]
@@ -65,10 +65,10 @@ def test_eleven_budgets_at_once_cost_little(sigma):
 
 
 @pytest.mark.parametrize("law", FEW, ids=lambda law: law.name)
-@pytest.mark.parametrize("radius", [0.0, 1.0, 2.0])
+@pytest.mark.parametrize("radius", [0.0, 2.0])
 def test_few_values_are_certified_as_well_as_per_threshold(law, radius):
     ours, theirs = 0.0, 0.0
-    for seed in range(3):
+    for seed in range(2):
         episodes = of(law, 10_000, seed)
         ours += certify(episodes, [radius]).lower[0] - law.floor
         theirs += certify(episodes, [radius], method="per-threshold").lower[0] - law.floor

@@ -134,7 +134,7 @@ def test_json_is_the_certificate_and_nothing_else(capsys):
         "sigma": 0.2,
         "confidence": 0.95,
         "episodes": 120,
-        "method": "per-threshold",
+        "method": "auto",
         "seed": 5,
     }
     assert (made["floor"], made["ceiling"], len(made["upper"])) == (0, 200, 11)
@@ -150,9 +150,9 @@ def test_every_option_reaches_the_certificate(capsys):
     assert made["budgets"] == [0.0, 0.1, 0.2, 0.3]
     wanted = (0.9, "dkw", 0.4, "cartpole-1-s0.4")
     assert (made["confidence"], made["method"], made["sigma"], made["agent"]) == wanted
-    surefoot_command(*QUICK, "--out", "other", "--json", "--step", 50)
+    surefoot_command(*QUICK, "--out", "other", "--json", "--method", "per-threshold", "--step", 50)
     coarse = strict(capsys.readouterr().out)
-    surefoot_command(*QUICK, "--out", "other", "--json")
+    surefoot_command(*QUICK, "--out", "other", "--json", "--method", "per-threshold")
     assert coarse["lower"] != strict(capsys.readouterr().out)["lower"]
 
 
@@ -304,7 +304,7 @@ def test_any_sb3_agent_on_any_environment(capsys, models, name, environment, flo
     shown = capsys.readouterr()
     made = strict(shown.out)
     assert shown.err == ""
-    assert (made["task"], made["agent"], made["method"]) == (environment, zipped.stem, "band")
+    assert (made["task"], made["agent"], made["method"]) == (environment, zipped.stem, "auto")
     assert (made["floor"], made["ceiling"]) == (floor, ceiling)
     surefoot_command(*setup, *more, "--trust-pickle", "--out", "trusted")
     trusted = strict(capsys.readouterr().out)
