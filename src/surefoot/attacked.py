@@ -47,7 +47,7 @@ class Method:
 
 
 METHODS: dict[str, Method] = {
-    "paper": Method(lambda margin, _budget, smoothing, _task: PaperAttack(margin, smoothing=smoothing), True, True),
+    "paper": Method(lambda margin, _budget, smoothing, task: _paper(margin, smoothing, task), True, True),
     "adaptive": Method(
         lambda margin, _budget, smoothing, _task: Composed(WhenItMatters(margin, smoothing), AdaptivePGD(smoothing)),
         True,
@@ -60,6 +60,11 @@ METHODS: dict[str, Method] = {
     "at-once": Method(lambda _margin, _budget, _smoothing, _task: Composed(AtOnce(0), OneDirection())),
     "structured": Method(lambda _margin, _budget, _smoothing, _task: Structured()),
 }
+
+
+def _paper(margin: float, smoothing: Smoothing, task: Task) -> PaperAttack:
+    low, high = task.box or (None, None)
+    return PaperAttack(margin, smoothing=smoothing, low=low, high=high)
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,9 @@ from torch import Tensor, nn
 from surefoot.errors import InputError
 from surefoot.files import write_whole
 from surefoot.policies import MLP, Policy
+from surefoot.policies_cnn import CNN
 from surefoot.sb3_build import ACTIVATIONS, Squashed, rebuilt, wrapped
+from surefoot.sb3_cnn import cnn_settings, cnn_weights
 from surefoot.sb3_data import (
     Facts,
     UnreadableError,
@@ -59,9 +61,10 @@ def read_zip(
 ) -> Policy:
     """Read an SB3 model file as a policy over its own observation shape, running none of its code.
 
-    MlpPolicy of DQN, PPO, A2C, DDPG, TD3 and SAC can be read so. ``action_space`` is checked against the
-    file, and gives the limits of continuous actions where the file prints them too coarsely. ``trust_pickle``
-    loads any model with SB3 itself, which unpickles: the file may then run whatever its maker put into it.
+    MlpPolicy of DQN, PPO, A2C, DDPG, TD3 and SAC and CnnPolicy of DQN can be read so. ``action_space`` is
+    checked against the file, and gives the limits of continuous actions where the file prints them too
+    coarsely. ``trust_pickle`` loads any model with SB3 itself, which unpickles: the file may then run whatever
+    its maker put into it.
     """
     path = Path(path)
     data = read_settings(path)
@@ -82,8 +85,8 @@ def read_zip(
 def from_model(model: Any) -> Policy:
     """Return the deterministic policy of a live SB3 model, as it is now; further training does not change it.
 
-    A network that is no plain MLP acts through SB3's own predict, without gradient (``differentiable`` is
-    False).
+    A network that is neither a plain MLP nor DQN's convolutional one acts through SB3's own predict, without
+    gradient (``differentiable`` is False).
     """
     name = type(model).__name__
     try:
@@ -149,15 +152,15 @@ def write_zip(
     observation_space: gymnasium.Space[Any] | None = None,
     action_space: gymnasium.Space[Any] | None = None,
 ) -> None:
-    """Write a discrete MLP policy as an SB3 DQN file that ``stable_baselines3.DQN.load`` opens.
+    """Write a discrete MLP or convolutional policy as an SB3 DQN file that ``stable_baselines3.DQN.load`` opens.
 
     It takes float observations (frames, *shape), or shape when it has one frame, in the units of the policy.
     The spaces of the environment, when given, are checked against the policy. The same policy gives the same
     bytes.
     """
-    if not isinstance(policy.network, MLP) or policy.choices is None:
+    if not isinstance(policy.network, MLP | CNN) or policy.choices is None:
         raise InputError(
-            "only an MLP with discrete actions can be written as an SB3 file, "
+            "only an MLP or a convolutional network with discrete actions can be written as an SB3 file, "
             f"got {type(policy.network).__name__} with choices={policy.choices}"
         )
     if observation_space is not None:
@@ -214,6 +217,7 @@ def _load(path: Path, data: Mapping[str, Any]) -> Any:
 def _restacked(policy: Policy, shape: tuple[int, ...], frames: int, *, last_axis: bool) -> Policy:
     # Flattened vectors side by side are the flattened stack: an MLP stays the MLP it is.
     flat = isinstance(policy.network, (MLP, Squashed)) and (not last_axis or len(shape) == 1)
+    flat = flat or (isinstance(policy.network, CNN) and not last_axis)
     network = policy.network if flat else Restacked(policy.network, policy.shape, last_axis)
     return replace(policy, network=network, frames=frames, shape=shape)
 
@@ -237,7 +241,7 @@ class _Spaces(gymnasium.Env[Any, Any]):
         self.action_space = action_space
 
 
-def _archive(policy: Policy, network: MLP) -> bytes:
+def _archive(policy: Policy, network: MLP | CNN) -> bytes:
     """Return the file SB3 itself saves for a DQN with these weights."""
     try:
         from stable_baselines3 import DQN
@@ -245,28 +249,34 @@ def _archive(policy: Policy, network: MLP) -> bytes:
         raise InputError("writing an SB3 file needs Stable-Baselines3; pip install surefoot[train]") from error
     stacked = policy.shape if policy.frames == 1 else (policy.frames, *policy.shape)
     spaces = _Spaces(Box(-np.inf, np.inf, stacked, np.float32), Discrete(policy.choices or 1))
-    layers = network.linear
+    kind, settings, weights = _as_sb3(network)
     with torch.random.fork_rng(devices=[]):  # making a model draws initial weights nobody asked for
         model = DQN(
-            "MlpPolicy",
+            kind,
             spaces,
             buffer_size=1,
             device="cpu",
-            policy_kwargs={
-                "net_arch": [layer.out_features for layer in layers[:-1]],
-                "activation_fn": ACTIVATIONS[network.activation],
-            },
+            policy_kwargs=settings,
         )
+    model.policy.load_state_dict(weights)
+    content = io.BytesIO()
+    model.save(content)
+    return content.getvalue()
+
+
+def _as_sb3(network: MLP | CNN) -> tuple[str, dict[str, Any], dict[str, Tensor]]:
+    """Return SB3's kind of policy, its settings, and the weights under SB3's names."""
+    if isinstance(network, CNN):
+        return "CnnPolicy", cnn_settings(network), cnn_weights(network)
+    layers = network.linear
+    widths = [layer.out_features for layer in layers[:-1]]
     weights = {
         f"{net}.q_net.{2 * i}.{part}": getattr(layer, part).detach().cpu()
         for net in ("q_net", "q_net_target")
         for i, layer in enumerate(layers)
         for part in ("weight", "bias")
     }
-    model.policy.load_state_dict(weights)
-    content = io.BytesIO()
-    model.save(content)
-    return content.getvalue()
+    return "MlpPolicy", {"net_arch": widths, "activation_fn": ACTIVATIONS[network.activation]}, weights
 
 
 def _repack(content: bytes, file: IO[bytes]) -> None:

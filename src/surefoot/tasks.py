@@ -10,10 +10,13 @@ from typing import Any
 import numpy as np
 import torch
 
+from surefoot.atari import SHAPE, Atari, AtariEnvironment
 from surefoot.channel import Stream
+from surefoot.emulators import Cartridge, ale
 from surefoot.episodes import check_limits
 from surefoot.errors import InputError
 from surefoot.games import CartPole, Game, Gymnasium, open_environment
+from surefoot.workers import usable_cores
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,9 @@ class Task:
     ``slots``, ``rounds``   episodes side by side in one block, and how many each slot plays in turn
     ``margins``      value gaps lambda_Q at which attacks save their budget: the paper's list
     ``native``       builds the tensor-native game where there is one
+    ``cartridge``    the Atari game, where it is one
+    ``gpu_slots``    slots of a block on a GPU
+    ``box``          least and largest value of an observation that an attack may show, where there are such
     """
 
     name: str
@@ -65,20 +71,29 @@ class Task:
     blind: Blind | None = None
     margins: tuple[float, ...] = (0.0,)
     native: Callable[[int, Stream], Game] | None = None
+    cartridge: Cartridge | None = None
+    gpu_slots: int | None = None
+    box: tuple[float, float] | None = None
 
     def game(self, slots: int, seeds: np.random.SeedSequence, device: torch.device) -> Game:
         """Build the game with ``slots`` slots on ``device``."""
         if self.native is not None:
             return self.native(slots, Stream(seeds, device))
+        if self.cartridge is not None:
+            # On a CPU every block has a process of its own already.
+            processes = usable_cores() if device.type == "cuda" else 1
+            return Atari(self.cartridge, slots, seeds, device, processes)
         return Gymnasium(self.open, slots, seeds, device)
 
     def open(self) -> Any:
         """Make one Gymnasium environment with this task's rules, without noise or frame stack."""
+        if self.cartridge is not None:
+            return AtariEnvironment(self.cartridge)
         return open_environment(self.environment, self.limit)
 
     def slots_on(self, device: torch.device) -> int:
         """Return how many episodes to play side by side: what fits the cache on a CPU, what fills a GPU."""
-        return 65_536 if self.native is not None and device.type == "cuda" else self.slots
+        return self.gpu_slots if self.gpu_slots is not None and device.type == "cuda" else self.slots
 
 
 CARTPOLE_BLIND = Blind(
@@ -106,10 +121,80 @@ def _cartpole(frames: int, margins: tuple[float, ...]) -> Task:
         blind=CARTPOLE_BLIND,
         margins=margins,
         native=partial(CartPole, limit=200),
+        gpu_slots=65_536,
     )
 
 
-TASKS: dict[str, Task] = {task.name: task for task in (_cartpole(5, (4, 6, 8, 10)), _cartpole(1, (0, 0.05, 0.1, 1)))}
+def _atari(
+    name: str,
+    environment: str,
+    cartridge: Cartridge,
+    limits: tuple[float, float],
+    margins: tuple[float, ...],
+    rounds: int,
+    blind: Blind | None,
+    method: str = "per-threshold",
+) -> Task:
+    return Task(
+        name=name,
+        environment=environment,
+        shape=SHAPE,
+        choices=cartridge.moves,
+        frames=4,
+        limit=cartridge.limit,
+        floor=limits[0],
+        ceiling=limits[1],
+        method=method,
+        sigma=0.1,
+        budgets=tuple(np.round(np.linspace(0, 0.4, 9), 10).tolist()),
+        slots=16,
+        rounds=rounds,
+        blind=blind,
+        margins=margins,
+        cartridge=cartridge,
+        gpu_slots=256,
+        box=(0.0, 1.0),
+    )
+
+
+# Each point of Freeway takes at least 172 of the 1,000 emulator frames: docs/design.md, "The ceiling of Freeway".
+FREEWAY_LIMITS = (0.0, 5.0)
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        _cartpole(5, (4, 6, 8, 10)),
+        _cartpole(1, (0, 0.05, 0.1, 1)),
+        _atari(
+            "pong-1r",
+            "PongNoFrameskip-v0",
+            Cartridge("pong", moves=6, limit=27_000, first_goal=True),
+            (0.0, 1.0),
+            margins=(0.1, 0.3, 0.5),
+            rounds=32,
+            blind=None,
+            method="binary",
+        ),
+        _atari(
+            "pong-full",
+            "PongNoFrameskip-v0",
+            Cartridge("pong", moves=6, limit=27_000),
+            (-21.0, 21.0),
+            margins=(0.1, 0.3, 0.5, 0.9, 1.3, 1.7),
+            rounds=4,
+            blind=None,
+        ),
+        _atari(
+            "freeway",
+            "FreewayNoFrameskip-v0",
+            Cartridge("freeway", moves=3, limit=250, difficulty=1),
+            FREEWAY_LIMITS,
+            margins=(0.0, 0.06, 0.12),
+            rounds=16,
+            blind=None,
+        ),
+    )
+}
 
 
 def find_task(name: str) -> Task:
@@ -118,6 +203,8 @@ def find_task(name: str) -> Task:
         raise InputError(
             f"unknown task {name!r}; the tasks are {', '.join(TASKS)} (or give --env for any Gymnasium id)"
         )
+    if TASKS[name].cartridge is not None:
+        ale()  # whoever asks for an Atari task is about to play it
     return TASKS[name]
 
 

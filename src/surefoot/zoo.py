@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from surefoot.errors import InputError
 from surefoot.files import read_arrays, read_json, write_arrays, write_json
 from surefoot.policies import MLP, Policy, weights_hash
+from surefoot.policies_cnn import CNN, Sizes, cnn_parts, cnn_policy
 
 SCHEMA = 1
 
@@ -54,6 +55,8 @@ def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], orig
         raise InputError(f"{origin} has schema {card.get('schema')}, this version reads {SCHEMA}")
     try:
         layout = card["layout"]
+        if layout.get("kind") == "cnn":
+            return _convolutional(card, arrays, origin)
         count = int(layout["layers"])
         weights = [arrays[f"{i}.weight"] for i in range(count)]
         biases = [arrays[f"{i}.bias"] for i in range(count)]
@@ -72,9 +75,25 @@ def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], orig
     return Policy(MLP(weights, biases, activation), frames, shape, choices, name, found)
 
 
+def _convolutional(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], origin: str) -> Policy:
+    layout = card["layout"]
+    frames, shape, choices = int(layout["frames"]), tuple(layout["shape"]), int(layout["choices"])
+    sizes = Sizes(tuple(int(stride) for stride in layout["strides"]), int(layout["layers"]))
+    name, expected = str(card["name"]), card["sha256"]
+    found = weights_hash(dict(arrays), layout)
+    if found != expected:
+        raise InputError(f"the weights of {origin} have hash {found[:12]}, its card says {str(expected)[:12]}")
+    try:
+        return cnn_policy(arrays, sizes, frames, shape, choices, name)
+    except InputError as error:
+        raise InputError(f"the layers of {origin} do not fit together: {error}") from error
+
+
 def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return the layout and the arrays of an MLP policy with discrete actions."""
+    """Return the layout and the arrays of an MLP or convolutional policy with discrete actions."""
     network = policy.network
+    if isinstance(network, CNN):
+        return cnn_parts(policy)
     if not isinstance(network, MLP) or policy.choices is None:
         raise InputError(f"only fully connected agents with discrete actions can be stored, {policy.name} is none")
     arrays: dict[str, NDArray[Any]] = {}

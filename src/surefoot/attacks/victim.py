@@ -18,6 +18,8 @@ from surefoot.policies import Policy
 
 # Rows of one forward and backward pass: what fits the cache of a core, what fills a GPU.
 ROWS_AT_ONCE = {"cpu": 16_384, "cuda": 1_048_576}
+# Of large observations fewer: numbers in the stacks of one pass.
+NUMBERS_AT_ONCE = {"cpu": 2**23, "cuda": 2**29}
 
 
 @dataclass(frozen=True)
@@ -185,4 +187,6 @@ def _values(policy: Policy, stack: Tensor) -> Tensor:
 
 
 def _rows_at_once(view: View) -> int:
-    return ROWS_AT_ONCE[view.observation.device.type]
+    kind = view.observation.device.type
+    stack = view.policy.frames * view.observation[0].numel()
+    return max(1, min(ROWS_AT_ONCE[kind], NUMBERS_AT_ONCE[kind] // stack))
