@@ -145,3 +145,24 @@ def _flat_width(arrays: Arrays, strides: Sequence[int], channels: int, shape: tu
 def _half(array: NDArray[Any]) -> NDArray[np.float16]:
     with np.errstate(over="ignore"):
         return array.astype(np.float16)
+
+
+def fresh_arrays(frames: int, choices: int, seed: int) -> dict[str, NDArray[np.float32]]:
+    """Return the network of Mnih et al. (2015) for frames of 84 x 84 with random weights, as torch would draw them."""
+    shapes = {
+        "conv0": (32, frames, 8, 8),
+        "conv1": (64, 32, 4, 4),
+        "conv2": (64, 64, 3, 3),
+        "linear0": (512, 64 * 7 * 7),
+        "linear1": (choices, 512),
+    }
+    random = np.random.default_rng(seed)
+    arrays: dict[str, NDArray[np.float32]] = {}
+    for name, shape in shapes.items():
+        reach = float(np.prod(shape[1:])) ** -0.5
+        arrays[f"{name}.weight"] = random.uniform(-reach, reach, shape).astype(np.float32)
+        arrays[f"{name}.bias"] = random.uniform(-reach, reach, shape[0]).astype(np.float32)
+    return arrays
+
+
+NATURE = Sizes(NATURE_STRIDES, linear=2)

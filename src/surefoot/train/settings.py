@@ -8,7 +8,8 @@ from typing import Any
 from surefoot.errors import InputError
 
 
-def _setting(default: Any, text: str) -> Any:
+def setting(default: Any, text: str) -> Any:
+    """Declare a field with its default and what it means."""
     return field(default=default, metadata={"help": text})
 
 
@@ -16,21 +17,21 @@ def _setting(default: Any, text: str) -> Any:
 class DqnSettings:
     """What SB3's DQN is told; every default is the five-frame Cartpole column of the paper's Table 1."""
 
-    total_steps: int = _setting(500_000, "steps played in all, unless a perfect validation ends training before")
-    validation_interval: int = _setting(2_000, "steps between validations")
-    validation_episodes: int = _setting(10, "episodes per validation")
-    learning_rate: float = _setting(1e-4, "Adam's step size")
-    gamma: float = _setting(0.99, "discount in training; certificates are about the undiscounted return")
-    buffer_size: int = _setting(100_000, "transitions the replay buffer holds")
-    learning_starts: int = _setting(1_000, "steps collected before learning")
-    exploration_fraction: float = _setting(0.16, "share of the steps over which exploration falls linearly")
-    exploration_initial: float = _setting(1.0, "exploration rate at the start")
-    exploration_final: float = _setting(0.0, "exploration rate at the end")
-    target_interval: int = _setting(10, "steps between updates of the target network")
-    batch_size: int = _setting(1_024, "transitions per gradient step")
-    train_interval: int = _setting(256, "steps between trainings")
-    gradient_steps: int = _setting(128, "gradient steps per training")
-    hidden: tuple[int, ...] = _setting((256, 256), "widths of the hidden layers")
+    total_steps: int = setting(500_000, "steps played in all, unless a perfect validation ends training before")
+    validation_interval: int = setting(2_000, "steps between validations")
+    validation_episodes: int = setting(10, "episodes per validation")
+    learning_rate: float = setting(1e-4, "Adam's step size")
+    gamma: float = setting(0.99, "discount in training; certificates are about the undiscounted return")
+    buffer_size: int = setting(100_000, "transitions the replay buffer holds")
+    learning_starts: int = setting(1_000, "steps collected before learning")
+    exploration_fraction: float = setting(0.16, "share of the steps over which exploration falls linearly")
+    exploration_initial: float = setting(1.0, "exploration rate at the start")
+    exploration_final: float = setting(0.0, "exploration rate at the end")
+    target_interval: int = setting(10, "steps between updates of the target network")
+    batch_size: int = setting(1_024, "transitions per gradient step")
+    train_interval: int = setting(256, "steps between trainings")
+    gradient_steps: int = setting(128, "gradient steps per training")
+    hidden: tuple[int, ...] = setting((256, 256), "widths of the hidden layers")
 
     def facts(self) -> dict[str, Any]:
         """Return the settings as JSON data."""
