@@ -4,13 +4,16 @@ from importlib.util import find_spec
 
 if find_spec("torch") is None:
     heavy = (
+        "atari",
         "attacked",
         "attacks_others",
         "attacks_paper",
         "blind",
         "channel",
         "cli",
+        "cnn",
         "defence",
+        "fast",
         "games",
         "gpu",
         "noise",

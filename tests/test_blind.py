@@ -42,7 +42,7 @@ def test_waves_say_what_they_do():
 
 @pytest.mark.parametrize("choices", [1, 2, 3])
 def test_every_candidate_once(choices):
-    found = list(waves(choices))
+    found = list(waves(range(choices)))
     pairs = choices * (choices - 1)
     phases = sum(1 if half == 1 else 2 for half in HALF_PERIODS)
     assert len(found) == len(set(found)) == choices + pairs * phases
@@ -72,7 +72,7 @@ def test_the_search_is_not_the_measurement(monkeypatch):
     monkeypatch.setattr(blind, "play", lambda plan: plans.append(plan) or play(plan))
     task = toy_task(geometric(0.1, 200), pay_steps, ceiling=200.0)
     found = find_blind(task, search=20, measure=4_000)
-    assert len({(plan.seed, plan.stream) for plan in plans}) == len(plans) == len(list(waves(2))) + 1
+    assert len({(plan.seed, plan.stream) for plan in plans}) == len(plans) == len(list(waves(range(2)))) + 1
     assert [plan.episodes for plan in plans] == [20] * (len(plans) - 1) + [4_000]
     assert all(plan.stream != () for plan in plans)  # and neither is any certificate's
     assert abs(found.mean - 10) < Z * found.sem + 0.01
@@ -98,7 +98,7 @@ def test_progress_counts_the_policies():
     seen = []
     task = toy_task(fixed(1), pay_steps, ceiling=1.0)
     find_blind(task, search=1, measure=2, progress=lambda done, of: seen.append((done, of)))
-    count = len(list(waves(2)))
+    count = len(list(waves(range(2))))
     assert seen == [(number + 1, count) for number in range(count)]
 
 
@@ -119,7 +119,7 @@ def test_the_stored_floor_is_what_is_measured(name):
     """A z-test at 1e-6 on episodes that were not used for it."""
     task = find_task(name)
     assert task.blind is not None
-    (wave,) = [wave for wave in waves(task.choices) if str(wave) == task.blind.what]
+    (wave,) = [wave for wave in waves(range(task.choices)) if str(wave) == task.blind.what]
     policy = Policy(Clockwork(wave, task.choices), 1, task.shape, task.choices, "clock", blind=True)
     returns = play(Plan(task, policy, 0.0, 4_000, seed=77, stream=(99,))).returns
     error = math.hypot(task.blind.sem, returns.std(ddof=1) / math.sqrt(returns.size))

@@ -7,7 +7,7 @@ another.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 
@@ -53,29 +53,38 @@ class Clockwork(nn.Module):
         return nn.functional.one_hot(torch.where(second, self.wave.second, self.wave.first), self.choices).float()
 
 
-def waves(choices: int) -> Iterator[Wave]:
+def waves(actions: Sequence[int]) -> Iterator[Wave]:
     """Yield the candidates."""
-    for action in range(choices):
+    for action in actions:
         yield Wave(action, action, 1, 0)
-    for first, second in permutations(range(choices), 2):
+    for first, second in permutations(actions, 2):
         for half in HALF_PERIODS:
             yield from (Wave(first, second, half, ahead) for ahead in sorted({0, half // 2}))
 
 
 def find_blind(
-    task: Task, *, seed: int = 0, search: int = 2_000, measure: int = 100_000, progress: Progress | None = None
+    task: Task,
+    *,
+    seed: int = 0,
+    search: int | None = None,
+    measure: int | None = None,
+    progress: Progress | None = None,
 ) -> Blind:
-    """Find the best wave on ``search`` episodes each and measure it on ``measure`` other ones."""
+    """Find the best wave on ``search`` episodes each and measure it on ``measure`` other ones (default: the task's)."""
     if task.choices is None:
         raise InputError(f"the search for a blind policy needs discrete actions, {task.name} has continuous ones")
+    search = task.blind_search[0] if search is None else search
+    measure = task.blind_search[1] if measure is None else measure
     if search < 1 or measure < 2:
         raise InputError(
             f"a blind policy is searched on at least 1 and measured on at least 2 episodes, got {search} and {measure}"
         )
-    candidates = list(waves(task.choices))
+    candidates = list(waves(task.distinct or range(task.choices)))
     scores = []
     for number, wave in enumerate(candidates):
-        scores.append(float(_played(task, wave, search, seed, (SEARCH, number)).returns.mean()))
+        # Loading a cartridge takes longer than playing it for a few episodes.
+        slots = None if task.cartridge is None else min(search, 4)
+        scores.append(float(_played(task, wave, search, seed, (SEARCH, number), slots).returns.mean()))
         if progress is not None:
             progress(number + 1, len(candidates))
     best = candidates[scores.index(max(scores))]
@@ -84,7 +93,9 @@ def find_blind(
     return Blind(float(measured.mean()), sem, measured.size, str(best), f"surefoot blind {task.name}")
 
 
-def _played(task: Task, wave: Wave, episodes: int, seed: int, stream: tuple[int, ...]) -> Episodes:
+def _played(
+    task: Task, wave: Wave, episodes: int, seed: int, stream: tuple[int, ...], slots: int | None = None
+) -> Episodes:
     assert task.choices is not None
     policy = Policy(Clockwork(wave, task.choices), 1, task.shape, task.choices, str(wave), blind=True)
-    return play(Plan(task, policy, 0.0, episodes, seed, stream=stream))
+    return play(Plan(task, policy, 0.0, episodes, seed, slots=slots, stream=stream))

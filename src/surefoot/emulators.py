@@ -183,8 +183,8 @@ class _Machine:
 def _loaded(cartridge: Cartridge) -> Any:
     """Return an emulator at the start of a game, without randomness of its own."""
     library = ale()
+    library.ALEInterface.setLoggerMode(library.LoggerMode.Error)  # first, or it greets the user
     emulator = library.ALEInterface()
-    emulator.setLoggerMode(library.LoggerMode.Error)
     emulator.setFloat("repeat_action_probability", 0.0)
     emulator.setInt("max_num_frames_per_episode", MOST_FRAMES)
     emulator.setInt("random_seed", 0)

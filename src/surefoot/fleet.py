@@ -96,15 +96,18 @@ class Fleet:
 def _helper(
     memory: int, slots: int, first: int, cartridges: Sequence[Cartridge], seeds: Sequence[int]
 ) -> subprocess.Popen[bytes]:
-    job = json.dumps([memory, slots, first, [asdict(cartridge) for cartridge in cartridges], list(seeds)])
     # A fresh interpreter: a fork of a process that uses CUDA or threads may hang.
-    return subprocess.Popen(
-        [sys.executable, "-c", "from surefoot.fleet import serve; serve()", job],
+    helper = subprocess.Popen(
+        [sys.executable, "-c", "from surefoot.fleet import serve; serve()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pass_fds=(memory,),
         env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "OMP_NUM_THREADS": "1"},
     )
+    job = json.dumps([memory, slots, first, [asdict(cartridge) for cartridge in cartridges], list(seeds)])
+    assert helper.stdin is not None
+    helper.stdin.write(f"{job}\n".encode())
+    return helper
 
 
 def serve() -> None:
@@ -112,7 +115,7 @@ def serve() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever plays; this process ends with its input
     commands, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not look like an answer
-    memory, slots, first, cartridges, seeds = json.loads(sys.argv[1])
+    memory, slots, first, cartridges, seeds = json.loads(commands.readline())
     board = Board(slots, mmap.mmap(memory, Board.size(slots)))
     emulators: Any = Emulators([Cartridge(**facts) for facts in cartridges], seeds, board, first)
     while command := commands.read(1):

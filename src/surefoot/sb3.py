@@ -250,6 +250,8 @@ def _archive(policy: Policy, network: MLP | CNN) -> bytes:
     stacked = policy.shape if policy.frames == 1 else (policy.frames, *policy.shape)
     spaces = _Spaces(Box(-np.inf, np.inf, stacked, np.float32), Discrete(policy.choices or 1))
     kind, settings, weights = _as_sb3(network)
+    if isinstance(network, CNN):
+        spaces.observation_space.seed(0)  # SB3 draws a picture to learn its size, and pickles the generator
     with torch.random.fork_rng(devices=[]):  # making a model draws initial weights nobody asked for
         model = DQN(
             kind,

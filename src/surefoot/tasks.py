@@ -52,6 +52,8 @@ class Task:
     ``native``       builds the tensor-native game where there is one
     ``cartridge``    the Atari game, where it is one
     ``gpu_slots``    slots of a block on a GPU
+    ``distinct``     the actions that differ in what they do, where not all do
+    ``blind_search`` episodes per candidate of the search for the blind floor, and of its measurement
     ``box``          least and largest value of an observation that an attack may show, where there are such
     """
 
@@ -73,6 +75,8 @@ class Task:
     native: Callable[[int, Stream], Game] | None = None
     cartridge: Cartridge | None = None
     gpu_slots: int | None = None
+    distinct: tuple[int, ...] | None = None
+    blind_search: tuple[int, int] = (2_000, 100_000)
     box: tuple[float, float] | None = None
 
     def game(self, slots: int, seeds: np.random.SeedSequence, device: torch.device) -> Game:
@@ -133,6 +137,7 @@ def _atari(
     margins: tuple[float, ...],
     rounds: int,
     blind: Blind | None,
+    blind_search: tuple[int, int],
     method: str = "per-threshold",
 ) -> Task:
     return Task(
@@ -153,10 +158,14 @@ def _atari(
         margins=margins,
         cartridge=cartridge,
         gpu_slots=256,
+        distinct=PONG_MOVES if cartridge.rom == "pong" else None,
+        blind_search=blind_search,
         box=(0.0, 1.0),
     )
 
 
+# Of Pong's six actions three also press a button that does nothing during a rally.
+PONG_MOVES = (0, 2, 3)
 # Each point of Freeway takes at least 172 of the 1,000 emulator frames: docs/design.md, "The ceiling of Freeway".
 FREEWAY_LIMITS = (0.0, 5.0)
 
@@ -173,6 +182,7 @@ TASKS: dict[str, Task] = {
             margins=(0.1, 0.3, 0.5),
             rounds=32,
             blind=None,
+            blind_search=(32, 2_000),
             method="binary",
         ),
         _atari(
@@ -183,6 +193,7 @@ TASKS: dict[str, Task] = {
             margins=(0.1, 0.3, 0.5, 0.9, 1.3, 1.7),
             rounds=4,
             blind=None,
+            blind_search=(4, 200),
         ),
         _atari(
             "freeway",
@@ -192,6 +203,7 @@ TASKS: dict[str, Task] = {
             margins=(0.0, 0.06, 0.12),
             rounds=16,
             blind=None,
+            blind_search=(16, 1_000),
         ),
     )
 }

@@ -123,7 +123,7 @@ def train_fast(
     players = Players(task, sigma, settings, torch.device(device), seed, so_far.steps, processes or usable_cores())
     earlier = so_far.seconds
     try:
-        while so_far.steps < settings.total_steps and (deadline is None or time.monotonic() < deadline):
+        while so_far.steps < settings.total_steps:
             until = min(so_far.steps + settings.validation_interval, settings.total_steps)
             stretch(players, learner, so_far, settings, until, deadline)
             validate(task, sigma, settings, learner, so_far, seed, device)
@@ -132,6 +132,8 @@ def train_fast(
             write_text(out / "curve.csv", so_far.as_csv())
             if progress is not None:
                 progress(so_far.steps, settings.total_steps, so_far.best)
+            if _late(deadline):
+                break
     except KeyboardInterrupt:
         save_fast(out, learner, so_far)
         raise
@@ -148,12 +150,14 @@ def stretch(
     """Play and learn up to a number of steps or a moment, the emulators stepping while the GPU learns."""
     # A resumed run has an empty buffer: it collects anew, with the network it has, before it learns on.
     warm = players.first_step + settings.learning_starts
-    while so_far.steps < until and (deadline is None or time.monotonic() < deadline):
+    while so_far.steps < until:
         players.begin(learner.online, learner.replay, exploration(settings, so_far.steps))
         if so_far.steps >= warm and learner.replay.ready:
             learner.learn(so_far.steps / settings.total_steps)
         players.finish(learner.replay)
         so_far.steps += settings.slots
+        if _late(deadline):
+            break
 
 
 class Players:
@@ -346,6 +350,10 @@ def copy_weights(source: nn.Module, target: nn.Module) -> None:
     """Make one network the copy of another, in place."""
     for old, new in zip(target.parameters(), source.parameters(), strict=True):
         old.copy_(new)
+
+
+def _late(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline
 
 
 def _half_precision(device: torch.device) -> Any:
