@@ -192,6 +192,17 @@ def test_processes_change_nothing():
     assert not torch.equal(alone[0][0], alone[-1][0])
 
 
+def test_emulators_used_before_play_as_new_ones():
+    """The same seeds after other episodes on the same emulators: the same frames."""
+    first = record(1)
+    other = Atari(ROUND, 3, np.random.SeedSequence(9), CPU)
+    other.reset()
+    for _ in range(25):
+        other.step(torch.tensor([3, 5, 1]))
+    other.close()
+    assert all(torch.equal(one, two) for one, two in zip(first, record(1), strict=True))
+
+
 def test_slots_do_not_share_their_randomness():
     seeds = slot_seeds(np.random.SeedSequence(0), 300)
     assert len(set(seeds)) == 300

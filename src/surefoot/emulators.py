@@ -8,6 +8,7 @@ lives.
 
 from __future__ import annotations
 
+import atexit
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -108,6 +109,14 @@ class Emulators:
         if ended:
             self._start(ended)
 
+    def close(self) -> None:
+        """Leave the emulators to whoever plays the same game next in this process."""
+        for machine in self.machines:
+            _IDLE.setdefault((machine.cartridge.rom, machine.cartridge.difficulty), []).append(
+                (machine.emulator, machine.beginning)
+            )
+        self.machines = []
+
     def _start(self, rows: Iterable[int]) -> None:
         rows = list(rows)
         for row in rows:
@@ -140,10 +149,9 @@ class _Machine:
         self.random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(int(no_ops))))
         self.draws = np.random.RandomState(stickiness)  # ALE's own generator, draw for draw
         self.sticks: Iterator[bool] = iter(())
-        self.emulator = _loaded(cartridge)
+        self.emulator, self.beginning = _loaded(cartridge)
         self.moves = self.emulator.getMinimalActionSet()
         assert len(self.moves) == cartridge.moves
-        self.beginning = self.emulator.cloneState()
 
     def start(self) -> None:
         """Begin an episode with 1 to 30 frames of doing nothing."""
@@ -180,8 +188,17 @@ class _Machine:
         return reward
 
 
-def _loaded(cartridge: Cartridge) -> Any:
-    """Return an emulator at the start of a game, without randomness of its own."""
+# Loading takes a hundred milliseconds, as long as a few episodes. An emulator that is done with has nothing of its own
+# left: it draws no random numbers, and an episode begins by putting back the state of a game just loaded.
+_IDLE: dict[tuple[str, int], list[tuple[Any, Any]]] = {}
+atexit.register(_IDLE.clear)  # or ale-py complains of objects that outlive it
+
+
+def _loaded(cartridge: Cartridge) -> tuple[Any, Any]:
+    """Return an emulator without randomness of its own, and its state at the start of a game."""
+    idle = _IDLE.get((cartridge.rom, cartridge.difficulty))
+    if idle:
+        return idle.pop()
     library = ale()
     library.ALEInterface.setLoggerMode(library.LoggerMode.Error)  # first, or it greets the user
     emulator = library.ALEInterface()
@@ -191,7 +208,7 @@ def _loaded(cartridge: Cartridge) -> Any:
     emulator.loadROM(library.roms.get_rom_path(cartridge.rom))
     emulator.setDifficulty(cartridge.difficulty)
     emulator.reset_game()
-    return emulator
+    return emulator, emulator.cloneState()
 
 
 def _columns() -> NDArray[np.float32]:

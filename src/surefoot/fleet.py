@@ -90,6 +90,8 @@ class Fleet:
                 helper.stdin.close()
             helper.wait()
             helper.stdout.close()
+        if self.here is not None:
+            self.here.close()
         self.helpers, self.here = [], None
 
 

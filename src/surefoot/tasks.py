@@ -51,7 +51,7 @@ class Task:
     ``margins``      value gaps lambda_Q at which attacks save their budget: the paper's list
     ``native``       builds the tensor-native game where there is one
     ``cartridge``    the Atari game, where it is one
-    ``gpu_slots``    slots of a block on a GPU
+    ``gpu_slots``, ``gpu_rounds``   the same on a GPU
     ``distinct``     the actions that differ in what they do, where not all do
     ``blind_search`` episodes per candidate of the search for the blind floor, and of its measurement
     ``box``          least and largest value of an observation that an attack may show, where there are such
@@ -75,6 +75,7 @@ class Task:
     native: Callable[[int, Stream], Game] | None = None
     cartridge: Cartridge | None = None
     gpu_slots: int | None = None
+    gpu_rounds: int | None = None
     distinct: tuple[int, ...] | None = None
     blind_search: tuple[int, int] = (2_000, 100_000)
     box: tuple[float, float] | None = None
@@ -98,6 +99,10 @@ class Task:
     def slots_on(self, device: torch.device) -> int:
         """Return how many episodes to play side by side: what fits the cache on a CPU, what fills a GPU."""
         return self.gpu_slots if self.gpu_slots is not None and device.type == "cuda" else self.slots
+
+    def rounds_on(self, device: torch.device) -> int:
+        """Return how many episodes a slot plays in turn: more where starting its emulators takes longer."""
+        return self.gpu_rounds if self.gpu_rounds is not None and device.type == "cuda" else self.rounds
 
 
 CARTPOLE_BLIND = Blind(
@@ -135,7 +140,7 @@ def _atari(
     cartridge: Cartridge,
     limits: tuple[float, float],
     margins: tuple[float, ...],
-    rounds: int,
+    rounds: tuple[int, int],
     blind: Blind | None,
     blind_search: tuple[int, int],
     method: str = "per-threshold",
@@ -152,8 +157,9 @@ def _atari(
         method=method,
         sigma=0.1,
         budgets=tuple(np.round(np.linspace(0, 0.4, 9), 10).tolist()),
-        slots=16,
-        rounds=rounds,
+        slots=32,
+        rounds=rounds[0],
+        gpu_rounds=rounds[1],
         blind=blind,
         margins=margins,
         cartridge=cartridge,
@@ -180,7 +186,7 @@ TASKS: dict[str, Task] = {
             Cartridge("pong", moves=6, limit=27_000, first_goal=True),
             (0.0, 1.0),
             margins=(0.1, 0.3, 0.5),
-            rounds=32,
+            rounds=(8, 40),
             blind=None,
             blind_search=(32, 2_000),
             method="binary",
@@ -191,7 +197,7 @@ TASKS: dict[str, Task] = {
             Cartridge("pong", moves=6, limit=27_000),
             (-21.0, 21.0),
             margins=(0.1, 0.3, 0.5, 0.9, 1.3, 1.7),
-            rounds=4,
+            rounds=(2, 8),
             blind=None,
             blind_search=(4, 200),
         ),
@@ -201,7 +207,7 @@ TASKS: dict[str, Task] = {
             Cartridge("freeway", moves=3, limit=250, difficulty=1),
             FREEWAY_LIMITS,
             margins=(0.0, 0.06, 0.12),
-            rounds=16,
+            rounds=(4, 20),
             blind=None,
             blind_search=(16, 1_000),
         ),
