@@ -8,11 +8,13 @@ import pytest
 import torch
 
 from surefoot import sb3, zoo
+from surefoot.atari import AtariEnvironment
 from surefoot.channel import Stream
 from surefoot.emulators import CUT, ENDED
 from surefoot.errors import InputError
 from surefoot.policies_cnn import CNN, NATURE, fresh_arrays
 from surefoot.tasks import find_task
+from surefoot.train import dqn
 from surefoot.train.fast import (
     FAST,
     FastSettings,
@@ -27,6 +29,7 @@ from surefoot.train.fast import (
 )
 from surefoot.train.fast_checkpoint import BEST, FIRST, SECOND, load_fast, save_fast
 from surefoot.train.replay import Batch, Replay
+from surefoot.train.settings import find_settings
 
 CPU = torch.device("cpu")
 TINY = FastSettings(
@@ -365,3 +368,43 @@ def test_only_atari_has_fast_settings(tmp_path):
         find_fast("cartpole-5")
     with pytest.raises(InputError, match="is for Atari tasks"):
         train_fast(find_task("cartpole-5"), 0.1, TINY, tmp_path, device="cpu")
+
+
+# --- the paper's own training ---------------------------------------------------------------------------------------
+
+
+def test_the_papers_table_for_atari():
+    ours = find_settings("paper", "pong-1r")
+    assert (ours.total_steps, ours.validation_interval, ours.validation_episodes) == (10_000_000, 100_000, 100)
+    assert (ours.learning_rate, ours.gamma, ours.buffer_size, ours.learning_starts) == (1e-4, 0.99, 10_000, 100_000)
+    assert (ours.exploration_fraction, ours.exploration_initial, ours.exploration_final) == (0.1, 1.0, 0.01)
+    assert (ours.target_interval, ours.batch_size, ours.train_interval, ours.gradient_steps) == (1_000, 32, 4, 1)
+    assert find_settings("paper", "freeway") == ours
+    assert find_settings("paper", "pong-full") == replace(ours, validation_episodes=10)
+
+
+def test_sb3s_own_training_keeps_noise_out_of_bytes(tmp_path):
+    """One short run of the paper's way: its buffer holds floats with all their noise, its agent is convolutional."""
+    settings = replace(
+        find_settings("paper", "pong-1r"),
+        total_steps=24,
+        validation_interval=24,
+        validation_episodes=1,
+        buffer_size=30,
+        learning_starts=8,
+        batch_size=4,
+    )
+    task = find_task("pong-1r")
+    policy = dqn.train(task, 0.1, settings, tmp_path / "run", progress=lambda *_: None)
+    assert isinstance(policy.network, CNN)
+    assert zoo.load(str(tmp_path / "run")).sha256 == policy.sha256
+    model = dqn.build_model(task, 0.1, settings, 0, "cpu")
+    model.learn(20)
+    frames = model.replay_buffer.observations[:20, 0, -1]
+    assert frames.dtype == np.float32
+    still = frames[:, 40:44, 2:6].astype(np.float64)  # the field beside the paddles does not change
+    clean = AtariEnvironment(task.cartridge)
+    clean.reset(seed=0)
+    noise = still - clean.step(0)[0][40:44, 2:6].astype(np.float64) / 255
+    assert abs(noise.mean()) < 5 * 0.1 / noise.size**0.5
+    assert abs(noise.std() / 0.1 - 1) < 5 / (2 * noise.size) ** 0.5

@@ -3,6 +3,8 @@
     python zoo/build.py train --device cuda --jobs 16 --work runs/zoo
     python zoo/build.py pick --work runs/zoo
 
+Atari agents are trained by ``zoo/build_atari.py`` and picked here.
+
 The seed with the best certificate at budget sigma on selection episodes is shipped (at sigma 0: with the best mean).
 Selection episodes are a stream of their own: no certificate of the shipped agent is computed on them.
 """
@@ -83,9 +85,10 @@ def train_all(arguments: argparse.Namespace) -> None:
         time.sleep(0.2)
 
 
-def select(folder: Path, card: dict[str, Any], episodes: int) -> dict[str, float]:
+def select(folder: Path, card: dict[str, Any], episodes: int, device: str) -> dict[str, float]:
     """Play selection episodes with one candidate."""
-    plan = Plan(find_task(card["task"]), load(str(folder)), card["sigma"], episodes, stream=(SELECTION,))
+    task, policy = find_task(card["task"]), load(str(folder))
+    plan = Plan(task, policy, card["sigma"], episodes, device=device, stream=(SELECTION,))
     played = play(plan, workers=usable_cores())
     result = {
         "episodes": episodes,
@@ -101,7 +104,7 @@ def pick(arguments: argparse.Namespace) -> None:
     folders = sorted(path.parent for path in Path(arguments.work).glob("*/agent.json"))
     cards = {folder: read_json(folder / "agent.json") for folder in folders}
     for folder, card in cards.items():
-        card["selection"] = select(folder, card, arguments.episodes)
+        card["selection"] = select(folder, card, arguments.episodes, arguments.device)
     for name in sorted({card["name"] for card in cards.values()}):
         family = {folder: card for folder, card in cards.items() if card["name"] == name}
         best = max(family, key=lambda folder: family[folder]["selection"]["certified_at_sigma"])
@@ -152,6 +155,7 @@ def main() -> None:
     choose = commands.add_parser("pick", help="put the best seeds into the zoo")
     choose.add_argument("--work", default="runs/zoo")
     choose.add_argument("--episodes", type=int, default=10_000)
+    choose.add_argument("--device", default="cpu")
     choose.set_defaults(run=pick)
     arguments = parser.parse_args()
     arguments.run(arguments)

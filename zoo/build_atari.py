@@ -1,13 +1,12 @@
-"""Train Atari agents on a GPU in sittings of a few minutes, look at them, and put the best into the zoo.
+"""Train Atari agents on a GPU in sittings of a few minutes; ``zoo/build.py pick`` puts the best into the zoo.
 
     python zoo/build_atari.py train pong-1r 0.1 --seed 0 --minutes 8 --out runs/atari/pong-1r-s0.1-seed0
     python zoo/build_atari.py train pong-1r 0.1 --seed 0 --minutes 8 --out runs/atari/pong-1r-s0.1-seed0   # goes on
     python zoo/build_atari.py speed freeway --seconds 60
-    python zoo/build_atari.py pick --work runs/atari
+    python zoo/build.py pick --work runs/atari --device cuda --episodes 2000
 
 A folder of a training holds six files of less than 16 MiB each; a sitting goes on where the last one stopped, after
 collecting frames for its empty replay buffer. ``--set updates=8 learning_rate=1e-4`` changes settings of the preset.
-``pick`` plays selection episodes, a stream of their own, and ships the seed with the best mean on them.
 """
 
 from __future__ import annotations
@@ -24,16 +23,10 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from surefoot.errors import InputError
-from surefoot.files import read_json
-from surefoot.play import Plan, play
 from surefoot.tasks import find_task
 from surefoot.train.fast import FastSettings, Learner, Players, Progressed, find_fast, stretch, train_fast
 from surefoot.train.fast_checkpoint import FIRST
 from surefoot.workers import usable_cores
-from surefoot.zoo import load, save
-
-SELECTION = 2
-HERE = Path(__file__).resolve().parent
 
 
 def changed(settings: FastSettings, pairs: list[str]) -> FastSettings:
@@ -107,33 +100,6 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize()
 
 
-def pick(arguments: argparse.Namespace) -> None:
-    """Ship the best candidate of each task and sigma; the other seeds' numbers stand in its card."""
-    folders = sorted(path.parent for path in Path(arguments.work).glob("*/agent.json"))
-    cards = {folder: read_json(folder / "agent.json") for folder in folders}
-    workers = 1 if arguments.device == "cuda" else usable_cores()
-    for folder, card in cards.items():
-        task, policy = find_task(card["task"]), load(str(folder))
-        plan = Plan(task, policy, card["sigma"], arguments.episodes, device=arguments.device, stream=(SELECTION,))
-        returns = play(plan, workers=workers).returns
-        sem = float(returns.std(ddof=1)) / returns.size**0.5
-        card["selection"] = {"episodes": returns.size, "mean": float(returns.mean()), "sem": sem}
-        print(f"{folder.name}: {card['selection']}", flush=True)
-    for name in sorted({card["name"] for card in cards.values()}):
-        family = {folder: card for folder, card in cards.items() if card["name"] == name}
-        best = max(family, key=lambda folder: family[folder]["selection"]["mean"])
-        card = {**family[best], "candidates": [_line(other) for other in family.values()]}
-        facts = {key: value for key, value in card.items() if key not in {"schema", "name", "layout", "sha256"}}
-        save(load(str(best)), arguments.shelf / name, facts)
-        print(f"{name}: shipped {best.name}", flush=True)
-
-
-def _line(card: dict[str, Any]) -> dict[str, Any]:
-    training = card["training"]
-    kept = {key: training[key] for key in ("preset", "seed", "steps", "seconds", "best_step", "best_validation")}
-    return {**kept, "selection": card["selection"], "curve": card["curve"]}
-
-
 def main() -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -155,12 +121,6 @@ def main() -> None:
         command.add_argument(
             "--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings other than the preset's"
         )
-    choose = commands.add_parser("pick", help="put the best seeds into the zoo")
-    choose.add_argument("--work", default="runs/atari")
-    choose.add_argument("--shelf", type=Path, default=HERE)
-    choose.add_argument("--episodes", type=int, default=2_000)
-    choose.add_argument("--device", default="cuda")
-    choose.set_defaults(run=pick)
     arguments = parser.parse_args()
     try:
         arguments.run(arguments)

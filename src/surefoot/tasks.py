@@ -199,7 +199,7 @@ TASKS: dict[str, Task] = {
             margins=(0.1, 0.3, 0.5, 0.9, 1.3, 1.7),
             rounds=(2, 8),
             blind=None,
-            blind_search=(4, 200),
+            blind_search=(2, 100),
         ),
         _atari(
             "freeway",
@@ -209,7 +209,7 @@ TASKS: dict[str, Task] = {
             margins=(0.0, 0.06, 0.12),
             rounds=(4, 20),
             blind=None,
-            blind_search=(16, 1_000),
+            blind_search=(8, 500),
         ),
     )
 }

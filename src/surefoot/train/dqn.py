@@ -32,6 +32,8 @@ from surefoot.files import write_text
 from surefoot.noise import NoisyObservation
 from surefoot.play import Plan, play, single_thread
 from surefoot.policies import MLP, Policy, weights_hash
+from surefoot.policies_cnn import CNN, NATURE, cnn_policy
+from surefoot.sb3 import from_model
 from surefoot.tasks import Task
 from surefoot.train.checkpoint import load_checkpoint, save_checkpoint
 from surefoot.train.graph import GraphDQN
@@ -130,11 +132,11 @@ def train(
 
 
 def build_model(task: Task, sigma: float, settings: DqnSettings, seed: int, device: str) -> DQN:
-    """Make SB3's DQN with the settings; on CUDA its gradient steps are captured as a graph."""
-    graph = torch.device(device).type == "cuda"
+    """Make SB3's DQN with the settings; on CUDA gradient steps of fully connected networks are captured as a graph."""
+    graph = torch.device(device).type == "cuda" and task.cartridge is None
     algorithm = GraphDQN if graph else DQN
     return algorithm(
-        "MlpPolicy",
+        "MlpPolicy" if task.cartridge is None else "CnnPolicy",
         DummyVecEnv([lambda: training_environment(task, sigma)]),
         learning_rate=settings.learning_rate,
         buffer_size=settings.buffer_size,
@@ -150,6 +152,8 @@ def build_model(task: Task, sigma: float, settings: DqnSettings, seed: int, devi
         policy_kwargs={
             "net_arch": list(settings.hidden),
             "optimizer_kwargs": {"fused": True, "capturable": True} if graph else {},
+            # Noisy pixels are floats around [0, 1] and are kept so; SB3 would take bytes and divide them by 255.
+            **({} if task.cartridge is None else {"normalize_images": False}),
         },
         seed=seed,
         device=device,
@@ -228,7 +232,11 @@ class Validation(BaseCallback):
 
 
 def q_weights(model: DQN) -> dict[str, NDArray[Any]]:
-    """Return the Q-network's layers as arrays named ``0.weight``, ``0.bias``, ``1.weight``, ..."""
+    """Return the Q-network's layers as arrays named ``0.weight``, ``0.bias``, ..., or as ``CNN`` names them."""
+    if model.policy_class is model.policy_aliases["CnnPolicy"]:
+        network = from_model(model).network
+        assert isinstance(network, CNN)
+        return {name: part.cpu().contiguous().numpy().copy() for name, part in network.named_parts()}
     layers = [layer for layer in model.q_net.q_net if isinstance(layer, torch.nn.Linear)]
     arrays: dict[str, NDArray[Any]] = {}
     for index, layer in enumerate(layers):
@@ -238,6 +246,9 @@ def q_weights(model: DQN) -> dict[str, NDArray[Any]]:
 
 
 def _policy(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:
+    if task.cartridge is not None:
+        assert task.choices is not None
+        return cnn_policy(weights, NATURE, task.frames, task.shape, task.choices, name)
     count = len(weights) // 2
     network = MLP([weights[f"{i}.weight"] for i in range(count)], [weights[f"{i}.bias"] for i in range(count)])
     policy = Policy(network, task.frames, task.shape, task.choices, name)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from surefoot.errors import InputError
@@ -38,10 +38,28 @@ class DqnSettings:
         return {**asdict(self), "hidden": list(self.hidden)}
 
 
+# The Pong and Freeway columns of Table 1; full Pong validates on 10 episodes.
+ATARI = DqnSettings(
+    total_steps=10_000_000,
+    validation_interval=100_000,
+    validation_episodes=100,
+    buffer_size=10_000,
+    learning_starts=100_000,
+    exploration_fraction=0.1,
+    exploration_final=0.01,
+    target_interval=1_000,
+    batch_size=32,
+    train_interval=4,
+    gradient_steps=1,
+    hidden=(),
+)
 PRESETS: dict[str, dict[str, DqnSettings]] = {
     "paper": {
         "cartpole-5": DqnSettings(),
         "cartpole-1": DqnSettings(learning_rate=5e-5),
+        "pong-1r": ATARI,
+        "pong-full": replace(ATARI, validation_episodes=10),
+        "freeway": ATARI,
     },
     # Ten episodes say little about rare failures, and a perfect ten ends training early: look longer.
     "thorough": {
