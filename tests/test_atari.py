@@ -293,6 +293,7 @@ def test_freeways_chicken_is_never_faster():
     emulators.reset()
     machine, points, last_point = emulators.machines[0], 0, -10_000
     height = int(machine.emulator.getRAM()[HEIGHT - 0x80])
+    assert height == START_HEIGHT
     for frame in range(1_500):
         reward = machine.act(1)
         now = int(machine.emulator.getRAM()[HEIGHT - 0x80])

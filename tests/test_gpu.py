@@ -213,7 +213,7 @@ def test_the_captured_steps_of_the_fast_training_are_the_plain_ones():
         float((one - other).norm() / (one.norm() + 1e-12))
         for one, other in zip(captured.online.parameters(), plain.online.parameters(), strict=True)
     ]
-    assert max(moved) < 1e-2
+    assert max(moved) < 2e-2
     assert captured.updates == 8
 
 
