@@ -5,6 +5,7 @@ from importlib.util import find_spec
 if find_spec("torch") is None:
     heavy = (
         "atari",
+        "atari_commands",
         "attacked",
         "attacks_others",
         "attacks_paper",

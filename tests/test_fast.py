@@ -45,6 +45,9 @@ TINY = FastSettings(
 )
 
 
+POISON = 251
+
+
 def replay(rows=40, slots=3, steps=3, sigma=0.0, batch=64, shape=(2, 2), gamma=0.9):
     stream = Stream(np.random.SeedSequence(0), CPU)
     return Replay(rows, slots, shape, 4, steps=steps, gamma=gamma, sigma=sigma, batch=batch, stream=stream)
@@ -60,6 +63,7 @@ def filled(count, length=9, end=ENDED, reward=lambda _, __: 0.0, **options):
         rewards = torch.tensor([reward(step, int(a)) for a in age])
         buffer.book(torch.tensor([step % 5] * 3), rewards, over)
         age = torch.where(over != 0, 0, age + 1)
+    buffer.show(torch.full((3, 2, 2), POISON, dtype=torch.uint8), age)  # the emulators are stepping
     return buffer
 
 
@@ -77,7 +81,7 @@ def test_stacks_hold_the_last_frames_of_their_episode(count):
     drawn = buffer.draw()
     stacks = steps_of(drawn.state)
     newest = stacks[:, -1]
-    assert newest.min() == max(0, count - 40) + 3
+    assert newest.min() == max(0, count - 40 + 1) + 3
     assert newest.max() == count - 1 - 3
     assert torch.equal(drawn.action, newest % 5)
     # Slots' ages at vector step t: (t + offset) mod 9.
@@ -88,6 +92,7 @@ def test_stacks_hold_the_last_frames_of_their_episode(count):
         fits |= (stacks == expected).all(dim=1)
     assert fits.all()
     assert (stacks[:, 0] == stacks[:, 1]).any()
+    assert steps_of(drawn.successor).max() < POISON
 
 
 def test_successors_follow_after_the_steps():

@@ -114,6 +114,15 @@ CARTPOLE_BLIND = Blind(
 )
 
 
+PONG_BLIND = Blind(
+    mean=0.0665,
+    sem=0.0056,
+    episodes=2_000,
+    what="actions 2 and 3 in turn, 6 steps each, 3 steps in",
+    command="surefoot blind pong-1r",
+)
+
+
 def _cartpole(frames: int, margins: tuple[float, ...]) -> Task:
     return Task(
         name=f"cartpole-{frames}",
@@ -187,7 +196,7 @@ TASKS: dict[str, Task] = {
             (0.0, 1.0),
             margins=(0.1, 0.3, 0.5),
             rounds=(8, 40),
-            blind=None,
+            blind=PONG_BLIND,
             blind_search=(32, 2_000),
             method="binary",
         ),

@@ -49,7 +49,7 @@ Report = Callable[[int, int, float], None]
 class FastSettings:
     """What the fast training is told; the defaults are for one round of Pong."""
 
-    total_steps: int = setting(12_000_000, "agent steps in all, over which learning rate and exploration fall")
+    total_steps: int = setting(20_000_000, "agent steps in all, over which learning rate and exploration fall")
     slots: int = setting(128, "emulators side by side")
     buffer_size: int = setting(1_000_000, "frames the replay buffer holds")
     learning_starts: int = setting(

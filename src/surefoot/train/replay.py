@@ -108,7 +108,8 @@ class Replay:
 
     def _places(self) -> tuple[Tensor, Tensor]:
         """Draw vector steps whose past frames and next steps are still, or already, in the buffer."""
-        first = (self.head - self.rows).clamp_min(0) + self.memory - 1
+        # While the emulators step, the oldest row is already overwritten by what they show.
+        first = (self.head - self.rows + 1).clamp_min(0) + self.memory - 1
         count = self.head - self.steps - first
         draws = self.stream.uniform(0.0, 1.0, (2, self.batch))
         return first + (draws[0] * count).long(), (draws[1] * self.slots).long()
