@@ -1,5 +1,6 @@
 """Convolutional policies: what the network computes, how it is stored, and SB3's CnnPolicy in and out."""
 
+import json
 import zipfile
 
 import numpy as np
@@ -82,6 +83,15 @@ def test_other_weights_than_the_cards_are_refused(tmp_path):
     (tmp_path / "two.npz").replace(tmp_path / "one.npz")
     with pytest.raises(InputError, match=r"have hash .* its card says"):
         zoo.load(str(tmp_path / "one"))
+
+
+def test_a_card_without_strides_is_refused(tmp_path):
+    zoo.save(small(), tmp_path / "agent", {})
+    card = json.loads((tmp_path / "agent.json").read_text())
+    del card["layout"]["strides"]
+    (tmp_path / "agent.json").write_text(json.dumps(card))
+    with pytest.raises(InputError, match="not an agent's card that fits its weights: missing or wrong 'strides'"):
+        zoo.load(str(tmp_path / "agent"))
 
 
 def test_weights_too_large_for_half_precision_are_told():

@@ -209,6 +209,24 @@ def test_learning_lowers_the_loss_of_what_it_sees():
     assert float((online - average).detach().abs().max()) > 0
 
 
+def test_what_to_do_is_learned_from_what_is_seen():
+    """A bright picture wants action 2, a dark one action 0: buffer, noise, loss and optimiser together find it out."""
+    settings = replace(TINY, batch_size=16, learning_rate=5e-4, slots=4)
+    learner, random = Learner(find_task("freeway"), 0.1, settings, CPU, 0), torch.Generator().manual_seed(0)
+    for _ in range(40):
+        bright = torch.randint(2, (4,), generator=random)
+        frames = (60 + 120 * bright).to(torch.uint8).view(4, 1, 1).expand(4, 84, 84)
+        learner.replay.show(frames, torch.zeros(4, dtype=torch.int64))
+        action = torch.randint(3, (4,), generator=random)
+        learner.replay.book(action, (action == 2 * bright).float(), torch.full((4,), ENDED, dtype=torch.uint8))
+    for _ in range(40):
+        learner.learn(0.0)
+    pictures = torch.tensor([60.0, 180.0]).view(2, 1, 1, 1).expand(2, 4, 84, 84) / 255
+    with torch.no_grad():
+        assert learner.online(pictures).argmax(dim=1).tolist() == [0, 2]
+        assert learner.online(pictures).max() < 1.5
+
+
 def test_the_target_follows_at_its_interval():
     learner = Learner(find_task("freeway"), 0.0, replace(TINY, target_interval=2), CPU, seed=0)
     learner.replay.draw = lambda: batch()

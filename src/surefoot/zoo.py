@@ -53,10 +53,10 @@ def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], orig
     """Build a policy from a card and its arrays."""
     if card.get("schema") != SCHEMA:
         raise InputError(f"{origin} has schema {card.get('schema')}, this version reads {SCHEMA}")
+    if isinstance(card.get("layout"), dict) and card["layout"].get("kind") == "cnn":
+        return _convolutional(card, arrays, origin)
     try:
         layout = card["layout"]
-        if layout.get("kind") == "cnn":
-            return _convolutional(card, arrays, origin)
         count = int(layout["layers"])
         weights = [arrays[f"{i}.weight"] for i in range(count)]
         biases = [arrays[f"{i}.bias"] for i in range(count)]
@@ -77,9 +77,12 @@ def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], orig
 
 def _convolutional(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], origin: str) -> Policy:
     layout = card["layout"]
-    frames, shape, choices = int(layout["frames"]), tuple(layout["shape"]), int(layout["choices"])
-    sizes = Sizes(tuple(int(stride) for stride in layout["strides"]), int(layout["layers"]))
-    name, expected = str(card["name"]), card["sha256"]
+    try:
+        frames, shape, choices = int(layout["frames"]), tuple(layout["shape"]), int(layout["choices"])
+        sizes = Sizes(tuple(int(stride) for stride in layout["strides"]), int(layout["layers"]))
+        name, expected = str(card["name"]), card["sha256"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{origin} is not an agent's card that fits its weights: missing or wrong {error}") from error
     found = weights_hash(dict(arrays), layout)
     if found != expected:
         raise InputError(f"the weights of {origin} have hash {found[:12]}, its card says {str(expected)[:12]}")
