@@ -123,6 +123,15 @@ PONG_BLIND = Blind(
 )
 
 
+FREEWAY_BLIND = Blind(
+    mean=1.531,
+    sem=0.078,
+    episodes=128,
+    what="action 1 at every step",
+    command="surefoot blind freeway --episodes 128",
+)
+
+
 def _cartpole(frames: int, margins: tuple[float, ...]) -> Task:
     return Task(
         name=f"cartpole-{frames}",
@@ -217,7 +226,7 @@ TASKS: dict[str, Task] = {
             FREEWAY_LIMITS,
             margins=(0.0, 0.06, 0.12),
             rounds=(4, 20),
-            blind=None,
+            blind=FREEWAY_BLIND,
             blind_search=(8, 500),
         ),
     )
