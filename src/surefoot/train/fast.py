@@ -70,6 +70,7 @@ class FastSettings:
         1.0, "what a goal of the opponent counts in training; 0 trains on the task's own return"
     )
     goal_ends: bool = setting(True, "whether no value is carried over a goal, though whole games are played")
+    capture: bool = setting(True, "whether the gradient steps are captured as one CUDA graph, where there is a GPU")
     validation_interval: int = setting(1_000_000, "steps between validations")
     validation_episodes: int = setting(200, "episodes per validation")
 
@@ -264,7 +265,7 @@ class Learner:
         """Take the gradient steps of one vector step; ``fraction`` of the training is over."""
         settings = self.settings
         self.rate.fill_(settings.learning_rate * (1 - 0.9 * min(1.0, fraction)))
-        if self.device.type == "cuda":
+        if self.device.type == "cuda" and settings.capture:
             if self.graph is None:
                 self._capture()
             assert self.graph is not None
@@ -377,7 +378,7 @@ def _facts(
         "sigma": sigma,
         "training": {
             "algorithm": "surefoot.train.fast: double Q-learning",
-            "graph_captured": device == "cuda",
+            "graph_captured": device == "cuda" and settings.capture,
             "preset": preset,
             "settings": settings.facts(),
             "seed": seed,
