@@ -4,6 +4,8 @@ from importlib.util import find_spec
 
 if find_spec("torch") is None:
     heavy = (
+        "atari",
+        "atari_commands",
         "attacked",
         "attacks_ddpg",
         "attacks_others",
@@ -11,8 +13,10 @@ if find_spec("torch") is None:
         "blind",
         "channel",
         "cli",
+        "cnn",
         "continuous",
         "defence",
+        "fast",
         "games",
         "gpu",
         "mountain_car",
