@@ -204,6 +204,8 @@ def certify(
     returns = _checked_record(episodes)
     if not 0 < confidence < 1:
         raise InputError(f"confidence must lie strictly between 0 and 1, got {confidence}")
+    if not (math.isfinite(step) and step > 0):
+        raise InputError(f"step must be a finite number > 0, got {step}")
     asked = _checked_budgets(budgets)
     name = "auto" if method is None else method
     if name == "paper":
@@ -311,8 +313,6 @@ def _fixed(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _thresholds(floor: float, ceiling: float, step: float) -> NDArray[np.float64]:
     """Return floor, floor + step, ... and the ceiling last."""
-    if not (math.isfinite(step) and step > 0):
-        raise InputError(f"step must be a finite number > 0, got {step}")
     count = (ceiling - floor) / step
     if count > _MOST_THRESHOLDS:
         raise InputError(
