@@ -250,7 +250,7 @@ def test_tasks_agree_with_their_cartridges(name):
     assert environment.action_space.n == task.choices == task.cartridge.moves
     assert task.limit == task.cartridge.limit
     assert task.frames == 4
-    assert task.box == (0.0, 1.0)
+    assert task.box == ((0.0,), (1.0,))
 
 
 # --- Freeway's ceiling ----------------------------------------------------------------------------------------------

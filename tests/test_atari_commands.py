@@ -35,7 +35,7 @@ def called(capsys, *arguments):
 
 def test_a_round_of_pong_is_certified_as_a_win_or_a_loss(capsys, agent):
     call = ("certify", "pong-1r", "--agent", agent, "--sigma", 0.1, "--episodes", 2, "--workers", 1)
-    code, out, err = called(capsys, *call, "--device", "cpu", "--json", "--quiet")
+    code, out, err = called(capsys, *call, "--method", "paper", "--device", "cpu", "--json", "--quiet")
     assert (code, err) == (0, "")
     found = json.loads(out)
     assert (found["task"], found["method"], found["floor"], found["ceiling"]) == ("pong-1r", "binary", 0, 1)

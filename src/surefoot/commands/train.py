@@ -16,7 +16,11 @@ def add_train(commands: Any) -> None:
     parser = commands.add_parser("train", help="train an agent with noise on its observations", allow_abbrev=False)
     parser.add_argument("task", metavar="TASK")
     parser.add_argument("--sigma", type=float, required=True, help="noise on every new observation")
-    parser.add_argument("--preset", default="paper", help="paper, thorough, or fast for Atari (default: paper)")
+    parser.add_argument(
+        "--preset",
+        default="paper",
+        help="paper; thorough (Cartpole, Mountain Car); early, brief (Mountain Car); fast (Atari) (default: paper)",
+    )
     parser.add_argument("--minutes", type=float, help="stop in time, to be resumed later (preset fast)")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in the folder")
     add_common(parser)

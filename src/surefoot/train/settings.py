@@ -96,6 +96,10 @@ PRESETS: dict[str, dict[str, Settings]] = {
     "early": {
         "mountain-car": DdpgSettings(total_steps=40_000, validation_interval=1_000, validation_episodes=1_000),
     },
+    # Or give up sooner still, and try more seeds.
+    "brief": {
+        "mountain-car": DdpgSettings(total_steps=6_000, validation_interval=1_000, validation_episodes=1_000),
+    },
 }
 
 
