@@ -19,12 +19,14 @@ from statistics import median
 from typing import Any
 
 from surefoot.report.text import down
+from surefoot.tasks import find_task
 from surefoot.zoo import card_of, shipped
 
 ROOT = Path(__file__).resolve().parents[2]
 SUREFOOT = (sys.executable, "-m", "surefoot.cli")
 WIDTH = 100
-BUDGETS = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+CARTPOLE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
+MOUNTAIN_CAR = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 
 
 def command_output(folder: Path, *arguments: str) -> str:
@@ -35,24 +37,30 @@ def command_output(folder: Path, *arguments: str) -> str:
     return result.stdout
 
 
-def certified(folder: Path) -> str:
-    """Return the certified numbers of every smoothed agent, rounded down."""
-    heads = ("agent", "weights", "mean, no attack", *(f"B = {budget:g}" for budget in BUDGETS))
+def certified(folder: Path, kind: str, budgets: tuple[float, ...], digits: int) -> str:
+    """Return the certified numbers of every smoothed agent of some tasks, rounded down, and their blind floor."""
+    heads = ("agent", "weights", "mean, no attack", *(f"B = {budget:g}" for budget in budgets))
     lines = ["| " + " | ".join(heads) + " |", "|---|---|" + "---:|" * (len(heads) - 2)]
-    for card in (card_of(name) for name in shipped()):
+    cards = [card_of(name) for name in shipped() if name.startswith(kind)]
+    for card in cards:
         if card["sigma"] == 0:
             continue
-        budgets = ",".join(f"{budget:g}" for budget in BUDGETS)
-        options = ("--agent", card["name"], "--sigma", f"{card['sigma']:g}", "--budgets", budgets, "--json")
+        asked = ",".join(f"{budget:g}" for budget in budgets)
+        options = ("--agent", card["name"], "--sigma", f"{card['sigma']:g}", "--budgets", asked, "--json")
         options = (*options, "--method", "paper")
         answer = json.loads(command_output(folder / card["name"], card["task"], *options))
         cells = (
             f"`{card['name']}`",
             f"`{card['sha256'][:8]}`",
-            f"{answer['estimate']:.2f} ± {answer['estimate_sem']:.2f}",
-            *(down(value, 1) for value in answer["lower"]),
+            f"{answer['estimate']:.{digits + 1}f} ± {answer['estimate_sem']:.{digits + 1}f}",
+            *(down(value, digits) for value in answer["lower"]),
         )
         lines.append("| " + " | ".join(cells) + " |")
+    blind = find_task(cards[0]["task"]).blind
+    assert blind is not None
+    floor = f"{blind.mean:.{digits + 1}f} ± {blind.sem:.{digits + 1}f}"
+    same = " | ".join([f"*{down(blind.mean, digits)}*"] * len(budgets))
+    lines.append(f"| *blind floor* | | {floor} | {same} |")
     return "\n".join(lines)
 
 
@@ -88,7 +96,8 @@ def presets() -> str:
     for card in (card_of(name) for name in shipped()):
         groups: dict[str, list[float]] = {}
         for other in card["candidates"]:
-            groups.setdefault(other["preset"], []).append(other["selection"]["certified_at_sigma"])
+            if other["selection"] is not None:
+                groups.setdefault(other["preset"], []).append(other["selection"]["certified_at_sigma"])
         if len(groups) > 1:
             for preset, found in sorted(groups.items()):
                 three = " | ".join(down(value, 1) for value in (min(found), median(found), max(found)))
@@ -97,9 +106,12 @@ def presets() -> str:
 
 
 def _numbers(other: dict[str, Any], card: dict[str, Any]) -> str:
-    found = other["selection"]
-    bound = down(found["certified_at_sigma"], 1) if card["sigma"] > 0 else "none"
-    return f"{other['steps']:,} | {other['best_validation']:.1f} | {found['mean']:.2f} ± {found['sem']:.2f} | {bound}"
+    found, digits = other["selection"], 1 if card["task"].startswith("cartpole") else 3
+    begun = f"{other['steps']:,} | {other['best_validation']:.{digits}f}"
+    if found is None:
+        return f"{begun} | no finalist | none"
+    bound = down(found["certified_at_sigma"], digits) if card["sigma"] > 0 else "none"
+    return f"{begun} | {found['mean']:.{digits + 1}f} ± {found['sem']:.{digits + 1}f} | {bound}"
 
 
 def put(path: Path, block: str, content: str) -> None:
@@ -116,7 +128,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         blocks = (
             ("README.md", "certify", printed(Path(folder) / "headline")),
-            ("README.md", "agents", certified(Path(folder))),
+            ("README.md", "agents", certified(Path(folder), "cartpole", CARTPOLE, 1)),
+            ("README.md", "mountain-car", certified(Path(folder), "mountain-car", MOUNTAIN_CAR, 3)),
             ("zoo/README.md", "candidates", candidates()),
             ("docs/design.md", "presets", presets()),
         )
