@@ -20,6 +20,7 @@ if find_spec("torch") is None:
         "sb3",
         "store",
         "train",
+        "verification",
         "workers",
         "zoo",
     )

@@ -239,8 +239,9 @@ def test_returns_leave_files_only_where_asked(capsys):
     surefoot_command(*given())
     assert sorted(path.name for path in Path().iterdir()) == ["r.npy"]
     surefoot_command(*given("--out", "deep/er"))
-    assert sorted(path.name for path in Path("deep/er").iterdir()) == ["certificate.json", "certificate.png"]
-    assert "Written to deep/er: certificate.json, certificate.png" in capsys.readouterr().out
+    left = ["certificate.json", "certificate.png", "episodes.npz"]
+    assert sorted(path.name for path in Path("deep/er").iterdir()) == left
+    assert f"Written to deep/er: {', '.join(left)}" in capsys.readouterr().out
 
 
 def test_a_record_needs_no_more_words(capsys):
@@ -276,7 +277,7 @@ def test_outcomes_are_certified_without_anything_that_plays(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     episodes = surefoot.Episodes.of(RETURNS, sigma=0.2, floor=0, ceiling=200)
     assert strict(done.stdout) == surefoot.certify(episodes, parse_budgets("0:1:0.1")).to_json()
-    assert [path.name for path in Path("made").iterdir()] == ["certificate.json"]
+    assert sorted(path.name for path in Path("made").iterdir()) == ["certificate.json", "episodes.npz"]
     done = subprocess.run([*run, "cartpole-5"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("surefoot: this needs the package ")

@@ -57,6 +57,11 @@ MAP = {
     "surefoot.games": (*LIGHT, "torch", "gymnasium", "surefoot.channel"),
     "surefoot.store": (*LIGHT, "surefoot.episodes", "surefoot.files"),
     "surefoot.workers": ("surefoot.errors",),
+    "surefoot.verification.recompute": ("numpy", "scipy"),
+    "surefoot.verification.raw": LIGHT,
+    "surefoot.verification.verdict": (),
+    "surefoot.verification.claims": ("numpy", "surefoot.verification"),
+    "surefoot.verification.run": (*LIGHT, "surefoot.verification"),
     **{
         name: (*LIGHT, "torch", "surefoot.channel", "surefoot.policies", "surefoot.attacks")
         for name in MODULES
@@ -81,6 +86,30 @@ def test_the_proving_half_imports_nothing_of_the_playing_half():
     for module in MODULES:
         if module in ("surefoot.certify", "surefoot.episodes", "surefoot.files") or ".bounds" in module:
             assert not playing & IMPORTS[module], module
+
+
+def test_what_verifies_shares_no_code_with_what_proves():
+    found = {module: IMPORTS[module] for module in MODULES if module.startswith("surefoot.verification")}
+    proving = ("surefoot.bounds", "surefoot.certify", "surefoot.rounding")
+    assert len(found) >= 6
+    assert [m for m, names in found.items() if any(name.startswith(proving) for name in names)] == []
+
+
+def test_bounds_are_recomputed_with_no_other_line_of_surefoot():
+    """The file alone, in an interpreter in which nothing of surefoot can be imported."""
+    path = FILES["surefoot.verification.recompute"]
+    result = python(
+        BLOCKED.replace(f"{HEAVY}", "('surefoot',)")
+        + f"""
+import runpy
+import numpy as np
+code = runpy.run_path({str(path)!r})
+claim = code["Claim"]("binary", 0.05, 0.5, 0.0, 1.0, (0.0, 1.0))
+lower, upper = code["recompute"](np.ones(100), claim)
+print(round(float(lower.best[0]), 6))
+"""
+    )
+    assert result.stdout.strip() == f"{0.05 ** (1 / 100):.6f}", result.stderr
 
 
 def test_the_playing_half_proves_nothing():

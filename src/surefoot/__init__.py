@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from surefoot.policies import Policy
     from surefoot.runs import rollout
     from surefoot.tasks import Task, find_task, task_of_environment
+    from surefoot.verification.run import verify
     from surefoot.zoo import load as load_agent
 
 _LATER = {
@@ -33,6 +34,7 @@ _LATER = {
     "rollout": ("surefoot.runs", "rollout"),
     "smooth": ("surefoot.defence", "smooth"),
     "task_of_environment": ("surefoot.tasks", "task_of_environment"),
+    "verify": ("surefoot.verification.run", "verify"),
 }
 
 __all__ = [
@@ -51,6 +53,7 @@ __all__ = [
     "rollout",
     "smooth",
     "task_of_environment",
+    "verify",
 ]
 
 

@@ -55,6 +55,8 @@ class Certificate:
     ``sigma``         the noise they were played with
     ``facts``         what the record says about the setup
     ``band``          the confidence band that everything is derived from
+    ``step``          distance of the thresholds, where the method has any
+    ``record_sha256`` hash of the record that was certified, setup included
     """
 
     budgets: NDArray[np.float64]
@@ -70,6 +72,8 @@ class Certificate:
     ceiling: float | None
     facts: Mapping[str, Any]
     band: Band
+    step: float | None = None
+    record_sha256: str = ""
 
     def at(self, budget: float) -> Limits:
         """Return the limits of the expected return at any budget >= 0: the one band covers them all."""
@@ -144,6 +148,8 @@ class Certificate:
             "joint_confidence": self.joint_confidence,
             "episodes": self.episodes,
             "method": self.method,
+            "step": self.step,
+            "record_sha256": self.record_sha256,
             "floor": self.floor,
             "ceiling": self.ceiling,
             "budgets": self.budgets.tolist(),
@@ -197,6 +203,8 @@ def certify(
         ceiling=None if episodes.ceiling is None else float(episodes.ceiling),
         facts=dict(episodes.facts),
         band=band,
+        step=float(step) if chosen == "per-threshold" else None,
+        record_sha256=episodes.sha256,
     )
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
-from surefoot.files import read_arrays, write_arrays
+from surefoot.files import read_arrays, sha256, write_arrays
 
 SCHEMA = 1
 LARGEST = 1e140  # of a return: sums of squares of larger ones leave the floats
@@ -103,6 +103,18 @@ class Episodes:
         """What two records must agree on to be of the same experiment."""
         return {"sigma": self.sigma, "floor": self.floor, "ceiling": self.ceiling, **self.facts}
 
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the whole record: the setup, and every array with its name, shape and type."""
+        chunks = [json.dumps(self.setup, sort_keys=True, default=repr).encode()]
+        for name, array in sorted(self._arrays().items()):
+            chunks += [f"{name}{array.shape}{array.dtype.str}".encode(), np.ascontiguousarray(array).tobytes()]
+        return sha256(*chunks)
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        named = {"returns": self.returns, "lengths": self.lengths, "spent": self.spent, "spending": self.spending}
+        return {name: array for name, array in named.items() if array is not None}
+
     @classmethod
     def concat(cls, parts: Sequence[Episodes]) -> Episodes:
         """Join records of one setup; records of different setups are refused."""
@@ -128,14 +140,7 @@ class Episodes:
         """Write the record as one ``.npz`` (no pickle), whole or not at all."""
         header = json.dumps({"schema": SCHEMA, **self.setup}, allow_nan=False)
         arrays: dict[str, NDArray[Any]] = {"header": np.frombuffer(header.encode(), dtype=np.uint8)}
-        arrays["returns"] = self.returns
-        if self.lengths is not None:
-            arrays["lengths"] = self.lengths
-        if self.spent is not None:
-            arrays["spent"] = self.spent
-        if self.spending is not None:
-            arrays["spending"] = self.spending
-        write_arrays(Path(path), arrays)
+        write_arrays(Path(path), {**arrays, **self._arrays()})
 
     @classmethod
     def load(cls, path: str | Path) -> Episodes:

@@ -74,6 +74,7 @@ def _certify_returns(arguments: argparse.Namespace) -> Certificate:
     budgets = arguments.budgets or parse_budgets("0:1:0.1")
     certificate = certify(episodes, budgets, arguments.confidence, arguments.method, arguments.step)
     if arguments.out is not None:
+        episodes.save(arguments.out / "episodes.npz")  # what the certificate can be checked against
         leave_certificate(certificate, arguments.out, None)
     return certificate
 
