@@ -58,6 +58,8 @@ MAP = {
     "surefoot.store": (*LIGHT, "surefoot.episodes", "surefoot.files"),
     "surefoot.workers": ("surefoot.errors",),
     "surefoot.verification.recompute": ("numpy", "scipy"),
+    "surefoot.verification.recompute_shared": ("numpy", "scipy"),
+    "surefoot.verification.sentences": (),
     "surefoot.verification.raw": LIGHT,
     "surefoot.verification.verdict": (),
     "surefoot.verification.claims": ("numpy", "surefoot.verification"),

@@ -70,11 +70,11 @@ def test_an_honest_run_is_verified_block_by_block(honest):
     assert failures(verdict) == {}
     assert verdict.replayed == [0, 1, 2, 3]
     assert [check.name for check in verdict.checks] == [
-        "certificate and record",
         "setup.json and record",
         "run.json and record",
-        "hash of the record",
         "returns",
+        "certificate and record",
+        "hash of the record",
         "limits",
         "estimate",
         "sentence",

@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 from surefoot.certify import Certificate, Limits, certify
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.shared import SharedCertificate, certify_shared
 
 if TYPE_CHECKING:
     from surefoot.defence import PredictableNoiseWarning, SmoothedPolicy, smooth
@@ -45,9 +46,11 @@ __all__ = [
     "NoisyObservation",
     "Policy",
     "PredictableNoiseWarning",
+    "SharedCertificate",
     "SmoothedPolicy",
     "Task",
     "certify",
+    "certify_shared",
     "find_task",
     "load_agent",
     "rollout",

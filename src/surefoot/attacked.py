@@ -167,10 +167,15 @@ def matching_certificates(attack: Attack, given: Path | None, beside: Path) -> l
 
 def _fits(certificate: dict[str, Any], attack: Attack) -> bool:
     try:
-        return certificate["schema"] == SCHEMA and same_setup(
-            certificate,
-            {"task": attack.task.name, "agent": attack.policy.name, "agent_sha256": attack.policy.sha256 or None},
-            attack.sigma,
+        # A certificate of another threat says its kind; its budgets are not those of one episode.
+        return (
+            certificate["schema"] == SCHEMA
+            and "kind" not in certificate
+            and same_setup(
+                certificate,
+                {"task": attack.task.name, "agent": attack.policy.name, "agent_sha256": attack.policy.sha256 or None},
+                attack.sigma,
+            )
         )
     except KeyError:
         return False

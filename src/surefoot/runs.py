@@ -18,6 +18,7 @@ from surefoot.files import read_json, safe_name, write_json
 from surefoot.play import Plan, Progress, play
 from surefoot.policies import Policy, from_callable
 from surefoot.report.leave import leave_certificate
+from surefoot.shared import SharedCertificate, certify_shared
 from surefoot.store import RunFolder
 from surefoot.tasks import Task, find_task
 from surefoot.versions import versions
@@ -31,9 +32,12 @@ class Questions:
     confidence: float = 0.95
     method: str | None = None
     step: float = 1.0
+    shared_by: int | None = None
 
-    def answer(self, episodes: Episodes) -> Certificate:
+    def answer(self, episodes: Episodes) -> Certificate | SharedCertificate:
         """Certify."""
+        if self.shared_by is not None:
+            return certify_shared(episodes, self.budgets, self.shared_by, self.confidence, self.method)
         return certify(episodes, self.budgets, self.confidence, self.method, self.step)
 
     def check(self, task: Task, sigma: float) -> None:
@@ -126,7 +130,7 @@ def run_name(plan: Plan) -> str:
 
 def certified_run(
     plan: Plan, questions: Questions, folder: Path, *, workers: int = 1, progress: Progress | None = None
-) -> Certificate:
+) -> Certificate | SharedCertificate:
     """Play what is not yet played, certify, and leave episodes, certificate, figure and facts in ``folder``."""
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")

@@ -10,10 +10,11 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from surefoot.certify import METHODS, Certificate, certify
+from surefoot.certify import METHODS, certify
 from surefoot.commands.terminal import add_agent, add_common, chosen_workers, parse_budgets, progress_bar, refuse
 from surefoot.errors import InputError
-from surefoot.report.text import Floor, headline, notes, rows
+from surefoot.report.text import Answer, Floor, headline, notes, rows
+from surefoot.shared import certify_shared
 
 
 def add_certify(commands: Any) -> None:
@@ -36,6 +37,9 @@ def add_certify(commands: Any) -> None:
     parser.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
     parser.add_argument("--method", choices=METHODS, help="confidence statement (default: the task's, else band)")
     parser.add_argument("--step", type=float, default=1.0, help="distance of per-threshold's thresholds (default: 1)")
+    parser.add_argument(
+        "--shared-by", type=int, metavar="M", help="one budget for M episodes together, kept on average (method binary)"
+    )
     parser.add_argument("--floor", type=float, help="a return that cannot be undercut, with --env and --returns")
     parser.add_argument("--ceiling", type=float, help="a return that cannot be exceeded, with --env and --returns")
     parser.add_argument("--max-steps", type=int, help="step limit for an --env that has none")
@@ -63,7 +67,7 @@ def run_certify(arguments: argparse.Namespace) -> None:
         print(f"\nWritten to {folder}: {', '.join(sorted(path.name for path in folder.iterdir() if path.is_file()))}")
 
 
-def _certify_returns(arguments: argparse.Namespace) -> Certificate:
+def _certify_returns(arguments: argparse.Namespace) -> Answer:
     from surefoot.report.leave import leave_certificate
     from surefoot.report.outcomes import read_outcomes
 
@@ -72,14 +76,18 @@ def _certify_returns(arguments: argparse.Namespace) -> Certificate:
         raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
     episodes = read_outcomes(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
     budgets = arguments.budgets or parse_budgets("0:1:0.1")
-    certificate = certify(episodes, budgets, arguments.confidence, arguments.method, arguments.step)
+    certificate: Answer
+    if arguments.shared_by is not None:
+        certificate = certify_shared(episodes, budgets, arguments.shared_by, arguments.confidence, arguments.method)
+    else:
+        certificate = certify(episodes, budgets, arguments.confidence, arguments.method, arguments.step)
     if arguments.out is not None:
         episodes.save(arguments.out / "episodes.npz")  # what the certificate can be checked against
         leave_certificate(certificate, arguments.out, None)
     return certificate
 
 
-def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Floor | None, Path]:
+def _certify_played(arguments: argparse.Namespace) -> tuple[Answer, Floor | None, Path]:
     from gymnasium import logger
 
     from surefoot.play import Plan
@@ -98,7 +106,8 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Floor |
             arguments.env, floor=arguments.floor, ceiling=arguments.ceiling, limit=arguments.max_steps
         )
     sigma = task.sigma if arguments.sigma is None else arguments.sigma
-    questions = Questions(arguments.budgets or task.budgets, arguments.confidence, arguments.method, arguments.step)
+    budgets = arguments.budgets or task.budgets
+    questions = Questions(budgets, arguments.confidence, arguments.method, arguments.step, arguments.shared_by)
     questions.check(task, sigma)
     agent = shipped_agent(task, sigma) if arguments.agent is None else arguments.agent
     policy = find_agent(agent, task, trust_pickle=arguments.trust_pickle)
@@ -111,7 +120,7 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Floor |
     return certificate, task.blind, folder
 
 
-def show_certificate(certificate: Certificate, blind: Floor | None) -> None:
+def show_certificate(certificate: Answer, blind: Floor | None) -> None:
     """Print the sentence, the table and the notes."""
     console = Console(highlight=False)
     whole = not console.is_terminal  # a log or a pipe gets sentences in one piece

@@ -8,10 +8,17 @@ from pathlib import Path
 from surefoot.certify import Certificate
 from surefoot.files import write_json, write_whole
 from surefoot.report.text import Floor
+from surefoot.shared import SharedCertificate
 
 
-def leave_certificate(certificate: Certificate, folder: Path, blind: Floor | None) -> str | None:
-    """Write ``certificate.json`` and, where matplotlib is installed, ``certificate.png``; return the figure's name."""
+def leave_certificate(certificate: Certificate | SharedCertificate, folder: Path, blind: Floor | None) -> str | None:
+    """Write ``certificate.json`` and, where matplotlib is installed, ``certificate.png``; return the figure's name.
+
+    The certificate of a shared budget goes to ``shared.json``, so that nobody takes one for the other.
+    """
+    if isinstance(certificate, SharedCertificate):
+        write_json(folder / "shared.json", certificate.to_json())
+        return None
     write_json(folder / "certificate.json", certificate.to_json())
     try:
         from surefoot.report.figures import certificate_figure

@@ -6,8 +6,12 @@ from typing import Protocol
 
 from surefoot.certify import Certificate
 from surefoot.rounding import decimals, down, exact, limit_rows, percent, up
+from surefoot.shared import SharedCertificate
 
-__all__ = ["Floor", "digits_for", "down", "exact", "headline", "notes", "percent", "rows", "up"]
+__all__ = ["Answer", "Floor", "digits_for", "down", "exact", "headline", "notes", "percent", "rows", "up"]
+
+
+Answer = Certificate | SharedCertificate
 
 
 class Floor(Protocol):
@@ -24,30 +28,37 @@ class Floor(Protocol):
         ...
 
 
-def digits_for(certificate: Certificate) -> int:
+def digits_for(certificate: Answer) -> int:
     """Return decimals that show a thousandth of the range, at least two."""
     return decimals(certificate.floor, certificate.ceiling, certificate.estimate)
 
 
-def headline(certificate: Certificate) -> str:
+def headline(certificate: Answer) -> str:
     """Return the certificate in one sentence, at the budget nearest to sigma."""
     asked = [budget for budget in certificate.budgets if budget > 0] or list(certificate.budgets)
     budget = min(asked, key=lambda candidate: abs(candidate - certificate.sigma))
     digits = digits_for(certificate)
     lower = down(certificate.at(budget).lower, digits)
     best = "" if certificate.ceiling is None else f" of at most {exact(certificate.ceiling)}"
+    if isinstance(certificate, SharedCertificate):
+        many = "an episode" if certificate.shared_by == 1 else f"{certificate.shared_by:,} episodes together"
+        return (
+            f"With {percent(certificate.confidence)} confidence, no attacker who changes the observations of {many} by "
+            f"at most {exact(budget)} (l2, in the root mean square over its attacks) can push this agent's mean return "
+            f"per episode below {lower}{best}."
+        )
     return (
         f"With {percent(certificate.confidence)} confidence, no attacker who changes the observations by at most "
         f"{exact(budget)} (l2, over a whole episode) can push this agent's mean return below {lower}{best}."
     )
 
 
-def rows(certificate: Certificate) -> list[tuple[str, str, str]]:
+def rows(certificate: Answer) -> list[tuple[str, str, str]]:
     """Return budget, certified lower and certified upper limit, as text."""
     return limit_rows(certificate.budgets, certificate.lower, certificate.upper, digits_for(certificate))
 
 
-def notes(certificate: Certificate, blind: Floor | None) -> list[str]:
+def notes(certificate: Answer, blind: Floor | None) -> list[str]:
     """Return what a reader must know beside the table."""
     digits = digits_for(certificate)
     error = "" if certificate.estimate_sem is None else f" ± {certificate.estimate_sem:.{digits}f}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -11,6 +10,9 @@ from numpy.typing import NDArray
 
 from surefoot.verification.raw import Raw, differences, same
 from surefoot.verification.recompute import CannotRecomputeError, Claim, Side, recompute
+from surefoot.verification.recompute_shared import METHODS as SHARED_METHODS
+from surefoot.verification.recompute_shared import SharedClaim, pilot_of, recompute_shared
+from surefoot.verification.sentences import shared_sentence, whole_sentence
 from surefoot.verification.verdict import IMPOSSIBLE, Verdict
 
 FIELDS = {
@@ -18,30 +20,47 @@ FIELDS = {
     *("method", "step", "record_sha256", "floor", "ceiling", "budgets", "lower", "upper", "estimate", "estimate_sem"),
     "statement",
 }
+SHARED_FIELDS = (FIELDS - {"joint_confidence", "step"}) | {"kind", "shared_by", "pilot"}
 _ROUNDING = 1e-7  # of the range: limits are rounded outwards by 1e-9 of it, and computed by other formulas here
 
 
-def check_claims(raw: Raw, verdict: Verdict) -> None:
-    """Check everything that can be told from the files alone."""
-    strange = sorted(set(raw.certificate) ^ FIELDS)
+def check_record(raw: Raw, verdict: Verdict) -> bool:
+    """Check the record and the notes beside it; without usable returns nothing can be recomputed."""
+    if raw.written_setup is not None or raw.run is not None:
+        wrong = differences(raw.written_setup or {}, {"schema": 1, **raw.setup})
+        verdict.judge("setup.json and record", wrong, "the same setup")
+    if raw.run is not None:
+        wrong = differences({"agent": raw.run.get("agent_sha256")}, {"agent": raw.setup.get("agent_sha256")})
+        verdict.judge("run.json and record", wrong, "the same agent")
+    return _check_returns(raw, verdict)
+
+
+def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> None:
+    """Check everything in a certificate that can be told from the files alone."""
+    shared = raw.name == "shared.json"
+    strange = sorted(set(raw.certificate) ^ (SHARED_FIELDS if shared else FIELDS))
     if strange:
-        verdict.note("fields", IMPOSSIBLE, f"fields that are missing or not known here: {', '.join(strange)}")
-    _check_facts(raw, verdict)
+        verdict.note(f"{prefix}fields", IMPOSSIBLE, f"missing, or not known here: {', '.join(strange)}")
+    verdict.judge(f"{prefix}certificate and record", _facts(raw), f"{raw.returns.size} episodes, the same setup")
     claimed, found = raw.certificate.get("record_sha256"), raw.sha256()
     wrong = [] if claimed == found else [f"the certificate is of the record {claimed!r}, here lies {found!r}"]
-    verdict.judge("hash of the record", wrong, found)
-    if _check_returns(raw, verdict):
-        _check_limits(raw, verdict)
-        _check_estimate(raw, verdict)
-    wrong = [] if raw.certificate.get("statement") == _sentence(raw.certificate) else ["it is not the one that follows"]
-    verdict.judge("sentence", wrong, "it says what the fields say")
+    verdict.judge(f"{prefix}hash of the record", wrong, found)
+    if usable:
+        try:
+            wrong = _shared_limits(raw) if shared else _limits(raw)
+            verdict.judge(f"{prefix}limits", wrong, f"recomputed from the returns, method {raw.certificate['method']}")
+        except CannotRecomputeError as error:
+            verdict.note(f"{prefix}limits", IMPOSSIBLE, str(error))
+        verdict.judge(f"{prefix}estimate", _estimate(raw), "the mean return and its standard error")
+    sentence = shared_sentence(raw.certificate) if shared else whole_sentence(raw.certificate)
+    wrong = [] if raw.certificate.get("statement") == sentence else ["it is not the one that follows"]
+    verdict.judge(f"{prefix}sentence", wrong, "it says what the fields say")
 
 
-def _check_facts(raw: Raw, verdict: Verdict) -> None:
-    certificate, setup = raw.certificate, raw.setup
+def _facts(raw: Raw) -> list[str]:
+    certificate, setup, count = raw.certificate, raw.setup, raw.returns.size
     names = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed")
     wrong = differences({name: certificate.get(name) for name in names}, {name: setup.get(name) for name in names})
-    count = raw.returns.size
     wrong += [
         f"{name} is {value!r}, the record has {count} returns"
         for name, value in (("episodes", certificate.get("episodes")), ("planned", setup.get("planned", count)))
@@ -49,13 +68,7 @@ def _check_facts(raw: Raw, verdict: Verdict) -> None:
     ]
     if setup.get("adversary") is not None or "spent" in raw.arrays:
         wrong.append("the record is of attacked play")
-    verdict.judge("certificate and record", wrong, f"{count} episodes, sigma {setup.get('sigma')}, the same setup")
-    if raw.written_setup is not None or raw.run is not None:
-        wrong = differences(raw.written_setup or {}, {"schema": 1, **setup})
-        verdict.judge("setup.json and record", wrong, "the same setup")
-    if raw.run is not None:
-        wrong = differences({"agent": raw.run.get("agent_sha256")}, {"agent": setup.get("agent_sha256")})
-        verdict.judge("run.json and record", wrong, "the same agent")
+    return wrong
 
 
 def _check_returns(raw: Raw, verdict: Verdict) -> bool:
@@ -93,26 +106,40 @@ def _twins(raw: Raw) -> list[str]:
     return found
 
 
-def _check_limits(raw: Raw, verdict: Verdict) -> None:
-    certificate = raw.certificate
-    try:
-        claim = claim_of(certificate)
-        lower, upper = recompute(raw.returns, claim)
-    except CannotRecomputeError as error:
-        verdict.note("limits", IMPOSSIBLE, str(error))
-        return
-    top = float(raw.returns.max()) if claim.ceiling is None else claim.ceiling
-    hair = 1e-10 * (top - claim.floor) + 1e-14 * max(abs(claim.floor), abs(top))
-    wrong = _compared("lower", certificate.get("lower"), lower, hair, 1, claim)
-    if upper is not None:
-        wrong += _compared("upper", certificate.get("upper"), upper, hair, -1, claim)
-    elif certificate.get("upper") is not None:
-        wrong.append("upper limits are claimed without a ceiling")
+def _limits(raw: Raw) -> list[str]:
+    certificate, claim = raw.certificate, claim_of(raw.certificate)
+    wrong = _both_compared(raw, claim, *recompute(raw.returns, claim))
     both = max(0.0, 1 - (claim.alpha if claim.method == "dkw" else 2 * claim.alpha))
     if not _close(certificate.get("joint_confidence"), both, 1e-12):
         wrong.append(f"joint_confidence is {certificate.get('joint_confidence')!r}, expected {both:.12g}")
-    good = f"{len(claim.budgets)} budgets recomputed from the returns with method {claim.method}"
-    verdict.judge("limits", wrong, good)
+    return wrong
+
+
+def _shared_limits(raw: Raw) -> list[str]:
+    certificate, claim = raw.certificate, claim_of(raw.certificate)
+    many = certificate.get("shared_by")
+    if certificate.get("kind") != "shared" or not isinstance(many, int) or isinstance(many, bool) or many < 1:
+        raise CannotRecomputeError(f"kind {certificate.get('kind')!r}, shared by {many!r}: this is not computed here")
+    if claim.method not in SHARED_METHODS:
+        raise CannotRecomputeError(f"the method {claim.method!r} of a shared budget is not computed here")
+    coin = claim.ceiling is not None and np.isin(raw.returns, (claim.floor, claim.ceiling)).all()
+    if claim.method == "binary" and not coin:
+        raise CannotRecomputeError("the binary method allows no returns but floor and ceiling")
+    costs = tuple((budget / claim.sigma) ** 2 / (2 * many) for budget in claim.budgets)
+    terms = SharedClaim(claim.method, claim.alpha, claim.floor, claim.ceiling, costs)
+    lower, upper = recompute_shared(raw.returns, terms)
+    wrong = _both_compared(raw, claim, Side(lower, lower), None if upper is None else Side(upper, upper))
+    pilot = pilot_of(raw.returns.size) if claim.method == "betting" else 0
+    return wrong + ([] if same(certificate.get("pilot"), pilot) else [f"the pilot has {pilot} episodes"])
+
+
+def _both_compared(raw: Raw, claim: Claim, lower: Side, upper: Side | None) -> list[str]:
+    top = float(raw.returns.max()) if claim.ceiling is None else claim.ceiling
+    hair = 1e-10 * (top - claim.floor) + 1e-14 * max(abs(claim.floor), abs(top))
+    wrong = _compared("lower", raw.certificate.get("lower"), lower, hair, 1, claim)
+    if upper is not None:
+        return wrong + _compared("upper", raw.certificate.get("upper"), upper, hair, -1, claim)
+    return wrong + ([] if raw.certificate.get("upper") is None else ["upper limits are claimed without a ceiling"])
 
 
 def claim_of(certificate: dict[str, Any]) -> Claim:
@@ -147,44 +174,16 @@ def _compared(name: str, claimed: Any, found: Side, hair: float, sign: int, clai
     return wrong
 
 
-def _check_estimate(raw: Raw, verdict: Verdict) -> None:
+def _estimate(raw: Raw) -> list[str]:
     returns: NDArray[np.float64] = raw.returns
     mean = math.fsum(returns.tolist()) / returns.size
     spread = max(1e-300, float(np.abs(returns).max()))
     wrong = [] if _close(raw.certificate.get("estimate"), mean, 1e-9 * spread) else [f"the mean return is {mean:.9g}"]
     error = raw.certificate.get("estimate_sem")
     if returns.size == 1:
-        wrong += [] if error is None else ["a single episode has no standard error"]
-    else:
-        expected = math.sqrt(math.fsum(((returns - mean) ** 2).tolist()) / (returns.size - 1) / returns.size)
-        wrong += [] if _close(error, expected, 1e-9 * spread) else [f"its standard error is {expected:.9g}"]
-    verdict.judge("estimate", wrong, f"the mean return is {mean:.6g}")
-
-
-def _sentence(certificate: dict[str, Any]) -> str:
-    """Write the sentence that belongs to the fields."""
-    sigma, confidence, joint = (_digits(certificate.get(key)) for key in ("sigma", "confidence", "joint_confidence"))
-    bounded = certificate.get("upper") is not None
-    together = ", jointly with the lower ones" if certificate.get("method") == "dkw" else ""
-    return (
-        "Under every adversary whose offsets to the observations have an l2 norm of at most the budget over the whole "
-        f"episode, the expected return of the smoothed agent (noise sigma {sigma}) is at least 'lower'"
-        + (" and at most 'upper'" if bounded else "")
-        + f". With confidence {confidence} all lower limits hold, for all budgets at once"
-        + (
-            f", and so do all upper limits{together}; lower and upper limits hold together with confidence {joint} "
-            "at least."
-            if bounded
-            else "."
-        )
-    )
-
-
-def _digits(value: Any) -> str:
-    if not _is_number(value):
-        return "?"
-    text = f"{Decimal(repr(float(value))).normalize():f}"
-    return text if len(text) <= 20 else repr(float(value))
+        return wrong + ([] if error is None else ["a single episode has no standard error"])
+    expected = math.sqrt(math.fsum(((returns - mean) ** 2).tolist()) / (returns.size - 1) / returns.size)
+    return wrong + ([] if _close(error, expected, 1e-9 * spread) else [f"its standard error is {expected:.9g}"])
 
 
 def _is_number(value: Any) -> bool:

@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from surefoot.errors import InputError
 
+CERTIFICATES = ("certificate.json", "shared.json")
+
 
 class DamagedError(Exception):
     """A file of the run cannot be read as what it should be."""
@@ -23,9 +25,9 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Raw:
-    """What lies in a run's folder: the certificate, the record with its setup, and the notes beside them."""
+    """What lies in a run's folder: a certificate, the record with its setup, and the notes beside them."""
 
-    folder: Path
+    name: str
     certificate: dict[str, Any]
     setup: dict[str, Any]
     arrays: dict[str, NDArray[Any]]
@@ -47,19 +49,23 @@ class Raw:
         return digest.hexdigest()
 
 
-def read_run(folder: Path) -> Raw:
-    """Read a run; what is no run at all is bad input, what is one but damaged raises ``DamagedError``."""
+def read_run(folder: Path) -> list[Raw]:
+    """Read a run, once for each of its certificates.
+
+    What is no run at all is bad input, what is one but damaged raises ``DamagedError``.
+    """
     if not folder.is_dir():
         raise InputError(f"no folder {folder}; give the folder of a certified run")
-    path = folder / "certificate.json"
-    if not path.is_file():
-        raise InputError(f"{folder} holds no certificate.json; give the folder of a certified run")
-    certificate = _object(path)
-    if certificate.get("schema") != 1:
-        raise InputError(f"{path} has schema {certificate.get('schema')!r}, this version reads 1")
+    paths = [folder / name for name in CERTIFICATES if (folder / name).is_file()]
+    if not paths:
+        raise InputError(f"{folder} holds no {' or '.join(CERTIFICATES)}; give the folder of a certified run")
+    certificates = {path.name: _object(path) for path in paths}
+    for name, certificate in certificates.items():
+        if certificate.get("schema") != 1:
+            raise InputError(f"{folder / name} has schema {certificate.get('schema')!r}, this version reads 1")
     setup, arrays = _record(folder / "episodes.npz")
     notes = [_object(place) if place.is_file() else None for place in (folder / "setup.json", folder / "run.json")]
-    return Raw(folder, certificate, setup, arrays, *notes)
+    return [Raw(name, certificate, setup, arrays, *notes) for name, certificate in certificates.items()]
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from surefoot.errors import InputError
-from surefoot.verification.claims import check_claims
+from surefoot.verification.claims import check_claims, check_record
 from surefoot.verification.raw import DamagedError, Raw, read_run
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE, SKIPPED, Verdict
 
@@ -43,11 +43,14 @@ def verify(
         raise InputError(f"blocks must be at least 0, got {blocks}")
     verdict = Verdict(run=str(folder), not_checked=list(NEVER))
     try:
-        raw = read_run(Path(folder))
+        certified = read_run(Path(folder))
     except DamagedError as error:
         verdict.note("record", FAILED, str(error))
         return verdict
-    check_claims(raw, verdict)
+    raw = certified[0]
+    usable = check_record(raw, verdict)
+    for each in certified:
+        check_claims(each, verdict, usable, "" if each.name == "certificate.json" else f"{each.name}: ")
     if blocks == 0:
         verdict.note("replay", SKIPPED, "not asked for")
         verdict.not_checked.insert(0, "where the returns come from: no block was played again")
