@@ -18,6 +18,7 @@ if find_spec("torch") is None:
         "policies",
         "runs",
         "sb3",
+        "shared_attacks",
         "store",
         "train",
         "verification",

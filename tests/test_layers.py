@@ -51,6 +51,7 @@ MAP = {
     "surefoot.episodes": (*LIGHT, "surefoot.files"),
     "surefoot.rounding": (),
     "surefoot.certify": (*LIGHT, "surefoot.bounds", "surefoot.episodes", "surefoot.rounding"),
+    "surefoot.shared": (*LIGHT, "surefoot.bounds", "surefoot.certify", "surefoot.episodes", "surefoot.rounding"),
     **{name: (*LIGHT, "scipy", "surefoot.bounds") for name in MODULES if name.startswith("surefoot.bounds")},
     "surefoot.channel": (*LIGHT, "torch", "surefoot.episodes", "surefoot.policies"),
     "surefoot.policies": (*LIGHT, "torch", "surefoot.files"),

@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 _SLACK = 1e-9  # relative, on the capital's side: far more than the rounding of a sum of logarithms
 _MOST = 6  # thetas, each paid for with its share of alpha
-_THETAS = 2.0 ** np.arange(-3, 10.5, 0.5)  # per range of the return: from nearly the mean to nearly the minimum
+_THETAS = 2.0 ** (np.arange(-80, 81) / 8)  # per range of the return: from nearly the mean to nearly the minimum
 
 
 @dataclass(frozen=True)
@@ -148,8 +148,9 @@ def _settled(pilot: Floats, thetas: Floats, rounds: int, alpha: float, costs: Se
     usable = np.isfinite(stakes) & (stakes > 0)
     thetas, stakes, means, variances = (a[usable] for a in (thetas, stakes, means, variances))
     promised = np.minimum(means + stakes * variances / 2 + log / (rounds * stakes), 1.0)
-    best = [int(np.argmax(-(np.log(promised) + cost) / thetas)) for cost in costs] if thetas.size else []
-    chosen = np.unique(np.array(best, dtype=np.int64))
+    hopes = -(np.log(promised) + np.array(costs)[:, None]) / thetas
+    # A cost at which not even the pilot hopes for more than the floor is not worth a share of alpha.
+    chosen = np.unique(hopes.argmax(axis=1)[hopes.max(axis=1) > 0]) if thetas.size else np.empty(0, dtype=np.int64)
     if chosen.size > _MOST:
         chosen = chosen[np.unique(np.linspace(0, chosen.size - 1, _MOST).round().astype(np.int64))]
     return thetas[chosen], stakes[chosen]

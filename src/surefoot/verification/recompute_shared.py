@@ -69,15 +69,20 @@ def _bets(heights: Floats, width: float | None, claim: SharedClaim) -> Floats:
         return np.zeros(len(claim.costs))
     wanted = sorted(set(claim.costs))
     share = claim.alpha / min(len(wanted), 6)
-    grid = [2.0 ** (k / 2) / (width or float(pilot.max()) or 1.0) for k in range(-6, 21)]
+    grid = [2.0 ** (k / 8) / (width or float(pilot.max()) or 1.0) for k in range(-80, 81)]
     promises = [promise for promise in (_promise(pilot, theta, rest.size, share) for theta in grid) if promise]
-    best_for = {max(promises, key=lambda each: -(each[2] + cost) / each[0]) for cost in wanted} if promises else set()
-    picked = sorted(best_for)
+    picked = sorted({best for cost in wanted for best in _best(promises, cost)})
     if len(picked) > 6:
         picked = [picked[round(i * (len(picked) - 1) / 5)] for i in range(6)]
     logs = [(theta, _log_limit(np.exp(-theta * rest), stake, claim.alpha / len(picked))) for theta, stake, _ in picked]
     best = [max((-(log + cost) / theta for theta, log in logs), default=0.0) for cost in claim.costs]
     return np.maximum(best, 0.0)
+
+
+def _best(promises: list[tuple[float, float, float]], cost: float) -> list[tuple[float, float, float]]:
+    """Return the promise that is best at a cost, if there is one that promises more than the floor."""
+    hopeful = [each for each in promises if each[2] + cost < 0]
+    return [max(hopeful, key=lambda each: -(each[2] + cost) / each[0])] if hopeful else []
 
 
 def _promise(pilot: Floats, theta: float, rounds: int, alpha: float) -> tuple[float, float, float] | None:
