@@ -27,6 +27,7 @@ from surefoot.play import Plan, play
 from surefoot.policies import weights_hash
 from surefoot.runs import Questions, certified_run
 from surefoot.tasks import find_task
+from surefoot.verification import recompute as recomputed
 from surefoot.verification.recompute import (
     CannotRecomputeError,
     Claim,
@@ -244,6 +245,19 @@ def test_an_unknown_method_is_never_passed(run, capsys):
     found = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
     assert found["limits"]["result"] == "impossible"
     assert "the method 'magic' is not computed here" in found["limits"]["detail"]
+
+
+def test_a_method_without_a_second_computation_can_be_repeated_if_asked_for(run, monkeypatch):
+    monkeypatch.setattr(recomputed, "METHODS", ("band",))
+    assert failures(verify(run, blocks=0)).keys() == {"limits"}
+    verdict = verify(run, blocks=0, same_code=True)
+    assert verdict.verified
+    assert verdict.not_checked[0] == "where the returns come from: no block was played again"
+    assert verdict.not_checked[1] == "the computation: method 'per-threshold' has no second one here"
+    certificate(lower=raised)(run)
+    assert "certificate made again by the same code" in failures(verify(run, blocks=0, same_code=True))
+    certificate(method=lambda m: "magic")(run)
+    assert "certificate made again by the same code" in failures(verify(run, blocks=0, same_code=True))
 
 
 # --- thorough tampering: everything else is made to agree -----------------------------------------------------------

@@ -50,7 +50,9 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
             wrong = _shared_limits(raw) if shared else _limits(raw)
             verdict.judge(f"{prefix}limits", wrong, f"recomputed from the returns, method {raw.certificate['method']}")
         except CannotRecomputeError as error:
-            verdict.note(f"{prefix}limits", IMPOSSIBLE, str(error))
+            verdict.note(
+                f"{prefix}limits", IMPOSSIBLE, f"{error}; --same-code makes them again by the code that made them"
+            )
         verdict.judge(f"{prefix}estimate", _estimate(raw), "the mean return and its standard error")
     sentence = shared_sentence(raw.certificate) if shared else whole_sentence(raw.certificate)
     wrong = [] if raw.certificate.get("statement") == sentence else ["it is not the one that follows"]
