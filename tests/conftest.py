@@ -14,6 +14,7 @@ if find_spec("torch") is None:
         "games",
         "gpu",
         "noise",
+        "per_step",
         "play",
         "policies",
         "runs",

@@ -51,7 +51,12 @@ MAP = {
     "surefoot.episodes": (*LIGHT, "surefoot.files"),
     "surefoot.rounding": (),
     "surefoot.certify": (*LIGHT, "surefoot.bounds", "surefoot.episodes", "surefoot.rounding"),
-    "surefoot.shared": (*LIGHT, "surefoot.bounds", "surefoot.certify", "surefoot.episodes", "surefoot.rounding"),
+    "surefoot.threats": (*LIGHT, "surefoot.certify", "surefoot.episodes", "surefoot.rounding"),
+    **{
+        f"surefoot.{name}": (*LIGHT, "surefoot.bounds", "surefoot.certify", "surefoot.episodes", "surefoot.threats")
+        for name in ("shared", "per_step")
+    },
+    "surefoot.gains": ("torch", "surefoot.errors"),
     **{name: (*LIGHT, "scipy", "surefoot.bounds") for name in MODULES if name.startswith("surefoot.bounds")},
     "surefoot.channel": (*LIGHT, "torch", "surefoot.episodes", "surefoot.policies"),
     "surefoot.policies": (*LIGHT, "torch", "surefoot.files"),
@@ -60,6 +65,7 @@ MAP = {
     "surefoot.workers": ("surefoot.errors",),
     "surefoot.verification.recompute": ("numpy", "scipy"),
     "surefoot.verification.recompute_shared": ("numpy", "scipy"),
+    "surefoot.verification.recompute_per_step": ("numpy", "scipy"),
     "surefoot.verification.sentences": (),
     "surefoot.verification.raw": LIGHT,
     "surefoot.verification.verdict": (),

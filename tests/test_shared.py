@@ -81,7 +81,7 @@ def test_it_says_what_it_says():
     assert lines[0].split() == ["budget", "lower", "upper"]
     assert float(lines[2].split()[1]) <= made.lower[1]
     assert float(lines[2].split()[2]) >= made.upper[1]
-    assert "when 7 share one l2 budget" in lines[-1]
+    assert "under every adversary whose squared offsets to the observations of 7 episodes together" in lines[-1]
     content = json.loads(json.dumps(made.to_json(), allow_nan=False))
     assert (content["kind"], content["shared_by"], content["pilot"], content["schema"]) == ("shared", 7, 200, 1)
     assert content["lower"] == made.lower.tolist()

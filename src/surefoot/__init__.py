@@ -13,6 +13,7 @@ __version__ = "0.1.0"
 from surefoot.certify import Certificate, Limits, certify
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.per_step import StepCertificate, certify_per_step
 from surefoot.shared import SharedCertificate, certify_shared
 
 if TYPE_CHECKING:
@@ -48,8 +49,10 @@ __all__ = [
     "PredictableNoiseWarning",
     "SharedCertificate",
     "SmoothedPolicy",
+    "StepCertificate",
     "Task",
     "certify",
+    "certify_per_step",
     "certify_shared",
     "find_task",
     "load_agent",

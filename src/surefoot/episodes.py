@@ -35,6 +35,7 @@ class Episodes:
     ``spent``    l2 size of the offsets an adversary used in each episode, or None when none was there
     ``facts``    everything else that identifies the setup (task, agent, hash, seed, adversary, ...), as JSON data
     ``spending`` squared offsets at each step of an episode, summed over all episodes, or None
+    ``gains``    rewards at each step of an episode, summed over the episodes of each block, one row per block, or None
     """
 
     returns: NDArray[np.float64]
@@ -45,6 +46,7 @@ class Episodes:
     spent: NDArray[np.float64] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     spending: NDArray[np.float64] | None = None
+    gains: NDArray[np.float64] | None = None
 
     @classmethod
     def of(
@@ -68,7 +70,7 @@ class Episodes:
         )
 
     def __post_init__(self) -> None:
-        for array in (self.returns, self.lengths, self.spent, self.spending):
+        for array in (self.returns, self.lengths, self.spent, self.spending, self.gains):
             if array is not None:
                 array.setflags(write=False)
         for name in ("lengths", "spent"):
@@ -80,7 +82,7 @@ class Episodes:
         return int(self.returns.size)
 
     def __getitem__(self, rows: slice) -> Episodes:
-        """Return a run of episodes by position (``spending`` is not cut); never choose rows by their outcomes."""
+        """Return a run of episodes by position, without sums over all; never choose rows by their outcomes."""
         if not isinstance(rows, slice):
             raise InputError(f"episodes are cut with a slice, got {type(rows).__name__}; use .returns for numbers")
         return Episodes(
@@ -112,8 +114,8 @@ class Episodes:
         return sha256(*chunks)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        named = {"returns": self.returns, "lengths": self.lengths, "spent": self.spent, "spending": self.spending}
-        return {name: array for name, array in named.items() if array is not None}
+        named = ((name, getattr(self, name)) for name in ("returns", "lengths", "spent", "spending", "gains"))
+        return {name: array for name, array in named if array is not None}
 
     @classmethod
     def concat(cls, parts: Sequence[Episodes]) -> Episodes:
@@ -133,6 +135,7 @@ class Episodes:
             lengths=_join([part.lengths for part in parts]),
             spent=_join([part.spent for part in parts]),
             spending=_summed([part.spending for part in parts]),
+            gains=_join([part.gains for part in parts]),
             facts=first.facts,
         )
 
@@ -168,6 +171,7 @@ class Episodes:
             lengths=arrays.get("lengths"),
             spent=arrays.get("spent"),
             spending=arrays.get("spending"),
+            gains=arrays.get("gains"),
             facts=header,
         )
 
@@ -222,7 +226,7 @@ def checked_sigma(sigma: float) -> float:
 def _join(columns: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
     present = [column for column in columns if column is not None]
     if present and len(present) != len(columns):
-        raise InputError("some of the records have lengths or spending and others do not")
+        raise InputError("some of the records have lengths, spending or gains and others do not")
     return np.concatenate(present) if present else None
 
 

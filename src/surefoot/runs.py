@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from surefoot import sb3, zoo
-from surefoot.certify import Certificate, certify
+from surefoot.answers import Answer, answer
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, safe_name, write_json
 from surefoot.play import Plan, Progress, play
 from surefoot.policies import Policy, from_callable
 from surefoot.report.leave import leave_certificate
-from surefoot.shared import SharedCertificate, certify_shared
 from surefoot.store import RunFolder
 from surefoot.tasks import Task, find_task
 from surefoot.versions import versions
@@ -33,18 +33,20 @@ class Questions:
     method: str | None = None
     step: float = 1.0
     shared_by: int | None = None
+    per_step: bool = False
 
-    def answer(self, episodes: Episodes) -> Certificate | SharedCertificate:
+    def answer(self, episodes: Episodes) -> Answer:
         """Certify."""
-        if self.shared_by is not None:
-            return certify_shared(episodes, self.budgets, self.shared_by, self.confidence, self.method)
-        return certify(episodes, self.budgets, self.confidence, self.method, self.step)
+        rest = (self.method, self.step, self.shared_by, self.per_step)
+        return answer(episodes, self.budgets, self.confidence, *rest)
 
     def check(self, task: Task, sigma: float) -> None:
         """Raise now what would otherwise be raised after hours of play."""
         floor, ceiling = task.floor, task.ceiling
         probe = [floor] if ceiling is None else [floor, ceiling]
-        self.answer(Episodes.of(probe, sigma=sigma, floor=floor, ceiling=ceiling, method=task.method))
+        facts = {"method": task.method, "rewards": task.rewards}
+        tried = Episodes.of(probe, sigma=sigma, floor=floor, ceiling=ceiling, **facts)
+        self.answer(replace(tried, gains=np.zeros((1, task.limit))) if self.per_step else tried)
 
 
 def rollout(
@@ -124,13 +126,13 @@ def run_name(plan: Plan) -> str:
     """Return the name of a run's folder: all that usually differs between runs."""
     agent = plan.policy.name if plan.policy.name.startswith(plan.task.name) else f"{plan.task.name}-{plan.policy.name}"
     where = "-cuda" if plan.device == "cuda" else ""
-    name = f"{agent}-sigma{plan.sigma:g}-seed{plan.seed}-n{plan.episodes}{where}"
+    name = f"{agent}-sigma{plan.sigma:g}-seed{plan.seed}-n{plan.episodes}{where}{'-steps' if plan.per_step else ''}"
     return safe_name(name)
 
 
 def certified_run(
     plan: Plan, questions: Questions, folder: Path, *, workers: int = 1, progress: Progress | None = None
-) -> Certificate | SharedCertificate:
+) -> Answer:
     """Play what is not yet played, certify, and leave episodes, certificate, figure and facts in ``folder``."""
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")

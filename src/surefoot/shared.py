@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-import math
-import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 from surefoot.bounds.shared import Coin, Tilts, coin, tilts
 from surefoot.certify import Limits
-from surefoot.episodes import Episodes, checked_returns
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.rounding import decimals, exact, limit_rows, percent
+from surefoot.threats import ThreatCertificate, checked_budget, common
 
-SCHEMA = 1
 METHODS = ("betting", "binary")
-_OUTWARD = 1e-9  # of the range, as in every certificate
 
 
-@dataclass(frozen=True, eq=False)
-class SharedCertificate:
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SharedCertificate(ThreatCertificate):
     """What is proved about the mean return per episode when ``shared_by`` episodes share one budget.
 
     ``shared_by``   how many episodes the attacker plays with one budget, M
@@ -36,87 +29,46 @@ class SharedCertificate:
     ``below``, ``above``  what the limits are computed from, counted from the floor and from the ceiling
     """
 
+    kind: ClassVar[str] = "shared"
+
     shared_by: int
-    budgets: NDArray[np.float64]
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64] | None
-    estimate: float
-    estimate_sem: float | None
-    confidence: float
-    method: str
-    episodes: int
-    sigma: float
-    floor: float
-    ceiling: float | None
-    facts: Mapping[str, Any]
     below: Coin | Tilts
     above: Coin | Tilts | None
-    record_sha256: str = ""
 
     def at(self, budget: float, shared_by: int | None = None) -> Limits:
         """Return the limits at any budget and, if given, for any other number of episodes that share it."""
-        many = self.shared_by if shared_by is None else _checked_count(shared_by)
-        return self._limits(float(_checked_budget(budget)), many)
-
-    def _limits(self, budget: float, many: int) -> Limits:
-        spend = cost(budget, self.sigma, many)
-        top = self.estimate if self.ceiling is None else self.ceiling
-        slack = _OUTWARD * (top - self.floor) + 16 * sys.float_info.epsilon * max(abs(self.floor), abs(top))
-        lower = min(max(self.floor + self.below.at(spend) - slack, self.floor), top)
-        if self.ceiling is None or self.above is None:
-            return Limits(budget, lower, None)
-        upper = max(min(self.ceiling - self.above.at(spend) + slack, self.ceiling), self.floor)
-        return Limits(budget, lower, upper)
+        spend = cost(checked_budget(budget), self.sigma, self.shared_by if shared_by is None else _count(shared_by))
+        upper = None if self.ceiling is None or self.above is None else self.ceiling - self.above.at(spend)
+        return self._outwards(float(budget), self.floor + self.below.at(spend), upper)
 
     @property
-    def statement(self) -> str:
-        """The certificate as a sentence."""
-        many = "an episode" if self.shared_by == 1 else f"{self.shared_by} episodes together"
+    def _many(self) -> str:
+        return "an episode" if self.shared_by == 1 else f"{self.shared_by} episodes together"
+
+    @property
+    def attacker(self) -> str:
+        """The attacker in words."""
         return (
-            f"Under every adversary whose squared offsets to the observations of {many} have a sum of at most the "
-            "square of the budget, on average over its attacks, the expected return per episode of the smoothed agent "
-            f"(noise sigma {exact(self.sigma)}) is at least 'lower'"
-            + ("" if self.upper is None else " and at most 'upper'")
-            + f". With confidence {exact(self.confidence)} all lower limits hold, for all budgets at once"
-            + ("." if self.upper is None else ", and so do all upper limits.")
+            f"whose squared offsets to the observations of {self._many} have a sum of at most the square of the "
+            "budget, on average over its attacks"
         )
 
-    def __str__(self) -> str:
-        """Return a short table, every limit rounded against us, and what it says."""
-        digits = decimals(self.floor, self.ceiling, self.estimate)
-        table = [("budget", "lower", "upper"), *limit_rows(self.budgets, self.lower, self.upper, digits)]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
-        lines.append(
-            f"Certified limits of the mean return per episode when {self.shared_by} share one l2 budget that holds on "
-            f"average (noise sigma {exact(self.sigma)}, {self.episodes} episodes): with {percent(self.confidence)} "
-            "confidence all lower limits hold at once"
-            + ("." if self.upper is None else ", and so do all upper limits.")
-        )
-        return "\n".join(lines)
+    @property
+    def value(self) -> str:
+        """What is bounded, in words."""
+        return "the expected return per episode"
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the certificate as strict JSON data; 'lower' and 'upper' are bounds, 'estimate' is not."""
-        return {
-            "schema": SCHEMA,
-            "kind": "shared",
-            "shared_by": self.shared_by,
-            **{key: self.facts.get(key) for key in ("task", "agent", "agent_sha256", "seed")},
-            "sigma": self.sigma,
-            "confidence": self.confidence,
-            "episodes": self.episodes,
-            "method": self.method,
-            "pilot": self.below.pilot if isinstance(self.below, Tilts) else 0,
-            "record_sha256": self.record_sha256,
-            "floor": self.floor,
-            "ceiling": self.ceiling,
-            "budgets": self.budgets.tolist(),
-            "lower": self.lower.tolist(),
-            "upper": None if self.upper is None else self.upper.tolist(),
-            "estimate": self.estimate,
-            "estimate_sem": self.estimate_sem,
-            "statement": self.statement,
-        }
+    @property
+    def extra(self) -> dict[str, Any]:
+        """How many share the budget, and how many episodes settled the bets and count for nothing else."""
+        return {"shared_by": self.shared_by, "pilot": self.below.pilot if isinstance(self.below, Tilts) else 0}
+
+    def headline(self, budget: str, lower: str) -> str:
+        """Return the certificate in one sentence at one budget."""
+        return (
+            f"no attacker who changes the observations of {self._many} by at most {budget} (l2, in the root mean "
+            f"square over its attacks) can push this agent's mean return per episode below {lower}"
+        )
 
 
 def certify_shared(
@@ -134,38 +86,12 @@ def certify_shared(
     ``method``      "betting", or "binary" where only floor and ceiling can occur, fixed before looking; by default
                     "binary" if the record's facts name it, else "betting"
     """
-    if episodes.attacked:
-        raise InputError("a certificate needs episodes without an adversary, got a record of attacked play")
-    if not (math.isfinite(episodes.sigma) and episodes.sigma > 0):
-        raise InputError(f"sigma must be > 0, got {episodes.sigma}: without noise nothing is certified")
-    if not 0 < confidence < 1:
-        raise InputError(f"confidence must lie strictly between 0 and 1, got {confidence}")
-    if np.ndim(budgets) != 1 or len(budgets) == 0:
-        raise InputError(f"budgets must be a list of at least one number, got {budgets!r}")
-    asked = [_checked_budget(budget) for budget in budgets]
-    many = _checked_count(shared_by)
+    fields = common(episodes, budgets, confidence)
+    many = _count(shared_by)
     chosen = method or ("binary" if episodes.facts.get("method") == "binary" else "betting")
-    returns = checked_returns(episodes.returns, episodes.floor, episodes.ceiling)
-    below, above = _pieces(returns, episodes, 1 - confidence, chosen, [cost(b, episodes.sigma, many) for b in asked])
-    blank = SharedCertificate(
-        shared_by=many,
-        budgets=np.array(asked),
-        lower=np.empty(0),
-        upper=None,
-        estimate=float(returns.mean()),
-        estimate_sem=float(returns.std(ddof=1)) / math.sqrt(returns.size) if returns.size > 1 else None,
-        confidence=float(confidence),
-        method=chosen,
-        episodes=returns.size,
-        sigma=float(episodes.sigma),
-        floor=float(episodes.floor),
-        ceiling=None if episodes.ceiling is None else float(episodes.ceiling),
-        facts=dict(episodes.facts),
-        below=below,
-        above=above,
-        record_sha256=episodes.sha256,
-    )
-    return _filled(blank)
+    costs = [cost(float(budget), episodes.sigma, many) for budget in fields["budgets"]]
+    below, above = _pieces(episodes, 1 - confidence, chosen, costs)
+    return SharedCertificate(shared_by=many, method=chosen, below=below, above=above, **fields)._filled()
 
 
 def cost(budget: float, sigma: float, shared_by: int) -> float:
@@ -174,20 +100,10 @@ def cost(budget: float, sigma: float, shared_by: int) -> float:
     return radius * radius / (2 * shared_by)
 
 
-def _filled(certificate: SharedCertificate) -> SharedCertificate:
-    limits = [certificate.at(float(budget)) for budget in certificate.budgets]
-    lower = np.array([limit.lower for limit in limits])
-    upper = None if certificate.ceiling is None else np.array([limit.upper for limit in limits], dtype=np.float64)
-    for values in (certificate.budgets, lower, upper):
-        if values is not None:
-            values.setflags(write=False)
-    return replace(certificate, lower=lower, upper=upper)
-
-
 def _pieces(
-    returns: NDArray[np.float64], episodes: Episodes, alpha: float, method: str, costs: Sequence[float]
+    episodes: Episodes, alpha: float, method: str, costs: Sequence[float]
 ) -> tuple[Coin | Tilts, Coin | Tilts | None]:
-    floor, ceiling = episodes.floor, episodes.ceiling
+    returns, floor, ceiling = episodes.returns, episodes.floor, episodes.ceiling
     if method == "betting":
         below = tilts(returns, floor, ceiling, alpha, costs)
         return below, None if ceiling is None else tilts(-returns, -ceiling, -floor, alpha, costs)
@@ -201,13 +117,7 @@ def _pieces(
     return coin(returns, floor, ceiling, alpha), coin(-returns, -ceiling, -floor, alpha)
 
 
-def _checked_budget(budget: float) -> float:
-    if not (math.isfinite(budget) and budget >= 0):
-        raise InputError(f"a budget must be a finite number >= 0, got {budget}")
-    return float(budget)
-
-
-def _checked_count(shared_by: int) -> int:
+def _count(shared_by: int) -> int:
     if isinstance(shared_by, bool) or int(shared_by) != shared_by or shared_by < 1:
         raise InputError(f"shared_by must be a whole number of episodes, at least 1, got {shared_by}")
     return int(shared_by)

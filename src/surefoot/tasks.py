@@ -45,6 +45,7 @@ class Task:
     ``floor``, ``ceiling``  limits of the return, known before playing (ceiling None: unknown)
     ``method``       how the certificate is computed unless asked otherwise
     ``slots``, ``rounds``   episodes side by side in one block, and how many each slot plays in turn
+    ``rewards``      limits of the reward of one step, 0 among them, where they are known
     ``margins``      value gaps lambda_Q at which attacks save their budget: the paper's list
     ``native``       builds the tensor-native game where there is one
     """
@@ -65,6 +66,7 @@ class Task:
     blind: Blind | None = None
     margins: tuple[float, ...] = (0.0,)
     native: Callable[[int, Stream], Game] | None = None
+    rewards: tuple[float, float] | None = None
 
     def game(self, slots: int, seeds: np.random.SeedSequence, device: torch.device) -> Game:
         """Build the game with ``slots`` slots on ``device``."""
@@ -106,6 +108,7 @@ def _cartpole(frames: int, margins: tuple[float, ...]) -> Task:
         blind=CARTPOLE_BLIND,
         margins=margins,
         native=partial(CartPole, limit=200),
+        rewards=(0.0, 1.0),
     )
 
 

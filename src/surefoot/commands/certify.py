@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from surefoot.certify import METHODS, certify
-from surefoot.commands.terminal import add_agent, add_common, chosen_workers, parse_budgets, progress_bar, refuse
+from surefoot.answers import Answer, answer
+from surefoot.certify import METHODS
+from surefoot.commands.terminal import (
+    add_agent,
+    add_common,
+    chosen_workers,
+    parse_budgets,
+    parse_numbers,
+    progress_bar,
+    refuse,
+)
 from surefoot.errors import InputError
-from surefoot.report.text import Answer, Floor, headline, notes, rows
-from surefoot.shared import certify_shared
+from surefoot.per_step import check_rewards
+from surefoot.report.text import Floor, headline, notes, rows
 
 
 def add_certify(commands: Any) -> None:
@@ -40,6 +50,8 @@ def add_certify(commands: Any) -> None:
     parser.add_argument(
         "--shared-by", type=int, metavar="M", help="one budget for M episodes together, kept on average (method binary)"
     )
+    parser.add_argument("--per-step", action="store_true", help="each budget is for every single step")
+    parser.add_argument("--rewards", metavar="LOW,HIGH", help="limits of a step's reward, with --env and --per-step")
     parser.add_argument("--floor", type=float, help="a return that cannot be undercut, with --env and --returns")
     parser.add_argument("--ceiling", type=float, help="a return that cannot be exceeded, with --env and --returns")
     parser.add_argument("--max-steps", type=int, help="step limit for an --env that has none")
@@ -71,16 +83,13 @@ def _certify_returns(arguments: argparse.Namespace) -> Answer:
     from surefoot.report.leave import leave_certificate
     from surefoot.report.outcomes import read_outcomes
 
-    refuse(arguments, ("agent", "max_steps", "workers"), "--returns: nothing is played")
+    refuse(arguments, ("agent", "max_steps", "workers", "rewards"), "--returns: nothing is played")
     if arguments.out is not None and (arguments.out / "setup.json").exists():
         raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
     episodes = read_outcomes(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
     budgets = arguments.budgets or parse_budgets("0:1:0.1")
-    certificate: Answer
-    if arguments.shared_by is not None:
-        certificate = certify_shared(episodes, budgets, arguments.shared_by, arguments.confidence, arguments.method)
-    else:
-        certificate = certify(episodes, budgets, arguments.confidence, arguments.method, arguments.step)
+    rest = (arguments.method, arguments.step, arguments.shared_by, arguments.per_step)
+    certificate = answer(episodes, budgets, arguments.confidence, *rest)
     if arguments.out is not None:
         episodes.save(arguments.out / "episodes.npz")  # what the certificate can be checked against
         leave_certificate(certificate, arguments.out, None)
@@ -96,7 +105,7 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Answer, Floor | None
 
     logger.min_level = logger.ERROR  # its advice on versions of environments would stand between our lines
     if arguments.task is not None:
-        refuse(arguments, ("floor", "ceiling", "max_steps"), "a task, which knows them")
+        refuse(arguments, ("floor", "ceiling", "max_steps", "rewards"), "a task, which knows them")
         task = find_task(arguments.task)
     else:
         for name in ("floor", "agent", "sigma"):
@@ -105,19 +114,29 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Answer, Floor | None
         task = task_of_environment(
             arguments.env, floor=arguments.floor, ceiling=arguments.ceiling, limit=arguments.max_steps
         )
+        if arguments.rewards is not None:
+            task = replace(task, rewards=_reward_limits(arguments.rewards))
     sigma = task.sigma if arguments.sigma is None else arguments.sigma
-    budgets = arguments.budgets or task.budgets
-    questions = Questions(budgets, arguments.confidence, arguments.method, arguments.step, arguments.shared_by)
+    asked = (arguments.budgets or task.budgets, arguments.confidence, arguments.method, arguments.step)
+    questions = Questions(*asked, arguments.shared_by, arguments.per_step)
     questions.check(task, sigma)
     agent = shipped_agent(task, sigma) if arguments.agent is None else arguments.agent
     policy = find_agent(agent, task, trust_pickle=arguments.trust_pickle)
-    plan = Plan(task, policy, sigma, arguments.episodes, arguments.seed, find_device(arguments.device))
+    device = find_device(arguments.device)
+    plan = Plan(task, policy, sigma, arguments.episodes, arguments.seed, device, per_step=arguments.per_step)
     folder = arguments.out or Path("runs") / run_name(plan)
     with progress_bar("playing", "episodes", arguments) as report:
         certificate = certified_run(
             plan, questions, folder, workers=chosen_workers(arguments.workers, plan.device), progress=report
         )
     return certificate, task.blind, folder
+
+
+def _reward_limits(text: str) -> tuple[float, float]:
+    limits = parse_numbers(text, "rewards", "-1,1")
+    if len(limits) != 2:
+        raise InputError(f"--rewards must be two numbers LOW,HIGH, got {text!r}")
+    return check_rewards(*limits)
 
 
 def show_certificate(certificate: Answer, blind: Floor | None) -> None:

@@ -8,16 +8,16 @@ from pathlib import Path
 from surefoot.certify import Certificate
 from surefoot.files import write_json, write_whole
 from surefoot.report.text import Floor
-from surefoot.shared import SharedCertificate
+from surefoot.threats import ThreatCertificate
 
 
-def leave_certificate(certificate: Certificate | SharedCertificate, folder: Path, blind: Floor | None) -> str | None:
+def leave_certificate(certificate: Certificate | ThreatCertificate, folder: Path, blind: Floor | None) -> str | None:
     """Write ``certificate.json`` and, where matplotlib is installed, ``certificate.png``; return the figure's name.
 
-    The certificate of a shared budget goes to ``shared.json``, so that nobody takes one for the other.
+    A certificate against another attacker goes to a file named after its kind, so that nobody takes one for the other.
     """
-    if isinstance(certificate, SharedCertificate):
-        write_json(folder / "shared.json", certificate.to_json())
+    if isinstance(certificate, ThreatCertificate):
+        write_json(folder / f"{certificate.kind}.json", certificate.to_json())
         return None
     write_json(folder / "certificate.json", certificate.to_json())
     try:

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from surefoot.certify import Certificate
+from surefoot.answers import Answer
 from surefoot.rounding import decimals, down, exact, limit_rows, percent, up
-from surefoot.shared import SharedCertificate
+from surefoot.threats import ThreatCertificate
 
-__all__ = ["Answer", "Floor", "digits_for", "down", "exact", "headline", "notes", "percent", "rows", "up"]
-
-
-Answer = Certificate | SharedCertificate
+__all__ = ["Floor", "digits_for", "down", "exact", "headline", "notes", "percent", "rows", "up"]
 
 
 class Floor(Protocol):
@@ -40,13 +37,9 @@ def headline(certificate: Answer) -> str:
     digits = digits_for(certificate)
     lower = down(certificate.at(budget).lower, digits)
     best = "" if certificate.ceiling is None else f" of at most {exact(certificate.ceiling)}"
-    if isinstance(certificate, SharedCertificate):
-        many = "an episode" if certificate.shared_by == 1 else f"{certificate.shared_by:,} episodes together"
-        return (
-            f"With {percent(certificate.confidence)} confidence, no attacker who changes the observations of {many} by "
-            f"at most {exact(budget)} (l2, in the root mean square over its attacks) can push this agent's mean return "
-            f"per episode below {lower}{best}."
-        )
+    if isinstance(certificate, ThreatCertificate):
+        said = certificate.headline(exact(budget), lower)
+        return f"With {percent(certificate.confidence)} confidence, {said}{best}."
     return (
         f"With {percent(certificate.confidence)} confidence, no attacker who changes the observations by at most "
         f"{exact(budget)} (l2, over a whole episode) can push this agent's mean return below {lower}{best}."

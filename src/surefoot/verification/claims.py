@@ -10,17 +10,21 @@ from numpy.typing import NDArray
 
 from surefoot.verification.raw import Raw, differences, same
 from surefoot.verification.recompute import CannotRecomputeError, Claim, Side, recompute
+from surefoot.verification.recompute_per_step import recompute_per_step
 from surefoot.verification.recompute_shared import METHODS as SHARED_METHODS
 from surefoot.verification.recompute_shared import SharedClaim, pilot_of, recompute_shared
-from surefoot.verification.sentences import shared_sentence, whole_sentence
+from surefoot.verification.sentences import SENTENCES
 from surefoot.verification.verdict import IMPOSSIBLE, Verdict
 
-FIELDS = {
-    *("schema", "task", "agent", "agent_sha256", "seed", "sigma", "confidence", "joint_confidence", "episodes"),
-    *("method", "step", "record_sha256", "floor", "ceiling", "budgets", "lower", "upper", "estimate", "estimate_sem"),
-    "statement",
+ALL = {
+    *("schema", "task", "agent", "agent_sha256", "seed", "sigma", "confidence", "episodes", "method", "record_sha256"),
+    *("floor", "ceiling", "budgets", "lower", "upper", "estimate", "estimate_sem", "statement"),
 }
-SHARED_FIELDS = (FIELDS - {"joint_confidence", "step"}) | {"kind", "shared_by", "pilot"}
+FIELDS = {
+    "certificate.json": ALL | {"joint_confidence", "step"},
+    "shared.json": ALL | {"kind", "shared_by", "pilot"},
+    "per-step.json": ALL | {"kind", "steps", "rewards"},
+}
 _ROUNDING = 1e-7  # of the range: limits are rounded outwards by 1e-9 of it, and computed by other formulas here
 
 
@@ -37,8 +41,7 @@ def check_record(raw: Raw, verdict: Verdict) -> bool:
 
 def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> None:
     """Check everything in a certificate that can be told from the files alone."""
-    shared = raw.name == "shared.json"
-    strange = sorted(set(raw.certificate) ^ (SHARED_FIELDS if shared else FIELDS))
+    strange = sorted(set(raw.certificate) ^ FIELDS[raw.name])
     if strange:
         verdict.note(f"{prefix}fields", IMPOSSIBLE, f"missing, or not known here: {', '.join(strange)}")
     verdict.judge(f"{prefix}certificate and record", _facts(raw), f"{raw.returns.size} episodes, the same setup")
@@ -47,15 +50,18 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
     verdict.judge(f"{prefix}hash of the record", wrong, found)
     if usable:
         try:
-            wrong = _shared_limits(raw) if shared else _limits(raw)
+            wrong = COMPARE[raw.name](raw)
             verdict.judge(f"{prefix}limits", wrong, f"recomputed from the returns, method {raw.certificate['method']}")
         except CannotRecomputeError as error:
             verdict.note(
                 f"{prefix}limits", IMPOSSIBLE, f"{error}; --same-code makes them again by the code that made them"
             )
         verdict.judge(f"{prefix}estimate", _estimate(raw), "the mean return and its standard error")
-    sentence = shared_sentence(raw.certificate) if shared else whole_sentence(raw.certificate)
-    wrong = [] if raw.certificate.get("statement") == sentence else ["it is not the one that follows"]
+    wrong = (
+        []
+        if raw.certificate.get("statement") == SENTENCES[raw.name](raw.certificate)
+        else ["it is not the one that follows"]
+    )
     verdict.judge(f"{prefix}sentence", wrong, "it says what the fields say")
 
 
@@ -135,6 +141,26 @@ def _shared_limits(raw: Raw) -> list[str]:
     return wrong + ([] if same(certificate.get("pilot"), pilot) else [f"the pilot has {pilot} episodes"])
 
 
+def _step_limits(raw: Raw) -> list[str]:
+    certificate, claim, gains = raw.certificate, claim_of(raw.certificate), raw.arrays.get("gains")
+    low, high = (certificate.get("rewards") or [None, None])[:2]
+    if certificate.get("kind") != "per-step" or claim.method != "per-step":
+        raise CannotRecomputeError(f"kind {certificate.get('kind')!r}, method {claim.method!r}: not computed here")
+    if gains is None or gains.ndim != 2 or not _is_number(low) or not _is_number(high) or not low <= 0 <= high:
+        raise CannotRecomputeError("the record has no rewards of each step, or no limits for them")
+    if not low < high or not same(certificate.get("rewards"), raw.setup.get("rewards")):
+        raise CannotRecomputeError(
+            f"rewards {certificate.get('rewards')!r}, the record has {raw.setup.get('rewards')!r}"
+        )
+    radii = [budget / claim.sigma for budget in claim.budgets]
+    lower, upper = recompute_per_step(gains, raw.returns.size, (low, high), claim.alpha, radii)
+    lower, upper = np.maximum(lower, claim.floor), np.minimum(upper, claim.ceiling or math.inf)
+    wrong = _both_compared(raw, claim, Side(lower, lower), None if claim.ceiling is None else Side(upper, upper))
+    if not _close(float(gains.sum()), float(raw.returns.sum()), 1e-9 * float(np.abs(raw.returns).sum() + 1)):
+        wrong.append("the rewards of all steps do not add up to the returns")
+    return wrong + ([] if same(certificate.get("steps"), gains.shape[1]) else [f"there are {gains.shape[1]} steps"])
+
+
 def _both_compared(raw: Raw, claim: Claim, lower: Side, upper: Side | None) -> list[str]:
     top = float(raw.returns.max()) if claim.ceiling is None else claim.ceiling
     hair = 1e-10 * (top - claim.floor) + 1e-14 * max(abs(claim.floor), abs(top))
@@ -186,6 +212,9 @@ def _estimate(raw: Raw) -> list[str]:
         return wrong + ([] if error is None else ["a single episode has no standard error"])
     expected = math.sqrt(math.fsum(((returns - mean) ** 2).tolist()) / (returns.size - 1) / returns.size)
     return wrong + ([] if _close(error, expected, 1e-9 * spread) else [f"its standard error is {expected:.9g}"])
+
+
+COMPARE = {"certificate.json": _limits, "shared.json": _shared_limits, "per-step.json": _step_limits}
 
 
 def _is_number(value: Any) -> bool:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from surefoot.errors import InputError
 
-CERTIFICATES = ("certificate.json", "shared.json")
+CERTIFICATES = ("certificate.json", "shared.json", "per-step.json")
 
 
 class DamagedError(Exception):

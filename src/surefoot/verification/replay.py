@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,10 @@ def plan_of(raw: Raw, agent: str | None, *, environment: str | None = None, trus
             raise CannotReplayError("it was played on a CUDA device, and torch sees none here")
         sigma, count, seed = float(setup["sigma"]), raw.returns.size, int(setup["seed"])
         stream = tuple(int(part) for part in setup["stream"])
-        plan = Plan(task, policy, sigma, count, seed, device, slots, block // slots, stream=stream)
+        steps = "rewards" in setup
+        if steps and task.rewards is None:
+            task = replace(task, rewards=(float(setup["rewards"][0]), float(setup["rewards"][1])))
+        plan = Plan(task, policy, sigma, count, seed, device, slots, block // slots, stream=stream, per_step=steps)
     except (InputError, KeyError, TypeError, ValueError, ZeroDivisionError, RuntimeError) as error:
         raise ForgedError(f"the setup is none that can be played: {error}") from error
     wrong = differences(setup, plan.setup())
@@ -62,6 +66,8 @@ def replay(raw: Raw, plan: Plan, blocks: list[int], workers: int, progress: Repo
         there = {name: raw.arrays.get(name) for name in fresh}
         for name, values in fresh.items():
             wrong += _compared(index, name, begin, values, there[name])
+        if played.gains is not None:
+            wrong += _compared(index, "gains", index, played.gains, raw.arrays.get("gains"))
         if progress is not None:
             progress(done, len(blocks))
     return sorted(wrong) + (_other_versions(raw) if wrong else [])
@@ -80,10 +86,12 @@ def _compared(index: int, name: str, begin: int, played: Any, there: Any) -> lis
         return [f"block {index}: the record has no {name} that fit"]
     # As bytes: a difference in the last bit, or of 0 and -0, is a difference.
     bits = (array.view(np.uint64) for array in (np.ascontiguousarray(recorded), np.ascontiguousarray(played)))
-    differing = np.flatnonzero(np.not_equal(*bits))
+    differing = np.flatnonzero(np.not_equal(*bits).reshape(len(played), -1).any(axis=1))
     if differing.size == 0:
         return []
     first = int(differing[0])
+    if played.ndim > 1:
+        return [f"block {index}: the sums of the {name} differ"]
     return [
         f"block {index}: {differing.size} of {len(played)} {name} differ, first episode {begin + first} "
         f"(recorded {recorded[first]}, played {played[first]})"

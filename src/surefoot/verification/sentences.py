@@ -30,6 +30,17 @@ def shared_sentence(certificate: Mapping[str, Any]) -> str:
     )
 
 
+def step_sentence(certificate: Mapping[str, Any]) -> str:
+    """Return what a certificate for a budget per step says."""
+    return (
+        "Under every adversary whose offset to each single observation has an l2 norm of at most the budget, the "
+        f"expected return of the smoothed agent {_ending(certificate, '')}"
+    )
+
+
+SENTENCES = {"certificate.json": whole_sentence, "shared.json": shared_sentence, "per-step.json": step_sentence}
+
+
 def _ending(certificate: Mapping[str, Any], both: str) -> str:
     sigma, confidence = (_digits(certificate.get(key)) for key in ("sigma", "confidence"))
     bounded = certificate.get("upper") is not None
