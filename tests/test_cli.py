@@ -235,6 +235,22 @@ def test_returns_are_certified_as_in_python(capsys, ceiling, method):
     assert made["task"] is made["seed"] is None
 
 
+def test_probabilities_and_quantiles_are_shown_and_written(capsys):
+    asked = ("--ceiling", 200, "--budgets", "0,0.1", "--at-least", "100,200", "--quantiles", "0.1")
+    surefoot_command(*given(*asked))
+    shown = capsys.readouterr().out
+    surefoot_command(*given(*asked, "--json"))
+    made = strict(capsys.readouterr().out)
+    certificate = surefoot.certify(surefoot.Episodes.of(RETURNS, sigma=0.2, floor=0, ceiling=200), [0, 0.1])
+    assert [row["at_least"] for row in made["probabilities"]] == [100, 200]
+    assert made["probabilities"][0]["lower"][1] == certificate.probability(100, 0.1).lower
+    assert made["quantiles"][0]["upper"][1] == certificate.quantile(0.1, 0.1).upper
+    lines = [line for line in shown.splitlines() if line.startswith("budget 0.1: ")]
+    assert len(lines) == 3
+    printed = float(lines[0].split("at least ")[1].split()[0])
+    assert printed <= certificate.probability(100, 0.1).lower < printed + 1e-4
+
+
 def test_returns_leave_files_only_where_asked(capsys):
     surefoot_command(*given())
     assert sorted(path.name for path in Path().iterdir()) == ["r.npy"]
@@ -365,6 +381,12 @@ def test_a_malicious_zip_does_not_run(capsys, models):
 # --- errors ---------------------------------------------------------------------------------------------------------
 
 WRONG_RETURNS = {
+    "a quantile of 1": ("--sigma 0.2 --floor 0 --quantiles 1", "q strictly between 0 and 1, got 1"),
+    "a probability of words": ("--sigma 0.2 --floor 0 --at-least much", "--at-least must look like 100,150"),
+    "a probability shared": (
+        "--sigma 0.2 --floor 0 --at-least 1 --shared-by 2",
+        "leave --shared-by and --per-step out",
+    ),
     "sigma 0": ("--sigma 0 --floor 0", "sigma must be > 0, got 0"),
     "sigma -1": ("--sigma -1 --floor 0", "sigma must be"),
     "sigma nan": ("--sigma nan --floor 0", "sigma must be"),

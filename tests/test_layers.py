@@ -66,6 +66,7 @@ MAP = {
     "surefoot.verification.recompute": ("numpy", "scipy"),
     "surefoot.verification.recompute_shared": ("numpy", "scipy"),
     "surefoot.verification.recompute_per_step": ("numpy", "scipy"),
+    "surefoot.verification.recompute_law": ("numpy", "scipy", "surefoot.verification.recompute"),
     "surefoot.verification.sentences": (),
     "surefoot.verification.raw": LIGHT,
     "surefoot.verification.verdict": (),

@@ -17,6 +17,7 @@ import pytest
 import surefoot
 from laws import LAWS
 from surefoot import cli, zoo
+from surefoot.answers import with_law
 from surefoot.attacks.structured import Structured
 from surefoot.bounds.levels import local_level as our_level
 from surefoot.bounds.levels import violation
@@ -37,6 +38,7 @@ from surefoot.verification.recompute import (
     recompute,
     risk_of,
 )
+from surefoot.verification.recompute_law import recompute_law
 from surefoot.verification.run import verify
 
 AGENT = "cartpole-1-s0.4"
@@ -260,6 +262,21 @@ def test_a_method_without_a_second_computation_can_be_repeated_if_asked_for(run,
     assert "certificate made again by the same code" in failures(verify(run, blocks=0, same_code=True))
 
 
+def test_probabilities_and_quantiles_in_the_file_are_checked(run):
+    made = with_law(certify(Episodes.load(run / "episodes.npz"), [0.0, 0.2]), [100.0, 150.0], [0.05, 0.5]).to_json()
+    write_json(run / "certificate.json", made)
+    assert verify(run, blocks=0).verified
+    for kind in ("probabilities", "quantiles"):
+        for side, change in (("lower", 1e-4), ("upper", -1e-4), ("lower", "high")):
+            rows = json.loads(json.dumps(made[kind]))
+            rows[1][side][1] = change if isinstance(change, str) else rows[1][side][1] + change
+            write_json(run / "certificate.json", {**made, kind: rows})
+            assert "limits" in failures(verify(run, blocks=0))
+    for rows in ([{"q": 0.5}], "all", [{"at_least": 1.0, "lower": [1.0], "upper": [1.0]}]):
+        write_json(run / "certificate.json", {**made, "probabilities": rows})
+        assert "limits" in failures(verify(run, blocks=0))
+
+
 # --- thorough tampering: everything else is made to agree -----------------------------------------------------------
 
 
@@ -456,6 +473,31 @@ def test_two_computations_agree(method, law, n):
             if upper is not None:
                 assert np.all(made.upper >= upper.best - 1e-12 * width)
                 assert np.all(made.upper <= upper.least + 1e-7 * width)
+
+
+@pytest.mark.parametrize(("method", "law"), PAIRS, ids=[f"{m}, {law.name}" for m, law in PAIRS])
+def test_probabilities_and_quantiles_agree(method, law):
+    returns = law.draw(np.random.default_rng(9), (150,))
+    width = law.ceiling - law.floor
+    step = width / 7.3
+    for ceiling in (law.ceiling, None) if method in ("band", "dkw", "dkw-one-sided") else (law.ceiling,):
+        made = certify(
+            Episodes.of(returns, sigma=0.5, floor=law.floor, ceiling=ceiling), [0, 0.3, 1.1], 0.9, method, step
+        )
+        claim = Claim(method, 1 - 0.9, 0.5, law.floor, ceiling, (0, 0.3, 1.1), step)
+        for share in (-0.1, 0.0, 0.2, 0.77, 0.99, 1.0, 1.1):
+            found = recompute_law(returns, claim, at_least=law.floor + share * width)
+            limits = [made.probability(law.floor + share * width, budget) for budget in made.budgets]
+            agree(limits, found)
+        for q in (0.01, 0.3, 0.5, 0.9, 0.999):
+            agree([made.quantile(q, budget) for budget in made.budgets], recompute_law(returns, claim, q=q))
+
+
+def agree(limits, found):
+    for limit, ((least, best), (top, loose)) in zip(limits, found, strict=True):
+        assert least <= limit.lower <= best
+        assert top <= (np.inf if limit.upper is None else limit.upper) <= loose
+        assert best - least < 1e-6 * max(1, abs(best)) or best in (0.0, 1.0) or best - least < 3
 
 
 @pytest.mark.parametrize(("n", "alpha"), [(1, 0.05), (2, 0.3), (30, 1e-4), (200, 0.05), (3000, 0.05)])

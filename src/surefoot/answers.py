@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-from surefoot.certify import Certificate, certify
+from surefoot.certify import Certificate, Limits, certify
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.per_step import certify_per_step
@@ -22,12 +24,38 @@ def answer(
     step: float,
     shared_by: int | None,
     per_step: bool,
+    thresholds: Sequence[float] = (),
+    quantiles: Sequence[float] = (),
 ) -> Answer:
     """Certify against the attacker that was asked for."""
+    if (thresholds or quantiles) and (per_step or shared_by is not None):
+        raise InputError("probabilities and quantiles are for whole episodes; leave --shared-by and --per-step out")
     if per_step:
         if shared_by is not None or method is not None:
             raise InputError("a budget per step has a method of its own and is not shared; give --per-step alone")
         return certify_per_step(episodes, budgets, confidence)
     if shared_by is not None:
         return certify_shared(episodes, budgets, shared_by, confidence, method)
-    return certify(episodes, budgets, confidence, method, step)
+    return with_law(certify(episodes, budgets, confidence, method, step), thresholds, quantiles)
+
+
+def with_law(certificate: Certificate, thresholds: Sequence[float], quantiles: Sequence[float]) -> Certificate:
+    """Return the certificate with limits of P(return >= threshold) and of quantiles, at each of its budgets.
+
+    They follow from the band that the means come from: all hold together, without further risk.
+    """
+    asked: dict[str, Any] = {}
+    if thresholds:
+        asked["probabilities"] = [
+            {"at_least": float(x), **_columns([certificate.probability(x, b) for b in certificate.budgets])}
+            for x in thresholds
+        ]
+    if quantiles:
+        asked["quantiles"] = [
+            {"q": float(q), **_columns([certificate.quantile(q, b) for b in certificate.budgets])} for q in quantiles
+        ]
+    return replace(certificate, asked=asked)
+
+
+def _columns(limits: Sequence[Limits]) -> dict[str, list[float | None]]:
+    return {"lower": [limit.lower for limit in limits], "upper": [limit.upper for limit in limits]}

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -57,6 +57,7 @@ class Certificate:
     ``band``          the confidence band that everything is derived from
     ``step``          distance of the thresholds, where the method has any
     ``record_sha256`` hash of the record that was certified, setup included
+    ``asked``         limits of probabilities and quantiles that go into the file, as JSON data
     """
 
     budgets: NDArray[np.float64]
@@ -74,6 +75,7 @@ class Certificate:
     band: Band
     step: float | None = None
     record_sha256: str = ""
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
     def at(self, budget: float) -> Limits:
         """Return the limits of the expected return at any budget >= 0: the one band covers them all."""
@@ -157,6 +159,7 @@ class Certificate:
             "upper": None if self.upper is None else self.upper.tolist(),
             "estimate": self.estimate,
             "estimate_sem": self.estimate_sem,
+            **self.asked,
             "statement": self.statement,
         }
 

@@ -34,10 +34,12 @@ class Questions:
     step: float = 1.0
     shared_by: int | None = None
     per_step: bool = False
+    thresholds: Sequence[float] = ()
+    quantiles: Sequence[float] = ()
 
     def answer(self, episodes: Episodes) -> Answer:
         """Certify."""
-        rest = (self.method, self.step, self.shared_by, self.per_step)
+        rest = (self.method, self.step, self.shared_by, self.per_step, self.thresholds, self.quantiles)
         return answer(episodes, self.budgets, self.confidence, *rest)
 
     def check(self, task: Task, sigma: float) -> None:

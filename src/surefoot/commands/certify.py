@@ -24,7 +24,7 @@ from surefoot.commands.terminal import (
 )
 from surefoot.errors import InputError
 from surefoot.per_step import check_rewards
-from surefoot.report.text import Floor, headline, notes, rows
+from surefoot.report.text import Floor, headline, law_lines, notes, rows
 
 
 def add_certify(commands: Any) -> None:
@@ -52,6 +52,8 @@ def add_certify(commands: Any) -> None:
     )
     parser.add_argument("--per-step", action="store_true", help="each budget is for every single step")
     parser.add_argument("--rewards", metavar="LOW,HIGH", help="limits of a step's reward, with --env and --per-step")
+    parser.add_argument("--at-least", metavar="LIST", help="certify the probabilities of returns of at least these")
+    parser.add_argument("--quantiles", metavar="LIST", help="certify these quantiles of the return, as 0.05,0.5")
     parser.add_argument("--floor", type=float, help="a return that cannot be undercut, with --env and --returns")
     parser.add_argument("--ceiling", type=float, help="a return that cannot be exceeded, with --env and --returns")
     parser.add_argument("--max-steps", type=int, help="step limit for an --env that has none")
@@ -88,8 +90,7 @@ def _certify_returns(arguments: argparse.Namespace) -> Answer:
         raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
     episodes = read_outcomes(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
     budgets = arguments.budgets or parse_budgets("0:1:0.1")
-    rest = (arguments.method, arguments.step, arguments.shared_by, arguments.per_step)
-    certificate = answer(episodes, budgets, arguments.confidence, *rest)
+    certificate = answer(episodes, budgets, *_asked(arguments))
     if arguments.out is not None:
         episodes.save(arguments.out / "episodes.npz")  # what the certificate can be checked against
         leave_certificate(certificate, arguments.out, None)
@@ -117,8 +118,7 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Answer, Floor | None
         if arguments.rewards is not None:
             task = replace(task, rewards=_reward_limits(arguments.rewards))
     sigma = task.sigma if arguments.sigma is None else arguments.sigma
-    asked = (arguments.budgets or task.budgets, arguments.confidence, arguments.method, arguments.step)
-    questions = Questions(*asked, arguments.shared_by, arguments.per_step)
+    questions = Questions(arguments.budgets or task.budgets, *_asked(arguments))
     questions.check(task, sigma)
     agent = shipped_agent(task, sigma) if arguments.agent is None else arguments.agent
     policy = find_agent(agent, task, trust_pickle=arguments.trust_pickle)
@@ -130,6 +130,14 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Answer, Floor | None
             plan, questions, folder, workers=chosen_workers(arguments.workers, plan.device), progress=report
         )
     return certificate, task.blind, folder
+
+
+def _asked(arguments: argparse.Namespace) -> tuple[Any, ...]:
+    """Return all that is asked of the episodes beside the budgets, in the order of ``answer``."""
+    names = ("confidence", "method", "step", "shared_by", "per_step")
+    at_least = () if arguments.at_least is None else parse_numbers(arguments.at_least, "--at-least", "100,150")
+    quantiles = () if arguments.quantiles is None else parse_numbers(arguments.quantiles, "--quantiles", "0.05,0.5")
+    return (*(getattr(arguments, name) for name in names), at_least, quantiles)
 
 
 def _reward_limits(text: str) -> tuple[float, float]:
@@ -153,5 +161,5 @@ def show_certificate(certificate: Answer, blind: Floor | None) -> None:
         table.add_row(*row)
     console.print(table, soft_wrap=True)
     console.print()
-    for line in notes(certificate, blind):
+    for line in [*law_lines(certificate), *notes(certificate, blind)]:
         console.print(line, soft_wrap=whole)

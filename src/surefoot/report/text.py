@@ -8,7 +8,7 @@ from surefoot.answers import Answer
 from surefoot.rounding import decimals, down, exact, limit_rows, percent, up
 from surefoot.threats import ThreatCertificate
 
-__all__ = ["Floor", "digits_for", "down", "exact", "headline", "notes", "percent", "rows", "up"]
+__all__ = ["Floor", "digits_for", "down", "exact", "headline", "law_lines", "notes", "percent", "rows", "up"]
 
 
 class Floor(Protocol):
@@ -49,6 +49,25 @@ def headline(certificate: Answer) -> str:
 def rows(certificate: Answer) -> list[tuple[str, str, str]]:
     """Return budget, certified lower and certified upper limit, as text."""
     return limit_rows(certificate.budgets, certificate.lower, certificate.upper, digits_for(certificate))
+
+
+def law_lines(certificate: Answer) -> list[str]:
+    """Return the certified probabilities and quantiles that were asked for, one line per budget and question."""
+    if isinstance(certificate, ThreatCertificate):
+        return []
+    digits = digits_for(certificate)
+    lines = []
+    for row in certificate.asked.get("probabilities", ()):
+        for budget, low, high in zip(certificate.budgets, row["lower"], row["upper"], strict=True):
+            said = f"P(return >= {exact(row['at_least'])}) is at least {down(low, 4)} and at most {up(high, 4)}"
+            lines.append(f"budget {exact(budget)}: {said}")
+    for row in certificate.asked.get("quantiles", ()):
+        for budget, low, high in zip(certificate.budgets, row["lower"], row["upper"], strict=True):
+            most = "" if high is None else f" and at most {up(high, digits)}"
+            lines.append(
+                f"budget {exact(budget)}: the {exact(row['q'])}-quantile is at least {down(low, digits)}{most}"
+            )
+    return [*lines, ""] if lines else []
 
 
 def notes(certificate: Answer, blind: Floor | None) -> list[str]:

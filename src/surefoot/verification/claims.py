@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from surefoot.verification.raw import Raw, differences, same
 from surefoot.verification.recompute import CannotRecomputeError, Claim, Side, recompute
+from surefoot.verification.recompute_law import recompute_law
 from surefoot.verification.recompute_per_step import recompute_per_step
 from surefoot.verification.recompute_shared import METHODS as SHARED_METHODS
 from surefoot.verification.recompute_shared import SharedClaim, pilot_of, recompute_shared
@@ -41,7 +42,8 @@ def check_record(raw: Raw, verdict: Verdict) -> bool:
 
 def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> None:
     """Check everything in a certificate that can be told from the files alone."""
-    strange = sorted(set(raw.certificate) ^ FIELDS[raw.name])
+    optional = {"probabilities", "quantiles"} if raw.name == "certificate.json" else set()
+    strange = sorted((set(raw.certificate) - optional) ^ FIELDS[raw.name])
     if strange:
         verdict.note(f"{prefix}fields", IMPOSSIBLE, f"missing, or not known here: {', '.join(strange)}")
     verdict.judge(f"{prefix}certificate and record", _facts(raw), f"{raw.returns.size} episodes, the same setup")
@@ -117,9 +119,37 @@ def _twins(raw: Raw) -> list[str]:
 def _limits(raw: Raw) -> list[str]:
     certificate, claim = raw.certificate, claim_of(raw.certificate)
     wrong = _both_compared(raw, claim, *recompute(raw.returns, claim))
+    wrong += _law(raw, claim)
     both = max(0.0, 1 - (claim.alpha if claim.method == "dkw" else 2 * claim.alpha))
     if not _close(certificate.get("joint_confidence"), both, 1e-12):
         wrong.append(f"joint_confidence is {certificate.get('joint_confidence')!r}, expected {both:.12g}")
+    return wrong
+
+
+def _law(raw: Raw, claim: Claim) -> list[str]:
+    """Compare the probabilities and quantiles that were asked for."""
+    wrong = []
+    for kind, key in (("probabilities", "at_least"), ("quantiles", "q")):
+        rows = raw.certificate.get(kind, [])
+        if not isinstance(rows, list) or not all(isinstance(row, dict) and _is_number(row.get(key)) for row in rows):
+            raise CannotRecomputeError(f"{kind} must be a list of questions")
+        for row in rows:
+            found = recompute_law(raw.returns, claim, **{key: float(row[key])})
+            wrong += _law_compared(row, key, claim, found)
+    return wrong
+
+
+def _law_compared(row: dict[str, Any], key: str, claim: Claim, found: NDArray[np.float64]) -> list[str]:
+    lower, upper = row.get("lower"), row.get("upper")
+    fits = all(isinstance(column, list) and len(column) == len(claim.budgets) for column in (lower, upper))
+    if not fits or set(row) != {key, "lower", "upper"}:
+        raise CannotRecomputeError(f"{key} {row[key]!r} must have one lower and one upper limit per budget")
+    wrong = []
+    for budget, low, high, ((least, best), (top, loose)) in zip(claim.budgets, lower, upper, found, strict=True):  # type: ignore[arg-type]
+        right = _is_number(low) and least <= low <= best
+        right &= math.isinf(top) if high is None else _is_number(high) and top <= high <= loose
+        if not right:
+            wrong.append(f"at budget {budget:g} the limits for {key} {row[key]:g} are not {low!r} and {high!r}")
     return wrong
 
 

@@ -65,21 +65,26 @@ def recompute(returns: Floats, claim: Claim) -> tuple[Side, Side | None]:
 
 
 def _side(returns: Floats, floor: float, ceiling: float | None, claim: Claim, *, mirrored: bool) -> Side:
+    points, best, least = family(returns, floor, ceiling, claim, mirrored=mirrored)
     radii = [budget / claim.sigma for budget in claim.budgets]
+    return Side(*(np.array([_mean(floor, points, reach, radius) for radius in radii]) for reach in (best, least)))
+
+
+def family(
+    returns: Floats, floor: float, ceiling: float | None, claim: Claim, *, mirrored: bool
+) -> tuple[Floats, Floats, Floats]:
+    """Return points x, the best limits of P(X >= x) that the method can claim, and the least that it would claim."""
     points, counts = _counted(returns, floor, ceiling, claim, mirrored)
     n = returns.size
+    if claim.method == "band":
+        level = local_level(n, claim.alpha)
+        return points, _limits_by_rank(n, counts, level), _limits_by_rank(n, counts, TIGHTEST * level)
     if claim.method.startswith("dkw"):
         sides = 2 if claim.method == "dkw" else 1
         reach = np.maximum(counts / n - math.sqrt(math.log(sides / claim.alpha) / (2 * n)), 0)
-        limits = [reach, reach]
-    elif claim.method == "band":
-        level = local_level(n, claim.alpha)
-        limits = [_limits_by_rank(n, counts, share * level) for share in (1, TIGHTEST)]
     else:
         reach = proportion_at_least(counts, n, claim.alpha / points.size)
-        limits = [reach, reach]
-    best, least = (np.array([_mean(floor, points, reach, radius) for radius in radii]) for reach in limits)
-    return Side(best, least)
+    return points, reach, reach
 
 
 def _counted(
