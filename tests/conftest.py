@@ -11,6 +11,7 @@ if find_spec("torch") is None:
         "channel",
         "cli",
         "defence",
+        "discount",
         "games",
         "gpu",
         "noise",

@@ -53,7 +53,14 @@ MAP = {
     "surefoot.certify": (*LIGHT, "surefoot.bounds", "surefoot.episodes", "surefoot.rounding"),
     "surefoot.threats": (*LIGHT, "surefoot.certify", "surefoot.episodes", "surefoot.rounding"),
     **{
-        f"surefoot.{name}": (*LIGHT, "surefoot.bounds", "surefoot.certify", "surefoot.episodes", "surefoot.threats")
+        f"surefoot.{name}": (
+            *LIGHT,
+            "surefoot.bounds",
+            "surefoot.certify",
+            "surefoot.episodes",
+            "surefoot.rounding",
+            "surefoot.threats",
+        )
         for name in ("shared", "per_step")
     },
     "surefoot.gains": ("torch", "surefoot.errors"),

@@ -497,7 +497,6 @@ def agree(limits, found):
     for limit, ((least, best), (top, loose)) in zip(limits, found, strict=True):
         assert least <= limit.lower <= best
         assert top <= (np.inf if limit.upper is None else limit.upper) <= loose
-        assert best - least < 1e-6 * max(1, abs(best)) or best in (0.0, 1.0) or best - least < 3
 
 
 @pytest.mark.parametrize(("n", "alpha"), [(1, 0.05), (2, 0.3), (30, 1e-4), (200, 0.05), (3000, 0.05)])

@@ -22,7 +22,7 @@ from surefoot.bounds import cdf, worst_case
 from surefoot.bounds.cdf import Band
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
-from surefoot.rounding import decimals, exact, limit_rows, percent
+from surefoot.rounding import decimals, discount_of, exact, limit_rows, percent, return_of
 
 SCHEMA = 1
 METHODS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
@@ -116,7 +116,7 @@ class Certificate:
         )
         return (
             "Under every adversary whose offsets to the observations have an l2 norm of at most the budget "
-            "over the whole episode, the expected return of the smoothed agent "
+            f"over the whole episode, the expected {return_of(self.facts)} of the smoothed agent "
             f"(noise sigma {exact(self.sigma)}) is at least 'lower'"
             + ("" if self.upper is None else " and at most 'upper'")
             + f". With confidence {exact(self.confidence)} all lower limits hold, for all budgets at once"
@@ -160,6 +160,7 @@ class Certificate:
             "estimate": self.estimate,
             "estimate_sem": self.estimate_sem,
             **self.asked,
+            **discount_of(self.facts),
             "statement": self.statement,
         }
 

@@ -1,11 +1,45 @@
-"""Rewards of each step, summed as they come: what a certificate against a budget per step is made of."""
+"""How rewards are counted: discounted, or step by step for certificates against a budget per step."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from surefoot.errors import InputError
+
+
+class Paid(Protocol):
+    """What is known of a task's rewards."""
+
+    @property
+    def name(self) -> str:
+        """What people call the task."""
+        ...
+
+    @property
+    def rewards(self) -> tuple[float, float] | None:
+        """Limits of one step's reward."""
+        ...
+
+    @property
+    def discount(self) -> float | None:
+        """How rewards lose weight."""
+        ...
+
+
+def check_per_step(task: Paid) -> None:
+    """Refuse a task whose rewards cannot be certified step by step."""
+    if task.discount is not None:
+        raise InputError("a budget per step goes with the plain return only; leave the discount out")
+    if task.rewards is None:
+        raise InputError(f"a budget per step needs the limits of a step's reward; {task.name} has none")
+
+
+def weights(discount: float, steps: Tensor) -> Tensor:
+    """Return gamma^t for rewards that come when t steps are over."""
+    return torch.pow(torch.tensor(discount, dtype=torch.float64, device=steps.device), steps)
 
 
 class Gains:

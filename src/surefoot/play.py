@@ -21,7 +21,7 @@ from torch import Tensor
 from surefoot.channel import Adversary, Channel, Record, Stream
 from surefoot.episodes import Episodes, checked_returns, checked_sigma
 from surefoot.errors import InputError
-from surefoot.gains import Gains
+from surefoot.gains import Gains, check_per_step, weights
 from surefoot.games import Game
 from surefoot.policies import FrameStack, Policy
 from surefoot.tasks import Task
@@ -60,10 +60,8 @@ class Plan:
         if not (math.isfinite(self.budget) and self.budget >= 0):
             raise InputError(f"budget must be a finite number >= 0, got {self.budget}")
         _check_fit(self.task, self.policy)
-        if self.per_step and self.task.rewards is None:
-            raise InputError(
-                f"a budget per step needs the limits of a step's reward, {self.task.name} does not know them"
-            )
+        if self.per_step:
+            check_per_step(self.task)
 
     @property
     def shape_of_blocks(self) -> tuple[int, int]:
@@ -100,6 +98,7 @@ class Plan:
             "adversary": None if self.adversary is None else self.adversary.describe(),
             "budget": self.budget if self.adversary is not None else None,
             **({"rewards": list(self.task.rewards)} if self.per_step and self.task.rewards is not None else {}),
+            **({} if self.task.discount is None else {"discount": self.task.discount}),
         }
 
 
@@ -146,6 +145,7 @@ def play_block(plan: Plan, index: int) -> Episodes:
     with single_thread(), torch.inference_mode(plan.adversary is None):
         try:
             loop = Loop(game, channel, policy, slots, count, device)
+            loop.discount = plan.task.discount
             loop.gains = Gains(plan.task.limit, plan.task.rewards) if plan.per_step and plan.task.rewards else None
             table = loop.run(first=index * block)
         finally:
@@ -179,6 +179,7 @@ class Loop:
         self.alive = torch.ones(slots, dtype=torch.bool, device=device)
         self.fresh: Tensor | None = self.alive.clone()
         self.gains: Gains | None = None
+        self.discount: float | None = None
         self.table = torch.full((3, count), torch.nan, dtype=torch.float64, device=device)
         # An adversary must not spend on episodes that are over, and some games cannot step them.
         self.patience = game.patience if channel.ledger is None else 1
@@ -196,7 +197,7 @@ class Loop:
             action = self.policy.act(history, self.steps)
             observation, reward, over = self.game.step(action)
             counted = torch.where(self.alive, reward, 0.0)
-            self.total += counted
+            self.total += counted if self.discount is None else counted * weights(self.discount, self.steps)
             if self.gains is not None:
                 self.gains.add(self.steps, counted)
             self.steps += self.alive

@@ -46,7 +46,7 @@ class Questions:
         """Raise now what would otherwise be raised after hours of play."""
         floor, ceiling = task.floor, task.ceiling
         probe = [floor] if ceiling is None else [floor, ceiling]
-        facts = {"method": task.method, "rewards": task.rewards}
+        facts = {"method": task.method, "rewards": task.rewards, "discount": task.discount}
         tried = Episodes.of(probe, sigma=sigma, floor=floor, ceiling=ceiling, **facts)
         self.answer(replace(tried, gains=np.zeros((1, task.limit))) if self.per_step else tried)
 
@@ -129,6 +129,7 @@ def run_name(plan: Plan) -> str:
     agent = plan.policy.name if plan.policy.name.startswith(plan.task.name) else f"{plan.task.name}-{plan.policy.name}"
     where = "-cuda" if plan.device == "cuda" else ""
     name = f"{agent}-sigma{plan.sigma:g}-seed{plan.seed}-n{plan.episodes}{where}{'-steps' if plan.per_step else ''}"
+    name += "" if plan.task.discount is None else f"-discount{plan.task.discount:g}"
     return safe_name(name)
 
 

@@ -10,6 +10,7 @@ from surefoot.bounds.shared import Coin, Tilts, coin, tilts
 from surefoot.certify import Limits
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.rounding import return_of
 from surefoot.threats import ThreatCertificate, checked_budget, common
 
 METHODS = ("betting", "binary")
@@ -56,7 +57,7 @@ class SharedCertificate(ThreatCertificate):
     @property
     def value(self) -> str:
         """What is bounded, in words."""
-        return "the expected return per episode"
+        return f"the expected {return_of(self.facts)} per episode"
 
     @property
     def extra(self) -> dict[str, Any]:

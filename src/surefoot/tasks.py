@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -46,6 +46,7 @@ class Task:
     ``method``       how the certificate is computed unless asked otherwise
     ``slots``, ``rounds``   episodes side by side in one block, and how many each slot plays in turn
     ``rewards``      limits of the reward of one step, 0 among them, where they are known
+    ``discount``     gamma, where the return is sum gamma^t r_t; None for the plain sum
     ``margins``      value gaps lambda_Q at which attacks save their budget: the paper's list
     ``native``       builds the tensor-native game where there is one
     """
@@ -67,6 +68,7 @@ class Task:
     margins: tuple[float, ...] = (0.0,)
     native: Callable[[int, Stream], Game] | None = None
     rewards: tuple[float, float] | None = None
+    discount: float | None = None
 
     def game(self, slots: int, seeds: np.random.SeedSequence, device: torch.device) -> Game:
         """Build the game with ``slots`` slots on ``device``."""
@@ -122,6 +124,23 @@ def find_task(name: str) -> Task:
             f"unknown task {name!r}; the tasks are {', '.join(TASKS)} (or give --env for any Gymnasium id)"
         )
     return TASKS[name]
+
+
+def discounted(task: Task, discount: float, *, limits: tuple[float, float | None] | None = None) -> Task:
+    """Return the task with the discounted return sum gamma^t r_t, t = 0, 1, ..., and limits that hold for it.
+
+    ``limits``  floor and ceiling of the discounted return, where the task does not know the limits of a step's reward
+    """
+    if not 0 < discount < 1:
+        raise InputError(f"a discount must lie strictly between 0 and 1, got {discount}")
+    if limits is None and task.rewards is None:
+        raise InputError(f"{task.name} does not know the limits of a step's reward, so none for a discounted return")
+    if limits is None:
+        assert task.rewards is not None
+        # A hair outwards: the sum is made step by step and rounded at each.
+        longest = (1 - discount**task.limit) / (1 - discount) * (1 + 1e-12)
+        limits = (task.rewards[0] * longest, task.rewards[1] * longest)
+    return replace(task, floor=limits[0], ceiling=limits[1], method="band", blind=None, discount=discount)
 
 
 def task_of_environment(

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from surefoot.certify import Limits
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
-from surefoot.rounding import decimals, exact, limit_rows, percent
+from surefoot.rounding import decimals, discount_of, exact, limit_rows, percent, return_of
 
 SCHEMA = 1
 _OUTWARD = 1e-9  # of the range, as in every certificate
@@ -49,7 +49,7 @@ class ThreatCertificate(ABC):
     @property
     def value(self) -> str:
         """What is bounded, in words."""
-        return "the expected return"
+        return f"the expected {return_of(self.facts)}"
 
     @property
     @abstractmethod
@@ -104,6 +104,7 @@ class ThreatCertificate(ABC):
             "upper": None if self.upper is None else self.upper.tolist(),
             "estimate": self.estimate,
             "estimate_sem": self.estimate_sem,
+            **discount_of(self.facts),
             "statement": self.statement,
         }
 

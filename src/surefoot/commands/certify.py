@@ -54,6 +54,7 @@ def add_certify(commands: Any) -> None:
     parser.add_argument("--rewards", metavar="LOW,HIGH", help="limits of a step's reward, with --env and --per-step")
     parser.add_argument("--at-least", metavar="LIST", help="certify the probabilities of returns of at least these")
     parser.add_argument("--quantiles", metavar="LIST", help="certify these quantiles of the return, as 0.05,0.5")
+    parser.add_argument("--discount", type=float, metavar="G", help="certify the discounted return sum G^t r_t")
     parser.add_argument("--floor", type=float, help="a return that cannot be undercut, with --env and --returns")
     parser.add_argument("--ceiling", type=float, help="a return that cannot be exceeded, with --env and --returns")
     parser.add_argument("--max-steps", type=int, help="step limit for an --env that has none")
@@ -85,7 +86,7 @@ def _certify_returns(arguments: argparse.Namespace) -> Answer:
     from surefoot.report.leave import leave_certificate
     from surefoot.report.outcomes import read_outcomes
 
-    refuse(arguments, ("agent", "max_steps", "workers", "rewards"), "--returns: nothing is played")
+    refuse(arguments, ("agent", "max_steps", "workers", "rewards", "discount"), "--returns: nothing is played")
     if arguments.out is not None and (arguments.out / "setup.json").exists():
         raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
     episodes = read_outcomes(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
@@ -102,7 +103,7 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Answer, Floor | None
 
     from surefoot.play import Plan
     from surefoot.runs import Questions, certified_run, find_agent, find_device, run_name, shipped_agent
-    from surefoot.tasks import find_task, task_of_environment
+    from surefoot.tasks import discounted, find_task, task_of_environment
 
     logger.min_level = logger.ERROR  # its advice on versions of environments would stand between our lines
     if arguments.task is not None:
@@ -117,6 +118,9 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Answer, Floor | None
         )
         if arguments.rewards is not None:
             task = replace(task, rewards=_reward_limits(arguments.rewards))
+    if arguments.discount is not None:
+        given = None if arguments.task is not None else (arguments.floor, arguments.ceiling)
+        task = discounted(task, arguments.discount, limits=given)
     sigma = task.sigma if arguments.sigma is None else arguments.sigma
     questions = Questions(arguments.budgets or task.budgets, *_asked(arguments))
     questions.check(task, sigma)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from surefoot.answers import Answer
-from surefoot.rounding import decimals, down, exact, limit_rows, percent, up
+from surefoot.rounding import decimals, down, exact, limit_rows, percent, return_of, up
 from surefoot.threats import ThreatCertificate
 
 __all__ = ["Floor", "digits_for", "down", "exact", "headline", "law_lines", "notes", "percent", "rows", "up"]
@@ -42,7 +42,8 @@ def headline(certificate: Answer) -> str:
         return f"With {percent(certificate.confidence)} confidence, {said}{best}."
     return (
         f"With {percent(certificate.confidence)} confidence, no attacker who changes the observations by at most "
-        f"{exact(budget)} (l2, over a whole episode) can push this agent's mean return below {lower}{best}."
+        f"{exact(budget)} (l2, over a whole episode) can push this agent's mean {return_of(certificate.facts)} "
+        f"below {lower}{best}."
     )
 
 
@@ -75,7 +76,7 @@ def notes(certificate: Answer, blind: Floor | None) -> list[str]:
     digits = digits_for(certificate)
     error = "" if certificate.estimate_sem is None else f" ± {certificate.estimate_sem:.{digits}f}"
     lines = [
-        f"Without an attack the mean return is about {certificate.estimate:.{digits}f}{error} "
+        f"Without an attack the mean {return_of(certificate.facts)} is about {certificate.estimate:.{digits}f}{error} "
         "(an estimate with its standard error, not a bound).",
         f"{certificate.episodes:,} episodes, sigma {exact(certificate.sigma)}, method {certificate.method}; "
         f"all lower limits hold at once with {percent(certificate.confidence)} confidence"

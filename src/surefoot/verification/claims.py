@@ -42,7 +42,7 @@ def check_record(raw: Raw, verdict: Verdict) -> bool:
 
 def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> None:
     """Check everything in a certificate that can be told from the files alone."""
-    optional = {"probabilities", "quantiles"} if raw.name == "certificate.json" else set()
+    optional = {"discount", *(("probabilities", "quantiles") if raw.name == "certificate.json" else ())}
     strange = sorted((set(raw.certificate) - optional) ^ FIELDS[raw.name])
     if strange:
         verdict.note(f"{prefix}fields", IMPOSSIBLE, f"missing, or not known here: {', '.join(strange)}")
@@ -69,7 +69,7 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
 
 def _facts(raw: Raw) -> list[str]:
     certificate, setup, count = raw.certificate, raw.setup, raw.returns.size
-    names = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed")
+    names = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed", "discount")
     wrong = differences({name: certificate.get(name) for name in names}, {name: setup.get(name) for name in names})
     wrong += [
         f"{name} is {value!r}, the record has {count} returns"

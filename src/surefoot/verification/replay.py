@@ -16,7 +16,7 @@ from surefoot.errors import InputError
 from surefoot.play import Plan, play_block
 from surefoot.policies import Policy
 from surefoot.runs import find_agent
-from surefoot.tasks import TASKS, Task, find_task, task_of_environment
+from surefoot.tasks import TASKS, Task, discounted, find_task, task_of_environment
 from surefoot.verification.raw import Raw, differences
 from surefoot.versions import versions
 from surefoot.workers import spread
@@ -45,6 +45,10 @@ def plan_of(raw: Raw, agent: str | None, *, environment: str | None = None, trus
             raise CannotReplayError("it was played on a CUDA device, and torch sees none here")
         sigma, count, seed = float(setup["sigma"]), raw.returns.size, int(setup["seed"])
         stream = tuple(int(part) for part in setup["stream"])
+        if setup.get("discount") is not None:
+            known = str(setup.get("task")) in TASKS
+            limits = None if known else (float(setup["floor"]), setup["ceiling"])
+            task = discounted(task, float(setup["discount"]), limits=limits)
         steps = "rewards" in setup
         if steps and task.rewards is None:
             task = replace(task, rewards=(float(setup["rewards"][0]), float(setup["rewards"][1])))

@@ -15,7 +15,7 @@ def whole_sentence(certificate: Mapping[str, Any]) -> str:
     both = f"{together}; lower and upper limits hold together with confidence {joint} at least" if bounded else ""
     return (
         "Under every adversary whose offsets to the observations have an l2 norm of at most the budget over the whole "
-        f"episode, the expected return of the smoothed agent {_ending(certificate, both)}"
+        f"episode, the expected {_return(certificate)} of the smoothed agent {_ending(certificate, both)}"
     )
 
 
@@ -25,8 +25,8 @@ def shared_sentence(certificate: Mapping[str, Any]) -> str:
     who = "an episode" if many == 1 else f"{many} episodes together"
     return (
         f"Under every adversary whose squared offsets to the observations of {who} have a sum of at most the square of "
-        "the budget, on average over its attacks, the expected return per episode of the smoothed agent "
-        f"{_ending(certificate, '')}"
+        f"the budget, on average over its attacks, the expected {_return(certificate)} per episode of the smoothed "
+        f"agent {_ending(certificate, '')}"
     )
 
 
@@ -34,11 +34,16 @@ def step_sentence(certificate: Mapping[str, Any]) -> str:
     """Return what a certificate for a budget per step says."""
     return (
         "Under every adversary whose offset to each single observation has an l2 norm of at most the budget, the "
-        f"expected return of the smoothed agent {_ending(certificate, '')}"
+        f"expected {_return(certificate)} of the smoothed agent {_ending(certificate, '')}"
     )
 
 
 SENTENCES = {"certificate.json": whole_sentence, "shared.json": shared_sentence, "per-step.json": step_sentence}
+
+
+def _return(certificate: Mapping[str, Any]) -> str:
+    discount = certificate.get("discount")
+    return "return" if discount is None else f"discounted return (discount {_digits(discount)})"
 
 
 def _ending(certificate: Mapping[str, Any], both: str) -> str:
