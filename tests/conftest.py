@@ -15,6 +15,7 @@ if find_spec("torch") is None:
         "games",
         "gpu",
         "noise",
+        "norms",
         "per_step",
         "play",
         "policies",

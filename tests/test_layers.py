@@ -51,6 +51,7 @@ MAP = {
     "surefoot.episodes": (*LIGHT, "surefoot.files"),
     "surefoot.rounding": (),
     "surefoot.certify": (*LIGHT, "surefoot.bounds", "surefoot.episodes", "surefoot.rounding"),
+    "surefoot.norms": ("surefoot.errors",),
     "surefoot.threats": (*LIGHT, "surefoot.certify", "surefoot.episodes", "surefoot.rounding"),
     **{
         f"surefoot.{name}": (

@@ -9,6 +9,7 @@ from typing import Any
 from surefoot.certify import Certificate, Limits, certify
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.norms import Norm
 from surefoot.per_step import certify_per_step
 from surefoot.shared import certify_shared
 from surefoot.threats import ThreatCertificate
@@ -26,8 +27,13 @@ def answer(
     per_step: bool,
     thresholds: Sequence[float] = (),
     quantiles: Sequence[float] = (),
+    norm: Norm | None = None,
 ) -> Answer:
-    """Certify against the attacker that was asked for."""
+    """Certify against the attacker that was asked for; ``norm`` is that of the budgets, by default l2."""
+    if norm is not None:
+        rest = (confidence, method, step, shared_by, per_step, thresholds, quantiles)
+        made = answer(episodes, norm.in_l2(budgets), *rest)
+        return replace(made, asked={**made.asked, "norm": norm.to_json(budgets)})
     if (thresholds or quantiles) and (per_step or shared_by is not None):
         raise InputError("probabilities and quantiles are for whole episodes; leave --shared-by and --per-step out")
     if per_step:

@@ -16,6 +16,7 @@ from surefoot.answers import Answer, answer
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, safe_name, write_json
+from surefoot.norms import Norm
 from surefoot.play import Plan, Progress, play
 from surefoot.policies import Policy, from_callable
 from surefoot.report.leave import leave_certificate
@@ -36,10 +37,11 @@ class Questions:
     per_step: bool = False
     thresholds: Sequence[float] = ()
     quantiles: Sequence[float] = ()
+    norm: Norm | None = None
 
     def answer(self, episodes: Episodes) -> Answer:
         """Certify."""
-        rest = (self.method, self.step, self.shared_by, self.per_step, self.thresholds, self.quantiles)
+        rest = (self.method, self.step, self.shared_by, self.per_step, self.thresholds, self.quantiles, self.norm)
         return answer(episodes, self.budgets, self.confidence, *rest)
 
     def check(self, task: Task, sigma: float) -> None:

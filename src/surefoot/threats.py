@@ -6,7 +6,7 @@ import math
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -40,6 +40,7 @@ class ThreatCertificate(ABC):
     ceiling: float | None
     facts: Mapping[str, Any]
     record_sha256: str = ""
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     @abstractmethod
@@ -104,6 +105,7 @@ class ThreatCertificate(ABC):
             "upper": None if self.upper is None else self.upper.tolist(),
             "estimate": self.estimate,
             "estimate_sem": self.estimate_sem,
+            **self.asked,
             **discount_of(self.facts),
             "statement": self.statement,
         }

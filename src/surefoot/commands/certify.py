@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from surefoot.commands.terminal import (
     refuse,
 )
 from surefoot.errors import InputError
+from surefoot.norms import NORMS, Norm
 from surefoot.per_step import check_rewards
 from surefoot.report.text import Floor, headline, law_lines, notes, rows
 
@@ -55,6 +57,7 @@ def add_certify(commands: Any) -> None:
     parser.add_argument("--at-least", metavar="LIST", help="certify the probabilities of returns of at least these")
     parser.add_argument("--quantiles", metavar="LIST", help="certify these quantiles of the return, as 0.05,0.5")
     parser.add_argument("--discount", type=float, metavar="G", help="certify the discounted return sum G^t r_t")
+    parser.add_argument("--norm", choices=NORMS, default="l2", help="norm of the budgets; others are covered by l2")
     parser.add_argument("--floor", type=float, help="a return that cannot be undercut, with --env and --returns")
     parser.add_argument("--ceiling", type=float, help="a return that cannot be exceeded, with --env and --returns")
     parser.add_argument("--max-steps", type=int, help="step limit for an --env that has none")
@@ -91,7 +94,7 @@ def _certify_returns(arguments: argparse.Namespace) -> Answer:
         raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
     episodes = read_outcomes(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
     budgets = arguments.budgets or parse_budgets("0:1:0.1")
-    certificate = answer(episodes, budgets, *_asked(arguments))
+    certificate = answer(episodes, budgets, *_asked(arguments, _norm(arguments, None, None)))
     if arguments.out is not None:
         episodes.save(arguments.out / "episodes.npz")  # what the certificate can be checked against
         leave_certificate(certificate, arguments.out, None)
@@ -122,7 +125,8 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Answer, Floor | None
         given = None if arguments.task is not None else (arguments.floor, arguments.ceiling)
         task = discounted(task, arguments.discount, limits=given)
     sigma = task.sigma if arguments.sigma is None else arguments.sigma
-    questions = Questions(arguments.budgets or task.budgets, *_asked(arguments))
+    norm = _norm(arguments, math.prod(task.shape), task.limit)
+    questions = Questions(arguments.budgets or task.budgets, *_asked(arguments, norm))
     questions.check(task, sigma)
     agent = shipped_agent(task, sigma) if arguments.agent is None else arguments.agent
     policy = find_agent(agent, task, trust_pickle=arguments.trust_pickle)
@@ -136,12 +140,20 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Answer, Floor | None
     return certificate, task.blind, folder
 
 
-def _asked(arguments: argparse.Namespace) -> tuple[Any, ...]:
+def _asked(arguments: argparse.Namespace, norm: Norm | None) -> tuple[Any, ...]:
     """Return all that is asked of the episodes beside the budgets, in the order of ``answer``."""
     names = ("confidence", "method", "step", "shared_by", "per_step")
     at_least = () if arguments.at_least is None else parse_numbers(arguments.at_least, "--at-least", "100,150")
     quantiles = () if arguments.quantiles is None else parse_numbers(arguments.quantiles, "--quantiles", "0.05,0.5")
-    return (*(getattr(arguments, name) for name in names), at_least, quantiles)
+    return (*(getattr(arguments, name) for name in names), at_least, quantiles, norm)
+
+
+def _norm(arguments: argparse.Namespace, coordinates: int | None, limit: int | None) -> Norm | None:
+    """Return the norm of the budgets, or None for l2; ``limit`` is how many observations an episode has at most."""
+    if arguments.norm == "l2":
+        return None
+    many = None if limit is None else limit * (arguments.shared_by or 1)
+    return Norm(arguments.norm, coordinates, 1 if arguments.per_step else many)
 
 
 def _reward_limits(text: str) -> tuple[float, float]:

@@ -54,10 +54,12 @@ def rows(certificate: Answer) -> list[tuple[str, str, str]]:
 
 def law_lines(certificate: Answer) -> list[str]:
     """Return the certified probabilities and quantiles that were asked for, one line per budget and question."""
-    if isinstance(certificate, ThreatCertificate):
-        return []
     digits = digits_for(certificate)
     lines = []
+    norm = certificate.asked.get("norm", {"budgets": ()})
+    for given, budget, low in zip(norm["budgets"], certificate.budgets, certificate.lower, strict=False):
+        said = f"{norm['name']} budget {exact(given)}: an l2 budget of {float(budget):.6g} includes it"
+        lines.append(f"{said}, so the mean is at least {down(low, digits)}")
     for row in certificate.asked.get("probabilities", ()):
         for budget, low, high in zip(certificate.budgets, row["lower"], row["upper"], strict=True):
             said = f"P(return >= {exact(row['at_least'])}) is at least {down(low, 4)} and at most {up(high, 4)}"

@@ -42,7 +42,7 @@ def check_record(raw: Raw, verdict: Verdict) -> bool:
 
 def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> None:
     """Check everything in a certificate that can be told from the files alone."""
-    optional = {"discount", *(("probabilities", "quantiles") if raw.name == "certificate.json" else ())}
+    optional = {"discount", "norm", *(("probabilities", "quantiles") if raw.name == "certificate.json" else ())}
     strange = sorted((set(raw.certificate) - optional) ^ FIELDS[raw.name])
     if strange:
         verdict.note(f"{prefix}fields", IMPOSSIBLE, f"missing, or not known here: {', '.join(strange)}")
@@ -52,7 +52,7 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
     verdict.judge(f"{prefix}hash of the record", wrong, found)
     if usable:
         try:
-            wrong = COMPARE[raw.name](raw)
+            wrong = COMPARE[raw.name](raw) + _norm(raw)
             verdict.judge(f"{prefix}limits", wrong, f"recomputed from the returns, method {raw.certificate['method']}")
         except CannotRecomputeError as error:
             verdict.note(
@@ -124,6 +124,29 @@ def _limits(raw: Raw) -> list[str]:
     if not _close(certificate.get("joint_confidence"), both, 1e-12):
         wrong.append(f"joint_confidence is {certificate.get('joint_confidence')!r}, expected {both:.12g}")
     return wrong
+
+
+def _norm(raw: Raw) -> list[str]:
+    """Check that the l2 budgets include the budgets of another norm that were asked for."""
+    norm = raw.certificate.get("norm")
+    if norm is None:
+        return []
+    limit, many = raw.setup.get("limit"), raw.certificate.get("shared_by", 1)
+    seen = {"per-step.json": 1}.get(raw.name, limit * many if isinstance(limit, int) else None)
+    if not isinstance(norm, dict) or set(norm) != {"name", "budgets", "coordinates", "observations", "factor"}:
+        raise CannotRecomputeError("the norm must say its name, budgets, coordinates, observations and factor")
+    if norm["name"] not in ("l1", "linf") or not same(norm["observations"], seen):
+        return [f"the norm {norm['name']!r} over {norm['observations']!r} observations is not that of the record"]
+    size = norm["coordinates"]
+    if norm["name"] == "linf" and not (isinstance(size, int) and isinstance(seen, int)):
+        return ["an l-infinity norm needs the number of coordinates"]
+    factor = 1.0 if norm["name"] == "l1" else math.sqrt(size * seen)
+    given, used = norm["budgets"], raw.certificate["budgets"]
+    pairs = list(zip(given, used, strict=True)) if isinstance(given, list) and len(given) == len(used) else [(1, 0)]
+    right = all(_is_number(b) and factor * b <= l2 <= factor * b * (1 + 1e-9) for b, l2 in pairs)
+    return (
+        [] if right and _close(norm["factor"], factor, 1e-9 * factor) else ["the l2 budgets are not those of the norm"]
+    )
 
 
 def _law(raw: Raw, claim: Claim) -> list[str]:

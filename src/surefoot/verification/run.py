@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable
 from pathlib import Path
@@ -59,7 +60,7 @@ def verify(
         verdict.note("replay", SKIPPED, "not asked for")
         verdict.not_checked.insert(0, "where the returns come from: no block was played again")
     else:
-        _replay(raw, verdict, blocks, seed, agent, environment, trust_pickle, workers, progress)
+        _replay(certified, verdict, blocks, seed, agent, environment, trust_pickle, workers, progress)
     return verdict
 
 
@@ -77,7 +78,7 @@ def _make_again(raw: Raw, folder: Path, verdict: Verdict) -> None:
 
 
 def _replay(
-    raw: Raw,
+    certified: list[Raw],
     verdict: Verdict,
     blocks: int | None,
     seed: int | None,
@@ -89,6 +90,7 @@ def _replay(
 ) -> None:
     from surefoot.verification import replay
 
+    raw = certified[0]
     if agent is not None:
         replay.agent_exists(agent)
     if environment is not None and environment != raw.setup.get("environment"):
@@ -101,6 +103,7 @@ def _replay(
     except replay.CannotReplayError as error:
         verdict.note("replay", IMPOSSIBLE, f"{error}; --blocks 0 checks the rest alone")
         return
+    _check_coordinates(certified, math.prod(plan.task.shape), verdict)
     verdict.judge("setup and weights", [], f"those of {plan.task.name} and {plan.policy.name}, {plan.policy.sha256}")
     verdict.blocks = plan.blocks
     verdict.seed = secrets.randbits(63) if seed is None else seed
@@ -111,6 +114,15 @@ def _replay(
     verdict.judge("replay", wrong, f"{count} of {plan.blocks} blocks, every return and length bit for bit")
     if count < plan.blocks:
         verdict.not_checked.insert(0, _missed(plan.blocks, count))
+
+
+def _check_coordinates(certified: list[Raw], size: int, verdict: Verdict) -> None:
+    """Check what a norm says about the size of an observation, which the record does not know."""
+    for raw in certified:
+        norm = raw.certificate.get("norm")
+        if isinstance(norm, dict) and norm.get("coordinates") is not None:
+            wrong = [] if norm["coordinates"] == size else [f"an observation has {size} coordinates"]
+            verdict.judge(f"{raw.name}: size of an observation", wrong, f"{size} coordinates")
 
 
 def _missed(blocks: int, count: int) -> str:
