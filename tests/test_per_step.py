@@ -101,9 +101,9 @@ def misses(runs, n, claimed=1.0, alpha=ALPHA):
 
 
 def test_limits_miss_no_more_often_than_promised():
-    low, high = misses(400, 60)
-    assert not too_many(low, 400, ALPHA)
-    assert not too_many(high, 400, ALPHA)
+    low, high = misses(250, 60)
+    assert not too_many(low, 250, ALPHA)
+    assert not too_many(high, 250, ALPHA)
 
 
 def test_planted_half_the_budget():
