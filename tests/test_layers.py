@@ -74,6 +74,7 @@ MAP = {
     "surefoot.verification.recompute": ("numpy", "scipy"),
     "surefoot.verification.recompute_shared": ("numpy", "scipy"),
     "surefoot.verification.recompute_per_step": ("numpy", "scipy"),
+    "surefoot.verification.recompute_auto": ("numpy", "surefoot.verification.recompute"),
     "surefoot.verification.recompute_law": ("numpy", "scipy", "surefoot.verification.recompute"),
     "surefoot.verification.sentences": (),
     "surefoot.verification.raw": LIGHT,

@@ -19,8 +19,11 @@ from laws import LAWS
 from surefoot import cli, zoo
 from surefoot.answers import with_law
 from surefoot.attacks.structured import Structured
+from surefoot.bounds.binomial import lower_limit
+from surefoot.bounds.cdf import Band
 from surefoot.bounds.levels import local_level as our_level
 from surefoot.bounds.levels import violation
+from surefoot.bounds.worst_case import mean_lower, mean_upper
 from surefoot.certify import METHODS, certify
 from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_json
@@ -278,6 +281,61 @@ def test_probabilities_and_quantiles_in_the_file_are_checked(run):
     for rows in ([{"q": 0.5}], "all", [{"at_least": 1.0, "lower": [1.0], "upper": [1.0]}]):
         write_json(run / "certificate.json", {**made, "probabilities": rows})
         assert "limits" in failures(verify(run, blocks=0))
+
+
+def chosen_by_a_pilot(run, choice, lower, upper):
+    """Write the certificate of a method that a pilot of the first ten chose."""
+    made = read_json(run / "certificate.json")
+    changes = {"method": "auto", "step": None, "choice": {"pilot": 10, **choice}, "bets": None}
+    write_json(run / "certificate.json", {**made, **changes, "lower": list(lower), "upper": list(upper)})
+
+
+def test_a_band_that_a_pilot_chose_is_recomputed_without_the_pilot(run):
+    rest = Episodes.load(run / "episodes.npz")[10:]
+    made = certify(rest, [0.0, 0.2, 0.4], method="band")
+    chosen_by_a_pilot(run, {"method": "band"}, made.lower, made.upper)
+    verdict = verify(run, blocks=0)
+    assert verdict.verified, failures(verdict)
+    assert "that the pilot alone made the choice of the method" in verdict.not_checked
+    for choice in ({"method": "band", "pilot": 11}, {"method": "betting"}, {}):
+        chosen_by_a_pilot(run, choice, made.lower, made.upper)
+        assert "limits" in failures(verify(run, blocks=0))
+    whole = certify(Episodes.load(run / "episodes.npz"), [0.0, 0.2, 0.4], method="band")
+    chosen_by_a_pilot(run, {"method": "band"}, whole.lower, whole.upper)
+    assert "limits" in failures(verify(run, blocks=0))
+
+
+def test_thresholds_with_risks_of_their_own_are_recomputed(run):
+    rest = Episodes.load(run / "episodes.npz")[10:].returns
+    points, reach, stay = [50.0, 120.0, 200.0], [0.01, 0.03, 0.01], [0.02, 0.02, 0.0]
+    limits = [
+        [
+            float(lower_limit((keep(rest, x)).sum(), rest.size, risk)[0]) if risk else 0.0
+            for x, risk in zip(points, risks, strict=True)
+        ]
+        for keep, risks in ((np.greater_equal, reach), (np.less_equal, stay))
+    ]
+    band = Band(np.array(points), np.array(limits[0]), np.array(limits[1]), 0.05, joint=False)
+    lower, upper = mean_lower(band, 0.0, [0, 0.5, 1.0]) - 1e-6, mean_upper(band, 200.0, [0, 0.5, 1.0]) + 1e-6
+    choice = {"method": "per-threshold", "thresholds": points, "reach": reach, "stay": stay}
+    chosen_by_a_pilot(run, choice, lower, upper)
+    assert verify(run, blocks=0).verified, failures(verify(run, blocks=0))
+    for change in ({"reach": [0.01, 0.05, 0.01]}, {"thresholds": [50.0, 119.0, 200.0]}, {"reach": [0.05]}):
+        chosen_by_a_pilot(run, {**choice, **change}, lower, upper)
+        assert "limits" in failures(verify(run, blocks=0))
+
+
+FIELDS = ("task", "agent", "agent_sha256", "seed", "sigma", "confidence", "joint_confidence", "episodes", "method")
+FIELDS += ("step", "record_sha256", "floor", "ceiling", "budgets", "lower", "upper", "estimate", "estimate_sem")
+FIELDS += ("statement", "choice", "bets", "norm", "probabilities", "quantiles", "discount", "kind")
+
+
+@pytest.mark.parametrize("name", FIELDS)
+@pytest.mark.parametrize("value", ["x", [], True, {"name": "linf", "method": "band"}], ids=str)
+def test_nonsense_in_any_field_is_not_verified_and_no_crash(run, name, value):
+    write_json(run / "certificate.json", {**read_json(run / "certificate.json"), name: value})
+    empty_is_nothing = name in ("probabilities", "quantiles") and value == []
+    assert verify(run, blocks=0).verified == empty_is_nothing
 
 
 # --- thorough tampering: everything else is made to agree -----------------------------------------------------------

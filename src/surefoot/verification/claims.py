@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.verification.raw import Raw, differences, same
-from surefoot.verification.recompute import CannotRecomputeError, Claim, Side, recompute
+from surefoot.verification.recompute import METHODS, CannotRecomputeError, Claim, Side, recompute
+from surefoot.verification.recompute_auto import recompute_auto
 from surefoot.verification.recompute_law import recompute_law
 from surefoot.verification.recompute_per_step import recompute_per_step
 from surefoot.verification.recompute_shared import METHODS as SHARED_METHODS
@@ -42,7 +43,13 @@ def check_record(raw: Raw, verdict: Verdict) -> bool:
 
 def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> None:
     """Check everything in a certificate that can be told from the files alone."""
-    optional = {"discount", "norm", *(("probabilities", "quantiles") if raw.name == "certificate.json" else ())}
+    optional = {
+        "discount",
+        "norm",
+        "choice",
+        "bets",
+        *(("probabilities", "quantiles") if raw.name == "certificate.json" else ()),
+    }
     strange = sorted((set(raw.certificate) - optional) ^ FIELDS[raw.name])
     if strange:
         verdict.note(f"{prefix}fields", IMPOSSIBLE, f"missing, or not known here: {', '.join(strange)}")
@@ -54,7 +61,7 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
         try:
             wrong = COMPARE[raw.name](raw) + _norm(raw)
             verdict.judge(f"{prefix}limits", wrong, f"recomputed from the returns, method {raw.certificate['method']}")
-        except CannotRecomputeError as error:
+        except (CannotRecomputeError, TypeError, ValueError, KeyError, ArithmeticError) as error:
             verdict.note(
                 f"{prefix}limits", IMPOSSIBLE, f"{error}; --same-code makes them again by the code that made them"
             )
@@ -71,14 +78,21 @@ def _facts(raw: Raw) -> list[str]:
     certificate, setup, count = raw.certificate, raw.setup, raw.returns.size
     names = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed", "discount")
     wrong = differences({name: certificate.get(name) for name in names}, {name: setup.get(name) for name in names})
-    wrong += [
-        f"{name} is {value!r}, the record has {count} returns"
-        for name, value in (("episodes", certificate.get("episodes")), ("planned", setup.get("planned", count)))
-        if not same(value, count)
-    ]
+    if not same(certificate.get("episodes"), count):
+        wrong.append(f"episodes is {certificate.get('episodes')!r}, the record has {count} returns")
+    planned = setup.get("planned", count)
+    if not same(planned, count) and not _stopped(certificate, setup, count):
+        wrong.append(f"planned were {planned!r} episodes, the record has {count} returns")
     if setup.get("adversary") is not None or "spent" in raw.arrays:
         wrong.append("the record is of attacked play")
     return wrong
+
+
+def _stopped(certificate: dict[str, Any], setup: dict[str, Any], count: int) -> bool:
+    """Whether a run may have ended before all that was planned: a method for any stopping time, after a whole block."""
+    block, planned = setup.get("block"), setup.get("planned")
+    whole = isinstance(block, int) and block > 0 and count % block == 0
+    return certificate.get("method") == "sequential" and whole and isinstance(planned, int) and count < planned
 
 
 def _check_returns(raw: Raw, verdict: Verdict) -> bool:
@@ -118,7 +132,13 @@ def _twins(raw: Raw) -> list[str]:
 
 def _limits(raw: Raw) -> list[str]:
     certificate, claim = raw.certificate, claim_of(raw.certificate)
-    wrong = _both_compared(raw, claim, *recompute(raw.returns, claim))
+    if claim.method == "auto":
+        found = recompute_auto(raw.returns, claim, certificate.get("choice"))
+    else:
+        found = recompute(raw.returns, claim)
+    wrong = _both_compared(raw, claim, *found)
+    if certificate.get("bets") is not None or (claim.method != "auto" and certificate.get("choice") is not None):
+        wrong.append(f"the method {claim.method} makes no bets and no choice")
     wrong += _law(raw, claim)
     both = max(0.0, 1 - (claim.alpha if claim.method == "dkw" else 2 * claim.alpha))
     if not _close(certificate.get("joint_confidence"), both, 1e-12):
@@ -156,6 +176,8 @@ def _law(raw: Raw, claim: Claim) -> list[str]:
         rows = raw.certificate.get(kind, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) and _is_number(row.get(key)) for row in rows):
             raise CannotRecomputeError(f"{kind} must be a list of questions")
+        if rows and claim.method not in METHODS:
+            raise CannotRecomputeError(f"{kind} are not computed here for the method {claim.method!r}")
         for row in rows:
             found = recompute_law(raw.returns, claim, **{key: float(row[key])})
             wrong += _law_compared(row, key, claim, found)

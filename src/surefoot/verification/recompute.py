@@ -67,7 +67,7 @@ def recompute(returns: Floats, claim: Claim) -> tuple[Side, Side | None]:
 def _side(returns: Floats, floor: float, ceiling: float | None, claim: Claim, *, mirrored: bool) -> Side:
     points, best, least = family(returns, floor, ceiling, claim, mirrored=mirrored)
     radii = [budget / claim.sigma for budget in claim.budgets]
-    return Side(*(np.array([_mean(floor, points, reach, radius) for radius in radii]) for reach in (best, least)))
+    return Side(*(np.array([mean_left(floor, points, reach, radius) for radius in radii]) for reach in (best, least)))
 
 
 def family(
@@ -113,7 +113,7 @@ def _thresholds(floor: float, ceiling: float, step: float, mirrored: bool) -> Fl
     return -grid[-2::-1] if mirrored else grid[1:]
 
 
-def _mean(floor: float, points: Floats, reach: Floats, radius: float) -> float:
+def mean_left(floor: float, points: Floats, reach: Floats, radius: float) -> float:
     """Return floor + sum of (x_j - x_(j-1)) Phi(Phi^-1(r_j) - radius), r_j the best limit at x_j or beyond."""
     best = np.maximum.accumulate(reach[::-1])[::-1]
     left = best if radius == 0 else np.where((best > 0) & (best < 1), ndtr(ndtri(best) - radius), best)

@@ -43,7 +43,7 @@ def plan_of(raw: Raw, agent: str | None, *, environment: str | None = None, trus
         device, slots, block = str(setup["device"]), int(setup["slots"]), int(setup["block"])
         if torch.device(device).type == "cuda" and not torch.cuda.is_available():
             raise CannotReplayError("it was played on a CUDA device, and torch sees none here")
-        sigma, count, seed = float(setup["sigma"]), raw.returns.size, int(setup["seed"])
+        sigma, count, seed = float(setup["sigma"]), int(setup["planned"]), int(setup["seed"])
         stream = tuple(int(part) for part in setup["stream"])
         if setup.get("discount") is not None:
             known = str(setup.get("task")) in TASKS

@@ -54,6 +54,8 @@ def verify(
     usable = check_record(raw, verdict)
     for each in certified:
         check_claims(each, verdict, usable, "" if each.name == "certificate.json" else f"{each.name}: ")
+    if raw.certificate.get("method") == "auto":
+        verdict.not_checked.insert(0, "that the pilot alone made the choice of the method")
     if same_code and usable:
         _make_again(raw, Path(folder), verdict)
     if blocks == 0:
@@ -67,8 +69,9 @@ def verify(
 def _make_again(raw: Raw, folder: Path, verdict: Verdict) -> None:
     """Where limits could not be recomputed, make the certificate again by the code that made it."""
     again = [check for check in verdict.checks if check.name in ("limits", "fields") and check.result == IMPOSSIBLE]
-    if not again or raw.name != "certificate.json":
-        return
+    choice = raw.certificate.get("choice")
+    if not again or raw.name != "certificate.json" or (isinstance(choice, dict) and "stopped" in choice):
+        return  # a run that stopped by itself cannot be made again from its record alone
     from surefoot.verification.same_code import made_again
 
     verdict.checks = [check for check in verdict.checks if check not in again]
@@ -105,15 +108,15 @@ def _replay(
         return
     _check_coordinates(certified, math.prod(plan.task.shape), verdict)
     verdict.judge("setup and weights", [], f"those of {plan.task.name} and {plan.policy.name}, {plan.policy.sha256}")
-    verdict.blocks = plan.blocks
+    verdict.blocks = there = -(-raw.returns.size // plan.shape_of_blocks[1])
     verdict.seed = secrets.randbits(63) if seed is None else seed
-    count = plan.blocks if blocks is None else min(blocks, plan.blocks)
-    chosen = np.random.default_rng(verdict.seed).choice(plan.blocks, size=count, replace=False)
+    count = there if blocks is None else min(blocks, there)
+    chosen = np.random.default_rng(verdict.seed).choice(there, size=count, replace=False)
     verdict.replayed = sorted(int(index) for index in chosen)
     wrong = replay.replay(raw, plan, verdict.replayed, workers, progress)
-    verdict.judge("replay", wrong, f"{count} of {plan.blocks} blocks, every return and length bit for bit")
-    if count < plan.blocks:
-        verdict.not_checked.insert(0, _missed(plan.blocks, count))
+    verdict.judge("replay", wrong, f"{count} of {there} blocks, every return and length bit for bit")
+    if count < there:
+        verdict.not_checked.insert(0, _missed(there, count))
 
 
 def _check_coordinates(certified: list[Raw], size: int, verdict: Verdict) -> None:
