@@ -29,7 +29,7 @@ lint: setup
 check: lint test
 
 bench: setup
-	$(BIN)/python bench/cartpole.py
+	$(BIN)/python bench/play.py
 
 clean:
 	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
@@ -26,10 +27,12 @@ class Law:
     at_least: Callable[[float], float]
     cuts: tuple[float, ...]  # between two neighbours the survival function is smooth (or constant)
 
+    @lru_cache  # noqa: B019 - laws live as long as the tests
     def worst_mean(self, radius: float) -> float:
         """Return floor + int Phi(Phi^-1(S(x)) - radius) dx by quadrature, using nothing of surefoot."""
         return self.floor + self._integral(lambda p: stats.norm.cdf(stats.norm.ppf(p) - radius))
 
+    @lru_cache  # noqa: B019
     def best_mean(self, radius: float) -> float:
         """Return the mirror image: floor + int Phi(Phi^-1(S(x)) + radius) dx."""
         return self.floor + self._integral(lambda p: stats.norm.cdf(stats.norm.ppf(p) + radius))
@@ -77,6 +80,16 @@ LAWS = (
     atoms("rare catastrophe", 0.0, 100.0, [0.0, 99.0, 100.0], [0.01, 0.49, 0.5]),
     beta("negative floor", -21.0, 21.0, 6.0, 2.0),
     atoms("win or lose", 0.0, 1.0, [0.0, 1.0], [0.2, 0.8]),
+)
+
+MORE_LAWS = (
+    *LAWS,
+    atoms("nearly always won", 0.0, 1.0, [0.0, 1.0], [0.005, 0.995]),
+    atoms("perfect", 0.0, 200.0, [200.0], [1.0]),
+    atoms("many atoms", 0.0, 30.0, [float(x) for x in range(31)], [1 / 31] * 31),
+    beta("mostly perfect", 0.0, 200.0, 20.0, 1.0),
+    beta("mostly lost", 0.0, 50.0, 0.5, 4.0),
+    atoms("a long low tail", -5.0, 5.0, [-5.0, -3.0, 0.0, 4.0, 5.0], [0.002, 0.01, 0.05, 0.238, 0.7]),
 )
 
 

@@ -134,7 +134,7 @@ def attacked_record(returns, budget, sigma=0.2):
 def certificate_of(returns, sigma=0.2, claimed=0.2):
     facts = {"task": "t", "agent": "a", "agent_sha256": "h", "method": "binary"}
     episodes = Episodes.of(returns, sigma=sigma, floor=0.0, ceiling=1.0, **facts)
-    return {**certify(episodes, [0.0, 0.1, 0.2, 0.4]).to_json(), "sigma": claimed}
+    return {**certify(episodes, [0.0, 0.1, 0.2, 0.4], method="paper").to_json(), "sigma": claimed}
 
 
 def test_a_certificate_with_twice_the_sigma_is_contradicted_by_the_worst_attack():
@@ -182,7 +182,9 @@ def test_honest_pairs_raise_no_alarm():
 def test_the_command_reports_a_planted_contradiction_with_exit_code_3(tmp_path, capsys):
     policy = zoo.load("cartpole-5-s0.8")
     facts = {"task": "cartpole-5", "agent": policy.name, "agent_sha256": policy.sha256, "method": "dkw"}
-    boast = certify(Episodes.of(np.full(5_000, 200.0), sigma=0.8, floor=0, ceiling=200, **facts), [0.0, 0.5])
+    boast = certify(
+        Episodes.of(np.full(5_000, 200.0), sigma=0.8, floor=0, ceiling=200, **facts), [0.0, 0.5], method="paper"
+    )
     (tmp_path / "boast").mkdir()
     (tmp_path / "boast" / "certificate.json").write_text(json.dumps(boast.to_json()))
     arguments = ["--sigma", "0.8", "--budgets", "0.2", "--method", "random", "--episodes", "60", "--quiet"]

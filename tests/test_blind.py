@@ -1,16 +1,16 @@
 """The blind floor: what a clock alone achieves, found on some episodes and measured on others."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from surefoot import blind
-from surefoot.blind import HALF_PERIODS, Clockwork, Wave, find_blind, waves
+from surefoot.blind import HALF_PERIODS, Clockwork, Wave, blind_policy, find_blind, names_of, waves
 from surefoot.errors import InputError
 from surefoot.play import Plan, play
-from surefoot.policies import Policy
 from surefoot.tasks import TASKS, find_task
 from toys import fixed, geometric, pay_action, pay_steps, toy_task
 
@@ -18,7 +18,7 @@ Z = 4.8916  # two-sided 1e-6
 
 
 def actions(wave, steps=24, choices=3):
-    return Clockwork(wave, choices)(torch.arange(steps)).argmax(dim=1).tolist()
+    return Clockwork(wave, torch.eye(choices))(torch.arange(steps)).argmax(dim=1).tolist()
 
 
 def test_a_wave_plays_each_half_as_long_as_it_says():
@@ -35,14 +35,15 @@ def test_the_constant_wave_is_constant():
 
 
 def test_waves_say_what_they_do():
-    assert str(Wave(1, 1, 1, 0)) == "action 1 at every step"
-    assert str(Wave(1, 0, 4, 0)) == "actions 1 and 0 in turn, 4 steps each"
-    assert str(Wave(1, 0, 4, 2)) == "actions 1 and 0 in turn, 4 steps each, 2 steps in"
+    names = ["a", "b"]
+    assert Wave(1, 1, 1, 0).told(names) == "action b at every step"
+    assert Wave(1, 0, 4, 0).told(names) == "actions b and a in turn, 4 steps each"
+    assert Wave(1, 0, 4, 2).told(names) == "actions b and a in turn, 4 steps each, 2 steps in"
 
 
 @pytest.mark.parametrize("choices", [1, 2, 3])
 def test_every_candidate_once(choices):
-    found = list(waves(choices))
+    found = list(waves(range(choices)))
     pairs = choices * (choices - 1)
     phases = sum(1 if half == 1 else 2 for half in HALF_PERIODS)
     assert len(found) == len(set(found)) == choices + pairs * phases
@@ -53,7 +54,7 @@ def pay_wave(wave):
     """One for every action the wave would have chosen; the clock counts from 1 after the step."""
 
     def pay(actions, clock, length):
-        right = Clockwork(wave, 3)(clock - 1).argmax(dim=1)
+        right = Clockwork(wave, torch.eye(3))(clock - 1).argmax(dim=1)
         return actions == right
 
     return pay
@@ -63,7 +64,7 @@ def pay_wave(wave):
 def test_the_known_best_is_found(wave):
     task = toy_task(fixed(24), pay_wave(wave), choices=3, ceiling=24.0)
     found = find_blind(task, search=2, measure=3)
-    assert (found.mean, found.sem, found.episodes, found.what) == (24.0, 0.0, 3, str(wave))
+    assert (found.mean, found.sem, found.episodes, found.what) == (24.0, 0.0, 3, wave.told("012"))
 
 
 def test_the_search_is_not_the_measurement(monkeypatch):
@@ -72,7 +73,7 @@ def test_the_search_is_not_the_measurement(monkeypatch):
     monkeypatch.setattr(blind, "play", lambda plan: plans.append(plan) or play(plan))
     task = toy_task(geometric(0.1, 200), pay_steps, ceiling=200.0)
     found = find_blind(task, search=20, measure=4_000)
-    assert len({(plan.seed, plan.stream) for plan in plans}) == len(plans) == len(list(waves(2))) + 1
+    assert len({(plan.seed, plan.stream) for plan in plans}) == len(plans) == len(list(waves(range(2)))) + 1
     assert [plan.episodes for plan in plans] == [20] * (len(plans) - 1) + [4_000]
     assert all(plan.stream != () for plan in plans)  # and neither is any certificate's
     assert abs(found.mean - 10) < Z * found.sem + 0.01
@@ -89,7 +90,7 @@ def test_seeds_change_the_measurement_and_nothing_else_does():
 
 def test_blind_policies_see_nothing():
     task = find_task("cartpole-1")
-    policy = Policy(Clockwork(Wave(1, 0, 4, 2), 2), 1, task.shape, 2, "clock", blind=True)
+    policy = blind_policy(task, Wave(1, 0, 4, 2))
     noiseless, drowned = (play(Plan(task, policy, sigma, 300, slots=100)).returns for sigma in (0.0, 50.0))
     assert np.array_equal(noiseless, drowned)
 
@@ -98,7 +99,7 @@ def test_progress_counts_the_policies():
     seen = []
     task = toy_task(fixed(1), pay_steps, ceiling=1.0)
     find_blind(task, search=1, measure=2, progress=lambda done, of: seen.append((done, of)))
-    count = len(list(waves(2)))
+    count = len(list(waves(range(2))))
     assert seen == [(number + 1, count) for number in range(count)]
 
 
@@ -109,9 +110,20 @@ def test_too_few_episodes_are_refused_before_anything_runs(monkeypatch, search, 
         find_blind(find_task("cartpole-5"), search=search, measure=measure)
 
 
-def test_continuous_actions_are_refused():
-    with pytest.raises(InputError, match="needs discrete actions"):
-        find_blind(toy_task(fixed(1), pay_action, choices=None))
+def test_continuous_actions_without_limits_are_refused():
+    task = toy_task(fixed(1), pay_action, choices=None)
+    for actions in (None, ((-1.0,), (math.inf,))):
+        with pytest.raises(InputError, match="discrete actions or continuous ones with limits"):
+            find_blind(replace(task, actions=actions))
+
+
+def test_waves_of_continuous_actions_use_the_ends_and_the_middle():
+    task = replace(toy_task(fixed(4), pay_action, choices=None, ceiling=12.0), actions=((1.0,), (3.0,)))
+    assert names_of(task) == ["1", "2", "3"]
+    found = find_blind(task, search=2, measure=3)
+    assert (found.mean, found.what) == (12.0, "action 3 at every step")
+    wide = replace(task, actions=((-1.0, 0.0), (1.0, 0.5)))
+    assert names_of(wide) == ["(-1, 0)", "(0, 0.25)", "(1, 0.5)"]
 
 
 @pytest.mark.parametrize("name", sorted(TASKS))
@@ -119,8 +131,9 @@ def test_the_stored_floor_is_what_is_measured(name):
     """A z-test at 1e-6 on episodes that were not used for it."""
     task = find_task(name)
     assert task.blind is not None
-    (wave,) = [wave for wave in waves(task.choices) if str(wave) == task.blind.what]
-    policy = Policy(Clockwork(wave, task.choices), 1, task.shape, task.choices, "clock", blind=True)
+    names = names_of(task)
+    (wave,) = [wave for wave in waves(range(len(names))) if wave.told(names) == task.blind.what]
+    policy = blind_policy(task, wave)
     returns = play(Plan(task, policy, 0.0, 4_000, seed=77, stream=(99,))).returns
     error = math.hypot(task.blind.sem, returns.std(ddof=1) / math.sqrt(returns.size))
     assert abs(returns.mean() - task.blind.mean) < Z * error
@@ -130,5 +143,5 @@ def test_the_stored_floor_is_what_is_measured(name):
 def test_the_clock_beats_the_constants_at_cartpole():
     """What makes the floor worth plotting: about 40 instead of 9, at any budget."""
     task = find_task("cartpole-5")
-    still = Policy(Clockwork(Wave(0, 0, 1, 0), 2), 1, task.shape, 2, "still", blind=True)
+    still = blind_policy(task, Wave(0, 0, 1, 0))
     assert play(Plan(task, still, 0.0, 500)).returns.mean() < 12 < task.blind.mean

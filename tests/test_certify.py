@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from surefoot.certify import METHODS, Certificate, certify
+from surefoot.certify import Certificate, certify
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 
@@ -41,7 +41,7 @@ def test_published_returns_give_the_published_numbers(method: str, sigma: float)
 @pytest.mark.parametrize("sigma", [0.2, 0.4])
 def test_the_band_beats_the_paper_on_the_published_returns(sigma: float) -> None:
     episodes = published(sigma)
-    band = certify(episodes, BUDGETS)
+    band = certify(episodes, BUDGETS, method="band")
     paper = certify(episodes, BUDGETS, method="per-threshold")
     assert band.method == "band"
     assert all(ours > theirs for ours, theirs in zip(band.lower, paper.lower, strict=True))
@@ -58,8 +58,12 @@ def test_the_ceiling_of_n_episodes(n: int, expected: list[float]) -> None:
     assert certify(episodes, [2, 4, 6, 8, 10], method="per-threshold").lower == pytest.approx(expected, abs=0.06)
 
 
+BANDS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
+
+
 def methods_for(returns: NDArray[np.float64]) -> list[str]:
-    return [method for method in METHODS if method != "binary" or set(returns) <= {0.0, 10.0}]
+    """The methods that do not ask for the order of the returns: bets and pilots have test_choice.py."""
+    return [method for method in BANDS if method != "binary" or set(returns) <= {0.0, 10.0}]
 
 
 outcomes = st.one_of(
@@ -130,7 +134,7 @@ def test_rounded_outward_and_inside_floor_and_ceiling() -> None:
 
 
 def test_any_budget_afterwards_from_the_same_band() -> None:
-    certificate = certify(record([3.0, 4.0, 9.0, 9.0] * 30, sigma=0.4), [0, 0.5, 1])
+    certificate = certify(record([3.0, 4.0, 9.0, 9.0] * 30, sigma=0.4), [0, 0.5, 1], method="band")
     for budget, lower in zip(certificate.budgets, certificate.lower, strict=True):
         assert certificate.at(budget).lower == lower
     between = certificate.at(0.75)
@@ -140,7 +144,7 @@ def test_any_budget_afterwards_from_the_same_band() -> None:
 
 
 def test_probabilities_and_quantiles_hold_with_the_mean() -> None:
-    certificate = certify(record([3.0, 4.0, 9.0, 9.0] * 30), [0])
+    certificate = certify(record([3.0, 4.0, 9.0, 9.0] * 30), [0], method="band")
     half = certificate.probability(9, 0)
     assert 0.3 < half.lower < 0.5 < half.upper  # type: ignore[operator]
     assert certificate.probability(0, 3) == certificate.probability(-1, 3)
@@ -154,7 +158,7 @@ def test_probabilities_and_quantiles_hold_with_the_mean() -> None:
 
 def test_only_the_ratio_of_budget_and_sigma_counts() -> None:
     returns = [3.0, 4.0, 9.0, 9.0] * 30
-    one, other = certify(record(returns), [0.7]), certify(record(returns, sigma=0.5), [0.35])
+    one, other = (certify(record(returns, s), [0.7 * s], method="band") for s in (1.0, 0.5))
     assert one.lower.tolist() == other.lower.tolist()
     assert one.at(0.6).lower == other.at(0.3).lower < one.at(0.3).lower
     assert one.probability(4, 0.6).lower == other.probability(4, 0.3).lower < one.probability(4, 0.3).lower
@@ -163,22 +167,23 @@ def test_only_the_ratio_of_budget_and_sigma_counts() -> None:
 
 def test_without_a_ceiling_there_is_no_upper_limit() -> None:
     episodes = Episodes.of([3.0, 4.0, 9.0, 9.0] * 30, sigma=1.0, floor=0)
-    certificate = certify(episodes, [0, 1])
+    certificate = certify(episodes, [0, 1], method="band")
     assert certificate.upper is None
     assert certificate.at(1).upper is None
     assert certificate.quantile(0.5, 9).upper is None
     assert certificate.joint_confidence == pytest.approx(0.9)  # probabilities still have upper limits
     assert "upper" not in certificate.statement
-    closed = certify(record([3.0, 4.0, 9.0, 9.0] * 30), [0, 1])
+    closed = certify(record([3.0, 4.0, 9.0, 9.0] * 30), [0, 1], method="band")
     assert certificate.lower == pytest.approx(closed.lower, abs=1e-8)
     assert certificate.to_json()["upper"] is None
 
 
-def test_the_task_may_name_its_method_and_the_caller_may_name_another() -> None:
+def test_the_task_names_the_method_of_the_paper() -> None:
     episodes = Episodes.of([0.0, 1.0], sigma=1.0, floor=0, ceiling=1, method="binary")
-    assert certify(episodes, [0]).method == "binary"
+    assert certify(episodes, [0]).method == "auto"
+    assert certify(episodes, [0], method="paper").method == "binary"
     assert certify(episodes, [0], method="dkw").method == "dkw"
-    assert certify(record([0.0, 10.0]), [0]).method == "band"  # not chosen by looking at the returns
+    assert certify(record([0.0, 10.0]), [0], method="paper").method == "dkw"  # section 4.2 for returns in general
 
 
 def strict_json(certificate: Certificate) -> dict[str, object]:
@@ -190,7 +195,7 @@ def strict_json(certificate: Certificate) -> dict[str, object]:
 def test_json_is_strict_and_complete() -> None:
     facts: dict[str, Any] = {"task": "cartpole", "agent": "dqn", "agent_sha256": "ab", "seed": 3}
     episodes = Episodes.of([1.0, 2.0, 3.0], sigma=0.2, floor=0, ceiling=3, **facts)
-    content = strict_json(certify(episodes, [0, 0.1]))
+    content = strict_json(certify(episodes, [0, 0.1], method="band"))
     assert content.items() >= facts.items()
     assert content["schema"] == 1
     assert (content["sigma"], content["floor"], content["ceiling"]) == (0.2, 0, 3)
@@ -268,7 +273,7 @@ def test_refuses_confidence(confidence: float) -> None:
 
 
 def test_refuses_methods() -> None:
-    with pytest.raises(InputError, match=r"method must be one of band, per-threshold, .*, got 'bootstrap'"):
+    with pytest.raises(InputError, match=r"method must be one of auto, paper, .*, per-threshold, .*, got 'bootstrap'"):
         certify(record([1.0]), [0], method="bootstrap")
     open_ended = Episodes.of([1.0], sigma=1.0, floor=0)
     for method in ("per-threshold", "binary"):
@@ -313,7 +318,7 @@ def test_the_joint_confidence_is_twice_the_risk() -> None:
 
 
 def test_a_printed_certificate_rounds_against_us() -> None:
-    certificate = certify(published(0.2), [0, 0.123456789, 0.2, 1], 0.9999999999)
+    certificate = certify(published(0.2), [0, 0.123456789, 0.2, 1], 0.9999999999, "band")
     head, *lines, sentence = str(certificate).splitlines()
     assert head.split() == ["budget", "lower", "upper"]
     assert len({len(line) for line in [head, *lines]}) == 1
@@ -334,7 +339,7 @@ def test_a_printed_certificate_without_a_ceiling() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", BANDS)
 def test_a_radius_beyond_all_floats_leaves_what_is_certain(method: str) -> None:
     certificate = certify(record([0.0, 10.0] * 20, 1e-300), [0, 1e300], method=method)
     assert certificate.lower[0] > certificate.lower[1] == 0

@@ -134,7 +134,7 @@ def test_json_is_the_certificate_and_nothing_else(capsys):
         "sigma": 0.2,
         "confidence": 0.95,
         "episodes": 120,
-        "method": "per-threshold",
+        "method": "auto",
         "seed": 5,
     }
     assert (made["floor"], made["ceiling"], len(made["upper"])) == (0, 200, 11)
@@ -150,9 +150,9 @@ def test_every_option_reaches_the_certificate(capsys):
     assert made["budgets"] == [0.0, 0.1, 0.2, 0.3]
     wanted = (0.9, "dkw", 0.4, "cartpole-1-s0.4")
     assert (made["confidence"], made["method"], made["sigma"], made["agent"]) == wanted
-    surefoot_command(*QUICK, "--out", "other", "--json", "--step", 50)
+    surefoot_command(*QUICK, "--out", "other", "--json", "--method", "per-threshold", "--step", 50)
     coarse = strict(capsys.readouterr().out)
-    surefoot_command(*QUICK, "--out", "other", "--json")
+    surefoot_command(*QUICK, "--out", "other", "--json", "--method", "per-threshold")
     assert coarse["lower"] != strict(capsys.readouterr().out)["lower"]
 
 
@@ -241,7 +241,9 @@ def test_probabilities_and_quantiles_are_shown_and_written(capsys):
     shown = capsys.readouterr().out
     surefoot_command(*given(*asked, "--json"))
     made = strict(capsys.readouterr().out)
-    certificate = surefoot.certify(surefoot.Episodes.of(RETURNS, sigma=0.2, floor=0, ceiling=200), [0, 0.1])
+    episodes = surefoot.Episodes.of(RETURNS, sigma=0.2, floor=0, ceiling=200)
+    certificate = surefoot.certify(episodes, [0, 0.1], method="band")
+    assert made["method"] == "band"
     assert [row["at_least"] for row in made["probabilities"]] == [100, 200]
     assert made["probabilities"][0]["lower"][1] == certificate.probability(100, 0.1).lower
     assert made["quantiles"][0]["upper"][1] == certificate.quantile(0.1, 0.1).upper
@@ -249,6 +251,28 @@ def test_probabilities_and_quantiles_are_shown_and_written(capsys):
     assert len(lines) == 3
     printed = float(lines[0].split("at least ")[1].split()[0])
     assert printed <= certificate.probability(100, 0.1).lower < printed + 1e-4
+
+
+def test_what_may_bet_is_refused_where_probabilities_are_asked_for(capsys):
+    for method in ("auto", "betting", "sequential"):
+        refused(capsys, *given("--at-least", "100", "--method", method), match="use --method band")
+
+
+def test_a_requirement_is_met_in_the_norm_it_is_asked_in(capsys):
+    """A budget of 0.01 for every coordinate of 200 observations is an l2 budget of 0.28, at which less holds."""
+    task = ("certify", "cartpole-1", "--episodes", 120, "--seed", 5, "--workers", 1, "--budgets", "0", "--quiet")
+    made = {}
+    for norm in ("l2", "linf"):
+        code = cli.main([str(a) for a in (*task, "--out", "run", "--norm", norm, "--require", "150@0.01", "--json")])
+        made[norm] = strict(capsys.readouterr().out)
+        assert made[norm]["require"] == {"mean": 150, "budget": 0.01, "proved": made[norm]["lower"][1] >= 150}
+        assert code == (0 if made[norm]["require"]["proved"] else 1)
+    assert [made[norm]["require"]["proved"] for norm in ("l2", "linf")] == [True, False]
+
+
+def test_runs_that_stop_by_themselves_are_for_whole_episodes_and_l2(capsys):
+    for more in (("--shared-by", 3), ("--at-least", "100"), ("--quantiles", "0.5"), ("--per-step",), ("--norm", "l1")):
+        refused(capsys, "certify", "cartpole-5", "--until", 5, *more, match="stops by itself")
 
 
 def test_returns_leave_files_only_where_asked(capsys):
@@ -321,7 +345,7 @@ def test_any_sb3_agent_on_any_environment(capsys, models, name, environment, flo
     shown = capsys.readouterr()
     made = strict(shown.out)
     assert shown.err == ""
-    assert (made["task"], made["agent"], made["method"]) == (environment, zipped.stem, "band")
+    assert (made["task"], made["agent"], made["method"]) == (environment, zipped.stem, "auto")
     assert (made["floor"], made["ceiling"]) == (floor, ceiling)
     surefoot_command(*setup, *more, "--trust-pickle", "--out", "trusted")
     trusted = strict(capsys.readouterr().out)

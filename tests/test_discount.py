@@ -59,7 +59,7 @@ def test_bad_input_is_named(call, match):
 def test_the_command_certifies_it_and_verify_checks_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "300", "--workers", "1", "--budgets", "0,0.2"]
-    assert cli.main([*run, "--discount", "0.95"]) == 0
+    assert cli.main([*run, "--discount", "0.95", "--method", "paper"]) == 0
     shown = capsys.readouterr().out
     assert "mean discounted return (discount 0.95) below" in shown
     (folder,) = (tmp_path / "runs").iterdir()
@@ -82,7 +82,7 @@ def test_environments_and_wrong_calls(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     given = ["certify", "--env", "CartPole-v1", "--agent", "cartpole-1-s0.2", "--sigma", "0.2", "--floor", "0"]
     given += ["--ceiling", "10", "--episodes", "20", "--workers", "1", "--quiet", "--out", "run"]
-    assert cli.main([*given, "--discount", "0.9"]) == 0
+    assert cli.main([*given, "--discount", "0.9", "--method", "paper"]) == 0
     assert verify("run", blocks=None).verified
     capsys.readouterr()
     np.save("r.npy", np.ones(10))

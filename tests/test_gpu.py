@@ -6,16 +6,18 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from stable_baselines3 import DQN
+from stable_baselines3 import DDPG, DQN
 
 from surefoot import zoo
 from surefoot.attacks.structured import Structured
 from surefoot.channel import Channel, Stream
 from surefoot.play import Plan, play
 from surefoot.tasks import find_task
-from surefoot.train import dqn
-from surefoot.train.dqn import build_model, train
-from surefoot.train.graph import GraphDQN
+from surefoot.train import ddpg, dqn
+from surefoot.train.dqn import build_model
+from surefoot.train.graph import GraphDDPG, GraphDQN
+from surefoot.train.run import train
+from surefoot.train.settings import DdpgSettings
 from test_train import TINY, KilledError, same_updates, stop_at
 from toys import (
     ALARM,
@@ -91,6 +93,32 @@ def test_the_captured_graph_learns_like_eager_steps(monkeypatch):
     assert graph._n_updates == plain._n_updates == 8
     targets = zip(graph.q_net_target.parameters(), plain.q_net_target.parameters(), strict=True)
     assert all(torch.equal(mine, its) for mine, its in targets)
+
+
+def test_the_captured_ddpg_learns_like_eager_steps(monkeypatch):
+    task, settings = find_task("mountain-car"), DdpgSettings(total_steps=2_000, learning_rate=0.01, hidden=(16, 16))
+    graph = ddpg.build_model(task, 0.2, settings, 1, "cuda")
+    monkeypatch.setattr(ddpg, "GraphDDPG", DDPG)
+    plain = ddpg.build_model(task, 0.2, settings, 0, "cuda")
+    assert isinstance(graph, GraphDDPG)
+    assert type(plain) is DDPG
+    rng = np.random.default_rng(7)
+    seen, following = rng.normal(size=(2, 1, 5, 2)).astype(np.float32)
+    for model in (graph, plain):
+        model._setup_learn(1, None)
+        for _ in range(60):  # all the same, so that it does not matter which are drawn
+            model.replay_buffer.add(seen, following, np.array([[0.3]]), np.ones(1), np.zeros(1), [{}])
+    plain.policy.load_state_dict(graph.policy.state_dict())
+    before = [value.clone() for value in graph.policy.state_dict().values()]
+    for steps in (1, 7):
+        graph.train(steps, 32)
+        plain.train(steps, 32)
+        pairs = list(zip(graph.policy.state_dict().values(), plain.policy.state_dict().values(), before, strict=True))
+        assert max(float((mine - its).abs().max()) for mine, its, _ in pairs) < 1e-5
+    assert max(float((mine - start).abs().max()) for mine, _, start in pairs) > 0.02
+    assert graph._n_updates == plain._n_updates == 8
+    mine, its = (model.predict(seen[:, :], deterministic=True)[0] for model in (graph, plain))
+    assert abs(mine - its).max() < 1e-5
 
 
 def test_the_mirror_of_the_buffer_is_exact_even_when_it_wraps(monkeypatch):

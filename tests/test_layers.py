@@ -50,7 +50,6 @@ MAP = {
     "surefoot.files": LIGHT,
     "surefoot.episodes": (*LIGHT, "surefoot.files"),
     "surefoot.rounding": (),
-    "surefoot.certify": (*LIGHT, "surefoot.bounds", "surefoot.episodes", "surefoot.rounding"),
     "surefoot.norms": ("surefoot.errors",),
     "surefoot.threats": (*LIGHT, "surefoot.certify", "surefoot.episodes", "surefoot.rounding"),
     **{
@@ -65,6 +64,8 @@ MAP = {
         for name in ("shared", "per_step")
     },
     "surefoot.gains": ("torch", "surefoot.errors"),
+    "surefoot.certify": (*LIGHT, "surefoot.bounds", "surefoot.choice", "surefoot.episodes", "surefoot.rounding"),
+    "surefoot.choice": (*LIGHT, "surefoot.bounds"),
     **{name: (*LIGHT, "scipy", "surefoot.bounds") for name in MODULES if name.startswith("surefoot.bounds")},
     "surefoot.channel": (*LIGHT, "torch", "surefoot.episodes", "surefoot.policies"),
     "surefoot.policies": (*LIGHT, "torch", "surefoot.files"),
@@ -103,7 +104,10 @@ def test_the_proving_half_imports_nothing_of_the_playing_half():
         f"surefoot.{name}" for name in ("channel", "games", "play", "policies", "tasks", "train", "noise", "zoo")
     }
     for module in MODULES:
-        if module in ("surefoot.certify", "surefoot.episodes", "surefoot.files") or ".bounds" in module:
+        if (
+            module in ("surefoot.certify", "surefoot.choice", "surefoot.episodes", "surefoot.files")
+            or ".bounds" in module
+        ):
             assert not playing & IMPORTS[module], module
 
 

@@ -32,7 +32,7 @@ class Floor:
 def certificate(returns=None, *, budgets=(0, 0.1, 0.2, 0.4), sigma=0.2, floor=0.0, ceiling=200.0, confidence=0.95, **f):
     returns = np.tile([200.0, 180.0, 150.0], 300) if returns is None else returns
     episodes = surefoot.Episodes.of(returns, sigma=sigma, floor=floor, ceiling=ceiling, **f)
-    return surefoot.certify(episodes, budgets, confidence)
+    return surefoot.certify(episodes, budgets, confidence, "band")
 
 
 # --- rounding -------------------------------------------------------------------------------------------------------

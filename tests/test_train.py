@@ -18,11 +18,13 @@ from surefoot.errors import InputError
 from surefoot.play import Plan, play
 from surefoot.policies import weights_hash
 from surefoot.tasks import Task, find_task
-from surefoot.train import dqn
+from surefoot.train import dqn, watch
 from surefoot.train.checkpoint import load_checkpoint, save_checkpoint
-from surefoot.train.dqn import Curve, build_model, q_weights, train
+from surefoot.train.dqn import build_model
 from surefoot.train.graph import GraphDQN
+from surefoot.train.run import train
 from surefoot.train.settings import DqnSettings
+from surefoot.train.watch import Curve
 from toys import not_normal
 
 TASK = find_task("cartpole-5")
@@ -56,12 +58,12 @@ def scripted(monkeypatch, means):
     """Let validation say these means, in turn; the last one for ever."""
     left, asked = list(means), []
 
-    def validate(task, policy, sigma, seed, stream, episodes):
+    def validate(task, policy, sigma, seed, stream, episodes, device):
         asked.append((policy, stream))
         mean = left.pop(0) if len(left) > 1 else left[0]
         return Episodes.of([mean] * episodes, sigma=sigma, floor=0)
 
-    monkeypatch.setattr(dqn, "validate", validate)
+    monkeypatch.setattr(watch, "validate", validate)
     return asked
 
 
@@ -139,7 +141,7 @@ def test_each_validation_plays_episodes_of_its_own(tmp_path, monkeypatch):
     asked = scripted(monkeypatch, [10])
     policy = tiny(tmp_path / "run")
     streams = [stream for _, stream in asked]
-    assert streams == [(dqn.VALIDATION, k) for k in range(1, 7)]
+    assert streams == [(watch.VALIDATION, k) for k in range(1, 7)]
     monkeypatch.undo()
     noisy = dataclasses.replace(TASK, slots=10)
     starts = set()
@@ -162,7 +164,7 @@ def first_states(plan):
 
 def test_validation_is_played_through_the_channel_that_certifies(tmp_path):
     policy = tiny(tmp_path / "run", total_steps=200, seed=4)
-    played = dqn.validate(TASK, policy, 0.2, 4, (dqn.VALIDATION, 1), 4)
+    played = watch.validate(TASK, policy, 0.2, 4, (watch.VALIDATION, 1), 4)
     assert played.sigma == 0.2
     assert played.returns.mean() == curve_of(tmp_path / "run")[0][1]
 
@@ -226,7 +228,7 @@ def stop_at(step):
 
 
 def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
-    monkeypatch.setattr(dqn, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 2)
     asked = scripted(monkeypatch, [10, 40, 30, 20, 39, 41, 5])
     with pytest.raises(KilledError):
         tiny(tmp_path / "run", progress=stop_at(1_000))
@@ -251,7 +253,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
 
 
 def test_the_best_before_the_kill_stays_the_best(tmp_path, monkeypatch):
-    monkeypatch.setattr(dqn, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 2)
     asked = scripted(monkeypatch, [50, 40, 30])
     with pytest.raises(KilledError):
         tiny(tmp_path / "run", progress=stop_at(600))
@@ -285,7 +287,7 @@ def test_ctrl_c_loses_nothing(tmp_path):
 
 
 def test_the_largest_seed_can_be_resumed(tmp_path, monkeypatch):
-    monkeypatch.setattr(dqn, "CHECKPOINT_EVERY", 1)
+    monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 1)
     with pytest.raises(KilledError):
         tiny(tmp_path / "run", total_steps=600, seed=2**32 - 1, progress=stop_at(400))
     tiny(tmp_path / "run", total_steps=600, seed=2**32 - 1, resume=True)
@@ -295,7 +297,7 @@ def test_the_largest_seed_can_be_resumed(tmp_path, monkeypatch):
 def test_a_checkpoint_holds_everything(tmp_path):
     one = build_model(TASK, 0.2, TINY, 0, "cpu")
     one.learn(300)
-    curve = Curve([(200, 10.0, 1.0, 0.5)], 10.0, 200, q_weights(one))
+    curve = Curve([(200, 10.0, 1.0, 0.5)], 10.0, 200, dqn.LEARNER.weights(one))
     save_checkpoint(tmp_path / "c.npz", one, curve)
     other, read = build_model(TASK, 0.2, TINY, 9, "cpu"), Curve()
     load_checkpoint(tmp_path / "c.npz", other, read)
@@ -391,7 +393,7 @@ def test_a_fall_is_an_end():
 
 def test_training_frames_are_the_ones_that_are_played():
     """The environment's stack is the channel's: the first observation repeated, noise included."""
-    environment = dqn.training_environment(TASK, 0.2)
+    environment = watch.training_environment(TASK, 0.2)
     first = environment.reset(seed=0)[0]
     assert first.shape == (5, 4)
     assert (first == first[-1]).all()
@@ -414,7 +416,7 @@ def test_the_settings_reach_the_learner():
 
 def test_exported_weights_act_as_the_learner():
     model = build_model(TASK, 0.2, TINY, 0, "cpu")
-    policy = dqn._policy(TASK, q_weights(model), "x")
+    policy = dqn.LEARNER.policy(TASK, dqn.LEARNER.weights(model), "x")
     histories = np.random.default_rng(0).normal(size=(200, 5, 4)).astype(np.float32)
     assert (model.predict(histories, deterministic=True)[0] == policy.act(torch.from_numpy(histories)).numpy()).all()
 

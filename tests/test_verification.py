@@ -24,12 +24,13 @@ from surefoot.bounds.cdf import Band
 from surefoot.bounds.levels import local_level as our_level
 from surefoot.bounds.levels import violation
 from surefoot.bounds.worst_case import mean_lower, mean_upper
-from surefoot.certify import METHODS, certify
+from surefoot.certify import certify
 from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_json
 from surefoot.play import Plan, play
 from surefoot.policies import weights_hash
 from surefoot.runs import Questions, certified_run
+from surefoot.sequential import Goal, watched_run
 from surefoot.tasks import find_task
 from surefoot.verification import recompute as recomputed
 from surefoot.verification.recompute import (
@@ -52,7 +53,7 @@ def honest(tmp_path_factory):
     """A real run of four blocks, as the command leaves it."""
     folder = tmp_path_factory.mktemp("honest") / "run"
     plan = Plan(find_task("cartpole-1"), zoo.load(AGENT), 0.4, 100, seed=5, slots=30)
-    certified_run(plan, Questions((0.0, 0.2, 0.4)), folder)
+    certified_run(plan, Questions((0.0, 0.2, 0.4), method="paper"), folder)
     return folder
 
 
@@ -119,7 +120,7 @@ def test_an_honest_run_is_verified_in_under_twenty_seconds(tmp_path):
     10,000 episodes take as long: four blocks are played again.
     """
     plan = Plan(find_task("cartpole-1"), zoo.load(AGENT), 0.4, 2_000)
-    certified_run(plan, Questions(plan.task.budgets), tmp_path / "run")
+    certified_run(plan, Questions(plan.task.budgets, method="paper"), tmp_path / "run")
     call = [sys.executable, "-m", "surefoot", "verify", str(tmp_path / "run")]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(call, capture_output=True, text=True, check=False)
@@ -269,7 +270,8 @@ def test_a_method_without_a_second_computation_can_be_repeated_if_asked_for(run,
 
 
 def test_probabilities_and_quantiles_in_the_file_are_checked(run):
-    made = with_law(certify(Episodes.load(run / "episodes.npz"), [0.0, 0.2]), [100.0, 150.0], [0.05, 0.5]).to_json()
+    band = certify(Episodes.load(run / "episodes.npz"), [0.0, 0.2], method="paper")
+    made = with_law(band, [100.0, 150.0], [0.05, 0.5]).to_json()
     write_json(run / "certificate.json", made)
     assert verify(run, blocks=0).verified
     for kind in ("probabilities", "quantiles"):
@@ -325,6 +327,28 @@ def test_thresholds_with_risks_of_their_own_are_recomputed(run):
         assert "limits" in failures(verify(run, blocks=0))
 
 
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_what_auto_has_certified_is_recomputed_unless_it_bet(law, tmp_path):
+    returns = law.draw(np.random.default_rng(3), (600,))
+    episodes = Episodes.of(returns, sigma=0.5, floor=law.floor, ceiling=law.ceiling)
+    episodes.save(tmp_path / "episodes.npz")
+    made = certify(episodes, [0, 0.3, 1.1])
+    write_json(tmp_path / "certificate.json", made.to_json())
+    bet = made.choice["method"] == "betting"
+    assert failures(verify(tmp_path, blocks=0)).keys() == ({"limits"} if bet else set())
+    assert verify(tmp_path, blocks=0, same_code=True).verified
+    certificate(lower=lambda lower: [low + 1e-5 * (law.ceiling - law.floor) for low in lower])(tmp_path)
+    assert not verify(tmp_path, blocks=0, same_code=True).verified
+
+
+def test_of_a_run_that_stopped_by_itself_all_but_the_limits_is_checked(tmp_path):
+    plan = Plan(find_task("cartpole-1"), zoo.load(AGENT), 0.4, 300, seed=5, slots=30)
+    goal = Goal(0.1, until=150.0)
+    certificate, stopped = watched_run(plan, Questions((0.1,)), goal, tmp_path / "run")
+    assert (stopped, certificate.episodes) == ("close enough", 30)
+    assert failures(verify(tmp_path / "run", blocks=None)).keys() == {"limits"}
+
+
 FIELDS = ("task", "agent", "agent_sha256", "seed", "sigma", "confidence", "joint_confidence", "episodes", "method")
 FIELDS += ("step", "record_sha256", "floor", "ceiling", "budgets", "lower", "upper", "estimate", "estimate_sem")
 FIELDS += ("statement", "choice", "bets", "norm", "probabilities", "quantiles", "discount", "kind")
@@ -344,7 +368,7 @@ def test_nonsense_in_any_field_is_not_verified_and_no_crash(run, name, value):
 def renewed(folder):
     """Make certificate, hash and setup.json anew from a forged record, as an able forger would."""
     episodes = Episodes.load(folder / "episodes.npz")
-    write_json(folder / "certificate.json", certify(episodes, [0.0, 0.2, 0.4]).to_json())
+    write_json(folder / "certificate.json", certify(episodes, [0.0, 0.2, 0.4], method="paper").to_json())
     write_json(folder / "setup.json", {"schema": 1, **episodes.setup})
     notes("run.json", agent_sha256=episodes.setup["agent_sha256"])(folder)
 
@@ -414,7 +438,7 @@ def test_attacked_play_in_disguise(tmp_path):
     forged = Episodes(played.returns, lengths=played.lengths, facts=setup, **limits)
     (tmp_path / "run").mkdir()
     forged.save(tmp_path / "run" / "episodes.npz")
-    write_json(tmp_path / "run" / "certificate.json", certify(forged, [0.1]).to_json())
+    write_json(tmp_path / "run" / "certificate.json", certify(forged, [0.1], method="paper").to_json())
     assert "replay" in failures(verify(tmp_path / "run", blocks=None))
     played.save(tmp_path / "run" / "episodes.npz")
     assert "attacked play" in failures(verify(tmp_path / "run", blocks=0))["certificate and record"]
@@ -464,7 +488,7 @@ LIMITS = ("--sigma", "0.1", "--floor", "-21", "--ceiling", "21")
 def test_returns_from_elsewhere_are_recomputed_but_not_played(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     np.save("r.npy", np.random.default_rng(0).normal(0, 3, 500).clip(-21, 21))
-    assert cli.main(["certify", "--returns", "r.npy", *LIMITS, "--out", "made"]) == 0
+    assert cli.main(["certify", "--returns", "r.npy", *LIMITS, "--method", "band", "--out", "made"]) == 0
     capsys.readouterr()
     assert cli.main(["verify", "made", "--blocks", "0"]) == 0
     assert "where the returns come from" in capsys.readouterr().out
@@ -481,6 +505,7 @@ def test_an_environment_and_an_agent_file(tmp_path):
     model.save(tmp_path / "model.zip")
     arguments = ["certify", "--env", "CartPole-v1", "--agent", tmp_path / "model.zip", "--sigma", 0.1, "--floor", 0]
     arguments += ["--episodes", 20, "--workers", 1, "--out", tmp_path / "run", "--quiet", "--json"]
+    arguments += ["--method", "band"]
     assert cli.main([str(argument) for argument in arguments]) == 0
     assert verify(tmp_path / "run", agent=str(tmp_path / "model.zip")).verified
     with pytest.raises(surefoot.InputError, match="got --env Acrobot-v1"):
@@ -513,7 +538,7 @@ def test_bad_input_is_one_line_and_exit_code_two(run, capsys, prepare, options, 
 
 # --- the second computation -----------------------------------------------------------------------------------------
 
-PAIRS = [(m, law) for m in METHODS for law in LAWS if m != "binary" or law.name == "win or lose"]
+PAIRS = [(m, law) for m in recomputed.METHODS for law in LAWS if m != "binary" or law.name == "win or lose"]
 
 
 @pytest.mark.parametrize(("method", "law"), PAIRS, ids=[f"{m}, {law.name}" for m, law in PAIRS])

@@ -166,7 +166,7 @@ def test_loading_runs_no_code(stored, tmp_path):
 
 
 def test_what_is_no_mlp_cannot_be_stored(tmp_path):
-    with pytest.raises(InputError, match="only fully connected agents with discrete actions can be stored, constant"):
+    with pytest.raises(InputError, match=r"only fully connected agents .* can be stored; constant"):
         zoo.save(constant(), tmp_path / "x", {})
     assert list(tmp_path.iterdir()) == []
 

@@ -21,6 +21,7 @@ from typing import Any
 from surefoot.certify import certify
 from surefoot.files import read_json
 from surefoot.play import Plan, play
+from surefoot.runs import find_device
 from surefoot.tasks import find_task
 from surefoot.workers import usable_cores
 from surefoot.zoo import load, save
@@ -33,7 +34,7 @@ HERE = Path(__file__).resolve().parent
 
 def one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path) -> None:
     """Train one agent with a preset's settings."""
-    from surefoot.train.dqn import train
+    from surefoot.train.run import train
     from surefoot.train.settings import find_settings
 
     command = f"surefoot train {task} --sigma {sigma:g} --seed {seed} --preset {preset} --device {device}"
@@ -83,16 +84,18 @@ def train_all(arguments: argparse.Namespace) -> None:
         time.sleep(0.2)
 
 
-def select(folder: Path, card: dict[str, Any], episodes: int) -> dict[str, float]:
+def select(folder: Path, card: dict[str, Any], episodes: int) -> dict[str, Any]:
     """Play selection episodes with one candidate."""
-    plan = Plan(find_task(card["task"]), load(str(folder)), card["sigma"], episodes, stream=(SELECTION,))
+    device = find_device("auto")
+    plan = Plan(find_task(card["task"]), load(str(folder)), card["sigma"], episodes, device=device, stream=(SELECTION,))
     played = play(plan, workers=usable_cores())
     result = {
         "episodes": episodes,
+        "device": device,
         "mean": float(played.returns.mean()),
         "sem": float(played.returns.std(ddof=1) / len(played) ** 0.5),
     }
-    score = certify(played, [card["sigma"]]).lower[0] if card["sigma"] > 0 else result["mean"]
+    score = certify(played, [card["sigma"]], method="paper").lower[0] if card["sigma"] > 0 else result["mean"]
     return {**result, "certified_at_sigma": score}
 
 
@@ -100,26 +103,30 @@ def pick(arguments: argparse.Namespace) -> None:
     """Ship the best candidate of each task and sigma; the other seeds' numbers stand in its card."""
     folders = sorted(path.parent for path in Path(arguments.work).glob("*/agent.json"))
     cards = {folder: read_json(folder / "agent.json") for folder in folders}
-    for folder, card in cards.items():
-        card["selection"] = select(folder, card, arguments.episodes)
     for name in sorted({card["name"] for card in cards.values()}):
         family = {folder: card for folder, card in cards.items() if card["name"] == name}
-        best = max(family, key=lambda folder: family[folder]["selection"]["certified_at_sigma"])
+        ranked = sorted(family, key=lambda folder: -family[folder]["training"]["best_validation"])
+        for folder, card in family.items():
+            finalist = folder in ranked[: arguments.finalists]
+            card["selection"] = select(folder, card, arguments.episodes) if finalist else None
+        best = max(ranked[: arguments.finalists], key=lambda folder: family[folder]["selection"]["certified_at_sigma"])
         card = dict(family[best])
         card["candidates"] = [_line(other) for other in family.values()]
         facts = {key: value for key, value in card.items() if key not in {"schema", "name", "layout", "sha256"}}
         save(load(str(best)), HERE / name, facts)
         for other in card["candidates"]:
-            mark = (
-                "*"
-                if other["seed"] == card["training"]["seed"] and other["preset"] == card["training"]["preset"]
-                else " "
-            )
-            found = other["selection"]
-            print(
-                f"{mark} {name} {other['preset']} seed {other['seed']}: mean {found['mean']:.2f}, "
-                f"certified at sigma {found['certified_at_sigma']:.2f}"
-            )
+            show(name, other, card["training"])
+
+
+def show(name: str, other: dict[str, Any], chosen: dict[str, Any]) -> None:
+    """Print how one candidate did."""
+    mark = "*" if (other["seed"], other["preset"]) == (chosen["seed"], chosen["preset"]) else " "
+    found = other["selection"]
+    told = f"mean {found['mean']:.4f}, certified at sigma {found['certified_at_sigma']:.4f}" if found else "no finalist"
+    print(
+        f"{mark} {name} {other['preset']} seed {other['seed']}: validation {other['best_validation']:.4f}, {told}",
+        flush=True,
+    )
 
 
 def _line(card: dict[str, Any]) -> dict[str, Any]:
@@ -152,6 +159,7 @@ def main() -> None:
     choose = commands.add_parser("pick", help="put the best seeds into the zoo")
     choose.add_argument("--work", default="runs/zoo")
     choose.add_argument("--episodes", type=int, default=10_000)
+    choose.add_argument("--finalists", type=int, help="best on validation that get to the selection (default: all)")
     choose.set_defaults(run=pick)
     arguments = parser.parse_args()
     arguments.run(arguments)

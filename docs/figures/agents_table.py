@@ -44,6 +44,7 @@ def certified(folder: Path) -> str:
             continue
         budgets = ",".join(f"{budget:g}" for budget in BUDGETS)
         options = ("--agent", card["name"], "--sigma", f"{card['sigma']:g}", "--budgets", budgets, "--json")
+        options = (*options, "--method", "paper")
         answer = json.loads(command_output(folder / card["name"], card["task"], *options))
         cells = (
             f"`{card['name']}`",

@@ -42,7 +42,16 @@ def answer(
         return certify_per_step(episodes, budgets, confidence)
     if shared_by is not None:
         return certify_shared(episodes, budgets, shared_by, confidence, method)
-    return with_law(certify(episodes, budgets, confidence, method, step), thresholds, quantiles)
+    if thresholds or quantiles:
+        return with_law(certify(episodes, budgets, confidence, _for_laws(method), step), thresholds, quantiles)
+    return certify(episodes, budgets, confidence, method, step)
+
+
+def _for_laws(method: str | None) -> str:
+    """Return a method that makes a band, which probabilities and quantiles need; refuse those that may bet."""
+    if method in ("auto", "betting", "sequential"):
+        raise InputError(f"probabilities and quantiles need a band, and the method {method!r} bets; use --method band")
+    return "band" if method is None else method
 
 
 def with_law(certificate: Certificate, thresholds: Sequence[float], quantiles: Sequence[float]) -> Certificate:

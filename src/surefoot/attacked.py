@@ -13,9 +13,10 @@ import numpy as np
 
 from surefoot.attacks.adaptive import AdaptivePGD
 from surefoot.attacks.compose import AtOnce, Composed, Evenly, OneDirection, RandomDirection, WhenItMatters
+from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.paper import PaperAttack
 from surefoot.attacks.structured import Structured
-from surefoot.attacks.victim import Smoothing, check_discrete
+from surefoot.attacks.victim import Smoothing, check_continuous, check_discrete
 from surefoot.channel import Adversary
 from surefoot.contradiction import same_setup
 from surefoot.episodes import Episodes
@@ -36,8 +37,8 @@ ATTACK = 5
 class Method:
     """A named adversary: how it is built, and what it needs.
 
-    ``build``     from (margin lambda_Q, budget, smoothing, task)
-    ``margins``   whether it has a threshold lambda_Q
+    ``build``     from (lambda, budget, smoothing, task)
+    ``margins``   whether it has a lambda: a value gap (discrete actions), or the price of moving far (continuous)
     ``gradients`` whether it needs the agent's gradients
     """
 
@@ -46,8 +47,15 @@ class Method:
     gradients: bool = False
 
 
+def _paper(margin: float, _budget: float, smoothing: Smoothing, task: Task) -> Adversary:
+    """Return Algorithm 1 for discrete actions, Algorithm 2 for continuous ones, inside the task's box."""
+    low, high = (None, None) if task.box is None else task.box
+    kind = DdpgAttack if task.choices is None else PaperAttack
+    return kind(margin, smoothing=smoothing, low=low, high=high)
+
+
 METHODS: dict[str, Method] = {
-    "paper": Method(lambda margin, _budget, smoothing, _task: PaperAttack(margin, smoothing=smoothing), True, True),
+    "paper": Method(_paper, True, True),
     "adaptive": Method(
         lambda margin, _budget, smoothing, _task: Composed(WhenItMatters(margin, smoothing), AdaptivePGD(smoothing)),
         True,
@@ -83,9 +91,9 @@ class Attack:
         if not self.budgets or not all(np.isfinite(budget) and budget >= 0 for budget in self.budgets):
             raise InputError(f"budgets must be finite numbers >= 0, at least one, got {list(self.budgets)}")
         if METHODS[self.method].margins and not self.margins:
-            raise InputError(f"the method {self.method} needs at least one lambda_Q")
+            raise InputError(f"the method {self.method} needs at least one lambda")
         if METHODS[self.method].gradients:
-            check_discrete(self.policy)
+            (check_continuous if self.method == "paper" and self.task.choices is None else check_discrete)(self.policy)
         for budget, margin in self.cells():
             self.plan(budget, margin)
 
@@ -128,7 +136,7 @@ def attacked_run(attack: Attack, folder: Path, *, workers: int = 1, progress: Pr
     records: dict[tuple[float, float | None], Episodes] = {}
     for number, (budget, margin) in enumerate(cells):
         inner = None if progress is None else _within(progress, number, len(cells))
-        records[budget, margin] = _cell(attack, budget, margin, folder, workers, inner)
+        records[budget, margin] = attacked_cell(attack, budget, margin, folder, workers, inner)
     result = summary(attack, records)
     write_json(folder / "attack.json", result)
     write_json(
@@ -211,9 +219,15 @@ def summary(attack: Attack, records: dict[tuple[float, float | None], Episodes])
     }
 
 
-def _cell(
-    attack: Attack, budget: float, margin: float | None, folder: Path, workers: int, progress: Progress | None
+def attacked_cell(
+    attack: Attack,
+    budget: float,
+    margin: float | None,
+    folder: Path,
+    workers: int = 1,
+    progress: Progress | None = None,
 ) -> Episodes:
+    """Play one cell, or read it if it lies in ``folder``; several processes may each play other cells."""
     plan = attack.plan(budget, margin)
     with RunFolder(folder / cell_name(budget, margin), plan.setup()).opened() as store:
         return store.recorded(lambda place: play(plan, workers=workers, store=place, progress=progress))

@@ -20,12 +20,14 @@ from numpy.typing import NDArray
 
 from surefoot.bounds import cdf, worst_case
 from surefoot.bounds.cdf import Band
+from surefoot.bounds.shifted_mean import Means, both_sides
+from surefoot.choice import choose
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
 from surefoot.rounding import decimals, discount_of, exact, limit_rows, percent, return_of
 
 SCHEMA = 1
-METHODS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
+METHODS = ("auto", "paper", "betting", "sequential", "band", "per-threshold", "dkw", "dkw-one-sided", "binary")
 
 _MOST_THRESHOLDS = 1_000_000
 _OUTWARD = 1e-9  # of the range: far more than floating-point error, far less than anybody can see
@@ -54,7 +56,9 @@ class Certificate:
     ``episodes``      how many there were
     ``sigma``         the noise they were played with
     ``facts``         what the record says about the setup
-    ``band``          the confidence band that everything is derived from
+    ``band``          the confidence band that everything is derived from, or None where bets were made on means
+    ``means``         what was bet on the means and what it proved, or None where there is a band
+    ``choice``        how many episodes ``auto`` looked at, the first ones, and what it chose for the others; else None
     ``step``          distance of the thresholds, where the method has any
     ``record_sha256`` hash of the record that was certified, setup included
     ``asked``         limits of probabilities and quantiles that go into the file, as JSON data
@@ -72,28 +76,30 @@ class Certificate:
     floor: float
     ceiling: float | None
     facts: Mapping[str, Any]
-    band: Band
+    band: Band | None
+    means: Means | None = None
+    choice: Mapping[str, Any] | None = None
     step: float | None = None
     record_sha256: str = ""
     asked: Mapping[str, Any] = field(default_factory=dict)
 
     def at(self, budget: float) -> Limits:
-        """Return the limits of the expected return at any budget >= 0: the one band covers them all."""
-        lower, upper = _mean_limits(self.band, self.floor, self.ceiling, np.array([self._radius(budget)]))
+        """Return the limits of the expected return at any budget >= 0: one band, or the bets made, cover them all."""
+        lower, upper = _mean_limits(self._source, self.floor, self.ceiling, np.array([self._radius(budget)]))
         return Limits(float(budget), float(lower[0]), None if upper is None else float(upper[0]))
 
     def probability(self, threshold: float, budget: float) -> Limits:
         """Return limits of the probability that the return is at least ``threshold``, whoever attacks."""
         if not math.isfinite(threshold):
             raise InputError(f"threshold must be a finite number, got {threshold}")
-        where = (self.band, float(threshold), self._radius(budget), self.floor, self.ceiling)
+        where = (self._whole_law, float(threshold), self._radius(budget), self.floor, self.ceiling)
         lower, upper = float(worst_case.reach_lower(*where)), float(worst_case.reach_upper(*where))
         lower = lower if lower == 1 else lower * (1 - _OUTWARD)  # exactly 1 means certain, not rounded
         return Limits(float(budget), lower, min(1.0, upper * (1 + _OUTWARD)))
 
     def quantile(self, q: float, budget: float) -> Limits:
         """Return limits of the q-quantile of the return, whoever attacks with that budget."""
-        where = (self.band, q, self._radius(budget), self.floor, self.ceiling)
+        where = (self._whole_law, q, self._radius(budget), self.floor, self.ceiling)
         upper = float(worst_case.quantile_upper(*where))
         return Limits(float(budget), float(worst_case.quantile_lower(*where)), upper if math.isfinite(upper) else None)
 
@@ -101,7 +107,7 @@ class Certificate:
     def joint_confidence(self) -> float:
         """Confidence with which all lower and all upper limits hold together."""
         # without a ceiling too: probabilities and quantiles have upper limits even then
-        if self.band.joint:
+        if self._joint:
             return self.confidence
         # In decimal arithmetic: 0.95 gives 0.9, and nothing below 1 is rounded to 1.
         return max(0.0, float(2 * Decimal(repr(self.confidence)) - 1))
@@ -111,7 +117,7 @@ class Certificate:
         """The certificate as a sentence."""
         sides = (
             "and so do all upper limits"
-            + (", jointly with the lower ones" if self.band.joint else "")
+            + (", jointly with the lower ones" if self._joint else "")
             + f"; lower and upper limits hold together with confidence {exact(self.joint_confidence)} at least"
         )
         return (
@@ -159,10 +165,31 @@ class Certificate:
             "upper": None if self.upper is None else self.upper.tolist(),
             "estimate": self.estimate,
             "estimate_sem": self.estimate_sem,
+            "choice": self.choice,
+            "bets": None if self.means is None else _bets(self.means),
             **self.asked,
             **discount_of(self.facts),
             "statement": self.statement,
         }
+
+    @property
+    def _joint(self) -> bool:
+        return self.band is not None and self.band.joint
+
+    @property
+    def _source(self) -> Band | Means:
+        source = self.band if self.band is not None else self.means
+        assert source is not None
+        return source
+
+    @property
+    def _whole_law(self) -> Band:
+        if self.band is None:
+            raise InputError(
+                "this certificate spent its risk on means, so it says nothing of probabilities and quantiles; "
+                "ask for them with method='band', on the same episodes if that was settled before looking"
+            )
+        return self.band
 
     def _radius(self, budget: float) -> float:
         return _checked_budget(budget) / self.sigma
@@ -180,36 +207,75 @@ def certify(
     ``episodes``    a record of unattacked play with noise; sigma, floor and ceiling are read from it
     ``budgets``     l2 sizes of the offsets over a whole episode, in the units of the observations
     ``confidence``  that all lower limits hold at once, whatever the budgets; likewise all upper limits
-    ``method``      one of METHODS, fixed before looking; by default the one that the facts name, or "band"
+    ``method``      one of METHODS, fixed before looking; by default "auto": a pilot of the first episodes chooses,
+                    and what is certified rests on the others. "paper" is the one that the facts name, else "dkw"
     ``step``        distance of the thresholds from floor to ceiling, for "per-threshold" only
     """
     returns = _checked_record(episodes)
     if not 0 < confidence < 1:
         raise InputError(f"confidence must lie strictly between 0 and 1, got {confidence}")
     asked = _checked_budgets(budgets)
-    chosen = method if method is not None else episodes.facts.get("method") or "band"
-    band = _band(chosen, returns, episodes, 1 - confidence, step)
+    if not (math.isfinite(step) and step > 0):
+        raise InputError(f"step must be a finite number > 0, got {step}")
+    name = "auto" if method is None else method
+    if name == "paper":
+        name = episodes.facts.get("method") or "dkw"
     # One by one: a quotient too large for a float is infinite, at which only what is certain remains.
     radii = np.array([budget / float(episodes.sigma) for budget in asked])
-    lower, upper = _mean_limits(band, episodes.floor, episodes.ceiling, radii)
-    n = returns.size
+    source, choice = _limits_of(name, returns, episodes, radii, 1 - confidence, step)
+    distance = float(step) if name == "per-threshold" else None
+    return certificate_of(episodes, asked, confidence, name, source, choice, distance)
+
+
+def certificate_of(
+    episodes: Episodes,
+    budgets: Sequence[float],
+    confidence: float,
+    method: str,
+    source: Band | Means,
+    choice: Mapping[str, Any] | None = None,
+    step: float | None = None,
+) -> Certificate:
+    """Write down what a band or bets at risk 1 - confidence have proved about checked episodes."""
+    radii = np.array([budget / float(episodes.sigma) for budget in budgets])
+    lower, upper = _mean_limits(source, episodes.floor, episodes.ceiling, radii)
+    returns, n = episodes.returns, len(episodes)
     return Certificate(
-        budgets=_fixed(np.array(asked)),
+        budgets=_fixed(np.array(budgets, dtype=np.float64)),
         lower=lower,
         upper=upper,
         estimate=float(returns.mean()),
         estimate_sem=float(returns.std(ddof=1)) / math.sqrt(n) if n > 1 else None,
         confidence=float(confidence),
-        method=chosen,
+        method=method,
         episodes=n,
         sigma=float(episodes.sigma),
         floor=float(episodes.floor),
         ceiling=None if episodes.ceiling is None else float(episodes.ceiling),
         facts=dict(episodes.facts),
-        band=band,
-        step=float(step) if chosen == "per-threshold" else None,
+        band=source if isinstance(source, Band) else None,
+        means=source if isinstance(source, Means) else None,
+        choice=choice,
+        step=step,
         record_sha256=episodes.sha256,
     )
+
+
+def _limits_of(
+    method: str, returns: NDArray[np.float64], episodes: Episodes, radii: NDArray[np.float64], alpha: float, step: float
+) -> tuple[Band | Means, Mapping[str, Any] | None]:
+    floor, ceiling = episodes.floor, episodes.ceiling
+    if method in ("betting", "sequential"):
+        return both_sides(returns, radii, alpha, floor, ceiling, anytime=method == "sequential"), None
+    if method != "auto":
+        return _band(method, returns, episodes, alpha, step), None
+    choice = choose(returns, radii, alpha, floor, ceiling)
+    rest = returns[choice.pilot :]
+    if choice.method == "betting":  # which bets on nothing before the pilot's end
+        return both_sides(returns, radii, alpha, floor, ceiling), choice.to_json()
+    if choice.method == "band":
+        return cdf.tail_tight(rest, alpha), choice.to_json()
+    return cdf.spread_thresholds(rest, choice.points, choice.reach, choice.stay), choice.to_json()
 
 
 def _band(method: str, returns: NDArray[np.float64], episodes: Episodes, alpha: float, step: float) -> Band:
@@ -230,16 +296,28 @@ def _band(method: str, returns: NDArray[np.float64], episodes: Episodes, alpha: 
 
 
 def _mean_limits(
-    band: Band, floor: float, ceiling: float | None, radii: NDArray[np.float64]
+    source: Band | Means, floor: float, ceiling: float | None, radii: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
     """Return the limits of the expected return, widened so that floating-point error is on our side."""
-    top = float(band.points[-1]) if ceiling is None else ceiling
+    highest = source.points[-1] if isinstance(source, Band) else source.lower.limits.max()
+    top = float(highest) if ceiling is None else ceiling
     slack = _OUTWARD * (top - floor) + 16 * sys.float_info.epsilon * max(abs(floor), abs(top))
-    lower = np.clip(worst_case.mean_lower(band, floor, radii) - slack, floor, top)
+    low = worst_case.mean_lower(source, floor, radii) if isinstance(source, Band) else source.lower.at(radii)
+    lower = np.clip(low - slack, floor, top)
     if ceiling is None:
         return _fixed(lower), None
-    upper = np.clip(worst_case.mean_upper(band, ceiling, radii) + slack, floor, ceiling)
-    return _fixed(lower), _fixed(upper)
+    if isinstance(source, Band):
+        high = worst_case.mean_upper(source, ceiling, radii)
+    else:
+        assert source.mirror is not None
+        high = -source.mirror.at(radii)
+    return _fixed(lower), _fixed(np.clip(high + slack, floor, ceiling))
+
+
+def _bets(means: Means) -> dict[str, Any]:
+    """Return what was staked, in the units of the radius; the upper side bet on minus the return."""
+    sides = {"lower": means.lower, "upper": means.mirror}
+    return {side: [dict(bet) for bet in made.bets] for side, made in sides.items() if made is not None}
 
 
 def _fixed(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -249,8 +327,6 @@ def _fixed(values: NDArray[np.float64]) -> NDArray[np.float64]:
 
 def _thresholds(floor: float, ceiling: float, step: float) -> NDArray[np.float64]:
     """Return floor, floor + step, ... and the ceiling last."""
-    if not (math.isfinite(step) and step > 0):
-        raise InputError(f"step must be a finite number > 0, got {step}")
     count = (ceiling - floor) / step
     if count > _MOST_THRESHOLDS:
         raise InputError(

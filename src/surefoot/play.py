@@ -9,7 +9,7 @@ are never favoured.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -111,8 +111,7 @@ def play(plan: Plan, *, workers: int = 1, store: Any = None, progress: Progress 
     count = sum(len(block) for block in done.values())
     if progress is not None:
         progress(count, plan.episodes)
-    for index, block in _played(plan, missing, min(workers, len(missing))):
-        _check_block(plan, index, block)
+    for index, block in blocks_of(plan, missing, workers):
         done[index] = block
         count += len(block)
         if store is not None:
@@ -278,6 +277,13 @@ def _played(plan: Plan, missing: list[int], workers: int) -> Iterator[tuple[int,
         yield from ((index, play_block(plan, index)) for index in missing)
     else:
         yield from spread(play_block, plan, missing, workers)
+
+
+def blocks_of(plan: Plan, missing: list[int], workers: int) -> Generator[tuple[int, Episodes], None, None]:
+    """Yield numbers and blocks as they are finished, checked; whoever has enough closes the iterator."""
+    for index, block in _played(plan, missing, min(workers, len(missing))):
+        _check_block(plan, index, block)
+        yield index, block
 
 
 def _check_block(plan: Plan, index: int, block: Episodes) -> None:

@@ -29,6 +29,7 @@ class Policy:
     ``sha256``   hash of its weights and layout; empty when it has none (a plain callable)
     ``low``, ``high``  limits of continuous actions, to which they are clipped
     ``blind``    whether the network maps the clock instead of the history
+    ``critic``   the value its training gave to an action, (history, action) -> value; only attacks look at it
     """
 
     network: nn.Module
@@ -41,6 +42,7 @@ class Policy:
     low: Tensor | None = None
     high: Tensor | None = None
     blind: bool = False
+    critic: nn.Module | None = None
 
     def act(self, history: Tensor, steps: Tensor | None = None) -> Tensor:
         """Return one action per row: the index of the largest value, or the clipped continuous action.
@@ -61,6 +63,7 @@ class Policy:
             network=self.network.to(device),
             low=None if self.low is None else self.low.to(device),
             high=None if self.high is None else self.high.to(device),
+            critic=None if self.critic is None else self.critic.to(device),
         )
 
 
@@ -121,6 +124,40 @@ class MLP(nn.Module):
             hidden = between(layer(hidden))
         output: Tensor = self.layers[-1](hidden)
         return output
+
+
+class Squashed(nn.Module):
+    """A network whose outputs go through tanh and are then stretched from [-1, 1] to [low, high]."""
+
+    def __init__(self, network: nn.Module, low: NDArray[Any], high: NDArray[Any]) -> None:
+        super().__init__()
+        self.network = network
+        self.low: Tensor
+        self.high: Tensor
+        self.register_buffer("low", torch.as_tensor(low, dtype=torch.float32))
+        self.register_buffer("high", torch.as_tensor(high, dtype=torch.float32))
+
+    def forward(self, history: Tensor) -> Tensor:
+        """Return actions inside the limits."""
+        return self.low + 0.5 * (torch.tanh(self.network(history)) + 1.0) * (self.high - self.low)
+
+
+class Critic(nn.Module):
+    """The value of continuous actions: a network over the flattened history and the action scaled to [-1, 1]."""
+
+    def __init__(self, network: MLP, low: NDArray[Any], high: NDArray[Any]) -> None:
+        super().__init__()
+        self.network = network
+        self.low: Tensor
+        self.high: Tensor
+        self.register_buffer("low", torch.as_tensor(low, dtype=torch.float32))
+        self.register_buffer("high", torch.as_tensor(high, dtype=torch.float32))
+
+    def forward(self, history: Tensor, action: Tensor) -> Tensor:
+        """Return one value per row."""
+        scaled = 2.0 * ((action - self.low) / (self.high - self.low)) - 1.0
+        output: Tensor = self.network(torch.cat((history.flatten(1), scaled), dim=1))
+        return output[:, 0]
 
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {

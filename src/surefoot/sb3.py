@@ -24,8 +24,8 @@ from torch import Tensor, nn
 
 from surefoot.errors import InputError
 from surefoot.files import write_whole
-from surefoot.policies import MLP, Policy
-from surefoot.sb3_build import ACTIVATIONS, Squashed, rebuilt, wrapped
+from surefoot.policies import MLP, Critic, Policy, Squashed
+from surefoot.sb3_build import ACTIVATIONS, rebuilt, wrapped
 from surefoot.sb3_data import (
     Facts,
     UnreadableError,
@@ -149,22 +149,23 @@ def write_zip(
     observation_space: gymnasium.Space[Any] | None = None,
     action_space: gymnasium.Space[Any] | None = None,
 ) -> None:
-    """Write a discrete MLP policy as an SB3 DQN file that ``stable_baselines3.DQN.load`` opens.
+    """Write an MLP policy as a file that SB3's ``DQN.load`` (discrete actions) or ``DDPG.load`` (continuous) opens.
 
     It takes float observations (frames, *shape), or shape when it has one frame, in the units of the policy.
     The spaces of the environment, when given, are checked against the policy. The same policy gives the same
     bytes.
     """
-    if not isinstance(policy.network, MLP) or policy.choices is None:
+    discrete = isinstance(policy.network, MLP) and policy.choices is not None
+    if not discrete and not (isinstance(policy.network, Squashed) and isinstance(policy.critic, Critic)):
         raise InputError(
-            "only an MLP with discrete actions can be written as an SB3 file, "
-            f"got {type(policy.network).__name__} with choices={policy.choices}"
+            "only an MLP with discrete actions, or with continuous ones between limits and a critic, can be written "
+            f"as an SB3 file, got {type(policy.network).__name__} with choices={policy.choices}"
         )
     if observation_space is not None:
         _check_observations(policy, observation_space)
     if action_space is not None:
         check_actions(policy, action_space)
-    content = _archive(policy, policy.network)
+    content = _archive(policy)
     write_whole(Path(path), lambda file: _repack(content, file))
 
 
@@ -232,41 +233,56 @@ def _check_observations(policy: Policy, space: gymnasium.Space[Any]) -> None:
 class _Spaces(gymnasium.Env[Any, Any]):
     """No environment, only its spaces: SB3 makes no model without one."""
 
-    def __init__(self, observation_space: Box, action_space: Discrete) -> None:
+    def __init__(self, observation_space: Box, action_space: gymnasium.Space[Any]) -> None:
         self.observation_space = observation_space
         self.action_space = action_space
 
 
-def _archive(policy: Policy, network: MLP) -> bytes:
-    """Return the file SB3 itself saves for a DQN with these weights."""
+def _archive(policy: Policy) -> bytes:
+    """Return the file SB3 itself saves for a DQN or DDPG with these weights."""
     try:
-        from stable_baselines3 import DQN
+        from stable_baselines3 import DDPG, DQN
     except ImportError as error:
         raise InputError("writing an SB3 file needs Stable-Baselines3; pip install surefoot[train]") from error
     stacked = policy.shape if policy.frames == 1 else (policy.frames, *policy.shape)
-    spaces = _Spaces(Box(-np.inf, np.inf, stacked, np.float32), Discrete(policy.choices or 1))
-    layers = network.linear
+    observations = Box(-np.inf, np.inf, stacked, np.float32)
+    if isinstance(policy.network, Squashed):
+        actor, critic = policy.network.network, policy.critic
+        assert isinstance(actor, MLP)
+        assert isinstance(critic, Critic)
+        actions: gymnasium.Space[Any] = Box(policy.network.low.cpu().numpy(), policy.network.high.cpu().numpy())
+        parts = {"actor.mu": actor, "actor_target.mu": actor, "critic.qf0": critic.network}
+        parts["critic_target.qf0"] = critic.network
+        kind: Any = DDPG
+    else:
+        assert isinstance(policy.network, MLP)
+        actor, actions = policy.network, Discrete(policy.choices or 1)
+        parts = {"q_net.q_net": actor, "q_net_target.q_net": actor}
+        kind = DQN
     with torch.random.fork_rng(devices=[]):  # making a model draws initial weights nobody asked for
-        model = DQN(
+        model = kind(
             "MlpPolicy",
-            spaces,
+            _Spaces(observations, actions),
             buffer_size=1,
             device="cpu",
-            policy_kwargs={
-                "net_arch": [layer.out_features for layer in layers[:-1]],
-                "activation_fn": ACTIVATIONS[network.activation],
-            },
+            policy_kwargs={"net_arch": _widths(parts), "activation_fn": ACTIVATIONS[actor.activation]},
         )
     weights = {
-        f"{net}.q_net.{2 * i}.{part}": getattr(layer, part).detach().cpu()
-        for net in ("q_net", "q_net_target")
-        for i, layer in enumerate(layers)
+        f"{place}.{2 * i}.{part}": getattr(layer, part).detach().cpu()
+        for place, network in parts.items()
+        for i, layer in enumerate(network.linear)
         for part in ("weight", "bias")
     }
     model.policy.load_state_dict(weights)
     content = io.BytesIO()
     model.save(content)
     return content.getvalue()
+
+
+def _widths(parts: Mapping[str, MLP]) -> Any:
+    """Return SB3's net_arch: hidden widths, of actor and critic apart where there are both."""
+    hidden = {name.split(".")[0]: [layer.out_features for layer in net.linear[:-1]] for name, net in parts.items()}
+    return {"pi": hidden["actor"], "qf": hidden["critic"]} if "actor" in hidden else hidden["q_net"]
 
 
 def _repack(content: bytes, file: IO[bytes]) -> None:

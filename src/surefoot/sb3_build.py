@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from surefoot.errors import InputError
-from surefoot.policies import MLP, Policy, weights_hash
+from surefoot.policies import MLP, Critic, Policy, Squashed, weights_hash
 from surefoot.sb3_data import Facts, UnreadableError
 
 
@@ -69,22 +69,6 @@ HARMLESS = frozenset(
 )
 
 
-class Squashed(nn.Module):
-    """A network whose outputs go through tanh and are then stretched from [-1, 1] to [low, high]."""
-
-    def __init__(self, network: nn.Module, low: NDArray[Any], high: NDArray[Any]) -> None:
-        super().__init__()
-        self.network = network
-        self.low: Tensor
-        self.high: Tensor
-        self.register_buffer("low", torch.as_tensor(low, dtype=torch.float32))
-        self.register_buffer("high", torch.as_tensor(high, dtype=torch.float32))
-
-    def forward(self, history: Tensor) -> Tensor:
-        """Return actions inside the limits."""
-        return self.low + 0.5 * (torch.tanh(self.network(history)) + 1.0) * (self.high - self.low)
-
-
 class Predictor(nn.Module):
     """An SB3 policy object asked for its deterministic action, whatever network it holds; no gradient."""
 
@@ -132,7 +116,21 @@ def rebuilt(facts: Facts, weights: Mapping[str, Tensor]) -> Policy:
         sha256=weights_hash(arrays, layout),
         low=torch.from_numpy(low.copy()),
         high=torch.from_numpy(high.copy()),
+        critic=_critic(weights, facts, activation),
     )
+
+
+def _critic(weights: Mapping[str, Tensor], facts: Facts, activation: str) -> Critic | None:
+    """Build the first critic of DDPG, TD3 and SAC from its weights; None when there is none that is a plain MLP."""
+    own = {name.removeprefix("critic.qf0."): value for name, value in weights.items() if name.startswith("critic.qf0.")}
+    layers = [str(2 * i) for i in range(len(own)) if f"{2 * i}.weight" in own]
+    if facts.limits is None or not layers or set(own) != {f"{i}.{part}" for i in layers for part in ("weight", "bias")}:
+        return None
+    matrices = [own[f"{i}.weight"].detach().cpu().float().numpy().copy() for i in layers]
+    biases = [own[f"{i}.bias"].detach().cpu().float().numpy().copy() for i in layers]
+    widths = [prod(facts.shape) + facts.width, *(bias.size for bias in biases)]
+    fits = [matrix.shape for matrix in matrices] == [pair[::-1] for pair in pairwise(widths)] and widths[-1] == 1
+    return Critic(MLP(matrices, biases, activation), *facts.limits) if fits else None
 
 
 def _layers(

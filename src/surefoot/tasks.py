@@ -14,6 +14,9 @@ from surefoot.channel import Stream
 from surefoot.episodes import check_limits
 from surefoot.errors import InputError
 from surefoot.games import CartPole, Game, Gymnasium, open_environment
+from surefoot.mountain_car import HIGH, LOW, MountainCar, open_mountain_car
+
+Limits = tuple[tuple[float, ...], tuple[float, ...]]
 
 
 @dataclass(frozen=True)
@@ -43,12 +46,15 @@ class Task:
     ``frames``       how many observations the agent remembers
     ``limit``        most steps of an episode
     ``floor``, ``ceiling``  limits of the return, known before playing (ceiling None: unknown)
-    ``method``       how the certificate is computed unless asked otherwise
+    ``method``       how the paper certifies it: what ``method="paper"`` means
     ``slots``, ``rounds``   episodes side by side in one block, and how many each slot plays in turn
     ``rewards``      limits of the reward of one step, 0 among them, where they are known
     ``discount``     gamma, where the return is sum gamma^t r_t; None for the plain sum
-    ``margins``      value gaps lambda_Q at which attacks save their budget: the paper's list
+    ``margins``      the paper's list of what makes attacks save their budget: value gaps lambda_Q, or weights lambda
     ``native``       builds the tensor-native game where there is one
+    ``make``         opens the Gymnasium environment where its rules are not those of its id
+    ``box``          artificial limits of what is observed, which attacks keep to (None: there are none)
+    ``actions``      limits of continuous actions, low and high (None: discrete ones)
     """
 
     name: str
@@ -69,6 +75,9 @@ class Task:
     native: Callable[[int, Stream], Game] | None = None
     rewards: tuple[float, float] | None = None
     discount: float | None = None
+    make: Callable[[], Any] | None = None
+    box: Limits | None = None
+    actions: Limits | None = None
 
     def game(self, slots: int, seeds: np.random.SeedSequence, device: torch.device) -> Game:
         """Build the game with ``slots`` slots on ``device``."""
@@ -78,7 +87,7 @@ class Task:
 
     def open(self) -> Any:
         """Make one Gymnasium environment with this task's rules, without noise or frame stack."""
-        return open_environment(self.environment, self.limit)
+        return open_environment(self.environment, self.limit) if self.make is None else self.make()
 
     def slots_on(self, device: torch.device) -> int:
         """Return how many episodes to play side by side: what fits the cache on a CPU, what fills a GPU."""
@@ -114,7 +123,37 @@ def _cartpole(frames: int, margins: tuple[float, ...]) -> Task:
     )
 
 
-TASKS: dict[str, Task] = {task.name: task for task in (_cartpole(5, (4, 6, 8, 10)), _cartpole(1, (0, 0.05, 0.1, 1)))}
+MOUNTAIN_CAR_BLIND = Blind(
+    mean=1.0,
+    sem=0.0,
+    episodes=100_000,
+    what="actions -1 and 1 in turn, 32 steps each",
+    command="surefoot blind mountain-car",
+)
+
+MOUNTAIN_CAR = Task(
+    name="mountain-car",
+    environment="MountainCarContinuous-v0",
+    shape=(2,),
+    choices=None,
+    frames=5,
+    limit=999,
+    floor=0.0,
+    ceiling=1.0,
+    method="binary",
+    slots=500,
+    rounds=1,
+    blind=MOUNTAIN_CAR_BLIND,
+    margins=(0.001, 0.0001, 0.00001),
+    native=partial(MountainCar, limit=999),
+    make=partial(open_mountain_car, 999),
+    box=(LOW, HIGH),
+    actions=((-1.0,), (1.0,)),
+)
+
+TASKS: dict[str, Task] = {
+    task.name: task for task in (_cartpole(5, (4, 6, 8, 10)), _cartpole(1, (0, 0.05, 0.1, 1)), MOUNTAIN_CAR)
+}
 
 
 def find_task(name: str) -> Task:
@@ -156,11 +195,16 @@ def task_of_environment(
             environment=environment,
             shape=tuple(opened.observation_space.shape),
             choices=None if choices is None else int(choices),
+            actions=None if choices is not None else _limits(opened.action_space),
             frames=frames,
             limit=int(limit or opened.spec.max_episode_steps),
             floor=floor,
             ceiling=ceiling,
-            method="band",
+            method="dkw",
         )
     finally:
         opened.close()
+
+
+def _limits(space: Any) -> Limits:
+    return tuple(space.low.ravel().tolist()), tuple(space.high.ravel().tolist())

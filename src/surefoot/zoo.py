@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from surefoot.errors import InputError
 from surefoot.files import read_arrays, read_json, write_arrays, write_json
-from surefoot.policies import MLP, Policy, weights_hash
+from surefoot.policies import MLP, Critic, Policy, Squashed, weights_hash
 
 SCHEMA = 1
 
@@ -54,34 +55,64 @@ def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], orig
         raise InputError(f"{origin} has schema {card.get('schema')}, this version reads {SCHEMA}")
     try:
         layout = card["layout"]
-        count = int(layout["layers"])
-        weights = [arrays[f"{i}.weight"] for i in range(count)]
-        biases = [arrays[f"{i}.bias"] for i in range(count)]
-        frames, shape, choices = int(layout["frames"]), tuple(layout["shape"]), int(layout["choices"])
+        layers = _stored(arrays, "", int(layout["layers"]))
+        critic = _stored(arrays, "critic.", int(layout.get("critic", 0)))
+        frames, shape = int(layout["frames"]), tuple(layout["shape"])
+        choices = None if layout["choices"] is None else int(layout["choices"])
+        limits = [np.asarray(layout[name], dtype=np.float32) for name in ("low", "high") if choices is None]
         activation, name, expected = layout["activation"], str(card["name"]), card["sha256"]
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{origin} is not an agent's card that fits its weights: missing or wrong {error}") from error
     found = weights_hash(dict(arrays), layout)
     if found != expected:
         raise InputError(f"the weights of {origin} have hash {found[:12]}, its card says {str(expected)[:12]}")
-    widths = [frames * int(np.prod(shape)), *(bias.size for bias in biases)]
-    flat = count > 0 and all(bias.ndim == 1 for bias in biases)
-    fits = [weight.shape for weight in weights] == list(zip(widths[1:], widths, strict=False))
-    if not (flat and fits and widths[-1] == choices):
-        raise InputError(f"the layers of {origin} do not fit together: {[weight.shape for weight in weights]}")
-    return Policy(MLP(weights, biases, activation), frames, shape, choices, name, found)
+    inputs, outputs = frames * int(np.prod(shape)), limits[0].size if choices is None else choices
+    if not _fit_together(layers, inputs, outputs) or (critic[0] and not _fit_together(critic, inputs + outputs, 1)):
+        raise InputError(
+            f"the layers of {origin} do not fit together: {[weight.shape for weight in (*layers[0], *critic[0])]}"
+        )
+    network = MLP(*layers, activation)
+    if choices is not None:
+        return Policy(network, frames, shape, choices, name, found)
+    low, high = limits
+    return Policy(
+        Squashed(network, low, high),
+        frames,
+        shape,
+        None,
+        name,
+        found,
+        low=torch.from_numpy(low),
+        high=torch.from_numpy(high),
+        critic=Critic(MLP(*critic, activation), low, high) if critic[0] else None,
+    )
+
+
+Layers = tuple[list[NDArray[Any]], list[NDArray[Any]]]
+
+
+def _stored(arrays: Mapping[str, NDArray[Any]], prefix: str, count: int) -> Layers:
+    numbers = range(count)
+    return [arrays[f"{prefix}{i}.weight"] for i in numbers], [arrays[f"{prefix}{i}.bias"] for i in numbers]
+
+
+def _fit_together(layers: Layers, inputs: int, outputs: int) -> bool:
+    weights, biases = layers
+    widths = [inputs, *(bias.size for bias in biases)]
+    flat = len(biases) > 0 and all(bias.ndim == 1 for bias in biases)
+    return flat and [w.shape for w in weights] == list(zip(widths[1:], widths, strict=False)) and widths[-1] == outputs
 
 
 def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return the layout and the arrays of an MLP policy with discrete actions."""
-    network = policy.network
-    if not isinstance(network, MLP) or policy.choices is None:
-        raise InputError(f"only fully connected agents with discrete actions can be stored, {policy.name} is none")
-    arrays: dict[str, NDArray[Any]] = {}
-    for index, layer in enumerate(network.linear):
-        arrays[f"{index}.weight"] = layer.weight.detach().cpu().numpy()
-        arrays[f"{index}.bias"] = layer.bias.detach().cpu().numpy()
-    layout = {
+    """Return the layout and the arrays of a fully connected policy, its critic included."""
+    network = policy.network.network if isinstance(policy.network, Squashed) else policy.network
+    if not isinstance(network, MLP) or (policy.choices is None) != isinstance(policy.network, Squashed):
+        raise InputError(
+            "only fully connected agents with discrete actions, or continuous ones between limits (tanh), "
+            f"can be stored; {policy.name} is none"
+        )
+    arrays = _arrays(network, "")
+    layout: dict[str, Any] = {
         "kind": "mlp",
         "activation": network.activation,
         "layers": len(network.layers),
@@ -89,7 +120,20 @@ def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "shape": list(policy.shape),
         "choices": policy.choices,
     }
+    if isinstance(policy.network, Squashed):
+        layout |= {"low": policy.network.low.tolist(), "high": policy.network.high.tolist()}
+        if isinstance(policy.critic, Critic):
+            layout["critic"] = len(policy.critic.network.layers)
+            arrays |= _arrays(policy.critic.network, "critic.")
     return layout, arrays
+
+
+def _arrays(network: MLP, prefix: str) -> dict[str, NDArray[Any]]:
+    arrays: dict[str, NDArray[Any]] = {}
+    for index, layer in enumerate(network.linear):
+        arrays[f"{prefix}{index}.weight"] = layer.weight.detach().cpu().numpy()
+        arrays[f"{prefix}{index}.bias"] = layer.bias.detach().cpu().numpy()
+    return arrays
 
 
 def save(policy: Policy, path: Path, facts: Mapping[str, Any]) -> None:

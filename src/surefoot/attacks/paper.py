@@ -25,15 +25,15 @@ class PaperAttack:
     spent.
 
     ``smoothing``  sigma and draws, for a smoothed agent: every value and gradient is a mean over the same noise draws
-    ``low``, ``high``  box constraints on what the agent is shown before the noise, where observations have them
+    ``low``, ``high``  box constraints on what the agent is shown before the noise, one per feature or one for all
     """
 
     margin: float
     step: float = 0.01
     multiplier: float = 2.0
     smoothing: Smoothing = BARE
-    low: float | None = None
-    high: float | None = None
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         if not self.margin >= 0:
@@ -94,7 +94,7 @@ class PaperAttack:
         """Take one step of length eta, back to the ball and the box where it left them; a zero gradient stays put."""
         moved = moved + self.step * unit(gradient)
         moved = start + inside(moved - start, left)
-        return moved if self.low is None and self.high is None else moved.clamp(self.low, self.high)
+        return boxed(moved, self.low, self.high)
 
 
 def inside(offset: Tensor, radius: Tensor) -> Tensor:
@@ -102,6 +102,13 @@ def inside(offset: Tensor, radius: Tensor) -> Tensor:
     size = norms(offset)
     shrink = torch.where(size > radius, radius / size.clamp_min(1e-300), torch.ones_like(size))
     return (offset * wide(shrink, offset)).to(offset.dtype)
+
+
+def boxed(moved: Tensor, low: tuple[float, ...] | None, high: tuple[float, ...] | None) -> Tensor:
+    """Return each row clamped to its limits, where it has any."""
+    if low is not None:
+        moved = torch.maximum(moved, moved.new_tensor(low))
+    return moved if high is None else torch.minimum(moved, moved.new_tensor(high))
 
 
 def unit(direction: Tensor) -> Tensor:

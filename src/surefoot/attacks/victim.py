@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from surefoot.channel import View
 from surefoot.errors import InputError
@@ -59,21 +59,36 @@ def check_discrete(policy: Policy) -> int:
     return policy.choices
 
 
+def check_continuous(policy: Policy) -> nn.Module:
+    """Return the critic of a policy with continuous actions and gradients, or say why it cannot be attacked so."""
+    if policy.choices is not None:
+        raise InputError(f"this attack needs continuous actions, the agent {policy.name} has discrete ones")
+    if not policy.differentiable:
+        raise InputError(
+            f"this attack needs gradients, the agent {policy.name} has none (a plain function?); use --method random"
+        )
+    if policy.critic is None:
+        raise InputError(
+            f"this attack asks the agent's critic, {policy.name} has none (DDPG, TD3 and SAC do); use --method random"
+        )
+    return policy.critic
+
+
+def noisy_clean(view: View, rows: Tensor, smoothing: Smoothing) -> Tensor:
+    """Return the clean stacks of some rows, (rows, draws, frames, *shape), with noise on all of it; bare: one draw."""
+    stack = stacked(view.clean[rows], view.observation[rows], view.step[rows] == 0).unsqueeze(1)
+    noise = smoothing.noise(view, rows, view.policy.frames)
+    return stack if noise is None else stack + _shared_by_copies(noise, view.step[rows])
+
+
 def clean_values(view: View, smoothing: Smoothing) -> Tensor:
     """Return the values of every action on the clean context and observation, averaged over noise on both."""
     rows = torch.arange(view.observation.shape[0], device=view.observation.device)
-    frames = view.policy.frames
-    stack = stacked(view.clean, view.observation, view.step == 0)
     with torch.no_grad():
         if smoothing.sigma == 0:
-            return _values(view.policy, stack)
-        parts = []
-        for some in torch.split(rows, max(1, _rows_at_once(view) // smoothing.draws)):
-            noise = smoothing.noise(view, some, frames)
-            assert noise is not None
-            noisy = stack[some].unsqueeze(1) + _shared_by_copies(noise, view.step[some])
-            parts.append(_mean_values(view.policy, noisy))
-        return torch.cat(parts)
+            return _values(view.policy, stacked(view.clean, view.observation, view.step == 0))
+        parts = torch.split(rows, max(1, rows_at_once(view) // smoothing.draws))
+        return torch.cat([_mean_values(view.policy, noisy_clean(view, some, smoothing)) for some in parts])
 
 
 @dataclass(eq=False)
@@ -101,7 +116,7 @@ class Scene:
             view.history[rows],
             fresh if bool(fresh.any()) else None,
             None if noise is None else noise[:, :, 0],
-            _rows_at_once(view),
+            rows_at_once(view),
         )
 
     def part(self, rows: Tensor) -> Scene:
@@ -110,15 +125,33 @@ class Scene:
         noise = None if self.noise is None else self.noise[rows]
         return Scene(self.policy, self.context[rows], fresh, noise, self.at_once)
 
-    def values(self, moved: Tensor) -> Tensor:
-        """Return the values of every action when the present observation is ``moved``, averaged over the noise."""
+    def stack(self, moved: Tensor) -> Tensor:
+        """Return the stacks the agent would hold, row after row the noise draws, when it is shown ``moved``."""
         if self.noise is None:
-            return _values(self.policy, stacked(self.context, moved, self.fresh))
-        rows, draws = self.noise.shape[:2]
+            return stacked(self.context, moved, self.fresh)
+        draws = self.noise.shape[1]
         wide = self.context.unsqueeze(1).expand(-1, draws, *self.context.shape[1:]).flatten(0, 1)
         fresh = None if self.fresh is None else self.fresh.repeat_interleave(draws)
-        stack = stacked(wide, (moved.unsqueeze(1) + self.noise).flatten(0, 1), fresh)
-        return _mean_over_draws(_values(self.policy, stack), rows, draws)
+        return stacked(wide, (moved.unsqueeze(1) + self.noise).flatten(0, 1), fresh)
+
+    def values(self, moved: Tensor) -> Tensor:
+        """Return the values of every action when the present observation is ``moved``, averaged over the noise."""
+        values = _values(self.policy, self.stack(moved))
+        return values if self.noise is None else _mean_over_draws(values, *self.noise.shape[:2])
+
+    def value_gradient(self, moved: Tensor, clean: Tensor) -> Tensor:
+        """Return the gradient, with respect to ``moved``, of the critic's value of what the agent would then do.
+
+        The critic judges on the stacks ``clean``, (rows, draws, frames, *shape), each beside one noise draw of the
+        scene.
+        """
+        critic = check_continuous(self.policy)
+        here = moved.detach().requires_grad_()
+        with torch.enable_grad():
+            action = self.policy.act(self.stack(here))
+            value = critic(clean.flatten(0, 1), action).reshape(clean.shape[:2]).mean(dim=1).sum()
+            (gradient,) = torch.autograd.grad(value, here)
+        return gradient
 
     def values_and_gradient(self, moved: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the values, and the gradient of the log-softmax of ``actions`` with respect to ``moved``."""
@@ -184,5 +217,6 @@ def _values(policy: Policy, stack: Tensor) -> Tensor:
     return values
 
 
-def _rows_at_once(view: View) -> int:
+def rows_at_once(view: View) -> int:
+    """Return how many rows one pass takes on the view's device."""
     return ROWS_AT_ONCE[view.observation.device.type]

@@ -94,6 +94,22 @@ def per_threshold(
     return Band(points=x, reach=reach, stay=stay, alpha=alpha, joint=False)
 
 
+def spread_thresholds(returns: ArrayLike, thresholds: ArrayLike, reach: ArrayLike, stay: ArrayLike) -> Band:
+    """Return Clopper-Pearson limits at fixed thresholds, each at a risk of its own.
+
+    ``reach``, ``stay``  risks of the limits of P(X >= x) and of P(X <= x), settled before the returns were seen, 0 for
+                         no limit; by the union bound a family holds with confidence 1 - the sum of its risks
+    """
+    x = _checked_thresholds(thresholds)
+    risks = [np.asarray(family, dtype=np.float64) for family in (reach, stay)]
+    alpha = max(float(family.sum()) for family in risks)
+    ordered = np.sort(_checked(returns, alpha))
+    at_least = ordered.size - np.searchsorted(ordered, x, side="left")
+    at_most = np.searchsorted(ordered, x, side="right")
+    limits = [_limits_at(k, ordered.size, risk) for k, risk in zip((at_least, at_most), risks, strict=True)]
+    return Band(points=x, reach=limits[0], stay=limits[1], alpha=alpha, joint=False)
+
+
 def tail_tight(returns: ArrayLike, alpha: float) -> Band:
     """Return the band of equal local levels (Berk and Jones 1979): narrow in the tails, where an adversary
     does its work.
@@ -144,6 +160,13 @@ def _limits_in_doubt(counts: Counts, n: int, alpha: float, certain: NDArray[np.b
     if doubt.any():
         limits[doubt] = lower_limit(counts[doubt], n, alpha / np.count_nonzero(doubt))
     return limits
+
+
+def _limits_at(counts: Counts, n: int, risks: Floats) -> Floats:
+    if risks.shape != counts.shape or not np.all(risks >= 0):
+        raise InputError("risks must be numbers >= 0, one per threshold")
+    pairs = zip(counts, risks, strict=True)
+    return np.array([float(lower_limit(k, n, risk)[0]) if risk > 0 else 0.0 for k, risk in pairs])
 
 
 def _tally(returns: ArrayLike, alpha: float) -> tuple[Floats, Counts, Counts, int]:

@@ -44,6 +44,17 @@ def mean_upper(band: Band, ceiling: float, radius: ArrayLike) -> Floats:
     return ceiling - _shifted_sum(np.concatenate([band.points, [ceiling]]), _best_stay(band), radius)
 
 
+def worst_mean_upper(band: Band, floor: float, ceiling: float, radius: float) -> float:
+    """Return an upper limit of the worst-case mean itself: no number of episodes could certify more.
+
+    P(X >= x) <= 1 - P(X <= y) for every y < x, and the worst-case mean grows with P(X >= x).
+    """
+    _check_inside(band, floor, ceiling)
+    gaps = np.diff(np.concatenate([[floor], band.points, [ceiling]]))
+    reach = np.concatenate([[1.0], 1 - _best_stay(band)])
+    return floor + float(gaps @ shift_down(np.minimum(reach * (1 + _ROUNDING), 1.0), radius)) * (1 + _ROUNDING)
+
+
 def reach_lower(band: Band, threshold: float, radius: ArrayLike, floor: float, ceiling: float | None = None) -> Floats:
     """Return a lower limit of P(Y >= threshold) for each radius."""
     _check_inside(band, floor, ceiling)

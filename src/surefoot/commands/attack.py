@@ -24,11 +24,16 @@ def add_attack(commands: Any) -> None:
         description="Attack an agent on TASK. Exit code 3: an attacked mean lies below a certified bound, a bug.",
         allow_abbrev=False,
     )
-    parser.add_argument("task", metavar="TASK", help="cartpole-5 or cartpole-1")
+    parser.add_argument("task", metavar="TASK", help="cartpole-5, cartpole-1 or mountain-car")
     add_agent(parser)
     parser.add_argument("--sigma", type=float, default=0.0, help="the agent's noise; 0 attacks it bare (default: 0)")
     parser.add_argument("--budgets", default="0.2,0.4,0.6,0.8,1", help="(default: %(default)s)")
-    parser.add_argument("--lambda-q", help="value gaps below which the budget is saved (default: the task's list)")
+    parser.add_argument(
+        "--lambda-q",
+        "--lambda",
+        help="value gaps below which the budget is saved; with continuous actions, prices of moving far "
+        "(default: the task's list)",
+    )
     parser.add_argument("--method", default="paper", help="paper, adaptive, random, one-direction, at-once, structured")
     parser.add_argument("--draws", type=int, default=128, help="noise draws to average over (default: %(default)s)")
     parser.add_argument("--episodes", type=int, default=1_000, help="episodes per cell (default: %(default)s)")

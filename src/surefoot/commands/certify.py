@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,20 +13,25 @@ from rich.console import Console
 from rich.table import Table
 
 from surefoot.answers import Answer, answer
-from surefoot.certify import METHODS
+from surefoot.certify import METHODS, Certificate
 from surefoot.commands.terminal import (
+    Requirement,
     add_agent,
     add_common,
     chosen_workers,
     parse_budgets,
     parse_numbers,
+    parse_requirement,
     progress_bar,
     refuse,
+    with_requirement,
 )
 from surefoot.errors import InputError
 from surefoot.norms import NORMS, Norm
 from surefoot.per_step import check_rewards
 from surefoot.report.text import Floor, headline, law_lines, notes, rows
+
+MOST_EPISODES = 10_000_000
 
 
 def add_certify(commands: Any) -> None:
@@ -47,7 +52,7 @@ def add_certify(commands: Any) -> None:
     parser.add_argument("--episodes", type=int, default=10_000, help="episodes to play (default: %(default)s)")
     parser.add_argument("--budgets", help="0:1:0.05 or 0,0.2,0.4 (default: 0 to 1 by 0.1)")
     parser.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
-    parser.add_argument("--method", choices=METHODS, help="confidence statement (default: the task's, else band)")
+    parser.add_argument("--method", choices=METHODS, help="confidence statement (default: auto, chosen on a pilot)")
     parser.add_argument("--step", type=float, default=1.0, help="distance of per-threshold's thresholds (default: 1)")
     parser.add_argument(
         "--shared-by", type=int, metavar="M", help="one budget for M episodes together, kept on average (method binary)"
@@ -60,40 +65,58 @@ def add_certify(commands: Any) -> None:
     parser.add_argument("--norm", choices=NORMS, default="l2", help="norm of the budgets; others are covered by l2")
     parser.add_argument("--floor", type=float, help="a return that cannot be undercut, with --env and --returns")
     parser.add_argument("--ceiling", type=float, help="a return that cannot be exceeded, with --env and --returns")
+    parser.add_argument("--require", metavar="MEAN@BUDGET", help="exit with 0 if this is proved, else with 1")
+    parser.add_argument("--until", type=float, metavar="D", help="play on until the certificate can grow by D at most")
+    parser.add_argument("--at", type=float, metavar="BUDGET", help="the budget that --until is about (default: sigma)")
+    parser.add_argument("--max-episodes", type=int, metavar="N", help="play block after block, N at most, until then")
     parser.add_argument("--max-steps", type=int, help="step limit for an --env that has none")
     add_common(parser)
     parser.set_defaults(run=run_certify)
 
 
-def run_certify(arguments: argparse.Namespace) -> None:
-    """Certify a task, an environment, or returns."""
+def run_certify(arguments: argparse.Namespace) -> int:
+    """Certify a task, an environment, or returns; 1 if what was required is not proved."""
     sources = [name for name in ("task", "env", "returns") if getattr(arguments, name) is not None]
     if len(sources) != 1:
         got = " and ".join(sources) or "none"
         raise InputError(f"certify needs exactly one of TASK, --env or --returns, got {got}")
     if arguments.budgets is not None:
         arguments.budgets = parse_budgets(arguments.budgets)
+    required = None if arguments.require is None else parse_requirement(arguments.require)
     if arguments.returns is not None:
-        certificate, blind, folder = _certify_returns(arguments), None, arguments.out
+        certificate, blind, folder = _certify_returns(arguments, required), None, arguments.out
     else:
-        certificate, blind, folder = _certify_played(arguments)
+        certificate, blind, folder = _certify_played(arguments, required)
+    proved = required is None or _lower_at(certificate, required.budget) >= required.mean
     if arguments.json:
-        print(json.dumps(certificate.to_json(), indent=1, allow_nan=False))
-        return
+        asked = {} if required is None else {"require": {**asdict(required), "proved": proved}}
+        print(json.dumps({**certificate.to_json(), **asked}, indent=1, allow_nan=False))
+        return 0 if proved else 1
     show_certificate(certificate, blind)
+    if required is not None:
+        print(f"\n{'Proved' if proved else 'NOT proved'}: a mean of {required.mean:g} at budget {required.budget:g}.")
     if folder is not None:
         print(f"\nWritten to {folder}: {', '.join(sorted(path.name for path in folder.iterdir() if path.is_file()))}")
+    return 0 if proved else 1
 
 
-def _certify_returns(arguments: argparse.Namespace) -> Answer:
+def _lower_at(certificate: Answer, budget: float) -> float:
+    """Return the lower limit at one of the budgets that were asked for, in the norm that it was asked in."""
+    norm = certificate.asked.get("norm")
+    asked = certificate.budgets.tolist() if norm is None else norm["budgets"]
+    return float(certificate.lower[asked.index(budget)])
+
+
+def _certify_returns(arguments: argparse.Namespace, required: Requirement | None) -> Answer:
     from surefoot.report.leave import leave_certificate
     from surefoot.report.outcomes import read_outcomes
 
-    refuse(arguments, ("agent", "max_steps", "workers", "rewards", "discount"), "--returns: nothing is played")
+    playing = ("agent", "max_steps", "workers", "rewards", "discount", "until", "at", "max_episodes")
+    refuse(arguments, playing, "--returns: nothing is played")
     if arguments.out is not None and (arguments.out / "setup.json").exists():
         raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
     episodes = read_outcomes(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
-    budgets = arguments.budgets or parse_budgets("0:1:0.1")
+    budgets = with_requirement(arguments.budgets or parse_budgets("0:1:0.1"), required)
     certificate = answer(episodes, budgets, *_asked(arguments, _norm(arguments, None, None)))
     if arguments.out is not None:
         episodes.save(arguments.out / "episodes.npz")  # what the certificate can be checked against
@@ -101,7 +124,7 @@ def _certify_returns(arguments: argparse.Namespace) -> Answer:
     return certificate
 
 
-def _certify_played(arguments: argparse.Namespace) -> tuple[Answer, Floor | None, Path]:
+def _certify_played(arguments: argparse.Namespace, required: Requirement | None) -> tuple[Answer, Floor | None, Path]:
     from gymnasium import logger
 
     from surefoot.play import Plan
@@ -126,17 +149,22 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Answer, Floor | None
         task = discounted(task, arguments.discount, limits=given)
     sigma = task.sigma if arguments.sigma is None else arguments.sigma
     norm = _norm(arguments, math.prod(task.shape), task.limit)
-    questions = Questions(arguments.budgets or task.budgets, *_asked(arguments, norm))
+    budgets = with_requirement(arguments.budgets or task.budgets, required)
+    questions = Questions(budgets, *_asked(arguments, norm))
     questions.check(task, sigma)
     agent = shipped_agent(task, sigma) if arguments.agent is None else arguments.agent
     policy = find_agent(agent, task, trust_pickle=arguments.trust_pickle)
-    device = find_device(arguments.device)
-    plan = Plan(task, policy, sigma, arguments.episodes, arguments.seed, device, per_step=arguments.per_step)
-    folder = arguments.out or Path("runs") / run_name(plan)
+    device, watched = find_device(arguments.device), _watched(arguments)
+    count = (arguments.max_episodes or MOST_EPISODES) if watched else arguments.episodes
+    plan = Plan(task, policy, sigma, count, arguments.seed, device, per_step=arguments.per_step)
+    folder = arguments.out or Path("runs") / (run_name(plan) + ("-sequential" if watched else ""))
+    workers = chosen_workers(arguments.workers, plan.device)
+    certificate: Answer
     with progress_bar("playing", "episodes", arguments) as report:
-        certificate = certified_run(
-            plan, questions, folder, workers=chosen_workers(arguments.workers, plan.device), progress=report
-        )
+        if watched:
+            certificate = _certify_watched(arguments, plan, questions, required, folder, workers, report)
+        else:
+            certificate = certified_run(plan, questions, folder, workers=workers, progress=report)
     return certificate, task.blind, folder
 
 
@@ -161,6 +189,44 @@ def _reward_limits(text: str) -> tuple[float, float]:
     if len(limits) != 2:
         raise InputError(f"--rewards must be two numbers LOW,HIGH, got {text!r}")
     return check_rewards(*limits)
+
+
+def _watched(arguments: argparse.Namespace) -> bool:
+    """Tell whether the run is to stop by itself."""
+    if arguments.until is None and arguments.max_episodes is None:
+        if arguments.at is not None:
+            raise InputError("--at says which budget --until is about; give --until too, or --require MEAN@BUDGET")
+        return False
+    if arguments.until is None and arguments.require is None:
+        raise InputError("--max-episodes needs something to stop for: give --until D or --require MEAN@BUDGET")
+    if arguments.method not in (None, "auto", "sequential"):
+        raise InputError(f"a run that stops by itself is certified by --method sequential, got {arguments.method}")
+    refuse(arguments, ("shared_by", "at_least", "quantiles"), "a run that stops by itself")
+    if arguments.per_step or arguments.norm != "l2":
+        raise InputError("--per-step and --norm cannot go with a run that stops by itself")
+    return True
+
+
+def _certify_watched(
+    arguments: argparse.Namespace,
+    plan: Any,
+    questions: Any,
+    required: Requirement | None,
+    folder: Path,
+    workers: int,
+    report: Any,
+) -> Certificate:
+    from surefoot.sequential import Goal, watched_run
+
+    if required is not None and arguments.at not in (None, required.budget):
+        raise InputError(f"--at {arguments.at:g} and --require {arguments.require} are about different budgets")
+    at = arguments.at if required is None else required.budget
+    goal = Goal(plan.sigma if at is None else at, arguments.until, None if required is None else required.mean)
+    asked = tuple(sorted({*questions.budgets, goal.budget}))
+    certificate, _ = watched_run(
+        plan, replace(questions, budgets=asked), goal, folder, workers=workers, progress=report
+    )
+    return certificate
 
 
 def show_certificate(certificate: Answer, blind: Floor | None) -> None:

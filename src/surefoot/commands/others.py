@@ -57,8 +57,10 @@ def run_export(arguments: argparse.Namespace) -> None:
 
     if arguments.out.suffix != ".zip":
         raise InputError(f"--out must end in .zip, got {arguments.out}")
-    write_zip(load(arguments.agent), arguments.out)
-    print(f"Written to {arguments.out}; load it with stable_baselines3.DQN.load({str(arguments.out)!r})")
+    policy = load(arguments.agent)
+    write_zip(policy, arguments.out)
+    kind = "DDPG" if policy.choices is None else "DQN"
+    print(f"Written to {arguments.out}; load it with stable_baselines3.{kind}.load({str(arguments.out)!r})")
 
 
 def add_agents(commands: Any) -> None:

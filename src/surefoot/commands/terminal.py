@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 from rich.console import Console
@@ -67,6 +69,32 @@ def parse_budgets(text: str) -> tuple[float, ...]:
         raise InputError(f"budgets FIRST:LAST:STEP need LAST >= FIRST, STEP > 0 and under 10,000 values, got {text!r}")
     count = int((last - first) / step + 1e-9) + 1
     return tuple(float(f"{first + step * index:.12g}") for index in range(count))
+
+
+@dataclass(frozen=True)
+class Requirement:
+    """A mean return that is to be proved under every attack of a budget."""
+
+    mean: float
+    budget: float
+
+
+def parse_requirement(text: str) -> Requirement:
+    """Read ``150@0.4``: a mean of 150 at budget 0.4."""
+    try:
+        mean, budget = (float(part) for part in text.split("@"))
+    except ValueError as error:
+        raise InputError(f"a requirement must look like 150@0.4, a mean and a budget, got {text!r}") from error
+    if not (math.isfinite(mean) and math.isfinite(budget) and budget >= 0):
+        raise InputError(f"a requirement needs a finite mean and a budget >= 0, got {text!r}")
+    return Requirement(mean, budget)
+
+
+def with_requirement(budgets: Sequence[float], required: Requirement | None) -> tuple[float, ...]:
+    """Return the budgets to certify; what is required is among them."""
+    if required is None or required.budget in budgets:
+        return tuple(budgets)
+    return tuple(sorted({*budgets, required.budget}))
 
 
 def parse_numbers(text: str, what: str, looks: str = "0,0.2,0.4") -> tuple[float, ...]:

@@ -25,7 +25,7 @@ def run_train(arguments: argparse.Namespace) -> None:
     """Train one agent."""
     from surefoot.runs import find_device
     from surefoot.tasks import find_task
-    from surefoot.train.dqn import train
+    from surefoot.train.run import train
     from surefoot.train.settings import find_settings
     from surefoot.zoo import card_of
 

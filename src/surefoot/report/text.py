@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from surefoot.answers import Answer
+from surefoot.certify import Certificate
 from surefoot.rounding import decimals, down, exact, limit_rows, percent, return_of, up
 from surefoot.threats import ThreatCertificate
 
@@ -73,6 +74,16 @@ def law_lines(certificate: Answer) -> list[str]:
     return [*lines, ""] if lines else []
 
 
+def _method(certificate: Answer) -> str:
+    choice = (certificate.choice if isinstance(certificate, Certificate) else None) or {}
+    if choice.get("stopped"):
+        return f"valid at every stopping time ({choice['stopped']})"
+    if choice.get("method"):
+        looked = f"on the first {choice['pilot']:,} episodes" if choice["pilot"] else "without a pilot"
+        return f"method auto ({choice['method']}, chosen {looked})"
+    return f"method {certificate.method}"
+
+
 def notes(certificate: Answer, blind: Floor | None) -> list[str]:
     """Return what a reader must know beside the table."""
     digits = digits_for(certificate)
@@ -80,7 +91,7 @@ def notes(certificate: Answer, blind: Floor | None) -> list[str]:
     lines = [
         f"Without an attack the mean {return_of(certificate.facts)} is about {certificate.estimate:.{digits}f}{error} "
         "(an estimate with its standard error, not a bound).",
-        f"{certificate.episodes:,} episodes, sigma {exact(certificate.sigma)}, method {certificate.method}; "
+        f"{certificate.episodes:,} episodes, sigma {exact(certificate.sigma)}, {_method(certificate)}; "
         f"all lower limits hold at once with {percent(certificate.confidence)} confidence"
         + ("." if certificate.upper is None else ", and so do all upper limits."),
     ]

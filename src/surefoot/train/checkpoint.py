@@ -13,31 +13,34 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from stable_baselines3 import DQN
+from stable_baselines3 import DDPG
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from surefoot.errors import InputError
 from surefoot.files import read_arrays, write_whole
 from surefoot.train.graph import buffer_of
 
 SCHEMA = 1
-COUNTERS = ("num_timesteps", "_n_calls", "_n_updates", "_episode_num", "exploration_rate")
+# The last two are DQN's alone.
+COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate")
 COLUMNS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 
-def save_checkpoint(path: Path, model: DQN, curve: Any) -> None:
+def save_checkpoint(path: Path, model: OffPolicyAlgorithm, curve: Any) -> None:
     """Write everything needed to go on."""
     buffer = buffer_of(model)
     header = {
         "schema": SCHEMA,
-        "counters": {name: getattr(model, name) for name in COUNTERS},
+        "counters": {name: getattr(model, name) for name in COUNTERS if hasattr(model, name)},
         "curve": {"rows": curve.rows, "best": curve.best, "best_step": curve.best_step},
         "buffer": {"pos": buffer.pos, "full": buffer.full},
         "observation_shape": list(model.observation_space.shape or ()),
     }
     arrays: dict[str, NDArray[Any]] = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
     arrays |= {f"policy.{name}": value.cpu().numpy() for name, value in model.policy.state_dict().items()}
-    for index, state in model.policy.optimizer.state_dict()["state"].items():
-        arrays |= {f"adam.{index}.{name}": value.cpu().numpy() for name, value in state.items()}
+    for whose, optimizer in _optimizers(model).items():
+        for index, state in optimizer.state_dict()["state"].items():
+            arrays |= {f"{whose}adam.{index}.{name}": value.cpu().numpy() for name, value in state.items()}
     filled = buffer.size()
     arrays |= {f"buffer.{name}": getattr(buffer, name)[:filled] for name in COLUMNS}
     arrays |= {f"best.{name}": value for name, value in curve.best_weights.items()}
@@ -45,7 +48,7 @@ def save_checkpoint(path: Path, model: DQN, curve: Any) -> None:
     write_whole(path, lambda file: save(file, **arrays))
 
 
-def load_checkpoint(path: Path, model: DQN, curve: Any) -> None:
+def load_checkpoint(path: Path, model: OffPolicyAlgorithm, curve: Any) -> None:
     """Put the model and the curve where ``save_checkpoint`` left them."""
     arrays = read_arrays(path)
     header = json.loads(arrays["header"].tobytes())
@@ -58,7 +61,8 @@ def load_checkpoint(path: Path, model: DQN, curve: Any) -> None:
     curve.best_weights = _under(arrays, "best.")
     weights = {name: torch.from_numpy(value) for name, value in _under(arrays, "policy.").items()}
     model.policy.load_state_dict(weights)
-    _load_moments(model.policy.optimizer, _under(arrays, "adam."))
+    for whose, optimizer in _optimizers(model).items():
+        _load_moments(optimizer, _under(arrays, f"{whose}adam."))
     buffer = buffer_of(model)
     buffer.pos, buffer.full = header["buffer"]["pos"], header["buffer"]["full"]
     for name in COLUMNS:
@@ -68,6 +72,13 @@ def load_checkpoint(path: Path, model: DQN, curve: Any) -> None:
     model.set_random_seed(((model.seed or 0) + model.num_timesteps) % 2**32)
     if hasattr(model, "reload"):
         model.reload()
+
+
+def _optimizers(model: OffPolicyAlgorithm) -> dict[str, torch.optim.Optimizer]:
+    """Return the optimizers by the network they train; DQN has one, DDPG two."""
+    if isinstance(model, DDPG):
+        return {"actor.": model.actor.optimizer, "critic.": model.critic.optimizer}
+    return {"": model.policy.optimizer}
 
 
 def _under(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:

@@ -1,4 +1,4 @@
-"""SB3's DQN on a GPU with its gradient step captured as a CUDA graph: the same update without the launch costs."""
+"""SB3's DQN and DDPG on a GPU with their gradient step captured as a CUDA graph: the same update, without launches."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from stable_baselines3 import DQN
+from stable_baselines3 import DDPG, DQN
 from stable_baselines3.common.buffers import ReplayBuffer
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+from stable_baselines3.common.utils import polyak_update
 from torch import Tensor, nn
 
 
-class GraphDQN(DQN):
-    """DQN for one environment and a fully connected network; acts on the CPU, learns on the GPU.
+class Captured(OffPolicyAlgorithm):
+    """An SB3 learner for one environment and fully connected networks that acts on the CPU and learns on the GPU.
 
-    One gradient step of ``DQN.train`` (uniform sample, Huber loss on the one-step target, clipped gradient, Adam) is
-    recorded once and replayed. Sampled indices come from the GPU's generator instead of numpy's; nothing else differs.
+    One gradient step (a uniform sample, then ``learn_from``) is recorded once and replayed. Sampled indices come from
+    the GPU's generator instead of numpy's; nothing else differs from SB3's own.
     """
 
     graph: torch.cuda.CUDAGraph | None = None
@@ -26,7 +28,7 @@ class GraphDQN(DQN):
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Replay the captured gradient step ``gradient_steps`` times on the transitions collected so far."""
         self.policy.set_training_mode(True)
-        self._update_learning_rate(self.policy.optimizer)
+        self._update_learning_rate([optimizer for _, optimizer in self.trained()])
         if self.graph is None:
             self._capture(batch_size)
         assert self.graph is not None
@@ -38,38 +40,46 @@ class GraphDQN(DQN):
         self.logger.record("train/loss", float(self.loss))
         self._copy_to_actor()
 
-    def predict(
-        self,
-        observation: NDArray[Any] | dict[str, NDArray[Any]],
-        state: Any = None,
-        episode_start: NDArray[Any] | None = None,  # noqa: ARG002 - SB3's signature
-        deterministic: bool = False,
-    ) -> tuple[NDArray[Any], Any]:
-        """Explore as SB3 does; otherwise act greedily with a copy of the network on the CPU."""
-        assert isinstance(observation, np.ndarray), "the captured update is for one array of observations"
-        if not deterministic and np.random.rand() < self.exploration_rate:  # noqa: NPY002 - SB3 seeds this stream
-            return np.array([self.action_space.sample() for _ in range(len(observation))]), state
-        if not hasattr(self, "actor_layers"):
-            self._copy_to_actor()
-        hidden = observation.reshape(len(observation), -1)
-        for weight, bias in self.actor_layers[:-1]:
-            hidden = np.maximum(hidden @ weight + bias, 0)
-        weight, bias = self.actor_layers[-1]
-        return (hidden @ weight + bias).argmax(axis=1), state
+    def trained(self) -> list[tuple[nn.Module, torch.optim.Optimizer]]:
+        """Return the networks that gradient steps change, with their optimizers."""
+        raise NotImplementedError
+
+    def followers(self) -> list[nn.Module]:
+        """Return the networks that gradient steps change in other ways: slowly following copies."""
+        return []
+
+    def acting(self) -> list[nn.Linear]:
+        """Return the layers of the network that acts."""
+        raise NotImplementedError
+
+    def learn_from(self, batch: dict[str, Tensor]) -> None:
+        """Take one gradient step on a batch, as SB3 does."""
+        raise NotImplementedError
 
     def reload(self) -> None:
         """Forget the graph and the copies after the weights or the buffer were replaced."""
         self.graph, self.mirrored = None, None
         self._copy_to_actor()
 
+    def outputs(self, observation: NDArray[Any]) -> NDArray[Any]:
+        """Return the acting network's outputs, from a copy on the CPU."""
+        if not hasattr(self, "actor_layers"):
+            self._copy_to_actor()
+        hidden = observation.reshape(len(observation), -1)
+        for weight, bias in self.actor_layers[:-1]:
+            hidden = np.maximum(hidden @ weight + bias, 0)
+        weight, bias = self.actor_layers[-1]
+        result: NDArray[Any] = hidden @ weight + bias
+        return result
+
     def _excluded_save_params(self) -> list[str]:
         own = ["graph", "store", "size", "loss", "actor_layers", "mirrored"]
         return [*super()._excluded_save_params(), *own]
 
     def _copy_to_actor(self) -> None:
-        linear = [layer for layer in self.q_net.q_net if isinstance(layer, nn.Linear)]
         self.actor_layers = [
-            (layer.weight.detach().T.cpu().numpy().copy(), layer.bias.detach().cpu().numpy().copy()) for layer in linear
+            (layer.weight.detach().T.cpu().numpy().copy(), layer.bias.detach().cpu().numpy().copy())
+            for layer in self.acting()
         ]
 
     def _mirror(self) -> None:
@@ -91,7 +101,7 @@ class GraphDQN(DQN):
         return {
             "observation": buffer.observations[rows, 0].reshape(len(rows), width),
             "successor": buffer.next_observations[rows, 0].reshape(len(rows), width),
-            "action": buffer.actions[rows, 0].astype(np.int64),
+            "action": buffer.actions[rows, 0],
             "reward": buffer.rewards[rows].astype(np.float32),
             "ended": ended.reshape(-1, 1).astype(np.float32),
         }
@@ -110,7 +120,8 @@ class GraphDQN(DQN):
         self.size = torch.zeros((), dtype=torch.float64, device=device)
         self.loss = torch.zeros((), device=device)
         self._mirror()
-        before = _snapshot(self.policy.q_net, self.policy.optimizer)
+        before = [_snapshot(network, optimizer) for network, optimizer in self.trained()]
+        copies = [[value.clone() for value in network.parameters()] for network in self.followers()]
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
@@ -120,18 +131,46 @@ class GraphDQN(DQN):
         self.graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(self.graph):
             self._update(batch_size)
-        _restore(self.policy.q_net, self.policy.optimizer, before)
+        for (network, optimizer), kept in zip(self.trained(), before, strict=True):
+            _restore(network, optimizer, kept)
+        for network, values in zip(self.followers(), copies, strict=True):
+            _write(network, values)
 
     def _update(self, batch_size: int) -> None:
         draws = torch.rand(batch_size, dtype=torch.float64, device=self.device)
         self.learn_from({name: column[(draws * self.size).long()] for name, column in self.store.items()})
+
+
+class GraphDQN(Captured, DQN):
+    """DQN: Huber loss on the one-step target, clipped gradient, Adam."""
+
+    def predict(
+        self,
+        observation: NDArray[Any] | dict[str, NDArray[Any]],
+        state: Any = None,
+        episode_start: NDArray[Any] | None = None,  # noqa: ARG002 - SB3's signature
+        deterministic: bool = False,
+    ) -> tuple[NDArray[Any], Any]:
+        """Explore as SB3 does; otherwise act greedily with a copy of the network on the CPU."""
+        assert isinstance(observation, np.ndarray), "the captured update is for one array of observations"
+        if not deterministic and np.random.rand() < self.exploration_rate:  # noqa: NPY002 - SB3 seeds this stream
+            return np.array([self.action_space.sample() for _ in range(len(observation))]), state
+        return self.outputs(observation).argmax(axis=1), state
+
+    def trained(self) -> list[tuple[nn.Module, torch.optim.Optimizer]]:
+        """Return the Q-network."""
+        return [(self.policy.q_net, self.policy.optimizer)]
+
+    def acting(self) -> list[nn.Linear]:
+        """Return the Q-network's layers."""
+        return linear_of(self.q_net.q_net)
 
     def learn_from(self, batch: dict[str, Tensor]) -> None:
         """Take one gradient step on a batch, as ``DQN.train`` does."""
         with torch.no_grad():
             following = self.q_net_target(batch["successor"]).max(dim=1, keepdim=True).values
             target = batch["reward"] + (1 - batch["ended"]) * self.gamma * following
-        current = self.q_net(batch["observation"]).gather(1, batch["action"])
+        current = self.q_net(batch["observation"]).gather(1, batch["action"].long())
         loss = nn.functional.smooth_l1_loss(current, target)
         self.policy.optimizer.zero_grad(set_to_none=False)
         torch.autograd.backward(loss)
@@ -140,8 +179,59 @@ class GraphDQN(DQN):
         self.loss.copy_(loss.detach())
 
 
-def buffer_of(model: DQN) -> ReplayBuffer:
-    """Return the replay buffer, which every DQN has."""
+class GraphDDPG(Captured, DDPG):
+    """DDPG: squared error on the one-step target, then the actor up the critic, then both targets after them."""
+
+    def predict(
+        self,
+        observation: NDArray[Any] | dict[str, NDArray[Any]],
+        state: Any = None,
+        episode_start: NDArray[Any] | None = None,  # noqa: ARG002 - SB3's signature
+        deterministic: bool = False,  # noqa: ARG002 - exploration is added by SB3
+    ) -> tuple[NDArray[Any], Any]:
+        """Act with a copy of the actor on the CPU."""
+        assert isinstance(observation, np.ndarray), "the captured update is for one array of observations"
+        return self.policy.unscale_action(np.tanh(self.outputs(observation))), state
+
+    def trained(self) -> list[tuple[nn.Module, torch.optim.Optimizer]]:
+        """Return actor and critic."""
+        return [(self.actor, self.actor.optimizer), (self.critic, self.critic.optimizer)]
+
+    def followers(self) -> list[nn.Module]:
+        """Return the target networks."""
+        return [self.actor_target, self.critic_target]
+
+    def acting(self) -> list[nn.Linear]:
+        """Return the actor's layers."""
+        return linear_of(self.actor.mu)
+
+    def learn_from(self, batch: dict[str, Tensor]) -> None:
+        """Take one gradient step on a batch, as ``DDPG.train`` does."""
+        seen, following = batch["observation"], batch["successor"]
+        with torch.no_grad():
+            (value,) = self.critic_target(following, self.actor_target(following).clamp(-1, 1))
+            target = batch["reward"] + (1 - batch["ended"]) * self.gamma * value
+        (current,) = self.critic(seen, batch["action"])
+        loss = nn.functional.mse_loss(current, target)
+        self._descend(loss, self.critic.optimizer)
+        self._descend(-self.critic.q1_forward(seen, self.actor(seen)).mean(), self.actor.optimizer)
+        for network, follower in ((self.critic, self.critic_target), (self.actor, self.actor_target)):
+            polyak_update(network.parameters(), follower.parameters(), self.tau)
+        self.loss.copy_(loss.detach())
+
+    def _descend(self, loss: Tensor, optimizer: torch.optim.Optimizer) -> None:
+        optimizer.zero_grad(set_to_none=False)
+        torch.autograd.backward(loss)
+        optimizer.step()
+
+
+def linear_of(network: nn.Module) -> list[nn.Linear]:
+    """Return the fully connected layers, first to last."""
+    return [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
+
+
+def buffer_of(model: OffPolicyAlgorithm) -> ReplayBuffer:
+    """Return the replay buffer, which every off-policy learner has."""
     assert model.replay_buffer is not None
     return model.replay_buffer
 
@@ -156,12 +246,16 @@ def _restore(
 ) -> None:
     """Write weights and moments back in place, for the graph holds their addresses; new moments start at zero."""
     weights, moments = before
+    _write(network, weights)
+    for index, entry in enumerate(optimizer.state.values()):
+        for key, tensor in entry.items():
+            if moments:
+                tensor.copy_(moments[index][key])
+            else:
+                tensor.zero_()
+
+
+def _write(network: nn.Module, values: list[Tensor]) -> None:
     with torch.no_grad():
-        for parameter, value in zip(network.parameters(), weights, strict=True):
+        for parameter, value in zip(network.parameters(), values, strict=True):
             parameter.copy_(value)
-        for index, entry in enumerate(optimizer.state.values()):
-            for key, tensor in entry.items():
-                if moments:
-                    tensor.copy_(moments[index][key])
-                else:
-                    tensor.zero_()

@@ -1,4 +1,4 @@
-"""Training settings as data (preset "paper" is its Table 1), with what each number means."""
+"""Training settings as data (preset "paper" is its Tables 1 and 2), with what each number means."""
 
 from __future__ import annotations
 
@@ -37,20 +37,49 @@ class DqnSettings:
         return {**asdict(self), "hidden": list(self.hidden)}
 
 
-PRESETS: dict[str, dict[str, DqnSettings]] = {
+@dataclass(frozen=True)
+class DdpgSettings:
+    """What SB3's DDPG is told; every default is the paper's Table 2, with the five frames of its text."""
+
+    total_steps: int = _setting(300_000, "steps played in all; a perfect validation does not end training")
+    validation_interval: int = _setting(2_000, "steps between validations")
+    validation_episodes: int = _setting(10, "episodes per validation")
+    learning_rate: float = _setting(1e-4, "Adam's step size, for actor and critic")
+    gamma: float = _setting(0.99, "discount in training; certificates are about the undiscounted return")
+    buffer_size: int = _setting(1_000_000, "transitions the replay buffer holds")
+    learning_starts: int = _setting(100, "steps collected before learning")
+    batch_size: int = _setting(100, "transitions per gradient step")
+    tau: float = _setting(0.005, "how far the target networks follow at each gradient step")
+    exploration_noise: float = _setting(0.5, "sigma of the Ornstein-Uhlenbeck noise on the actions")
+    hidden: tuple[int, ...] = _setting((400, 300), "widths of the hidden layers of actor and critic")
+
+    def facts(self) -> dict[str, Any]:
+        """Return the settings as JSON data."""
+        return {**asdict(self), "hidden": list(self.hidden)}
+
+
+Settings = DqnSettings | DdpgSettings
+
+PRESETS: dict[str, dict[str, Settings]] = {
     "paper": {
         "cartpole-5": DqnSettings(),
         "cartpole-1": DqnSettings(learning_rate=5e-5),
+        "mountain-car": DdpgSettings(),
     },
     # Ten episodes say little about rare failures, and a perfect ten ends training early: look longer.
     "thorough": {
         "cartpole-5": DqnSettings(validation_episodes=200),
         "cartpole-1": DqnSettings(validation_episodes=200, learning_rate=5e-5),
+        "mountain-car": DdpgSettings(validation_episodes=1_000),
+    },
+    # With noise the best Mountain Car policies come and go within the first episodes: look often, stop soon.
+    "early": {
+        "mountain-car": DdpgSettings(total_steps=40_000, validation_interval=1_000, validation_episodes=1_000),
     },
 }
 
 
-def find_settings(preset: str, task: str) -> DqnSettings:
+def find_settings(preset: str, task: str) -> Settings:
     """Return a preset's settings for a task."""
     if preset not in PRESETS:
         raise InputError(f"unknown preset {preset!r}; there are {', '.join(PRESETS)}")

@@ -22,7 +22,7 @@ def recompute_auto(returns: Floats, claim: Claim, choice: Any) -> tuple[Side, Si
     """Return the lower limits and, where a ceiling is known, the upper ones."""
     method = choice.get("method") if isinstance(choice, dict) else None
     n = returns.size
-    pilot = min(n // 10, round(5 * math.sqrt(n))) if n >= 20 else 0
+    pilot = min(n // 10, round(3 * math.sqrt(n))) if n >= 20 else 0
     if method not in ("band", "binary", "per-threshold") or choice.get("pilot") != pilot:
         raise CannotRecomputeError(f"the choice {method!r} after {pilot} episodes is not computed here")
     rest = returns[pilot:]

@@ -1,7 +1,8 @@
-"""10,000 certified episodes of cartpole-5 against the paper's protocol and against the matrix products alone.
+"""10,000 certified episodes of a task against the paper's protocol and against the matrix products alone.
 
-    python bench/cartpole.py                                    # ratios on this machine's cores
-    python bench/cartpole.py --device cuda --episodes 1000000   # a million episodes on one GPU
+    python bench/play.py --task cartpole-5                                # ratios on this machine's cores
+    python bench/play.py --task mountain-car
+    python bench/play.py --task cartpole-5 --device cuda --episodes 1000000   # a million episodes on one GPU
 
 Everything is measured in one run; of repeated timings the median counts. Results go to ``bench/results``.
 """
@@ -20,20 +21,20 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import gymnasium
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from surefoot import certify, zoo
 from surefoot.files import write_json
 from surefoot.play import Plan, play, single_thread
-from surefoot.policies import MLP, Policy
+from surefoot.policies import MLP, Policy, Squashed
 from surefoot.sb3 import write_zip
-from surefoot.tasks import find_task
+from surefoot.tasks import Task, find_task
 from surefoot.versions import versions
 from surefoot.workers import usable_cores
 
-AGENT, SIGMA, BUDGETS = "cartpole-5-s0.2", 0.2, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
+SIGMA, BUDGETS = 0.2, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 HERE = Path(__file__).resolve().parent
 
 
@@ -43,33 +44,36 @@ def seconds(work: Callable[[], Any]) -> float:
     return time.perf_counter() - began
 
 
-def paper_protocol(policy: Policy, episodes: int) -> float:
+def paper_protocol(task: Task, policy: Policy, episodes: int) -> float:
     """Seconds per episode with one environment and one ``predict`` per step, through plain SB3."""
-    from stable_baselines3 import DQN
+    from stable_baselines3 import DDPG, DQN
 
-    task = find_task("cartpole-5")
     with tempfile.TemporaryDirectory() as folder:
         write_zip(policy, Path(folder) / "agent.zip")
-        model = DQN.load(Path(folder) / "agent.zip", device="cpu")
-    environment = gymnasium.make(task.environment, max_episode_steps=task.limit)
+        model = (DDPG if task.choices is None else DQN).load(Path(folder) / "agent.zip", device="cpu", buffer_size=1)
+    environment = task.open()
     rng = np.random.default_rng(0)
+
+    def noisy(observation: NDArray[np.float32]) -> NDArray[np.float32]:
+        return observation + SIGMA * rng.standard_normal(task.shape, dtype=np.float32)
+
     began = time.perf_counter()
     for episode in range(episodes):
         observation, _ = environment.reset(seed=episode)
         # Nothing of ours slows this down: noise and frame stack are two lines of numpy.
-        history = deque([observation + SIGMA * rng.standard_normal(4, dtype=np.float32)] * task.frames, task.frames)
+        history = deque([noisy(observation)] * task.frames, task.frames)
         over = False
         while not over:
             action, _ = model.predict(np.stack(history), deterministic=True)
-            observation, _, terminated, truncated, _ = environment.step(int(action))
-            history.append(observation + SIGMA * rng.standard_normal(4, dtype=np.float32))
+            observation, _, terminated, truncated, _ = environment.step(action if task.choices is None else int(action))
+            history.append(noisy(observation))
             over = terminated or truncated
     return (time.perf_counter() - began) / episodes
 
 
 def products_alone(policy: Policy, forwards: int, rows: int) -> float:
     """Seconds one core needs for nothing but the matrix products of ``forwards`` rows, ``rows`` at a time."""
-    network = policy.network
+    network = policy.network.network if isinstance(policy.network, Squashed) else policy.network
     assert isinstance(network, MLP)
     pairs = [(torch.randn(rows, layer.in_features), layer.weight.T) for layer in network.linear]
     with single_thread(), torch.inference_mode():
@@ -79,9 +83,9 @@ def products_alone(policy: Policy, forwards: int, rows: int) -> float:
     return statistics.median(timed) * forwards / rows
 
 
-def on_cpu(episodes: int, repeats: int) -> dict[str, Any]:
-    policy, task, workers = zoo.load(AGENT), find_task("cartpole-5"), usable_cores()
-    slow = paper_protocol(policy, 50)
+def on_cpu(task: Task, episodes: int, repeats: int) -> dict[str, Any]:
+    policy, workers = zoo.load(f"{task.name}-s{SIGMA:g}"), usable_cores()
+    slow = paper_protocol(task, policy, 50)
     plan = Plan(task, policy, SIGMA, episodes)
     played = [seconds(lambda: play(plan, workers=workers)) for _ in range(repeats)]
     ours = statistics.median(played)
@@ -105,8 +109,8 @@ def on_cpu(episodes: int, repeats: int) -> dict[str, Any]:
     }
 
 
-def on_cuda(episodes: int, repeats: int) -> dict[str, Any]:
-    policy, task = zoo.load(AGENT), find_task("cartpole-5")
+def on_cuda(task: Task, episodes: int, repeats: int) -> dict[str, Any]:
+    policy = zoo.load(f"{task.name}-s{SIGMA:g}")
 
     def certified(count: int) -> None:
         certify(play(Plan(task, policy, SIGMA, count, device="cuda")), BUDGETS)
@@ -128,15 +132,17 @@ def on_cuda(episodes: int, repeats: int) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--task", default="cartpole-5")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--episodes", type=int, default=10_000)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     measure = on_cpu if arguments.device == "cpu" else on_cuda
-    result = {**measure(arguments.episodes, arguments.repeats), "machine": platform.machine(), "versions": versions()}
+    measured = measure(find_task(arguments.task), arguments.episodes, arguments.repeats)
+    result = {"task": arguments.task, **measured, "machine": platform.machine(), "versions": versions()}
     print(json.dumps(result, indent=1))
-    write_json(arguments.out or HERE / "results" / f"cartpole-{arguments.device}.json", result)
+    write_json(arguments.out or HERE / "results" / f"{arguments.task}-{arguments.device}.json", result)
 
 
 if __name__ == "__main__":

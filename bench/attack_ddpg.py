@@ -1,0 +1,64 @@
+"""Algorithm 2 on Mountain Car: 250 attacked episodes at one budget, bare and smoothed, beside the paper's seconds.
+
+    python bench/attack_ddpg.py
+
+The paper reports 44.0 seconds per attacked episode at its smallest budget and 19.6 at its largest, one at a time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from surefoot import zoo
+from surefoot.attacked import Attack
+from surefoot.files import write_json
+from surefoot.play import play
+from surefoot.tasks import find_task
+from surefoot.versions import versions
+from surefoot.workers import usable_cores
+
+HERE = Path(__file__).resolve().parent
+WEIGHT, BUDGET = 0.0001, 0.3
+
+
+def attacked(sigma: float, episodes: int, draws: int) -> dict[str, Any]:
+    """Time one cell as users run it."""
+    task, policy = find_task("mountain-car"), zoo.load(f"mountain-car-s{sigma:g}")
+    attack = Attack(task, policy, sigma, (BUDGET,), (WEIGHT,), "paper", draws, episodes)
+    began = time.perf_counter()
+    record = play(attack.plan(BUDGET, WEIGHT), workers=usable_cores())
+    took = time.perf_counter() - began
+    return {
+        "seconds": round(took, 2),
+        "seconds_per_episode": round(took / episodes, 4),
+        "mean_return": float(record.returns.mean()),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--episodes", type=int, default=250)
+    parser.add_argument("--draws", type=int, default=128)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "attack-ddpg-cpu.json")
+    arguments = parser.parse_args()
+    result = {
+        "episodes": arguments.episodes,
+        "budget": BUDGET,
+        "lambda": WEIGHT,
+        "draws": arguments.draws,
+        "workers": usable_cores(),
+        "bare": attacked(0.0, arguments.episodes, arguments.draws),
+        "smoothed": attacked(0.2, arguments.episodes, arguments.draws),
+        "paper_seconds_per_episode": {"smallest budget": 44.0, "largest budget": 19.6},
+        "versions": versions(),
+    }
+    print(json.dumps(result, indent=1))
+    write_json(arguments.out, result)
+
+
+if __name__ == "__main__":
+    main()

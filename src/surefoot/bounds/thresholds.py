@@ -1,0 +1,46 @@
+"""How to divide a risk among thresholds: by what a pilot lets one expect, never by what is certified."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import betaincinv
+
+from surefoot.bounds.betting import Sample
+from surefoot.bounds.shift import shift_down
+
+Floats = NDArray[np.float64]
+
+_MOST = 64  # thresholds; with more values than that other methods are better anyway
+_ROUNDS = 15
+_NUDGE = 1.1
+
+
+def threshold_shares(pilot: Sample, radii: Floats, alpha: float, floor: float, n: int) -> tuple[Floats, Floats, Floats]:
+    """Return thresholds above the floor, a risk for each, and the limits that n more returns would probably give.
+
+    At the best division the last bit of risk is worth the same everywhere. A risk in proportion to what it would bring
+    to enlarge it by a given factor has that property once it no longer changes.
+    """
+    rough = pilot.grouped(_MOST)
+    points = rough.values[rough.values > floor]
+    if points.size == 0:
+        return np.empty(0), np.empty(0), np.full(radii.shape, floor)
+    total = rough.counts.sum()
+    missed = (np.cumsum(rough.counts) - rough.counts)[rough.values > floor] / total
+    gaps = np.diff(points, prepend=floor)
+    shares = np.full(points.size, alpha / points.size)
+    for _ in range(_ROUNDS):
+        gained = _worth(missed, shares * _NUDGE, gaps, radii, n) - _worth(missed, shares, gaps, radii, n)
+        gained = np.maximum(gained.sum(axis=0), 1e-12 * gaps)
+        shares = np.sqrt(shares * alpha * gained / gained.sum())
+        shares *= alpha / shares.sum()
+    return points, shares * (1 - 1e-12), floor + _worth(missed, shares, gaps, radii, n).sum(axis=1)
+
+
+def _worth(missed: Floats, shares: Floats, gaps: Floats, radii: Floats, n: int) -> Floats:
+    """Return what each threshold adds to the limit, one row per radius, if the sample is as expected."""
+    reached = n * (1 - missed)
+    limits = np.nan_to_num(betaincinv(np.maximum(reached, 1e-9), n - reached + 1, np.minimum(shares, 0.999)))
+    worth: Floats = gaps * shift_down(np.clip(limits, 0.0, 1.0), radii[:, None])
+    return worth
