@@ -15,6 +15,7 @@ from surefoot import __version__
 from surefoot.commands.attack import add_attack
 from surefoot.commands.certify import add_certify
 from surefoot.commands.others import add_agents, add_blind, add_export
+from surefoot.commands.report import add_report
 from surefoot.commands.train import add_train
 from surefoot.errors import InputError
 
@@ -90,7 +91,7 @@ def build_parser() -> Parser:
     parser = Parser(prog="surefoot", description="Certified robustness for reinforcement-learning agents.")
     parser.add_argument("--version", action="version", version=f"surefoot {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
-    for add in (add_certify, add_attack, add_train, add_blind, add_export, add_agents):
+    for add in (add_certify, add_attack, add_report, add_train, add_blind, add_export, add_agents):
         add(commands)
     return parser
 

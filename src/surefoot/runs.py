@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,10 @@ from surefoot.errors import InputError
 from surefoot.files import read_json, safe_name, write_json
 from surefoot.play import Plan, Progress, play
 from surefoot.policies import Policy, from_callable
+from surefoot.replay import attacked_plan, record_replay
 from surefoot.report.leave import leave_certificate
+from surefoot.report.page import leave_report
+from surefoot.report.text import headline_budget
 from surefoot.store import RunFolder
 from surefoot.tasks import Task, find_task
 from surefoot.versions import versions
@@ -125,9 +128,18 @@ def run_name(plan: Plan) -> str:
 
 
 def certified_run(
-    plan: Plan, questions: Questions, folder: Path, *, workers: int = 1, progress: Progress | None = None
+    plan: Plan,
+    questions: Questions,
+    folder: Path,
+    *,
+    workers: int = 1,
+    progress: Progress | None = None,
+    command: str | None = None,
 ) -> Certificate:
-    """Play what is not yet played, certify, and leave episodes, certificate, figure and facts in ``folder``."""
+    """Play what is not yet played, certify, and leave episodes, certificate, figure, facts and page in ``folder``.
+
+    ``command`` is what somebody typed to get this; the page shows it to those who want to repeat it.
+    """
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
     questions.check(plan.task, plan.sigma)
@@ -140,6 +152,7 @@ def certified_run(
         certificate = questions.answer(episodes)
         figure = leave_certificate(certificate, folder, plan.task.blind)
         ended = time.monotonic()
+        unseen = record_replay(plan, attacked_plan(plan, headline_budget(certificate)), folder)
         play_facts = {
             "versions": versions(),
             "wall_seconds": round(ended - began, 3),
@@ -156,8 +169,13 @@ def certified_run(
                 "certified_with": versions(),
                 "certify_seconds": round(ended - played, 3),
                 "figure": figure,
+                "step": questions.step,
+                "blind": None if plan.task.blind is None else asdict(plan.task.blind),
+                "replay": unseen,
+                "command": command,
             },
         )
+        leave_report(folder)
     return certificate
 
 

@@ -64,7 +64,7 @@ def run_certify(arguments: argparse.Namespace) -> None:
 
 
 def _certify_returns(arguments: argparse.Namespace) -> Certificate:
-    from surefoot.report.leave import leave_certificate
+    from surefoot.report.leave import leave_certificate, leave_outcomes
     from surefoot.report.outcomes import read_outcomes
 
     refuse(arguments, ("agent", "max_steps", "workers"), "--returns: nothing is played")
@@ -75,6 +75,7 @@ def _certify_returns(arguments: argparse.Namespace) -> Certificate:
     certificate = certify(episodes, budgets, arguments.confidence, arguments.method, arguments.step)
     if arguments.out is not None:
         leave_certificate(certificate, arguments.out, None)
+        leave_outcomes(episodes, arguments.out, command=arguments.command_line, step=arguments.step)
     return certificate
 
 
@@ -105,7 +106,12 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Floor |
     folder = arguments.out or Path("runs") / run_name(plan)
     with progress_bar("playing", "episodes", arguments) as report:
         certificate = certified_run(
-            plan, questions, folder, workers=chosen_workers(arguments.workers, plan.device), progress=report
+            plan,
+            questions,
+            folder,
+            workers=chosen_workers(arguments.workers, plan.device),
+            progress=report,
+            command=arguments.command_line,
         )
     return certificate, task.blind, folder
 

@@ -2,12 +2,83 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Protocol
 
-from surefoot.certify import Certificate
 from surefoot.rounding import decimals, down, exact, limit_rows, percent, up
 
-__all__ = ["Floor", "digits_for", "down", "exact", "headline", "notes", "percent", "rows", "up"]
+__all__ = [
+    "Floor",
+    "Stated",
+    "digits_for",
+    "down",
+    "exact",
+    "headline",
+    "headline_budget",
+    "notes",
+    "percent",
+    "rows",
+    "up",
+]
+
+
+class Stated(Protocol):
+    """What sentences need of a certificate, whether it was just made or read from its file."""
+
+    @property
+    def budgets(self) -> Iterable[float]:
+        """The budgets asked for."""
+        ...
+
+    @property
+    def lower(self) -> Iterable[float]:
+        """One lower limit per budget."""
+        ...
+
+    @property
+    def upper(self) -> Iterable[float] | None:
+        """One upper limit per budget, or None."""
+        ...
+
+    @property
+    def estimate(self) -> float:
+        """The mean without attack."""
+        ...
+
+    @property
+    def estimate_sem(self) -> float | None:
+        """Its standard error."""
+        ...
+
+    @property
+    def confidence(self) -> float:
+        """Of all lower limits together."""
+        ...
+
+    @property
+    def method(self) -> str:
+        """How the limits were made."""
+        ...
+
+    @property
+    def episodes(self) -> int:
+        """How many there were."""
+        ...
+
+    @property
+    def sigma(self) -> float:
+        """The noise."""
+        ...
+
+    @property
+    def floor(self) -> float:
+        """Least return that the rules allow."""
+        ...
+
+    @property
+    def ceiling(self) -> float | None:
+        """Largest return that the rules allow, where known."""
+        ...
 
 
 class Floor(Protocol):
@@ -24,17 +95,23 @@ class Floor(Protocol):
         ...
 
 
-def digits_for(certificate: Certificate) -> int:
+def digits_for(certificate: Stated) -> int:
     """Return decimals that show a thousandth of the range, at least two."""
     return decimals(certificate.floor, certificate.ceiling, certificate.estimate)
 
 
-def headline(certificate: Certificate) -> str:
-    """Return the certificate in one sentence, at the budget nearest to sigma."""
+def headline_budget(certificate: Stated) -> float:
+    """Return the budget that the sentence is about: of those asked for, the one nearest to sigma."""
     asked = [budget for budget in certificate.budgets if budget > 0] or list(certificate.budgets)
-    budget = min(asked, key=lambda candidate: abs(candidate - certificate.sigma))
+    return float(min(asked, key=lambda candidate: abs(candidate - certificate.sigma)))
+
+
+def headline(certificate: Stated) -> str:
+    """Return the certificate in one sentence, at the budget nearest to sigma."""
+    budget = headline_budget(certificate)
     digits = digits_for(certificate)
-    lower = down(certificate.at(budget).lower, digits)
+    limits = dict(zip(certificate.budgets, certificate.lower, strict=True))
+    lower = down(limits[budget], digits)
     best = "" if certificate.ceiling is None else f" of at most {exact(certificate.ceiling)}"
     return (
         f"With {percent(certificate.confidence)} confidence, no attacker who changes the observations by at most "
@@ -42,12 +119,12 @@ def headline(certificate: Certificate) -> str:
     )
 
 
-def rows(certificate: Certificate) -> list[tuple[str, str, str]]:
+def rows(certificate: Stated) -> list[tuple[str, str, str]]:
     """Return budget, certified lower and certified upper limit, as text."""
     return limit_rows(certificate.budgets, certificate.lower, certificate.upper, digits_for(certificate))
 
 
-def notes(certificate: Certificate, blind: Floor | None) -> list[str]:
+def notes(certificate: Stated, blind: Floor | None) -> list[str]:
     """Return what a reader must know beside the table."""
     digits = digits_for(certificate)
     error = "" if certificate.estimate_sem is None else f" ± {certificate.estimate_sem:.{digits}f}"
