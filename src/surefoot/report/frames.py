@@ -37,10 +37,9 @@ def _data(arrays: Mapping[str, Any], label: str) -> dict[str, Any]:
     sigma = float(facts["sigma"])
     panels = [_panel("What really happens", "clean", arrays, "quiet", "clean")]
     if sigma > 0:
-        panels.append(_panel("What the agent sees: with noise", "seen", arrays, "quiet", "seen"))
+        panels.append(_panel("Seen by the agent, with noise", "seen", arrays, "quiet", "seen"))
     if "attacked_seen" in arrays:
-        title = "What the agent sees: under attack" if sigma > 0 else "What the agent sees under attack"
-        panels.append(_panel(title, "attacked", arrays, "attacked", "seen"))
+        panels.append(_panel("Seen by the agent, under attack", "attacked", arrays, "attacked", "seen"))
     shape = arrays["quiet_clean"].shape[1:]
     return {
         "label": label,
@@ -57,13 +56,13 @@ def _data(arrays: Mapping[str, Any], label: str) -> dict[str, Any]:
 def _panel(title: str, role: str, arrays: Mapping[str, Any], track: str, what: str) -> dict[str, Any]:
     shown = arrays[f"{track}_{what}"]
     panel: dict[str, Any] = {"title": title, "role": role, "steps": len(shown)}
+    panel["spent"] = _rounded(arrays[f"{track}_spent"]) if track == "attacked" else None
     if shown.ndim >= 3:
         panel["sheet"] = sheet(shown)
         return panel
     panel["seen"] = _rounded(shown)
     panel["truth"] = _rounded(arrays[f"{track}_clean"]) if what == "seen" else None
     panel["actions"] = arrays[f"{track}_actions"].tolist()
-    panel["spent"] = _rounded(arrays[f"{track}_spent"]) if track == "attacked" else None
     return panel
 
 

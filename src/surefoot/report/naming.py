@@ -9,18 +9,14 @@ from surefoot.report.text import exact
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """Name each run by its agent and by whatever tells it from the others."""
+    """Name each run by its agent and, where that is not enough, by whatever tells it from the others."""
     folders = [run.folder.resolve().name for run in runs]
     agents = [str(run.whom.get("agent") or folder) for run, folder in zip(runs, folders, strict=True)]
     parts = [_parts(run) for run in runs]
-    certificates = [part for run, part in zip(runs, parts, strict=True) if run.certificate is not None]
-    telling = [key for key in ("method", "episodes", "confidence", "seed") if len({p[key] for p in certificates}) > 1]
-    if len({part["sigma"] for part in parts}) > 1:
-        telling = ["sigma", *telling]
-    named = [
-        part["attack"] + ", ".join([agent, *(part[key] for key in telling if part[key])])
-        for agent, part in zip(agents, parts, strict=True)
-    ]
+    named = [part["attack"] + agent for agent, part in zip(agents, parts, strict=True)]
+    for key in ("sigma", "method", "episodes", "confidence", "seed"):
+        twins = {name for name in named if len({p[key] for n, p in zip(named, parts, strict=True) if n == name}) > 1}
+        named = [f"{name}, {p[key]}" if name in twins else name for name, p in zip(named, parts, strict=True)]
     twins = {name for name in named if named.count(name) > 1}
     return [f"{name} [{folder}]" if name in twins else name for name, folder in zip(named, folders, strict=True)]
 

@@ -13,6 +13,7 @@ from surefoot.report.series import Group, digits_of
 from surefoot.report.text import exact
 
 MOST_BARS = 48
+FEW = 3  # a single bar as wide as the page shows nothing
 MOST_STEPS = 400  # bars of spending; longer episodes have neighbouring steps added up
 
 
@@ -21,7 +22,7 @@ def histogram_data(group: Group) -> dict[str, Any] | None:
     named = _distributions(group)
     if not named:
         return None
-    edges = bins(np.concatenate([returns for _, returns, _ in named]))
+    edges = bins(_and_limits(np.concatenate([returns for _, returns, _ in named]), group))
     items = []
     for label, returns, digits in named:
         counts, _ = np.histogram(returns, edges)
@@ -32,27 +33,35 @@ def histogram_data(group: Group) -> dict[str, Any] | None:
             "mean": float(f"{returns.mean():.8g}"),
             "meanText": f"{returns.mean():.{digits}f}",
         })  # fmt: skip
-    return {"title": group.title, "edges": [float(f"{edge:.8g}") for edge in edges], "items": items}
+    whole = bool(edges[0] % 1 == 0.5)  # then whole numbers lie in the middle of their bins
+    return {"title": group.title, "whole": whole, "edges": [float(f"{edge:.8g}") for edge in edges], "items": items}
 
 
 def bins(returns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the edges of at most MOST_BARS bins of round width; whole numbers sit in the middle of theirs."""
+    """Return the edges of at most MOST_BARS + 1 bins of round width; the largest whole number ends the last one."""
     low, high = float(returns.min()), float(returns.max())
     whole = bool((returns == np.round(returns)).all()) and abs(low) < 1e9 and high - low < 1e9
-    spread = high - low + (1 if whole else 0)
-    if spread <= 0:
-        spread = abs(low) * 1e-3 or 1.0
-    width = _round_up(spread / MOST_BARS)
     if whole:
-        width = max(1.0, math.ceil(width))
-        first = low - 0.5
+        width = float(max(1, math.ceil(_round_up((high - low + 1) / MOST_BARS))))
+        count = math.ceil((high - low + 1) / width)
+        first = high + 0.5 - count * width
+        if count < FEW:
+            first, count = first - FEW * width, count + 2 * FEW
     else:
+        width = _round_up(((high - low) or abs(low) * 1e-3 or 1.0) / MOST_BARS)
         first = math.floor(low / width) * width
-    count = max(1, math.ceil((high - first) / width * (1 + 1e-12)))
-    if first + count * width <= high:
-        count += 1
+        count = math.floor((high - first) / width) + 1
     edges: NDArray[np.float64] = first + width * np.arange(count + 1, dtype=np.float64)
     return edges
+
+
+def _and_limits(returns: NDArray[np.float64], group: Group) -> NDArray[np.float64]:
+    """Add the limits of the return by the rules, unless the returns would then crowd in a corner."""
+    known = [(record.floor, record.ceiling) for run in group.runs for record in run.records]
+    low, high = min(floor for floor, _ in known), max(ceiling or -math.inf for _, ceiling in known)
+    spread = float(returns.max() - returns.min())
+    crowded = not math.isfinite(high) or (high - low > MOST_BARS and spread < 0.1 * (high - low))
+    return returns if crowded else np.append(returns, (low, high))
 
 
 def spending_data(group: Group) -> list[dict[str, Any]]:

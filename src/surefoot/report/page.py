@@ -61,12 +61,15 @@ def build_page(runs: Sequence[Run]) -> str:
     spending = [found for group in groups for found in spending_data(group)]
     replays = _replays(groups)
     data = {"charts": charts, "histograms": histograms, "spending": spending, "replays": replays}
+    curve_title, curve_text = words.curve_words(groups)
     present = {"histogram": bool(histograms), "spending": bool(spending), "replay": bool(replays)}
     return _filled(
         _kept(_read("page.html"), {**present, "no-replay": not replays}),
         {
             "title": escape(words.title_of(groups)),
             "opening": words.opening(groups, [clash for group in groups for clash in clashes(group)]),
+            "curve-title": escape(curve_title),
+            "curve-text": escape(curve_text),
             "tiles": words.tiles(groups),
             "charts": "\n".join(_chart(group, number) for number, group in enumerate(groups)),
             "histogram-tables": "\n".join(words.histogram_table(one) for one in histograms),

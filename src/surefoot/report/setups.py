@@ -12,6 +12,31 @@ from surefoot.report.series import Group
 from surefoot.report.text import exact
 from surefoot.report.words import tag
 
+LONG = 40  # characters: longer facts get a line of their own
+# What a reader looks for first, and what it is called.
+NAMES = {
+    "task": "task",
+    "environment": "environment",
+    "agent": "agent",
+    "sigma": "sigma (noise)",
+    "method": "method",
+    "confidence": "confidence",
+    "episodes": "episodes",
+    "floor": "least return by the rules",
+    "ceiling": "largest return by the rules",
+    "frames": "frames remembered",
+    "limit": "step limit",
+    "seed": "seed",
+    "device": "device",
+    "lambdas": "value gaps (lambda_Q)",
+    "draws": "noise draws of the attacker",
+    "slots": "episodes side by side",
+    "block": "episodes in a block",
+    "planned": "episodes planned",
+    "stream": "random stream",
+    "agent_sha256": "sha256 of the agent",
+}
+STATED = ("method", "confidence", "episodes", "sigma", "floor", "ceiling")
 FILES = ("certificate.json", "attack.json", "episodes.npz")
 
 
@@ -34,29 +59,26 @@ def _setup(run: Run, label: str) -> str:
 
 
 def _item(key: str, value: str) -> str:
-    return f"<div><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>"
+    wide = ' class="wide"' if len(value) > LONG else ""
+    return f"<div{wide}><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>"
 
 
 def _facts(run: Run) -> Iterator[tuple[str, Any]]:
     facts = {**run.setup, **{key: value for key, value in run.whom.items() if value is not None}}
-    yield "folder", run.folder.resolve().name
-    for key in sorted(facts):
-        # Of an attack many cells were played, each with a setup of its own.
-        if key not in {"schema", "method"} and not (run.attack is not None and key in {"adversary", "budget"}):
-            yield key.replace("_", " "), facts[key]
     stated = run.certificate
     if stated is not None:
-        yield from (("method", stated.method), ("confidence", stated.confidence), ("episodes", stated.episodes))
-        yield from (
-            (("sigma", stated.sigma), ("floor", stated.floor), ("ceiling", stated.ceiling))
-            if "sigma" not in facts
-            else ()
-        )
+        facts |= {
+            key: getattr(stated, key) for key in ("method", "confidence", "episodes", "sigma", "floor", "ceiling")
+        }
     if run.attack is not None:
-        yield from ((f"attack: {key}", run.attack.get(key)) for key in ("method", "episodes", "draws", "lambdas"))
+        facts |= {key: run.attack.get(key) for key in ("method", "episodes", "draws", "lambdas")}
+        facts = {key: value for key, value in facts.items() if key not in {"adversary", "budget"}}  # those of a cell
+    yield "folder", run.folder.resolve().name
+    for key in (*(key for key in NAMES if key in facts), *sorted(set(facts) - set(NAMES) - {"schema"})):
+        yield NAMES.get(key, key.replace("_", " ")), facts[key]
+    yield "seconds", run.facts.get("wall_seconds")
     yield "played with", run.facts.get("versions")
     yield "certified with", run.facts.get("certified_with")
-    yield "seconds", run.facts.get("wall_seconds")
 
 
 def _digests(run: Run) -> Iterator[tuple[str, str]]:

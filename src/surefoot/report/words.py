@@ -11,6 +11,8 @@ from surefoot.report.outcome_data import rows_of
 from surefoot.report.series import Group, digits_of
 from surefoot.report.text import digits_for, down, exact, headline, headline_budget, notes, percent, rows
 
+MOST_COLUMNS = 7
+
 
 def title_of(groups: Sequence[Group]) -> str:
     """Return what the page is called."""
@@ -27,7 +29,7 @@ def title_of(groups: Sequence[Group]) -> str:
 def opening(groups: Sequence[Group], clashes: Sequence[str]) -> str:
     """Return the sentences that stand at the top: first what is proved, then what was measured."""
     proved = [headline(run.certificate) for group in groups for run, _, _ in group.certified if run.certificate]
-    measured = [_attack_sentence(run, label) for group in groups for run, label, _ in group.attacked]
+    measured = [_attack_sentence(run) for group in groups for run, _, _ in group.attacked]
     if len(proved) == 1:
         lead, rest = proved[0], measured
     elif proved:
@@ -45,6 +47,17 @@ def _comparison(count: int) -> str:
         f"{count} certificates, compared. Each holds with its own confidence by itself; "
         "for all of them together the risks add up."
     )
+
+
+def curve_words(groups: Sequence[Group]) -> tuple[str, str]:
+    """Return the title of the curves and how their lines and marks are told apart."""
+    proved = any(group.certified for group in groups)
+    floor = any(run.blind is not None for group in groups for run in group.runs)
+    measured = "Hollow marks" + (" and the dotted line" if floor else "")
+    told = f"{measured} are measured: they show what happened, not what could happen."
+    solid = "A solid line is proved, with the stated confidence, against every attacker. " if proved else ""
+    title = "What an attacker can do at most" if proved else "What the attacks did"
+    return title, f"{solid}{told} Move over the chart, or move the slider, to read a budget."
 
 
 def tiles(groups: Sequence[Group]) -> str:
@@ -121,10 +134,10 @@ def comparison_table(group: Group) -> str:
     if len(entries) < 2:
         return ""
     common = sorted(set.intersection(*(set(stated.budgets) for stated, _ in entries)))
-    chosen = common if len(common) <= 7 else [common[round(i * (len(common) - 1) / 6)] for i in range(7)]
+    chosen = common[:: -(-len(common) // MOST_COLUMNS)]
     heads = ["run", "sigma", "method", "episodes", "confidence", "no attack (estimate)"]
     body = [_comparison_row(stated, label, chosen) for stated, label in entries]
-    return table("Certified lower bounds at budget B", [*heads, *(f"B = {exact(b)}" for b in chosen)], body)
+    return table("Certified lower bounds at budget B", [*heads, *(f"B\u00a0=\u00a0{exact(b)}" for b in chosen)], body)
 
 
 def _comparison_row(stated: Published, label: str, chosen: Sequence[float]) -> list[str]:
@@ -140,15 +153,19 @@ def histogram_table(histogram: Mapping[str, Any]) -> str:
     return table("Number of episodes", heads, body)
 
 
-def _attack_sentence(run: Run, label: str) -> str:
+def _attack_sentence(run: Run) -> str:
     assert run.attack is not None
     attack, digits = run.attack, digits_of(run)
-    worst = min(range(len(attack["curve"])), key=lambda number: float(attack["curve"][number]))
-    whom = "the smoothed agent" if run.sigma > 0 else "the bare agent, which has no noise to protect it"
+    # Of equally low means the one with the larger budget says more.
+    worst = min(range(len(attack["curve"])), key=lambda number: (attack["curve"][number], -attack["budgets"][number]))
+    agent, noise = (
+        attack.get("agent"),
+        f"behind noise of sigma {exact(run.sigma)}" if run.sigma > 0 else "without noise",
+    )
     return (
-        f"An attack ({label}) of budget {exact(attack['budgets'][worst])} brought the mean return of {whom}, to "
-        f"{attack['curve'][worst]:.{digits}f} ± {attack['curve_sem'][worst]:.{digits}f} in "
-        f"{attack['episodes']:,} episodes: a measurement, not a bound."
+        f"The strongest attack tried (method {attack.get('method')}, budget {exact(attack['budgets'][worst])}) left "
+        f"{agent}, {noise}, with a mean return of {attack['curve'][worst]:.{digits}f} ± "
+        f"{attack['curve_sem'][worst]:.{digits}f} over {attack['episodes']:,} episodes: a measurement, not a bound."
     )
 
 

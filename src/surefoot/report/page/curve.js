@@ -40,7 +40,7 @@ class Curve {
 
   swatch(series) {
     const root = svg("svg", { class: "swatch", viewBox: "0 0 40 16", "aria-hidden": "true" });
-    if (this.marks(series)) root.append(...this.mark(series, 20, 8, 6));
+    if (this.marks(series)) root.append(...this.mark(series, 20, 8, 7.4, 4));
     else {
       root.append(this.styled(svg("path", { d: "M1 8H39" }), series));
       if (series.role === "lower") root.append(painted(shape(SHAPES[series.colour % 6], 20, 8, 4), series.colour, "fill"));
@@ -57,9 +57,9 @@ class Curve {
     return series.role === "blind" ? node : painted(node, series.colour, "stroke");
   }
 
-  mark(series, x, y, whisker) {
+  mark(series, x, y, whisker, size = 5) {
     const kind = series.role === "estimate" ? "diamond" : SHAPES[(series.order + 1) % 6];
-    const form = painted(shape(kind, x, y, 5), series.colour, "stroke");
+    const form = painted(shape(kind, x, y, size), series.colour, "stroke");
     form.setAttribute("class", "hollow");
     const reach = Math.max(0, whisker);
     const line = svg("path", { class: "whisker", d: `M${x} ${y - reach}V${y + reach}M${x - 4} ${y - reach}h8M${x - 4} ${y + reach}h8`, fill: "none" });

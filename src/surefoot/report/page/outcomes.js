@@ -47,7 +47,7 @@ class Histogram {
     const said = [bars, outline].filter(Boolean).map((item) => `${item.label}: mean ${item.meanText} over ${item.total.toLocaleString("en")} episodes`);
     this.said.textContent = `${said.join("; ")}. Dashed lines mark the means (estimates).`;
     const root = svg("svg", { viewBox: `0 0 ${size.width} ${size.height}`, width: size.width, height: size.height, role: "img", "aria-label": `Histogram of returns. ${said.join("; ")}. The counts stand in the table below.` });
-    const at = frame(root, size, [edges[0], edges[edges.length - 1]], [0, top], { x: "return of an episode", y: "share of episodes" }, this.heights(top, least));
+    const at = frame(root, size, [edges[0], edges[edges.length - 1]], [0, top], { x: "return of an episode", y: "share of episodes" }, { ...this.heights(top, least), whole: this.data.whole });
     shares[0].forEach((share, k) => {
       if (share > 0) root.append(svg("rect", { class: "bar", x: at.x(edges[k]) + 0.5, y: at.y(share), width: Math.max(1, at.x(edges[k + 1]) - at.x(edges[k]) - 1), height: Math.max(0, at.box.bottom - at.y(share)) }));
     });
