@@ -24,6 +24,7 @@ from surefoot.report.setups import setups
 
 NAME = "report.html"
 LARGEST = 8_000_000  # bytes of a page
+MOST_NEIGHBOURS = 8
 MOST_OF_REPLAYS = 5_000_000
 SCRIPTS = ("draw.js", "curve.js", "outcomes.js", "scenes.js", "replay.js", "main.js")
 NOT_REPLAYED = (
@@ -35,8 +36,12 @@ NOT_REPLAYED = (
 def leave_report(folder: Path) -> Path:
     """Write ``report.html`` into a run's folder, with what lies beside it about the same agent; return its path."""
     run = read_run(folder)
-    others = neighbours(run)
-    write_report([run, *others] if run.certificate is not None else [*others, run], folder / NAME)
+    others = neighbours(run)[:MOST_NEIGHBOURS]
+    try:
+        write_report([run, *others] if run.certificate is not None else [*others, run], folder / NAME)
+    except InputError:
+        # Whatever is wrong with what lies beside it, a run gets its page.
+        write_report([run], folder / NAME)
     return folder / NAME
 
 

@@ -44,8 +44,9 @@ class Histogram {
     const top = Math.max(...shares.flat());
     const least = Math.min(...shares.flat().filter((share) => share > 0));
     const size = { width, height: Math.round(Math.min(340, Math.max(250, width * 0.4))) };
-    const said = [bars, outline].filter(Boolean).map((item) => `${item.label}: mean ${item.meanText} over ${item.total.toLocaleString("en")} episodes`);
-    this.said.textContent = `${said.join("; ")}. Dashed lines mark the means (estimates).`;
+    const words = (how, item) => `${how}: ${item.label}, mean ${item.meanText} over ${item.total.toLocaleString("en")} episodes`;
+    const said = outline ? [words("Bars", bars), words("outline", outline)] : [words("Bars", bars)];
+    this.said.textContent = `${said.join("; ")}. Dashed: ${outline ? "the means, estimates" : "the mean, an estimate"}.`;
     const root = svg("svg", { viewBox: `0 0 ${size.width} ${size.height}`, width: size.width, height: size.height, role: "img", "aria-label": `Histogram of returns. ${said.join("; ")}. The counts stand in the table below.` });
     const at = frame(root, size, [edges[0], edges[edges.length - 1]], [0, top], { x: "return of an episode", y: "share of episodes" }, { ...this.heights(top, least), whole: this.data.whole });
     shares[0].forEach((share, k) => {
@@ -102,10 +103,14 @@ class Spending {
     this.said.textContent = `${item.label}. ${item.says}`;
   }
 
-  // Where nothing is spent any more the axis ends, with a little room.
+  // Where less than a thousandth of all spending is left the axis ends, with a little room.
   lastSpent(item) {
-    let last = item.values.length;
-    while (last > 1 && item.values[last - 1] === 0) last -= 1;
+    const total = item.values.reduce((sum, value) => sum + value, 0);
+    let [last, sum] = [0, 0];
+    while (last < item.values.length && sum < 0.999 * total) {
+      sum += item.values[last];
+      last += 1;
+    }
     return Math.min(item.values.length, Math.max(10, Math.ceil(last * 1.1)));
   }
 }
