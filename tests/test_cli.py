@@ -27,7 +27,15 @@ from surefoot.episodes import Episodes
 
 KEYS = {"schema", "task", "agent", "sigma", "confidence", "episodes", "method", "seed", "floor", "ceiling"}
 KEYS |= {"budgets", "lower", "upper", "estimate"}
-LEFT = ["certificate.json", "certificate.png", "episodes.npz", "run.json", "setup.json"]
+LEFT = [
+    "certificate.json",
+    "certificate.png",
+    "episodes.npz",
+    "replay.npz",
+    "report.html",
+    "run.json",
+    "setup.json",
+]
 # Pendulum's cost per step is angle^2 + 0.1 speed^2 + 0.001 torque^2, of at most pi, 8 and 2, over 200 steps.
 PENDULUM_FLOOR = -200 * (math.pi**2 + 0.1 * 8**2 + 0.001 * 2**2)
 

@@ -9,7 +9,7 @@ class Replay {
     const ranges = this.ranges();
     this.panels = data.panels.map((panel) => ({ panel, scene: sceneOf(data, panel, ranges), says: el("p") }));
     root.append(el("div", { class: "panels" }, ...this.panels.map(({ panel, scene, says }) =>
-      el("div", { class: "panel", "data-panel": panel.role }, el("h4", {}, panel.title), scene.node, says))), this.controls(), this.about());
+      el("div", { class: "panel", "data-panel": panel.role }, el("h3", {}, panel.title), scene.node, says))), this.controls(), this.about());
     this.show(0);
   }
 
