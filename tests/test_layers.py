@@ -45,6 +45,14 @@ def foreign(found, allowed):
 
 
 LIGHT = ("numpy", "surefoot.errors")
+# What people read is made from files, by whoever has numpy and scipy; figures alone need matplotlib.
+REPORT = (
+    *LIGHT,
+    *(
+        f"surefoot.{name}"
+        for name in ("bounds", "certify", "contradiction", "episodes", "files", "report", "rounding", "versions")
+    ),
+)
 MAP = {
     "surefoot.errors": (),
     "surefoot.files": LIGHT,
@@ -57,6 +65,12 @@ MAP = {
     "surefoot.games": (*LIGHT, "torch", "gymnasium", "surefoot.channel"),
     "surefoot.store": (*LIGHT, "surefoot.episodes", "surefoot.files"),
     "surefoot.workers": ("surefoot.errors",),
+    "surefoot.replay": (
+        *LIGHT,
+        "torch",
+        *(f"surefoot.{name}" for name in ("attacks", "channel", "files", "play")),
+    ),
+    **{name: REPORT for name in MODULES if name.startswith("surefoot.report.") and not name.endswith(".figures")},
     **{
         name: (*LIGHT, "torch", "surefoot.channel", "surefoot.policies", "surefoot.attacks")
         for name in MODULES

@@ -115,10 +115,10 @@ def play(plan: Plan, *, workers: int = 1, store: Any = None, progress: Progress 
     return Episodes.concat([done[index] for index in range(plan.blocks)])
 
 
-def play_block(plan: Plan, index: int, build: Callable[..., Channel] = Channel) -> Episodes:
+def play_block(plan: Plan, index: int, build: Callable[..., Channel] | None = None) -> Episodes:
     """Play one block from first to last step; a pure function of the plan and the index.
 
-    ``build`` makes the channel; one that takes notes of what passes through it changes nothing.
+    ``build`` makes another channel than usual, for instance one that takes notes of what passes through it.
     """
     slots, block = plan.shape_of_blocks
     count = min(block, plan.episodes - index * block)
@@ -127,7 +127,7 @@ def play_block(plan: Plan, index: int, build: Callable[..., Channel] = Channel) 
     seeds = np.random.SeedSequence(plan.seed, spawn_key=(*plan.stream, index)).spawn(3)
     policy = plan.policy.to(device)
     game = plan.task.game(slots, seeds[0], device)
-    channel = build(
+    channel = (build or Channel)(
         plan.sigma,
         slots,
         plan.task.shape,

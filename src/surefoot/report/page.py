@@ -12,7 +12,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from surefoot import __version__
 from surefoot.errors import InputError
 from surefoot.files import write_text
 from surefoot.report import words
@@ -21,6 +20,7 @@ from surefoot.report.gather import Run, neighbours, read_run
 from surefoot.report.outcome_data import histogram_data, spending_data
 from surefoot.report.series import Group, chart_data, clashes, grouped
 from surefoot.report.setups import setups
+from surefoot.versions import versions
 
 NAME = "report.html"
 LARGEST = 8_000_000  # bytes of a page
@@ -80,7 +80,7 @@ def build_page(runs: Sequence[Run]) -> str:
             "histogram-tables": "\n".join(words.histogram_table(one) for one in histograms),
             "no-replay": escape(_why_no_replay(runs)),
             "setups": setups(groups),
-            "version": escape(__version__),
+            "version": escape(versions()["surefoot"]),
             "data": embedded(data),
         },
     )
