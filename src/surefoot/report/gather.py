@@ -93,19 +93,20 @@ def read_run(folder: Path) -> Run:
 def neighbours(run: Run) -> list[Run]:
     """Return the runs beside this one that are about the same agent: attacks on it, or certificates of it."""
     wanted = "attack.json" if run.certificate is not None else "certificate.json"
+    here = run.folder.resolve()
     found = []
-    for path in sorted(run.folder.resolve().parent.glob(f"*/{wanted}")):
+    for path in sorted(here.parent.glob(f"*/{wanted}")):
         with suppress(InputError):
-            other = read_run(path.parent)
-            if path.parent != run.folder.resolve() and about_the_same(run, other):
-                found.append(other)
+            # The names first: most neighbours are strangers, and their records may be large.
+            content = read_json(path)
+            if path.parent != here and _same(run, content, content.get("sigma")):
+                found.append(read_run(path.parent))
     return found
 
 
 def about_the_same(one: Run, other: Run) -> bool:
     """Tell whether two runs are about the same agent in the same task behind the same noise."""
-    named = one.whom.get("agent") is not None
-    return named and same_setup({**one.whom, "sigma": one.sigma}, other.whom, other.sigma)
+    return _same(one, other.whom, other.sigma)
 
 
 def published(content: Mapping[str, Any], origin: Path) -> Published:
@@ -138,6 +139,10 @@ def _checked(content: Mapping[str, Any]) -> Published:
         ceiling=None if content["ceiling"] is None else _needed(content["ceiling"]),
         statement=str(content.get("statement", "")),
     )
+
+
+def _same(run: Run, whom: Mapping[str, Any], sigma: Any) -> bool:
+    return run.whom.get("agent") is not None and same_setup({**run.whom, "sigma": run.sigma}, whom, sigma)
 
 
 def _certified(folder: Path, content: Mapping[str, Any]) -> Run:
