@@ -14,7 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 # What the tutorial does in minutes the test does in seconds.
 SMALL = (
-    ("n_steps=1024", "n_steps=64"),
+    ('"n_steps": 128, "batch_size": 256, "n_epochs": 20', '"n_steps": 8, "batch_size": 64, "n_epochs": 1'),
     ("60_000", "64"),
     ("10000", "40"),
     ("--episodes 100", "--episodes 2"),

@@ -13,7 +13,7 @@ from surefoot.report.series import Group, digits_of
 from surefoot.report.text import exact
 
 MOST_BARS = 48
-FEW = 3  # a single bar as wide as the page shows nothing
+FEW = 1  # a single bar as wide as the page shows nothing
 MOST_STEPS = 400  # bars of spending; longer episodes have neighbouring steps added up
 
 
@@ -45,7 +45,7 @@ def bins(returns: NDArray[np.float64]) -> NDArray[np.float64]:
         width = float(max(1, math.ceil(_round_up((high - low + 1) / MOST_BARS))))
         count = math.ceil((high - low + 1) / width)
         first = high + 0.5 - count * width
-        if count < FEW:
+        if count <= 2 * FEW:
             first, count = first - FEW * width, count + 2 * FEW
     else:
         width = _round_up(((high - low) or abs(low) * 1e-3 or 1.0) / MOST_BARS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from surefoot.contradiction import contradictions
-from surefoot.report.curves import drawn, grid_of, line, other_methods, own_curve, perfect_curve
+from surefoot.report.curves import Curve, drawn, grid_of, line, other_methods, own_curve, perfect_curve
 from surefoot.report.gather import Published, Run, about_the_same
 from surefoot.report.naming import colours, labels
 from surefoot.report.text import digits_for, exact, headline_budget
@@ -96,25 +96,24 @@ def _of_certificate(run: Run, label: str, colour: int, grid: list[float], severa
     stated = run.certificate
     assert stated is not None
     lead = f"{label}: " if label else ""
-    curve = own_curve(run, grid)
-    base = {"colour": colour, "prefix": "at least", "suffix": "", "on": False}
-    entries = [
-        {**base, **line(curve, stated, grid, "lower"), "role": "lower", "on": True,
-         "label": f"{lead}certified lower bound" + ("" if several else f" ({stated.method})")},
-    ]  # fmt: skip
+    how = "" if several else f" ({stated.method})"
+    curve, perfect = own_curve(run, grid), perfect_curve(run, grid)
+
+    def entry(role: str, name: str, shown: Curve, side: str = "lower", **options: Any) -> dict[str, Any]:
+        base = {"role": role, "label": lead + name, "colour": colour, "prefix": "at least", "suffix": "", "on": False}
+        return {**base, **line(shown, stated, grid, side), **options}
+
+    entries = [entry("lower", f"certified lower bound{how}", curve, on=True)]
     if curve.upper is not None:
-        entries.append({**base, **line(curve, stated, grid, "upper"), "role": "upper", "on": not several,
-                        "label": f"{lead}certified upper bound", "prefix": "at most"})  # fmt: skip
-    for method, other in other_methods(run, grid).items():
-        entries.append({**base, **line(other, stated, grid, "lower"), "role": "method",
-                        "label": f"{lead}the method {method} on the same episodes"})  # fmt: skip
-    perfect = perfect_curve(run, grid)
+        entries.append(entry("upper", "certified upper bound", curve, "upper", prefix="at most", on=not several))
+    entries += [
+        entry("method", f"the method {method} on the same episodes", other, suffix="(for comparison)")
+        for method, other in other_methods(run, grid).items()
+    ]
     if perfect is not None:
-        entries.append({**base, **line(perfect, stated, grid, "lower"), "role": "perfect", "on": not several,
-                        "label": f"{lead}the most that {stated.episodes:,} episodes can certify",
-                        "prefix": "a perfect agent would get"})  # fmt: skip
-    entries.append(_estimate(stated, lead, colour, grid))
-    return entries
+        most = f"the most that {stated.episodes:,} episodes can certify"
+        entries.append(entry("perfect", most, perfect, prefix="a perfect agent would get", on=not several))
+    return [*entries, _estimate(stated, lead, colour, grid)]
 
 
 def _estimate(stated: Published, lead: str, colour: int, grid: list[float]) -> dict[str, Any]:

@@ -66,13 +66,13 @@ function frame(root, size, xs, ys, names, options = {}) {
   const shown = options.yText ?? plain;
   const yTicks = options.yTicks ?? ticks(ys[0], ys[1], size.height > 320 ? 6 : 4);
   const widest = Math.max(...yTicks.map((tick) => shown(tick).length));
-  const box = { left: 30 + 8 * widest, right: size.width - 22, top: 12, bottom: size.height - 48 };
+  const box = { left: 33 + 8 * widest, right: size.width - 22, top: 12, bottom: size.height - 48 };
   const x = scale(xs[0], xs[1], box.left, box.right);
   const y = options.y ? options.y(box) : scale(ys[0], ys[1], box.bottom, box.top);
   for (const tick of yTicks) {
     root.append(
       svg("line", { class: "gridline", x1: box.left, x2: box.right, y1: y(tick), y2: y(tick) }),
-      svg("text", { x: box.left - 7, y: y(tick) + 4.5, "text-anchor": "end" }, shown(tick)),
+      svg("text", { x: box.left - 10, y: y(tick) + 4.5, "text-anchor": "end" }, shown(tick)),
     );
   }
   for (const tick of ticks(xs[0], xs[1], Math.max(2, Math.floor((box.right - box.left) / 75)))) {
