@@ -96,6 +96,32 @@ def test_where_the_file_cannot_be_reproduced_the_next_larger_budget_counts(tmp_p
         assert (low, high) == (stated["lower"][at], stated["upper"][at])
 
 
+def test_a_certificate_at_hand_gives_the_page_that_its_file_gives(tmp_path):
+    certified(tmp_path)
+    record = surefoot.Episodes.load(tmp_path / "episodes.npz")
+    made = surefoot.certify(record, (0, 0.1, 0.2, 0.4, 1.0), 0.95, "per-threshold")
+    assert leave_report(tmp_path, made).read_bytes() == leave_report(tmp_path).read_bytes()
+    other = surefoot.certify(record, (0, 0.1, 0.2, 0.4, 1.0), 0.95, "band")
+    assert leave_report(tmp_path, other).read_bytes() == leave_report(tmp_path).read_bytes()
+
+
+def test_another_attacker_speaks_for_itself_on_axes_of_its_own(tmp_path):
+    stated = {**certified(tmp_path / "a"), "kind": "per-step", "statement": "Under every adversary that <steps>, ok."}
+    certified(tmp_path / "b")
+    (tmp_path / "a" / "certificate.json").unlink()
+    write_json(tmp_path / "a" / "per-step.json", stated)
+    text = build_page([read_run(tmp_path / "a")])
+    assert "no attacker who changes" not in text
+    lower = down(stated["lower"][2], 2)
+    assert f"Under every adversary that &lt;steps&gt;, ok. At budget 0.2 &#x27;lower&#x27; is {lower}." in text
+    (chart,) = data_of(text)["charts"]
+    assert chart["whole"] is False
+    assert {entry["role"] for entry in chart["series"]} == {"lower", "upper", "estimate", "blind"}
+    assert not series(chart, "lower")[0]["fine"]  # what certify makes of the episodes is about another attacker
+    both = grouped([read_run(tmp_path / "a"), read_run(tmp_path / "b")])
+    assert [group.title for group in both] == ["cartpole-5 (per-step)", "cartpole-5"]
+
+
 def test_the_step_of_the_thresholds_is_remembered(tmp_path):
     certified(tmp_path, step=7.0)
     run = read_run(tmp_path)

@@ -175,7 +175,7 @@ def certified_run(
                 "command": command,
             },
         )
-        leave_report(folder)
+        leave_report(folder, certificate)
     return certificate
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from surefoot.commands.terminal import add_agent, add_common, chosen_workers, parse_budgets, parse_numbers, progress_bar
+from surefoot.errors import InputError
 
 CONTRADICTION = 3
 
@@ -81,7 +83,8 @@ def run_attack(arguments: argparse.Namespace) -> int:
         for contradiction in contradictions(certificate, attacked_records(attack, folder))
     ]
     if arguments.certificate is not None:
-        write_report([*(read_run(path.parent) for path, _ in certificates), read_run(folder)], folder / NAME)
+        with suppress(InputError):  # a lone file has no folder to read; then the page that is there stays
+            write_report([*(read_run(path.parent) for path, _ in certificates), read_run(folder)], folder / NAME)
     if arguments.json:
         compared = [str(path) for path, _ in certificates]
         clashes = [{"certificate": str(path), "what": str(clash)} for path, clash in found]

@@ -49,10 +49,11 @@ def own_curve(run: Run, grid: Sequence[float]) -> Curve:
     """
     stated = run.certificate
     assert stated is not None
-    if run.records:
-        made = _answer(run.records[0], stated, stated.method, float(run.facts.get("step") or 1.0))
-        if made is not None and _same(made, stated):
-            return _with_stated(_evaluated(made, stated, grid), stated, grid)
+    made = run.made if run.made is not None and _same(run.made, stated) else None
+    if made is None and run.records and stated.kind is None:
+        made = _answer(run.records[0], stated, stated.method, _step(run))
+    if made is not None and _same(made, stated):
+        return _with_stated(_evaluated(made, stated, grid), stated, grid)
     return _steps(stated, grid)
 
 
@@ -60,13 +61,14 @@ def other_methods(run: Run, grid: Sequence[float]) -> dict[str, Curve]:
     """Return what the other methods make of the same episodes, for comparison only."""
     stated = run.certificate
     assert stated is not None
-    if not run.records or len(run.records[0]) > MOST_COMPARED:
+    if not run.records or stated.kind is not None or len(run.records[0]) > MOST_COMPARED:
         return {}
-    found = {}
+    found: dict[str, Curve] = {}
     for method in METHODS:
         made = None if method == stated.method else _answer(run.records[0], stated, method)
-        if made is not None:
-            found[method] = _evaluated(made, stated, grid)
+        # A name may stand for another method: then the other's name counts, once.
+        if made is not None and made.method not in {stated.method, *found}:
+            found[made.method] = _evaluated(made, stated, grid)
     return found
 
 
@@ -74,12 +76,12 @@ def perfect_curve(run: Run, grid: Sequence[float]) -> Curve | None:
     """Return what as many perfect episodes would certify: no agent can get more from so few."""
     stated = run.certificate
     assert stated is not None
-    if stated.ceiling is None:
+    if stated.ceiling is None or stated.kind is not None:
         return None
     perfect = Episodes.of(
         np.full(stated.episodes, stated.ceiling), sigma=stated.sigma, floor=stated.floor, ceiling=stated.ceiling
     )
-    made = _answer(perfect, stated, stated.method)
+    made = _answer(perfect, stated, stated.method, _step(run))
     return None if made is None else _evaluated(made, stated, grid)
 
 
@@ -106,6 +108,12 @@ def line(curve: Curve, stated: Published, grid: Sequence[float], side: str) -> d
     }
 
 
+def _step(run: Run) -> float:
+    stated = run.certificate
+    assert stated is not None
+    return stated.step or float(run.facts.get("step") or 1.0)
+
+
 def _asked(run: Run) -> Sequence[float]:
     if run.certificate is not None:
         return run.certificate.budgets
@@ -119,9 +127,8 @@ def _round_step(size: float) -> float:
 
 
 def _answer(episodes: Episodes, stated: Published, method: str, step: float = 1.0) -> Certificate | None:
-    plain = replace(episodes, facts={})
     try:
-        return certify(plain, stated.budgets, stated.confidence, method, step)
+        return certify(episodes, stated.budgets, stated.confidence, method, step)
     except InputError:
         return None
 
@@ -133,10 +140,11 @@ def _same(made: Certificate, stated: Published) -> bool:
 
 def _evaluated(made: Certificate, stated: Published, grid: Sequence[float]) -> Curve:
     """Return the limits at every budget of the grid; where only those asked for are known, as steps."""
-    if getattr(made, "band", None) is None:
+    try:
+        limits = [made.at(budget) for budget in grid]
+    except InputError:
         upper = None if made.upper is None else tuple(made.upper.tolist())
         return _steps(replace(stated, lower=tuple(made.lower.tolist()), upper=upper), grid)
-    limits = [made.at(budget) for budget in grid]
     uppers = None if made.upper is None else [limit.upper for limit in limits]
     return Curve([limit.lower for limit in limits], uppers, fine=True)
 

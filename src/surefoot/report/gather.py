@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from surefoot.certify import Certificate
 from surefoot.contradiction import same_setup
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
@@ -19,7 +20,13 @@ SCHEMA = 1
 
 @dataclass(frozen=True)
 class Published:
-    """A certificate as its file states it."""
+    """A certificate as its file states it.
+
+    ``kind``    the attacker it is about, where that is another one than the attacker of a whole episode
+    ``step``    distance of the thresholds, where the file says it
+    ``choice``  how the method was chosen, where the file says it
+    ``facts``   the whole content of the file
+    """
 
     budgets: tuple[float, ...]
     lower: tuple[float, ...]
@@ -33,6 +40,10 @@ class Published:
     floor: float
     ceiling: float | None
     statement: str
+    kind: str | None = None
+    step: float | None = None
+    choice: Mapping[str, Any] | None = None
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,7 @@ class Run:
     ``attack``       the content of ``attack.json``, None for a certificate
     ``records``      the outcomes: one record for a certificate, one per budget (the worst cell) for an attack
     ``whom``         task, agent, hash and seed, as the files name them
+    ``made``         the certificate itself where it is at hand, which saves computing it again
     """
 
     folder: Path
@@ -61,6 +73,7 @@ class Run:
     setup: Mapping[str, Any]
     facts: Mapping[str, Any]
     replay: Mapping[str, Any] | None
+    made: Certificate | None = None
 
     @property
     def sigma(self) -> float:
@@ -81,9 +94,13 @@ def read_run(folder: Path) -> Run:
     if not folder.is_dir():
         raise InputError(f"no folder {folder}; give a folder that 'surefoot certify' or 'surefoot attack' has left")
     if (folder / "certificate.json").exists():
-        return _certified(folder, read_json(folder / "certificate.json"))
+        return _certified(folder / "certificate.json", read_json(folder / "certificate.json"))
     if (folder / "attack.json").exists():
         return _attacked(folder, read_json(folder / "attack.json"))
+    for path in sorted(folder.glob("*.json")):
+        content = read_json(path)
+        if content.get("kind") == path.stem:  # against another attacker, in a file that is named after it
+            return _certified(path, content)
     raise InputError(
         f"{folder} holds neither certificate.json nor attack.json; give a folder that a finished 'surefoot certify' "
         "or 'surefoot attack' has left"
@@ -138,6 +155,10 @@ def _checked(content: Mapping[str, Any]) -> Published:
         floor=_needed(content["floor"]),
         ceiling=None if content["ceiling"] is None else _needed(content["ceiling"]),
         statement=str(content.get("statement", "")),
+        kind=None if content.get("kind") is None else str(content["kind"]),
+        step=float(content["step"]) if _number(content.get("step")) else None,
+        choice=content["choice"] if isinstance(content.get("choice"), Mapping) else None,
+        facts=content,
     )
 
 
@@ -145,11 +166,12 @@ def _same(run: Run, whom: Mapping[str, Any], sigma: Any) -> bool:
     return run.whom.get("agent") is not None and same_setup({**run.whom, "sigma": run.sigma}, whom, sigma)
 
 
-def _certified(folder: Path, content: Mapping[str, Any]) -> Run:
+def _certified(path: Path, content: Mapping[str, Any]) -> Run:
+    folder = path.parent
     record = folder / "episodes.npz"
     return Run(
         folder=folder,
-        certificate=published(content, folder / "certificate.json"),
+        certificate=published(content, path),
         attack=None,
         records=[Episodes.load(record)] if record.exists() else [],
         whom={key: content.get(key) for key in ("task", "agent", "agent_sha256", "seed")},

@@ -7,11 +7,13 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from surefoot.certify import Certificate
 from surefoot.errors import InputError
 from surefoot.files import write_text
 from surefoot.report import words
@@ -33,9 +35,12 @@ NOT_REPLAYED = (
 )
 
 
-def leave_report(folder: Path) -> Path:
-    """Write ``report.html`` into a run's folder, with what lies beside it about the same agent; return its path."""
-    run = read_run(folder)
+def leave_report(folder: Path, made: Certificate | None = None) -> Path:
+    """Write ``report.html`` into a run's folder, with what lies beside it about the same agent; return its path.
+
+    ``made`` is the folder's certificate if it is at hand; without it the same page takes longer.
+    """
+    run = replace(read_run(folder), made=made)
     others = neighbours(run)[:MOST_NEIGHBOURS]
     try:
         write_report([run, *others] if run.certificate is not None else [*others, run], folder / NAME)

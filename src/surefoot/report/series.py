@@ -39,12 +39,17 @@ class Group:
 
 def grouped(runs: Sequence[Run]) -> list[Group]:
     """Put runs of one task together, in the order they came."""
-    tasks = list(dict.fromkeys(run.whom.get("task") for run in runs))
     groups = []
-    for task in tasks:
-        members = [run for run in runs if run.whom.get("task") == task]
-        groups.append(Group(str(task or "returns given"), members, labels(members), colours(members)))
+    for task, kind in dict.fromkeys(_axes(run) for run in runs):
+        members = [run for run in runs if _axes(run) == (task, kind)]
+        title = str(task or "returns given") + (f" ({kind})" if kind else "")
+        groups.append(Group(title, members, labels(members), colours(members)))
     return groups
+
+
+def _axes(run: Run) -> tuple[Any, str | None]:
+    """Return what runs must have in common to be drawn on the same axes: the task, and what the budget is for."""
+    return run.whom.get("task"), None if run.certificate is None else run.certificate.kind
 
 
 def chart_data(group: Group) -> dict[str, Any]:
@@ -61,6 +66,7 @@ def chart_data(group: Group) -> dict[str, Any]:
         entry["id"] = f"s{number}"
     return {
         "title": group.title,
+        "whole": all(run.certificate is None or run.certificate.kind is None for run in group.runs),
         "budgets": grid,
         "texts": [exact(budget) for budget in grid],
         "start": _start(group, grid),

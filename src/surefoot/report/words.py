@@ -28,7 +28,7 @@ def title_of(groups: Sequence[Group]) -> str:
 
 def opening(groups: Sequence[Group], clashes: Sequence[str]) -> str:
     """Return the sentences that stand at the top: first what is proved, then what was measured."""
-    proved = [headline(run.certificate) for group in groups for run, _, _ in group.certified if run.certificate]
+    proved = [_sentence(run.certificate) for group in groups for run, _, _ in group.certified if run.certificate]
     measured = [_attack_sentence(run) for group in groups for run, _, _ in group.attacked]
     if len(proved) == 1:
         lead, rest = proved[0], measured
@@ -40,6 +40,15 @@ def opening(groups: Sequence[Group], clashes: Sequence[str]) -> str:
         tag("p", f"Contradiction: {clash}. One of the two is wrong.", role="alert", kind="alarm") for clash in clashes
     ]
     return "\n".join([*alarm, tag("p", lead, kind="headline"), *(tag("p", text, kind="lead") for text in rest)])
+
+
+def _sentence(stated: Published) -> str:
+    """Return what is proved; of a certificate against another attacker its own words, for ours would claim more."""
+    if stated.kind is None:
+        return headline(stated)
+    budget = headline_budget(stated)
+    lower = dict(zip(stated.budgets, stated.lower, strict=True))[budget]
+    return f"{stated.statement} At budget {exact(budget)} 'lower' is {down(lower, digits_for(stated))}."
 
 
 def _comparison(count: int) -> str:
