@@ -24,29 +24,31 @@ PAGES = {
 }
 EXAMPLES = "examples.md"
 SHOWN = {origin: page for page, origin in PAGES.items()}
-# Plain files that pages link to, copied as they are.
-COPIED = (
-    "LICENSE",
-    "CITATION.cff",
-    "zoo/build.py",
-    "bench/results/cartpole-cpu.json",
-    "bench/results/cartpole-cuda.json",
-)
+PICTURES = (".png", ".svg", ".jpg")
 LINK = re.compile(r"(\]\(|^\[[^\]]+\]: )([^)\s]+)", flags=re.MULTILINE)
 CODE = re.compile(r"(^```.*?^```$)", flags=re.DOTALL | re.MULTILINE)
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages and files that lie outside ``docs/``."""
+    """Add the pages that lie outside ``docs/``, and every other file of the repository that a page links to."""
     for page, origin in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / origin).read_text(encoding="utf-8")))
     files.append(File.generated(config, EXAMPLES, content=examples()))
-    for origin in COPIED:
-        files.append(File.generated(config, f"files/{origin}.txt", content=(ROOT / origin).read_bytes()))
-    for picture in sorted((ROOT / "study").rglob("*.png")):
-        name = picture.relative_to(ROOT).as_posix()
-        files.append(File.generated(config, f"files/{name}", content=picture.read_bytes()))
+    for origin in sorted(linked_files()):
+        files.append(File.generated(config, place_of(origin, "")[0], content=(ROOT / origin).read_bytes()))
     return files
+
+
+def linked_files() -> set[str]:
+    """Return the files of the repository that pages link to and that are no pages themselves."""
+    pages = [*PAGES.values(), *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+    links = {
+        os.path.normpath(PurePosixPath(page).parent / found[2].partition("#")[0])
+        for page in pages
+        for found in LINK.finditer(CODE.sub("", (ROOT / page).read_text(encoding="utf-8")))
+        if "://" not in found[2]
+    }
+    return {path for path in links if place_of(path, "")[0].startswith("files/") and (ROOT / path).is_file()}
 
 
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:  # noqa: ARG001
@@ -73,16 +75,16 @@ def target_of(link: str, origin: str, source: str) -> str:
 
 
 def place_of(path: str, anchor: str) -> tuple[str, str]:
-    """Return the page of the site, with its anchor, that shows a file of the repository."""
-    if path in SHOWN:
-        return SHOWN[path], anchor
-    if path == "examples":
-        return EXAMPLES, anchor
-    if path.startswith("examples/"):
-        return EXAMPLES, f"#{PurePosixPath(path).stem}"
+    """Return the page or file of the site, with its anchor, that shows a file or folder of the repository."""
+    for shown in (path, f"{path}/README.md"):
+        if shown in SHOWN:
+            return SHOWN[shown], anchor
+    if path.partition("/")[0] == "examples":
+        return EXAMPLES, f"#{PurePosixPath(path).stem}" if "/" in path else anchor
     if path.startswith("docs/"):
         return path.removeprefix("docs/"), anchor
-    return f"files/{path}" + (".txt" if path in COPIED else ""), anchor
+    # A browser shows plain text, and would offer other files for saving.
+    return f"files/{path}" + ("" if path.endswith(PICTURES) else ".txt"), anchor
 
 
 def examples() -> str:

@@ -14,8 +14,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 # What the tutorial does in minutes the test does in seconds.
 SMALL = (
-    ('"n_steps": 128, "batch_size": 256, "n_epochs": 20', '"n_steps": 8, "batch_size": 64, "n_epochs": 1'),
-    ("60_000", "64"),
+    ('"n_steps": 256, "batch_size": 256, "n_epochs": 10', '"n_steps": 8, "batch_size": 64, "n_epochs": 1'),
+    ("80_000", "64"),
     ("10000", "40"),
     ("--episodes 100", "--episodes 2"),
     ("--draws 16", "--draws 2"),
