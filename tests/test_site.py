@@ -19,7 +19,7 @@ SMALL = (
     ("10000", "40"),
     ("--episodes 100", "--episodes 2"),
     ("--draws 16", "--draws 2"),
-    ("0.1,0.2,0.4", "0.05"),
+    ("0.2,0.5,1", "0.05"),
 )
 FORMULAS = (
     "the event K &gt;= k* for the least k* with L(k*) &gt; p",
