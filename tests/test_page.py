@@ -374,6 +374,21 @@ def test_a_neighbour_that_cannot_be_shown_does_not_spoil_the_page(tmp_path):
     assert not series(chart, "attack")
 
 
+@pytest.mark.parametrize(
+    ("names", "title"),
+    [("a", "agent-a certified"), ("ab", "agent-a certified"), ("b", "agent-a under attack"), ("bd", "2 attacks")]
+    + [("abd", "agent-a certified"), ("ac", "2 certificates compared"), ("e", "Certificate")],
+)
+def test_a_page_is_called_after_what_it_is_about(tmp_path, names, title):
+    certified(tmp_path / "a")
+    attacked(tmp_path / "b")
+    certified(tmp_path / "c", sigma=0.4)
+    attacked(tmp_path / "d", agent="agent-d", sigma=0.0)
+    certified(tmp_path / "e", agent=None)
+    text = build_page([read_run(tmp_path / name) for name in names])
+    assert f'<h1 id="title">{title}</h1>' in text
+
+
 def test_an_attack_below_the_bound_raises_the_alarm_and_one_above_does_not(tmp_path):
     certified(tmp_path / "a", returns=np.full(5_000, 200.0))
     attacked(tmp_path / "b", means=(20.0, 20.0))

@@ -21,8 +21,10 @@ def title_of(groups: Sequence[Group]) -> str:
     agents = list(dict.fromkeys(str(run.whom["agent"]) for run in runs if run.whom.get("agent")))
     if len(certified) > 1:
         return f"{len(certified)} certificates compared"
+    if certified and certified[0].whom.get("agent"):
+        return f"{certified[0].whom['agent']} certified"
     if len(agents) == 1:
-        return f"{agents[0]} {'certified' if certified else 'under attack'}"
+        return f"{agents[0]} under attack"
     return "Certificate" if certified else f"{len(runs)} attacks"
 
 
