@@ -376,8 +376,15 @@ def test_a_neighbour_that_cannot_be_shown_does_not_spoil_the_page(tmp_path):
 
 @pytest.mark.parametrize(
     ("names", "title"),
-    [("a", "agent-a certified"), ("ab", "agent-a certified"), ("b", "agent-a under attack"), ("bd", "2 attacks")]
-    + [("abd", "agent-a certified"), ("ac", "2 certificates compared"), ("e", "Certificate")],
+    [
+        ("a", "agent-a certified"),
+        ("ab", "agent-a certified"),
+        ("abd", "agent-a certified"),
+        ("ac", "2 certificates compared"),
+        ("b", "agent-a under attack"),
+        ("bd", "2 attacks"),
+        ("e", "Certificate"),
+    ],
 )
 def test_a_page_is_called_after_what_it_is_about(tmp_path, names, title):
     certified(tmp_path / "a")
