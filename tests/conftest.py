@@ -2,6 +2,9 @@
 
 from importlib.util import find_spec
 
+collect_ignore = []
+if find_spec("selenium") is None:  # not a developer's environment; ``make test`` always has it
+    collect_ignore.append("test_browser.py")
 if find_spec("torch") is None:
     heavy = (
         "attacked",
@@ -22,6 +25,7 @@ if find_spec("torch") is None:
         "per_step",
         "play",
         "policies",
+        "replay",
         "runs",
         "sb3",
         "sequential",
@@ -32,7 +36,7 @@ if find_spec("torch") is None:
         "workers",
         "zoo",
     )
-    collect_ignore = [f"test_{name}.py" for name in heavy]
+    collect_ignore += [f"test_{name}.py" for name in heavy]
 else:
     import torch
 

@@ -27,7 +27,16 @@ from surefoot.episodes import Episodes
 
 KEYS = {"schema", "task", "agent", "sigma", "confidence", "episodes", "method", "seed", "floor", "ceiling"}
 KEYS |= {"budgets", "lower", "upper", "estimate"}
-LEFT = ["certificate.json", "certificate.png", "episodes.npz", "run.json", "setup.json"]
+LEFT = [
+    "certificate.json",
+    "certificate.png",
+    "episodes.npz",
+    "replay.npz",
+    "report.html",
+    "run.json",
+    "setup.json",
+]
+LEFT_OF_RETURNS = ["certificate.json", "certificate.png", "episodes.npz", "report.html", "run.json"]
 # Pendulum's cost per step is angle^2 + 0.1 speed^2 + 0.001 torque^2, of at most pi, 8 and 2, over 200 steps.
 PENDULUM_FLOOR = -200 * (math.pi**2 + 0.1 * 8**2 + 0.001 * 2**2)
 
@@ -279,9 +288,55 @@ def test_returns_leave_files_only_where_asked(capsys):
     surefoot_command(*given())
     assert sorted(path.name for path in Path().iterdir()) == ["r.npy"]
     surefoot_command(*given("--out", "deep/er"))
-    left = ["certificate.json", "certificate.png", "episodes.npz"]
-    assert sorted(path.name for path in Path("deep/er").iterdir()) == left
-    assert f"Written to deep/er: {', '.join(left)}" in capsys.readouterr().out
+    assert sorted(path.name for path in Path("deep/er").iterdir()) == LEFT_OF_RETURNS
+    assert f"Written to deep/er: {', '.join(LEFT_OF_RETURNS)}" in capsys.readouterr().out
+
+
+# --- report ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_run_ends_with_a_page_that_names_its_command(capsys):
+    surefoot_command(*QUICK, "--out", "run", "--json")
+    stated = strict(capsys.readouterr().out)
+    text = Path("run/report.html").read_text(encoding="utf-8")
+    assert f"{math.floor(stated['lower'][0] * 100) / 100:.2f}" in text
+    assert "surefoot certify cartpole-5" in text
+    assert stated["agent_sha256"] in text
+
+
+def test_a_page_is_made_anew_and_compares_runs(capsys):
+    surefoot_command(*QUICK, "--out", "run")
+    surefoot_command(*given("--out", "other"))
+    Path("run/report.html").unlink()
+    capsys.readouterr()
+    surefoot_command("report", "run")
+    assert capsys.readouterr().out == "Written to run/report.html\n"
+    assert Path("run/report.html").stat().st_size > 10_000
+    surefoot_command("report", "run", "other")
+    assert capsys.readouterr().out == "Written to report.html\n"
+    assert "2 certificates compared" in Path("report.html").read_text(encoding="utf-8")
+    surefoot_command("report", "run", "--out", "deep/page.html")
+    assert Path("deep/page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_folders_without_a_run_have_no_page(capsys):
+    refused(capsys, "report", "gone", match="no folder gone")
+    Path("empty").mkdir()
+    refused(capsys, "report", "empty", match="holds neither certificate.json nor attack.json")
+    refused(capsys, "report", match="DIR")
+
+
+def test_a_page_needs_nothing_that_plays():
+    surefoot_command(*given("--out", "run"))
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'gymnasium', 'matplotlib'):\n"
+        "    sys.modules[name] = None\n"
+        "from surefoot.cli import main\n"
+        "sys.exit(main(['report', 'run']))\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_record_needs_no_more_words(capsys):
@@ -317,7 +372,7 @@ def test_outcomes_are_certified_without_anything_that_plays(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     episodes = surefoot.Episodes.of(RETURNS, sigma=0.2, floor=0, ceiling=200)
     assert strict(done.stdout) == surefoot.certify(episodes, parse_budgets("0:1:0.1")).to_json()
-    assert sorted(path.name for path in Path("made").iterdir()) == ["certificate.json", "episodes.npz"]
+    assert {path.name for path in Path("made").iterdir()} == {*LEFT_OF_RETURNS} - {"certificate.png"}
     done = subprocess.run([*run, "cartpole-5"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("surefoot: this needs the package ")

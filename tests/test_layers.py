@@ -45,6 +45,12 @@ def foreign(found, allowed):
 
 
 LIGHT = ("numpy", "surefoot.errors")
+# What people read is made from files, by whoever has numpy and scipy; figures alone need matplotlib.
+REPORT = (
+    *LIGHT,
+    *(f"surefoot.{name}" for name in ("answers", "bounds", "certify", "contradiction", "episodes", "files", "report")),
+    *(f"surefoot.{name}" for name in ("rounding", "threats", "versions")),
+)
 MAP = {
     "surefoot.errors": (),
     "surefoot.files": LIGHT,
@@ -82,6 +88,12 @@ MAP = {
     "surefoot.verification.verdict": (),
     "surefoot.verification.claims": ("numpy", "surefoot.verification"),
     "surefoot.verification.run": (*LIGHT, "surefoot.verification"),
+    "surefoot.replay": (
+        *LIGHT,
+        "torch",
+        *(f"surefoot.{name}" for name in ("attacks", "channel", "files", "play")),
+    ),
+    **{name: REPORT for name in MODULES if name.startswith("surefoot.report.") and not name.endswith(".figures")},
     **{
         name: (*LIGHT, "torch", "surefoot.channel", "surefoot.policies", "surefoot.attacks")
         for name in MODULES

@@ -121,8 +121,11 @@ def play(plan: Plan, *, workers: int = 1, store: Any = None, progress: Progress 
     return Episodes.concat([done[index] for index in range(plan.blocks)])
 
 
-def play_block(plan: Plan, index: int) -> Episodes:
-    """Play one block from first to last step; a pure function of the plan and the index."""
+def play_block(plan: Plan, index: int, build: Callable[..., Channel] | None = None) -> Episodes:
+    """Play one block from first to last step; a pure function of the plan and the index.
+
+    ``build`` makes another channel than usual, for instance one that takes notes of what passes through it.
+    """
     slots, block = plan.shape_of_blocks
     count = min(block, plan.episodes - index * block)
     slots = min(slots, count)
@@ -130,7 +133,7 @@ def play_block(plan: Plan, index: int) -> Episodes:
     seeds = np.random.SeedSequence(plan.seed, spawn_key=(*plan.stream, index)).spawn(3)
     policy = plan.policy.to(device)
     game = plan.task.game(slots, seeds[0], device)
-    channel = Channel(
+    channel = (build or Channel)(
         plan.sigma,
         slots,
         plan.task.shape,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +19,13 @@ from surefoot.files import read_json, safe_name, write_json
 from surefoot.norms import Norm
 from surefoot.play import Plan, Progress, play
 from surefoot.policies import Policy, from_callable
+from surefoot.replay import attacked_plan, record_replay
 from surefoot.report.leave import leave_certificate
+from surefoot.report.page import leave_report
+from surefoot.report.text import headline_budget
 from surefoot.store import RunFolder
 from surefoot.tasks import Task, find_task
+from surefoot.threats import ThreatCertificate
 from surefoot.versions import versions
 
 
@@ -136,9 +140,18 @@ def run_name(plan: Plan) -> str:
 
 
 def certified_run(
-    plan: Plan, questions: Questions, folder: Path, *, workers: int = 1, progress: Progress | None = None
+    plan: Plan,
+    questions: Questions,
+    folder: Path,
+    *,
+    workers: int = 1,
+    progress: Progress | None = None,
+    command: str | None = None,
 ) -> Answer:
-    """Play what is not yet played, certify, and leave episodes, certificate, figure and facts in ``folder``."""
+    """Play what is not yet played, certify, and leave episodes, certificate, figure, facts and page in ``folder``.
+
+    ``command`` is what somebody typed to get this; the page shows it to those who want to repeat it.
+    """
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
     questions.check(plan.task, plan.sigma)
@@ -151,6 +164,7 @@ def certified_run(
         certificate = questions.answer(episodes)
         figure = leave_certificate(certificate, folder, plan.task.blind)
         ended = time.monotonic()
+        unseen = record_replay(plan, _attacked(plan, certificate), folder)
         play_facts = {
             "versions": versions(),
             "wall_seconds": round(ended - began, 3),
@@ -167,9 +181,21 @@ def certified_run(
                 "certified_with": versions(),
                 "certify_seconds": round(ended - played, 3),
                 "figure": figure,
+                "step": questions.step,
+                "blind": None if plan.task.blind is None else asdict(plan.task.blind),
+                "replay": unseen,
+                "command": command,
             },
         )
+        leave_report(folder, certificate)
     return certificate
+
+
+def _attacked(plan: Plan, certificate: Answer) -> Plan | None:
+    """Return an attack to show beside the quiet episode; none where the budget is not that of one episode."""
+    if isinstance(certificate, ThreatCertificate):
+        return None
+    return attacked_plan(plan, headline_budget(certificate))
 
 
 def _facts_of_play(path: Path, keys: Iterable[str]) -> dict[str, Any]:

@@ -43,6 +43,11 @@ class ThreatCertificate(ABC):
     asked: Mapping[str, Any] = field(default_factory=dict)
 
     @property
+    def choice(self) -> Mapping[str, Any] | None:
+        """None: no method was chosen by looking."""
+        return None
+
+    @property
     @abstractmethod
     def attacker(self) -> str:
         """The attacker in words, after "every adversary "."""

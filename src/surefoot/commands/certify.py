@@ -108,7 +108,7 @@ def _lower_at(certificate: Answer, budget: float) -> float:
 
 
 def _certify_returns(arguments: argparse.Namespace, required: Requirement | None) -> Answer:
-    from surefoot.report.leave import leave_certificate
+    from surefoot.report.leave import leave_certificate, leave_outcomes
     from surefoot.report.outcomes import read_outcomes
 
     playing = ("agent", "max_steps", "workers", "rewards", "discount", "until", "at", "max_episodes")
@@ -119,8 +119,10 @@ def _certify_returns(arguments: argparse.Namespace, required: Requirement | None
     budgets = with_requirement(arguments.budgets or parse_budgets("0:1:0.1"), required)
     certificate = answer(episodes, budgets, *_asked(arguments, _norm(arguments, None, None)))
     if arguments.out is not None:
-        episodes.save(arguments.out / "episodes.npz")  # what the certificate can be checked against
         leave_certificate(certificate, arguments.out, None)
+        leave_outcomes(
+            episodes, arguments.out, command=arguments.command_line, step=arguments.step, certificate=certificate
+        )
     return certificate
 
 
@@ -164,7 +166,9 @@ def _certify_played(arguments: argparse.Namespace, required: Requirement | None)
         if watched:
             certificate = _certify_watched(arguments, plan, questions, required, folder, workers, report)
         else:
-            certificate = certified_run(plan, questions, folder, workers=workers, progress=report)
+            certificate = certified_run(
+                plan, questions, folder, workers=workers, progress=report, command=arguments.command_line
+            )
     return certificate, task.blind, folder
 
 
@@ -224,7 +228,13 @@ def _certify_watched(
     goal = Goal(plan.sigma if at is None else at, arguments.until, None if required is None else required.mean)
     asked = tuple(sorted({*questions.budgets, goal.budget}))
     certificate, _ = watched_run(
-        plan, replace(questions, budgets=asked), goal, folder, workers=workers, progress=report
+        plan,
+        replace(questions, budgets=asked),
+        goal,
+        folder,
+        workers=workers,
+        progress=report,
+        command=arguments.command_line,
     )
     return certificate
 

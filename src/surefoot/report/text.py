@@ -5,11 +5,23 @@ from __future__ import annotations
 from typing import Protocol
 
 from surefoot.answers import Answer
-from surefoot.certify import Certificate
+from surefoot.report.stated import Stated
 from surefoot.rounding import decimals, down, exact, limit_rows, percent, return_of, up
 from surefoot.threats import ThreatCertificate
 
-__all__ = ["Floor", "digits_for", "down", "exact", "headline", "law_lines", "notes", "percent", "rows", "up"]
+__all__ = [
+    "Floor",
+    "digits_for",
+    "down",
+    "exact",
+    "headline",
+    "headline_budget",
+    "law_lines",
+    "notes",
+    "percent",
+    "rows",
+    "up",
+]
 
 
 class Floor(Protocol):
@@ -26,17 +38,23 @@ class Floor(Protocol):
         ...
 
 
-def digits_for(certificate: Answer) -> int:
+def digits_for(certificate: Stated) -> int:
     """Return decimals that show a thousandth of the range, at least two."""
     return decimals(certificate.floor, certificate.ceiling, certificate.estimate)
 
 
-def headline(certificate: Answer) -> str:
-    """Return the certificate in one sentence, at the budget nearest to sigma."""
+def headline_budget(certificate: Stated) -> float:
+    """Return the budget that the sentence is about: of those asked for, the one nearest to sigma."""
     asked = [budget for budget in certificate.budgets if budget > 0] or list(certificate.budgets)
-    budget = min(asked, key=lambda candidate: abs(candidate - certificate.sigma))
+    return float(min(asked, key=lambda candidate: abs(candidate - certificate.sigma)))
+
+
+def headline(certificate: Stated) -> str:
+    """Return the certificate in one sentence, at the budget nearest to sigma."""
+    budget = headline_budget(certificate)
     digits = digits_for(certificate)
-    lower = down(certificate.at(budget).lower, digits)
+    limits = dict(zip(certificate.budgets, certificate.lower, strict=True))
+    lower = down(limits[budget], digits)
     best = "" if certificate.ceiling is None else f" of at most {exact(certificate.ceiling)}"
     if isinstance(certificate, ThreatCertificate):
         said = certificate.headline(exact(budget), lower)
@@ -48,7 +66,7 @@ def headline(certificate: Answer) -> str:
     )
 
 
-def rows(certificate: Answer) -> list[tuple[str, str, str]]:
+def rows(certificate: Stated) -> list[tuple[str, str, str]]:
     """Return budget, certified lower and certified upper limit, as text."""
     return limit_rows(certificate.budgets, certificate.lower, certificate.upper, digits_for(certificate))
 
@@ -74,17 +92,17 @@ def law_lines(certificate: Answer) -> list[str]:
     return [*lines, ""] if lines else []
 
 
-def _method(certificate: Answer) -> str:
-    choice = (certificate.choice if isinstance(certificate, Certificate) else None) or {}
+def _method(certificate: Stated) -> str:
+    choice, pilot = certificate.choice or {}, (certificate.choice or {}).get("pilot")
     if choice.get("stopped"):
         return f"valid at every stopping time ({choice['stopped']})"
     if choice.get("method"):
-        looked = f"on the first {choice['pilot']:,} episodes" if choice["pilot"] else "without a pilot"
+        looked = f"on the first {pilot:,} episodes" if isinstance(pilot, int) and pilot else "without a pilot"
         return f"method auto ({choice['method']}, chosen {looked})"
     return f"method {certificate.method}"
 
 
-def notes(certificate: Answer, blind: Floor | None) -> list[str]:
+def notes(certificate: Stated, blind: Floor | None) -> list[str]:
     """Return what a reader must know beside the table."""
     digits = digits_for(certificate)
     error = "" if certificate.estimate_sem is None else f" ± {certificate.estimate_sem:.{digits}f}"
