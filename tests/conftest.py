@@ -7,6 +7,8 @@ if find_spec("selenium") is None:  # not a developer's environment; ``make test`
     collect_ignore.append("test_browser.py")
 if find_spec("torch") is None:
     heavy = (
+        "atari",
+        "atari_commands",
         "attacked",
         "attacks_ddpg",
         "attacks_others",
@@ -14,9 +16,11 @@ if find_spec("torch") is None:
         "blind",
         "channel",
         "cli",
+        "cnn",
         "continuous",
         "defence",
         "discount",
+        "fast",
         "games",
         "gpu",
         "mountain_car",

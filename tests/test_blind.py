@@ -126,7 +126,7 @@ def test_waves_of_continuous_actions_use_the_ends_and_the_middle():
     assert names_of(wide) == ["(-1, 0)", "(0, 0.25)", "(1, 0.5)"]
 
 
-@pytest.mark.parametrize("name", sorted(TASKS))
+@pytest.mark.parametrize("name", sorted(name for name, task in TASKS.items() if task.cartridge is None))
 def test_the_stored_floor_is_what_is_measured(name):
     """A z-test at 1e-6 on episodes that were not used for it."""
     task = find_task(name)
@@ -136,8 +136,22 @@ def test_the_stored_floor_is_what_is_measured(name):
     policy = blind_policy(task, wave)
     returns = play(Plan(task, policy, 0.0, 4_000, seed=77, stream=(99,))).returns
     error = math.hypot(task.blind.sem, returns.std(ddof=1) / math.sqrt(returns.size))
-    assert abs(returns.mean() - task.blind.mean) < Z * error
+    assert abs(returns.mean() - task.blind.mean) <= Z * error
     assert abs(returns.mean() - 1.1 * task.blind.mean) > Z * error  # the test would notice a tenth
+
+
+@pytest.mark.parametrize(("name", "episodes", "wrong"), [("pong-1r", 48, 0.5), ("freeway", 24, 5.0)])
+def test_the_stored_floor_of_an_atari_task_is_plausible(name, episodes, wrong):
+    """A few episodes, for emulators are slow: Hoeffding at 1e-6 lets the stored mean pass, and a wrong one not."""
+    pytest.importorskip("ale_py")
+    task = find_task(name)
+    names = names_of(task)
+    (wave,) = [wave for wave in waves(range(len(names))) if wave.told(names) == task.blind.what]
+    policy = blind_policy(task, wave)
+    returns = play(Plan(task, policy, 0.0, episodes, seed=77, slots=8, stream=(99,))).returns
+    reach = (task.ceiling - task.floor) * math.sqrt(math.log(2e6) / (2 * episodes))
+    assert abs(returns.mean() - task.blind.mean) < reach
+    assert abs(returns.mean() - wrong) > reach
 
 
 def test_the_clock_beats_the_constants_at_cartpole():

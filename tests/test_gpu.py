@@ -205,3 +205,85 @@ def test_memory_does_not_grow_with_the_episodes():
 
     once = peak(16_384)
     assert peak(8 * 16_384) < 1.05 * once
+
+
+# --- Atari ----------------------------------------------------------------------------------------------------------
+
+
+def captured_and_plain(settings, steps):
+    """Two learners with the same weights, buffer and random numbers; one replays a graph, the other does not."""
+    from surefoot.train.fast import Learner, Players, Progressed, stretch
+
+    task, learners = find_task("freeway"), []
+    for capture in (True, False):
+        learner, so_far = Learner(task, 0.1, settings, torch.device("cuda"), 0), Progressed()
+        players = Players(task, 0.1, settings, torch.device("cuda"), 0, 0, 2)
+        stretch(
+            players, learner, so_far, dataclasses.replace(settings, learning_starts=10**9), 40 * settings.slots, None
+        )
+        players.close()
+        if not capture:
+            learner.learn = lambda _fraction, own=learner: own._steps()
+        for _ in range(steps + (0 if capture else 3)):  # capturing warms up with three real steps
+            learner.learn(0.0)
+        torch.cuda.synchronize()
+        learners.append(learner)
+    return learners
+
+
+def test_the_captured_steps_of_the_fast_training_are_the_plain_ones():
+    """The same random numbers, the same weights but for the order of sums in half precision."""
+    from surefoot.train.fast import FAST
+
+    settings = dataclasses.replace(FAST["freeway"], slots=4, buffer_size=800, batch_size=16, updates=2)
+    captured, plain = captured_and_plain(settings, steps=4)
+    moved = [
+        float((one - other).norm() / (one.norm() + 1e-12))
+        for one, other in zip(captured.online.parameters(), plain.online.parameters(), strict=True)
+    ]
+    assert max(moved) < 2e-2
+    assert captured.updates == 8
+
+
+def test_a_short_fast_training_on_a_gpu(tmp_path):
+    from surefoot.train.fast import FAST, train_fast
+
+    settings = dataclasses.replace(
+        FAST["pong-1r"],
+        total_steps=800,
+        slots=8,
+        buffer_size=4_000,
+        learning_starts=200,
+        batch_size=16,
+        validation_interval=400,
+        validation_episodes=4,
+    )
+    first = train_fast(find_task("pong-1r"), 0.1, settings, tmp_path / "run", device="cuda")
+    longer = dataclasses.replace(settings, total_steps=1_200)
+    second = train_fast(find_task("pong-1r"), 0.1, longer, tmp_path / "run", device="cuda", resume=True)
+    assert zoo.load(str(tmp_path / "run")).sha256 == second.sha256
+    assert first.choices == second.choices == 6
+
+
+def test_a_convolutional_agent_acts_on_a_gpu_as_on_a_cpu():
+    """Values agree to the rounding of tensor cores; actions wherever the best is better than that."""
+    from surefoot.policies_cnn import NATURE, cnn_policy, fresh_arrays, halved
+
+    policy = cnn_policy(halved(fresh_arrays(4, 6, 0)), NATURE, 4, (84, 84), 6)
+    stack = torch.rand((64, 4, 84, 84), generator=torch.Generator().manual_seed(0))
+    expected = policy.network(stack)
+    found = policy.to("cuda").network(stack.cuda()).cpu()
+    policy.to("cpu")
+    assert torch.allclose(found, expected, atol=5e-3)
+
+
+def test_atari_on_a_gpu_plays_the_games_of_a_cpu():
+    """Frames and rewards do not depend on where the network is: always up gives the same points."""
+    from surefoot.policies import from_callable
+
+    task = find_task("freeway")
+    policy = from_callable(lambda _: 1, shape=task.shape, choices=3)
+    here, there = (
+        play(Plan(task, policy, 0.0, 6, slots=3, rounds=2, device=device)).returns for device in ("cpu", "cuda")
+    )
+    assert np.array_equal(here, there)

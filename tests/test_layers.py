@@ -10,7 +10,7 @@ import pytest
 import surefoot
 
 PACKAGE = Path(surefoot.__file__).parent
-HEAVY = ("torch", "gymnasium", "stable_baselines3", "matplotlib")
+HEAVY = ("torch", "gymnasium", "stable_baselines3", "matplotlib", "ale_py")
 
 
 def module_of(path):
@@ -76,6 +76,10 @@ MAP = {
     "surefoot.channel": (*LIGHT, "torch", "surefoot.episodes", "surefoot.policies"),
     "surefoot.policies": (*LIGHT, "torch", "surefoot.files"),
     "surefoot.games": (*LIGHT, "torch", "gymnasium", "surefoot.channel"),
+    "surefoot.emulators": (*LIGHT, "ale_py"),
+    "surefoot.fleet": (*LIGHT, "surefoot.emulators"),
+    "surefoot.atari": (*LIGHT, "torch", "gymnasium", "surefoot.emulators", "surefoot.fleet"),
+    "surefoot.policies_cnn": (*LIGHT, "torch", "surefoot.policies"),
     "surefoot.store": (*LIGHT, "surefoot.episodes", "surefoot.files"),
     "surefoot.workers": ("surefoot.errors",),
     "surefoot.verification.recompute": ("numpy", "scipy"),
@@ -113,7 +117,8 @@ def test_nobody_imports_the_command():
 
 def test_the_proving_half_imports_nothing_of_the_playing_half():
     playing = {
-        f"surefoot.{name}" for name in ("channel", "games", "play", "policies", "tasks", "train", "noise", "zoo")
+        f"surefoot.{name}"
+        for name in ("atari", "channel", "emulators", "games", "play", "policies", "tasks", "train", "noise", "zoo")
     }
     for module in MODULES:
         if (
@@ -149,7 +154,19 @@ print(round(float(lower.best[0]), 6))
 
 
 def test_the_playing_half_proves_nothing():
-    for module in ("channel", "games", "play", "policies", "tasks", "store", "workers", "zoo"):
+    for module in (
+        "atari",
+        "channel",
+        "emulators",
+        "fleet",
+        "games",
+        "play",
+        "policies",
+        "tasks",
+        "store",
+        "workers",
+        "zoo",
+    ):
         found = IMPORTS[f"surefoot.{module}"]
         assert not any(name.startswith(("surefoot.bounds", "surefoot.certify")) for name in found), module
 

@@ -15,11 +15,12 @@ from surefoot.files import read_arrays, read_json, write_arrays, write_json
 from surefoot.play import Plan, play
 from surefoot.policies import MLP, Policy, weights_hash
 from surefoot.tasks import find_task
-from surefoot.train.settings import PRESETS, DqnSettings, find_settings
+from surefoot.train.settings import PRESETS, DdpgSettings, DqnSettings, find_settings
 from toys import constant
 
 SIGMAS = ("0", "0.2", "0.4", "0.6", "0.8")
 NAMES = [f"cartpole-{frames}-s{sigma}" for frames in (1, 5) for sigma in SIGMAS]
+NAMES += [f"mountain-car-s{sigma}" for sigma in ("0", "0.2", "0.4", "0.6")]
 
 
 def small(name="a-s0.2"):
@@ -166,7 +167,7 @@ def test_loading_runs_no_code(stored, tmp_path):
 
 
 def test_what_is_no_mlp_cannot_be_stored(tmp_path):
-    with pytest.raises(InputError, match=r"only fully connected agents .* can be stored; constant"):
+    with pytest.raises(InputError, match=r"only fully connected .* can be stored; constant"):
         zoo.save(constant(), tmp_path / "x", {})
     assert list(tmp_path.iterdir()) == []
 
@@ -238,8 +239,9 @@ def test_the_papers_preset_is_its_table(column, task):
 
 
 def test_every_setting_says_what_it_is():
-    assert all(field.metadata["help"] for field in DqnSettings.__dataclass_fields__.values())
-    json.dumps(DqnSettings().facts())
+    for kind in (DqnSettings, DdpgSettings):
+        assert all(field.metadata["help"] for field in kind.__dataclass_fields__.values())
+        json.dumps(kind().facts())
 
 
 def test_unknown_presets_list_the_known():

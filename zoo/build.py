@@ -3,6 +3,8 @@
     python zoo/build.py train --device cuda --jobs 16 --work runs/zoo
     python zoo/build.py pick --work runs/zoo
 
+Atari agents are trained by ``zoo/build_atari.py`` and picked here.
+
 The seed with the best certificate at budget sigma on selection episodes is shipped (at sigma 0: with the best mean).
 Selection episodes are a stream of their own: no certificate of the shipped agent is computed on them.
 """
@@ -21,7 +23,6 @@ from typing import Any
 from surefoot.certify import certify
 from surefoot.files import read_json
 from surefoot.play import Plan, play
-from surefoot.runs import find_device
 from surefoot.tasks import find_task
 from surefoot.workers import usable_cores
 from surefoot.zoo import load, save
@@ -84,10 +85,10 @@ def train_all(arguments: argparse.Namespace) -> None:
         time.sleep(0.2)
 
 
-def select(folder: Path, card: dict[str, Any], episodes: int) -> dict[str, Any]:
+def select(folder: Path, card: dict[str, Any], episodes: int, device: str) -> dict[str, Any]:
     """Play selection episodes with one candidate."""
-    device = find_device("auto")
-    plan = Plan(find_task(card["task"]), load(str(folder)), card["sigma"], episodes, device=device, stream=(SELECTION,))
+    task, policy = find_task(card["task"]), load(str(folder))
+    plan = Plan(task, policy, card["sigma"], episodes, device=device, stream=(SELECTION,))
     played = play(plan, workers=usable_cores())
     result = {
         "episodes": episodes,
@@ -108,7 +109,7 @@ def pick(arguments: argparse.Namespace) -> None:
         ranked = sorted(family, key=lambda folder: -family[folder]["training"]["best_validation"])
         for folder, card in family.items():
             finalist = folder in ranked[: arguments.finalists]
-            card["selection"] = select(folder, card, arguments.episodes) if finalist else None
+            card["selection"] = select(folder, card, arguments.episodes, arguments.device) if finalist else None
         best = max(ranked[: arguments.finalists], key=lambda folder: family[folder]["selection"]["certified_at_sigma"])
         card = dict(family[best])
         card["candidates"] = [_line(other) for other in family.values()]
@@ -160,6 +161,7 @@ def main() -> None:
     choose.add_argument("--work", default="runs/zoo")
     choose.add_argument("--episodes", type=int, default=10_000)
     choose.add_argument("--finalists", type=int, help="best on validation that get to the selection (default: all)")
+    choose.add_argument("--device", default="cpu")
     choose.set_defaults(run=pick)
     arguments = parser.parse_args()
     arguments.run(arguments)

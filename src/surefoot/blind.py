@@ -94,10 +94,17 @@ def blind_policy(task: Task, wave: Wave) -> Policy:
 
 
 def find_blind(
-    task: Task, *, seed: int = 0, search: int = 2_000, measure: int = 100_000, progress: Progress | None = None
+    task: Task,
+    *,
+    seed: int = 0,
+    search: int | None = None,
+    measure: int | None = None,
+    progress: Progress | None = None,
 ) -> Blind:
-    """Find the best wave on ``search`` episodes each and measure it on ``measure`` other ones."""
-    actions = range(len(outputs_of(task)))
+    """Find the best wave on ``search`` episodes each and measure it on ``measure`` other ones (default: the task's)."""
+    actions = task.distinct or range(len(outputs_of(task)))
+    search = task.blind_search[0] if search is None else search
+    measure = task.blind_search[1] if measure is None else measure
     if search < 1 or measure < 2:
         raise InputError(
             f"a blind policy is searched on at least 1 and measured on at least 2 episodes, got {search} and {measure}"
@@ -105,7 +112,9 @@ def find_blind(
     candidates = list(waves(actions))
     scores = []
     for number, wave in enumerate(candidates):
-        scores.append(float(_played(task, wave, search, seed, (SEARCH, number)).returns.mean()))
+        # Loading a cartridge takes longer than playing it for a few episodes.
+        slots = None if task.cartridge is None else min(search, 4)
+        scores.append(float(_played(task, wave, search, seed, (SEARCH, number), slots).returns.mean()))
         if progress is not None:
             progress(number + 1, len(candidates))
     best = candidates[scores.index(max(scores))]
@@ -114,5 +123,7 @@ def find_blind(
     return Blind(float(measured.mean()), sem, measured.size, best.told(names_of(task)), f"surefoot blind {task.name}")
 
 
-def _played(task: Task, wave: Wave, episodes: int, seed: int, stream: tuple[int, ...]) -> Episodes:
-    return play(Plan(task, blind_policy(task, wave), 0.0, episodes, seed, stream=stream))
+def _played(
+    task: Task, wave: Wave, episodes: int, seed: int, stream: tuple[int, ...], slots: int | None = None
+) -> Episodes:
+    return play(Plan(task, blind_policy(task, wave), 0.0, episodes, seed, slots=slots, stream=stream))

@@ -214,9 +214,9 @@ def certify(
     returns = _checked_record(episodes)
     if not 0 < confidence < 1:
         raise InputError(f"confidence must lie strictly between 0 and 1, got {confidence}")
-    asked = _checked_budgets(budgets)
     if not (math.isfinite(step) and step > 0):
         raise InputError(f"step must be a finite number > 0, got {step}")
+    asked = _checked_budgets(budgets)
     name = "auto" if method is None else method
     if name == "paper":
         name = episodes.facts.get("method") or "dkw"

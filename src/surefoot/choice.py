@@ -28,6 +28,7 @@ Floats = NDArray[np.float64]
 
 FEWEST = 20  # episodes from which on a pilot is taken
 _DOUBT = 0.1  # weight, in episodes, of a return at the floor: what the pilot did not see may still come
+_NO_LEARNING = 0.9
 _LEARNT = 3  # bets are made from a third of all episodes on average, not from the pilot alone
 
 
@@ -75,7 +76,10 @@ def choose(returns: Floats, radii: Floats, alpha: float, floor: float, ceiling: 
     }
     if _few_values(returns[:pilot]):
         expected["per-threshold"] = threshold_shares(law, radii, alpha, floor, n - pilot)[2]
-    method = max(expected, key=lambda name: float(expected[name].sum()))
+    # bets learn as they go, which a pilot cannot foresee; a band does not
+    worth = {name: float((values - floor).sum()) for name, values in expected.items()}
+    worth["band"] *= _NO_LEARNING
+    method = max(worth, key=lambda name: worth[name])
     written = {name: values.tolist() for name, values in expected.items()}
     spread = _spread(law, radii, alpha, floor, ceiling, n - pilot) if method == "per-threshold" else (np.empty(0),) * 3
     return Choice(method, pilot, written, *spread)

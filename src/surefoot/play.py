@@ -66,8 +66,9 @@ class Plan:
     @property
     def shape_of_blocks(self) -> tuple[int, int]:
         """Slots of a block, and episodes per block."""
-        slots = self.slots or self.task.slots_on(torch.device(self.device))
-        return slots, slots * (self.rounds or self.task.rounds)
+        device = torch.device(self.device)
+        slots = self.slots or self.task.slots_on(device)
+        return slots, slots * (self.rounds or self.task.rounds_on(device))
 
     @property
     def blocks(self) -> int:

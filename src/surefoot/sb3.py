@@ -11,7 +11,7 @@ import io
 import re
 import zipfile
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -25,7 +25,9 @@ from torch import Tensor, nn
 from surefoot.errors import InputError
 from surefoot.files import write_whole
 from surefoot.policies import MLP, Critic, Policy, Squashed
+from surefoot.policies_cnn import CNN
 from surefoot.sb3_build import ACTIVATIONS, rebuilt, wrapped
+from surefoot.sb3_cnn import cnn_settings, cnn_weights
 from surefoot.sb3_data import (
     Facts,
     UnreadableError,
@@ -59,9 +61,10 @@ def read_zip(
 ) -> Policy:
     """Read an SB3 model file as a policy over its own observation shape, running none of its code.
 
-    MlpPolicy of DQN, PPO, A2C, DDPG, TD3 and SAC can be read so. ``action_space`` is checked against the
-    file, and gives the limits of continuous actions where the file prints them too coarsely. ``trust_pickle``
-    loads any model with SB3 itself, which unpickles: the file may then run whatever its maker put into it.
+    MlpPolicy of DQN, PPO, A2C, DDPG, TD3 and SAC and CnnPolicy of DQN can be read so. ``action_space`` is
+    checked against the file, and gives the limits of continuous actions where the file prints them too
+    coarsely. ``trust_pickle`` loads any model with SB3 itself, which unpickles: the file may then run whatever
+    its maker put into it.
     """
     path = Path(path)
     data = read_settings(path)
@@ -82,8 +85,8 @@ def read_zip(
 def from_model(model: Any) -> Policy:
     """Return the deterministic policy of a live SB3 model, as it is now; further training does not change it.
 
-    A network that is no plain MLP acts through SB3's own predict, without gradient (``differentiable`` is
-    False).
+    A network that is neither a plain MLP nor DQN's convolutional one acts through SB3's own predict, without
+    gradient (``differentiable`` is False).
     """
     name = type(model).__name__
     try:
@@ -149,17 +152,18 @@ def write_zip(
     observation_space: gymnasium.Space[Any] | None = None,
     action_space: gymnasium.Space[Any] | None = None,
 ) -> None:
-    """Write an MLP policy as a file that SB3's ``DQN.load`` (discrete actions) or ``DDPG.load`` (continuous) opens.
+    """Write a policy as a file that SB3's ``DQN.load`` (discrete actions) or ``DDPG.load`` (continuous) opens.
 
     It takes float observations (frames, *shape), or shape when it has one frame, in the units of the policy.
     The spaces of the environment, when given, are checked against the policy. The same policy gives the same
     bytes.
     """
-    discrete = isinstance(policy.network, MLP) and policy.choices is not None
+    discrete = isinstance(policy.network, MLP | CNN) and policy.choices is not None
     if not discrete and not (isinstance(policy.network, Squashed) and isinstance(policy.critic, Critic)):
         raise InputError(
-            "only an MLP with discrete actions, or with continuous ones between limits and a critic, can be written "
-            f"as an SB3 file, got {type(policy.network).__name__} with choices={policy.choices}"
+            "only an MLP or a convolutional network with discrete actions, or an MLP with continuous ones between "
+            "limits and a critic, can be written as an SB3 file, "
+            f"got {type(policy.network).__name__} with choices={policy.choices}"
         )
     if observation_space is not None:
         _check_observations(policy, observation_space)
@@ -215,6 +219,7 @@ def _load(path: Path, data: Mapping[str, Any]) -> Any:
 def _restacked(policy: Policy, shape: tuple[int, ...], frames: int, *, last_axis: bool) -> Policy:
     # Flattened vectors side by side are the flattened stack: an MLP stays the MLP it is.
     flat = isinstance(policy.network, (MLP, Squashed)) and (not last_axis or len(shape) == 1)
+    flat = flat or (isinstance(policy.network, CNN) and not last_axis)
     network = policy.network if flat else Restacked(policy.network, policy.shape, last_axis)
     return replace(policy, network=network, frames=frames, shape=shape)
 
@@ -238,51 +243,74 @@ class _Spaces(gymnasium.Env[Any, Any]):
         self.action_space = action_space
 
 
+@dataclass(frozen=True)
+class _Model:
+    """What SB3 needs to make a model: algorithm, kind of policy, settings, actions, weights under its names."""
+
+    algorithm: str
+    kind: str
+    settings: dict[str, Any]
+    actions: gymnasium.Space[Any]
+    weights: dict[str, Tensor]
+
+
 def _archive(policy: Policy) -> bytes:
     """Return the file SB3 itself saves for a DQN or DDPG with these weights."""
     try:
-        from stable_baselines3 import DDPG, DQN
+        import stable_baselines3
     except ImportError as error:
         raise InputError("writing an SB3 file needs Stable-Baselines3; pip install surefoot[train]") from error
     stacked = policy.shape if policy.frames == 1 else (policy.frames, *policy.shape)
-    observations = Box(-np.inf, np.inf, stacked, np.float32)
-    if isinstance(policy.network, Squashed):
-        actor, critic = policy.network.network, policy.critic
-        assert isinstance(actor, MLP)
-        assert isinstance(critic, Critic)
-        actions: gymnasium.Space[Any] = Box(policy.network.low.cpu().numpy(), policy.network.high.cpu().numpy())
-        parts = {"actor.mu": actor, "actor_target.mu": actor, "critic.qf0": critic.network}
-        parts["critic_target.qf0"] = critic.network
-        kind: Any = DDPG
-    else:
-        assert isinstance(policy.network, MLP)
-        actor, actions = policy.network, Discrete(policy.choices or 1)
-        parts = {"q_net.q_net": actor, "q_net_target.q_net": actor}
-        kind = DQN
+    made = _actor_and_critic(policy) if isinstance(policy.network, Squashed) else _q_network(policy)
+    spaces = _Spaces(Box(-np.inf, np.inf, stacked, np.float32), made.actions)
+    if made.kind == "CnnPolicy":
+        spaces.observation_space.seed(0)  # SB3 draws a picture to learn its size, and pickles the generator
     with torch.random.fork_rng(devices=[]):  # making a model draws initial weights nobody asked for
-        model = kind(
-            "MlpPolicy",
-            _Spaces(observations, actions),
-            buffer_size=1,
-            device="cpu",
-            policy_kwargs={"net_arch": _widths(parts), "activation_fn": ACTIVATIONS[actor.activation]},
+        model = getattr(stable_baselines3, made.algorithm)(
+            made.kind, spaces, buffer_size=1, device="cpu", policy_kwargs=made.settings
         )
-    weights = {
-        f"{place}.{2 * i}.{part}": getattr(layer, part).detach().cpu()
-        for place, network in parts.items()
-        for i, layer in enumerate(network.linear)
-        for part in ("weight", "bias")
-    }
-    model.policy.load_state_dict(weights)
+    model.policy.load_state_dict(made.weights)
     content = io.BytesIO()
     model.save(content)
     return content.getvalue()
 
 
-def _widths(parts: Mapping[str, MLP]) -> Any:
-    """Return SB3's net_arch: hidden widths, of actor and critic apart where there are both."""
-    hidden = {name.split(".")[0]: [layer.out_features for layer in net.linear[:-1]] for name, net in parts.items()}
-    return {"pi": hidden["actor"], "qf": hidden["critic"]} if "actor" in hidden else hidden["q_net"]
+def _q_network(policy: Policy) -> _Model:
+    network, actions = policy.network, Discrete(policy.choices or 1)
+    if isinstance(network, CNN):
+        return _Model("DQN", "CnnPolicy", cnn_settings(network), actions, cnn_weights(network))
+    assert isinstance(network, MLP)
+    settings = {"net_arch": _widths(network), "activation_fn": ACTIVATIONS[network.activation]}
+    weights = _named({"q_net.q_net": network, "q_net_target.q_net": network})
+    return _Model("DQN", "MlpPolicy", settings, actions, weights)
+
+
+def _actor_and_critic(policy: Policy) -> _Model:
+    squashed, critic = policy.network, policy.critic
+    assert isinstance(squashed, Squashed)
+    assert isinstance(critic, Critic)
+    actor = squashed.network
+    assert isinstance(actor, MLP)
+    widths = {"pi": _widths(actor), "qf": _widths(critic.network)}
+    parts = {f"actor{target}.mu": actor for target in ("", "_target")}
+    parts |= {f"critic{target}.qf0": critic.network for target in ("", "_target")}
+    actions = Box(squashed.low.cpu().numpy(), squashed.high.cpu().numpy())
+    settings = {"net_arch": widths, "activation_fn": ACTIVATIONS[actor.activation]}
+    return _Model("DDPG", "MlpPolicy", settings, actions, _named(parts))
+
+
+def _widths(network: MLP) -> list[int]:
+    return [layer.out_features for layer in network.linear[:-1]]
+
+
+def _named(parts: Mapping[str, MLP]) -> dict[str, Tensor]:
+    """Return the layers of every part under SB3's names."""
+    return {
+        f"{place}.{2 * i}.{part}": getattr(layer, part).detach().cpu()
+        for place, network in parts.items()
+        for i, layer in enumerate(network.linear)
+        for part in ("weight", "bias")
+    }
 
 
 def _repack(content: bytes, file: IO[bytes]) -> None:

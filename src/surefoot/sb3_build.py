@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from surefoot.errors import InputError
 from surefoot.policies import MLP, Critic, Policy, Squashed, weights_hash
+from surefoot.sb3_cnn import has_convolutions, rebuilt_cnn
 from surefoot.sb3_data import Facts, UnreadableError
 
 
@@ -31,8 +32,9 @@ class _Family:
     unused: tuple[str, ...]
 
 
+DQN_POLICIES = "stable_baselines3.dqn.policies"
 FAMILIES = {
-    "stable_baselines3.dqn.policies": _Family("q_net.q_net", None, "relu", False, ("q_net_target.",)),
+    DQN_POLICIES: _Family("q_net.q_net", None, "relu", False, ("q_net_target.",)),
     "stable_baselines3.common.policies": _Family(
         "mlp_extractor.policy_net",
         "action_net",
@@ -94,6 +96,11 @@ def rebuilt(facts: Facts, weights: Mapping[str, Tensor]) -> Policy:
     family = FAMILIES.get(facts.module)
     if family is None:
         raise UnreadableError(f"its policy class comes from {facts.module}, not from one of {', '.join(FAMILIES)}")
+    if facts.module == DQN_POLICIES and has_convolutions(weights):
+        _check_settings({name: value for name, value in facts.settings.items() if name != "features_extractor_class"})
+        return rebuilt_cnn(facts, weights)
+    if facts.pixels:
+        raise UnreadableError("its observations are uint8 (an image?), expected floats")
     _check_settings(facts.settings)
     activation = _activation(facts.settings, family.activation)
     matrices, biases = _layers(family, weights, facts)

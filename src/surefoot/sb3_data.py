@@ -42,6 +42,7 @@ class Facts:
     ``width``     number of outputs of its actor
     ``limits``    low and high of continuous actions; None when discrete, or when printed too coarsely
     ``settings``  the policy_kwargs, classes as the strings Python prints for them
+    ``pixels``    whether observations are bytes, which SB3 divides by 255
     """
 
     module: str
@@ -50,6 +51,7 @@ class Facts:
     width: int
     limits: Limits | None
     settings: Mapping[str, Any]
+    pixels: bool = False
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -89,30 +91,32 @@ def facts_of_file(data: Mapping[str, Any]) -> Facts:
     observations, actions = _entry(data, "observation_space"), _entry(data, "action_space")
     if _kind(observations) != "Box":
         raise InputError(f"the model's observations are {observations.get(':type:')}, expected a Box")
-    if observations.get("dtype") not in ("float32", "float64"):
+    pixels = observations.get("dtype") == "uint8"
+    if not pixels and observations.get("dtype") not in ("float32", "float64"):
         raise UnreadableError(f"its observations are {observations.get('dtype')} (an image?), expected floats")
     shape, settings = _shape(observations), _entry(data, "policy_kwargs")
     if _kind(actions) == "Discrete":
         choices = _discrete(actions)
-        return Facts(str(module), shape, choices, choices, None, settings)
+        return Facts(str(module), shape, choices, choices, None, settings, pixels)
     if _kind(actions) != "Box" or len(_shape(actions)) != 1:
         raise InputError(f"the model's actions are {actions.get(':type:')}, expected Discrete or a one-dimensional Box")
     width = _shape(actions)[0]
-    return Facts(str(module), shape, None, width, printed_limits(actions, width), settings)
+    return Facts(str(module), shape, None, width, printed_limits(actions, width), settings, pixels)
 
 
 def facts_of_model(model: Any) -> Facts:
     """Return what the attributes of a live model tell."""
     observations, actions = model.observation_space, model.action_space
-    if not isinstance(observations, Box) or not np.issubdtype(observations.dtype, np.floating):
-        raise UnreadableError("its observations are not a Box of floats")
+    pixels = observations.dtype == np.uint8
+    if not isinstance(observations, Box) or not (pixels or np.issubdtype(observations.dtype, np.floating)):
+        raise UnreadableError("its observations are not a Box of floats or bytes")
     module, settings = type(model.policy).__module__, model.policy_kwargs
     if isinstance(actions, Discrete) and actions.start == 0:
-        return Facts(module, observations.shape, int(actions.n), int(actions.n), None, settings)
+        return Facts(module, observations.shape, int(actions.n), int(actions.n), None, settings, pixels)
     if not isinstance(actions, Box) or len(actions.shape) != 1:
         raise UnreadableError("its actions are neither Discrete from 0 nor a one-dimensional Box")
     limits = (actions.low.astype(np.float32), actions.high.astype(np.float32))
-    return Facts(module, observations.shape, None, actions.shape[0], limits, settings)
+    return Facts(module, observations.shape, None, actions.shape[0], limits, settings, pixels)
 
 
 def printed_limits(space: Mapping[str, Any], width: int) -> Limits | None:

@@ -10,11 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from surefoot.atari import SHAPE, Atari, AtariEnvironment
 from surefoot.channel import Stream
+from surefoot.emulators import Cartridge, ale
 from surefoot.episodes import check_limits
 from surefoot.errors import InputError
 from surefoot.games import CartPole, Game, Gymnasium, open_environment
 from surefoot.mountain_car import HIGH, LOW, MountainCar, open_mountain_car
+from surefoot.workers import usable_cores
 
 Limits = tuple[tuple[float, ...], tuple[float, ...]]
 
@@ -53,8 +56,12 @@ class Task:
     ``margins``      the paper's list of what makes attacks save their budget: value gaps lambda_Q, or weights lambda
     ``native``       builds the tensor-native game where there is one
     ``make``         opens the Gymnasium environment where its rules are not those of its id
-    ``box``          artificial limits of what is observed, which attacks keep to (None: there are none)
+    ``box``          limits of what is observed, low and high, which attacks keep to (None: there are none)
     ``actions``      limits of continuous actions, low and high (None: discrete ones)
+    ``cartridge``    the Atari game, where it is one
+    ``gpu_slots``, ``gpu_rounds``   slots and rounds on a GPU
+    ``distinct``     the actions that differ in what they do, where not all do
+    ``blind_search`` episodes per candidate of the search for the blind floor, and of its measurement
     """
 
     name: str
@@ -78,20 +85,35 @@ class Task:
     make: Callable[[], Any] | None = None
     box: Limits | None = None
     actions: Limits | None = None
+    cartridge: Cartridge | None = None
+    gpu_slots: int | None = None
+    gpu_rounds: int | None = None
+    distinct: tuple[int, ...] | None = None
+    blind_search: tuple[int, int] = (2_000, 100_000)
 
     def game(self, slots: int, seeds: np.random.SeedSequence, device: torch.device) -> Game:
         """Build the game with ``slots`` slots on ``device``."""
         if self.native is not None:
             return self.native(slots, Stream(seeds, device))
+        if self.cartridge is not None:
+            # On a CPU every block has a process of its own already.
+            processes = usable_cores() if device.type == "cuda" else 1
+            return Atari(self.cartridge, slots, seeds, device, processes)
         return Gymnasium(self.open, slots, seeds, device)
 
     def open(self) -> Any:
         """Make one Gymnasium environment with this task's rules, without noise or frame stack."""
+        if self.cartridge is not None:
+            return AtariEnvironment(self.cartridge)
         return open_environment(self.environment, self.limit) if self.make is None else self.make()
 
     def slots_on(self, device: torch.device) -> int:
         """Return how many episodes to play side by side: what fits the cache on a CPU, what fills a GPU."""
-        return 65_536 if self.native is not None and device.type == "cuda" else self.slots
+        return self.gpu_slots if self.gpu_slots is not None and device.type == "cuda" else self.slots
+
+    def rounds_on(self, device: torch.device) -> int:
+        """Return how many episodes a slot plays in turn: more where starting its emulators takes longer."""
+        return self.gpu_rounds if self.gpu_rounds is not None and device.type == "cuda" else self.rounds
 
 
 CARTPOLE_BLIND = Blind(
@@ -100,6 +122,24 @@ CARTPOLE_BLIND = Blind(
     episodes=100_000,
     what="actions 1 and 0 in turn, 4 steps each, 2 steps in",
     command="surefoot blind cartpole-5",
+)
+
+
+PONG_BLIND = Blind(
+    mean=0.0665,
+    sem=0.0056,
+    episodes=2_000,
+    what="actions 2 and 3 in turn, 6 steps each, 3 steps in",
+    command="surefoot blind pong-1r",
+)
+
+
+FREEWAY_BLIND = Blind(
+    mean=1.52,
+    sem=0.039,
+    episodes=500,
+    what="action 1 at every step",
+    command="surefoot blind freeway",
 )
 
 
@@ -120,6 +160,7 @@ def _cartpole(frames: int, margins: tuple[float, ...]) -> Task:
         margins=margins,
         native=partial(CartPole, limit=200),
         rewards=(0.0, 1.0),
+        gpu_slots=65_536,
     )
 
 
@@ -146,13 +187,92 @@ MOUNTAIN_CAR = Task(
     blind=MOUNTAIN_CAR_BLIND,
     margins=(0.001, 0.0001, 0.00001),
     native=partial(MountainCar, limit=999),
+    gpu_slots=65_536,
     make=partial(open_mountain_car, 999),
     box=(LOW, HIGH),
     actions=((-1.0,), (1.0,)),
 )
 
+
+def _atari(
+    name: str,
+    environment: str,
+    cartridge: Cartridge,
+    limits: tuple[float, float],
+    margins: tuple[float, ...],
+    rounds: tuple[int, int],
+    blind: Blind | None,
+    blind_search: tuple[int, int],
+    method: str = "per-threshold",
+) -> Task:
+    return Task(
+        name=name,
+        environment=environment,
+        shape=SHAPE,
+        choices=cartridge.moves,
+        frames=4,
+        limit=cartridge.limit,
+        floor=limits[0],
+        ceiling=limits[1],
+        method=method,
+        sigma=0.1,
+        budgets=tuple(np.round(np.linspace(0, 0.4, 9), 10).tolist()),
+        slots=32,
+        rounds=rounds[0],
+        gpu_rounds=rounds[1],
+        blind=blind,
+        margins=margins,
+        cartridge=cartridge,
+        gpu_slots=256,
+        distinct=PONG_MOVES if cartridge.rom == "pong" else None,
+        blind_search=blind_search,
+        box=((0.0,), (1.0,)),
+    )
+
+
+# Of Pong's six actions three also press a button that does nothing during a rally.
+PONG_MOVES = (0, 2, 3)
+# Each point of Freeway takes at least 172 of the 1,000 emulator frames: docs/design.md, "The ceiling of Freeway".
+FREEWAY_LIMITS = (0.0, 5.0)
+
 TASKS: dict[str, Task] = {
-    task.name: task for task in (_cartpole(5, (4, 6, 8, 10)), _cartpole(1, (0, 0.05, 0.1, 1)), MOUNTAIN_CAR)
+    task.name: task
+    for task in (
+        _cartpole(5, (4, 6, 8, 10)),
+        _cartpole(1, (0, 0.05, 0.1, 1)),
+        MOUNTAIN_CAR,
+        _atari(
+            "pong-1r",
+            "PongNoFrameskip-v0",
+            Cartridge("pong", moves=6, limit=27_000, first_goal=True),
+            (0.0, 1.0),
+            margins=(0.1, 0.3, 0.5),
+            rounds=(8, 40),
+            blind=PONG_BLIND,
+            blind_search=(32, 2_000),
+            method="binary",
+        ),
+        _atari(
+            "pong-full",
+            "PongNoFrameskip-v0",
+            Cartridge("pong", moves=6, limit=27_000),
+            (-21.0, 21.0),
+            margins=(0.1, 0.3, 0.5, 0.9, 1.3, 1.7),
+            rounds=(2, 8),
+            blind=None,
+            blind_search=(2, 100),
+        ),
+        _atari(
+            "freeway",
+            "FreewayNoFrameskip-v0",
+            Cartridge("freeway", moves=3, limit=250, difficulty=1),
+            FREEWAY_LIMITS,
+            margins=(0.0, 0.06, 0.12),
+            rounds=(4, 20),
+            blind=FREEWAY_BLIND,
+            blind_search=(8, 500),
+        ),
+    )
 }
 
 
@@ -162,6 +282,8 @@ def find_task(name: str) -> Task:
         raise InputError(
             f"unknown task {name!r}; the tasks are {', '.join(TASKS)} (or give --env for any Gymnasium id)"
         )
+    if TASKS[name].cartridge is not None:
+        ale()  # whoever asks for an Atari task is about to play it
     return TASKS[name]
 
 

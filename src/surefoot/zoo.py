@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from surefoot.errors import InputError
 from surefoot.files import read_arrays, read_json, write_arrays, write_json
 from surefoot.policies import MLP, Critic, Policy, Squashed, weights_hash
+from surefoot.policies_cnn import CNN, Sizes, cnn_parts, cnn_policy
 
 SCHEMA = 1
 
@@ -53,6 +54,8 @@ def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], orig
     """Build a policy from a card and its arrays."""
     if card.get("schema") != SCHEMA:
         raise InputError(f"{origin} has schema {card.get('schema')}, this version reads {SCHEMA}")
+    if isinstance(card.get("layout"), dict) and card["layout"].get("kind") == "cnn":
+        return _convolutional(card, arrays, origin)
     try:
         layout = card["layout"]
         layers = _stored(arrays, "", int(layout["layers"]))
@@ -103,13 +106,32 @@ def _fit_together(layers: Layers, inputs: int, outputs: int) -> bool:
     return flat and [w.shape for w in weights] == list(zip(widths[1:], widths, strict=False)) and widths[-1] == outputs
 
 
+def _convolutional(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], origin: str) -> Policy:
+    layout = card["layout"]
+    try:
+        frames, shape, choices = int(layout["frames"]), tuple(layout["shape"]), int(layout["choices"])
+        sizes = Sizes(tuple(int(stride) for stride in layout["strides"]), int(layout["layers"]))
+        name, expected = str(card["name"]), card["sha256"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{origin} is not an agent's card that fits its weights: missing or wrong {error}") from error
+    found = weights_hash(dict(arrays), layout)
+    if found != expected:
+        raise InputError(f"the weights of {origin} have hash {found[:12]}, its card says {str(expected)[:12]}")
+    try:
+        return cnn_policy(arrays, sizes, frames, shape, choices, name)
+    except InputError as error:
+        raise InputError(f"the layers of {origin} do not fit together: {error}") from error
+
+
 def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return the layout and the arrays of a fully connected policy, its critic included."""
+    """Return the layout and the arrays of a fully connected policy, its critic included, or a convolutional one."""
+    if isinstance(policy.network, CNN):
+        return cnn_parts(policy)
     network = policy.network.network if isinstance(policy.network, Squashed) else policy.network
     if not isinstance(network, MLP) or (policy.choices is None) != isinstance(policy.network, Squashed):
         raise InputError(
-            "only fully connected agents with discrete actions, or continuous ones between limits (tanh), "
-            f"can be stored; {policy.name} is none"
+            "only fully connected or convolutional agents with discrete actions, or fully connected ones with "
+            f"continuous actions between limits (tanh), can be stored; {policy.name} is none"
         )
     arrays = _arrays(network, "")
     layout: dict[str, Any] = {

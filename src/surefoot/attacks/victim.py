@@ -18,6 +18,8 @@ from surefoot.policies import Policy
 
 # Rows of one forward and backward pass: what fits the cache of a core, what fills a GPU.
 ROWS_AT_ONCE = {"cpu": 16_384, "cuda": 1_048_576}
+# Of large observations fewer: numbers in the stacks of one pass.
+NUMBERS_AT_ONCE = {"cpu": 2**23, "cuda": 2**29}
 
 
 @dataclass(frozen=True)
@@ -219,4 +221,6 @@ def _values(policy: Policy, stack: Tensor) -> Tensor:
 
 def rows_at_once(view: View) -> int:
     """Return how many rows one pass takes on the view's device."""
-    return ROWS_AT_ONCE[view.observation.device.type]
+    kind = view.observation.device.type
+    stack = view.policy.frames * view.observation[0].numel()
+    return max(1, min(ROWS_AT_ONCE[kind], NUMBERS_AT_ONCE[kind] // stack))

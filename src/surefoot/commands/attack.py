@@ -26,7 +26,7 @@ def add_attack(commands: Any) -> None:
         description="Attack an agent on TASK. Exit code 3: an attacked mean lies below a certified bound, a bug.",
         allow_abbrev=False,
     )
-    parser.add_argument("task", metavar="TASK", help="cartpole-5, cartpole-1 or mountain-car")
+    parser.add_argument("task", metavar="TASK", help="such as cartpole-5, mountain-car or pong-1r")
     add_agent(parser)
     parser.add_argument("--sigma", type=float, default=0.0, help="the agent's noise; 0 attacks it bare (default: 0)")
     parser.add_argument("--budgets", default="0.2,0.4,0.6,0.8,1", help="(default: %(default)s)")

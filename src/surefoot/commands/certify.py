@@ -42,7 +42,7 @@ def add_certify(commands: Any) -> None:
         description="Certify a shipped or trained agent on TASK, any agent on a Gymnasium --env, or --returns alone.",
         allow_abbrev=False,
     )
-    parser.add_argument("task", nargs="?", metavar="TASK", help="cartpole-5 or cartpole-1")
+    parser.add_argument("task", nargs="?", metavar="TASK", help="such as cartpole-5, pong-1r or freeway")
     parser.add_argument("--env", metavar="ID", help="any Gymnasium environment with Box observations, instead of TASK")
     parser.add_argument(
         "--returns", type=Path, metavar="FILE", help="returns played elsewhere (.npy, or a saved record)"
@@ -50,7 +50,7 @@ def add_certify(commands: Any) -> None:
     add_agent(parser)
     parser.add_argument("--sigma", type=float, help="noise on every new observation (default: the task's)")
     parser.add_argument("--episodes", type=int, default=10_000, help="episodes to play (default: %(default)s)")
-    parser.add_argument("--budgets", help="0:1:0.05 or 0,0.2,0.4 (default: 0 to 1 by 0.1)")
+    parser.add_argument("--budgets", help="0:1:0.05 or 0,0.2,0.4 (default: the task's, else 0 to 1 by 0.1)")
     parser.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
     parser.add_argument("--method", choices=METHODS, help="confidence statement (default: auto, chosen on a pilot)")
     parser.add_argument("--step", type=float, default=1.0, help="distance of per-threshold's thresholds (default: 1)")

@@ -20,7 +20,7 @@ def add_blind(commands: Any) -> None:
         "blind", help="measure what a policy reaches that sees nothing but the clock", allow_abbrev=False
     )
     parser.add_argument("task", metavar="TASK")
-    parser.add_argument("--episodes", type=int, default=100_000, help="episodes to measure on (default: %(default)s)")
+    parser.add_argument("--episodes", type=int, help="episodes to measure on (default: the task's, up to 100,000)")
     parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
     parser.add_argument("--json", action="store_true", help="print one JSON document to stdout and nothing else")
     parser.add_argument("--quiet", action="store_true", help="show no progress")

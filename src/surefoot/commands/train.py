@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from surefoot.commands.terminal import add_common, progress_bar
+from surefoot.commands.terminal import add_common, progress_bar, refuse
 
 
 def add_train(commands: Any) -> None:
@@ -15,7 +16,12 @@ def add_train(commands: Any) -> None:
     parser = commands.add_parser("train", help="train an agent with noise on its observations", allow_abbrev=False)
     parser.add_argument("task", metavar="TASK")
     parser.add_argument("--sigma", type=float, required=True, help="noise on every new observation")
-    parser.add_argument("--preset", default="paper", help="paper or thorough (default: paper)")
+    parser.add_argument(
+        "--preset",
+        default="paper",
+        help="paper; thorough (Cartpole, Mountain Car); early, brief (Mountain Car); fast (Atari) (default: paper)",
+    )
+    parser.add_argument("--minutes", type=float, help="stop in time, to be resumed later (preset fast)")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in the folder")
     add_common(parser)
     parser.set_defaults(run=run_train)
@@ -25,19 +31,16 @@ def run_train(arguments: argparse.Namespace) -> None:
     """Train one agent."""
     from surefoot.runs import find_device
     from surefoot.tasks import find_task
-    from surefoot.train.run import train
-    from surefoot.train.settings import find_settings
     from surefoot.zoo import card_of
 
     task = find_task(arguments.task)
-    settings = find_settings(arguments.preset, task.name)
+    train = _trainer(arguments, task.name)
     name = f"train-{task.name}-s{arguments.sigma:g}-{arguments.preset}-seed{arguments.seed}"
     folder: Path = arguments.out or Path("runs") / name
     with progress_bar("training", "steps", arguments) as report:
         train(
             task,
             arguments.sigma,
-            settings,
             folder,
             seed=arguments.seed,
             device=find_device(arguments.device),
@@ -56,3 +59,20 @@ def run_train(arguments: argparse.Namespace) -> None:
         f"of {training['steps']:,}.\n"
         f"Written to {folder}; certify it with: surefoot certify {task.name} --agent {folder} --sigma {card['sigma']:g}"
     )
+
+
+def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
+    """Return the training that the preset names, with its settings."""
+    if arguments.preset == "fast":
+        from surefoot.train.fast import find_fast, train_fast
+
+        settings = find_fast(task)
+        return lambda task, sigma, out, **others: train_fast(
+            task, sigma, settings, out, minutes=arguments.minutes, **others
+        )
+    refuse(arguments, ("minutes",), f"the preset {arguments.preset}, which ends by itself")
+    from surefoot.train.run import train
+    from surefoot.train.settings import find_settings
+
+    table = find_settings(arguments.preset, task)
+    return lambda task, sigma, out, **others: train(task, sigma, table, out, **others)

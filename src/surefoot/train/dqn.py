@@ -13,6 +13,8 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 
 from surefoot import zoo
 from surefoot.policies import MLP, Policy, weights_hash
+from surefoot.policies_cnn import CNN, NATURE, cnn_policy
+from surefoot.sb3 import from_model
 from surefoot.tasks import Task
 from surefoot.train.graph import GraphDQN, linear_of
 from surefoot.train.settings import DqnSettings
@@ -20,11 +22,11 @@ from surefoot.train.watch import Learner, Weights, training_environment
 
 
 def build_model(task: Task, sigma: float, settings: DqnSettings, seed: int, device: str) -> DQN:
-    """Make SB3's DQN with the settings; on CUDA its gradient steps are captured as a graph."""
-    graph = torch.device(device).type == "cuda"
+    """Make SB3's DQN with the settings; on CUDA gradient steps of fully connected networks are captured as a graph."""
+    graph = torch.device(device).type == "cuda" and task.cartridge is None
     algorithm = GraphDQN if graph else DQN
     return algorithm(
-        "MlpPolicy",
+        "MlpPolicy" if task.cartridge is None else "CnnPolicy",
         DummyVecEnv([lambda: training_environment(task, sigma)]),
         learning_rate=settings.learning_rate,
         buffer_size=settings.buffer_size,
@@ -40,6 +42,8 @@ def build_model(task: Task, sigma: float, settings: DqnSettings, seed: int, devi
         policy_kwargs={
             "net_arch": list(settings.hidden),
             "optimizer_kwargs": {"fused": True, "capturable": True} if graph else {},
+            # Noisy pixels are floats around [0, 1] and are kept so; SB3 would take bytes and divide them by 255.
+            **({} if task.cartridge is None else {"normalize_images": False}),
         },
         seed=seed,
         device=device,
@@ -69,9 +73,26 @@ def hashed(policy: Policy) -> Policy:
     return replace(policy, sha256=weights_hash(arrays, layout))
 
 
+def kept_weights(model: DQN) -> Weights:
+    """Return the Q-network's layers, those of pixels as ``CNN`` names them."""
+    if model.policy_class is not model.policy_aliases["CnnPolicy"]:
+        return layers_of(model.q_net.q_net)
+    network = from_model(model).network
+    assert isinstance(network, CNN)
+    return {name: part.cpu().contiguous().numpy().copy() for name, part in network.named_parts()}
+
+
+def policy_of(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:
+    """Return the policy of the weights: convolutional for pixels, else fully connected."""
+    if task.cartridge is not None:
+        assert task.choices is not None
+        return cnn_policy(weights, NATURE, task.frames, task.shape, task.choices, name)
+    return hashed(Policy(mlp_of(weights), task.frames, task.shape, task.choices, name))
+
+
 LEARNER = Learner(
     algorithm="stable_baselines3.DQN",
     build=build_model,
-    weights=lambda model: layers_of(model.q_net.q_net),
-    policy=lambda task, weights, name: hashed(Policy(mlp_of(weights), task.frames, task.shape, task.choices, name)),
+    weights=kept_weights,
+    policy=policy_of,
 )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from surefoot.errors import InputError
 
 
-def _setting(default: Any, text: str) -> Any:
+def setting(default: Any, text: str) -> Any:
+    """Declare a field with its default and what it means."""
     return field(default=default, metadata={"help": text})
 
 
@@ -16,21 +17,21 @@ def _setting(default: Any, text: str) -> Any:
 class DqnSettings:
     """What SB3's DQN is told; every default is the five-frame Cartpole column of the paper's Table 1."""
 
-    total_steps: int = _setting(500_000, "steps played in all, unless a perfect validation ends training before")
-    validation_interval: int = _setting(2_000, "steps between validations")
-    validation_episodes: int = _setting(10, "episodes per validation")
-    learning_rate: float = _setting(1e-4, "Adam's step size")
-    gamma: float = _setting(0.99, "discount in training; certificates are about the undiscounted return")
-    buffer_size: int = _setting(100_000, "transitions the replay buffer holds")
-    learning_starts: int = _setting(1_000, "steps collected before learning")
-    exploration_fraction: float = _setting(0.16, "share of the steps over which exploration falls linearly")
-    exploration_initial: float = _setting(1.0, "exploration rate at the start")
-    exploration_final: float = _setting(0.0, "exploration rate at the end")
-    target_interval: int = _setting(10, "steps between updates of the target network")
-    batch_size: int = _setting(1_024, "transitions per gradient step")
-    train_interval: int = _setting(256, "steps between trainings")
-    gradient_steps: int = _setting(128, "gradient steps per training")
-    hidden: tuple[int, ...] = _setting((256, 256), "widths of the hidden layers")
+    total_steps: int = setting(500_000, "steps played in all, unless a perfect validation ends training before")
+    validation_interval: int = setting(2_000, "steps between validations")
+    validation_episodes: int = setting(10, "episodes per validation")
+    learning_rate: float = setting(1e-4, "Adam's step size")
+    gamma: float = setting(0.99, "discount in training; certificates are about the undiscounted return")
+    buffer_size: int = setting(100_000, "transitions the replay buffer holds")
+    learning_starts: int = setting(1_000, "steps collected before learning")
+    exploration_fraction: float = setting(0.16, "share of the steps over which exploration falls linearly")
+    exploration_initial: float = setting(1.0, "exploration rate at the start")
+    exploration_final: float = setting(0.0, "exploration rate at the end")
+    target_interval: int = setting(10, "steps between updates of the target network")
+    batch_size: int = setting(1_024, "transitions per gradient step")
+    train_interval: int = setting(256, "steps between trainings")
+    gradient_steps: int = setting(128, "gradient steps per training")
+    hidden: tuple[int, ...] = setting((256, 256), "widths of the hidden layers")
 
     def facts(self) -> dict[str, Any]:
         """Return the settings as JSON data."""
@@ -41,17 +42,17 @@ class DqnSettings:
 class DdpgSettings:
     """What SB3's DDPG is told; every default is the paper's Table 2, with the five frames of its text."""
 
-    total_steps: int = _setting(300_000, "steps played in all; a perfect validation does not end training")
-    validation_interval: int = _setting(2_000, "steps between validations")
-    validation_episodes: int = _setting(10, "episodes per validation")
-    learning_rate: float = _setting(1e-4, "Adam's step size, for actor and critic")
-    gamma: float = _setting(0.99, "discount in training; certificates are about the undiscounted return")
-    buffer_size: int = _setting(1_000_000, "transitions the replay buffer holds")
-    learning_starts: int = _setting(100, "steps collected before learning")
-    batch_size: int = _setting(100, "transitions per gradient step")
-    tau: float = _setting(0.005, "how far the target networks follow at each gradient step")
-    exploration_noise: float = _setting(0.5, "sigma of the Ornstein-Uhlenbeck noise on the actions")
-    hidden: tuple[int, ...] = _setting((400, 300), "widths of the hidden layers of actor and critic")
+    total_steps: int = setting(300_000, "steps played in all; a perfect validation does not end training")
+    validation_interval: int = setting(2_000, "steps between validations")
+    validation_episodes: int = setting(10, "episodes per validation")
+    learning_rate: float = setting(1e-4, "Adam's step size, for actor and critic")
+    gamma: float = setting(0.99, "discount in training; certificates are about the undiscounted return")
+    buffer_size: int = setting(1_000_000, "transitions the replay buffer holds")
+    learning_starts: int = setting(100, "steps collected before learning")
+    batch_size: int = setting(100, "transitions per gradient step")
+    tau: float = setting(0.005, "how far the target networks follow at each gradient step")
+    exploration_noise: float = setting(0.5, "sigma of the Ornstein-Uhlenbeck noise on the actions")
+    hidden: tuple[int, ...] = setting((400, 300), "widths of the hidden layers of actor and critic")
 
     def facts(self) -> dict[str, Any]:
         """Return the settings as JSON data."""
@@ -60,11 +61,30 @@ class DdpgSettings:
 
 Settings = DqnSettings | DdpgSettings
 
+# The Pong and Freeway columns of Table 1; full Pong validates on 10 episodes.
+ATARI = DqnSettings(
+    total_steps=10_000_000,
+    validation_interval=100_000,
+    validation_episodes=100,
+    buffer_size=10_000,
+    learning_starts=100_000,
+    exploration_fraction=0.1,
+    exploration_final=0.01,
+    target_interval=1_000,
+    batch_size=32,
+    train_interval=4,
+    gradient_steps=1,
+    hidden=(),
+)
+
 PRESETS: dict[str, dict[str, Settings]] = {
     "paper": {
         "cartpole-5": DqnSettings(),
         "cartpole-1": DqnSettings(learning_rate=5e-5),
         "mountain-car": DdpgSettings(),
+        "pong-1r": ATARI,
+        "pong-full": replace(ATARI, validation_episodes=10),
+        "freeway": ATARI,
     },
     # Ten episodes say little about rare failures, and a perfect ten ends training early: look longer.
     "thorough": {
@@ -75,6 +95,10 @@ PRESETS: dict[str, dict[str, Settings]] = {
     # With noise the best Mountain Car policies come and go within the first episodes: look often, stop soon.
     "early": {
         "mountain-car": DdpgSettings(total_steps=40_000, validation_interval=1_000, validation_episodes=1_000),
+    },
+    # Or give up sooner still, and try more seeds.
+    "brief": {
+        "mountain-car": DdpgSettings(total_steps=6_000, validation_interval=1_000, validation_episodes=1_000),
     },
 }
 

@@ -1,0 +1,132 @@
+"""Train Atari agents on a GPU in sittings of a few minutes; ``zoo/build.py pick`` puts the best into the zoo.
+
+    python zoo/build_atari.py train pong-1r 0.1 --seed 0 --minutes 8 --out runs/atari/pong-1r-s0.1-seed0
+    python zoo/build_atari.py train pong-1r 0.1 --seed 0 --minutes 8 --out runs/atari/pong-1r-s0.1-seed0   # goes on
+    python zoo/build_atari.py speed freeway --seconds 60
+    python zoo/build.py pick --work runs/atari --device cuda --episodes 2000
+
+A folder of a training holds six files of less than 16 MiB each; a sitting goes on where the last one stopped, after
+collecting frames for its empty replay buffer. ``--set updates=8 learning_rate=1e-4`` changes settings of the preset.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
+
+from surefoot.errors import InputError
+from surefoot.tasks import find_task
+from surefoot.train.fast import FastSettings, Learner, Players, Progressed, find_fast, stretch, train_fast
+from surefoot.train.fast_checkpoint import FIRST
+from surefoot.workers import usable_cores
+
+
+def changed(settings: FastSettings, pairs: list[str]) -> FastSettings:
+    """Return the settings with NAME=VALUE pairs applied."""
+    kinds = {field.name: type(getattr(settings, field.name)) for field in fields(settings)}
+    for pair in pairs:
+        name, _, text = pair.partition("=")
+        if name not in kinds:
+            raise InputError(f"unknown setting {name!r}; there are {', '.join(kinds)}")
+        value: Any = text.lower() in {"1", "true", "yes"} if kinds[name] is bool else kinds[name](float(text))
+        settings = replace(settings, **{name: value})
+    return settings
+
+
+def train(arguments: argparse.Namespace) -> None:
+    """Train one agent for a sitting; print every validation."""
+    task = find_task(arguments.task)
+    settings = changed(find_fast(task.name), arguments.set)
+    began = time.monotonic()
+
+    def report(done: int, of: int, best: float) -> None:
+        print(f"{time.monotonic() - began:6.0f} s  {done:>11,} of {of:,} steps  best {best:.3f}", flush=True)
+
+    train_fast(
+        task,
+        arguments.sigma,
+        settings,
+        arguments.out,
+        seed=arguments.seed,
+        device=arguments.device,
+        minutes=arguments.minutes,
+        processes=arguments.processes,
+        resume=(arguments.out / FIRST).exists(),
+        command=f"surefoot train {task.name} --sigma {arguments.sigma:g} --seed {arguments.seed} --preset fast",
+        progress=report,
+    )
+    print((arguments.out / "curve.csv").read_text())
+
+
+def speed(arguments: argparse.Namespace) -> None:
+    """Measure steps per second of emulators alone, and of playing and learning together."""
+    task = find_task(arguments.task)
+    settings = changed(find_fast(task.name), [*arguments.set, "learning_starts=2000"])
+    device = torch.device(arguments.device)
+    players = Players(task, 0.1, settings, device, 0, 0, arguments.processes or usable_cores())
+    learner, so_far = Learner(task, 0.1, settings, device, 0), Progressed()
+    try:
+        began, steps = time.monotonic(), 0
+        while time.monotonic() < began + arguments.seconds / 3:
+            players.fleet.run("step_on")
+            steps += settings.slots
+        print(f"emulators alone: {steps / (time.monotonic() - began):,.0f} steps/s", flush=True)
+        stretch(players, learner, so_far, settings, 10_000, None)
+        before, began = so_far.steps, time.monotonic()
+        stretch(players, learner, so_far, settings, settings.total_steps, began + arguments.seconds / 3)
+        _wait(device)
+        print(f"playing and learning: {(so_far.steps - before) / (time.monotonic() - began):,.0f} steps/s", flush=True)
+        began = time.monotonic()
+        for _ in range(100):
+            learner.learn(0.0)
+        _wait(device)
+        print(
+            f"learning alone: {100 * settings.updates / (time.monotonic() - began):,.0f} gradient steps/s", flush=True
+        )
+    finally:
+        players.close()
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+
+
+def main() -> None:
+    """Parse the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser("train", help="train one agent for a sitting, going on from its checkpoint")
+    one.add_argument("task")
+    one.add_argument("sigma", type=float)
+    one.add_argument("--seed", type=int, default=0)
+    one.add_argument("--minutes", type=float, default=8.0)
+    one.add_argument("--out", type=Path, required=True)
+    one.set_defaults(run=train)
+    fast = commands.add_parser("speed", help="measure the parts of a training")
+    fast.add_argument("task")
+    fast.add_argument("--seconds", type=float, default=60.0)
+    fast.set_defaults(run=speed)
+    for command in (one, fast):
+        command.add_argument("--device", default="cuda")
+        command.add_argument("--processes", type=int, help="processes with emulators (default: one per core)")
+        command.add_argument(
+            "--set", nargs="*", default=[], metavar="NAME=VALUE", help="settings other than the preset's"
+        )
+    arguments = parser.parse_args()
+    try:
+        arguments.run(arguments)
+    except InputError as error:
+        sys.exit(f"build_atari: {error}")
+
+
+if __name__ == "__main__":
+    main()
