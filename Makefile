@@ -3,7 +3,10 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-.PHONY: certify test check lint setup bench clean
+# Who is not root asks for it to install the browser that the page is tested in.
+ASROOT := $(shell test "$$(id -u)" = 0 || echo sudo)
+
+.PHONY: certify test check lint setup browser docs bench clean
 
 setup: $(STAMP)
 
@@ -18,7 +21,13 @@ $(STAMP): pyproject.toml constraints.txt
 certify: setup
 	$(BIN)/surefoot certify cartpole-5 --sigma 0.2 --episodes 10000 --confidence 0.95
 
-test: setup
+# A browser for the tests of the page; anywhere but on Debian and its kin install Chromium and chromedriver yourself.
+browser:
+	@{ command -v chromium && command -v chromedriver; } > /dev/null || ! command -v apt-get > /dev/null || \
+	  { $(ASROOT) apt-get update --quiet && \
+	    $(ASROOT) apt-get install --quiet --yes --no-install-recommends chromium chromium-driver; }
+
+test: setup browser
 	$(BIN)/python -m pytest -n 2
 
 lint: setup
@@ -28,8 +37,12 @@ lint: setup
 
 check: lint test
 
+# The documentation as a site, in site/.
+docs: setup
+	$(BIN)/mkdocs build --strict --quiet
+
 bench: setup
 	$(BIN)/python bench/play.py
 
 clean:
-	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache
+	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache

@@ -2,6 +2,9 @@
 
 from importlib.util import find_spec
 
+collect_ignore = []
+if find_spec("selenium") is None:  # not a developer's environment; ``make test`` always has it
+    collect_ignore.append("test_browser.py")
 if find_spec("torch") is None:
     heavy = (
         "atari",
@@ -16,22 +19,28 @@ if find_spec("torch") is None:
         "cnn",
         "continuous",
         "defence",
+        "discount",
         "fast",
         "games",
         "gpu",
         "mountain_car",
         "noise",
+        "norms",
+        "per_step",
         "play",
         "policies",
+        "replay",
         "runs",
         "sb3",
         "sequential",
+        "shared_attacks",
         "store",
         "train",
+        "verification",
         "workers",
         "zoo",
     )
-    collect_ignore = [f"test_{name}.py" for name in heavy]
+    collect_ignore += [f"test_{name}.py" for name in heavy]
 else:
     import torch
 

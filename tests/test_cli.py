@@ -27,7 +27,16 @@ from surefoot.episodes import Episodes
 
 KEYS = {"schema", "task", "agent", "sigma", "confidence", "episodes", "method", "seed", "floor", "ceiling"}
 KEYS |= {"budgets", "lower", "upper", "estimate"}
-LEFT = ["certificate.json", "certificate.png", "episodes.npz", "run.json", "setup.json"]
+LEFT = [
+    "certificate.json",
+    "certificate.png",
+    "episodes.npz",
+    "replay.npz",
+    "report.html",
+    "run.json",
+    "setup.json",
+]
+LEFT_OF_RETURNS = ["certificate.json", "certificate.png", "episodes.npz", "report.html", "run.json"]
 # Pendulum's cost per step is angle^2 + 0.1 speed^2 + 0.001 torque^2, of at most pi, 8 and 2, over 200 steps.
 PENDULUM_FLOOR = -200 * (math.pi**2 + 0.1 * 8**2 + 0.001 * 2**2)
 
@@ -235,12 +244,99 @@ def test_returns_are_certified_as_in_python(capsys, ceiling, method):
     assert made["task"] is made["seed"] is None
 
 
+def test_probabilities_and_quantiles_are_shown_and_written(capsys):
+    asked = ("--ceiling", 200, "--budgets", "0,0.1", "--at-least", "100,200", "--quantiles", "0.1")
+    surefoot_command(*given(*asked))
+    shown = capsys.readouterr().out
+    surefoot_command(*given(*asked, "--json"))
+    made = strict(capsys.readouterr().out)
+    episodes = surefoot.Episodes.of(RETURNS, sigma=0.2, floor=0, ceiling=200)
+    certificate = surefoot.certify(episodes, [0, 0.1], method="band")
+    assert made["method"] == "band"
+    assert [row["at_least"] for row in made["probabilities"]] == [100, 200]
+    assert made["probabilities"][0]["lower"][1] == certificate.probability(100, 0.1).lower
+    assert made["quantiles"][0]["upper"][1] == certificate.quantile(0.1, 0.1).upper
+    lines = [line for line in shown.splitlines() if line.startswith("budget 0.1: ")]
+    assert len(lines) == 3
+    printed = float(lines[0].split("at least ")[1].split()[0])
+    assert printed <= certificate.probability(100, 0.1).lower < printed + 1e-4
+
+
+def test_what_may_bet_is_refused_where_probabilities_are_asked_for(capsys):
+    for method in ("auto", "betting", "sequential"):
+        refused(capsys, *given("--at-least", "100", "--method", method), match="use --method band")
+
+
+def test_a_requirement_is_met_in_the_norm_it_is_asked_in(capsys):
+    """A budget of 0.01 for every coordinate of 200 observations is an l2 budget of 0.28, at which less holds."""
+    task = ("certify", "cartpole-1", "--episodes", 120, "--seed", 5, "--workers", 1, "--budgets", "0", "--quiet")
+    made = {}
+    for norm in ("l2", "linf"):
+        code = cli.main([str(a) for a in (*task, "--out", "run", "--norm", norm, "--require", "150@0.01", "--json")])
+        made[norm] = strict(capsys.readouterr().out)
+        assert made[norm]["require"] == {"mean": 150, "budget": 0.01, "proved": made[norm]["lower"][1] >= 150}
+        assert code == (0 if made[norm]["require"]["proved"] else 1)
+    assert [made[norm]["require"]["proved"] for norm in ("l2", "linf")] == [True, False]
+
+
+def test_runs_that_stop_by_themselves_are_for_whole_episodes_and_l2(capsys):
+    for more in (("--shared-by", 3), ("--at-least", "100"), ("--quantiles", "0.5"), ("--per-step",), ("--norm", "l1")):
+        refused(capsys, "certify", "cartpole-5", "--until", 5, *more, match="stops by itself")
+
+
 def test_returns_leave_files_only_where_asked(capsys):
     surefoot_command(*given())
     assert sorted(path.name for path in Path().iterdir()) == ["r.npy"]
     surefoot_command(*given("--out", "deep/er"))
-    assert sorted(path.name for path in Path("deep/er").iterdir()) == ["certificate.json", "certificate.png"]
-    assert "Written to deep/er: certificate.json, certificate.png" in capsys.readouterr().out
+    assert sorted(path.name for path in Path("deep/er").iterdir()) == LEFT_OF_RETURNS
+    assert f"Written to deep/er: {', '.join(LEFT_OF_RETURNS)}" in capsys.readouterr().out
+
+
+# --- report ---------------------------------------------------------------------------------------------------------
+
+
+def test_every_run_ends_with_a_page_that_names_its_command(capsys):
+    surefoot_command(*QUICK, "--out", "run", "--json")
+    stated = strict(capsys.readouterr().out)
+    text = Path("run/report.html").read_text(encoding="utf-8")
+    assert f"{math.floor(stated['lower'][0] * 100) / 100:.2f}" in text
+    assert "surefoot certify cartpole-5" in text
+    assert stated["agent_sha256"] in text
+
+
+def test_a_page_is_made_anew_and_compares_runs(capsys):
+    surefoot_command(*QUICK, "--out", "run")
+    surefoot_command(*given("--out", "other"))
+    Path("run/report.html").unlink()
+    capsys.readouterr()
+    surefoot_command("report", "run")
+    assert capsys.readouterr().out == "Written to run/report.html\n"
+    assert Path("run/report.html").stat().st_size > 10_000
+    surefoot_command("report", "run", "other")
+    assert capsys.readouterr().out == "Written to report.html\n"
+    assert "2 certificates compared" in Path("report.html").read_text(encoding="utf-8")
+    surefoot_command("report", "run", "--out", "deep/page.html")
+    assert Path("deep/page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_folders_without_a_run_have_no_page(capsys):
+    refused(capsys, "report", "gone", match="no folder gone")
+    Path("empty").mkdir()
+    refused(capsys, "report", "empty", match="holds neither certificate.json nor attack.json")
+    refused(capsys, "report", match="DIR")
+
+
+def test_a_page_needs_nothing_that_plays():
+    surefoot_command(*given("--out", "run"))
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'gymnasium', 'matplotlib'):\n"
+        "    sys.modules[name] = None\n"
+        "from surefoot.cli import main\n"
+        "sys.exit(main(['report', 'run']))\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_record_needs_no_more_words(capsys):
@@ -276,7 +372,7 @@ def test_outcomes_are_certified_without_anything_that_plays(tmp_path):
     assert (done.returncode, done.stderr) == (0, "")
     episodes = surefoot.Episodes.of(RETURNS, sigma=0.2, floor=0, ceiling=200)
     assert strict(done.stdout) == surefoot.certify(episodes, parse_budgets("0:1:0.1")).to_json()
-    assert [path.name for path in Path("made").iterdir()] == ["certificate.json"]
+    assert {path.name for path in Path("made").iterdir()} == {*LEFT_OF_RETURNS} - {"certificate.png"}
     done = subprocess.run([*run, "cartpole-5"], capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert done.stderr.startswith("surefoot: this needs the package ")
@@ -364,6 +460,12 @@ def test_a_malicious_zip_does_not_run(capsys, models):
 # --- errors ---------------------------------------------------------------------------------------------------------
 
 WRONG_RETURNS = {
+    "a quantile of 1": ("--sigma 0.2 --floor 0 --quantiles 1", "q strictly between 0 and 1, got 1"),
+    "a probability of words": ("--sigma 0.2 --floor 0 --at-least much", "--at-least must look like 100,150"),
+    "a probability shared": (
+        "--sigma 0.2 --floor 0 --at-least 1 --shared-by 2",
+        "leave --shared-by and --per-step out",
+    ),
     "sigma 0": ("--sigma 0 --floor 0", "sigma must be > 0, got 0"),
     "sigma -1": ("--sigma -1 --floor 0", "sigma must be"),
     "sigma nan": ("--sigma nan --floor 0", "sigma must be"),

@@ -45,11 +45,31 @@ def foreign(found, allowed):
 
 
 LIGHT = ("numpy", "surefoot.errors")
+# What people read is made from files, by whoever has numpy and scipy; figures alone need matplotlib.
+REPORT = (
+    *LIGHT,
+    *(f"surefoot.{name}" for name in ("answers", "bounds", "certify", "contradiction", "episodes", "files", "report")),
+    *(f"surefoot.{name}" for name in ("rounding", "threats", "versions")),
+)
 MAP = {
     "surefoot.errors": (),
     "surefoot.files": LIGHT,
     "surefoot.episodes": (*LIGHT, "surefoot.files"),
     "surefoot.rounding": (),
+    "surefoot.norms": ("surefoot.errors",),
+    "surefoot.threats": (*LIGHT, "surefoot.certify", "surefoot.episodes", "surefoot.rounding"),
+    **{
+        f"surefoot.{name}": (
+            *LIGHT,
+            "surefoot.bounds",
+            "surefoot.certify",
+            "surefoot.episodes",
+            "surefoot.rounding",
+            "surefoot.threats",
+        )
+        for name in ("shared", "per_step")
+    },
+    "surefoot.gains": ("torch", "surefoot.errors"),
     "surefoot.certify": (*LIGHT, "surefoot.bounds", "surefoot.choice", "surefoot.episodes", "surefoot.rounding"),
     "surefoot.choice": (*LIGHT, "surefoot.bounds"),
     **{name: (*LIGHT, "scipy", "surefoot.bounds") for name in MODULES if name.startswith("surefoot.bounds")},
@@ -62,6 +82,22 @@ MAP = {
     "surefoot.policies_cnn": (*LIGHT, "torch", "surefoot.policies"),
     "surefoot.store": (*LIGHT, "surefoot.episodes", "surefoot.files"),
     "surefoot.workers": ("surefoot.errors",),
+    "surefoot.verification.recompute": ("numpy", "scipy"),
+    "surefoot.verification.recompute_shared": ("numpy", "scipy"),
+    "surefoot.verification.recompute_per_step": ("numpy", "scipy"),
+    "surefoot.verification.recompute_auto": ("numpy", "surefoot.verification.recompute"),
+    "surefoot.verification.recompute_law": ("numpy", "scipy", "surefoot.verification.recompute"),
+    "surefoot.verification.sentences": (),
+    "surefoot.verification.raw": LIGHT,
+    "surefoot.verification.verdict": (),
+    "surefoot.verification.claims": ("numpy", "surefoot.verification"),
+    "surefoot.verification.run": (*LIGHT, "surefoot.verification"),
+    "surefoot.replay": (
+        *LIGHT,
+        "torch",
+        *(f"surefoot.{name}" for name in ("attacks", "channel", "files", "play")),
+    ),
+    **{name: REPORT for name in MODULES if name.startswith("surefoot.report.") and not name.endswith(".figures")},
     **{
         name: (*LIGHT, "torch", "surefoot.channel", "surefoot.policies", "surefoot.attacks")
         for name in MODULES
@@ -90,6 +126,31 @@ def test_the_proving_half_imports_nothing_of_the_playing_half():
             or ".bounds" in module
         ):
             assert not playing & IMPORTS[module], module
+
+
+def test_what_verifies_shares_no_code_with_what_proves():
+    found = {module: IMPORTS[module] for module in MODULES if module.startswith("surefoot.verification")}
+    assert "surefoot.certify" in found.pop("surefoot.verification.same_code")  # which says so, and must be asked for
+    proving = ("surefoot.bounds", "surefoot.certify", "surefoot.rounding")
+    assert len(found) >= 6
+    assert [m for m, names in found.items() if any(name.startswith(proving) for name in names)] == []
+
+
+def test_bounds_are_recomputed_with_no_other_line_of_surefoot():
+    """The file alone, in an interpreter in which nothing of surefoot can be imported."""
+    path = FILES["surefoot.verification.recompute"]
+    result = python(
+        BLOCKED.replace(f"{HEAVY}", "('surefoot',)")
+        + f"""
+import runpy
+import numpy as np
+code = runpy.run_path({str(path)!r})
+claim = code["Claim"]("binary", 0.05, 0.5, 0.0, 1.0, (0.0, 1.0))
+lower, upper = code["recompute"](np.ones(100), claim)
+print(round(float(lower.best[0]), 6))
+"""
+    )
+    assert result.stdout.strip() == f"{0.05 ** (1 / 100):.6f}", result.stderr
 
 
 def test_the_playing_half_proves_nothing():

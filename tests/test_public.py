@@ -11,7 +11,7 @@ import surefoot
 from surefoot import __main__ as command
 from surefoot import cli
 
-COMMANDS = ("certify", "train", "blind", "export", "agents")
+COMMANDS = ("certify", "report", "train", "blind", "export", "agents")
 
 
 @pytest.mark.parametrize("name", surefoot.__all__)

@@ -13,6 +13,8 @@ __version__ = "0.1.0"
 from surefoot.certify import Certificate, Limits, certify
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.per_step import StepCertificate, certify_per_step
+from surefoot.shared import SharedCertificate, certify_shared
 
 if TYPE_CHECKING:
     from surefoot.defence import PredictableNoiseWarning, SmoothedPolicy, smooth
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from surefoot.policies import Policy
     from surefoot.runs import rollout
     from surefoot.tasks import Task, find_task, task_of_environment
+    from surefoot.verification.run import verify
     from surefoot.zoo import load as load_agent
 
 _LATER = {
@@ -33,6 +36,7 @@ _LATER = {
     "rollout": ("surefoot.runs", "rollout"),
     "smooth": ("surefoot.defence", "smooth"),
     "task_of_environment": ("surefoot.tasks", "task_of_environment"),
+    "verify": ("surefoot.verification.run", "verify"),
 }
 
 __all__ = [
@@ -43,14 +47,19 @@ __all__ = [
     "NoisyObservation",
     "Policy",
     "PredictableNoiseWarning",
+    "SharedCertificate",
     "SmoothedPolicy",
+    "StepCertificate",
     "Task",
     "certify",
+    "certify_per_step",
+    "certify_shared",
     "find_task",
     "load_agent",
     "rollout",
     "smooth",
     "task_of_environment",
+    "verify",
 ]
 
 

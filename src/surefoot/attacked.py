@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from surefoot.errors import InputError
 from surefoot.files import read_json, safe_name, write_json
 from surefoot.play import Plan, Progress, play
 from surefoot.policies import Policy
+from surefoot.replay import record_replay
+from surefoot.report.page import leave_report
 from surefoot.store import RunFolder
 from surefoot.tasks import Task
 from surefoot.versions import versions
@@ -129,8 +131,15 @@ class Attack:
         )
 
 
-def attacked_run(attack: Attack, folder: Path, *, workers: int = 1, progress: Progress | None = None) -> dict[str, Any]:
-    """Play what is not yet played, leave a record per cell and ``attack.json`` in ``folder``, return the latter."""
+def attacked_run(
+    attack: Attack,
+    folder: Path,
+    *,
+    workers: int = 1,
+    progress: Progress | None = None,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Play what is not yet played, leave records, ``attack.json`` and the page in ``folder``, return the result."""
     began = time.monotonic()
     cells = attack.cells()
     records: dict[tuple[float, float | None], Episodes] = {}
@@ -139,16 +148,28 @@ def attacked_run(attack: Attack, folder: Path, *, workers: int = 1, progress: Pr
         records[budget, margin] = attacked_cell(attack, budget, margin, folder, workers, inner)
     result = summary(attack, records)
     write_json(folder / "attack.json", result)
+    ended = time.monotonic()
     write_json(
         folder / "run.json",
         {
             "schema": SCHEMA,
             "versions": versions(),
-            "wall_seconds": round(time.monotonic() - began, 3),
+            "wall_seconds": round(ended - began, 3),
             "workers": workers,
+            "blind": None if attack.task.blind is None else asdict(attack.task.blind),
+            "replay": _replay(attack, result, folder),
+            "command": command,
         },
     )
+    leave_report(folder)
     return result
+
+
+def _replay(attack: Attack, result: dict[str, Any], folder: Path) -> str | None:
+    """Record one episode at the largest budget, with the value gap that hurt most; return why not, if not."""
+    most = int(np.argmax(attack.budgets))
+    under = attack.plan(attack.budgets[most], result["curve_lambda"][most])
+    return record_replay(replace(under, adversary=None, budget=0.0), under, folder)
 
 
 def attacked_records(attack: Attack, folder: Path) -> list[Episodes]:
@@ -175,10 +196,17 @@ def matching_certificates(attack: Attack, given: Path | None, beside: Path) -> l
 
 def _fits(certificate: dict[str, Any], attack: Attack) -> bool:
     try:
-        return certificate["schema"] == SCHEMA and same_setup(
-            certificate,
-            {"task": attack.task.name, "agent": attack.policy.name, "agent_sha256": attack.policy.sha256 or None},
-            attack.sigma,
+        # A certificate of another threat says its kind; its budgets are not those of one episode. Attacks are measured
+        # by the plain return, which a certificate of the discounted one says nothing about.
+        return (
+            certificate["schema"] == SCHEMA
+            and "kind" not in certificate
+            and certificate.get("discount") is None
+            and same_setup(
+                certificate,
+                {"task": attack.task.name, "agent": attack.policy.name, "agent_sha256": attack.policy.sha256 or None},
+                attack.sigma,
+            )
         )
     except KeyError:
         return False

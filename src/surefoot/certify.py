@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any
 
@@ -24,7 +24,7 @@ from surefoot.bounds.shifted_mean import Means, both_sides
 from surefoot.choice import choose
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
-from surefoot.rounding import decimals, exact, limit_rows, percent
+from surefoot.rounding import decimals, discount_of, exact, limit_rows, percent, return_of
 
 SCHEMA = 1
 METHODS = ("auto", "paper", "betting", "sequential", "band", "per-threshold", "dkw", "dkw-one-sided", "binary")
@@ -59,6 +59,9 @@ class Certificate:
     ``band``          the confidence band that everything is derived from, or None where bets were made on means
     ``means``         what was bet on the means and what it proved, or None where there is a band
     ``choice``        how many episodes ``auto`` looked at, the first ones, and what it chose for the others; else None
+    ``step``          distance of the thresholds, where the method has any
+    ``record_sha256`` hash of the record that was certified, setup included
+    ``asked``         limits of probabilities and quantiles that go into the file, as JSON data
     """
 
     budgets: NDArray[np.float64]
@@ -76,6 +79,9 @@ class Certificate:
     band: Band | None
     means: Means | None = None
     choice: Mapping[str, Any] | None = None
+    step: float | None = None
+    record_sha256: str = ""
+    asked: Mapping[str, Any] = field(default_factory=dict)
 
     def at(self, budget: float) -> Limits:
         """Return the limits of the expected return at any budget >= 0: one band, or the bets made, cover them all."""
@@ -116,7 +122,7 @@ class Certificate:
         )
         return (
             "Under every adversary whose offsets to the observations have an l2 norm of at most the budget "
-            "over the whole episode, the expected return of the smoothed agent "
+            f"over the whole episode, the expected {return_of(self.facts)} of the smoothed agent "
             f"(noise sigma {exact(self.sigma)}) is at least 'lower'"
             + ("" if self.upper is None else " and at most 'upper'")
             + f". With confidence {exact(self.confidence)} all lower limits hold, for all budgets at once"
@@ -150,6 +156,8 @@ class Certificate:
             "joint_confidence": self.joint_confidence,
             "episodes": self.episodes,
             "method": self.method,
+            "step": self.step,
+            "record_sha256": self.record_sha256,
             "floor": self.floor,
             "ceiling": self.ceiling,
             "budgets": self.budgets.tolist(),
@@ -159,6 +167,8 @@ class Certificate:
             "estimate_sem": self.estimate_sem,
             "choice": self.choice,
             "bets": None if self.means is None else _bets(self.means),
+            **self.asked,
+            **discount_of(self.facts),
             "statement": self.statement,
         }
 
@@ -213,7 +223,8 @@ def certify(
     # One by one: a quotient too large for a float is infinite, at which only what is certain remains.
     radii = np.array([budget / float(episodes.sigma) for budget in asked])
     source, choice = _limits_of(name, returns, episodes, radii, 1 - confidence, step)
-    return certificate_of(episodes, asked, confidence, name, source, choice)
+    distance = float(step) if name == "per-threshold" else None
+    return certificate_of(episodes, asked, confidence, name, source, choice, distance)
 
 
 def certificate_of(
@@ -223,6 +234,7 @@ def certificate_of(
     method: str,
     source: Band | Means,
     choice: Mapping[str, Any] | None = None,
+    step: float | None = None,
 ) -> Certificate:
     """Write down what a band or bets at risk 1 - confidence have proved about checked episodes."""
     radii = np.array([budget / float(episodes.sigma) for budget in budgets])
@@ -244,6 +256,8 @@ def certificate_of(
         band=source if isinstance(source, Band) else None,
         means=source if isinstance(source, Means) else None,
         choice=choice,
+        step=step,
+        record_sha256=episodes.sha256,
     )
 
 

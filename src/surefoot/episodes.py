@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
-from surefoot.files import read_arrays, write_arrays
+from surefoot.files import read_arrays, sha256, write_arrays
 
 SCHEMA = 1
 LARGEST = 1e140  # of a return: sums of squares of larger ones leave the floats
@@ -35,6 +35,7 @@ class Episodes:
     ``spent``    l2 size of the offsets an adversary used in each episode, or None when none was there
     ``facts``    everything else that identifies the setup (task, agent, hash, seed, adversary, ...), as JSON data
     ``spending`` squared offsets at each step of an episode, summed over all episodes, or None
+    ``gains``    rewards at each step of an episode, summed over the episodes of each block, one row per block, or None
     """
 
     returns: NDArray[np.float64]
@@ -45,6 +46,7 @@ class Episodes:
     spent: NDArray[np.float64] | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
     spending: NDArray[np.float64] | None = None
+    gains: NDArray[np.float64] | None = None
 
     @classmethod
     def of(
@@ -68,7 +70,7 @@ class Episodes:
         )
 
     def __post_init__(self) -> None:
-        for array in (self.returns, self.lengths, self.spent, self.spending):
+        for array in (self.returns, self.lengths, self.spent, self.spending, self.gains):
             if array is not None:
                 array.setflags(write=False)
         for name in ("lengths", "spent"):
@@ -80,7 +82,7 @@ class Episodes:
         return int(self.returns.size)
 
     def __getitem__(self, rows: slice) -> Episodes:
-        """Return a run of episodes by position (``spending`` is not cut); never choose rows by their outcomes."""
+        """Return a run of episodes by position, without sums over all; never choose rows by their outcomes."""
         if not isinstance(rows, slice):
             raise InputError(f"episodes are cut with a slice, got {type(rows).__name__}; use .returns for numbers")
         return Episodes(
@@ -103,6 +105,18 @@ class Episodes:
         """What two records must agree on to be of the same experiment."""
         return {"sigma": self.sigma, "floor": self.floor, "ceiling": self.ceiling, **self.facts}
 
+    @property
+    def sha256(self) -> str:
+        """SHA-256 of the whole record: the setup, and every array with its name, shape and type."""
+        chunks = [json.dumps(self.setup, sort_keys=True, default=repr).encode()]
+        for name, array in sorted(self._arrays().items()):
+            chunks += [f"{name}{array.shape}{array.dtype.str}".encode(), np.ascontiguousarray(array).tobytes()]
+        return sha256(*chunks)
+
+    def _arrays(self) -> dict[str, NDArray[Any]]:
+        named = ((name, getattr(self, name)) for name in ("returns", "lengths", "spent", "spending", "gains"))
+        return {name: array for name, array in named if array is not None}
+
     @classmethod
     def concat(cls, parts: Sequence[Episodes]) -> Episodes:
         """Join records of one setup; records of different setups are refused."""
@@ -121,6 +135,7 @@ class Episodes:
             lengths=_join([part.lengths for part in parts]),
             spent=_join([part.spent for part in parts]),
             spending=_summed([part.spending for part in parts]),
+            gains=_join([part.gains for part in parts]),
             facts=first.facts,
         )
 
@@ -128,14 +143,7 @@ class Episodes:
         """Write the record as one ``.npz`` (no pickle), whole or not at all."""
         header = json.dumps({"schema": SCHEMA, **self.setup}, allow_nan=False)
         arrays: dict[str, NDArray[Any]] = {"header": np.frombuffer(header.encode(), dtype=np.uint8)}
-        arrays["returns"] = self.returns
-        if self.lengths is not None:
-            arrays["lengths"] = self.lengths
-        if self.spent is not None:
-            arrays["spent"] = self.spent
-        if self.spending is not None:
-            arrays["spending"] = self.spending
-        write_arrays(Path(path), arrays)
+        write_arrays(Path(path), {**arrays, **self._arrays()})
 
     @classmethod
     def load(cls, path: str | Path) -> Episodes:
@@ -163,6 +171,7 @@ class Episodes:
             lengths=arrays.get("lengths"),
             spent=arrays.get("spent"),
             spending=arrays.get("spending"),
+            gains=arrays.get("gains"),
             facts=header,
         )
 
@@ -217,7 +226,7 @@ def checked_sigma(sigma: float) -> float:
 def _join(columns: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
     present = [column for column in columns if column is not None]
     if present and len(present) != len(columns):
-        raise InputError("some of the records have lengths or spending and others do not")
+        raise InputError("some of the records have lengths, spending or gains and others do not")
     return np.concatenate(present) if present else None
 
 

@@ -21,6 +21,7 @@ from torch import Tensor
 from surefoot.channel import Adversary, Channel, Record, Stream
 from surefoot.episodes import Episodes, checked_returns, checked_sigma
 from surefoot.errors import InputError
+from surefoot.gains import Gains, check_per_step, weights
 from surefoot.games import Game
 from surefoot.policies import FrameStack, Policy
 from surefoot.tasks import Task
@@ -34,6 +35,7 @@ class Plan:
     """Everything that settles a run in advance; the number of workers is not part of it.
 
     ``stream`` parts episodes of one seed by their purpose: what training validates on, no certificate uses.
+    ``per_step`` keeps the rewards of each step, for certificates against a budget per step.
     """
 
     task: Task
@@ -47,6 +49,7 @@ class Plan:
     adversary: Adversary | None = None
     budget: float = 0.0
     stream: tuple[int, ...] = ()
+    per_step: bool = False
 
     def __post_init__(self) -> None:
         for name, least in (("episodes", 1), ("seed", 0), ("slots", 1), ("rounds", 1)):
@@ -57,6 +60,8 @@ class Plan:
         if not (math.isfinite(self.budget) and self.budget >= 0):
             raise InputError(f"budget must be a finite number >= 0, got {self.budget}")
         _check_fit(self.task, self.policy)
+        if self.per_step:
+            check_per_step(self.task)
 
     @property
     def shape_of_blocks(self) -> tuple[int, int]:
@@ -93,6 +98,8 @@ class Plan:
             "device": self.device,
             "adversary": None if self.adversary is None else self.adversary.describe(),
             "budget": self.budget if self.adversary is not None else None,
+            **({"rewards": list(self.task.rewards)} if self.per_step and self.task.rewards is not None else {}),
+            **({} if self.task.discount is None else {"discount": self.task.discount}),
         }
 
 
@@ -115,8 +122,11 @@ def play(plan: Plan, *, workers: int = 1, store: Any = None, progress: Progress 
     return Episodes.concat([done[index] for index in range(plan.blocks)])
 
 
-def play_block(plan: Plan, index: int) -> Episodes:
-    """Play one block from first to last step; a pure function of the plan and the index."""
+def play_block(plan: Plan, index: int, build: Callable[..., Channel] | None = None) -> Episodes:
+    """Play one block from first to last step; a pure function of the plan and the index.
+
+    ``build`` makes another channel than usual, for instance one that takes notes of what passes through it.
+    """
     slots, block = plan.shape_of_blocks
     count = min(block, plan.episodes - index * block)
     slots = min(slots, count)
@@ -124,7 +134,7 @@ def play_block(plan: Plan, index: int) -> Episodes:
     seeds = np.random.SeedSequence(plan.seed, spawn_key=(*plan.stream, index)).spawn(3)
     policy = plan.policy.to(device)
     game = plan.task.game(slots, seeds[0], device)
-    channel = Channel(
+    channel = (build or Channel)(
         plan.sigma,
         slots,
         plan.task.shape,
@@ -137,7 +147,10 @@ def play_block(plan: Plan, index: int) -> Episodes:
     )
     with single_thread(), torch.inference_mode(plan.adversary is None):
         try:
-            table = Loop(game, channel, policy, slots, count, device).run(first=index * block)
+            loop = Loop(game, channel, policy, slots, count, device)
+            loop.discount = plan.task.discount
+            loop.gains = Gains(plan.task.limit, plan.task.rewards) if plan.per_step and plan.task.rewards else None
+            table = loop.run(first=index * block)
         finally:
             game.close()
     return Episodes(
@@ -148,6 +161,7 @@ def play_block(plan: Plan, index: int) -> Episodes:
         lengths=table[1].cpu().numpy().astype(np.int64),
         spent=table[2].cpu().numpy() if channel.ledger is not None else None,
         spending=channel.ledger.by_step.cpu().numpy() if channel.ledger is not None else None,
+        gains=None if loop.gains is None else loop.gains.sums.numpy()[None],
         facts=plan.facts(),
     )
 
@@ -167,6 +181,8 @@ class Loop:
         self.steps = torch.zeros_like(self.slot)
         self.alive = torch.ones(slots, dtype=torch.bool, device=device)
         self.fresh: Tensor | None = self.alive.clone()
+        self.gains: Gains | None = None
+        self.discount: float | None = None
         self.table = torch.full((3, count), torch.nan, dtype=torch.float64, device=device)
         # An adversary must not spend on episodes that are over, and some games cannot step them.
         self.patience = game.patience if channel.ledger is None else 1
@@ -183,7 +199,10 @@ class Loop:
             self.fresh = None
             action = self.policy.act(history, self.steps)
             observation, reward, over = self.game.step(action)
-            self.total += torch.where(self.alive, reward, 0.0)
+            counted = torch.where(self.alive, reward, 0.0)
+            self.total += counted if self.discount is None else counted * weights(self.discount, self.steps)
+            if self.gains is not None:
+                self.gains.add(self.steps, counted)
             self.steps += self.alive
             self.alive &= ~over
             clock += 1

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from typing import Any
 
 
 def down(value: float, digits: int = 2) -> str:
@@ -45,6 +46,17 @@ def limit_rows(
         (exact(budget), down(low, digits), "unknown" if high is None else up(high, digits))
         for budget, low, high in zip(budgets, lower, highs, strict=True)
     ]
+
+
+def discount_of(facts: Mapping[str, Any]) -> dict[str, float]:
+    """Return the discount as a field of a certificate, where there is one."""
+    return {} if facts.get("discount") is None else {"discount": float(facts["discount"])}
+
+
+def return_of(facts: Mapping[str, Any]) -> str:
+    """Return what is added up, in words."""
+    found = discount_of(facts)
+    return f"discounted return (discount {exact(found['discount'])})" if found else "return"
 
 
 def _rounded(value: float, digits: int, direction: str) -> str:

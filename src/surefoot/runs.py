@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from surefoot import sb3, zoo
-from surefoot.certify import Certificate, certify
+from surefoot.answers import Answer, answer
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, safe_name, write_json
+from surefoot.norms import Norm
 from surefoot.play import Plan, Progress, play
 from surefoot.policies import Policy, from_callable
+from surefoot.replay import attacked_plan, record_replay
 from surefoot.report.leave import leave_certificate
+from surefoot.report.page import leave_report
+from surefoot.report.text import headline_budget
 from surefoot.store import RunFolder
 from surefoot.tasks import Task, find_task
+from surefoot.threats import ThreatCertificate
 from surefoot.versions import versions
 
 
@@ -31,16 +37,24 @@ class Questions:
     confidence: float = 0.95
     method: str | None = None
     step: float = 1.0
+    shared_by: int | None = None
+    per_step: bool = False
+    thresholds: Sequence[float] = ()
+    quantiles: Sequence[float] = ()
+    norm: Norm | None = None
 
-    def answer(self, episodes: Episodes) -> Certificate:
+    def answer(self, episodes: Episodes) -> Answer:
         """Certify."""
-        return certify(episodes, self.budgets, self.confidence, self.method, self.step)
+        rest = (self.method, self.step, self.shared_by, self.per_step, self.thresholds, self.quantiles, self.norm)
+        return answer(episodes, self.budgets, self.confidence, *rest)
 
     def check(self, task: Task, sigma: float) -> None:
         """Raise now what would otherwise be raised after hours of play."""
         floor, ceiling = task.floor, task.ceiling
         probe = [floor] if ceiling is None else [floor, ceiling]
-        self.answer(Episodes.of(probe, sigma=sigma, floor=floor, ceiling=ceiling, method=task.method))
+        facts = {"method": task.method, "rewards": task.rewards, "discount": task.discount}
+        tried = Episodes.of(probe, sigma=sigma, floor=floor, ceiling=ceiling, **facts)
+        self.answer(replace(tried, gains=np.zeros((1, task.limit))) if self.per_step else tried)
 
 
 def rollout(
@@ -120,14 +134,24 @@ def run_name(plan: Plan) -> str:
     """Return the name of a run's folder: all that usually differs between runs."""
     agent = plan.policy.name if plan.policy.name.startswith(plan.task.name) else f"{plan.task.name}-{plan.policy.name}"
     where = "-cuda" if plan.device == "cuda" else ""
-    name = f"{agent}-sigma{plan.sigma:g}-seed{plan.seed}-n{plan.episodes}{where}"
+    name = f"{agent}-sigma{plan.sigma:g}-seed{plan.seed}-n{plan.episodes}{where}{'-steps' if plan.per_step else ''}"
+    name += "" if plan.task.discount is None else f"-discount{plan.task.discount:g}"
     return safe_name(name)
 
 
 def certified_run(
-    plan: Plan, questions: Questions, folder: Path, *, workers: int = 1, progress: Progress | None = None
-) -> Certificate:
-    """Play what is not yet played, certify, and leave episodes, certificate, figure and facts in ``folder``."""
+    plan: Plan,
+    questions: Questions,
+    folder: Path,
+    *,
+    workers: int = 1,
+    progress: Progress | None = None,
+    command: str | None = None,
+) -> Answer:
+    """Play what is not yet played, certify, and leave episodes, certificate, figure, facts and page in ``folder``.
+
+    ``command`` is what somebody typed to get this; the page shows it to those who want to repeat it.
+    """
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
     questions.check(plan.task, plan.sigma)
@@ -140,6 +164,7 @@ def certified_run(
         certificate = questions.answer(episodes)
         figure = leave_certificate(certificate, folder, plan.task.blind)
         ended = time.monotonic()
+        unseen = record_replay(plan, _attacked(plan, certificate), folder)
         play_facts = {
             "versions": versions(),
             "wall_seconds": round(ended - began, 3),
@@ -156,9 +181,21 @@ def certified_run(
                 "certified_with": versions(),
                 "certify_seconds": round(ended - played, 3),
                 "figure": figure,
+                "step": questions.step,
+                "blind": None if plan.task.blind is None else asdict(plan.task.blind),
+                "replay": unseen,
+                "command": command,
             },
         )
+        leave_report(folder, certificate)
     return certificate
+
+
+def _attacked(plan: Plan, certificate: Answer) -> Plan | None:
+    """Return an attack to show beside the quiet episode; none where the budget is not that of one episode."""
+    if isinstance(certificate, ThreatCertificate):
+        return None
+    return attacked_plan(plan, headline_budget(certificate))
 
 
 def _facts_of_play(path: Path, keys: Iterable[str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,10 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import write_json
 from surefoot.play import Plan, Progress, blocks_of
+from surefoot.replay import attacked_plan, record_replay
 from surefoot.report.leave import leave_certificate
+from surefoot.report.page import leave_report
+from surefoot.report.text import headline_budget
 from surefoot.runs import Questions
 from surefoot.store import RunFolder
 from surefoot.versions import versions
@@ -103,6 +106,7 @@ def watched_run(
     *,
     workers: int = 1,
     progress: Progress | None = None,
+    command: str | None = None,
 ) -> tuple[Certificate, str]:
     """Play the blocks of ``plan`` until the goal is reached; return the certificate and why the run stopped.
 
@@ -140,8 +144,12 @@ def watched_run(
                 "goal": goal.to_json(),
                 "stopped": stopped,
                 "figure": figure,
+                "blind": None if plan.task.blind is None else asdict(plan.task.blind),
+                "replay": record_replay(plan, attacked_plan(plan, headline_budget(certificate)), folder),
+                "command": command,
             },
         )
+        leave_report(folder, certificate)
     return certificate, stopped
 
 

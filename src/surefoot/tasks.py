@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -51,6 +51,8 @@ class Task:
     ``floor``, ``ceiling``  limits of the return, known before playing (ceiling None: unknown)
     ``method``       how the paper certifies it: what ``method="paper"`` means
     ``slots``, ``rounds``   episodes side by side in one block, and how many each slot plays in turn
+    ``rewards``      limits of the reward of one step, 0 among them, where they are known
+    ``discount``     gamma, where the return is sum gamma^t r_t; None for the plain sum
     ``margins``      the paper's list of what makes attacks save their budget: value gaps lambda_Q, or weights lambda
     ``native``       builds the tensor-native game where there is one
     ``make``         opens the Gymnasium environment where its rules are not those of its id
@@ -78,6 +80,8 @@ class Task:
     blind: Blind | None = None
     margins: tuple[float, ...] = (0.0,)
     native: Callable[[int, Stream], Game] | None = None
+    rewards: tuple[float, float] | None = None
+    discount: float | None = None
     make: Callable[[], Any] | None = None
     box: Limits | None = None
     actions: Limits | None = None
@@ -155,6 +159,7 @@ def _cartpole(frames: int, margins: tuple[float, ...]) -> Task:
         blind=CARTPOLE_BLIND,
         margins=margins,
         native=partial(CartPole, limit=200),
+        rewards=(0.0, 1.0),
         gpu_slots=65_536,
     )
 
@@ -280,6 +285,23 @@ def find_task(name: str) -> Task:
     if TASKS[name].cartridge is not None:
         ale()  # whoever asks for an Atari task is about to play it
     return TASKS[name]
+
+
+def discounted(task: Task, discount: float, *, limits: tuple[float, float | None] | None = None) -> Task:
+    """Return the task with the discounted return sum gamma^t r_t, t = 0, 1, ..., and limits that hold for it.
+
+    ``limits``  floor and ceiling of the discounted return, where the task does not know the limits of a step's reward
+    """
+    if not 0 < discount < 1:
+        raise InputError(f"a discount must lie strictly between 0 and 1, got {discount}")
+    if limits is None and task.rewards is None:
+        raise InputError(f"{task.name} does not know the limits of a step's reward, so none for a discounted return")
+    if limits is None:
+        assert task.rewards is not None
+        # A hair outwards: the sum is made step by step and rounded at each.
+        longest = (1 - discount**task.limit) / (1 - discount) * (1 + 1e-12)
+        limits = (task.rewards[0] * longest, task.rewards[1] * longest)
+    return replace(task, floor=limits[0], ceiling=limits[1], method="band", blind=None, discount=discount)
 
 
 def task_of_environment(

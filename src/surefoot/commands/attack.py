@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from surefoot.commands.terminal import add_agent, add_common, chosen_workers, parse_budgets, parse_numbers, progress_bar
+from surefoot.errors import InputError
 
 CONTRADICTION = 3
 
@@ -48,6 +50,8 @@ def run_attack(arguments: argparse.Namespace) -> int:
     """Attack, compare, report."""
     from surefoot.attacked import Attack, attacked_records, attacked_run, matching_certificates
     from surefoot.contradiction import contradictions
+    from surefoot.report.gather import read_run
+    from surefoot.report.page import NAME, write_report
     from surefoot.runs import find_agent, find_device, shipped_agent
     from surefoot.tasks import find_task
 
@@ -70,20 +74,29 @@ def run_attack(arguments: argparse.Namespace) -> int:
     if arguments.certificate is not None:
         matching_certificates(attack, arguments.certificate, folder.parent)  # a wrong one is told before the attack
     with progress_bar("attacking", "episodes", arguments) as report:
-        result = attacked_run(attack, folder, workers=chosen_workers(arguments.workers, attack.device), progress=report)
+        result = attacked_run(
+            attack,
+            folder,
+            workers=chosen_workers(arguments.workers, attack.device),
+            progress=report,
+            command=arguments.command_line,
+        )
     certificates = matching_certificates(attack, arguments.certificate, folder.parent)
     found = [
         (path, contradiction)
         for path, certificate in certificates
         for contradiction in contradictions(certificate, attacked_records(attack, folder))
     ]
+    if arguments.certificate is not None:
+        with suppress(InputError):  # a lone file has no folder to read; then the page that is there stays
+            write_report([*(read_run(path.parent) for path, _ in certificates), read_run(folder)], folder / NAME)
     if arguments.json:
         compared = [str(path) for path, _ in certificates]
         clashes = [{"certificate": str(path), "what": str(clash)} for path, clash in found]
         print(json.dumps({**result, "compared_with": compared, "contradictions": clashes}, indent=1, allow_nan=False))
     else:
         show_attack(result, [str(path) for path, _ in certificates])
-        print(f"\nWritten to {folder}")
+        print(f"\nWritten to {folder}; the page to read is {folder / NAME}")
     for path, contradiction in found:
         print(f"surefoot: CONTRADICTION with {path}: {contradiction}; one of them is wrong", file=sys.stderr)
     return CONTRADICTION if found else 0

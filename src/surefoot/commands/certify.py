@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -11,20 +12,24 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from surefoot.certify import METHODS, Certificate, certify
+from surefoot.answers import Answer, answer
+from surefoot.certify import METHODS, Certificate
 from surefoot.commands.terminal import (
     Requirement,
     add_agent,
     add_common,
     chosen_workers,
     parse_budgets,
+    parse_numbers,
     parse_requirement,
     progress_bar,
     refuse,
     with_requirement,
 )
 from surefoot.errors import InputError
-from surefoot.report.text import Floor, headline, notes, rows
+from surefoot.norms import NORMS, Norm
+from surefoot.per_step import check_rewards
+from surefoot.report.text import Floor, headline, law_lines, notes, rows
 
 MOST_EPISODES = 10_000_000
 
@@ -49,6 +54,15 @@ def add_certify(commands: Any) -> None:
     parser.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
     parser.add_argument("--method", choices=METHODS, help="confidence statement (default: auto, chosen on a pilot)")
     parser.add_argument("--step", type=float, default=1.0, help="distance of per-threshold's thresholds (default: 1)")
+    parser.add_argument(
+        "--shared-by", type=int, metavar="M", help="one budget for M episodes together, kept on average (method binary)"
+    )
+    parser.add_argument("--per-step", action="store_true", help="each budget is for every single step")
+    parser.add_argument("--rewards", metavar="LOW,HIGH", help="limits of a step's reward, with --env and --per-step")
+    parser.add_argument("--at-least", metavar="LIST", help="certify the probabilities of returns of at least these")
+    parser.add_argument("--quantiles", metavar="LIST", help="certify these quantiles of the return, as 0.05,0.5")
+    parser.add_argument("--discount", type=float, metavar="G", help="certify the discounted return sum G^t r_t")
+    parser.add_argument("--norm", choices=NORMS, default="l2", help="norm of the budgets; others are covered by l2")
     parser.add_argument("--floor", type=float, help="a return that cannot be undercut, with --env and --returns")
     parser.add_argument("--ceiling", type=float, help="a return that cannot be exceeded, with --env and --returns")
     parser.add_argument("--require", metavar="MEAN@BUDGET", help="exit with 0 if this is proved, else with 1")
@@ -73,7 +87,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
         certificate, blind, folder = _certify_returns(arguments, required), None, arguments.out
     else:
         certificate, blind, folder = _certify_played(arguments, required)
-    proved = required is None or certificate.at(required.budget).lower >= required.mean
+    proved = required is None or _lower_at(certificate, required.budget) >= required.mean
     if arguments.json:
         asked = {} if required is None else {"require": {**asdict(required), "proved": proved}}
         print(json.dumps({**certificate.to_json(), **asked}, indent=1, allow_nan=False))
@@ -86,34 +100,42 @@ def run_certify(arguments: argparse.Namespace) -> int:
     return 0 if proved else 1
 
 
-def _certify_returns(arguments: argparse.Namespace, required: Requirement | None) -> Certificate:
-    from surefoot.report.leave import leave_certificate
+def _lower_at(certificate: Answer, budget: float) -> float:
+    """Return the lower limit at one of the budgets that were asked for, in the norm that it was asked in."""
+    norm = certificate.asked.get("norm")
+    asked = certificate.budgets.tolist() if norm is None else norm["budgets"]
+    return float(certificate.lower[asked.index(budget)])
+
+
+def _certify_returns(arguments: argparse.Namespace, required: Requirement | None) -> Answer:
+    from surefoot.report.leave import leave_certificate, leave_outcomes
     from surefoot.report.outcomes import read_outcomes
 
-    playing = ("agent", "max_steps", "workers", "until", "at", "max_episodes")
+    playing = ("agent", "max_steps", "workers", "rewards", "discount", "until", "at", "max_episodes")
     refuse(arguments, playing, "--returns: nothing is played")
     if arguments.out is not None and (arguments.out / "setup.json").exists():
         raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
     episodes = read_outcomes(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
     budgets = with_requirement(arguments.budgets or parse_budgets("0:1:0.1"), required)
-    certificate = certify(episodes, budgets, arguments.confidence, arguments.method, arguments.step)
+    certificate = answer(episodes, budgets, *_asked(arguments, _norm(arguments, None, None)))
     if arguments.out is not None:
         leave_certificate(certificate, arguments.out, None)
+        leave_outcomes(
+            episodes, arguments.out, command=arguments.command_line, step=arguments.step, certificate=certificate
+        )
     return certificate
 
 
-def _certify_played(
-    arguments: argparse.Namespace, required: Requirement | None
-) -> tuple[Certificate, Floor | None, Path]:
+def _certify_played(arguments: argparse.Namespace, required: Requirement | None) -> tuple[Answer, Floor | None, Path]:
     from gymnasium import logger
 
     from surefoot.play import Plan
     from surefoot.runs import Questions, certified_run, find_agent, find_device, run_name, shipped_agent
-    from surefoot.tasks import find_task, task_of_environment
+    from surefoot.tasks import discounted, find_task, task_of_environment
 
     logger.min_level = logger.ERROR  # its advice on versions of environments would stand between our lines
     if arguments.task is not None:
-        refuse(arguments, ("floor", "ceiling", "max_steps"), "a task, which knows them")
+        refuse(arguments, ("floor", "ceiling", "max_steps", "rewards"), "a task, which knows them")
         task = find_task(arguments.task)
     else:
         for name in ("floor", "agent", "sigma"):
@@ -122,23 +144,55 @@ def _certify_played(
         task = task_of_environment(
             arguments.env, floor=arguments.floor, ceiling=arguments.ceiling, limit=arguments.max_steps
         )
+        if arguments.rewards is not None:
+            task = replace(task, rewards=_reward_limits(arguments.rewards))
+    if arguments.discount is not None:
+        given = None if arguments.task is not None else (arguments.floor, arguments.ceiling)
+        task = discounted(task, arguments.discount, limits=given)
     sigma = task.sigma if arguments.sigma is None else arguments.sigma
+    norm = _norm(arguments, math.prod(task.shape), task.limit)
     budgets = with_requirement(arguments.budgets or task.budgets, required)
-    questions = Questions(budgets, arguments.confidence, arguments.method, arguments.step)
+    questions = Questions(budgets, *_asked(arguments, norm))
     questions.check(task, sigma)
     agent = shipped_agent(task, sigma) if arguments.agent is None else arguments.agent
     policy = find_agent(agent, task, trust_pickle=arguments.trust_pickle)
     device, watched = find_device(arguments.device), _watched(arguments)
     count = (arguments.max_episodes or MOST_EPISODES) if watched else arguments.episodes
-    plan = Plan(task, policy, sigma, count, arguments.seed, device)
+    plan = Plan(task, policy, sigma, count, arguments.seed, device, per_step=arguments.per_step)
     folder = arguments.out or Path("runs") / (run_name(plan) + ("-sequential" if watched else ""))
     workers = chosen_workers(arguments.workers, plan.device)
+    certificate: Answer
     with progress_bar("playing", "episodes", arguments) as report:
         if watched:
             certificate = _certify_watched(arguments, plan, questions, required, folder, workers, report)
         else:
-            certificate = certified_run(plan, questions, folder, workers=workers, progress=report)
+            certificate = certified_run(
+                plan, questions, folder, workers=workers, progress=report, command=arguments.command_line
+            )
     return certificate, task.blind, folder
+
+
+def _asked(arguments: argparse.Namespace, norm: Norm | None) -> tuple[Any, ...]:
+    """Return all that is asked of the episodes beside the budgets, in the order of ``answer``."""
+    names = ("confidence", "method", "step", "shared_by", "per_step")
+    at_least = () if arguments.at_least is None else parse_numbers(arguments.at_least, "--at-least", "100,150")
+    quantiles = () if arguments.quantiles is None else parse_numbers(arguments.quantiles, "--quantiles", "0.05,0.5")
+    return (*(getattr(arguments, name) for name in names), at_least, quantiles, norm)
+
+
+def _norm(arguments: argparse.Namespace, coordinates: int | None, limit: int | None) -> Norm | None:
+    """Return the norm of the budgets, or None for l2; ``limit`` is how many observations an episode has at most."""
+    if arguments.norm == "l2":
+        return None
+    many = None if limit is None else limit * (arguments.shared_by or 1)
+    return Norm(arguments.norm, coordinates, 1 if arguments.per_step else many)
+
+
+def _reward_limits(text: str) -> tuple[float, float]:
+    limits = parse_numbers(text, "rewards", "-1,1")
+    if len(limits) != 2:
+        raise InputError(f"--rewards must be two numbers LOW,HIGH, got {text!r}")
+    return check_rewards(*limits)
 
 
 def _watched(arguments: argparse.Namespace) -> bool:
@@ -151,6 +205,9 @@ def _watched(arguments: argparse.Namespace) -> bool:
         raise InputError("--max-episodes needs something to stop for: give --until D or --require MEAN@BUDGET")
     if arguments.method not in (None, "auto", "sequential"):
         raise InputError(f"a run that stops by itself is certified by --method sequential, got {arguments.method}")
+    refuse(arguments, ("shared_by", "at_least", "quantiles"), "a run that stops by itself")
+    if arguments.per_step or arguments.norm != "l2":
+        raise InputError("--per-step and --norm cannot go with a run that stops by itself")
     return True
 
 
@@ -171,12 +228,18 @@ def _certify_watched(
     goal = Goal(plan.sigma if at is None else at, arguments.until, None if required is None else required.mean)
     asked = tuple(sorted({*questions.budgets, goal.budget}))
     certificate, _ = watched_run(
-        plan, replace(questions, budgets=asked), goal, folder, workers=workers, progress=report
+        plan,
+        replace(questions, budgets=asked),
+        goal,
+        folder,
+        workers=workers,
+        progress=report,
+        command=arguments.command_line,
     )
     return certificate
 
 
-def show_certificate(certificate: Certificate, blind: Floor | None) -> None:
+def show_certificate(certificate: Answer, blind: Floor | None) -> None:
     """Print the sentence, the table and the notes."""
     console = Console(highlight=False)
     whole = not console.is_terminal  # a log or a pipe gets sentences in one piece
@@ -190,5 +253,5 @@ def show_certificate(certificate: Certificate, blind: Floor | None) -> None:
         table.add_row(*row)
     console.print(table, soft_wrap=True)
     console.print()
-    for line in notes(certificate, blind):
+    for line in [*law_lines(certificate), *notes(certificate, blind)]:
         console.print(line, soft_wrap=whole)

@@ -6,12 +6,22 @@ import warnings
 from pathlib import Path
 
 from surefoot.certify import Certificate
+from surefoot.episodes import Episodes
 from surefoot.files import write_json, write_whole
+from surefoot.report.page import leave_report
 from surefoot.report.text import Floor
+from surefoot.threats import ThreatCertificate
+from surefoot.versions import versions
 
 
-def leave_certificate(certificate: Certificate, folder: Path, blind: Floor | None) -> str | None:
-    """Write ``certificate.json`` and, where matplotlib is installed, ``certificate.png``; return the figure's name."""
+def leave_certificate(certificate: Certificate | ThreatCertificate, folder: Path, blind: Floor | None) -> str | None:
+    """Write ``certificate.json`` and, where matplotlib is installed, ``certificate.png``; return the figure's name.
+
+    A certificate against another attacker goes to a file named after its kind, so that nobody takes one for the other.
+    """
+    if isinstance(certificate, ThreatCertificate):
+        write_json(folder / f"{certificate.kind}.json", certificate.to_json())
+        return None
     write_json(folder / "certificate.json", certificate.to_json())
     try:
         from surefoot.report.figures import certificate_figure
@@ -22,3 +32,25 @@ def leave_certificate(certificate: Certificate, folder: Path, blind: Floor | Non
         figure = certificate_figure(certificate, blind)
         write_whole(folder / "certificate.png", lambda file: figure.savefig(file, dpi=150))
     return "certificate.png"
+
+
+def leave_outcomes(
+    episodes: Episodes,
+    folder: Path,
+    *,
+    command: str | None,
+    step: float,
+    certificate: Certificate | ThreatCertificate | None = None,
+) -> None:
+    """Put returns that were played elsewhere beside their certificate, to check it against, and the page about both."""
+    episodes.save(folder / "episodes.npz")
+    facts = {
+        "schema": 1,
+        "agent_sha256": episodes.facts.get("agent_sha256"),
+        "played": False,
+        "certified_with": versions(),
+        "step": step,
+        "command": command,
+    }
+    write_json(folder / "run.json", facts)
+    leave_report(folder, certificate)

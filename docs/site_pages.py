@@ -1,0 +1,96 @@
+"""What the site shows beside ``docs/``: the README and other pages of the repository, and the examples.
+
+Pages link to each other as files of the repository, which is what readers of the repository need. Here the links are
+turned into links of the site, and a link to a file that the site does not show is an error of the build.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+# Where the site has them, and where the repository does.
+PAGES = {
+    "index.md": "README.md",
+    "zoo.md": "zoo/README.md",
+    "study-data.md": "study/README.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "changes.md": "CHANGELOG.md",
+}
+EXAMPLES = "examples.md"
+SHOWN = {origin: page for page, origin in PAGES.items()}
+PICTURES = (".png", ".svg", ".jpg")
+LINK = re.compile(r"(\]\(|^\[[^\]]+\]: )([^)\s]+)", flags=re.MULTILINE)
+CODE = re.compile(r"(^```.*?^```$)", flags=re.DOTALL | re.MULTILINE)
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that lie outside ``docs/``, and every other file of the repository that a page links to."""
+    for page, origin in PAGES.items():
+        files.append(File.generated(config, page, content=(ROOT / origin).read_text(encoding="utf-8")))
+    files.append(File.generated(config, EXAMPLES, content=examples()))
+    for origin in sorted(linked_files()):
+        files.append(File.generated(config, place_of(origin, "")[0], content=(ROOT / origin).read_bytes()))
+    return files
+
+
+def linked_files() -> set[str]:
+    """Return the files of the repository that pages link to and that are no pages themselves."""
+    pages = [*PAGES.values(), *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+    links = {
+        os.path.normpath(PurePosixPath(page).parent / found[2].partition("#")[0])
+        for page in pages
+        for found in LINK.finditer(CODE.sub("", (ROOT / page).read_text(encoding="utf-8")))
+        if "://" not in found[2]
+    }
+    return {path for path in links if place_of(path, "")[0].startswith("files/") and (ROOT / path).is_file()}
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:  # noqa: ARG001
+    """Turn links between files of the repository into links between pages of the site."""
+    source = page.file.src_uri
+    origin = PAGES.get(source, EXAMPLES if source == EXAMPLES else f"docs/{source}")
+    parts = CODE.split(markdown)
+    return "".join(part if part.startswith("```") else linked(part, origin, source) for part in parts)
+
+
+def linked(markdown: str, origin: str, source: str) -> str:
+    """Return a page's text with its links as the site has them."""
+    return LINK.sub(lambda found: found[1] + target_of(found[2], origin, source), markdown)
+
+
+def target_of(link: str, origin: str, source: str) -> str:
+    """Return where a link of the file ``origin`` leads when it is shown as the page ``source``."""
+    name, hash_sign, anchor = link.partition("#")
+    if "://" in link or not name:
+        return link
+    path = os.path.normpath(PurePosixPath(origin).parent / name)
+    target, anchor = place_of(path, hash_sign + anchor)
+    return os.path.relpath(target, PurePosixPath(source).parent) + anchor
+
+
+def place_of(path: str, anchor: str) -> tuple[str, str]:
+    """Return the page or file of the site, with its anchor, that shows a file or folder of the repository."""
+    for shown in (path, f"{path}/README.md"):
+        if shown in SHOWN:
+            return SHOWN[shown], anchor
+    if path.partition("/")[0] == "examples":
+        return EXAMPLES, f"#{PurePosixPath(path).stem}" if "/" in path else anchor
+    if path.startswith("docs/"):
+        return path.removeprefix("docs/"), anchor
+    # A browser shows plain text, and would offer other files for saving.
+    return f"files/{path}" + ("" if path.endswith(PICTURES) else ".txt"), anchor
+
+
+def examples() -> str:
+    """Return a page with the code of every example."""
+    parts = ["# Examples", "Each is run by the tests with small numbers."]
+    for path in sorted((ROOT / "examples").glob("*.py")):
+        code = path.read_text(encoding="utf-8").rstrip()
+        parts.append(f"## {path.stem}\n\n`python examples/{path.name}`\n\n```python\n{code}\n```")
+    return "\n\n".join(parts) + "\n"

@@ -1,0 +1,156 @@
+"""One self-contained page about one run or several: no network, no foreign code, whole or not written at all."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from surefoot.certify import Certificate
+from surefoot.errors import InputError
+from surefoot.files import write_text
+from surefoot.report import words
+from surefoot.report.frames import replay_data
+from surefoot.report.gather import Run, neighbours, read_run
+from surefoot.report.outcome_data import histogram_data, spending_data
+from surefoot.report.series import Group, chart_data, clashes, grouped
+from surefoot.report.setups import setups
+from surefoot.threats import ThreatCertificate
+from surefoot.versions import versions
+
+NAME = "report.html"
+LARGEST = 8_000_000  # bytes of a page
+MOST_NEIGHBOURS = 8
+MOST_OF_REPLAYS = 5_000_000
+SCRIPTS = ("draw.js", "curve.js", "outcomes.js", "scenes.js", "replay.js", "main.js")
+NOT_REPLAYED = (
+    "No episode is replayed here: the run left none to show. Runs of returns that were played elsewhere, and folders "
+    "of older versions, have none."
+)
+
+
+def leave_report(folder: Path, made: Certificate | ThreatCertificate | None = None) -> Path:
+    """Write ``report.html`` into a run's folder, with what lies beside it about the same agent; return its path.
+
+    ``made`` is the folder's certificate if it is at hand; without it the same page takes longer.
+    """
+    run = replace(read_run(folder), made=made if isinstance(made, Certificate) else None)
+    others = neighbours(run)[:MOST_NEIGHBOURS]
+    try:
+        write_report([run, *others] if run.certificate is not None else [*others, run], folder / NAME)
+    except InputError:
+        # Whatever is wrong with what lies beside it, a run gets its page.
+        write_report([run], folder / NAME)
+    return folder / NAME
+
+
+def write_report(runs: Sequence[Run], path: Path) -> None:
+    """Write one page about all these runs."""
+    if not runs:
+        raise InputError("a report needs at least one folder of a run, got none")
+    page = build_page(runs)
+    if len(page.encode()) > LARGEST:
+        raise InputError(
+            f"the page about {len(runs)} runs would have {len(page.encode()):,} bytes, more than {LARGEST:,}; "
+            "name fewer folders"
+        )
+    write_text(path, page)
+
+
+def build_page(runs: Sequence[Run]) -> str:
+    """Return the page as text."""
+    groups = grouped(runs)
+    charts = [chart_data(group) for group in groups]
+    histograms = [found for found in map(histogram_data, groups) if found is not None]
+    spending = [found for group in groups for found in spending_data(group)]
+    replays = _replays(groups)
+    data = {"charts": charts, "histograms": histograms, "spending": spending, "replays": replays}
+    curve_title, curve_text = words.curve_words(groups)
+    present = {"histogram": bool(histograms), "spending": bool(spending), "replay": bool(replays)}
+    return _filled(
+        _kept(_read("page.html"), {**present, "no-replay": not replays}),
+        {
+            "title": escape(words.title_of(groups)),
+            "opening": words.opening(groups, [clash for group in groups for clash in clashes(group)]),
+            "curve-title": escape(curve_title),
+            "curve-text": escape(curve_text),
+            "tiles": words.tiles(groups),
+            "charts": "\n".join(_chart(group, number) for number, group in enumerate(groups)),
+            "histogram-tables": "\n".join(words.histogram_table(one) for one in histograms),
+            "no-replay": escape(_why_no_replay(runs)),
+            "setups": setups(groups),
+            "version": escape(versions()["surefoot"]),
+            "data": embedded(data),
+        },
+    )
+
+
+def embedded(data: Any) -> str:
+    """Return JSON that can stand inside a script element: nothing in it can end the element or begin another."""
+    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    for sign in "<>&\u2028\u2029":
+        text = text.replace(sign, f"\\u{ord(sign):04x}")
+    return text
+
+
+def _chart(group: Group, number: int) -> str:
+    comparison = words.comparison_table(group)
+    return _filled(
+        _read("chart.html"),
+        {
+            "number": str(number),
+            "title": escape(group.title),
+            "comparison": comparison,
+            "tables": words.limits_tables(group),
+        },
+    )
+
+
+def _replays(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """Return the replays, as many as a page can carry."""
+    found, size = [], 0
+    for group in groups:
+        for run, label in zip(group.runs, group.labels, strict=True):
+            replay = replay_data(run, label)
+            size += 0 if replay is None else len(json.dumps(replay))
+            if replay is not None and size <= MOST_OF_REPLAYS:
+                found.append(replay)
+    return found
+
+
+def _why_no_replay(runs: Sequence[Run]) -> str:
+    reasons = [str(run.facts["replay"]) for run in runs if run.facts.get("replay")]
+    return f"No episode could be replayed: {reasons[0]}." if reasons else NOT_REPLAYED
+
+
+def _kept(template: str, present: dict[str, bool]) -> str:
+    """Drop the parts of the template that have nothing to show."""
+    for name, keep in present.items():
+        part = re.compile(rf"<!-- begin {name} -->(.*?)<!-- end {name} -->\n?", re.DOTALL)
+        template = part.sub(r"\1" if keep else "", template)
+    return template
+
+
+def _filled(template: str, values: dict[str, str]) -> str:
+    """Put every value in its place, in one pass: what stands in a value is never taken for a place."""
+    style, script = _read("page.css"), "\n".join(_read(name) for name in SCRIPTS)
+    nothing = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:"
+    policy = f"{nothing}; style-src {_digest(style)}; script-src {_digest(script)}"
+    known = {"style": style, "script": script, "policy": policy, **values}
+    return re.sub(r"\{\{([a-z-]+)\}\}", lambda place: known[place[1]], template)
+
+
+def _digest(content: str) -> str:
+    # The browser hashes exactly what stands between the tags.
+    return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+
+def _read(name: str) -> str:
+    return (files("surefoot.report") / "page" / name).read_text(encoding="utf-8")

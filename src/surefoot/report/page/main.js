@@ -1,0 +1,70 @@
+// Put everything in its place.
+
+function themes(button) {
+  const order = ["automatic", "light", "dark"];
+  let chosen = "automatic";
+  try {
+    chosen = localStorage.getItem("surefoot-theme") ?? "automatic";
+  } catch {
+    // Some browsers give a local file no storage; then the choice lasts as long as the page.
+  }
+  const set = (name) => {
+    chosen = order.includes(name) ? name : "automatic";
+    if (chosen === "automatic") delete document.documentElement.dataset.theme;
+    else document.documentElement.dataset.theme = chosen;
+    button.textContent = `Theme: ${chosen}`;
+  };
+  set(chosen);
+  button.addEventListener("click", () => {
+    set(order[(order.indexOf(chosen) + 1) % order.length]);
+    try {
+      localStorage.setItem("surefoot-theme", chosen);
+    } catch {
+      // As above.
+    }
+  });
+}
+
+function printing(button) {
+  let closed = [];
+  addEventListener("beforeprint", () => {
+    closed = [...document.querySelectorAll("details:not([open])")];
+    for (const part of closed) part.open = true;
+  });
+  addEventListener("afterprint", () => {
+    for (const part of closed) part.open = false;
+  });
+  button.addEventListener("click", () => print());
+}
+
+function replays(items, root) {
+  let player = null;
+  const place = el("div");
+  const choose = (k) => {
+    if (player) player.pause();
+    place.replaceChildren();
+    player = new Replay(items[k], place);
+  };
+  if (items.length > 1) root.append(el("div", { class: "controls" }, chooser("episode of", items.map((item) => item.label), 0, choose)));
+  root.append(place);
+  choose(0);
+}
+
+function start() {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  themes(document.getElementById("theme"));
+  printing(document.getElementById("print"));
+  data.charts.forEach((chart, k) => new Curve(chart, document.querySelector(`[data-chart="${k}"]`)));
+  const histograms = document.getElementById("histograms");
+  for (const one of data.histograms) {
+    if (data.histograms.length > 1) histograms.append(el("h3", {}, one.title));
+    const place = el("div");
+    histograms.append(place);
+    new Histogram(one, place);
+  }
+  if (data.spending.length) new Spending(data.spending, document.getElementById("spendings"));
+  if (data.replays.length) replays(data.replays, document.getElementById("replays"));
+  document.documentElement.dataset.ready = "yes";
+}
+
+start();

@@ -1,0 +1,1 @@
+"""Checking a certificate without trusting what made it: a second reading of the files, a second computation."""

@@ -1,0 +1,52 @@
+"""Limits of a method that a pilot chose: the pilot is left out, and the other returns give what the choice says.
+
+Known are the band, and thresholds with a risk of its own for each; bets are not computed here. That the pilot alone
+made the choice is not seen here either.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.verification.recompute import CannotRecomputeError, Claim, Side, mean_left, proportion_at_least, recompute
+
+Floats = NDArray[np.float64]
+
+
+def recompute_auto(returns: Floats, claim: Claim, choice: Any) -> tuple[Side, Side | None]:
+    """Return the lower limits and, where a ceiling is known, the upper ones."""
+    method = choice.get("method") if isinstance(choice, dict) else None
+    n = returns.size
+    pilot = min(n // 10, round(3 * math.sqrt(n))) if n >= 20 else 0
+    if method not in ("band", "binary", "per-threshold") or choice.get("pilot") != pilot:
+        raise CannotRecomputeError(f"the choice {method!r} after {pilot} episodes is not computed here")
+    rest = returns[pilot:]
+    if method == "band":
+        return recompute(rest, replace(claim, method="band"))
+    points, reach, stay = (np.array(choice.get(key), dtype=np.float64) for key in ("thresholds", "reach", "stay"))
+    fits = points.ndim == 1 and points.shape == reach.shape == stay.shape and points.size > 0
+    if not fits or not np.all(np.diff(points) > 0):
+        raise CannotRecomputeError("the choice has no ascending thresholds with a risk for each")
+    if min(reach.min(), stay.min()) < 0 or max(reach.sum(), stay.sum()) > claim.alpha * (1 + 1e-9):
+        raise CannotRecomputeError("the risks of the thresholds are none, or exceed the risk of the certificate")
+    lower = _side(rest, claim.floor, points, reach, claim)
+    if claim.ceiling is None:
+        return lower, None
+    mirror = _side(-rest, -claim.ceiling, -points[::-1], stay[::-1], claim)
+    return lower, Side(-mirror.best, -mirror.least)
+
+
+def _side(returns: Floats, floor: float, points: Floats, risks: Floats, claim: Claim) -> Side:
+    ordered = np.sort(returns)
+    counts = ordered.size - np.searchsorted(ordered, points, side="left")
+    limits = [
+        proportion_at_least(np.array([count]), ordered.size, risk)[0] if risk > 0 else 0.0
+        for count, risk in zip(counts, risks, strict=True)
+    ]
+    found = [mean_left(floor, points, np.array(limits), budget / claim.sigma) for budget in claim.budgets]
+    return Side(np.array(found), np.array(found))

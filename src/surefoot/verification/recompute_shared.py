@@ -1,0 +1,107 @@
+"""Bounds for a budget that many episodes share (T5), once more from the raw returns; nothing of surefoot is imported.
+
+With z = exp(-theta (x - floor)) and cost = B^2 / (2 sigma^2 M), the mean return per episode is at least
+floor - (log E[z] + cost) / theta, for every theta. The first returns, the pilot, settle a few thetas and the stake of a
+bet for each; the others bound E[z] from above, each at an even share of alpha: the limit is the m at which
+prod (1 + stake (m - z)) = 1 / share. For wins and losses: KL(q || p) = cost, p the Clopper-Pearson limit.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import brentq
+from scipy.special import betaincinv, kl_div
+
+Floats = NDArray[np.float64]
+METHODS = ("betting", "binary")
+
+
+@dataclass(frozen=True)
+class SharedClaim:
+    """What a certificate of a shared budget says its limits were computed from."""
+
+    method: str
+    alpha: float
+    floor: float
+    ceiling: float | None
+    costs: tuple[float, ...]
+
+
+def recompute_shared(returns: Floats, claim: SharedClaim) -> tuple[Floats, Floats | None]:
+    """Return the lower limits at each cost and, where a ceiling is known, the upper ones: the mirror image."""
+    find = _wins if claim.method == "binary" else _bets
+    width = None if claim.ceiling is None else claim.ceiling - claim.floor
+    lower = claim.floor + find(returns - claim.floor, width, claim)
+    if claim.ceiling is None:
+        return lower, None
+    return lower, claim.ceiling - find(claim.ceiling - returns, width, claim)
+
+
+def pilot_of(n: int) -> int:
+    """Return how many returns the pilot has: a tenth, and no more than five times the root."""
+    return min(math.ceil(n / 10), round(5 * math.sqrt(n)))
+
+
+def _wins(heights: Floats, width: float | None, claim: SharedClaim) -> Floats:
+    assert width is not None
+    n, won = heights.size, int((heights == width).sum())
+    p = float(betaincinv(won, n - won + 1, claim.alpha)) if won else 0.0
+    return width * np.array([_least(p, cost) for cost in claim.costs])
+
+
+def _least(p: float, cost: float) -> float:
+    """Return the least q with KL(q || p) <= cost."""
+
+    def excess(q: float) -> float:
+        return float(kl_div(q, p) + kl_div(1 - q, 1 - p)) - cost
+
+    return p if p == 0 or cost == 0 else 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, p, xtol=1e-15))
+
+
+def _bets(heights: Floats, width: float | None, claim: SharedClaim) -> Floats:
+    size = pilot_of(heights.size)
+    pilot, rest = heights[:size], heights[size:]
+    if rest.size == 0:
+        return np.zeros(len(claim.costs))
+    wanted = sorted(set(claim.costs))
+    share = claim.alpha / min(len(wanted), 6)
+    grid = [2.0 ** (k / 8) / (width or float(pilot.max()) or 1.0) for k in range(-80, 81)]
+    promises = [promise for promise in (_promise(pilot, theta, rest.size, share) for theta in grid) if promise]
+    picked = sorted({best for cost in wanted for best in _best(promises, cost)})
+    if len(picked) > 6:
+        picked = [picked[round(i * (len(picked) - 1) / 5)] for i in range(6)]
+    logs = [(theta, _log_limit(np.exp(-theta * rest), stake, claim.alpha / len(picked))) for theta, stake, _ in picked]
+    best = [max((-(log + cost) / theta for theta, log in logs), default=0.0) for cost in claim.costs]
+    return np.maximum(best, 0.0)
+
+
+def _best(promises: list[tuple[float, float, float]], cost: float) -> list[tuple[float, float, float]]:
+    """Return the promise that is best at a cost, if there is one that promises more than the floor."""
+    hopeful = [each for each in promises if each[2] + cost < 0]
+    return [max(hopeful, key=lambda each: -(each[2] + cost) / each[0])] if hopeful else []
+
+
+def _promise(pilot: Floats, theta: float, rounds: int, alpha: float) -> tuple[float, float, float] | None:
+    """Return theta, the stake that suits it, and the logarithm of the limit that the pilot promises."""
+    z = np.exp(-theta * pilot)
+    mean, log = float(z.mean()), math.log(1 / alpha)
+    variance = float(((z - mean) ** 2).mean()) + (1 - mean) ** 2 / (2 * pilot.size)
+    if mean == 1:
+        return None
+    stake = min(math.sqrt(2 * log / (rounds * variance)), 1 / (1 - mean))
+    return theta, stake, math.log(min(1.0, mean + stake * variance / 2 + log / (rounds * stake)))
+
+
+def _log_limit(z: Floats, stake: float, alpha: float) -> float:
+    def excess(m: float) -> float:
+        with np.errstate(divide="ignore"):
+            return max(float(np.log1p(stake * (m - z)).sum()) - math.log(1 / alpha), -1e9)
+
+    least = max(0.0, 1 - 1 / stake) + 1e-15
+    if excess(1.0) <= 0:
+        return 0.0
+    return math.log(least if excess(least) >= 0 else float(brentq(excess, least, 1.0, xtol=1e-15, rtol=1e-14)))

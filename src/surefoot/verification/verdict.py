@@ -1,0 +1,55 @@
+"""What was checked and how it came out, and what was not checked at all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+PASSED, FAILED, IMPOSSIBLE, SKIPPED = "passed", "failed", "impossible", "skipped"
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing that was looked at: ``result`` is passed, failed, impossible (it could not be done) or skipped."""
+
+    name: str
+    result: str
+    detail: str
+
+
+@dataclass
+class Verdict:
+    """All checks of one run; ``verified`` only if none failed and none that was asked for was impossible."""
+
+    run: str
+    checks: list[Check] = field(default_factory=list)
+    replayed: list[int] = field(default_factory=list)
+    blocks: int | None = None
+    seed: int | None = None
+    not_checked: list[str] = field(default_factory=list)
+
+    @property
+    def verified(self) -> bool:
+        """Whether everything that was asked for was checked and agreed."""
+        return bool(self.checks) and all(check.result in (PASSED, SKIPPED) for check in self.checks)
+
+    def judge(self, name: str, problems: list[str], good: str) -> None:
+        """Book one check: failed with what is wrong, or passed with what was found right."""
+        self.checks.append(Check(name, FAILED if problems else PASSED, "; ".join(problems) or good))
+
+    def note(self, name: str, result: str, detail: str) -> None:
+        """Book a check with its result."""
+        self.checks.append(Check(name, result, detail))
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the verdict as JSON data."""
+        return {
+            "schema": 1,
+            "run": self.run,
+            "verified": self.verified,
+            "checks": [{"name": c.name, "result": c.result, "detail": c.detail} for c in self.checks],
+            "replayed_blocks": self.replayed,
+            "blocks": self.blocks,
+            "sampling_seed": self.seed,
+            "not_checked": self.not_checked,
+        }
