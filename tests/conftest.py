@@ -2,6 +2,12 @@
 
 from importlib.util import find_spec
 
+from hypothesis import settings
+
+# The same examples every time: a failure is the code's, never the draw's.
+settings.register_profile("fixed", derandomize=True)
+settings.load_profile("fixed")
+
 collect_ignore = []
 if find_spec("selenium") is None:  # not a developer's environment; ``make test`` always has it
     collect_ignore.append("test_browser.py")

@@ -120,16 +120,6 @@ def test_limits_of_auto_hold():
     assert not too_many(high, runs, 0.2)
 
 
-def test_planted_choosing_a_method_by_its_result():
-    """The best of several methods at full alpha on the same coin flips, each exact: too good to be true."""
-    rng, p, n, alpha = np.random.default_rng(4), 0.5, 200, 0.2
-    wrong = 0
-    for _ in range(300):
-        flips = rng.random((4, n)) < p  # four "methods" that look at four independent quarters
-        wrong += max(float(lower_limit(int(part.sum()), n, alpha)[0]) for part in flips) > p
-    assert too_many(wrong, 300, alpha)
-
-
 def test_few_episodes_have_no_pilot():
     certificate = certify(of(LAWS[0], 19, 1), [0.0])
     assert certificate.choice == {"method": "band", "pilot": 0, "expected": {}}

@@ -49,7 +49,7 @@ def add_tune(commands: Any) -> None:
 
 
 def _add_shared(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("task", metavar="TASK", help="cartpole-5 or cartpole-1")
+    parser.add_argument("task", metavar="TASK", help="such as cartpole-5 or mountain-car")
     add_agent(parser)
     parser.add_argument("--sigmas", help="0.1,0.2,0.4 (default: those with a shipped agent)")
     parser.add_argument("--pilot", type=int, default=1000, help="episodes to look at per sigma (default: %(default)s)")
