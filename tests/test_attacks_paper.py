@@ -101,7 +101,7 @@ def test_a_wrong_sign_is_noticed_by_that_comparison(monkeypatch):
     honest = PaperAttack.stepped
     monkeypatch.setattr(PaperAttack, "stepped", lambda self, m, g, s, left: honest(self, m, -g, s, left))
     both = Both(0.02)
-    play(Plan(find_task("cartpole-5"), zoo.load("cartpole-5-s0"), 0.0, 4, adversary=both, budget=0.6))
+    play(Plan(find_task("cartpole-5"), zoo.load("cartpole-5-s0"), 0.0, 1, adversary=both, budget=0.4))
     assert both.gap > 1e-2
 
 

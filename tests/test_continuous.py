@@ -1,6 +1,7 @@
 """Continuous agents from training to disk and to SB3: the same deterministic actor everywhere, its critic beside it."""
 
 import dataclasses
+from functools import partial
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 
 from surefoot import sb3, zoo
 from surefoot.errors import InputError
+from surefoot.mountain_car import MountainCar, open_mountain_car
 from surefoot.play import Plan, play
 from surefoot.policies import Critic
 from surefoot.tasks import find_task
@@ -21,7 +23,9 @@ from surefoot.train.watch import Curve
 from test_attacks_ddpg import victim
 
 TASK = find_task("mountain-car")
-TINY = DdpgSettings(total_steps=1_200, validation_interval=400, validation_episodes=2, hidden=(12, 8))
+# Episodes of sixty steps, so that a few of them are learned from in no time.
+SHORT = dataclasses.replace(TASK, limit=60, native=partial(MountainCar, limit=60), make=partial(open_mountain_car, 60))
+TINY = DdpgSettings(total_steps=240, validation_interval=80, validation_episodes=2, hidden=(12, 8))
 
 
 def histories(count=50, seed=3):
@@ -109,18 +113,18 @@ def test_the_papers_table_is_the_preset():
 def trained(tmp_path_factory):
     out = tmp_path_factory.mktemp("ddpg") / "run"
     seen = []
-    policy = train(TASK, 0.2, TINY, out, seed=3, preset="tiny", progress=lambda *rest: seen.append(rest))
+    policy = train(SHORT, 0.2, TINY, out, seed=3, preset="tiny", progress=lambda *rest: seen.append(rest))
     return out, policy, seen
 
 
 def test_a_trained_agent_is_left_with_card_and_curve(trained):
     out, policy, seen = trained
     card = zoo.card_of(str(out))
-    assert [row[0] for row in card["curve"]] == [400, 800, 1_200]
+    assert [row[0] for row in card["curve"]] == [80, 160, 240]
     assert card["training"]["algorithm"] == "stable_baselines3.DDPG"
     assert card["training"]["settings"] == TINY.facts()
     assert (policy.name, policy.sha256) == ("mountain-car-s0.2", card["sha256"])
-    assert [step for step, _, _ in seen] == [400, 800, 1_200]
+    assert [step for step, _, _ in seen] == [80, 160, 240]
     assert not (out / "checkpoint.npz").exists()
     loaded = zoo.load(str(out))
     np.testing.assert_array_equal(play(Plan(TASK, loaded, 0.2, 2)).returns, play(Plan(TASK, policy, 0.2, 2)).returns)
@@ -128,16 +132,16 @@ def test_a_trained_agent_is_left_with_card_and_curve(trained):
 
 def test_learning_changes_both_networks_and_the_same_seed_gives_the_same_agent(trained, tmp_path):
     _, policy, _ = trained
-    again = train(TASK, 0.2, TINY, tmp_path / "again", seed=3)
-    other = train(TASK, 0.2, TINY, tmp_path / "other", seed=4)
+    again = train(SHORT, 0.2, TINY, tmp_path / "again", seed=3)
+    other = train(SHORT, 0.2, TINY, tmp_path / "other", seed=4)
     assert again.sha256 == policy.sha256 != other.sha256
 
 
 def test_a_checkpoint_holds_both_optimizers(tmp_path):
-    one = ddpg.build_model(TASK, 0.2, TINY, 0, "cpu")
-    one.learn(1_100)
+    one = ddpg.build_model(SHORT, 0.2, TINY, 0, "cpu")
+    one.learn(200)
     save_checkpoint(tmp_path / "c.npz", one, Curve([(400, 0.0, 0.0, 0.5)], 0.0, 400, ddpg.kept_weights(one)))
-    other, curve = ddpg.build_model(TASK, 0.2, TINY, 9, "cpu"), Curve()
+    other, curve = ddpg.build_model(SHORT, 0.2, TINY, 9, "cpu"), Curve()
     load_checkpoint(tmp_path / "c.npz", other, curve)
     for mine, its in ((one.actor, other.actor), (one.critic, other.critic)):
         for name, state in mine.optimizer.state_dict()["state"].items():
