@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.attacked import Attack
+from surefoot.attacked import Attack, attacked_run
 from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.victim import Smoothing
 from surefoot.errors import InputError
@@ -172,6 +172,16 @@ def test_a_vanished_gradient_spends_nothing():
         layer.weight.zero_()
     played = play(Plan(TASK, policy, 0.0, 3, adversary=DdpgAttack(0.001), budget=0.3))
     assert played.spent.max() == 0.0
+
+
+def test_attacked_episodes_are_played_once(tmp_path):
+    """The limits of the box are part of the setup that is compared when a folder is used again."""
+    attack = Attack(TASK, victim(), 0.0, (0.1,), (0.001,), episodes=2)
+    first = attacked_run(attack, tmp_path / "a")
+    record = tmp_path / "a" / "B0.1-lambda0.001" / "episodes.npz"
+    before = record.stat().st_mtime_ns
+    assert attacked_run(attack, tmp_path / "a") == first
+    assert record.stat().st_mtime_ns == before
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import json
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +24,8 @@ class RunFolder:
 
     def __init__(self, folder: Path, setup: Mapping[str, Any]) -> None:
         self.folder = folder
-        self.setup = {"schema": SCHEMA, **setup}
+        # As it will be read back: a tuple is written as a list, and must not look like another setup.
+        self.setup: dict[str, Any] = json.loads(json.dumps({"schema": SCHEMA, **setup}))
 
     @property
     def record(self) -> Path:
