@@ -37,6 +37,7 @@ if find_spec("torch") is None:
         "store",
         "train",
         "verification",
+        "verification_bets",
         "workers",
         "zoo",
     )
