@@ -8,12 +8,16 @@ import pytest
 
 from laws import LAWS
 from surefoot import cli
+from surefoot.bounds.betting import Sample
 from surefoot.bounds.mean import Seen
+from surefoot.bounds.shares import split
 from surefoot.certify import certify
 from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_json
 from surefoot.verification.recompute import CannotRecomputeError, Claim
-from surefoot.verification.recompute_bets import Bettor, recompute_bets
+from surefoot.verification.recompute_bets import Bettor, edges_of, recompute_bets
+from surefoot.verification.recompute_plans import Law
+from surefoot.verification.recompute_shares import shares_of
 from surefoot.verification.run import verify
 
 
@@ -41,7 +45,7 @@ def test_a_default_run_bets_and_is_verified(honest, capsys):
     assert cli.main(["verify", str(honest), "--workers", "1"]) == 0
     shown = capsys.readouterr().out
     assert "ok   limits: recomputed from the returns, method auto" in shown
-    assert "- that the pilot alone divided the risk" in shown
+    assert "- that the pilot alone made the choice of the method" in shown
 
 
 def rewritten(folder, change):
@@ -180,14 +184,29 @@ def test_a_plan_that_is_nearly_but_not_quite_the_best_is_refused():
         assert (bettor.wrong == []) == accepted
 
 
-def test_risks_of_all_bets_add_up_to_no_more_than_alpha():
+@pytest.mark.parametrize("factor", [1.1, 0.9], ids=["too much", "less"])
+def test_other_shares_of_the_risk_than_the_pilot_divided_are_caught(factor):
+    """Whoever moves risk to where the returns turned out well certifies more, and the sum does not tell."""
     returns, claim, made = made_of(LAWS[0], 700)
-    greedy = copy.deepcopy(made["bets"])
-    for row in greedy["lower"]:
-        row["alpha"] = claim.alpha * 0.999
-    _, _, wrong = recompute_bets(returns, claim, greedy)
-    assert len({row["radius"] for row in greedy["lower"]}) > 1
-    assert any("the bets risk" in text for text in wrong)
+    moved = copy.deepcopy(made["bets"])
+    radius = moved["lower"][0]["radius"]
+    for row in moved["lower"]:
+        row["alpha"] *= factor if row["radius"] == radius else 1
+    assert len({row["radius"] for row in moved["lower"]}) > 1
+    _, _, wrong = recompute_bets(returns, claim, moved)
+    assert any("the plan is to risk" in text for text in wrong)
+    assert any("the bets risk" in text for text in wrong) == (factor > 1)
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+@pytest.mark.parametrize("radii", [[0, 0.6, 2.2, 3.2], [1.0, 40.0], [35.0, 40.0]], ids=str)
+def test_shares_are_those_of_the_first_computation(law, radii):
+    for n, side in ((30, 1), (900, 1), (900, -1), (20_000, 1)):
+        returns = side * law.draw(np.random.default_rng(n), (n,))
+        floor, ceiling = sorted((side * law.floor, side * law.ceiling))
+        pilot, asked = returns[: edges_of(n)[0]], np.array(radii)
+        ours = split(Sample.of(pilot), asked, 0.05, floor, ceiling, n - pilot.size)
+        assert np.allclose(shares_of(Law.of(pilot), asked, 0.05, floor, ceiling, n), ours, rtol=1e-6, atol=0)
 
 
 @pytest.mark.parametrize(

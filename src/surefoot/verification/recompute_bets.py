@@ -7,8 +7,8 @@ does are lower limits. Scores are tangents of g(p) = Phi(Phi^-1(p) - radius), wh
 P(X >= y), the sum over steps dy of g(q) - q g'(q) + g'(q) 1{x >= y} has a mean of at most that of g(P(X >= y)).
 
 A choice made after looking would void that. So what the certificate has recorded of each block (cut-off of the score,
-stake) must be what the method's plan makes of the returns before that block. Only the shares of the risk are taken from
-the certificate: that they add up is checked here, that the pilot alone divided them is not.
+stake) must be what the method's plan makes of the returns before that block, and the shares of the risk what it makes
+of the pilot.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
 from surefoot.verification.recompute import CannotRecomputeError, Claim, Side
 from surefoot.verification.recompute_plans import Law, Option, Round, moments, plans, scores_of
+from surefoot.verification.recompute_shares import carried, shares_of
 
 Floats = NDArray[np.float64]
 ROW = {"radius", "alpha", "first", "count", "cutoff"}
 TIE = 1e-9  # relative: two plans this close are equally good, and rounding may have decided between them
+SHARE = 1e-5  # relative: shares are found by halving to about 1e-7
 FEWER = 2  # claims: the method's sums are rounded down, so that it may just miss what is proved here
 
 
@@ -47,23 +49,44 @@ def _side(
 ) -> tuple[Side, list[str]]:
     asked = [budget / claim.sigma for budget in claim.budgets]
     best, least = np.full(len(asked), floor), np.full(len(asked), floor)
-    wrong, spent = [], 0.0
-    for radius, share, own in _bettors(rows):
-        if radius not in asked or not 0 < share < 1:
-            raise CannotRecomputeError(f"a bet at radius {radius!r} with the risk {share!r}: nobody asked for it")
+    recorded, planned, wrong = _bettors(rows), _planned(returns, floor, ceiling, asked, claim.alpha), []
+    for radius in sorted({*recorded, *planned}):
+        share, own = recorded.get(radius, (planned.get(radius, 0.0), []))
+        if not _alike(share, planned.get(radius, 0.0), SHARE) or not 0 < share < 1:
+            wrong.append(f"radius {radius:g}: the plan is to risk {planned.get(radius, 0.0):.9g}, not {share!r}")
+            continue
         bettor = Bettor(returns, floor, radius, share, own)
-        found = np.maximum(bettor.limits(), floor)
-        best = np.maximum(best, [_carried(found[0], radius, r, floor, ceiling) for r in asked])
-        least = np.maximum(least, [_carried(found[1], radius, r, floor, ceiling) for r in asked])
+        found = [max(limit, floor) for limit in bettor.limits()]
+        best = np.maximum(best, [carried(found[0], radius, wanted, floor, ceiling) for wanted in asked])
+        least = np.maximum(least, [carried(found[1], radius, wanted, floor, ceiling) for wanted in asked])
         wrong += bettor.wrong
-        spent += share
+    spent = sum(share for share, _ in recorded.values())
     if spent > claim.alpha * (1 + 1e-12):
         wrong.append(f"the bets risk {spent:.12g}, the certificate {claim.alpha:.12g}")
     return Side(best, least), wrong
 
 
-def _bettors(rows: list[Any]) -> list[tuple[float, float, list[dict[str, Any]]]]:
-    """Return radius, risk and rows of each bettor: one per radius."""
+def _planned(
+    returns: Floats, floor: float, ceiling: float | None, asked: list[float], alpha: float
+) -> dict[float, float]:
+    """Return the share of the risk of each radius that is bet on, from the pilot; a single return is all pilot."""
+    first, radii = edges_of(returns.size)[0], np.unique(asked)
+    if first == returns.size:
+        return {}
+    shares = shares_of(Law.of(returns[:first]), radii, alpha, floor, ceiling, returns.size)
+    return {radius: share for radius, share in zip(radii.tolist(), shares.tolist(), strict=True) if share > 0}
+
+
+def edges_of(n: int) -> list[int]:
+    """Return where bets are settled: after the pilot, then whenever there is twice as much."""
+    edges = [max(1, min(n // 10, round(3 * math.sqrt(n))))]
+    while 3 * edges[-1] < n:
+        edges.append(2 * edges[-1])
+    return [*edges, n]
+
+
+def _bettors(rows: list[Any]) -> dict[float, tuple[float, list[dict[str, Any]]]]:
+    """Return risk and rows of each bettor by its radius."""
     for row in rows:
         kind = {"hedged"} if isinstance(row, dict) and row.get("hedged") is True else {"stake"}
         numbers = [row.get(key) for key in ("radius", "alpha", *kind)] if isinstance(row, dict) else [None]
@@ -71,23 +94,13 @@ def _bettors(rows: list[Any]) -> list[tuple[float, float, list[dict[str, Any]]]]
             raise CannotRecomputeError(
                 "a bet must say its radius, risk, block, cut-off and stake, or that it is hedged"
             )
-    found = []
+    found = {}
     for radius in sorted({row["radius"] for row in rows}):
         own = [row for row in rows if row["radius"] == radius]
         if len({row["alpha"] for row in own}) > 1 or len({row["first"] for row in own}) < len(own):
             raise CannotRecomputeError(f"at radius {radius:g} the bets have several risks, or several for one block")
-        found.append((float(radius), float(own[0]["alpha"]), own))
+        found[float(radius)] = (float(own[0]["alpha"]), own)
     return found
-
-
-def _carried(limit: float, proved: float, wanted: float, floor: float, ceiling: float | None) -> float:
-    """Return what a limit proved at one radius says at another: as much at a smaller one, g of it at a larger one."""
-    if wanted <= proved:
-        return limit
-    if ceiling is None:
-        return floor
-    share = min(max((limit - floor) / (ceiling - floor), 0.0), 1.0)
-    return float(min(limit, floor + (ceiling - floor) * ndtr(ndtri(share) - (wanted - proved)) * (1 - 1e-12)))
 
 
 class Bettor:
@@ -98,11 +111,7 @@ class Bettor:
         self.rows = {row["first"]: row for row in rows}
         self.wrong: list[str] = []
         self.rounds: list[Round] = []
-        n = returns.size
-        self.edges = [max(1, min(n // 10, round(3 * math.sqrt(n))))]  # after the pilot, then at twice as much each time
-        while 3 * self.edges[-1] < n:
-            self.edges.append(2 * self.edges[-1])
-        self.edges.append(n)
+        self.edges = edges_of(returns.size)
 
     def limits(self) -> tuple[float, float]:
         """Play all blocks; return the best limit that may be claimed and the least."""
@@ -243,7 +252,7 @@ def limit_of(rounds: list[Round], alpha: float) -> float:
     return low
 
 
-def _alike(recorded: Any, planned: float | None) -> bool:
+def _alike(recorded: Any, planned: float | None, within: float = TIE) -> bool:
     if planned is None or not isinstance(recorded, int | float):
         return recorded is planned
-    return abs(recorded - planned) <= TIE * abs(planned)
+    return abs(recorded - planned) <= within * abs(planned)

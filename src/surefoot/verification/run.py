@@ -56,8 +56,6 @@ def verify(
         check_claims(each, verdict, usable, "" if each.name == "certificate.json" else f"{each.name}: ")
     if raw.certificate.get("method") == "auto":
         verdict.not_checked.insert(0, "that the pilot alone made the choice of the method")
-    if raw.certificate.get("bets") is not None:
-        verdict.not_checked.insert(0, "that the pilot alone divided the risk among the bets at different budgets")
     if same_code and usable:
         _make_again(raw, Path(folder), verdict)
     if blocks == 0:
