@@ -43,6 +43,7 @@ if find_spec("torch") is None:
         "store",
         "train",
         "verification",
+        "verification_bets",
         "workers",
         "zoo",
     )

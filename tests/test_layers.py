@@ -86,6 +86,12 @@ MAP = {
     "surefoot.verification.recompute_shared": ("numpy", "scipy"),
     "surefoot.verification.recompute_per_step": ("numpy", "scipy"),
     "surefoot.verification.recompute_auto": ("numpy", "surefoot.verification.recompute"),
+    "surefoot.verification.recompute_plans": ("numpy", "scipy"),
+    "surefoot.verification.recompute_shares": ("numpy", "scipy", "surefoot.verification.recompute_plans"),
+    "surefoot.verification.recompute_bets": (
+        *("numpy", "scipy"),
+        *(f"surefoot.verification.{name}" for name in ("recompute", "recompute_plans", "recompute_shares")),
+    ),
     "surefoot.verification.recompute_law": ("numpy", "scipy", "surefoot.verification.recompute"),
     "surefoot.verification.sentences": (),
     "surefoot.verification.raw": LIGHT,

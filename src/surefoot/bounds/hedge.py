@@ -52,6 +52,7 @@ class Hedger:
         self.before = Bettor(propose, alpha, edges[: start + 1], horizon=edges[-1])
         self.alpha, self.edges, self.total, self.floor = alpha, edges[start:], edges[-1], floor
         self.claims = np.empty(0)
+        self.settled: list[tuple[int, int, float | None]] = []  # first, count and cut-off of each block, for the record
         self._limit = -math.inf
 
     def advance(self, seen: Seen) -> None:
@@ -66,6 +67,7 @@ class Hedger:
                 continue
             if begin == first or self.claims.size == 0:
                 self._settle_claims(mean, variance, begin)
+            self.settled.append((begin, end - begin, score.cutoff))
             self._play(score, variance, seen.outcomes[begin:end], begin)
         self._limit = self._proved()
 

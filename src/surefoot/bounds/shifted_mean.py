@@ -85,6 +85,8 @@ def worst_means(
     check_alpha(alpha)
     asked, edges, seen = _checked_radii(radii), edges_for(x.size), Seen(x)
     _check_ceiling(x, ceiling)
+    if edges[0] == x.size:  # a single return is all pilot: nothing is left to bet on, and only the floor is sure
+        return WorstMeans(asked[:1], np.array([floor]), np.zeros(1), floor, ceiling)
     pilot = seen.sample(0, edges[0])
     shares = split(pilot, asked, alpha, floor, ceiling, x.size - edges[0])
     groups = []
@@ -181,20 +183,21 @@ class Sequential:
 
 
 def _written(radius: float, one: Bettor | Hedger) -> list[dict[str, Any]]:
-    """Return what was staked in each block, or that stakes were chosen claim by claim."""
-    if isinstance(one, Hedger):
-        return [{"radius": radius, "alpha": one.alpha, "hedged": True, "claims": one.claims.size}]
-    return [
+    """Return what was settled before each block: score and stake, or that stakes were chosen claim by claim."""
+    bettor, hedged = (one.before, one.settled) if isinstance(one, Hedger) else (one, [])
+    who = {"radius": radius, "alpha": one.alpha}
+    plain = [
         {
-            "radius": radius,
-            "alpha": one.alpha,
+            **who,
             "first": played.first,
             "count": int(played.outcomes.counts.sum()),
             "cutoff": played.cutoff,
             "stake": played.stake,
         }
-        for played in one.rounds
+        for played in bettor.rounds
     ]
+    blocks = [{**who, "first": first, "count": n, "cutoff": cutoff, "hedged": True} for first, n, cutoff in hedged]
+    return plain + blocks
 
 
 def _check_ceiling(returns: Floats, ceiling: float | None) -> None:

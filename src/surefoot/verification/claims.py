@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from surefoot.verification.raw import Raw, differences, same
 from surefoot.verification.recompute import METHODS, CannotRecomputeError, Claim, Side, recompute
-from surefoot.verification.recompute_auto import recompute_auto
+from surefoot.verification.recompute_auto import chosen_method, recompute_auto
+from surefoot.verification.recompute_bets import recompute_bets
 from surefoot.verification.recompute_law import recompute_law
 from surefoot.verification.recompute_per_step import recompute_per_step
 from surefoot.verification.recompute_shared import METHODS as SHARED_METHODS
@@ -136,18 +137,26 @@ def _twins(raw: Raw) -> list[str]:
 
 def _limits(raw: Raw) -> list[str]:
     certificate, claim = raw.certificate, claim_of(raw.certificate)
-    if claim.method == "auto":
-        found = recompute_auto(raw.returns, claim, certificate.get("choice"))
-    else:
-        found = recompute(raw.returns, claim)
-    wrong = _both_compared(raw, claim, *found)
-    if certificate.get("bets") is not None or (claim.method != "auto" and certificate.get("choice") is not None):
-        wrong.append(f"the method {claim.method} makes no bets and no choice")
+    lower, upper, wrong = _recomputed(raw, claim)
+    wrong += _both_compared(raw, claim, lower, upper)
     wrong += _law(raw, claim)
     both = max(0.0, 1 - (claim.alpha if claim.method == "dkw" else 2 * claim.alpha))
     if not _close(certificate.get("joint_confidence"), both, 1e-12):
         wrong.append(f"joint_confidence is {certificate.get('joint_confidence')!r}, expected {both:.12g}")
     return wrong
+
+
+def _recomputed(raw: Raw, claim: Claim) -> tuple[Side, Side | None, list[str]]:
+    """Return lower and upper limits, and what is wrong with the choices that are recorded beside them."""
+    choice, bets = raw.certificate.get("choice"), raw.certificate.get("bets")
+    method = chosen_method(raw.returns.size, choice) if claim.method == "auto" else claim.method
+    wrong = [] if claim.method == "auto" or choice is None else [f"the method {method} makes no choice"]
+    if method == "betting":
+        lower, upper, unplanned = recompute_bets(raw.returns, claim, bets)
+        return lower, upper, wrong + unplanned
+    chosen = claim.method == "auto"
+    lower, upper = recompute_auto(raw.returns, claim, choice) if chosen else recompute(raw.returns, claim)
+    return lower, upper, wrong + ([] if bets is None else [f"the method {method} makes no bets"])
 
 
 def _norm(raw: Raw) -> list[str]:

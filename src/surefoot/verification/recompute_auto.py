@@ -1,7 +1,7 @@
 """Limits of a method that a pilot chose: the pilot is left out, and the other returns give what the choice says.
 
-Known are the band, and thresholds with a risk of its own for each; bets are not computed here. That the pilot alone
-made the choice is not seen here either.
+Known are the band, and thresholds with a risk of its own for each; bets, which leave out the pilot by themselves, are
+for ``recompute_bets``. That the pilot alone made the choice is not seen here.
 """
 
 from __future__ import annotations
@@ -18,14 +18,18 @@ from surefoot.verification.recompute import CannotRecomputeError, Claim, Side, m
 Floats = NDArray[np.float64]
 
 
+def chosen_method(n: int, choice: Any) -> str:
+    """Return the method that was chosen, if it is one to choose and as many episodes were looked at as should be."""
+    method = choice.get("method") if isinstance(choice, dict) else None
+    pilot = min(n // 10, round(3 * math.sqrt(n))) if n >= 20 else 0
+    if method not in ("band", "binary", "per-threshold", "betting") or choice.get("pilot") != pilot:
+        raise CannotRecomputeError(f"the choice {method!r} after {pilot} episodes is not computed here")
+    return str(method)
+
+
 def recompute_auto(returns: Floats, claim: Claim, choice: Any) -> tuple[Side, Side | None]:
     """Return the lower limits and, where a ceiling is known, the upper ones."""
-    method = choice.get("method") if isinstance(choice, dict) else None
-    n = returns.size
-    pilot = min(n // 10, round(3 * math.sqrt(n))) if n >= 20 else 0
-    if method not in ("band", "binary", "per-threshold") or choice.get("pilot") != pilot:
-        raise CannotRecomputeError(f"the choice {method!r} after {pilot} episodes is not computed here")
-    rest = returns[pilot:]
+    method, rest = chosen_method(returns.size, choice), returns[choice["pilot"] :]
     if method == "band":
         return recompute(rest, replace(claim, method="band"))
     points, reach, stay = (np.array(choice.get(key), dtype=np.float64) for key in ("thresholds", "reach", "stay"))
