@@ -48,6 +48,30 @@ class Game(Protocol):
         ...
 
 
+class Starts:
+    """Where the episodes of every slot start: the k-th start of a slot is the same whatever its neighbours do.
+
+    ``draw`` returns one start for every slot, those that have been dropped included, and waits for each of them.
+    """
+
+    def __init__(self, draw: Callable[[], Tensor]) -> None:
+        self.draw = draw
+        self.drawn = [draw()]
+        self.slot = torch.arange(len(self.drawn[0]), device=self.drawn[0].device)
+        self.turn = torch.zeros_like(self.slot)
+
+    def again(self, rows: Tensor) -> Tensor:
+        """Go on to the next start of the rows marked; return the present start of every row."""
+        self.turn = self.turn + rows
+        while len(self.drawn) <= int(self.turn.max()):
+            self.drawn.append(self.draw())
+        return torch.stack(self.drawn)[self.turn, self.slot]
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all rows but these."""
+        self.slot, self.turn = self.slot[rows], self.turn[rows]
+
+
 class CartPole:
     """Gymnasium's CartPole with a step limit, as tensors: float64 state, float32 observations, reward 1 a step."""
 
@@ -60,15 +84,13 @@ class CartPole:
         self.slots, self.stream, self.limit = slots, stream, limit
         self.variables = torch.empty(0)
         self.clock = torch.empty(0)
-        self.slot, self.turn = torch.empty(0), torch.empty(0)
-        self.drawn: list[Tensor] = []
+        self.starts: Starts
 
     def reset(self) -> Tensor:
         """Start every slot near the upright position."""
-        self.drawn = [self._starts()]
-        self.variables = self.drawn[0]
+        self.starts = Starts(lambda: self.stream.uniform(-0.05, 0.05, (self.slots, 4)))
+        self.variables = self.starts.drawn[0].T.contiguous()
         self.clock = torch.zeros(self.slots, dtype=torch.int64, device=self.stream.device)
-        self.slot, self.turn = torch.arange(self.slots, device=self.stream.device), torch.zeros_like(self.clock)
         return self._observe()
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -89,22 +111,15 @@ class CartPole:
         return self._observe(), torch.ones_like(x), over
 
     def restart(self, rows: Tensor) -> Tensor:
-        """Start the marked rows anew: the k-th start of a slot is the same whatever its neighbours do.
-
-        The k-th draw is for all slots, those that have been dropped included, and waits for each of them.
-        """
-        self.turn = self.turn + rows
-        while len(self.drawn) <= int(self.turn.max()):
-            self.drawn.append(self._starts())
-        starts = torch.stack(self.drawn)[self.turn, :, self.slot].T
-        self.variables = torch.where(rows, starts, self.variables)
+        """Start the marked rows anew."""
+        self.variables = torch.where(rows, self.starts.again(rows).T, self.variables)
         self.clock = self.clock.masked_fill(rows, 0)
         return self._observe()[rows]
 
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but these."""
         self.variables, self.clock = self.variables[:, rows], self.clock[rows]
-        self.slot, self.turn = self.slot[rows], self.turn[rows]
+        self.starts.keep(rows)
 
     def state(self) -> Tensor:
         """Return position, speed, angle and angular speed per row."""
@@ -112,9 +127,6 @@ class CartPole:
 
     def close(self) -> None:
         """Nothing to release."""
-
-    def _starts(self) -> Tensor:
-        return self.stream.uniform(-0.05, 0.05, (self.slots, 4)).T.contiguous()
 
     def _observe(self) -> Tensor:
         return self.variables.T.to(torch.float32)

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from surefoot.channel import Stream
-from surefoot.games import open_environment
+from surefoot.games import Starts, open_environment
 
 LOW, HIGH = (-1.2, -0.07), (0.6, 0.07)
 
@@ -24,16 +24,15 @@ class MountainCar:
         self.slots, self.stream, self.limit = slots, stream, limit
         self.position, self.velocity = torch.empty(0), torch.empty(0)
         self.clock = torch.empty(0)
-        self.slot, self.turn = torch.empty(0), torch.empty(0)
-        self.drawn: list[Tensor] = []
+        self.starts: Starts
         self.beginning = True
 
     def reset(self) -> Tensor:
         """Start every slot at rest in the valley."""
-        self.drawn = [self._starts()]
-        self.position, self.velocity = self.drawn[0], torch.zeros_like(self.drawn[0])
+        self.starts = Starts(lambda: self.stream.uniform(-0.6, -0.4, (self.slots,)))
+        self.position = self.starts.drawn[0]
+        self.velocity = torch.zeros_like(self.position)
         self.clock = torch.zeros(self.slots, dtype=torch.int64, device=self.stream.device)
-        self.slot, self.turn = torch.arange(self.slots, device=self.stream.device), torch.zeros_like(self.clock)
         self.beginning = True
         return self._observe()
 
@@ -53,12 +52,8 @@ class MountainCar:
         return self._observe(), reached.double(), reached | (self.clock >= self.limit)
 
     def restart(self, rows: Tensor) -> Tensor:
-        """Start the marked rows anew: the k-th start of a slot is the same whatever its neighbours do."""
-        self.turn = self.turn + rows
-        while len(self.drawn) <= int(self.turn.max()):
-            self.drawn.append(self._starts())
-        starts = torch.stack(self.drawn)[self.turn, self.slot]
-        self.position = torch.where(rows, starts, self.position)
+        """Start the marked rows anew."""
+        self.position = torch.where(rows, self.starts.again(rows), self.position)
         self.velocity = self.velocity.masked_fill(rows, 0.0)
         self.clock = self.clock.masked_fill(rows, 0)
         self.beginning = True
@@ -67,7 +62,7 @@ class MountainCar:
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but these."""
         self.position, self.velocity, self.clock = self.position[rows], self.velocity[rows], self.clock[rows]
-        self.slot, self.turn = self.slot[rows], self.turn[rows]
+        self.starts.keep(rows)
 
     def state(self) -> Tensor:
         """Return position and velocity per row."""
@@ -88,9 +83,6 @@ class MountainCar:
         position = (position + velocity).clamp(LOW[0], HIGH[0])
         velocity = torch.where((position == LOW[0]) & (velocity < 0), 0.0, velocity)
         return position, velocity, (position >= self.goal) & (velocity >= 0)
-
-    def _starts(self) -> Tensor:
-        return self.stream.uniform(-0.6, -0.4, (self.slots,))
 
     def _observe(self) -> Tensor:
         return self.state().to(torch.float32)
