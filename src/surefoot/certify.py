@@ -24,7 +24,7 @@ from surefoot.bounds.shifted_mean import Means, both_sides
 from surefoot.choice import choose
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
-from surefoot.rounding import decimals, discount_of, exact, limit_rows, percent, return_of
+from surefoot.rounding import decimals, discount_of, exact, limit_table, percent, return_of
 
 SCHEMA = 1
 METHODS = ("auto", "paper", "betting", "sequential", "band", "per-threshold", "dkw", "dkw-one-sided", "binary")
@@ -132,9 +132,7 @@ class Certificate:
     def __str__(self) -> str:
         """Return a short table, every limit rounded against us, and what it says."""
         digits = decimals(self.floor, self.ceiling, self.estimate)
-        table = [("budget", "lower", "upper"), *limit_rows(self.budgets, self.lower, self.upper, digits)]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+        lines = limit_table(self.budgets, self.lower, self.upper, digits)
         sides = "" if self.upper is None else ", and so do all upper limits"
         lines.append(
             f"Certified limits of the expected return under every attack of each l2 budget (noise sigma "

@@ -48,6 +48,15 @@ def limit_rows(
     ]
 
 
+def limit_table(
+    budgets: Iterable[float], lower: Iterable[float], upper: Iterable[float] | None, digits: int
+) -> list[str]:
+    """Return the same as lines of a table, aligned to the right, under a head."""
+    table = [("budget", "lower", "upper"), *limit_rows(budgets, lower, upper, digits)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+
+
 def discount_of(facts: Mapping[str, Any]) -> dict[str, float]:
     """Return the discount as a field of a certificate, where there is one."""
     return {} if facts.get("discount") is None else {"discount": float(facts["discount"])}

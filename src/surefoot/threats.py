@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from surefoot.certify import Limits
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
-from surefoot.rounding import decimals, discount_of, exact, limit_rows, percent, return_of
+from surefoot.rounding import decimals, discount_of, exact, limit_table, percent, return_of
 
 SCHEMA = 1
 _OUTWARD = 1e-9  # of the range, as in every certificate
@@ -80,9 +80,7 @@ class ThreatCertificate(ABC):
     def __str__(self) -> str:
         """Return a short table, every limit rounded against us, and what it says."""
         digits = decimals(self.floor, self.ceiling, self.estimate)
-        table = [("budget", "lower", "upper"), *limit_rows(self.budgets, self.lower, self.upper, digits)]
-        widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-        lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+        lines = limit_table(self.budgets, self.lower, self.upper, digits)
         sides = "" if self.upper is None else ", and so do all upper limits"
         lines.append(
             f"Certified limits of {self.value} under every adversary {self.attacker} (noise sigma {exact(self.sigma)}, "

@@ -54,10 +54,7 @@ def check_discrete(policy: Policy) -> int:
     """Return the number of actions of a policy whose values have gradients, or say why it cannot be attacked so."""
     if policy.choices is None:
         raise InputError(f"this attack needs discrete actions, the agent {policy.name} has continuous ones")
-    if not policy.differentiable:
-        raise InputError(
-            f"this attack needs gradients, the agent {policy.name} has none (a plain function?); use --method random"
-        )
+    _check_gradients(policy)
     return policy.choices
 
 
@@ -65,15 +62,19 @@ def check_continuous(policy: Policy) -> nn.Module:
     """Return the critic of a policy with continuous actions and gradients, or say why it cannot be attacked so."""
     if policy.choices is not None:
         raise InputError(f"this attack needs continuous actions, the agent {policy.name} has discrete ones")
-    if not policy.differentiable:
-        raise InputError(
-            f"this attack needs gradients, the agent {policy.name} has none (a plain function?); use --method random"
-        )
+    _check_gradients(policy)
     if policy.critic is None:
         raise InputError(
             f"this attack asks the agent's critic, {policy.name} has none (DDPG, TD3 and SAC do); use --method random"
         )
     return policy.critic
+
+
+def _check_gradients(policy: Policy) -> None:
+    if not policy.differentiable:
+        raise InputError(
+            f"this attack needs gradients, the agent {policy.name} has none (a plain function?); use --method random"
+        )
 
 
 def noisy_clean(view: View, rows: Tensor, smoothing: Smoothing) -> Tensor:
