@@ -6,7 +6,8 @@
     python zoo/build.py pick --work runs/atari --device cuda --episodes 2000
 
 A folder of a training holds six files of less than 16 MiB each; a sitting goes on where the last one stopped, after
-collecting frames for its empty replay buffer. ``--set updates=8 learning_rate=1e-4`` changes settings of the preset.
+collecting frames for its empty replay buffer. ``--start`` begins with the weights of another training. ``--set
+updates=8 learning_rate=1e-4`` changes settings of the preset.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from surefoot.tasks import find_task
 from surefoot.train.fast import FastSettings, Learner, Players, Progressed, find_fast, stretch, train_fast
 from surefoot.train.fast_checkpoint import FIRST
 from surefoot.workers import usable_cores
+from surefoot.zoo import load
 
 
 def changed(settings: FastSettings, pairs: list[str]) -> FastSettings:
@@ -36,7 +38,9 @@ def changed(settings: FastSettings, pairs: list[str]) -> FastSettings:
         name, _, text = pair.partition("=")
         if name not in kinds:
             raise InputError(f"unknown setting {name!r}; there are {', '.join(kinds)}")
-        value: Any = text.lower() in {"1", "true", "yes"} if kinds[name] is bool else kinds[name](float(text))
+        value: Any = text
+        if kinds[name] is not str:
+            value = text.lower() in {"1", "true", "yes"} if kinds[name] is bool else kinds[name](float(text))
         settings = replace(settings, **{name: value})
     return settings
 
@@ -61,6 +65,7 @@ def train(arguments: argparse.Namespace) -> None:
         processes=arguments.processes,
         resume=(arguments.out / FIRST).exists(),
         command=f"surefoot train {task.name} --sigma {arguments.sigma:g} --seed {arguments.seed} --preset fast",
+        start=None if arguments.start is None else load(arguments.start),
         progress=report,
     )
     print((arguments.out / "curve.csv").read_text())
@@ -109,6 +114,7 @@ def main() -> None:
     one.add_argument("sigma", type=float)
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--minutes", type=float, default=8.0)
+    one.add_argument("--start", help="an agent whose weights to begin with: a folder or the name of a shipped one")
     one.add_argument("--out", type=Path, required=True)
     one.set_defaults(run=train)
     fast = commands.add_parser("speed", help="measure the parts of a training")
