@@ -287,3 +287,12 @@ def test_atari_on_a_gpu_plays_the_games_of_a_cpu():
         play(Plan(task, policy, 0.0, 6, slots=3, rounds=2, device=device)).returns for device in ("cpu", "cuda")
     )
     assert np.array_equal(here, there)
+
+
+def test_two_processes_share_a_gpu_without_changing_anything():
+    """Emulators of one run while the agent of the other acts."""
+    from surefoot.policies_cnn import NATURE, cnn_policy, fresh_arrays, halved
+
+    policy = cnn_policy(halved(fresh_arrays(4, 3, 0)), NATURE, 4, (84, 84), 3)
+    plan = Plan(find_task("freeway"), policy, 0.1, 8, slots=2, rounds=2, device="cuda")
+    assert np.array_equal(play(plan).returns, play(plan, workers=2).returns)
