@@ -354,6 +354,7 @@ def test_a_training_begins_with_the_weights_of_another_agent(trained, tmp_path):
     assert all(torch.allclose(one, other, rtol=1e-3, atol=1e-6) for one, other in pairs)
     card = json.loads((tmp_path / "run" / "agent.json").read_text())
     assert card["training"]["started_from"] == {"name": "pong-1r-s0.1", "sha256": earlier.sha256}
+    assert card["training"]["settings"]["exploration_initial"] == 0.05
 
 
 def test_a_start_that_does_not_fit_is_refused(trained):

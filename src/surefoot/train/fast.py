@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,9 @@ from surefoot.workers import usable_cores
 VALIDATION = 1
 PLAYING, ACTING, LEARNING = 101, 102, 103
 
+# Who knows the game need not try everything again.
+STARTED_EXPLORATION = 0.05
+
 Report = Callable[[int, int, float], None]
 
 
@@ -49,20 +52,20 @@ Report = Callable[[int, int, float], None]
 class FastSettings:
     """What the fast training is told; the defaults are for one round of Pong."""
 
-    total_steps: int = setting(20_000_000, "agent steps in all, over which learning rate and exploration fall")
+    total_steps: int = setting(4_000_000, "agent steps in all, over which learning rate and exploration fall")
     slots: int = setting(128, "emulators side by side")
     buffer_size: int = setting(1_000_000, "frames the replay buffer holds")
     learning_starts: int = setting(
         50_000, "steps collected before learning; again after a resume, whose buffer is empty"
     )
-    updates: int = setting(4, "gradient steps per step of all emulators")
+    updates: int = setting(6, "gradient steps per step of all emulators")
     batch_size: int = setting(256, "transitions per gradient step")
     n_steps: int = setting(3, "steps until a successor's value is asked")
     gamma: float = setting(0.99, "discount in training; certificates are about the undiscounted return")
     learning_rate: float = setting(2e-4, "Adam's step size at the start; it falls linearly to a tenth")
     target_interval: int = setting(500, "gradient steps between updates of the target network")
     averaging: float = setting(0.999, "weight of the past in the running average of the weights, per gradient step")
-    exploration_steps: int = setting(500_000, "steps over which exploration falls linearly")
+    exploration_steps: int = setting(300_000, "steps over which exploration falls linearly")
     exploration_initial: float = setting(1.0, "how often an exploring stretch begins, at first")
     exploration_final: float = setting(0.003, "how often an exploring stretch begins, in the end")
     exploration_longest: int = setting(64, "most steps of an exploring stretch; lengths follow 1 / length^2")
@@ -72,7 +75,7 @@ class FastSettings:
     goal_ends: bool = setting(True, "whether no value is carried over a goal, though whole games are played")
     beside: str = setting("", "another task of the same game that every second emulator plays; empty: none")
     capture: bool = setting(True, "whether the gradient steps are captured as one CUDA graph, where there is a GPU")
-    validation_interval: int = setting(1_000_000, "steps between validations")
+    validation_interval: int = setting(500_000, "steps between validations")
     validation_episodes: int = setting(200, "episodes per validation")
 
     def facts(self) -> dict[str, Any]:
@@ -83,7 +86,13 @@ class FastSettings:
 FAST: dict[str, FastSettings] = {
     "pong-1r": FastSettings(),
     "pong-full": FastSettings(validation_episodes=20),
-    "freeway": FastSettings(goal_ends=False, validation_episodes=100),
+    "freeway": FastSettings(
+        total_steps=1_500_000,
+        exploration_steps=200_000,
+        goal_ends=False,
+        validation_interval=350_000,
+        validation_episodes=100,
+    ),
 }
 
 
@@ -120,6 +129,8 @@ def train_fast(
         raise InputError(f"the fast training is for Atari tasks, {task.name} is none; use --preset paper")
     if minutes is not None and not minutes > 0:
         raise InputError(f"minutes must be > 0, got {minutes}")
+    if start is not None:
+        settings = replace(settings, exploration_initial=min(settings.exploration_initial, STARTED_EXPLORATION))
     claim(out, resume)
     so_far = Progressed()
     learner = Learner(task, sigma, settings, torch.device(device), seed)
