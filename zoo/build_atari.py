@@ -3,6 +3,7 @@
     python zoo/build_atari.py train pong-1r 0.1 --seed 0 --minutes 8 --out runs/atari/pong-1r-s0.1-seed0
     python zoo/build_atari.py train pong-1r 0.1 --seed 0 --minutes 8 --out runs/atari/pong-1r-s0.1-seed0   # goes on
     python zoo/build_atari.py speed freeway --seconds 60
+    python zoo/build_atari.py lend runs/atari/pong-1r-s0.05-seed0 pong-full --out runs/atari/pong-full-s0.05-seed0
     python zoo/build.py pick --work runs/atari --device cuda --episodes 2000
 
 A folder of a training holds six files of less than 16 MiB each; a sitting goes on where the last one stopped, after
@@ -13,6 +14,7 @@ updates=8 learning_rate=1e-4`` changes settings of the preset.
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from dataclasses import fields, replace
@@ -28,7 +30,7 @@ from surefoot.tasks import find_task
 from surefoot.train.fast import FastSettings, Learner, Players, Progressed, find_fast, stretch, train_fast
 from surefoot.train.fast_checkpoint import FIRST
 from surefoot.workers import usable_cores
-from surefoot.zoo import load
+from surefoot.zoo import card_of, load, save
 
 
 def changed(settings: FastSettings, pairs: list[str]) -> FastSettings:
@@ -64,11 +66,23 @@ def train(arguments: argparse.Namespace) -> None:
         minutes=arguments.minutes,
         processes=arguments.processes,
         resume=(arguments.out / FIRST).exists(),
-        command=f"surefoot train {task.name} --sigma {arguments.sigma:g} --seed {arguments.seed} --preset fast",
+        command=shlex.join(("python", "zoo/build_atari.py", *sys.argv[1:])),
         start=None if arguments.start is None else load(arguments.start),
         progress=report,
     )
     print((arguments.out / "curve.csv").read_text())
+
+
+def lend(arguments: argparse.Namespace) -> None:
+    """Write a trained agent once more, for another task of the same game; its card keeps what it was trained on."""
+    card, policy, task = card_of(arguments.folder), load(arguments.folder), find_task(arguments.task)
+    trained_on = find_task(card["task"])
+    if task.cartridge is None or trained_on.cartridge is None or task.cartridge.rom != trained_on.cartridge.rom:
+        raise InputError(f"{task.name} is not the game of {card['name']}, which was trained on {trained_on.name}")
+    facts = {key: value for key, value in card.items() if key not in {"schema", "name", "layout", "sha256"}}
+    facts["training"] = {**facts["training"], "trained_on": trained_on.name}
+    named = replace(policy, name=f"{task.name}-s{card['sigma']:g}")
+    save(named, arguments.out / "agent", {**facts, "task": task.name})
 
 
 def speed(arguments: argparse.Namespace) -> None:
@@ -121,6 +135,11 @@ def main() -> None:
     fast.add_argument("task")
     fast.add_argument("--seconds", type=float, default=60.0)
     fast.set_defaults(run=speed)
+    other = commands.add_parser("lend", help="write an agent once more, for another task of the same game")
+    other.add_argument("folder")
+    other.add_argument("task")
+    other.add_argument("--out", type=Path, required=True)
+    other.set_defaults(run=lend)
     for command in (one, fast):
         command.add_argument("--device", default="cuda")
         command.add_argument("--processes", type=int, help="processes with emulators (default: one per core)")
