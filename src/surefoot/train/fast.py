@@ -380,7 +380,7 @@ def validate(
     played = play(plan).returns
     mean, spread = float(played.mean()), float(played.std())
     so_far.rows.append((so_far.steps, mean, spread, round(exploration(settings, so_far.steps), 4)))
-    if mean >= so_far.best:
+    if mean > so_far.best:
         so_far.best, so_far.best_step, so_far.best_weights = mean, so_far.steps, weights
 
 
