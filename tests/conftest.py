@@ -44,6 +44,7 @@ if find_spec("torch") is None:
         "train",
         "verification",
         "verification_bets",
+        "verification_sequential",
         "workers",
         "zoo",
     )

@@ -14,9 +14,11 @@ from surefoot.verification.recompute_auto import chosen_method, recompute_auto
 from surefoot.verification.recompute_bets import recompute_bets
 from surefoot.verification.recompute_law import recompute_law
 from surefoot.verification.recompute_per_step import recompute_per_step
+from surefoot.verification.recompute_sequential import recompute_sequential
 from surefoot.verification.recompute_shared import METHODS as SHARED_METHODS
 from surefoot.verification.recompute_shared import SharedClaim, pilot_of, recompute_shared
 from surefoot.verification.sentences import SENTENCES
+from surefoot.verification.stopping import check_stop, stop_for
 from surefoot.verification.verdict import IMPOSSIBLE, Verdict
 
 ALL = {
@@ -138,7 +140,7 @@ def _twins(raw: Raw) -> list[str]:
 def _limits(raw: Raw) -> list[str]:
     certificate, claim = raw.certificate, claim_of(raw.certificate)
     lower, upper, wrong = _recomputed(raw, claim)
-    wrong += _both_compared(raw, claim, lower, upper)
+    wrong += _both_compared(raw, claim, lower, upper) + check_stop(raw, claim, lower)
     wrong += _law(raw, claim)
     both = max(0.0, 1 - (claim.alpha if claim.method == "dkw" else 2 * claim.alpha))
     if not _close(certificate.get("joint_confidence"), both, 1e-12):
@@ -150,6 +152,8 @@ def _recomputed(raw: Raw, claim: Claim) -> tuple[Side, Side | None, list[str]]:
     """Return lower and upper limits, and what is wrong with the choices that are recorded beside them."""
     choice, bets = raw.certificate.get("choice"), raw.certificate.get("bets")
     method = chosen_method(raw.returns.size, choice) if claim.method == "auto" else claim.method
+    if method == "sequential":
+        return recompute_sequential(raw.returns, claim, bets, stop_for(claim, choice))
     wrong = [] if claim.method == "auto" or choice is None else [f"the method {method} makes no choice"]
     if method == "betting":
         lower, upper, unplanned = recompute_bets(raw.returns, claim, bets)

@@ -127,6 +127,21 @@ def moments(score: Score, past: Law) -> tuple[float, float, float]:
     return mean, variance, third / variance**1.5 if variance > 0 else -math.inf
 
 
+def proofs(past: Law, scores: Sequence[Score], claim: float) -> list[Option]:
+    """Return up to ten stakes on each score, and how fast the logarithm of the capital against one claim would grow."""
+    found = []
+    for score in scores:
+        values, weights = _doubted(score, past)
+        mean, variance, _ = moments(score, past)
+        if mean <= claim or claim - score.lowest <= 1e-12 * (abs(claim) + abs(score.lowest)):
+            continue
+        typical = (mean - claim) / max(variance, 1e-300)
+        stakes = np.unique(np.minimum(typical * np.geomspace(0.25, 2, 10), 0.999 / (claim - score.lowest)))
+        growth = np.log(1 + stakes[:, None] * (values - claim)) @ weights
+        found += [Option(score, *pair) for pair in zip(stakes.tolist(), growth.tolist(), strict=True)]
+    return found
+
+
 def plans(past: Law, scores: Sequence[Score], alpha: float, rounds: int, played: list[Round]) -> list[Option]:
     """Return up to ten stakes on each score, around the best for Gaussian ones, and what is expected of each."""
     found = []
