@@ -45,7 +45,7 @@ def of(law, n, seed, sigma=1.0):
 @pytest.mark.parametrize("order", [0, 1])
 def test_published_returns_are_certified_far_above_the_paper(sigma, budget, bar, order):
     certificate = certify(published(sigma, order), [budget])
-    assert (certificate.method, certificate.choice["pilot"], certificate.choice["method"]) == ("auto", 300, "betting")
+    assert (certificate.method, certificate.choice["pilot"], certificate.choice["method"]) == ("auto", 200, "betting")
     assert certificate.lower[0] >= bar
     assert certificate.lower[0] > certify(published(sigma, order), [budget], method="per-threshold").lower[0]
 

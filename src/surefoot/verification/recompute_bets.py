@@ -83,10 +83,10 @@ def _planned(
 
 
 def edges_of(n: int) -> list[int]:
-    """Return where bets are settled: after the pilot, then whenever there is twice as much."""
-    edges = [max(1, min(n // 10, round(3 * math.sqrt(n))))]
-    while 3 * edges[-1] < n:
-        edges.append(2 * edges[-1])
+    """Return where bets are settled: after the pilot, then whenever there is a quarter more."""
+    edges = [max(1, min(n // 10, round(2 * math.sqrt(n))))]
+    while edges[-1] + 2 * max(1, edges[-1] // 4) < n:
+        edges.append(edges[-1] + max(1, edges[-1] // 4))
     return [*edges, n]
 
 
@@ -140,13 +140,13 @@ class Bettor:
         return hedge.proved(), hedge.proved(FEWER)
 
     def _hedged_from(self) -> int:
-        """Return from which edge on stakes depend on the claim: if the scores are not too skewed, once 5% is known."""
+        """Return from which edge on stakes depend on the claim: if the scores are not too skewed, once a fifth is known."""
         first, n = self.edges[0], self.returns.size
         options = self.options(first) if first < n else []
         chosen = self._recorded(options, self.rows.get(first))[0]
         if chosen is None or moments(chosen.score, Law.of(self.returns[:first]))[2] / math.sqrt(n) <= -0.35:
             return len(self.edges) - 1
-        return next((i for i, edge in enumerate(self.edges[:-1]) if 20 * edge >= n), len(self.edges) - 2)
+        return next((i for i, edge in enumerate(self.edges[:-1]) if 5 * edge >= n), len(self.edges) - 2)
 
     def options(self, first: int) -> list[Option]:
         """Return all that may be staked on the returns from ``first`` on, planned from those before."""
@@ -219,7 +219,7 @@ class Hedge:
     def _settle_claims(self, mean: float, spread: float, first: int) -> None:
         left, floor = self.n - first, self.bettor.floor
         width = 3.5 * spread * (1 / math.sqrt(left) + 1 / math.sqrt(first))
-        near = mean - 2 * spread / math.sqrt(left) + width * np.linspace(-1, 1, 256)
+        near = mean - 2 * spread / math.sqrt(left) + width * np.linspace(-1, 1, 400)
         far = floor + (near[0] - floor) * np.arange(1, 32) / 32
         self.claims = np.concatenate([far, near]) if near[0] > floor else near[near > floor]
         self.owned = np.zeros(self.claims.size)

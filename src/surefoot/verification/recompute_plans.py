@@ -145,6 +145,8 @@ def proofs(past: Law, scores: Sequence[Score], claim: float) -> list[Option]:
 def plans(past: Law, scores: Sequence[Score], alpha: float, rounds: int, played: list[Round]) -> list[Option]:
     """Return up to ten stakes on each score, around the best for Gaussian ones, and what is expected of each."""
     found = []
+    lowest = min((score.lowest for score in scores), default=0.0)
+    before = Table(played, lowest, max((moments(score, past)[0] for score in scores), default=0.0))
     for score in scores:
         values, weights = _doubted(score, past)
         mean, variance, _ = moments(score, past)
@@ -152,7 +154,7 @@ def plans(past: Law, scores: Sequence[Score], alpha: float, rounds: int, played:
             continue
         typical = math.sqrt(2 * math.log(1 / alpha) / max(rounds * variance, 1e-300))
         stakes = np.unique(np.minimum(typical * np.geomspace(0.25, 2, 10), 0.999 / (mean - score.lowest)))
-        expected = _expected(values, weights, stakes, math.log(1 / alpha), rounds, Table(played, score.lowest, mean))
+        expected = _expected(values, weights, stakes, math.log(1 / alpha), rounds, before)
         found += [Option(score, *pair) for pair in zip(stakes.tolist(), expected.tolist(), strict=True)]
     return found
 

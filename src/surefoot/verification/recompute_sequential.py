@@ -21,12 +21,12 @@ from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
 from surefoot.verification.recompute import CannotRecomputeError, Claim, Side, family, mean_left
-from surefoot.verification.recompute_bets import SHARE, TIE, Bettor, alike, check_rows, check_sides, edges_of, limit_of
+from surefoot.verification.recompute_bets import SHARE, TIE, Bettor, alike, check_rows, check_sides, limit_of
 from surefoot.verification.recompute_plans import Law, Option, plans, proofs, scores_of
 from surefoot.verification.recompute_shares import carried, shares_of
 
 Floats = NDArray[np.float64]
-LOOK = edges_of(1000)[0]  # returns that are only looked at
+LOOK = 95  # returns that are only looked at: 3 sqrt(1,000)
 TYPICAL = 100_000  # shares are settled as if so many returns were to come after those
 PROOF = 0.8
 HORIZONS = [1000 * 4**k for k in range(10)]
@@ -145,7 +145,7 @@ class Player(Bettor):
     ) -> None:
         super().__init__(past.returns, floor, radius, alpha, [])
         self.past, self.queue, self.horizon, self.value = past, queue, horizon, value
-        self.edges = _growing(past.returns.size) if horizon is None else edges_of(horizon)
+        self.edges = _growing(past.returns.size) if horizon is None else _doubling(horizon)
 
     def limit(self) -> float:
         """Play all blocks up to the last return; return the limit."""
@@ -175,6 +175,14 @@ class Player(Bettor):
     def tie(self, best: Option) -> float:
         """Growth is near 0: there the difference counts by itself."""
         return super().tie(best) if self.value is None else TIE * abs(best.expected) + 1e-15
+
+
+def _doubling(horizon: int) -> list[int]:
+    """Return where bets are settled for a horizon: at first and then whenever there is twice as much."""
+    edges = [min(horizon // 10, round(3 * math.sqrt(horizon)))]
+    while 3 * edges[-1] < horizon:
+        edges.append(2 * edges[-1])
+    return [*edges, horizon]
 
 
 def _growing(n: int) -> list[int]:
