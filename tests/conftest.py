@@ -27,6 +27,7 @@ if find_spec("torch") is None:
         "defence",
         "discount",
         "fast",
+        "features",
         "games",
         "gpu",
         "mountain_car",

@@ -79,6 +79,12 @@ class Requirement:
     budget: float
 
 
+def parse_sigma(text: str) -> float | list[float]:
+    """Read one sigma, or one per feature."""
+    numbers = parse_numbers(text, "--sigma", "0.2 or 0.1,0.2,0.1,0.2")
+    return numbers[0] if len(numbers) == 1 else list(numbers)
+
+
 def parse_requirement(text: str) -> Requirement:
     """Read ``150@0.4``: a mean of 150 at budget 0.4."""
     try:

@@ -52,6 +52,7 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
     """Check everything in a certificate that can be told from the files alone."""
     optional = {
         "discount",
+        "features",
         "norm",
         "choice",
         "bets",
@@ -83,16 +84,25 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
 
 def _facts(raw: Raw) -> list[str]:
     certificate, setup, count = raw.certificate, raw.setup, raw.returns.size
-    names = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed", "discount")
+    names = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed", "discount", "features")
     wrong = differences({name: certificate.get(name) for name in names}, {name: setup.get(name) for name in names})
     if not same(certificate.get("episodes"), count):
         wrong.append(f"episodes is {certificate.get('episodes')!r}, the record has {count} returns")
     planned = setup.get("planned", count)
     if not same(planned, count) and not _stopped(certificate, setup, count):
         wrong.append(f"planned were {planned!r} episodes, the record has {count} returns")
+    features = setup.get("features")
+    if features is not None and not _least_of(features, setup.get("sigma")):
+        wrong.append(f"sigma {setup.get('sigma')!r} is not the least of the features' {features!r}")
     if setup.get("adversary") is not None or "spent" in raw.arrays:
         wrong.append("the record is of attacked play")
     return wrong
+
+
+def _least_of(features: Any, sigma: Any) -> bool:
+    """Whether sigma is what budgets are measured in: the least of several sigmas that differ."""
+    right = isinstance(features, list) and all(_is_number(one) and one > 0 for one in features)
+    return right and len(set(features)) > 1 and same(min(features), sigma)
 
 
 def _stopped(certificate: dict[str, Any], setup: dict[str, Any], count: int) -> bool:

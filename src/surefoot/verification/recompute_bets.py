@@ -140,7 +140,7 @@ class Bettor:
         return hedge.proved(), hedge.proved(FEWER)
 
     def _hedged_from(self) -> int:
-        """Return from which edge on stakes depend on the claim: if the scores are not too skewed, once a fifth is known."""
+        """Return from which edge on stakes depend on the claim: once a fifth is known, if scores are not too skewed."""
         first, n = self.edges[0], self.returns.size
         options = self.options(first) if first < n else []
         chosen = self._recorded(options, self.rows.get(first))[0]
