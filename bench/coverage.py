@@ -99,7 +99,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=24)
     runs = parser.parse_args().runs
-    rng, rows, sums = np.random.default_rng(2024), [], {}
+    rng, rows = np.random.default_rng(2024), []
+    sums: dict[str, tuple[int, int]] = {}
     found = [{**row, "found": too_many(row["wrong"], row["runs"], ALPHA)} for row in planted(rng)]
     for row in found:
         print(row, flush=True)

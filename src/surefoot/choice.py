@@ -6,6 +6,7 @@ keeping the best would claim more confidence than there is.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -13,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from surefoot.bounds.betting import Sample
 from surefoot.bounds.binomial import lower_limit
@@ -79,6 +81,8 @@ def choose(returns: Floats, radii: Floats, alpha: float, floor: float, ceiling: 
     # bets learn as they go, which a pilot cannot foresee; a band does not
     worth = {name: float((values - floor).sum()) for name, values in expected.items()}
     worth["band"] *= _NO_LEARNING
+    if "per-threshold" in expected:  # which has nothing to learn
+        worth["betting"] -= float(learning_loss(law, radii, floor, n, pilot).sum())
     method = max(worth, key=lambda name: worth[name])
     written = {name: values.tolist() for name, values in expected.items()}
     spread = _spread(law, radii, alpha, floor, ceiling, n - pilot) if method == "per-threshold" else (np.empty(0),) * 3
@@ -101,6 +105,22 @@ def expected_bets(
     ]
     best: Floats = implied(bets, np.array(limits), radii, floor, ceiling).max(axis=0)
     return best
+
+
+def learning_loss(law: Sample, radii: Floats, floor: float, n: int, pilot: int) -> Floats:
+    """Return what bets lose at each radius, about, because scores are learnt from the episodes before them.
+
+    A tangent at a guess of S made of m episodes lies below the curve by g''(S) S (1 - S) / (2 m) on average, and m goes
+    from the pilot's size to n.
+    """
+    share = law.counts / law.counts.sum()
+    reach = np.clip(1 - np.cumsum(share) + share, 1e-12, 1 - 1e-12)
+    gaps = np.diff(law.values, prepend=floor) * (reach < 1 - 1e-9)
+    z = ndtri(reach)
+    with np.errstate(under="ignore", over="ignore"):
+        bent = np.exp(radii[:, None] * z - radii[:, None] ** 2 / 2 + z**2 / 2) * radii[:, None] * math.sqrt(2 * math.pi)
+    loss: Floats = (bent * reach * (1 - reach)) @ gaps * math.log(n / pilot) / (2 * n)
+    return loss
 
 
 def expected_band(law: Sample, radii: Floats, alpha: float, floor: float, n: int) -> Floats:
