@@ -12,12 +12,12 @@ from surefoot.bounds.betting import Sample
 from surefoot.bounds.binomial import lower_limit
 from surefoot.bounds.cdf import spread_thresholds
 from surefoot.bounds.mean import pilot_size
-from surefoot.bounds.scores import plug_in
+from surefoot.bounds.scores import learning_loss, plug_in
 from surefoot.bounds.shifted_mean import worst_means
 from surefoot.bounds.thresholds import threshold_shares
 from surefoot.bounds.worst_case import mean_lower
 from surefoot.certify import certify
-from surefoot.choice import choose, learning_loss
+from surefoot.choice import choose
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 

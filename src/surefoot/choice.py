@@ -6,7 +6,6 @@ keeping the best would claim more confidence than there is.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -14,14 +13,13 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from surefoot.bounds.betting import Sample
 from surefoot.bounds.binomial import lower_limit
 from surefoot.bounds.hedge import expected_limit
 from surefoot.bounds.levels import rough_level
 from surefoot.bounds.mean import pilot_size
-from surefoot.bounds.scores import implied, propose
+from surefoot.bounds.scores import implied, learning_loss, propose
 from surefoot.bounds.shares import split
 from surefoot.bounds.shift import shift_down
 from surefoot.bounds.thresholds import threshold_shares
@@ -105,22 +103,6 @@ def expected_bets(
     ]
     best: Floats = implied(bets, np.array(limits), radii, floor, ceiling).max(axis=0)
     return best
-
-
-def learning_loss(law: Sample, radii: Floats, floor: float, n: int, pilot: int) -> Floats:
-    """Return what bets lose at each radius, about, because scores are learnt from the episodes before them.
-
-    A tangent at a guess of S made of m episodes lies below the curve by g''(S) S (1 - S) / (2 m) on average, and m goes
-    from the pilot's size to n.
-    """
-    share = law.counts / law.counts.sum()
-    reach = np.clip(1 - np.cumsum(share) + share, 1e-12, 1 - 1e-12)
-    gaps = np.diff(law.values, prepend=floor) * (reach < 1 - 1e-9)
-    z = ndtri(reach)
-    with np.errstate(under="ignore", over="ignore"):
-        bent = np.exp(radii[:, None] * z - radii[:, None] ** 2 / 2 + z**2 / 2) * radii[:, None] * math.sqrt(2 * math.pi)
-    loss: Floats = (bent * reach * (1 - reach)) @ gaps * math.log(n / pilot) / (2 * n)
-    return loss
 
 
 def expected_band(law: Sample, radii: Floats, alpha: float, floor: float, n: int) -> Floats:
