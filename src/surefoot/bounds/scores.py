@@ -89,8 +89,12 @@ def propose(past: Sample, expected: float | None, *, radius: float, floor: float
         return []
     if radius == 0:
         return [Plain(floor)]
-    total = 2 * float(past.counts.sum()) if expected is None else expected
+    count = float(past.counts.sum())
+    total = 2 * count if expected is None else expected
     cutoffs = [min(0.5, float(many) / total) for many in _CUTOFFS]
+    # what lies below every guess cuts nothing off, so one of those is enough
+    idle = sum(cutoff <= _SMOOTHING / (count + 2 * _SMOOTHING) for cutoff in cutoffs)
+    cutoffs = [*cutoffs[: min(idle, 1)], *cutoffs[idle:]]
     return [replace(tangents(*guesses(past, cutoff, floor), radius, floor), cutoff=cutoff) for cutoff in cutoffs]
 
 

@@ -99,6 +99,8 @@ def scores_of(past: Law, total: int, radius: float, floor: float) -> list[Score]
     above = law.values > floor
     short = (missed[above] + 0.5) / (law.counts.sum() + 1)
     cutoffs = [min(0.5, 10**power / total) for power in np.linspace(-1, 1, 7)]
+    idle = [cut for cut in cutoffs if cut <= 0.5 / (law.counts.sum() + 1)]  # they cut nothing off: the first will do
+    cutoffs = [*idle[:1], *cutoffs[len(idle) :]]
     return [_tangents(law.values[above], 1 - np.maximum(short, cut), radius, floor, cut) for cut in cutoffs]
 
 
