@@ -27,6 +27,7 @@ if find_spec("torch") is None:
         "defence",
         "discount",
         "fast",
+        "features",
         "games",
         "gpu",
         "mountain_car",
@@ -44,6 +45,7 @@ if find_spec("torch") is None:
         "train",
         "verification",
         "verification_bets",
+        "verification_sequential",
         "workers",
         "zoo",
     )

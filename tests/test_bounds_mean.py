@@ -13,7 +13,7 @@ from laws import LAWS, Law, too_many
 from surefoot.bounds import mean
 from surefoot.bounds.betting import Capital, Round, Sample
 from surefoot.bounds.hedge import Hedger, sums_of_logs
-from surefoot.bounds.mean import Bettor, Plain, Seen, edges_for, mean_lower, mean_upper, pilot_size
+from surefoot.bounds.mean import Bettor, Plain, Seen, doubling_edges, edges_for, mean_lower, mean_upper, pilot_size
 from surefoot.errors import InputError
 
 ALPHA = 0.2
@@ -183,9 +183,10 @@ def test_samples_may_be_grouped_without_losing_the_smallest():
 
 
 def test_edges_begin_with_the_pilot_and_end_with_all():
-    assert edges_for(10_000) == [300, 600, 1200, 2400, 4800, 10_000]
+    assert doubling_edges(10_000) == [300, 600, 1200, 2400, 4800, 10_000]
+    assert edges_for(300) == [30, 37, 46, 57, 71, 88, 110, 137, 171, 213, 300]
     assert edges_for(1) == [1, 1]
-    assert pilot_size(10**6) == 3000
+    assert pilot_size(10**6) == 2000
     assert mean.growing_edges()[:3] == [100, 150, 225]
 
 

@@ -30,7 +30,6 @@ from surefoot.files import read_json, write_json
 from surefoot.play import Plan, play
 from surefoot.policies import weights_hash
 from surefoot.runs import Questions, certified_run
-from surefoot.sequential import Goal, watched_run
 from surefoot.tasks import find_task
 from surefoot.verification import recompute as recomputed
 from surefoot.verification.recompute import (
@@ -336,14 +335,6 @@ def test_what_auto_has_certified_is_recomputed(law, tmp_path):
     assert failures(verify(tmp_path, blocks=0)) == {}
     certificate(lower=lambda lower: [low + 1e-5 * (law.ceiling - law.floor) for low in lower])(tmp_path)
     assert failures(verify(tmp_path, blocks=0, same_code=True)).keys() == {"limits"}
-
-
-def test_of_a_run_that_stopped_by_itself_all_but_the_limits_is_checked(tmp_path):
-    plan = Plan(find_task("cartpole-1"), zoo.load(AGENT), 0.4, 300, seed=5, slots=30)
-    goal = Goal(0.1, until=150.0)
-    certificate, stopped = watched_run(plan, Questions((0.1,)), goal, tmp_path / "run")
-    assert (stopped, certificate.episodes) == ("close enough", 30)
-    assert failures(verify(tmp_path / "run", blocks=None)).keys() == {"limits"}
 
 
 FIELDS = ("task", "agent", "agent_sha256", "seed", "sigma", "confidence", "joint_confidence", "episodes", "method")

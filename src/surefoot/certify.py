@@ -24,7 +24,7 @@ from surefoot.bounds.shifted_mean import Means, both_sides
 from surefoot.choice import choose
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
-from surefoot.rounding import decimals, discount_of, exact, limit_table, percent, return_of
+from surefoot.rounding import decimals, discount_of, exact, features_of, limit_table, noise_of, percent, return_of
 
 SCHEMA = 1
 METHODS = ("auto", "paper", "betting", "sequential", "band", "per-threshold", "dkw", "dkw-one-sided", "binary")
@@ -123,7 +123,7 @@ class Certificate:
         return (
             "Under every adversary whose offsets to the observations have an l2 norm of at most the budget "
             f"over the whole episode, the expected {return_of(self.facts)} of the smoothed agent "
-            f"(noise sigma {exact(self.sigma)}) is at least 'lower'"
+            f"(noise {noise_of(self.sigma, self.facts)}) is at least 'lower'"
             + ("" if self.upper is None else " and at most 'upper'")
             + f". With confidence {exact(self.confidence)} all lower limits hold, for all budgets at once"
             + ("." if self.upper is None else f", {sides}.")
@@ -135,9 +135,9 @@ class Certificate:
         lines = limit_table(self.budgets, self.lower, self.upper, digits)
         sides = "" if self.upper is None else ", and so do all upper limits"
         lines.append(
-            f"Certified limits of the expected return under every attack of each l2 budget (noise sigma "
-            f"{exact(self.sigma)}, {self.episodes} episodes): with {percent(self.confidence)} confidence all lower "
-            f"limits hold at once{sides}."
+            f"Certified limits of the expected return under every attack of each l2 budget (noise "
+            f"{noise_of(self.sigma, self.facts)}, {self.episodes} episodes): with {percent(self.confidence)} "
+            f"confidence all lower limits hold at once{sides}."
         )
         return "\n".join(lines)
 
@@ -167,6 +167,7 @@ class Certificate:
             "bets": None if self.means is None else _bets(self.means),
             **self.asked,
             **discount_of(self.facts),
+            **features_of(self.facts),
             "statement": self.statement,
         }
 

@@ -8,6 +8,8 @@ noise of a step is drawn after the adversary has spoken and is shown to it only 
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -15,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.episodes import checked_sigma
+from surefoot.episodes import parted_sigma
 from surefoot.errors import InputError
 from surefoot.policies import FrameStack, Policy
 
@@ -94,7 +96,7 @@ class Channel:
 
     def __init__(
         self,
-        sigma: float,
+        sigma: float | Sequence[float],
         slots: int,
         shape: tuple[int, ...],
         noise: Stream,
@@ -107,14 +109,17 @@ class Channel:
     ) -> None:
         if not budget >= 0:
             raise InputError(f"budget must be >= 0, got {budget}")
-        self.sigma = checked_sigma(sigma)
+        self.sigma, self.features = parted_sigma(sigma)
         self.slots, self.shape = slots, shape
+        # what the noise is multiplied by, and what the offsets are measured in, where features differ
+        self.spread = None if self.features is None else feature_table(self.features, shape).to(noise.device)
         self.stream = noise
         self.ledger: Ledger | None = None
         if adversary is not None:
             assert policy is not None
             assert own is not None
             self.ledger = Ledger(adversary, budget, policy, own, slots, shape, noise.device, limit)
+            self.ledger.unit = None if self.spread is None else self.spread.double() / self.sigma
 
     def send(self, observation: Tensor, slot: Tensor | None = None, record: Record | None = None) -> Tensor:
         """Return what the agent sees: observation, plus the clipped offset, plus fresh noise.
@@ -128,7 +133,7 @@ class Channel:
         if self.sigma == 0:
             return seen
         # Drawn for every slot, finished or not, so that a row's noise does not depend on its neighbours' fate.
-        noise = self.stream.normal((self.slots, *self.shape)).mul_(self.sigma)
+        noise = self.stream.normal((self.slots, *self.shape)).mul_(self.sigma if self.spread is None else self.spread)
         if slot is not None and slot.numel() < self.slots:
             noise = noise[slot]
         if self.ledger is not None:
@@ -178,6 +183,7 @@ class Ledger:
         self.offset = torch.zeros_like(self.noise)
         self.clean = FrameStack(policy.frames)
         self.clean.fill(torch.zeros_like(self.noise))
+        self.unit: Tensor | None = None
         self.by_step = torch.zeros(limit, dtype=torch.float64, device=device)
 
     @property
@@ -208,16 +214,20 @@ class Ledger:
             self.own,
         )
         offset = self._proposal(view)
-        size = norms(offset)
+        size = self._sizes(offset)
         # A hair inside the budget, so that rounding to float32 cannot push the sum over it.
         scale = torch.where(size > left, left / size.clamp_min(1e-300) * (1 - 1e-7), torch.ones_like(size))
         offset = (offset * scale.view(-1, *[1] * (offset.dim() - 1))).to(observation.dtype)
-        squared = norms(offset) ** 2
+        squared = self._sizes(offset) ** 2
         self.spent_squared = self.spent_squared + squared
         self.by_step.index_add_(0, record.step.clamp_max(self.by_step.numel() - 1), squared)
         self.offset = offset
         self.clean.push(observation, record.fresh)
         return offset
+
+    def _sizes(self, offset: Tensor) -> Tensor:
+        """Return the l2 norms; where the noise differs from feature to feature, in units of the least."""
+        return norms(offset if self.unit is None else offset.double() / self.unit)
 
     def restart(self, rows: Tensor) -> None:
         """Start a new episode on the rows marked."""
@@ -246,6 +256,15 @@ class Ledger:
         if not torch.isfinite(offset).all():
             raise InputError(f"the adversary {self.adversary.describe()} proposed an offset that is not finite")
         return offset.double()
+
+
+def feature_table(features: Sequence[float], shape: tuple[int, ...]) -> Tensor:
+    """Return the sigmas of all features, float32, in the shape of an observation."""
+    if len(features) != math.prod(shape):
+        raise InputError(
+            f"a sigma per feature needs one for each of the {math.prod(shape)} features, got {len(features)}"
+        )
+    return torch.tensor(features, dtype=torch.float32).view(shape)
 
 
 def norms(offset: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from surefoot.bounds.binomial import lower_limit
 from surefoot.bounds.hedge import expected_limit
 from surefoot.bounds.levels import rough_level
 from surefoot.bounds.mean import pilot_size
-from surefoot.bounds.scores import implied, propose
+from surefoot.bounds.scores import implied, learning_loss, propose
 from surefoot.bounds.shares import split
 from surefoot.bounds.shift import shift_down
 from surefoot.bounds.thresholds import threshold_shares
@@ -79,6 +79,8 @@ def choose(returns: Floats, radii: Floats, alpha: float, floor: float, ceiling: 
     # bets learn as they go, which a pilot cannot foresee; a band does not
     worth = {name: float((values - floor).sum()) for name, values in expected.items()}
     worth["band"] *= _NO_LEARNING
+    if "per-threshold" in expected:  # which has nothing to learn
+        worth["betting"] -= float(learning_loss(law, radii, floor, n, pilot).sum())
     method = max(worth, key=lambda name: worth[name])
     written = {name: values.tolist() for name, values in expected.items()}
     spread = _spread(law, radii, alpha, floor, ceiling, n - pilot) if method == "per-threshold" else (np.empty(0),) * 3

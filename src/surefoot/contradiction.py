@@ -51,7 +51,8 @@ def contradictions(certificate: Mapping[str, Any], attacked: Sequence[Episodes])
 def same_setup(certificate: Mapping[str, Any], facts: Mapping[str, Any], sigma: float) -> bool:
     """Tell whether both are about the same agent in the same task behind the same noise."""
     keys = ("task", "agent_sha256") if certificate.get("agent_sha256") else ("task", "agent")
-    return certificate.get("sigma") == sigma and all(certificate.get(key) == facts.get(key) for key in keys)
+    noise = certificate.get("sigma") == sigma and certificate.get("features") == facts.get("features")
+    return noise and all(certificate.get(key) == facts.get(key) for key in keys)
 
 
 def _certified(certificate: Mapping[str, Any], budget: float) -> float | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from surefoot import sb3
-from surefoot.episodes import checked_sigma
+from surefoot.channel import feature_table
+from surefoot.episodes import parted_sigma
 from surefoot.errors import InputError
 from surefoot.noise import system_normal
 from surefoot.policies import FrameStack, Policy, from_callable
@@ -27,14 +28,14 @@ class PredictableNoiseWarning(UserWarning):
 
 def smooth(
     agent: Any,
-    sigma: float,
+    sigma: float | Sequence[float],
     *,
     frames: int | None = None,
     shape: tuple[int, ...] | None = None,
     choices: int | None = None,
     seed: int | None = None,
 ) -> SmoothedPolicy:
-    """Return ``agent`` behind noise of standard deviation ``sigma``, ready to be deployed.
+    """Return ``agent`` behind noise of standard deviation ``sigma``, one or one per feature, ready to be deployed.
 
     ``agent``    a Policy, a Stable-Baselines3 model, an SB3 ``.zip`` path, a name or path the zoo knows,
                  or a function of one observation (needs ``shape``, and ``choices`` for discrete actions)
@@ -59,14 +60,18 @@ def smooth(
 class SmoothedPolicy:
     """A policy that adds fresh noise once to every observation and remembers observations as it saw them."""
 
-    def __init__(self, policy: Policy, sigma: float, *, seed: int | None = None) -> None:
+    def __init__(self, policy: Policy, sigma: float | Sequence[float], *, seed: int | None = None) -> None:
         self.policy = policy
-        self.sigma = checked_sigma(sigma)
+        self.sigma, self.features = parted_sigma(sigma)
+        self._spread = (
+            np.float32(self.sigma) if self.features is None else feature_table(self.features, policy.shape).numpy()
+        )
         self._normal = system_normal if seed is None else _seeded_normal(seed)
         self._history: Tensor | None = None
 
     def __repr__(self) -> str:
-        return f"SmoothedPolicy({self.policy.name}, sigma={self.sigma:g}, frames={self.policy.frames})"
+        noise = f"{self.sigma:g}" if self.features is None else str(self.features)
+        return f"SmoothedPolicy({self.policy.name}, sigma={noise}, frames={self.policy.frames})"
 
     def reset(self) -> None:
         """Forget everything seen; the next observation begins a new episode in every row."""
@@ -90,7 +95,7 @@ class SmoothedPolicy:
         rows, single = self._rows(observation)
         fresh = _fresh(episode_start, len(rows))
         before = self._history if state is None else self._memory(state)
-        seen = torch.from_numpy(rows + np.float32(self.sigma) * self._normal(rows.shape))
+        seen = torch.from_numpy(rows + self._spread * self._normal(rows.shape))
         history = self._remember(before, seen, fresh)
         if state is None:
             self._history = history

@@ -28,7 +28,8 @@ class Episodes:
     """Outcomes of episodes that were fixed in advance and played to their ends.
 
     ``returns``  total reward of each episode, in the order the episodes were dealt
-    ``sigma``    standard deviation of the noise, in the units of the observations
+    ``sigma``    standard deviation of the noise, in the units of the observations; where it differs from feature to
+                 feature, the least of them, and ``facts["features"]`` lists all
     ``floor``    a return no episode can fall below, known before playing
     ``ceiling``  a return no episode can exceed, known before playing, or None
     ``lengths``  steps of each episode, or None when unknown
@@ -53,16 +54,18 @@ class Episodes:
         cls,
         returns: ArrayLike,
         *,
-        sigma: float,
+        sigma: float | Sequence[float],
         floor: float,
         ceiling: float | None = None,
         lengths: ArrayLike | None = None,
         **facts: Any,
     ) -> Episodes:
         """Make a record of outcomes that were played elsewhere, after checking them."""
+        least, features = parted_sigma(sigma)
+        facts |= {} if features is None else {"features": list(features)}
         return cls(
             returns=checked_returns(returns, floor, ceiling),
-            sigma=checked_sigma(sigma),
+            sigma=least,
             floor=float(floor),
             ceiling=None if ceiling is None else float(ceiling),
             lengths=None if lengths is None else np.array(lengths, dtype=np.int64),
@@ -163,6 +166,8 @@ class Episodes:
             raise InputError(f"{path} does not say its {error.args[0]}") from error
         if not all(isinstance(value, int | float) for value in (sigma, floor, 0.0 if ceiling is None else ceiling)):
             raise InputError(f"{path} must give sigma, floor and ceiling as numbers, got {sigma}, {floor}, {ceiling}")
+        if "features" in header and parted_sigma(header["features"]) != (sigma, tuple(header["features"])):
+            raise InputError(f"{path} has sigma {sigma}, but features with {header['features']}")
         return cls(
             returns=checked_returns(returns, floor, ceiling),
             sigma=checked_sigma(sigma),
@@ -221,6 +226,22 @@ def checked_sigma(sigma: float) -> float:
     if not (math.isfinite(sigma) and sigma >= 0):
         raise InputError(f"sigma must be a finite number >= 0, got {sigma}")
     return float(sigma)
+
+
+def parted_sigma(sigma: float | Sequence[float]) -> tuple[float, tuple[float, ...] | None]:
+    """Return the least sigma and, where they differ, those of all features; equal ones are one sigma.
+
+    Budgets are then measured in units of the least: the offset of feature i counts divided by sigma_i / least.
+    """
+    if isinstance(sigma, int | float | np.number):
+        return checked_sigma(float(sigma)), None
+    try:
+        features = tuple(checked_sigma(float(one)) for one in sigma)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"sigma must be a number, or numbers, one per feature, got {sigma!r}") from error
+    if not features or min(features) == 0 < max(features):
+        raise InputError(f"a sigma per feature must be > 0 for every feature, got {list(features)}")
+    return min(features), None if min(features) == max(features) else features
 
 
 def _join(columns: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:

@@ -8,6 +8,7 @@ comes from the operating system's generator instead.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from surefoot.channel import Channel, Stream
-from surefoot.episodes import checked_sigma
+from surefoot.episodes import parted_sigma
 from surefoot.errors import InputError
 
 # Any key but the empty one parts the noise from the environment's own stream, which SeedSequence(seed) feeds.
@@ -45,14 +46,14 @@ class NoisyObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, ND
     Put frame stacks outside it, ``FrameStackObservation(NoisyObservation(env, sigma), k,
     padding_type="reset")``, so that an observation keeps the noise it was first seen with. Observations come
     out as unbounded float32; uint8 images are scaled to [0, 1] first, and ``sigma`` is in the units that come
-    out. ``reset(seed=k)`` fixes the noise too. This noise is for training; ``surefoot.smooth`` deploys
-    unpredictable noise.
+    out, one number or one per feature. ``reset(seed=k)`` fixes the noise too. This noise is for training;
+    ``surefoot.smooth`` deploys unpredictable noise.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], sigma: float, seed: int | None = None) -> None:
+    def __init__(self, env: gymnasium.Env[Any, Any], sigma: float | Sequence[float], seed: int | None = None) -> None:
         RecordConstructorArgs.__init__(self, sigma=sigma, seed=seed)
         gymnasium.ObservationWrapper.__init__(self, env)
-        self.sigma = checked_sigma(sigma)
+        self.sigma, self.features = parted_sigma(sigma)
         self.unit = _unit(env.observation_space)
         self.observation_space = Box(-np.inf, np.inf, env.observation_space.shape, np.float32)
         self._reseed(seed)
@@ -75,7 +76,7 @@ class NoisyObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, ND
         seeds = np.random.SeedSequence(seed, spawn_key=NOISE_STREAM)
         shape = self.observation_space.shape
         assert shape is not None
-        self._channel = Channel(self.sigma, 1, shape, Stream(seeds, torch.device("cpu")))
+        self._channel = Channel(self.features or self.sigma, 1, shape, Stream(seeds, torch.device("cpu")))
 
 
 def _unit(space: gymnasium.Space[Any]) -> np.float32:

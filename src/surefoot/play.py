@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.channel import Adversary, Channel, Record, Stream
-from surefoot.episodes import Episodes, checked_returns, checked_sigma
+from surefoot.channel import Adversary, Channel, Record, Stream, feature_table
+from surefoot.episodes import Episodes, checked_returns, checked_sigma, parted_sigma
 from surefoot.errors import InputError
 from surefoot.gains import Gains, check_per_step, weights
 from surefoot.games import Game
@@ -36,6 +36,7 @@ class Plan:
 
     ``stream`` parts episodes of one seed by their purpose: what training validates on, no certificate uses.
     ``per_step`` keeps the rewards of each step, for certificates against a budget per step.
+    ``features`` is the sigma of each feature where they differ; ``sigma`` is the least of them.
     """
 
     task: Task
@@ -50,6 +51,7 @@ class Plan:
     budget: float = 0.0
     stream: tuple[int, ...] = ()
     per_step: bool = False
+    features: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         for name, least in (("episodes", 1), ("seed", 0), ("slots", 1), ("rounds", 1)):
@@ -57,6 +59,10 @@ class Plan:
             if value is not None and value < least:
                 raise InputError(f"{name} must be at least {least}, got {value}")
         checked_sigma(self.sigma)
+        if self.features is not None:
+            if parted_sigma(self.features) != (self.sigma, self.features):
+                raise InputError(f"sigma must be the least of the features' {self.features}, got {self.sigma}")
+            feature_table(self.features, self.task.shape)
         if not (math.isfinite(self.budget) and self.budget >= 0):
             raise InputError(f"budget must be a finite number >= 0, got {self.budget}")
         _check_fit(self.task, self.policy)
@@ -99,6 +105,7 @@ class Plan:
             "adversary": None if self.adversary is None else self.adversary.describe(),
             "budget": self.budget if self.adversary is not None else None,
             **({"rewards": list(self.task.rewards)} if self.per_step and self.task.rewards is not None else {}),
+            **({} if self.features is None else {"features": list(self.features)}),
             **({} if self.task.discount is None else {"discount": self.task.discount}),
         }
 
@@ -135,7 +142,7 @@ def play_block(plan: Plan, index: int, build: Callable[..., Channel] | None = No
     policy = plan.policy.to(device)
     game = plan.task.game(slots, seeds[0], device)
     channel = (build or Channel)(
-        plan.sigma,
+        plan.sigma if plan.features is None else plan.features,
         slots,
         plan.task.shape,
         Stream(seeds[1], device),

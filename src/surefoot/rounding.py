@@ -62,6 +62,23 @@ def discount_of(facts: Mapping[str, Any]) -> dict[str, float]:
     return {} if facts.get("discount") is None else {"discount": float(facts["discount"])}
 
 
+def features_of(facts: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Return the sigmas of all features as a field of a certificate, where they differ."""
+    return {} if facts.get("features") is None else {"features": [float(one) for one in facts["features"]]}
+
+
+def noise_of(sigma: float, facts: Mapping[str, Any]) -> str:
+    """Return the noise in words; where it differs from feature to feature, with the unit of the budgets."""
+    features = features_of(facts).get("features")
+    if features is None:
+        return f"sigma {exact(sigma)}"
+    shown = ", ".join(exact(one) for one in features[:8]) + (", ..." if len(features) > 8 else "")
+    return (
+        f"sigma {shown} by feature; offsets are divided by sigma / {exact(sigma)} before their norm is taken, so that "
+        "a plain norm of the budget is covered too"
+    )
+
+
 def return_of(facts: Mapping[str, Any]) -> str:
     """Return what is added up, in words."""
     found = discount_of(facts)

@@ -13,9 +13,9 @@ import torch
 
 from surefoot import sb3, zoo
 from surefoot.answers import Answer, answer
-from surefoot.episodes import Episodes
+from surefoot.episodes import Episodes, parted_sigma
 from surefoot.errors import InputError
-from surefoot.files import read_json, safe_name, write_json
+from surefoot.files import read_json, safe_name, sha256, write_json
 from surefoot.norms import Norm
 from surefoot.play import Plan, Progress, play
 from surefoot.policies import Policy, from_callable
@@ -61,7 +61,7 @@ def rollout(
     task: str | Task,
     agent: Any,
     *,
-    sigma: float,
+    sigma: float | Sequence[float],
     episodes: int = 10_000,
     seed: int = 0,
     device: str = "cpu",
@@ -73,11 +73,13 @@ def rollout(
 
     ``task``     a task's name, or a Task (``surefoot.task_of_environment`` makes one of any Gymnasium id)
     ``agent``    a shipped name, a path, a Stable-Baselines3 model or zip, a Policy, or a function of one observation
-    ``sigma``    standard deviation of the noise on every new observation, in the observation's units
+    ``sigma``    standard deviation of the noise on every new observation, in the observation's units, or one for
+                 each feature; budgets then count the offset of feature i divided by sigma_i / (the least sigma)
     ``workers``  processes to play with; they do not change the results
     """
     task = find_task(task) if isinstance(task, str) else task
-    plan = Plan(task, find_agent(agent, task), sigma, episodes, seed, find_device(device), slots)
+    least, features = parted_sigma(sigma)
+    plan = Plan(task, find_agent(agent, task), least, episodes, seed, find_device(device), slots, features=features)
     return play(plan, workers=workers, progress=progress)
 
 
@@ -134,9 +136,18 @@ def run_name(plan: Plan) -> str:
     """Return the name of a run's folder: all that usually differs between runs."""
     agent = plan.policy.name if plan.policy.name.startswith(plan.task.name) else f"{plan.task.name}-{plan.policy.name}"
     where = "-cuda" if plan.device == "cuda" else ""
-    name = f"{agent}-sigma{plan.sigma:g}-seed{plan.seed}-n{plan.episodes}{where}{'-steps' if plan.per_step else ''}"
+    name = (
+        f"{agent}-sigma{_noise_name(plan)}-seed{plan.seed}-n{plan.episodes}{where}{'-steps' if plan.per_step else ''}"
+    )
     name += "" if plan.task.discount is None else f"-discount{plan.task.discount:g}"
     return safe_name(name)
+
+
+def _noise_name(plan: Plan) -> str:
+    if plan.features is None:
+        return f"{plan.sigma:g}"
+    shown = "_".join(f"{sigma:g}" for sigma in plan.features[:8])
+    return shown if len(plan.features) <= 8 else f"{shown}_{sha256(repr(plan.features).encode())[:12]}"
 
 
 def certified_run(

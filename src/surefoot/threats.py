@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from surefoot.certify import Limits
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
-from surefoot.rounding import decimals, discount_of, exact, limit_table, percent, return_of
+from surefoot.rounding import decimals, discount_of, exact, features_of, limit_table, noise_of, percent, return_of
 
 SCHEMA = 1
 _OUTWARD = 1e-9  # of the range, as in every certificate
@@ -71,7 +71,7 @@ class ThreatCertificate(ABC):
         """The certificate as a sentence."""
         return (
             f"Under every adversary {self.attacker}, {self.value} of the smoothed agent "
-            f"(noise sigma {exact(self.sigma)}) is at least 'lower'"
+            f"(noise {noise_of(self.sigma, self.facts)}) is at least 'lower'"
             + ("" if self.upper is None else " and at most 'upper'")
             + f". With confidence {exact(self.confidence)} all lower limits hold, for all budgets at once"
             + ("." if self.upper is None else ", and so do all upper limits.")
@@ -83,7 +83,8 @@ class ThreatCertificate(ABC):
         lines = limit_table(self.budgets, self.lower, self.upper, digits)
         sides = "" if self.upper is None else ", and so do all upper limits"
         lines.append(
-            f"Certified limits of {self.value} under every adversary {self.attacker} (noise sigma {exact(self.sigma)}, "
+            f"Certified limits of {self.value} under every adversary {self.attacker} (noise "
+            f"{noise_of(self.sigma, self.facts)}, "
             f"{self.episodes} episodes): with {percent(self.confidence)} confidence all lower limits hold at "
             f"once{sides}."
         )
@@ -110,6 +111,7 @@ class ThreatCertificate(ABC):
             "estimate_sem": self.estimate_sem,
             **self.asked,
             **discount_of(self.facts),
+            **features_of(self.facts),
             "statement": self.statement,
         }
 

@@ -29,14 +29,15 @@ from surefoot.bounds.stakes import Candidate
 
 Floats = NDArray[np.float64]
 
-_CLAIMS, _FAR = 256, 32
+_CLAIMS, _FAR = 400, 32
 _SKEWED = -0.35  # skewness of the sum of all scores beyond which single outcomes count too much to be hedged
 _REACH = 3.5  # claims reach so many standard errors, of what is known and of what is to come, to both sides
 _BATCHES = 150  # between two stakes
-_KNOWN = 20  # claims are settled once one in so many outcomes is known
+_KNOWN = 5  # claims are settled once one in so many outcomes is known
 _BLUR = 0.02  # of all outcomes: variance added to what is to come, for an option on a sharp edge cannot be hedged
 _AIM = 0.93  # the option pays 1 / (alpha * _AIM), so that 1/alpha is reached before the end
 _SMALL, _FEW = 0.02, 200  # largest factor, and fewest outcomes, for which power sums replace logarithms
+_PIECE = 20_000  # outcomes whose logarithms against all claims are computed at once
 _HOPELESS = 1e-7  # a chance below which a claim is given up
 
 
@@ -87,8 +88,19 @@ class Hedger:
         # below, as far as the floor, in case the past has misled us
         below = np.linspace(self.floor, near[0], _FAR, endpoint=False)[1:]
         self.claims = np.concatenate([below, near]) if near[0] > self.floor else near[near > self.floor]
-        self.owned = self.before.owned(self.claims)
+        self.owned = self._owned_before()
         self.done = np.zeros(self.claims.size, dtype=bool)
+
+    def _owned_before(self) -> Floats:
+        """Return the logarithm of the capital against each claim; nothing where a claim was too bold for a stake."""
+        owned = np.zeros(self.claims.size)
+        for played in self.before.rounds:
+            owned[self.claims > played.highest_claim] = -math.inf
+            fit = np.isfinite(owned)
+            outcomes = np.repeat(played.outcomes.values, played.outcomes.counts.astype(np.int64))
+            for part in np.array_split(outcomes, 1 + outcomes.size // _PIECE) if fit.any() else ():
+                owned[fit] += sums_of_logs(part, np.full(int(fit.sum()), played.stake), self.claims[fit])
+        return owned
 
     def _play(self, score: Score, variance: float, block: Floats, begin: int) -> None:
         scores = score(block)

@@ -93,12 +93,6 @@ class Bettor:
         """What was staked so far, and on what."""
         return self._open.rounds
 
-    def owned(self, claims: Floats) -> Floats:
-        """Return the logarithm of the capital against each claim; nothing where a claim was too bold for a stake."""
-        most = self._open.most
-        logs = [self._open.log_wealth(claim)[0] if claim <= most else -math.inf for claim in claims.tolist()]
-        return np.array(logs)
-
     def limit(self) -> float:
         """Return the lower limit of the quantity as of the last call of ``advance``, or minus infinity."""
         return self._open.limit(self.alpha)
@@ -131,10 +125,10 @@ def bettors(propose: Callable[[Sample, float], Sequence[Score]], alpha: float, n
     Each of the family bets for its own horizon (1,000, 4,000, ... outcomes) at an even share of alpha. Whoever is best
     placed at any moment gives the limit; by the union bound all their limits hold at all times together.
     """
-    horizons = [n] if n is not None else [HORIZON * 4**k for k in range(_FAMILY)]
-    return [
-        Bettor(_expecting(propose, float(horizon)), alpha / len(horizons), edges_for(horizon)) for horizon in horizons
-    ]
+    if n is not None:
+        return [Bettor(_expecting(propose, float(n)), alpha, edges_for(n))]
+    horizons = [HORIZON * 4**k for k in range(_FAMILY)]
+    return [Bettor(_expecting(propose, float(many)), alpha / _FAMILY, doubling_edges(many)) for many in horizons]
 
 
 def _expecting(
@@ -194,15 +188,23 @@ def mean_upper(outcomes: ArrayLike, ceiling: float, alpha: float, *, anytime: bo
 
 def pilot_size(n: int) -> int:
     """Return how many of n outcomes, the first ones, are looked at before anything is staked or chosen."""
-    return min(n // 10, round(3 * math.sqrt(n)))
+    return min(n // 10, round(2 * math.sqrt(n)))
 
 
 def edges_for(n: int) -> list[int]:
-    """Return where stakes are settled when n is known: after the pilot, then whenever there is twice as much."""
+    """Return where stakes are settled when n is known: after the pilot, then whenever there is a quarter more."""
     edges = [max(1, pilot_size(n))]
-    while edges[-1] * 3 < n:
-        edges.append(edges[-1] * 2)
+    while edges[-1] + 2 * max(1, edges[-1] // 4) < n:
+        edges.append(edges[-1] + max(1, edges[-1] // 4))
     return [*edges, n]
+
+
+def doubling_edges(horizon: int) -> list[int]:
+    """Return where one of a family settles stakes: whenever there is twice as much, for a family has much to settle."""
+    edges = [max(1, min(horizon // 10, round(3 * math.sqrt(horizon))))]
+    while edges[-1] * 3 < horizon:
+        edges.append(edges[-1] * 2)
+    return [*edges, horizon]
 
 
 def growing_edges() -> list[int]:

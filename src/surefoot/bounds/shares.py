@@ -14,7 +14,7 @@ from surefoot.bounds.scores import LARGEST_RADIUS, implied, plug_in, propose
 
 Floats = NDArray[np.float64]
 
-_SPARED = 0.85  # of the loss that a radius may have, where it is spared a bet of its own
+_SPARED = 0.65  # of the loss that a radius may have, where it is spared a bet of its own
 
 
 def split(past: Sample, radii: Floats, alpha: float, floor: float, ceiling: float | None, rounds: float) -> Floats:

@@ -24,6 +24,7 @@ from surefoot.bounds.mean import (
     bettors,
     check_alpha,
     checked_outcomes,
+    doubling_edges,
     edges_for,
     growing_edges,
 )
@@ -143,7 +144,7 @@ class Sequential:
     ) -> None:
         check_alpha(alpha)
         self.radii, self.alpha, self.floor, self.ceiling = _checked_radii(radii), alpha, floor, ceiling
-        self.look = edges_for(HORIZON)[0]
+        self.look = doubling_edges(HORIZON)[0]
         self.proving = None if claim is None else self._prover(*claim)
         self.shares: Floats | None = None
         self.players: list[list[Bettor]] = []

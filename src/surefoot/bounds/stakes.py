@@ -52,12 +52,14 @@ class Choice:
 def plan(candidates: Sequence[Candidate], aim: Aim, capital: Capital | None = None) -> Choice:
     """Choose candidate and stake from the past alone, expecting the future to be like it."""
     best = Choice(0, 0.0, -math.inf)
-    for index, candidate in enumerate(candidates):
-        scores, weights = candidate.with_doubt()
+    doubted = [candidate.with_doubt() for candidate in candidates]
+    lowest = min((candidate.lowest for candidate in candidates), default=0.0)
+    before = _Before(capital, lowest, max((float(weights @ scores) for scores, weights in doubted), default=0.0))
+    for index, (candidate, (scores, weights)) in enumerate(zip(candidates, doubted, strict=True)):
         stakes = _stakes(scores, weights, candidate.lowest, aim)
         if stakes.size == 0:
             continue
-        reached = _reached(scores, weights, stakes, candidate.lowest, aim, capital)
+        reached = _reached(scores, weights, stakes, candidate.lowest, aim, before)
         top = int(np.argmax(reached))
         if reached[top] > best.expected:
             best = Choice(index, float(stakes[top]), float(reached[top]))
@@ -78,16 +80,13 @@ def _stakes(scores: Floats, weights: Floats, lowest: float, aim: Aim) -> Floats:
     return np.unique(np.minimum(typical * _STAKES, 0.999 / (claim - lowest)))
 
 
-def _reached(
-    scores: Floats, weights: Floats, stakes: Floats, lowest: float, aim: Aim, capital: Capital | None
-) -> Floats:
+def _reached(scores: Floats, weights: Floats, stakes: Floats, lowest: float, aim: Aim, before: _Before) -> Floats:
     """Return the limit that each stake would probably lead to, or how fast it would prove the claim."""
     if aim.claim is not None:
         growth: Floats = np.log1p(stakes[:, None] * (scores - aim.claim)) @ weights
         return growth
     mean = float(weights @ scores)
     most = lowest + INSIDE / stakes
-    before = _Before(capital, lowest, mean)
     claims = np.minimum(np.minimum(most, before.most), mean)
     for _ in range(8):
         factors = stakes[:, None] * (scores - claims[:, None])

@@ -22,10 +22,12 @@ from surefoot.commands.terminal import (
     parse_budgets,
     parse_numbers,
     parse_requirement,
+    parse_sigma,
     progress_bar,
     refuse,
     with_requirement,
 )
+from surefoot.episodes import parted_sigma
 from surefoot.errors import InputError
 from surefoot.norms import NORMS, Norm
 from surefoot.per_step import check_rewards
@@ -48,7 +50,9 @@ def add_certify(commands: Any) -> None:
         "--returns", type=Path, metavar="FILE", help="returns played elsewhere (.npy, or a saved record)"
     )
     add_agent(parser)
-    parser.add_argument("--sigma", type=float, help="noise on every new observation (default: the task's)")
+    parser.add_argument(
+        "--sigma", help="noise on every new observation, or one per feature as 0.1,0.2 (default: the task's)"
+    )
     parser.add_argument("--episodes", type=int, default=10_000, help="episodes to play (default: %(default)s)")
     parser.add_argument("--budgets", help="0:1:0.05 or 0,0.2,0.4 (default: the task's, else 0 to 1 by 0.1)")
     parser.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
@@ -82,6 +86,8 @@ def run_certify(arguments: argparse.Namespace) -> int:
         raise InputError(f"certify needs exactly one of TASK, --env or --returns, got {got}")
     if arguments.budgets is not None:
         arguments.budgets = parse_budgets(arguments.budgets)
+    if arguments.sigma is not None:
+        arguments.sigma = parse_sigma(arguments.sigma)
     required = None if arguments.require is None else parse_requirement(arguments.require)
     if arguments.returns is not None:
         certificate, blind, folder = _certify_returns(arguments, required), None, arguments.out
@@ -149,16 +155,18 @@ def _certify_played(arguments: argparse.Namespace, required: Requirement | None)
     if arguments.discount is not None:
         given = None if arguments.task is not None else (arguments.floor, arguments.ceiling)
         task = discounted(task, arguments.discount, limits=given)
-    sigma = task.sigma if arguments.sigma is None else arguments.sigma
+    sigma, features = parted_sigma(task.sigma if arguments.sigma is None else arguments.sigma)
     norm = _norm(arguments, math.prod(task.shape), task.limit)
     budgets = with_requirement(arguments.budgets or task.budgets, required)
     questions = Questions(budgets, *_asked(arguments, norm))
     questions.check(task, sigma)
+    if features is not None and arguments.agent is None:
+        raise InputError("no agent is shipped for a sigma per feature; name one with --agent")
     agent = shipped_agent(task, sigma) if arguments.agent is None else arguments.agent
     policy = find_agent(agent, task, trust_pickle=arguments.trust_pickle)
     device, watched = find_device(arguments.device), _watched(arguments)
     count = (arguments.max_episodes or MOST_EPISODES) if watched else arguments.episodes
-    plan = Plan(task, policy, sigma, count, arguments.seed, device, per_step=arguments.per_step)
+    plan = Plan(task, policy, sigma, count, arguments.seed, device, per_step=arguments.per_step, features=features)
     folder = arguments.out or Path("runs") / (run_name(plan) + ("-sequential" if watched else ""))
     workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
     certificate: Answer

@@ -30,7 +30,7 @@ def add_plan(commands: Any) -> None:
     parser = commands.add_parser(
         "plan", help="how many episodes a proof will probably take, and which sigma would serve it", allow_abbrev=False
     )
-    _add_shared(parser)
+    _add_shared(parser, leaves=False)
     parser.add_argument("--require", required=True, metavar="MEAN@BUDGET", help="what is to be proved, e.g. 150@0.4")
     parser.set_defaults(run=run_plan)
 
@@ -40,7 +40,7 @@ def add_tune(commands: Any) -> None:
     parser = commands.add_parser(
         "tune", help="choose sigma on some episodes and certify it on others", allow_abbrev=False
     )
-    _add_shared(parser)
+    _add_shared(parser, leaves=True)
     parser.add_argument("--budget", type=float, required=True, help="the budget to serve")
     parser.add_argument(
         "--all", action="store_true", help="certify every sigma, with the risk divided, and choose none"
@@ -48,14 +48,14 @@ def add_tune(commands: Any) -> None:
     parser.set_defaults(run=run_tune)
 
 
-def _add_shared(parser: argparse.ArgumentParser) -> None:
+def _add_shared(parser: argparse.ArgumentParser, *, leaves: bool) -> None:
     parser.add_argument("task", metavar="TASK", help="such as cartpole-5 or mountain-car")
     add_agent(parser)
     parser.add_argument("--sigmas", help="0.1,0.2,0.4 (default: those with a shipped agent)")
     parser.add_argument("--pilot", type=int, default=1000, help="episodes to look at per sigma (default: %(default)s)")
     parser.add_argument("--episodes", type=int, default=10_000, help="episodes to certify with (default: %(default)s)")
     parser.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
-    add_common(parser)
+    add_common(parser, leaves=leaves)
 
 
 def run_plan(arguments: argparse.Namespace) -> None:

@@ -15,11 +15,12 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from surefoot.errors import InputError
 
 
-def add_common(parser: argparse.ArgumentParser) -> None:
-    """Add the options that every long run has."""
+def add_common(parser: argparse.ArgumentParser, *, leaves: bool = True) -> None:
+    """Add the options that every long run has; one that ``leaves`` nothing behind needs no place for it."""
     parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="(default: auto)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the results go (default: runs/<name>)")
+    if leaves:
+        parser.add_argument("--out", type=Path, metavar="DIR", help="where the results go (default: runs/<name>)")
     parser.add_argument("--json", action="store_true", help="print one JSON document to stdout and nothing else")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
@@ -77,6 +78,12 @@ class Requirement:
 
     mean: float
     budget: float
+
+
+def parse_sigma(text: str) -> float | list[float]:
+    """Read one sigma, or one per feature."""
+    numbers = parse_numbers(text, "--sigma", "0.2 or 0.1,0.2,0.1,0.2")
+    return numbers[0] if len(numbers) == 1 else list(numbers)
 
 
 def parse_requirement(text: str) -> Requirement:

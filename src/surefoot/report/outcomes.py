@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
-from surefoot.episodes import Episodes
+from surefoot.episodes import Episodes, parted_sigma
 from surefoot.errors import InputError
 
 
-def read_outcomes(path: Path, sigma: float | None, floor: float | None, ceiling: float | None) -> Episodes:
+def read_outcomes(
+    path: Path, sigma: float | Sequence[float] | None, floor: float | None, ceiling: float | None
+) -> Episodes:
     """Read returns from ``.npy`` (sigma and floor must be given) or a record that Surefoot saved (``.npz``)."""
     if path.suffix == ".npz":
         record = Episodes.load(path)
-        given = {"sigma": sigma, "floor": floor, "ceiling": ceiling}
+        least, features = (None, None) if sigma is None else parted_sigma(sigma)
+        if sigma is not None and record.facts.get("features") != (None if features is None else list(features)):
+            raise InputError(f"{path} was played with other noise on some features than --sigma says")
+        given = {"sigma": least, "floor": floor, "ceiling": ceiling}
         for name, value in given.items():
             if value is not None and value != getattr(record, name):
                 raise InputError(f"{path} was played with {name} {getattr(record, name)}, got --{name} {value}")

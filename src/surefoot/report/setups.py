@@ -19,6 +19,7 @@ NAMES = {
     "environment": "environment",
     "agent": "agent",
     "sigma": "sigma (noise)",
+    "features": "sigma of each feature",
     "method": "method",
     "confidence": "confidence",
     "episodes": "episodes",

@@ -6,7 +6,7 @@ from typing import Protocol
 
 from surefoot.answers import Answer
 from surefoot.report.stated import Stated
-from surefoot.rounding import decimals, down, exact, limit_rows, percent, return_of, up
+from surefoot.rounding import decimals, down, exact, limit_rows, noise_of, percent, return_of, up
 from surefoot.threats import ThreatCertificate
 
 __all__ = [
@@ -109,7 +109,7 @@ def notes(certificate: Stated, blind: Floor | None) -> list[str]:
     lines = [
         f"Without an attack the mean {return_of(certificate.facts)} is about {certificate.estimate:.{digits}f}{error} "
         "(an estimate with its standard error, not a bound).",
-        f"{certificate.episodes:,} episodes, sigma {exact(certificate.sigma)}, {_method(certificate)}; "
+        f"{certificate.episodes:,} episodes, {noise_of(certificate.sigma, certificate.facts)}, {_method(certificate)}; "
         f"all lower limits hold at once with {percent(certificate.confidence)} confidence"
         + ("." if certificate.upper is None else ", and so do all upper limits."),
     ]

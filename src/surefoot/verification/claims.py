@@ -14,9 +14,11 @@ from surefoot.verification.recompute_auto import chosen_method, recompute_auto
 from surefoot.verification.recompute_bets import recompute_bets
 from surefoot.verification.recompute_law import recompute_law
 from surefoot.verification.recompute_per_step import recompute_per_step
+from surefoot.verification.recompute_sequential import recompute_sequential
 from surefoot.verification.recompute_shared import METHODS as SHARED_METHODS
 from surefoot.verification.recompute_shared import SharedClaim, pilot_of, recompute_shared
 from surefoot.verification.sentences import SENTENCES
+from surefoot.verification.stopping import check_stop, stop_for
 from surefoot.verification.verdict import IMPOSSIBLE, Verdict
 
 ALL = {
@@ -50,6 +52,7 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
     """Check everything in a certificate that can be told from the files alone."""
     optional = {
         "discount",
+        "features",
         "norm",
         "choice",
         "bets",
@@ -81,16 +84,25 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
 
 def _facts(raw: Raw) -> list[str]:
     certificate, setup, count = raw.certificate, raw.setup, raw.returns.size
-    names = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed", "discount")
+    names = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed", "discount", "features")
     wrong = differences({name: certificate.get(name) for name in names}, {name: setup.get(name) for name in names})
     if not same(certificate.get("episodes"), count):
         wrong.append(f"episodes is {certificate.get('episodes')!r}, the record has {count} returns")
     planned = setup.get("planned", count)
     if not same(planned, count) and not _stopped(certificate, setup, count):
         wrong.append(f"planned were {planned!r} episodes, the record has {count} returns")
+    features = setup.get("features")
+    if features is not None and not _least_of(features, setup.get("sigma")):
+        wrong.append(f"sigma {setup.get('sigma')!r} is not the least of the features' {features!r}")
     if setup.get("adversary") is not None or "spent" in raw.arrays:
         wrong.append("the record is of attacked play")
     return wrong
+
+
+def _least_of(features: Any, sigma: Any) -> bool:
+    """Whether sigma is what budgets are measured in: the least of several sigmas that differ."""
+    right = isinstance(features, list) and all(_is_number(one) and one > 0 for one in features)
+    return right and len(set(features)) > 1 and same(min(features), sigma)
 
 
 def _stopped(certificate: dict[str, Any], setup: dict[str, Any], count: int) -> bool:
@@ -138,7 +150,7 @@ def _twins(raw: Raw) -> list[str]:
 def _limits(raw: Raw) -> list[str]:
     certificate, claim = raw.certificate, claim_of(raw.certificate)
     lower, upper, wrong = _recomputed(raw, claim)
-    wrong += _both_compared(raw, claim, lower, upper)
+    wrong += _both_compared(raw, claim, lower, upper) + check_stop(raw, claim, lower)
     wrong += _law(raw, claim)
     both = max(0.0, 1 - (claim.alpha if claim.method == "dkw" else 2 * claim.alpha))
     if not _close(certificate.get("joint_confidence"), both, 1e-12):
@@ -150,6 +162,8 @@ def _recomputed(raw: Raw, claim: Claim) -> tuple[Side, Side | None, list[str]]:
     """Return lower and upper limits, and what is wrong with the choices that are recorded beside them."""
     choice, bets = raw.certificate.get("choice"), raw.certificate.get("bets")
     method = chosen_method(raw.returns.size, choice) if claim.method == "auto" else claim.method
+    if method == "sequential":
+        return recompute_sequential(raw.returns, claim, bets, stop_for(claim, choice))
     wrong = [] if claim.method == "auto" or choice is None else [f"the method {method} makes no choice"]
     if method == "betting":
         lower, upper, unplanned = recompute_bets(raw.returns, claim, bets)

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 def chosen_method(n: int, choice: Any) -> str:
     """Return the method that was chosen, if it is one to choose and as many episodes were looked at as should be."""
     method = choice.get("method") if isinstance(choice, dict) else None
-    pilot = min(n // 10, round(3 * math.sqrt(n))) if n >= 20 else 0
+    pilot = min(n // 10, round(2 * math.sqrt(n))) if n >= 20 else 0
     if method not in ("band", "binary", "per-threshold", "betting") or choice.get("pilot") != pilot:
         raise CannotRecomputeError(f"the choice {method!r} after {pilot} episodes is not computed here")
     return str(method)

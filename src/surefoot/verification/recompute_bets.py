@@ -34,14 +34,19 @@ FEWER = 2  # claims: the method's sums are rounded down, so that it may just mis
 
 def recompute_bets(returns: Floats, claim: Claim, bets: Any) -> tuple[Side, Side | None, list[str]]:
     """Return lower and, with a ceiling, upper limits, and what in the record of the bets is not as planned."""
-    sides = {"lower"} if claim.ceiling is None else {"lower", "upper"}
-    if not isinstance(bets, dict) or set(bets) != sides or not all(isinstance(rows, list) for rows in bets.values()):
-        raise CannotRecomputeError(f"bets must be recorded for {' and '.join(sorted(sides))}")
+    check_sides(bets, claim)
     lower, wrong = _side(returns, claim.floor, claim.ceiling, claim, bets["lower"])
     if claim.ceiling is None:
         return lower, None, wrong
     mirror, also = _side(-returns, -claim.ceiling, -claim.floor, claim, bets["upper"])
     return lower, Side(-mirror.best, -mirror.least), wrong + [f"upper: {text}" for text in also]
+
+
+def check_sides(bets: Any, claim: Claim) -> None:
+    """Refuse bets that are not recorded for the lower side and, with a ceiling, for the upper one."""
+    sides = {"lower"} if claim.ceiling is None else {"lower", "upper"}
+    if not isinstance(bets, dict) or set(bets) != sides or not all(isinstance(rows, list) for rows in bets.values()):
+        raise CannotRecomputeError(f"bets must be recorded for {' and '.join(sorted(sides))}")
 
 
 def _side(
@@ -52,7 +57,7 @@ def _side(
     recorded, planned, wrong = _bettors(rows), _planned(returns, floor, ceiling, asked, claim.alpha), []
     for radius in sorted({*recorded, *planned}):
         share, own = recorded.get(radius, (planned.get(radius, 0.0), []))
-        if not _alike(share, planned.get(radius, 0.0), SHARE) or not 0 < share < 1:
+        if not alike(share, planned.get(radius, 0.0), SHARE) or not 0 < share < 1:
             wrong.append(f"radius {radius:g}: the plan is to risk {planned.get(radius, 0.0):.9g}, not {share!r}")
             continue
         bettor = Bettor(returns, floor, radius, share, own)
@@ -78,22 +83,16 @@ def _planned(
 
 
 def edges_of(n: int) -> list[int]:
-    """Return where bets are settled: after the pilot, then whenever there is twice as much."""
-    edges = [max(1, min(n // 10, round(3 * math.sqrt(n))))]
-    while 3 * edges[-1] < n:
-        edges.append(2 * edges[-1])
+    """Return where bets are settled: after the pilot, then whenever there is a quarter more."""
+    edges = [max(1, min(n // 10, round(2 * math.sqrt(n))))]
+    while edges[-1] + 2 * max(1, edges[-1] // 4) < n:
+        edges.append(edges[-1] + max(1, edges[-1] // 4))
     return [*edges, n]
 
 
 def _bettors(rows: list[Any]) -> dict[float, tuple[float, list[dict[str, Any]]]]:
     """Return risk and rows of each bettor by its radius."""
-    for row in rows:
-        kind = {"hedged"} if isinstance(row, dict) and row.get("hedged") is True else {"stake"}
-        numbers = [row.get(key) for key in ("radius", "alpha", *kind)] if isinstance(row, dict) else [None]
-        if not all(isinstance(number, int | float) for number in numbers) or set(row) != ROW | kind:
-            raise CannotRecomputeError(
-                "a bet must say its radius, risk, block, cut-off and stake, or that it is hedged"
-            )
+    check_rows(rows)
     found = {}
     for radius in sorted({row["radius"] for row in rows}):
         own = [row for row in rows if row["radius"] == radius]
@@ -101,6 +100,17 @@ def _bettors(rows: list[Any]) -> dict[float, tuple[float, list[dict[str, Any]]]]
             raise CannotRecomputeError(f"at radius {radius:g} the bets have several risks, or several for one block")
         found[float(radius)] = (float(own[0]["alpha"]), own)
     return found
+
+
+def check_rows(rows: list[Any]) -> None:
+    """Refuse what is no record of bets."""
+    for row in rows:
+        kind = {"hedged"} if isinstance(row, dict) and row.get("hedged") is True else {"stake"}
+        numbers = [row.get(key) for key in ("radius", "alpha", *kind)] if isinstance(row, dict) else [None]
+        if not all(isinstance(number, int | float) for number in numbers) or set(row) != ROW | kind:
+            raise CannotRecomputeError(
+                "a bet must say its radius, risk, block, cut-off and stake, or that it is hedged"
+            )
 
 
 class Bettor:
@@ -117,7 +127,7 @@ class Bettor:
         """Play all blocks; return the best limit that may be claimed and the least."""
         start = self._hedged_from()
         for first, last in itertools.pairwise(self.edges[: start + 1]):
-            self._play_plain(first, last)
+            self.play_plain(first, last)
         hedge = Hedge(self, self.edges[start]) if start < len(self.edges) - 1 else None
         if hedge is not None:
             for first, last in itertools.pairwise(self.edges[start:]):
@@ -130,13 +140,13 @@ class Bettor:
         return hedge.proved(), hedge.proved(FEWER)
 
     def _hedged_from(self) -> int:
-        """Return from which edge on stakes depend on the claim: if the scores are not too skewed, once 5% is known."""
+        """Return from which edge on stakes depend on the claim: once a fifth is known, if scores are not too skewed."""
         first, n = self.edges[0], self.returns.size
         options = self.options(first) if first < n else []
         chosen = self._recorded(options, self.rows.get(first))[0]
         if chosen is None or moments(chosen.score, Law.of(self.returns[:first]))[2] / math.sqrt(n) <= -0.35:
             return len(self.edges) - 1
-        return next((i for i, edge in enumerate(self.edges[:-1]) if 20 * edge >= n), len(self.edges) - 2)
+        return next((i for i, edge in enumerate(self.edges[:-1]) if 5 * edge >= n), len(self.edges) - 2)
 
     def options(self, first: int) -> list[Option]:
         """Return all that may be staked on the returns from ``first`` on, planned from those before."""
@@ -146,27 +156,37 @@ class Bettor:
 
     def settle(self, first: int, last: int, *, hedged: bool) -> Option | None:
         """Return what is bet on a block, None for nothing: what is recorded if it is the best plan, else that one."""
-        row = self.rows.pop(first, None)
-        chosen, right = self._recorded(self.options(first), row)
+        options = self.options(first)
+        row = self.taken(first) if options else None  # where nothing is planned a row is left, and found out at the end
+        chosen, right = self._recorded(options, row)
         right &= row is None or ((row["count"], row.get("hedged", False)) == (last - first, hedged))
         if not right:
             plan = "nothing" if chosen is None else f"cut-off {chosen.score.cutoff}, stake {chosen.stake:.9g}"
             self.wrong.append(f"radius {self.radius:g}: on the returns {first} to {last} the plan is to bet {plan}")
         return chosen
 
+    def taken(self, first: int) -> dict[str, Any] | None:
+        """Return what is recorded for the block from ``first`` on, once."""
+        return self.rows.pop(first, None)
+
+    def tie(self, best: Option) -> float:
+        """Return by how much less an option may promise than the best and still be as good."""
+        return TIE * (abs(best.expected) + abs(best.score.lowest))
+
     def _recorded(self, options: list[Option], row: dict[str, Any] | None) -> tuple[Option | None, bool]:
         best = max(options, key=lambda option: option.expected, default=None)
         if best is None or row is None:
             return best, best is None and row is None
-        tie = TIE * (abs(best.expected) + abs(best.score.lowest))
+        tie = self.tie(best)
         for option in sorted(options, key=lambda option: -option.expected):
             if best.expected - option.expected > tie:
                 break
-            if _alike(row["cutoff"], option.score.cutoff) and ("hedged" in row or _alike(row["stake"], option.stake)):
+            if alike(row["cutoff"], option.score.cutoff) and ("hedged" in row or alike(row["stake"], option.stake)):
                 return option, True
         return best, False
 
-    def _play_plain(self, first: int, last: int) -> None:
+    def play_plain(self, first: int, last: int) -> None:
+        """Settle a bet that is the same against all claims."""
         option = self.settle(first, last, hedged=False)
         if option is not None:
             block = Law.of(self.returns[first:last])
@@ -199,7 +219,7 @@ class Hedge:
     def _settle_claims(self, mean: float, spread: float, first: int) -> None:
         left, floor = self.n - first, self.bettor.floor
         width = 3.5 * spread * (1 / math.sqrt(left) + 1 / math.sqrt(first))
-        near = mean - 2 * spread / math.sqrt(left) + width * np.linspace(-1, 1, 256)
+        near = mean - 2 * spread / math.sqrt(left) + width * np.linspace(-1, 1, 400)
         far = floor + (near[0] - floor) * np.arange(1, 32) / 32
         self.claims = np.concatenate([far, near]) if near[0] > floor else near[near > floor]
         self.owned = np.zeros(self.claims.size)
@@ -252,7 +272,8 @@ def limit_of(rounds: list[Round], alpha: float) -> float:
     return low
 
 
-def _alike(recorded: Any, planned: float | None, within: float = TIE) -> bool:
+def alike(recorded: Any, planned: float | None, within: float = TIE) -> bool:
+    """Tell whether a recorded number is the planned one, but for rounding."""
     if planned is None or not isinstance(recorded, int | float):
         return recorded is planned
     return abs(recorded - planned) <= within * abs(planned)

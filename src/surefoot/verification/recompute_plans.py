@@ -99,6 +99,8 @@ def scores_of(past: Law, total: int, radius: float, floor: float) -> list[Score]
     above = law.values > floor
     short = (missed[above] + 0.5) / (law.counts.sum() + 1)
     cutoffs = [min(0.5, 10**power / total) for power in np.linspace(-1, 1, 7)]
+    idle = [cut for cut in cutoffs if cut <= 0.5 / (law.counts.sum() + 1)]  # they cut nothing off: the first will do
+    cutoffs = [*idle[:1], *cutoffs[len(idle) :]]
     return [_tangents(law.values[above], 1 - np.maximum(short, cut), radius, floor, cut) for cut in cutoffs]
 
 
@@ -127,9 +129,26 @@ def moments(score: Score, past: Law) -> tuple[float, float, float]:
     return mean, variance, third / variance**1.5 if variance > 0 else -math.inf
 
 
+def proofs(past: Law, scores: Sequence[Score], claim: float) -> list[Option]:
+    """Return up to ten stakes on each score, and how fast the logarithm of the capital against one claim would grow."""
+    found = []
+    for score in scores:
+        values, weights = _doubted(score, past)
+        mean, variance, _ = moments(score, past)
+        if mean <= claim or claim - score.lowest <= 1e-12 * (abs(claim) + abs(score.lowest)):
+            continue
+        typical = (mean - claim) / max(variance, 1e-300)
+        stakes = np.unique(np.minimum(typical * np.geomspace(0.25, 2, 10), 0.999 / (claim - score.lowest)))
+        growth = np.log(1 + stakes[:, None] * (values - claim)) @ weights
+        found += [Option(score, *pair) for pair in zip(stakes.tolist(), growth.tolist(), strict=True)]
+    return found
+
+
 def plans(past: Law, scores: Sequence[Score], alpha: float, rounds: int, played: list[Round]) -> list[Option]:
     """Return up to ten stakes on each score, around the best for Gaussian ones, and what is expected of each."""
     found = []
+    lowest = min((score.lowest for score in scores), default=0.0)
+    before = Table(played, lowest, max((moments(score, past)[0] for score in scores), default=0.0))
     for score in scores:
         values, weights = _doubted(score, past)
         mean, variance, _ = moments(score, past)
@@ -137,7 +156,7 @@ def plans(past: Law, scores: Sequence[Score], alpha: float, rounds: int, played:
             continue
         typical = math.sqrt(2 * math.log(1 / alpha) / max(rounds * variance, 1e-300))
         stakes = np.unique(np.minimum(typical * np.geomspace(0.25, 2, 10), 0.999 / (mean - score.lowest)))
-        expected = _expected(values, weights, stakes, math.log(1 / alpha), rounds, Table(played, score.lowest, mean))
+        expected = _expected(values, weights, stakes, math.log(1 / alpha), rounds, before)
         found += [Option(score, *pair) for pair in zip(stakes.tolist(), expected.tolist(), strict=True)]
     return found
 

@@ -89,7 +89,7 @@ class _Division:
     def _bets(self, factor: float, allowed: Floats, logs: Floats) -> NDArray[np.bool_]:
         """Spare those radii, the dearest first, for which the limits at the others say enough."""
         limits = np.maximum(self.plain - allowed, self.floor)
-        enough = np.maximum(self.plain - 0.85 * factor * self.alone, self.floor)
+        enough = np.maximum(self.plain - 0.65 * factor * self.alone, self.floor)
         says = [
             [
                 carried(limit, proved, wanted, self.floor, self.ceiling)

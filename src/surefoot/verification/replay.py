@@ -53,6 +53,8 @@ def plan_of(raw: Raw, agent: str | None, *, environment: str | None = None, trus
         if steps and task.rewards is None:
             task = replace(task, rewards=(float(setup["rewards"][0]), float(setup["rewards"][1])))
         plan = Plan(task, policy, sigma, count, seed, device, slots, block // slots, stream=stream, per_step=steps)
+        if setup.get("features") is not None:
+            plan = replace(plan, features=tuple(float(one) for one in setup["features"]))
     except (InputError, KeyError, TypeError, ValueError, ZeroDivisionError, RuntimeError) as error:
         raise ForgedError(f"the setup is none that can be played: {error}") from error
     wrong = differences(setup, plan.setup())

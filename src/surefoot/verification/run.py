@@ -56,6 +56,8 @@ def verify(
         check_claims(each, verdict, usable, "" if each.name == "certificate.json" else f"{each.name}: ")
     if raw.certificate.get("method") == "auto":
         verdict.not_checked.insert(0, "that the pilot alone made the choice of the method")
+    if raw.certificate.get("method") == "sequential":
+        verdict.not_checked.insert(0, "that the run passed no earlier place at which it should have stopped")
     if same_code and usable:
         _make_again(raw, Path(folder), verdict)
     if blocks == 0:

@@ -47,13 +47,24 @@ def _return(certificate: Mapping[str, Any]) -> str:
 
 
 def _ending(certificate: Mapping[str, Any], both: str) -> str:
-    sigma, confidence = (_digits(certificate.get(key)) for key in ("sigma", "confidence"))
+    confidence = _digits(certificate.get("confidence"))
     bounded = certificate.get("upper") is not None
     highest = " and at most 'upper'" if bounded else ""
     also = ", and so do all upper limits" if bounded else ""
     return (
-        f"(noise sigma {sigma}) is at least 'lower'{highest}. With confidence {confidence} all lower limits hold, for "
-        f"all budgets at once{also}{both}."
+        f"(noise sigma {_noise(certificate)}) is at least 'lower'{highest}. With confidence {confidence} all lower "
+        f"limits hold, for all budgets at once{also}{both}."
+    )
+
+
+def _noise(certificate: Mapping[str, Any]) -> str:
+    least, features = _digits(certificate.get("sigma")), certificate.get("features")
+    if not isinstance(features, list):
+        return least
+    shown = ", ".join(map(_digits, features[:8])) + ("" if len(features) <= 8 else ", ...")
+    return (
+        f"{shown} by feature; offsets are divided by sigma / {least} before their norm is taken, so that a plain norm "
+        "of the budget is covered too"
     )
 
 
