@@ -1,0 +1,118 @@
+"""Figure 8: one round of Pong, the whole game, and what the whole game's certificate loses where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from numpy.typing import NDArray
+
+from surefoot.shared import certify_shared
+from surefoot.study.certificates import BARE_STYLE, CERTIFIED, certified_panel
+from surefoot.study.data import CONFIDENCE, Agent, Study, budgets_of, grid_of
+from surefoot.study.facts import ROUNDS
+from surefoot.study.marks import (
+    attack_curve,
+    bound_line,
+    draw_attack,
+    draw_floor,
+    empty,
+    kinds_legend,
+    label_axes,
+    sheet,
+    small_legend,
+    style,
+)
+from surefoot.study.table import Table, certified
+from surefoot.tasks import TASKS
+
+ROUND, FULL = "pong-1r", "pong-full"
+NOTHING = "no agent of the whole game\nwith played episodes"
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """One way to certify the score of a game: its name, the bound at any budgets, and the line to draw."""
+
+    name: str
+    lower: Callable[[Sequence[float] | Floats], Floats]
+    line: tuple[Floats, Floats]
+
+
+def full_pong(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:
+    """Draw one round beside the whole game, and the whole game by every method that we have."""
+    sigmas = [agent.sigma for agent in study.smoothed(FULL)]
+    figure, panels = sheet(len(tasks) + max(1, len(sigmas)), 3, (4.8, 4.0))
+    for axes, task in zip(panels, tasks, strict=False):
+        certified_panel(axes, study, task, study.smoothed(task), "dkw" if task == FULL else "paper")
+        bare = study.bare(task)
+        found = study.attack(bare)
+        if bare is not None and found is not None and study.smoothed(task):
+            draw_attack(axes, *attack_curve(study, bare, found), BARE_STYLE)
+    if not sigmas:
+        empty(panels[-1], FULL, NOTHING, "Whole game, method by method")
+    for axes, sigma in zip(panels[len(tasks) :], sigmas, strict=False):
+        _ways_panel(axes, study, sigma)
+    kinds_legend(figure, (*CERTIFIED, "bare"), 2)
+    return figure, ways_table(study)
+
+
+def ways(study: Study, sigma: float) -> list[Way]:
+    """Return the bounds of the whole game's score at a sigma, as far as there are episodes for them.
+
+    Two of them are about another game, 21 rounds that each start anew: its score is at least 21 (2 p - 1) where every
+    round is won with probability p on average, for a round that is not won costs at most one point.
+    """
+    found: list[Way] = []
+    whole = _at(study, FULL, sigma)
+    if whole is not None:
+        for name, method in (("DKW", "dkw"), ("per threshold", "per-threshold"), ("T3, by betting", "betting")):
+            certificate = study.certificate(whole, method)
+            lower = _along(lambda budget, made=certificate: made.at(budget).lower)
+            found.append(Way(name, lower, bound_line(FULL, certificate)))
+    rounds = _at(study, ROUND, sigma)
+    if rounds is not None:
+        record = study.record(rounds)
+        assert record is not None
+        shared = certify_shared(record, budgets_of(TASKS[ROUND]), ROUNDS, CONFIDENCE)
+        alone = study.certificate(rounds, "binary")
+        together, each = (_along(lambda budget, made=made: _score(made.at(budget).lower)) for made in (shared, alone))
+        budgets = grid_of(FULL)
+        found.append(Way("21 rounds, one budget: T5", together, (budgets, together(budgets))))
+        found.append(Way("21 rounds, B for each: T1", each, (budgets, each(budgets))))
+    return found
+
+
+def ways_table(study: Study) -> Table:
+    """Return what every way certifies of the whole game's score."""
+    shown = budgets_of(TASKS[FULL])[::2]
+    rows = []
+    for agent in study.smoothed(FULL):
+        for place, way in enumerate(ways(study, agent.sigma)):
+            cells = [certified(float(value), 2) for value in way.lower(shown)]
+            rows.append([f"{agent.sigma:g}" if place == 0 else "", way.name, *cells])
+    return Table(["sigma", "method", *(f"B = {budget:g}" for budget in shown)], rows, left=2)
+
+
+def _ways_panel(axes: Axes, study: Study, sigma: float) -> None:
+    draw_floor(axes, FULL)
+    for rank, way in enumerate(ways(study, sigma)):
+        axes.plot(*way.line, color=style(rank).colour, ls=style(rank).line, lw=2.0, label=way.name)
+    label_axes(axes, FULL, f"Whole game, sigma {sigma:g}, method by method")
+    small_legend(axes)
+
+
+def _at(study: Study, task: str, sigma: float) -> Agent | None:
+    return next((agent for agent in study.smoothed(task) if agent.sigma == sigma), None)
+
+
+def _along(bound: Callable[[float], float]) -> Callable[[Sequence[float] | Floats], Floats]:
+    return lambda budgets: np.array([bound(float(budget)) for budget in budgets])
+
+
+def _score(won: float) -> float:
+    return ROUNDS * (2 * won - 1)
