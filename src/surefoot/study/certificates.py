@@ -80,7 +80,7 @@ def bounds_table(study: Study, tasks: Sequence[str], methods: Sequence[str]) -> 
 def _bound_rows(study: Study, agent: Agent, methods: Sequence[str], shown: Sequence[float]) -> list[list[str]]:
     record, digits = study.record(agent), digits_of(TASKS[agent.task].ceiling)
     assert record is not None
-    rows = []
+    rows: list[list[str]] = []
     for method in (*methods, MOST):
         found = study.most(agent) if method == MOST else study.certificate(agent, method)
         named = f"{method}: {found.choice['method']}" if found.choice is not None else method

@@ -142,7 +142,7 @@ def full_pong_vacuous(study: Study, _task: str) -> Finding:
         return Finding(UNMEASURED, UNMEASURED)
     if bare is None:
         return Finding(_ways_in_words(study, agents, budgets_of(TASKS[FULL])[::4]), "bare agent not attacked yet")
-    held = {}
+    held: dict[str, set[str]] = {}
     for agent in agents:
         for way in ways(study, agent.sigma):
             limits = np.array(bare["curve"]) + SURE * np.array(bare["curve_sem"])

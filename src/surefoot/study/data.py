@@ -63,7 +63,10 @@ class Study:
     def record(self, agent: Agent) -> Episodes | None:
         """Return the episodes that an agent has played without attack."""
         path = self.folder / "episodes" / f"{agent.name}.npz"
-        return self._once(("record", agent.name), lambda: Episodes.load(path) if path.is_file() else None)
+        found: Episodes | None = self._once(
+            ("record", agent.name), lambda: Episodes.load(path) if path.is_file() else None
+        )
+        return found
 
     def played(self, agent: Agent) -> dict[str, Any] | None:
         """Return how those episodes were played: command, time, cores."""
@@ -92,15 +95,13 @@ class Study:
         """Return the certificate of an agent's episodes at the task's budgets."""
         record = self.record(agent)
         assert record is not None
-        return self._once(
-            ("certificate", agent.name, method),
-            lambda: certify(record, budgets_of(TASKS[agent.task]), CONFIDENCE, method),
-        )
+        return self._certified(("certificate", agent.name, method), record, agent.task)
 
     def most(self, agent: Agent, method: str = "paper") -> Certificate:
         """Return what as many episodes certify at most: every one of them ends at the ceiling."""
         record = self.record(agent)
-        assert record is not None and record.ceiling is not None
+        assert record is not None
+        assert record.ceiling is not None
         perfect = Episodes.of(
             np.full(len(record), record.ceiling),
             sigma=record.sigma,
@@ -108,8 +109,7 @@ class Study:
             ceiling=record.ceiling,
             method=record.facts.get("method"),
         )
-        key = ("most", agent.task, f"{record.sigma:g}", method)
-        return self._once(key, lambda: certify(perfect, budgets_of(TASKS[agent.task]), CONFIDENCE, method))
+        return self._certified(("most", agent.name, method), perfect, agent.task)
 
     def stale(self) -> list[str]:
         """Return which numbers were measured on other weights than the shipped ones."""
@@ -127,6 +127,10 @@ class Study:
         """Return which numbers of shipped agents are not there."""
         bad = [f"episodes of {agent.name}" for agent in self.agents if self.record(agent) is None]
         return [*bad, *(f"attacks on {agent.name}" for agent in self.agents if self.attack(agent) is None)]
+
+    def _certified(self, key: tuple[str, str, str], record: Episodes, task: str) -> Certificate:
+        made: Certificate = self._once(key, lambda: certify(record, budgets_of(TASKS[task]), CONFIDENCE, key[2]))
+        return made
 
     def _stale_times(self) -> list[str]:
         weights = {agent.name: agent.sha256 for agent in self.agents}

@@ -24,7 +24,7 @@ SHOWN = (
     ("cartpole-5", ("cartpole-5", "cartpole-1"), "Cartpole", 0.2, 0),
     ("mountain-car", ("mountain-car",), "Mountain Car", 0.2, 0),
     ("pong-1r", ("pong-1r", "pong-full"), "Pong", 0.1, 35),
-    ("freeway", ("freeway",), "Freeway, hard", 0.1, 60),
+    ("freeway", ("freeway",), "Freeway, hard", 0.1, 30),
 )
 CART = (0.4, 0.6, 0.08, 0.4)  # position, speed, angle, spin
 CAR = (-0.9, 0.02)  # position, speed

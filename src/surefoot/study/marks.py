@@ -87,12 +87,16 @@ def empty(axes: Axes, task: str, why: str, title: str | None = None) -> None:
 def draw_bound(
     axes: Axes, task: str, certificate: Certificate, look: Style, label: str | None = None, width: float = 2.0
 ) -> None:
-    """Draw certified lower bounds as a line."""
-    axes.plot(*bound_line(task, certificate), color=look.colour, ls=look.line, lw=width, label=label)
+    """Draw certified lower bounds as a line; bounds at single budgets as small marks that steps join."""
+    single = certificate.means is not None
+    if single:
+        axes.plot(certificate.budgets, certificate.lower, look.mark, color=look.colour, ms=3.5)
+    lines = {"color": look.colour, "ls": look.line, "lw": 0.9 if single else width}
+    axes.plot(*bound_line(task, certificate), label=label, **lines)
 
 
 def bound_line(task: str, certificate: Certificate) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return budgets and bounds of a curve; where bets were made on budgets, a bound holds down to the budget before."""
+    """Return budgets and bounds of a curve; where bets were made on some budgets, each holds down to the one before."""
     if certificate.means is None:
         budgets = grid_of(task)
         return budgets, np.array([certificate.at(float(budget)).lower for budget in budgets])
@@ -115,7 +119,7 @@ def draw_floor(axes: Axes, task: str) -> None:
 def draw_estimate(axes: Axes, place: float, record: Episodes, look: Style) -> None:
     """Draw a mean without attack as one hollow mark with its 95% error bar."""
     mean, error = mean_of(record.returns)
-    options = {"mfc": "white", "ms": 6, "capsize": 3, "clip_on": False, "zorder": 5}
+    options: dict[str, Any] = {"mfc": "white", "ms": 6, "capsize": 3, "clip_on": False, "zorder": 5}
     axes.errorbar([place], [mean], yerr=[WIDE * error], fmt="D", color=look.colour, **options)
 
 
@@ -173,7 +177,7 @@ def small_legend(axes: Axes, title: str | None = None) -> None:
         axes.legend(fontsize=7.5, title=title, title_fontsize=7.5, frameon=False, handlelength=2.6, **beside)
 
 
-KINDS = {
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "bound": ("certified lower bound (95% confidence)", {"color": "black", "lw": 2.0}),
     "most": ("most that as many episodes could certify", {"color": MOST, "lw": 1.0}),
     "floor": ("a policy that sees nothing (blind floor)", {"color": FLOOR, "lw": 1.8, "ls": (0, (1, 2))}),

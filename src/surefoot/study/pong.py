@@ -10,6 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from surefoot.certify import Limits
 from surefoot.shared import certify_shared
 from surefoot.study.certificates import BARE_STYLE, CERTIFIED, certified_panel
 from surefoot.study.data import CONFIDENCE, Agent, Study, budgets_of, grid_of
@@ -72,15 +73,14 @@ def ways(study: Study, sigma: float) -> list[Way]:
     if whole is not None:
         for name, method in (("DKW", "dkw"), ("per threshold", "per-threshold"), ("T3, by betting", "betting")):
             certificate = study.certificate(whole, method)
-            lower = _along(lambda budget, made=certificate: made.at(budget).lower)
-            found.append(Way(name, lower, bound_line(FULL, certificate)))
+            found.append(Way(name, _along(certificate.at, _same), bound_line(FULL, certificate)))
     rounds = _at(study, ROUND, sigma)
     if rounds is not None:
         record = study.record(rounds)
         assert record is not None
         shared = certify_shared(record, budgets_of(TASKS[ROUND]), ROUNDS, CONFIDENCE)
         alone = study.certificate(rounds, "binary")
-        together, each = (_along(lambda budget, made=made: _score(made.at(budget).lower)) for made in (shared, alone))
+        together, each = _along(shared.at, _score), _along(alone.at, _score)
         budgets = grid_of(FULL)
         found.append(Way("21 rounds, one budget: T5", together, (budgets, together(budgets))))
         found.append(Way("21 rounds, B for each: T1", each, (budgets, each(budgets))))
@@ -110,8 +110,14 @@ def _at(study: Study, task: str, sigma: float) -> Agent | None:
     return next((agent for agent in study.smoothed(task) if agent.sigma == sigma), None)
 
 
-def _along(bound: Callable[[float], float]) -> Callable[[Sequence[float] | Floats], Floats]:
-    return lambda budgets: np.array([bound(float(budget)) for budget in budgets])
+def _along(
+    limits: Callable[[float], Limits], score: Callable[[float], float]
+) -> Callable[[Sequence[float] | Floats], Floats]:
+    return lambda budgets: np.array([score(limits(float(budget)).lower) for budget in budgets])
+
+
+def _same(value: float) -> float:
+    return value
 
 
 def _score(won: float) -> float:

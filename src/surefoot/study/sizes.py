@@ -70,13 +70,13 @@ def quick(task: str) -> Sizes:
     """Return sizes with which every figure can be drawn in minutes on two cores."""
     large = full(task)
     if task.startswith("cartpole"):
-        bare = AttackSize((0.4, 1.0), large.bare.lambdas[1:3], 60)
-        smoothed = AttackSize((0.4, 1.0), large.smoothed.lambdas[:2], 12, draws=8)
-        return Sizes(500, bare, smoothed, (50, 4), _short(large.training, 4_000, 1_000, validation_episodes=10))
+        bare = AttackSize((0.4, 1.0), large.bare.lambdas[1:3], 30)
+        smoothed = AttackSize((0.4, 1.0), large.smoothed.lambdas[:2], 6, draws=4)
+        return Sizes(500, bare, smoothed, (20, 2), _short(large.training, 3_000, 500, gradient_steps=16))
     if task == "mountain-car":
-        bare = AttackSize((0.2, 0.5), large.bare.lambdas[:2], 20)
-        smoothed = AttackSize((0.5,), large.smoothed.lambdas[:1], 4, draws=4)
-        return Sizes(500, bare, smoothed, (10, 2), _short(large.training, 2_000, 1_000, validation_episodes=10))
+        bare = AttackSize((0.2, 0.5), large.bare.lambdas[:2], 4)
+        smoothed = AttackSize((0.5,), large.smoothed.lambdas[:1], 2, draws=2)
+        return Sizes(500, bare, smoothed, (2, 1), _short(large.training, 1_000, 500))
     return _quick_atari(task, large)
 
 
@@ -85,7 +85,9 @@ def _quick_atari(task: str, large: Sizes) -> Sizes:
     bare = AttackSize((0.1, 0.4), large.bare.lambdas[-1:], 1 if whole else 4)
     # A whole game has thousands of frames, each attacked in many small steps.
     smoothed = AttackSize((0.1,), large.smoothed.lambdas[-1:], 1, draws=1 if whole else 2)
-    training = _short(large.training, 1_000, 500, validation_episodes=2, learning_starts=200, buffer_size=1_000)
+    training = _short(
+        large.training, 600, 300, validation_episodes=1 if whole else 2, learning_starts=100, buffer_size=1_000
+    )
     return Sizes(2 if whole else 32, bare, smoothed, (1, 1), training)
 
 
