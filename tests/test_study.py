@@ -28,8 +28,13 @@ def study(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def figures(study):
-    return {target.name: MAKERS[target.name](study, target.tasks)[0] for target in FIGURES}
+def made(study):
+    return {target.name: MAKERS[target.name](study, target.tasks) for target in TARGETS}
+
+
+@pytest.fixture(scope="module")
+def figures(made):
+    return {name: figure for name, (figure, _) in made.items()}
 
 
 def panels(figure):
@@ -59,17 +64,17 @@ def test_every_axis_is_labelled(target, figures):
 
 @pytest.mark.parametrize(("name", "kinds"), [("framework", FILES[:2]), ("certificates", FILES), ("claims", FILES[2:])])
 def test_a_target_leaves_its_files(name, kinds, study, tmp_path):
-    made = draw(study, find_target(name), EVERY[:1], tmp_path)
-    assert [path.name for path in made.files] == [f"{name}{kind}" for kind in kinds]
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in made.files)
-    for path in made.files:
+    files = draw(study, find_target(name), EVERY[:1], tmp_path).files
+    assert [path.name for path in files] == [f"{name}{kind}" for kind in kinds]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in files)
+    for path in files:
         begins = {".png": b"\x89PNG", ".svg": b"<?xml", ".md": b"# ", ".csv": b"agent" if name != "claims" else b"the "}
         assert path.read_bytes().startswith(begins[path.suffix])
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_every_target_has_a_figure_or_a_table_with_rows(target, study):
-    figure, table = MAKERS[target.name](study, target.tasks)
+def test_every_target_has_a_figure_or_a_table_with_rows(target, made):
+    figure, table = made[target.name]
     assert (figure is not None) == (target in FIGURES)
     assert table is None or all(len(row) == len(table.heads) for row in table.rows)
     assert (table is not None and len(table.rows) > 0) or target.name in {"framework", "environments"}
@@ -276,13 +281,13 @@ def test_a_task_is_shown_alone():
 
 def test_the_command_draws_from_a_folder_of_numbers(study, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("surefoot.study.data.shipped_agents", lambda: study.agents)
-    assert main(["reproduce", "clean-test", "--data", str(study.folder), "--out", str(tmp_path), "--json"]) == 0
+    assert main(["reproduce", "rotation", "--data", str(study.folder), "--out", str(tmp_path), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert set(answer["made"]) == {"clean-test"}
-    assert (tmp_path / "clean-test.png").is_file()
+    assert set(answer["made"]) == {"rotation"}
+    assert (tmp_path / "rotation.png").is_file()
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert 'src="clean-test.svg"' in page
-    assert "cartpole-5-s0.2" in page
+    assert 'src="rotation.svg"' in page
+    assert "along the first coordinate" in page
     assert json.loads((tmp_path / "index.json").read_text())["data_sha256"] == fingerprint(study)
 
 
