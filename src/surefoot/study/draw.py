@@ -144,7 +144,8 @@ body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem aut
   background: #fff; }}
 img {{ max-width: 100%; height: auto; background: #fff; }}
 table {{ border-collapse: collapse; font-size: 0.85rem; display: block; overflow-x: auto; }}
-td, th {{ border: 1px solid #bbb; padding: 0.2rem 0.5rem; text-align: left; vertical-align: top; }}
+td, th {{ border: 1px solid #8885; padding: 0.2rem 0.5rem; text-align: left; vertical-align: top; }}
+@media (prefers-color-scheme: dark) {{ body {{ color: #e8eaec; background: #14181c; }} a {{ color: #86bdf0; }} }}
 </style></head><body>
 <h1>The paper's figures and tables, from our agents</h1>
 <p>Made {mode}. Bounds hold with 95% confidence each; what is marked ± is an estimate with its standard error.</p>

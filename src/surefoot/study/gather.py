@@ -175,7 +175,7 @@ def train_once(task: str, sigma: float, sizes: Sizes, place: Place) -> str:
     return f"{name}: trained for {done['steps']:,} steps in {done['seconds']:.0f} s"
 
 
-Job = Callable[[], str]
+Job = Callable[[], tuple[str, list[dict[str, Any]]]]
 
 
 def measure(
@@ -186,25 +186,22 @@ def measure(
     place: Place,
     told: Callable[[int, int, str], None] | None = None,
 ) -> None:
-    """Measure what figures need, several parts side by side, the times at the end and alone."""
+    """Measure what figures need, several parts side by side, each in one process."""
     among = [agent for agent in agents if agent.task in tasks]
     jobs = _jobs(among, tasks, needs, sizes, replace(place, workers=1))
     # On a GPU one part after the other: they would only wait for each other.
     hands = place.workers if place.device == "cpu" else 1
     finished = ((0, job()) for job in jobs) if hands == 1 else spread(_do, jobs, list(range(len(jobs))), hands)
-    for done, (_, line) in enumerate(finished, start=1):
+    rows: list[dict[str, Any]] = []
+    for done, (_, (line, times)) in enumerate(finished, start=1):
+        rows += times
         if told is not None:
             told(done, len(jobs), line)
-    if "times" in needs:
-        rows = []
-        for agent in timed_agents(among):
-            size, bare = sizes(agent.task), agent.sigma == 0
-            cells, episodes = (size.bare, size.timed[0]) if bare else (size.smoothed, size.timed[1])
-            rows += time_attacks(agent, cells, episodes, place.device)
+    if rows:
         write_times(rows, place)
 
 
-def _do(jobs: list[Job], index: int) -> str:
+def _do(jobs: list[Job], index: int) -> tuple[str, list[dict[str, Any]]]:
     return jobs[index]()
 
 
@@ -216,12 +213,23 @@ def _jobs(
         for task in tasks:
             noise = min((agent.sigma for agent in agents if agent.task == task and agent.sigma > 0), default=None)
             sigmas = (0.0, find_task(task).sigma if noise is None else noise)
-            jobs += [partial(train_once, task, sigma, sizes(task), place) for sigma in sigmas]
+            jobs += [_untimed(partial(train_once, task, sigma, sizes(task), place)) for sigma in sigmas]
+    timed = timed_agents(agents) if "times" in needs else []
     for agent in agents:
         size = sizes(agent.task)
+        cells, timed_episodes = (size.smoothed, size.timed[1]) if agent.sigma > 0 else (size.bare, size.timed[0])
+        if agent in timed:
+            jobs.append(partial(_time, agent, cells, timed_episodes, place.device))
         if "attacks" in needs:
-            cells = size.smoothed if agent.sigma > 0 else size.bare
-            jobs.append(partial(attack_agent, agent, cells, place))
+            jobs.append(_untimed(partial(attack_agent, agent, cells, place)))
         if "episodes" in needs:
-            jobs.append(partial(play_episodes, agent, size.episodes, place))
+            jobs.append(_untimed(partial(play_episodes, agent, size.episodes, place)))
     return jobs
+
+
+def _untimed(work: Callable[[], str]) -> Job:
+    return lambda: (work(), [])
+
+
+def _time(agent: Agent, cells: AttackSize, episodes: int, device: str) -> tuple[str, list[dict[str, Any]]]:
+    return f"{agent.name}: times", time_attacks(agent, cells, episodes, device)

@@ -19,6 +19,7 @@ from surefoot.study.marks import (
     attack_curve,
     bound_line,
     draw_attack,
+    draw_estimate,
     draw_floor,
     empty,
     kinds_legend,
@@ -37,11 +38,18 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Way:
-    """One way to certify the score of a game: its name, the bound at any budgets, and the line to draw."""
+    """One way to certify the score of a game.
+
+    ``name``   what it rests on
+    ``lower``  the bound at any budgets
+    ``line``   budgets and bounds of the curve
+    ``marks``  the budgets that were bet on, none where a bound follows for all
+    """
 
     name: str
     lower: Callable[[Sequence[float] | Floats], Floats]
     line: tuple[Floats, Floats]
+    marks: Sequence[float] = ()
 
 
 def full_pong(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:
@@ -73,7 +81,8 @@ def ways(study: Study, sigma: float) -> list[Way]:
     if whole is not None:
         for name, method in (("DKW", "dkw"), ("per threshold", "per-threshold"), ("T3, by betting", "betting")):
             certificate = study.certificate(whole, method)
-            found.append(Way(name, _along(certificate.at, _same), bound_line(FULL, certificate)))
+            bet_on = () if certificate.means is None else tuple(certificate.budgets.tolist())
+            found.append(Way(name, _along(certificate.at, _same), bound_line(FULL, certificate), bet_on))
     rounds = _at(study, ROUND, sigma)
     if rounds is not None:
         record = study.record(rounds)
@@ -101,7 +110,13 @@ def ways_table(study: Study) -> Table:
 def _ways_panel(axes: Axes, study: Study, sigma: float) -> None:
     draw_floor(axes, FULL)
     for rank, way in enumerate(ways(study, sigma)):
-        axes.plot(*way.line, color=style(rank).colour, ls=style(rank).line, lw=2.0, label=way.name)
+        look, thick = style(rank), 0.9 if len(way.marks) else 2.0
+        axes.plot(*way.line, color=look.colour, ls=look.line, lw=thick, label=way.name)
+        axes.plot(way.marks, way.lower(way.marks), look.mark, color=look.colour, ms=3.5)
+    whole = _at(study, FULL, sigma)
+    record = None if whole is None else study.record(whole)
+    if record is not None:
+        draw_estimate(axes, 0.0, record, style(0))
     label_axes(axes, FULL, f"Whole game, sigma {sigma:g}, method by method")
     small_legend(axes)
 

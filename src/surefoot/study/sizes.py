@@ -74,7 +74,7 @@ def quick(task: str) -> Sizes:
         smoothed = AttackSize((0.4, 1.0), large.smoothed.lambdas[:2], 6, draws=4)
         return Sizes(500, bare, smoothed, (20, 2), _short(large.training, 3_000, 500, gradient_steps=16))
     if task == "mountain-car":
-        bare = AttackSize((0.2, 0.5), large.bare.lambdas[:2], 4)
+        bare = AttackSize((0.2, 0.5), large.bare.lambdas[:1], 4)
         smoothed = AttackSize((0.5,), large.smoothed.lambdas[:1], 2, draws=2)
         return Sizes(500, bare, smoothed, (2, 1), _short(large.training, 1_000, 500))
     return _quick_atari(task, large)
@@ -82,13 +82,13 @@ def quick(task: str) -> Sizes:
 
 def _quick_atari(task: str, large: Sizes) -> Sizes:
     whole = task == "pong-full"
-    bare = AttackSize((0.1, 0.4), large.bare.lambdas[-1:], 1 if whole else 4)
+    bare = AttackSize((0.1, 0.4), large.bare.lambdas[-1:], 1 if whole else 2)
     # A whole game has thousands of frames, each attacked in many small steps.
     smoothed = AttackSize((0.1,), large.smoothed.lambdas[-1:], 1, draws=1 if whole else 2)
     training = _short(
         large.training, 600, 300, validation_episodes=1 if whole else 2, learning_starts=100, buffer_size=1_000
     )
-    return Sizes(2 if whole else 32, bare, smoothed, (1, 1), training)
+    return Sizes({"pong-1r": 32, "freeway": 10}.get(task, 2), bare, smoothed, (1, 1), training)
 
 
 def _short(settings: Settings, steps: int, interval: int, **others: Any) -> Settings:
