@@ -63,10 +63,12 @@ def main() -> None:
     parser.add_argument("--again", action="store_true", help="also what is there and not stale")
     parser.add_argument("--episodes", type=int, help="certified episodes of an agent (default: 10,000)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--workers", type=int, help="processes (default: one per core; one to measure times)")
     parser.add_argument("--work", type=Path, default=Path("runs/study"))
     parser.add_argument("--out", type=Path, default=HERE)
     arguments = parser.parse_args()
-    place = Place(arguments.out, arguments.work, arguments.device, usable_cores() if arguments.device == "cpu" else 1)
+    workers = arguments.workers or (usable_cores() if arguments.device == "cpu" else 1)
+    place = Place(arguments.out, arguments.work, arguments.device, workers)
     found = wanting(Study(arguments.out, shipped_agents()), arguments.tasks, arguments.again)
     for part, agents in found.items():
         names = ", ".join(agent.name for agent in agents) or "nothing"

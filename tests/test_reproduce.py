@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from surefoot.cli import main
 from surefoot.files import read_arrays, read_json
-from surefoot.study.data import fingerprint, open_study, shipped_agents
+from surefoot.study.data import Study, fingerprint, open_study, shipped_agents
 from surefoot.study.facts import TARGETS
 from surefoot.study.gather import Place, attack_agent, play_episodes, timed_agents, write_times
 from surefoot.study.sizes import AttackSize, Sizes, full, quick
@@ -55,6 +56,15 @@ def test_a_task_is_measured_and_drawn_in_one_command(two_agents, tmp_path, capsy
     assert "made for this page; they say little" in page
 
 
+def test_full_size_is_measured_the_same_way(two_agents, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("surefoot.study.sizes.full", lambda task: replace(full(task), episodes=30))
+    call = ["reproduce", "evaluation-times", "--fresh", "--out", str(tmp_path), "--workers", "2", "--device", "cpu"]
+    assert main(call) == 0
+    assert "from runs of full size" in capsys.readouterr().out
+    assert len(read_arrays(tmp_path / "data" / "episodes" / f"{two_agents[1].name}.npz")["returns"]) == 30
+    assert not (tmp_path / "data" / "attacks").exists()
+
+
 def test_the_same_command_again_plays_nothing(two_agents, tmp_path):
     place = Place(tmp_path / "data", tmp_path / "work")
     for _ in range(2):
@@ -92,6 +102,42 @@ def test_small_sizes_are_smaller_and_full_ones_the_papers(task):
     assert small.episodes < large.episodes
     assert small.training.total_steps < large.training.total_steps
     assert set(small.bare.lambdas) <= set(large.bare.lambdas)
+
+
+# The scripts beside the committed numbers.
+
+
+def script(name):
+    """Load a script of the study as a module."""
+    found = spec_from_file_location(name, ROOT / "study" / f"{name}.py")
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_what_is_missing_or_stale_is_to_be_renewed(two_agents, tmp_path):
+    renew = script("renew")
+    bare, smoothed = two_agents
+    study = Study(tmp_path, two_agents)
+    assert renew.wanting(study, ["freeway"]) == {"episodes": [], "attacks": [], "times": []}
+    assert renew.wanting(study, None) == {
+        "episodes": [bare, smoothed],
+        "attacks": [bare, smoothed],
+        "times": [bare, smoothed],
+    }
+    renew.renew("episodes", [bare, smoothed], Place(tmp_path, tmp_path / "work"), episodes=5)
+    retrained = replace(smoothed, sha256="other weights")
+    assert renew.wanting(Study(tmp_path, (bare, retrained)), None)["episodes"] == [retrained]
+    assert renew.wanting(Study(tmp_path, two_agents), None)["episodes"] == []
+
+
+def test_attacks_are_measured_by_the_script(tmp_path, monkeypatch, capsys):
+    grid = ["--budgets", "0.05", "--margins", "0", "--episodes", "2"]
+    places = ["--out", str(tmp_path), "--work", str(tmp_path / "work")]
+    monkeypatch.setattr("sys.argv", ["attacks.py", "--tasks", TASK, "--sigmas", "0", *grid, *places])
+    script("attacks").main()
+    assert "cartpole-1-s0 paper: " in capsys.readouterr().out
+    assert read_json(tmp_path / "attacks" / "cartpole-1-s0-paper.json")["lambdas"] == [0.0]
 
 
 # The committed numbers.

@@ -247,6 +247,21 @@ def test_numbers_of_other_weights_are_called_stale(study, tmp_path):
     assert "times of cartpole-5-s0.4" in found
 
 
+def test_a_file_that_says_too_little_is_refused(tmp_path):
+    study = made_up(tmp_path, Made(episodes=20), ("cartpole-1",))
+    (tmp_path / "attacks" / "cartpole-1-s0-paper.json").write_text('{"budgets": [1]}')
+    with pytest.raises(InputError, match=r"cartpole-1-s0-paper.json does not say its agent_sha256, episodes, lambdas"):
+        study.attack(study.bare("cartpole-1"))
+
+
+def test_a_run_that_was_resumed_has_no_time(tmp_path):
+    study = made_up(tmp_path, Made(episodes=20), ("cartpole-1",))
+    path = tmp_path / "episodes" / "cartpole-1-s0.2.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "seconds": None}))
+    _, table = MAKERS["evaluation-times"](study, ("cartpole-1",))
+    assert table.rows[0][3:5] == ["not measured", "0.2"]
+
+
 def test_the_fingerprint_changes_with_any_number(tmp_path):
     study = made_up(tmp_path, Made(episodes=20), ("cartpole-1",))
     before = fingerprint(study)

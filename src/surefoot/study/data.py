@@ -20,6 +20,10 @@ from surefoot.zoo import card_of, shelf, shipped
 
 CONFIDENCE = 0.95
 POINTS = 41  # of a drawn curve
+# What each kind of file must say.
+PLAYED = ("seconds", "episodes", "workers", "device")
+ATTACKED = ("agent_sha256", "episodes", "budgets", "lambdas", "mean", "sem", "curve", "curve_sem", "curve_lambda")
+TRAINED = ("curve", "seconds", "device")
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,17 +74,18 @@ class Study:
 
     def played(self, agent: Agent) -> dict[str, Any] | None:
         """Return how those episodes were played: command, time, cores."""
-        return self._read(("played", agent.name), self.folder / "episodes" / f"{agent.name}.json")
+        return self._read(("played", agent.name), self.folder / "episodes" / f"{agent.name}.json", PLAYED)
 
     def attack(self, agent: Agent | None, method: str = "paper") -> dict[str, Any] | None:
         """Return what an attack on an agent achieved."""
         if agent is None:
             return None
-        return self._read(("attack", agent.name, method), self.folder / "attacks" / f"{agent.name}-{method}.json")
+        path = self.folder / "attacks" / f"{agent.name}-{method}.json"
+        return self._read(("attack", agent.name, method), path, ATTACKED)
 
     def times(self) -> list[dict[str, Any]]:
         """Return the measured times of attacked episodes."""
-        found = self._read(("times",), self.folder / "times.json")
+        found = self._read(("times",), self.folder / "times.json", ("attacks",))
         return [] if found is None else list(found["attacks"])
 
     def trainings(self, agent: Agent) -> list[dict[str, Any]]:
@@ -88,7 +93,7 @@ class Study:
         if not self.trained:
             device = agent.card["training"]["device"]
             return [{"device": device, **one} for one in agent.card.get("candidates", [])]
-        found = self._read(("training", agent.name), self.folder / "training" / f"{agent.name}.json")
+        found = self._read(("training", agent.name), self.folder / "training" / f"{agent.name}.json", TRAINED)
         return [] if found is None else [found]
 
     def certificate(self, agent: Agent, method: str = "paper") -> Certificate:
@@ -138,8 +143,11 @@ class Study:
             {f"times of {row['agent']}" for row in self.times() if weights.get(row["agent"]) != row["agent_sha256"]}
         )
 
-    def _read(self, key: tuple[str, ...], path: Path) -> dict[str, Any] | None:
+    def _read(self, key: tuple[str, ...], path: Path, expected: tuple[str, ...]) -> dict[str, Any] | None:
         found: dict[str, Any] | None = self._once(key, lambda: read_json(path) if path.is_file() else None)
+        lacking = [name for name in expected if found is not None and name not in found]
+        if lacking:
+            raise InputError(f"{path} does not say its {', '.join(lacking)}; measure it again with study/renew.py")
         return found
 
     def _once(self, key: tuple[str, ...], make: Any) -> Any:

@@ -193,7 +193,8 @@ def evaluation_times(study: Study, tasks: Sequence[str]) -> Table:
 
 def _per_episode(played: dict[str, Any] | None) -> str:
     assert played is not None
-    return f"{played['seconds'] / played['episodes']:.2g}"
+    # A run that was stopped and went on has no time.
+    return NONE if played["seconds"] is None else f"{played['seconds'] / played['episodes']:.2g}"
 
 
 def _where(facts: dict[str, Any] | None) -> str:
