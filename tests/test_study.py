@@ -161,6 +161,12 @@ def test_a_certificate_above_the_attacked_bare_agent_is_not_vacuous(tmp_path, at
     assert claims.non_vacuous(study, "cartpole-5").verdict.startswith(verdict)
 
 
+def test_episodes_that_all_ended_alike_leave_doubt():
+    assert claims.doubt(0.0, 1_000, "pong-1r") == pytest.approx(0.003)
+    assert claims.doubt(0.0, 2, "pong-1r") > 1
+    assert claims.doubt(0.5, 1_000, "cartpole-5") == 1.0
+
+
 @pytest.mark.parametrize(("attacked", "verdict"), [(0.9, "yes"), (0.0, "no: at B = ")])
 def test_an_attack_below_the_bound_is_noticed(tmp_path, attacked, verdict):
     study = made_up(tmp_path, Made(smoothed_attacked=attacked), ("cartpole-5",))
