@@ -9,25 +9,38 @@ from __future__ import annotations
 import csv
 import json
 import sys
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent / "mountain-car"
-PRESETS = {"thorough": "preset thorough: 300,000 steps", "early": "preset early: 40,000 steps"}
+PRESETS = {
+    "thorough": "preset thorough: 300,000 steps",
+    "early": "preset early: 40,000 steps",
+    "brief": "preset brief: 6,000 steps",
+}
 STYLES = ("-", "--", "-.", ":", (0, (1, 3)), (0, (6, 2, 1, 2)), (0, (8, 4)), (0, (3, 1, 1, 1, 1, 1)))
 
 
 def gather(folders: list[Path]) -> None:
-    """Collect steps and means of every run's validations."""
-    runs: list[dict[str, Any]] = []
+    """Collect steps and means of every run's validations, beside those collected before."""
+    stored = json.loads((HERE / "curves.json").read_text())["runs"] if (HERE / "curves.json").exists() else []
+    runs = {key(run): run for run in stored}
     for path in sorted(found for folder in folders for found in folder.glob("mountain-car-*/curve.csv")):
         name, _, seed = path.parent.name.removeprefix("mountain-car-s").rpartition("-seed")
         sigma, _, preset = name.partition("-")
         with path.open() as file:
             rows = [(int(row["step"]), float(row["mean_return"])) for row in csv.DictReader(file)]
-        runs.append({"sigma": float(sigma), "preset": preset, "seed": int(seed), "curve": rows})
+        run: dict[str, Any] = {"sigma": float(sigma), "preset": preset, "seed": int(seed), "curve": rows}
+        runs[key(run)] = run
     HERE.mkdir(exist_ok=True)
-    (HERE / "curves.json").write_text(json.dumps({"schema": 1, "runs": runs}) + "\n")
+    ordered = [runs[one] for one in sorted(runs)]
+    (HERE / "curves.json").write_text(json.dumps({"schema": 1, "runs": ordered}) + "\n")
+
+
+def key(run: dict[str, Any]) -> tuple[float, str, int]:
+    """Return what tells a training from the others."""
+    return run["sigma"], run["preset"], run["seed"]
 
 
 def draw() -> None:
@@ -39,11 +52,11 @@ def draw() -> None:
 
     runs = json.loads((HERE / "curves.json").read_text())["runs"]
     sigmas = sorted({run["sigma"] for run in runs})
-    figure, axes = pyplot.subplots(len(PRESETS), len(sigmas), figsize=(12, 5.2), sharey=True, layout="constrained")
+    figure, axes = pyplot.subplots(len(PRESETS), len(sigmas), figsize=(12, 7.6), sharey=True, layout="constrained")
     for row, (preset, title) in zip(axes, PRESETS.items(), strict=True):
         for axis, sigma in zip(row, sigmas, strict=True):
             some = [run for run in runs if run["preset"] == preset and run["sigma"] == sigma]
-            for style, run in zip(STYLES, some, strict=False):
+            for style, run in zip(cycle(STYLES), some, strict=False):
                 steps, means = zip(*run["curve"], strict=True)
                 axis.plot([step / 1_000 for step in steps], means, ls=style, lw=0.9)
             axis.axhline(1, color="0.6", lw=0.8)

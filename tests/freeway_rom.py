@@ -13,6 +13,7 @@ JUMP, CALL, ENDS = 0x4C, 0x20, (0x40, 0x60, 0x4C)
 EXACT = (0x85, 0x86, 0x84, 0x8D, 0x8E, 0x8C, 0xE6, 0xC6, 0xEE, 0xCE, 0x06, 0x26, 0x46, 0x66, 0x0E, 0x2E, 0x4E, 0x6E)
 INDEXED = (0x95, 0x96, 0x94, 0x9D, 0x99, 0xF6, 0xD6, 0xFE, 0xDE, 0x16, 0x36, 0x56, 0x76, 0x1E, 0x3E, 0x5E, 0x7E)
 POINTED = (0x81, 0x91)
+PUSHES = (0x48, 0x08)
 START = 0xF800
 
 
@@ -56,3 +57,27 @@ def writers(found, cell):
         if opcode in INDEXED and cell - operand in range(256)
     ]
     return sorted(exact), sorted(indexed)
+
+
+def deepest(found, place, seen=frozenset()):
+    """Return how many bytes of stack the code from here on takes at most before it returns: calls take two each."""
+    bytes_deep, waiting, visited, pushed = 0, [place], set(), 0
+    while waiting:
+        place = waiting.pop()
+        while place not in visited:
+            visited.add(place)
+            opcode, operand = found[place]
+            if opcode == CALL:
+                target = START + (operand - START) % 2_048
+                assert target not in seen, "the program calls itself"
+                bytes_deep = max(bytes_deep, 2 + deepest(found, target, seen | {target}))
+            if opcode in PUSHES:
+                pushed += 1
+            if opcode in BRANCHES:
+                waiting.append(place + 2 + operand - 256 * (operand > 127))
+            if opcode == JUMP:
+                waiting.append(START + (operand - START) % 2_048)
+            if opcode in ENDS:
+                break
+            place += length(opcode)
+    return bytes_deep + pushed

@@ -286,6 +286,22 @@ def test_freeways_program_raises_the_chicken_by_one_a_frame_and_scores_at_the_to
     )
 
 
+def test_freeways_stack_stays_away_from_height_and_score():
+    """Calls and pushes write memory too: downwards from 0xFF, where the start-up loop leaves the stack."""
+    program = freeway_rom.cartridge()
+    found = freeway_rom.instructions(program)
+    opcodes = [opcode for opcode, _ in found.values()]
+    assert 0x00 not in opcodes  # no interrupt by software; the machine has no others
+    assert [place for place, (opcode, _) in found.items() if opcode == 0x9A] == [0xF808]
+    assert program[0xF802 - 0xF800 : 0xF80C - 0xF800].hex(" ") == "a2 00 a9 00 95 00 9a e8 d0 fa"
+    # The one push is taken back three instructions later, with no branch between.
+    assert opcodes.count(0x48) == 1
+    assert program[0xFB0D - 0xF800 : 0xFB15 - 0xF800].hex(" ") == "48 29 03 69 02 95 17 68"
+    start = freeway_rom.START + int.from_bytes(program[-4:-2], "little") % len(program)
+    assert freeway_rom.deepest(found, start) == 5
+    assert 0xFF - 5 > SCORE > HEIGHT
+
+
 def test_freeways_chicken_is_never_faster():
     """The same seen from outside: over frames of play the height grows by one at most and points fall at the top."""
     board = Board(1)

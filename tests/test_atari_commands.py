@@ -76,6 +76,8 @@ def test_fast_training_by_the_command(capsys, monkeypatch):
     [
         ("train cartpole-5 --sigma .1 --preset fast", "the preset 'fast' has no settings for 'cartpole-5'"),
         ("train pong-1r --sigma .1 --minutes 3", "--minutes cannot go with the preset paper"),
+        ("train pong-1r --sigma .1 --start pong-1r-s0", "--start cannot go with the preset paper"),
+        ("train pong-1r --sigma .1 --preset fast --start nobody", "nobody"),
         ("train pong-1r --sigma .1 --preset fast --minutes 0", "minutes must be > 0"),
         ("train freeway --sigma .1 --preset thorough", "has no settings for 'freeway'"),
         ("certify freeway --sigma .123", "no agent is shipped for freeway at sigma 0.123"),

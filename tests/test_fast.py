@@ -21,6 +21,7 @@ from surefoot.train.fast import (
     Learner,
     Players,
     Progressed,
+    cartridges,
     copy_weights,
     exploration,
     find_fast,
@@ -326,6 +327,7 @@ def test_a_checkpoint_restores_what_was_learned(trained):
         assert torch.equal(one, other)
         states = learner.optimizer.state[one], again.optimizer.state[other]
         assert all(torch.equal(states[0][key], states[1][key]) for key in ("step", "exp_avg", "exp_avg_sq"))
+        assert states[1]["exp_avg"].stride() == states[1]["exp_avg_sq"].stride() == other.stride()
     assert not torch.equal(learner.online.linear[0].weight, learner.average.linear[0].weight)
     assert torch.equal(learner.average.linear[0].weight, again.average.linear[0].weight)
     again.replay.draw = lambda: replace(batch(), action=torch.arange(6))
@@ -340,6 +342,36 @@ def test_a_second_sitting_goes_on(trained):
     card = json.loads((out / "agent.json").read_text())
     assert [row[0] for row in card["curve"]] == [48, 96, 144]
     assert card["training"]["steps"] == 144
+
+
+def test_a_training_begins_with_the_weights_of_another_agent(trained, tmp_path):
+    """With a rate of almost nothing they stay what they were, and the card says whose they are."""
+    _, earlier, _ = trained
+    still = replace(TINY, learning_rate=1e-12)
+    options = {"device": "cpu", "processes": 1, "start": earlier}
+    policy = train_fast(find_task("pong-1r"), 0.2, still, tmp_path / "run", **options)
+    pairs = zip(policy.network.parameters(), earlier.network.parameters(), strict=True)
+    assert all(torch.allclose(one, other, rtol=1e-3, atol=1e-6) for one, other in pairs)
+    card = json.loads((tmp_path / "run" / "agent.json").read_text())
+    assert card["training"]["started_from"] == {"name": "pong-1r-s0.1", "sha256": earlier.sha256}
+    assert card["training"]["settings"]["exploration_initial"] == 0.05
+
+
+def test_a_start_that_does_not_fit_is_refused(trained):
+    with pytest.raises(InputError, match=r"pong-1r-s0.1 has not the layers of this training"):
+        Learner(find_task("freeway"), 0.1, TINY, CPU, 0).begin_with(trained[1])
+    with pytest.raises(InputError, match="has not the layers"):
+        Learner(find_task("pong-1r"), 0.1, TINY, CPU, 0).begin_with(zoo.load("cartpole-5-s0"))
+
+
+def test_every_second_emulator_may_play_another_task_of_the_game():
+    one, full = find_task("pong-1r"), find_task("pong-full")
+    settings = replace(TINY, slots=4, beside="pong-full")
+    assert cartridges(one, settings) == [one.cartridge, full.cartridge] * 2
+    assert cartridges(one, TINY) == [one.cartridge] * 2
+    for other in ("freeway", "cartpole-5"):
+        with pytest.raises(InputError, match=f"{other} is not the game of pong-1r"):
+            cartridges(one, replace(TINY, beside=other))
 
 
 def test_a_kill_between_the_files_of_a_checkpoint_loses_moments_only(trained, tmp_path):

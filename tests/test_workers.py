@@ -1,5 +1,6 @@
 """Processes: order does not matter, errors come through, a dead worker is an error and never a hang."""
 
+import math
 import multiprocessing
 import os
 import signal
@@ -34,6 +35,12 @@ def test_every_index_is_worked_on_once():
     found = list(spread(square, 2, list(range(11)), 2))
     assert sorted(found) == [(k, 2 * k**2) for k in range(11)]
     assert list(spread(square, 2, [], 2)) == []
+
+
+def test_fresh_interpreters_do_the_same():
+    found = list(spread(math.pow, 2.0, [1, 2, 3], 2, fresh=True))
+    assert sorted(found) == [(1, 2.0), (2, 4.0), (3, 8.0)]
+    assert all_gone()
 
 
 def test_threads_beside_do_not_matter():

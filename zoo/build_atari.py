@@ -3,15 +3,18 @@
     python zoo/build_atari.py train pong-1r 0.1 --seed 0 --minutes 8 --out runs/atari/pong-1r-s0.1-seed0
     python zoo/build_atari.py train pong-1r 0.1 --seed 0 --minutes 8 --out runs/atari/pong-1r-s0.1-seed0   # goes on
     python zoo/build_atari.py speed freeway --seconds 60
+    python zoo/build_atari.py lend runs/atari/pong-1r-s0.05-seed0 pong-full --out runs/atari/pong-full-s0.05-seed0
     python zoo/build.py pick --work runs/atari --device cuda --episodes 2000
 
 A folder of a training holds six files of less than 16 MiB each; a sitting goes on where the last one stopped, after
-collecting frames for its empty replay buffer. ``--set updates=8 learning_rate=1e-4`` changes settings of the preset.
+collecting frames for its empty replay buffer. ``--start`` begins with the weights of another training. ``--set
+updates=8 learning_rate=1e-4`` changes settings of the preset.
 """
 
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 import time
 from dataclasses import fields, replace
@@ -27,6 +30,7 @@ from surefoot.tasks import find_task
 from surefoot.train.fast import FastSettings, Learner, Players, Progressed, find_fast, stretch, train_fast
 from surefoot.train.fast_checkpoint import FIRST
 from surefoot.workers import usable_cores
+from surefoot.zoo import card_of, load, save
 
 
 def changed(settings: FastSettings, pairs: list[str]) -> FastSettings:
@@ -36,7 +40,9 @@ def changed(settings: FastSettings, pairs: list[str]) -> FastSettings:
         name, _, text = pair.partition("=")
         if name not in kinds:
             raise InputError(f"unknown setting {name!r}; there are {', '.join(kinds)}")
-        value: Any = text.lower() in {"1", "true", "yes"} if kinds[name] is bool else kinds[name](float(text))
+        value: Any = text
+        if kinds[name] is not str:
+            value = text.lower() in {"1", "true", "yes"} if kinds[name] is bool else kinds[name](float(text))
         settings = replace(settings, **{name: value})
     return settings
 
@@ -60,10 +66,23 @@ def train(arguments: argparse.Namespace) -> None:
         minutes=arguments.minutes,
         processes=arguments.processes,
         resume=(arguments.out / FIRST).exists(),
-        command=f"surefoot train {task.name} --sigma {arguments.sigma:g} --seed {arguments.seed} --preset fast",
+        command=shlex.join(("python", "zoo/build_atari.py", *sys.argv[1:])),
+        start=None if arguments.start is None else load(arguments.start),
         progress=report,
     )
     print((arguments.out / "curve.csv").read_text())
+
+
+def lend(arguments: argparse.Namespace) -> None:
+    """Write a trained agent once more, for another task of the same game; its card keeps what it was trained on."""
+    card, policy, task = card_of(arguments.folder), load(arguments.folder), find_task(arguments.task)
+    trained_on = find_task(card["task"])
+    if task.cartridge is None or trained_on.cartridge is None or task.cartridge.rom != trained_on.cartridge.rom:
+        raise InputError(f"{task.name} is not the game of {card['name']}, which was trained on {trained_on.name}")
+    facts = {key: value for key, value in card.items() if key not in {"schema", "name", "layout", "sha256"}}
+    facts["training"] = {**facts["training"], "trained_on": trained_on.name}
+    named = replace(policy, name=f"{task.name}-s{card['sigma']:g}")
+    save(named, arguments.out / "agent", {**facts, "task": task.name})
 
 
 def speed(arguments: argparse.Namespace) -> None:
@@ -109,12 +128,18 @@ def main() -> None:
     one.add_argument("sigma", type=float)
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--minutes", type=float, default=8.0)
+    one.add_argument("--start", help="an agent whose weights to begin with: a folder or the name of a shipped one")
     one.add_argument("--out", type=Path, required=True)
     one.set_defaults(run=train)
     fast = commands.add_parser("speed", help="measure the parts of a training")
     fast.add_argument("task")
     fast.add_argument("--seconds", type=float, default=60.0)
     fast.set_defaults(run=speed)
+    other = commands.add_parser("lend", help="write an agent once more, for another task of the same game")
+    other.add_argument("folder")
+    other.add_argument("task")
+    other.add_argument("--out", type=Path, required=True)
+    other.set_defaults(run=lend)
     for command in (one, fast):
         command.add_argument("--device", default="cuda")
         command.add_argument("--processes", type=int, help="processes with emulators (default: one per core)")

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -276,11 +276,14 @@ def single_thread() -> Iterator[None]:
 
 
 def _played(plan: Plan, missing: list[int], workers: int) -> Iterator[tuple[int, Episodes]]:
-    # A forked process cannot use CUDA again, and one process fills a GPU.
-    if workers <= 1 or torch.device(plan.device).type == "cuda":
+    cuda = torch.device(plan.device).type == "cuda"
+    # One process fills a GPU, unless it waits for emulators.
+    if workers <= 1 or (cuda and not plan.task.emulated):
         yield from ((index, play_block(plan, index)) for index in missing)
-    else:
-        yield from spread(play_block, plan, missing, workers)
+        return
+    if cuda:
+        plan = replace(plan, policy=plan.policy.to("cpu"))  # what is on a GPU cannot be sent to another process
+    yield from spread(play_block, plan, missing, workers, fresh=cuda)
 
 
 def blocks_of(plan: Plan, missing: list[int], workers: int) -> Generator[tuple[int, Episodes], None, None]:

@@ -101,6 +101,11 @@ class Task:
             return Atari(self.cartridge, slots, seeds, device, processes)
         return Gymnasium(self.open, slots, seeds, device)
 
+    @property
+    def emulated(self) -> bool:
+        """Whether emulators on the CPU play it, wherever the agent runs."""
+        return self.cartridge is not None
+
     def open(self) -> Any:
         """Make one Gymnasium environment with this task's rules, without noise or frame stack."""
         if self.cartridge is not None:
@@ -247,7 +252,7 @@ TASKS: dict[str, Task] = {
             Cartridge("pong", moves=6, limit=27_000, first_goal=True),
             (0.0, 1.0),
             margins=(0.1, 0.3, 0.5),
-            rounds=(8, 40),
+            rounds=(8, 20),
             blind=PONG_BLIND,
             blind_search=(32, 2_000),
             method="binary",

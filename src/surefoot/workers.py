@@ -24,11 +24,14 @@ _job: tuple[Callable[[Any, int], Any], Any] | None = None
 
 
 def spread(
-    work: Callable[[Plan, int], Result], plan: Plan, indices: list[int], workers: int
+    work: Callable[[Plan, int], Result], plan: Plan, indices: list[int], workers: int, *, fresh: bool = False
 ) -> Iterator[tuple[int, Result]]:
-    """Yield (index, work(plan, index)) as they are finished, computed by ``workers`` processes."""
+    """Yield (index, work(plan, index)) as they are finished, computed by ``workers`` processes.
+
+    ``fresh``  start new interpreters: a forked process cannot use CUDA again
+    """
     # Forked workers inherit the plan: nothing is imported again and any callable can be a policy.
-    method = "fork" if sys.platform == "linux" else "spawn"
+    method = "fork" if sys.platform == "linux" and not fresh else "spawn"
     executor = ProcessPoolExecutor(
         workers,
         mp_context=multiprocessing.get_context(method),

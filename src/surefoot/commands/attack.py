@@ -77,7 +77,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
         result = attacked_run(
             attack,
             folder,
-            workers=chosen_workers(arguments.workers, attack.device),
+            workers=chosen_workers(arguments.workers, attack.device, emulated=attack.task.emulated),
             progress=report,
             command=arguments.command_line,
         )

@@ -160,7 +160,7 @@ def _certify_played(arguments: argparse.Namespace, required: Requirement | None)
     count = (arguments.max_episodes or MOST_EPISODES) if watched else arguments.episodes
     plan = Plan(task, policy, sigma, count, arguments.seed, device, per_step=arguments.per_step)
     folder = arguments.out or Path("runs") / (run_name(plan) + ("-sequential" if watched else ""))
-    workers = chosen_workers(arguments.workers, plan.device)
+    workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
     certificate: Answer
     with progress_bar("playing", "episodes", arguments) as report:
         if watched:

@@ -98,7 +98,7 @@ def run_tune(arguments: argparse.Namespace) -> None:
         whole = replace(plan, episodes=arguments.episodes)
         folder = (arguments.out or Path("runs")) / run_name(whole)
         with progress_bar(f"sigma {plan.sigma:g}", "episodes", arguments) as report:
-            workers = chosen_workers(arguments.workers, plan.device)
+            workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
             made.append(certified_run(whole, questions, folder, workers=workers, progress=report))
     how = (
         f"All {len(kept)} sigmas are certified, each at its part of the risk: together they hold with confidence "
@@ -155,7 +155,8 @@ def _forecasts(
     found = []
     for plan in plans:
         with progress_bar(f"pilot, sigma {plan.sigma:g}", "episodes", arguments) as report:
-            pilot = pilot_of(plan, chosen_workers(arguments.workers, plan.device), report)
+            workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
+            pilot = pilot_of(plan, workers, report)
         found.append(forecast(pilot, budget, 1 - arguments.confidence, arguments.episodes, require))
     return found
 

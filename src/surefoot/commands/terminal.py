@@ -105,13 +105,16 @@ def parse_numbers(text: str, what: str, looks: str = "0,0.2,0.4") -> tuple[float
         raise InputError(f"{what} must look like {looks}, got {text!r}") from error
 
 
-def chosen_workers(given: int | None, device: str) -> int:
-    """Return how many processes to play with: one per core unless told, one for a GPU."""
+def chosen_workers(given: int | None, device: str, *, emulated: bool = False) -> int:
+    """Return how many processes to play with: one per core unless told, one for a GPU.
+
+    ``emulated``  whether emulators play the game: on a GPU those of one process then run while another one's agent acts
+    """
     from surefoot.workers import usable_cores
 
     if given is not None:
         return given
-    return usable_cores() if device == "cpu" else 1
+    return usable_cores() if device == "cpu" else 1 + emulated
 
 
 def refuse(arguments: argparse.Namespace, names: Sequence[str], whom: str) -> None:

@@ -22,6 +22,7 @@ def add_train(commands: Any) -> None:
         help="paper; thorough (Cartpole, Mountain Car); early, brief (Mountain Car); fast (Atari) (default: paper)",
     )
     parser.add_argument("--minutes", type=float, help="stop in time, to be resumed later (preset fast)")
+    parser.add_argument("--start", metavar="AGENT", help="an agent whose weights to begin with (preset fast)")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in the folder")
     add_common(parser)
     parser.set_defaults(run=run_train)
@@ -65,12 +66,14 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
     """Return the training that the preset names, with its settings."""
     if arguments.preset == "fast":
         from surefoot.train.fast import find_fast, train_fast
+        from surefoot.zoo import load
 
         settings = find_fast(task)
+        start = None if arguments.start is None else load(arguments.start)
         return lambda task, sigma, out, **others: train_fast(
-            task, sigma, settings, out, minutes=arguments.minutes, **others
+            task, sigma, settings, out, minutes=arguments.minutes, start=start, **others
         )
-    refuse(arguments, ("minutes",), f"the preset {arguments.preset}, which ends by itself")
+    refuse(arguments, ("minutes", "start"), f"the preset {arguments.preset}, which plays to its end from nothing")
     from surefoot.train.run import train
     from surefoot.train.settings import find_settings
 

@@ -9,9 +9,9 @@ validated, on noisy greedy play from resets, and what is written.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from surefoot import zoo
 from surefoot.atari import slot_seeds
 from surefoot.channel import Channel, Stream
-from surefoot.emulators import ENDED, Board
+from surefoot.emulators import ENDED, Board, Cartridge
 from surefoot.episodes import checked_sigma
 from surefoot.errors import InputError
 from surefoot.files import write_text
@@ -31,7 +31,7 @@ from surefoot.fleet import Fleet
 from surefoot.play import Plan, play
 from surefoot.policies import FrameStack, Policy
 from surefoot.policies_cnn import CNN, NATURE, cnn_policy, fresh_arrays, halved
-from surefoot.tasks import Task
+from surefoot.tasks import Task, find_task
 from surefoot.train.fast_checkpoint import Progressed, claim, load_fast, save_fast
 from surefoot.train.replay import Batch, Replay
 from surefoot.train.settings import setting
@@ -42,6 +42,9 @@ from surefoot.workers import usable_cores
 VALIDATION = 1
 PLAYING, ACTING, LEARNING = 101, 102, 103
 
+# Who knows the game need not try everything again.
+STARTED_EXPLORATION = 0.05
+
 Report = Callable[[int, int, float], None]
 
 
@@ -49,20 +52,20 @@ Report = Callable[[int, int, float], None]
 class FastSettings:
     """What the fast training is told; the defaults are for one round of Pong."""
 
-    total_steps: int = setting(20_000_000, "agent steps in all, over which learning rate and exploration fall")
+    total_steps: int = setting(4_000_000, "agent steps in all, over which learning rate and exploration fall")
     slots: int = setting(128, "emulators side by side")
     buffer_size: int = setting(1_000_000, "frames the replay buffer holds")
     learning_starts: int = setting(
         50_000, "steps collected before learning; again after a resume, whose buffer is empty"
     )
-    updates: int = setting(4, "gradient steps per step of all emulators")
+    updates: int = setting(6, "gradient steps per step of all emulators")
     batch_size: int = setting(256, "transitions per gradient step")
     n_steps: int = setting(3, "steps until a successor's value is asked")
     gamma: float = setting(0.99, "discount in training; certificates are about the undiscounted return")
     learning_rate: float = setting(2e-4, "Adam's step size at the start; it falls linearly to a tenth")
     target_interval: int = setting(500, "gradient steps between updates of the target network")
     averaging: float = setting(0.999, "weight of the past in the running average of the weights, per gradient step")
-    exploration_steps: int = setting(500_000, "steps over which exploration falls linearly")
+    exploration_steps: int = setting(300_000, "steps over which exploration falls linearly")
     exploration_initial: float = setting(1.0, "how often an exploring stretch begins, at first")
     exploration_final: float = setting(0.003, "how often an exploring stretch begins, in the end")
     exploration_longest: int = setting(64, "most steps of an exploring stretch; lengths follow 1 / length^2")
@@ -70,8 +73,9 @@ class FastSettings:
         1.0, "what a goal of the opponent counts in training; 0 trains on the task's own return"
     )
     goal_ends: bool = setting(True, "whether no value is carried over a goal, though whole games are played")
+    beside: str = setting("", "another task of the same game that every second emulator plays; empty: none")
     capture: bool = setting(True, "whether the gradient steps are captured as one CUDA graph, where there is a GPU")
-    validation_interval: int = setting(1_000_000, "steps between validations")
+    validation_interval: int = setting(500_000, "steps between validations")
     validation_episodes: int = setting(200, "episodes per validation")
 
     def facts(self) -> dict[str, Any]:
@@ -82,7 +86,13 @@ class FastSettings:
 FAST: dict[str, FastSettings] = {
     "pong-1r": FastSettings(),
     "pong-full": FastSettings(validation_episodes=20),
-    "freeway": FastSettings(goal_ends=False, validation_episodes=100),
+    "freeway": FastSettings(
+        total_steps=1_500_000,
+        exploration_steps=200_000,
+        goal_ends=False,
+        validation_interval=350_000,
+        validation_episodes=100,
+    ),
 }
 
 
@@ -106,27 +116,36 @@ def train_fast(
     resume: bool = False,
     command: str = "",
     preset: str = "fast",
+    start: Policy | None = None,
     progress: Report | None = None,
 ) -> Policy:
-    """Train until the steps or the minutes are over; leave the best agent, the curve and a checkpoint in ``out``."""
+    """Train until the steps or the minutes are over; leave the best agent, the curve and a checkpoint in ``out``.
+
+    ``start``  an agent whose weights to begin with; one for less noise knows the game already
+    """
     began = time.monotonic()
     checked_sigma(sigma)
     if task.cartridge is None or task.choices is None:
         raise InputError(f"the fast training is for Atari tasks, {task.name} is none; use --preset paper")
     if minutes is not None and not minutes > 0:
         raise InputError(f"minutes must be > 0, got {minutes}")
+    if start is not None:
+        settings = replace(settings, exploration_initial=min(settings.exploration_initial, STARTED_EXPLORATION))
     claim(out, resume)
     so_far = Progressed()
     learner = Learner(task, sigma, settings, torch.device(device), seed)
     if resume:
         load_fast(out, learner, so_far)
+    elif start is not None:
+        learner.begin_with(start)
     deadline = None if minutes is None else began + 60 * minutes
     players = Players(task, sigma, settings, torch.device(device), seed, so_far.steps, processes or usable_cores())
     earlier = so_far.seconds
     try:
         while so_far.steps < settings.total_steps:
             until = min(so_far.steps + settings.validation_interval, settings.total_steps)
-            stretch(players, learner, so_far, settings, until, deadline)
+            with tried_convolutions():
+                stretch(players, learner, so_far, settings, until, deadline)
             validate(task, sigma, settings, learner, so_far, seed, device)
             so_far.seconds = earlier + time.monotonic() - began
             save_fast(out, learner, so_far)
@@ -141,8 +160,22 @@ def train_fast(
     finally:
         players.close()
     policy = agent(task, so_far.best_weights, f"{task.name}-s{sigma:g}")
-    zoo.save(policy, out / "agent", _facts(task, sigma, settings, so_far, seed, device, command, preset))
+    facts = _facts(task, sigma, settings, so_far, seed, device, command, preset)
+    if start is not None:
+        facts["training"]["started_from"] = {"name": start.name, "sha256": start.sha256}
+    zoo.save(policy, out / "agent", facts)
     return policy
+
+
+@contextmanager
+def tried_convolutions() -> Iterator[None]:
+    """Let cuDNN time its algorithms and take the fastest; only while learning, where nothing has to repeat exactly."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 def stretch(
@@ -174,12 +207,11 @@ class Players:
         first_step: int,
         processes: int,
     ) -> None:
-        assert task.cartridge is not None
         assert task.choices is not None
         self.settings, self.device, self.choices, self.first_step = settings, device, task.choices, first_step
         # A resumed run plays other episodes than the run before.
         places = slot_seeds(np.random.SeedSequence(seed, spawn_key=(PLAYING, first_step)), settings.slots)
-        self.fleet = Fleet([task.cartridge] * settings.slots, places, processes)
+        self.fleet = Fleet(cartridges(task, settings), places, processes)
         self.stream = Stream(np.random.SeedSequence(seed, spawn_key=(ACTING, first_step)), device)
         self.channel = Channel(sigma, settings.slots, task.shape, self.stream)
         self.stack = FrameStack(task.frames)
@@ -234,6 +266,15 @@ class Players:
         return chosen
 
 
+def cartridges(task: Task, settings: FastSettings) -> list[Cartridge]:
+    """Return what each emulator plays."""
+    assert task.cartridge is not None
+    other = find_task(settings.beside).cartridge if settings.beside else task.cartridge
+    if other is None or other.rom != task.cartridge.rom:
+        raise InputError(f"{settings.beside} is not the game of {task.name}; set beside to another task of it, or none")
+    return [other if slot % 2 else task.cartridge for slot in range(settings.slots)]
+
+
 class Learner:
     """The networks, their optimiser and the buffer; on CUDA its gradient steps are one captured graph."""
 
@@ -260,6 +301,15 @@ class Learner:
             stream=Stream(np.random.SeedSequence(seed, spawn_key=(LEARNING,)), device),
         )
         self.graph: torch.cuda.CUDAGraph | None = None
+
+    def begin_with(self, policy: Policy) -> None:
+        """Take over the weights of an agent."""
+        given = policy.network
+        shapes = [part.shape for _, part in self.online.named_parts()]
+        if not isinstance(given, CNN) or [part.shape for _, part in given.named_parts()] != shapes:
+            raise InputError(f"{policy.name} has not the layers of this training; start from an agent of the same game")
+        for network in (self.online, self.target, self.average):
+            copy_weights(given.to(self.device), network)
 
     def learn(self, fraction: float) -> None:
         """Take the gradient steps of one vector step; ``fraction`` of the training is over."""

@@ -129,11 +129,16 @@ def _put_moments(learner: Any, first: dict[str, NDArray[Any]], second: dict[str,
     state = {
         i: {
             "step": torch.from_numpy(first[f"step.{i}"]),
-            "exp_avg": torch.from_numpy(first[f"exp_avg.{i}"]),
-            "exp_avg_sq": torch.from_numpy(second[f"exp_avg_sq.{i}"]),
+            "exp_avg": _like(parameter, first[f"exp_avg.{i}"]),
+            "exp_avg_sq": _like(parameter, second[f"exp_avg_sq.{i}"]),
         }
-        for i in range(len(parameters))
+        for i, parameter in enumerate(parameters)
     }
     learner.optimizer.load_state_dict({"state": state, "param_groups": learner.optimizer.state_dict()["param_groups"]})
     # Loading replaces the tensor that the learner turns.
     learner.optimizer.param_groups[0]["lr"] = learner.rate
+
+
+def _like(parameter: torch.Tensor, values: NDArray[Any]) -> torch.Tensor:
+    """Return the values in the parameter's order of memory, which the fused optimiser insists on."""
+    return torch.empty_like(parameter, requires_grad=False).copy_(torch.from_numpy(values))
