@@ -71,7 +71,7 @@ def quick(task: str) -> Sizes:
     large = full(task)
     if task.startswith("cartpole"):
         bare = AttackSize((0.4, 1.0), large.bare.lambdas[1:3], 30)
-        smoothed = AttackSize((0.4, 1.0), large.smoothed.lambdas[:2], 6, draws=4)
+        smoothed = AttackSize((0.2, 0.6), large.smoothed.lambdas[:2], 6, draws=4)
         return Sizes(500, bare, smoothed, (20, 2), _short(large.training, 3_000, 500, gradient_steps=64))
     if task == "mountain-car":
         bare = AttackSize((0.2, 0.5), large.bare.lambdas[:1], 4)
