@@ -21,7 +21,7 @@ from surefoot.episodes import Episodes
 from surefoot.files import write_json
 
 HERE = Path(__file__).resolve().parent
-DATA = HERE.parent / "tests" / "data" / "cartpole5-published-returns.json"
+DATA = HERE.parent / "study" / "published" / "cartpole-5.json"
 BUDGETS = {0.2: (0.2, 0.4, 0.6), 0.4: (0.2, 0.4, 0.8)}
 GRID = tuple(np.round(np.linspace(0, 1, 11), 10).tolist())
 

@@ -14,7 +14,7 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 
 BUDGETS = [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1]
-PUBLISHED = Path(__file__).parent / "data" / "cartpole5-published-returns.json"
+PUBLISHED = Path(__file__).parents[1] / "study" / "published" / "cartpole-5.json"
 GOLDEN = {
     ("per-threshold", 0.2): [197.43, 193.38, 185.28, 171.12, 149.31, 119.88, 85.98, 28.14, 4.36],
     ("per-threshold", 0.4): [143.55, 131.56, 119.19, 106.75, 94.51, 82.68, 71.39, 50.87, 33.61],

@@ -21,7 +21,7 @@ from surefoot.choice import choose
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 
-PUBLISHED = json.loads((Path(__file__).parent / "data" / "cartpole5-published-returns.json").read_text())
+PUBLISHED = json.loads((Path(__file__).parents[1] / "study" / "published" / "cartpole-5.json").read_text())
 BARS = [(0.2, 0.2, 187.0), (0.2, 0.4, 156.0), (0.2, 0.6, 97.0), (0.4, 0.2, 120.2), (0.4, 0.4, 95.9), (0.4, 0.8, 53.3)]
 FEW = (
     LAWS[1],

@@ -51,6 +51,12 @@ REPORT = (
     *(f"surefoot.{name}" for name in ("answers", "bounds", "certify", "contradiction", "episodes", "files", "report")),
     *(f"surefoot.{name}" for name in ("rounding", "threats", "versions")),
 )
+STUDY = (
+    *LIGHT,
+    "scipy",
+    *(f"surefoot.{name}" for name in ("certify", "episodes", "files", "rounding", "shared", "study", "tasks")),
+    *(f"surefoot.{name}" for name in ("versions", "zoo")),
+)
 MAP = {
     "surefoot.errors": (),
     "surefoot.files": LIGHT,
@@ -110,6 +116,22 @@ MAP = {
         *(f"surefoot.{name}" for name in ("attacks", "channel", "files", "play")),
     ),
     **{name: REPORT for name in MODULES if name.startswith("surefoot.report.") and not name.endswith(".figures")},
+    # Raw numbers are read and judged by what proves; what measures them plays, what draws needs matplotlib.
+    "surefoot.study.facts": (),
+    "surefoot.study.table": ("surefoot.rounding",),
+    "surefoot.study.data": STUDY,
+    "surefoot.study.claims": STUDY,
+    "surefoot.study.sizes": ("surefoot.tasks", "surefoot.train.settings"),
+    **{
+        f"surefoot.study.{name}": (*STUDY, "matplotlib")
+        for name in ("attacks", "certificates", "diagrams", "draw", "marks", "pong")
+    },
+    "surefoot.study.training": (*STUDY, "matplotlib", "surefoot.train.settings"),
+    "surefoot.study.environments": (*STUDY, "matplotlib", "surefoot.atari", "surefoot.emulators"),
+    "surefoot.study.gather": (
+        *STUDY,
+        *(f"surefoot.{name}" for name in ("attacked", "play", "store", "train.run", "versions", "workers")),
+    ),
     **{
         name: (*LIGHT, "torch", "surefoot.channel", "surefoot.policies", "surefoot.attacks")
         for name in MODULES
@@ -125,6 +147,11 @@ def test_each_room_imports_what_it_may(module):
 
 def test_nobody_imports_the_command():
     assert [module for module, found in IMPORTS.items() if "surefoot.cli" in found] == ["surefoot.__main__"]
+
+
+def test_nobody_but_a_subcommand_imports_the_study():
+    users = [m for m, found in IMPORTS.items() if any(name.startswith("surefoot.study") for name in found)]
+    assert [module for module in users if not module.startswith("surefoot.study")] == ["surefoot.commands.reproduce"]
 
 
 def test_the_proving_half_imports_nothing_of_the_playing_half():

@@ -17,6 +17,7 @@ from surefoot.commands.certify import add_certify
 from surefoot.commands.others import add_agents, add_blind, add_export
 from surefoot.commands.planning import add_plan, add_tune
 from surefoot.commands.report import add_report
+from surefoot.commands.reproduce import add_reproduce
 from surefoot.commands.train import add_train
 from surefoot.commands.verify import add_verify
 from surefoot.errors import InputError
@@ -93,7 +94,7 @@ def build_parser() -> Parser:
     parser = Parser(prog="surefoot", description="Certified robustness for reinforcement-learning agents.")
     parser.add_argument("--version", action="version", version=f"surefoot {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
-    proofs = (add_certify, add_verify, add_plan, add_tune, add_attack, add_report)
+    proofs = (add_certify, add_verify, add_plan, add_tune, add_attack, add_report, add_reproduce)
     for add in (*proofs, add_train, add_blind, add_export, add_agents):
         add(commands)
     return parser

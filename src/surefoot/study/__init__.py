@@ -1,0 +1,1 @@
+"""The paper's figures and tables, drawn from raw numbers that lie in a folder."""

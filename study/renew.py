@@ -1,0 +1,81 @@
+"""Say which numbers of the study are missing or were measured on other weights than the shipped ones, or renew them.
+
+    python study/renew.py                           # list them
+    python study/renew.py --run episodes times      # measure these anew, where missing or stale
+    python study/renew.py --run attacks --tasks mountain-car
+    python study/renew.py --run episodes attacks times --device cuda
+
+Attacks on smoothed agents take hours on two cores; ``study/attacks.py --device cuda --jobs 16`` spreads them over a
+GPU. Afterwards ``python docs/figures/study.py --write`` renews the figures and tables of the documentation.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from surefoot.study.data import Agent, Study, shipped_agents
+from surefoot.study.gather import Place, attack_agent, play_episodes, time_attacks, timed_agents, write_times
+from surefoot.study.sizes import full
+from surefoot.workers import usable_cores
+
+HERE = Path(__file__).resolve().parent
+PARTS = ("episodes", "attacks", "times")
+
+
+def wanting(study: Study, tasks: list[str] | None, again: bool = False) -> dict[str, list[Agent]]:
+    """Return the agents whose numbers are missing or stale, part by part; or all of them."""
+    agents = [agent for agent in study.agents if tasks is None or agent.task in tasks]
+    if again:
+        return {"episodes": agents, "attacks": agents, "times": timed_agents(agents)}
+    timed = {(row["agent"], row["agent_sha256"]) for row in study.times()}
+    return {
+        "episodes": [agent for agent in agents if (found := study.record(agent)) is None or _stale(found.facts, agent)],
+        "attacks": [agent for agent in agents if (found := study.attack(agent)) is None or _stale(found, agent)],
+        "times": [agent for agent in timed_agents(agents) if (agent.name, agent.sha256) not in timed],
+    }
+
+
+def _stale(facts: Any, agent: Agent) -> bool:
+    return facts.get("agent_sha256") != agent.sha256
+
+
+def renew(part: str, agents: list[Agent], place: Place, episodes: int | None = None) -> None:
+    """Measure one part of the study again."""
+    for agent in agents:
+        size = full(agent.task)
+        cells = size.smoothed if agent.sigma > 0 else size.bare
+        if part == "episodes":
+            print(play_episodes(agent, episodes or size.episodes, place), flush=True)
+        elif part == "attacks":
+            print(attack_agent(agent, cells, place), flush=True)
+        else:
+            write_times(time_attacks(agent, cells, size.timed[agent.sigma > 0], place.device), place)
+            print(f"{agent.name}: times", flush=True)
+
+
+def main() -> None:
+    """List or renew."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--run", nargs="+", choices=PARTS, default=[])
+    parser.add_argument("--tasks", nargs="+")
+    parser.add_argument("--again", action="store_true", help="also what is there and not stale")
+    parser.add_argument("--episodes", type=int, help="certified episodes of an agent (default: 10,000)")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--workers", type=int, help="processes (default: one per core; one to measure times)")
+    parser.add_argument("--work", type=Path, default=Path("runs/study"))
+    parser.add_argument("--out", type=Path, default=HERE)
+    arguments = parser.parse_args()
+    workers = arguments.workers or (usable_cores() if arguments.device == "cpu" else 1)
+    place = Place(arguments.out, arguments.work, arguments.device, workers)
+    found = wanting(Study(arguments.out, shipped_agents()), arguments.tasks, arguments.again)
+    for part, agents in found.items():
+        names = ", ".join(agent.name for agent in agents) or "nothing"
+        print(f"{part} to renew: {names}", flush=True)
+        if part in arguments.run:
+            renew(part, agents, place, arguments.episodes)
+
+
+if __name__ == "__main__":
+    main()
