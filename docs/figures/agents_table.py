@@ -3,12 +3,12 @@
     python docs/figures/agents_table.py            # print
     python docs/figures/agents_table.py --write    # renew README.md, docs/design.md and zoo/README.md in place
 
-Everything is measured anew: 10,000 episodes of every agent, with the command that stands above each table.
+The certified numbers are those of the records under ``study/episodes``, which ``python study/renew.py --run episodes``
+plays as the command above each table does.
 """
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
@@ -18,8 +18,10 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from surefoot.certify import certify
 from surefoot.report.text import down
-from surefoot.tasks import find_task
+from surefoot.study.data import Study, shipped_agents
+from surefoot.tasks import TASKS, Blind
 from surefoot.zoo import card_of, shipped
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,6 +29,7 @@ SUREFOOT = (sys.executable, "-m", "surefoot.cli")
 WIDTH = 100
 CARTPOLE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 MOUNTAIN_CAR = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+ATARI = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
 
 
 def command_output(folder: Path, *arguments: str) -> str:
@@ -37,31 +40,30 @@ def command_output(folder: Path, *arguments: str) -> str:
     return result.stdout
 
 
-def certified(folder: Path, kind: str, budgets: tuple[float, ...], digits: int) -> str:
-    """Return the certified numbers of every smoothed agent of some tasks, rounded down, and their blind floor."""
-    heads = ("agent", "weights", "mean, no attack", *(f"B = {budget:g}" for budget in budgets))
+def certified(tasks: tuple[str, ...], budgets: tuple[float, ...], digits: int) -> str:
+    """Return the certified numbers of every smoothed agent of some tasks, rounded down, and their blind floors."""
+    heads = ("agent", "weights", "episodes", "mean, no attack", *(f"B = {budget:g}" for budget in budgets))
     lines = ["| " + " | ".join(heads) + " |", "|---|---|" + "---:|" * (len(heads) - 2)]
-    cards = [card_of(name) for name in shipped() if name.startswith(kind)]
-    for card in cards:
-        if card["sigma"] == 0:
-            continue
-        asked = ",".join(f"{budget:g}" for budget in budgets)
-        options = ("--agent", card["name"], "--sigma", f"{card['sigma']:g}", "--budgets", asked, "--json")
-        options = (*options, "--method", "paper")
-        answer = json.loads(command_output(folder / card["name"], card["task"], *options))
+    study = Study(ROOT / "study", shipped_agents())
+    floors: dict[Blind, str] = {}
+    for agent in (agent for task in tasks for agent in study.smoothed(task)):
+        record = study.record(agent)
+        assert record is not None
+        answer = certify(record, budgets, method="paper")
         cells = (
-            f"`{card['name']}`",
-            f"`{card['sha256'][:8]}`",
-            f"{answer['estimate']:.{digits + 1}f} ± {answer['estimate_sem']:.{digits + 1}f}",
-            *(down(value, digits) for value in answer["lower"]),
+            f"`{agent.name}`",
+            f"`{agent.sha256[:8]}`",
+            f"{len(record):,}",
+            f"{answer.estimate:.{digits + 1}f} ± {answer.estimate_sem:.{digits + 1}f}",
+            *(down(value, digits) for value in answer.lower),
         )
         lines.append("| " + " | ".join(cells) + " |")
-    blind = find_task(cards[0]["task"]).blind
-    assert blind is not None
-    floor = f"{blind.mean:.{digits + 1}f} ± {blind.sem:.{digits + 1}f}"
-    same = " | ".join([f"*{down(blind.mean, digits)}*"] * len(budgets))
-    lines.append(f"| *blind floor* | | {floor} | {same} |")
-    return "\n".join(lines)
+        blind = TASKS[agent.task].blind
+        if blind is not None:
+            same = " | ".join([f"*{down(blind.mean, digits)}*"] * len(budgets))
+            mean = f"{blind.mean:.{digits + 1}f} ± {blind.sem:.{digits + 1}f}"
+            floors[blind] = f"| *blind floor* | | {blind.episodes:,} | {mean} | {same} |"
+    return "\n".join((*lines, *floors.values()))
 
 
 def printed(folder: Path) -> str:
@@ -128,8 +130,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         blocks = (
             ("README.md", "certify", printed(Path(folder) / "headline")),
-            ("README.md", "agents", certified(Path(folder), "cartpole", CARTPOLE, 1)),
-            ("README.md", "mountain-car", certified(Path(folder), "mountain-car", MOUNTAIN_CAR, 3)),
+            ("README.md", "agents", certified(("cartpole-1", "cartpole-5"), CARTPOLE, 1)),
+            ("README.md", "mountain-car", certified(("mountain-car",), MOUNTAIN_CAR, 3)),
+            ("README.md", "pong-1r", certified(("pong-1r",), ATARI, 3)),
+            ("README.md", "freeway", certified(("freeway",), ATARI, 3)),
+            ("README.md", "pong-full", certified(("pong-full",), ATARI, 2)),
             ("zoo/README.md", "candidates", candidates()),
             ("docs/design.md", "presets", presets()),
         )
