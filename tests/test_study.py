@@ -1,6 +1,7 @@
 """The paper's figures and tables from made-up numbers: all of them draw, say what they should, notice what is bad."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -274,6 +275,14 @@ def test_the_fingerprint_changes_with_any_number(tmp_path):
     write_attack(tmp_path, study.bare("cartpole-1"), 0.3)
     assert fingerprint(study) != before
     assert fingerprint(Study(tmp_path, ())) != fingerprint(study)
+
+
+def test_a_lent_agent_shows_no_training_of_another_task(tmp_path):
+    own, lent = agents_of(("pong-full",))[:2]
+    card = {**lent.card, "training": {**lent.card["training"], "trained_on": "pong-1r"}}
+    study = Study(tmp_path, (own, replace(lent, card=card)))
+    assert study.trainings(study.agents[0])
+    assert study.trainings(study.agents[1]) == []
 
 
 def test_trainings_of_the_folder_replace_those_of_the_cards(tmp_path, monkeypatch):

@@ -89,8 +89,13 @@ class Study:
         return [] if found is None else list(found["attacks"])
 
     def trainings(self, agent: Agent) -> list[dict[str, Any]]:
-        """Return every training of an agent's task and sigma: preset, seed, seconds, curve."""
+        """Return every training of an agent's task and sigma: preset, seed, seconds, curve.
+
+        An agent that was trained on another task of its game has none of its own.
+        """
         if not self.trained:
+            if agent.card["training"].get("trained_on", agent.task) != agent.task:
+                return []
             device = agent.card["training"]["device"]
             return [{"device": device, **one} for one in agent.card.get("candidates", [])]
         found = self._read(("training", agent.name), self.folder / "training" / f"{agent.name}.json", TRAINED)
