@@ -211,15 +211,17 @@ def _loaded(cartridge: Cartridge) -> tuple[Any, Any]:
     return emulator, emulator.cloneState()
 
 
-def _columns() -> NDArray[np.float32]:
-    """Return how far each of 40 columns reaches into each of the 21 that they become, in 21sts of a column."""
-    old, new = np.arange(41) * 21, np.arange(22) * 40
-    reach = np.minimum(old[1:, None], new[1:]) - np.maximum(old[:-1, None], new[:-1])
-    weights: NDArray[np.float32] = np.maximum(reach, 0).astype(np.float32)
-    return weights
+def _columns() -> tuple[NDArray[np.intp], NDArray[np.float32]]:
+    """Return the three of 40 columns that may reach into each of the 21 that they become, and by how many 21sts."""
+    new = np.arange(21) * 40
+    places = np.minimum(new // 21 + np.arange(3)[:, None], 39)
+    reach = np.minimum(21 * places + 21, new + 40) - np.maximum(21 * places, new)
+    # at the right edge the last column would be counted twice
+    twice = (new // 21 + np.arange(3)[:, None]) > 39
+    return places, np.where(twice, 0, np.maximum(reach, 0)).astype(np.float32)
 
 
-COLUMNS = _columns()
+PLACES, REACH = _columns()
 
 
 def shrunk(screens: Frames) -> Frames:
@@ -234,7 +236,11 @@ def shrunk(screens: Frames) -> Frames:
     pairs = np.empty((count, 42, 2, 160), dtype=np.float32)
     pairs[:, :, 0] = 2 * (rows[:, :, 0] + rows[:, :, 1]) + rows[:, :, 2]
     pairs[:, :, 1] = 2 * (rows[:, :, 4] + rows[:, :, 3]) + rows[:, :, 2]
-    sums = pairs.reshape(-1, 40) @ COLUMNS
+    wide = pairs.reshape(-1, 40)
+    # Not a matrix product: its library would start threads in every one of the processes that play.
+    sums = wide[:, PLACES[0]] * REACH[0]
+    for places, reach in zip(PLACES[1:], REACH[1:], strict=True):
+        sums += wide[:, places] * reach
     # k / 200 is a tie exactly if k / 100 is odd, and then float32 holds k / 200 exactly.
     means: Frames = np.rint(sums / np.float32(200)).astype(np.uint8)
     return means.reshape(count, SIDE, SIDE)
