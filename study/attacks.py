@@ -37,7 +37,7 @@ def agent_of(task: str, sigma: float) -> Agent:
 
 def size_of(task: str, sigma: float, arguments: argparse.Namespace) -> AttackSize:
     """Return the grid of the attack on one agent: the study's, or what was asked for."""
-    size = full(task).smoothed if sigma > 0 else full(task).bare
+    size = full(task).attacks(sigma)
     return replace(
         size,
         budgets=tuple(arguments.budgets or size.budgets),

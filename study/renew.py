@@ -45,7 +45,7 @@ def renew(part: str, agents: list[Agent], place: Place, episodes: int | None = N
     """Measure one part of the study again."""
     for agent in agents:
         size = full(agent.task)
-        cells = size.smoothed if agent.sigma > 0 else size.bare
+        cells = size.attacks(agent.sigma)
         if part == "episodes":
             print(play_episodes(agent, episodes or size.episodes, place), flush=True)
         elif part == "attacks":

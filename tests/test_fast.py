@@ -15,23 +15,13 @@ from surefoot.errors import InputError
 from surefoot.policies_cnn import CNN, NATURE, fresh_arrays
 from surefoot.tasks import find_task
 from surefoot.train import dqn
-from surefoot.train.fast import (
-    FAST,
-    FastSettings,
-    Learner,
-    Players,
-    Progressed,
-    cartridges,
-    copy_weights,
-    exploration,
-    find_fast,
-    stretch,
-    train_fast,
-)
-from surefoot.train.fast_checkpoint import BEST, FIRST, SECOND, load_fast, save_fast
+from surefoot.train.fast import exploration, stretch, train_fast
+from surefoot.train.fast_checkpoint import BEST, FIRST, SECOND, Progressed, load_fast, save_fast
+from surefoot.train.fast_learner import Learner, copy_weights
+from surefoot.train.fast_players import Players, cartridges
 from surefoot.train.replay import Batch, Replay
 from surefoot.train.run import train
-from surefoot.train.settings import find_settings
+from surefoot.train.settings import FAST, FastSettings, find_fast, find_settings
 
 CPU = torch.device("cpu")
 TINY = FastSettings(

@@ -212,7 +212,10 @@ def test_memory_does_not_grow_with_the_episodes():
 
 def captured_and_plain(settings, steps):
     """Two learners with the same weights, buffer and random numbers; one replays a graph, the other does not."""
-    from surefoot.train.fast import Learner, Players, Progressed, stretch
+    from surefoot.train.fast import stretch
+    from surefoot.train.fast_checkpoint import Progressed
+    from surefoot.train.fast_learner import Learner
+    from surefoot.train.fast_players import Players
 
     task, learners = find_task("freeway"), []
     for capture in (True, False):
@@ -233,7 +236,7 @@ def captured_and_plain(settings, steps):
 
 def test_the_captured_steps_of_the_fast_training_are_the_plain_ones():
     """The same random numbers, the same weights but for the order of sums in half precision."""
-    from surefoot.train.fast import FAST
+    from surefoot.train.settings import FAST
 
     settings = dataclasses.replace(FAST["freeway"], slots=4, buffer_size=800, batch_size=16, updates=2)
     captured, plain = captured_and_plain(settings, steps=4)
@@ -246,7 +249,8 @@ def test_the_captured_steps_of_the_fast_training_are_the_plain_ones():
 
 
 def test_a_short_fast_training_on_a_gpu(tmp_path):
-    from surefoot.train.fast import FAST, train_fast
+    from surefoot.train.fast import train_fast
+    from surefoot.train.settings import FAST
 
     settings = dataclasses.replace(
         FAST["pong-1r"],

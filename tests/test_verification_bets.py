@@ -19,6 +19,7 @@ from surefoot.verification.recompute_bets import Bettor, edges_of, recompute_bet
 from surefoot.verification.recompute_plans import Law
 from surefoot.verification.recompute_shares import shares_of
 from surefoot.verification.run import verify
+from verdicts import problems
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +35,6 @@ def run(honest, tmp_path):
     """A copy to tamper with."""
     shutil.copytree(honest, tmp_path / "run")
     return tmp_path / "run"
-
-
-def problems(verdict):
-    return {check.name: check.detail for check in verdict.checks if check.result in ("failed", "impossible")}
 
 
 def test_a_default_run_bets_and_is_verified(honest, capsys):

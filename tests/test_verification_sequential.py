@@ -18,6 +18,7 @@ from surefoot.tasks import find_task
 from surefoot.verification.recompute import CannotRecomputeError, Claim
 from surefoot.verification.recompute_sequential import Stop, looks_of, recompute_sequential, stop_of, unfounded
 from surefoot.verification.run import verify
+from verdicts import problems
 
 BUDGETS, GOAL = (0.0, 0.1), Goal(0.1, require=122.0)
 
@@ -41,10 +42,6 @@ def run(honest, tmp_path):
     """A copy to tamper with."""
     shutil.copytree(honest, tmp_path / "run")
     return tmp_path / "run"
-
-
-def problems(verdict):
-    return {check.name: check.detail for check in verdict.checks if check.result in ("failed", "impossible")}
 
 
 def test_a_run_that_proved_its_goal_is_verified(honest, capsys):

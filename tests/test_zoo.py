@@ -15,8 +15,7 @@ from surefoot.files import read_arrays, read_json, write_arrays, write_json
 from surefoot.play import Plan, play
 from surefoot.policies import MLP, Policy, weights_hash
 from surefoot.tasks import find_task
-from surefoot.train.fast import FAST
-from surefoot.train.settings import PRESETS, DdpgSettings, DqnSettings, find_settings
+from surefoot.train.settings import FAST, PRESETS, DdpgSettings, DqnSettings, find_settings
 from toys import constant
 
 SIGMAS = ("0", "0.2", "0.4", "0.6", "0.8")

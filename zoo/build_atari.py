@@ -27,8 +27,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from surefoot.errors import InputError
 from surefoot.tasks import find_task
-from surefoot.train.fast import FastSettings, Learner, Players, Progressed, find_fast, stretch, train_fast
-from surefoot.train.fast_checkpoint import FIRST
+from surefoot.train.fast import stretch, train_fast
+from surefoot.train.fast_checkpoint import FIRST, Progressed
+from surefoot.train.fast_learner import Learner
+from surefoot.train.fast_players import Players
+from surefoot.train.settings import FastSettings, find_fast
 from surefoot.workers import usable_cores
 from surefoot.zoo import card_of, load, save
 

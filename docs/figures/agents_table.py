@@ -21,6 +21,8 @@ from typing import Any
 from surefoot.certify import certify
 from surefoot.report.text import down
 from surefoot.study.data import Study, shipped_agents
+from surefoot.study.marks import mean_of
+from surefoot.study.table import Table, measured
 from surefoot.tasks import TASKS, Blind
 from surefoot.zoo import card_of, shipped
 
@@ -42,28 +44,23 @@ def command_output(folder: Path, *arguments: str) -> str:
 
 def certified(tasks: tuple[str, ...], budgets: tuple[float, ...], digits: int) -> str:
     """Return the certified numbers of every smoothed agent of some tasks, rounded down, and their blind floors."""
-    heads = ("agent", "weights", "episodes", "mean, no attack", *(f"B = {budget:g}" for budget in budgets))
-    lines = ["| " + " | ".join(heads) + " |", "|---|---|" + "---:|" * (len(heads) - 2)]
     study = Study(ROOT / "study", shipped_agents())
-    floors: dict[Blind, str] = {}
+    rows: list[list[str]] = []
+    floors: dict[Blind, list[str]] = {}
     for agent in (agent for task in tasks for agent in study.smoothed(task)):
         record = study.record(agent)
         assert record is not None
         answer = certify(record, budgets, method="paper")
-        cells = (
-            f"`{agent.name}`",
-            f"`{agent.sha256[:8]}`",
-            f"{len(record):,}",
-            f"{answer.estimate:.{digits + 1}f} ± {answer.estimate_sem:.{digits + 1}f}",
-            *(down(value, digits) for value in answer.lower),
-        )
-        lines.append("| " + " | ".join(cells) + " |")
+        mean = measured(*mean_of(record.returns), digits + 1)
+        bounds = [down(value, digits) for value in answer.lower]
+        rows.append([f"`{agent.name}`", f"`{agent.sha256[:8]}`", f"{len(record):,}", mean, *bounds])
         blind = TASKS[agent.task].blind
         if blind is not None:
-            same = " | ".join([f"*{down(blind.mean, digits)}*"] * len(budgets))
-            mean = f"{blind.mean:.{digits + 1}f} ± {blind.sem:.{digits + 1}f}"
-            floors[blind] = f"| *blind floor* | | {blind.episodes:,} | {mean} | {same} |"
-    return "\n".join((*lines, *floors.values()))
+            same = [f"*{down(blind.mean, digits)}*"] * len(budgets)
+            mean = measured(blind.mean, blind.sem, digits + 1)
+            floors[blind] = ["*blind floor*", "", f"{blind.episodes:,}", mean, *same]
+    heads = ["agent", "weights", "episodes", "mean, no attack", *(f"B = {budget:g}" for budget in budgets)]
+    return Table(heads, [*rows, *floors.values()], left=2).markdown()
 
 
 def printed(folder: Path) -> str:

@@ -214,11 +214,10 @@ def _loaded(cartridge: Cartridge) -> tuple[Any, Any]:
 def _columns() -> tuple[NDArray[np.intp], NDArray[np.float32]]:
     """Return the three of 40 columns that may reach into each of the 21 that they become, and by how many 21sts."""
     new = np.arange(21) * 40
-    places = np.minimum(new // 21 + np.arange(3)[:, None], 39)
-    reach = np.minimum(21 * places + 21, new + 40) - np.maximum(21 * places, new)
-    # at the right edge the last column would be counted twice
-    twice = (new // 21 + np.arange(3)[:, None]) > 39
-    return places, np.where(twice, 0, np.maximum(reach, 0)).astype(np.float32)
+    old = new // 21 + np.arange(3)[:, None]
+    reach = np.minimum(21 * old + 21, new + 40) - np.maximum(21 * old, new)
+    # Beyond the right edge nothing reaches in: any column will do.
+    return np.minimum(old, 39), np.maximum(reach, 0).astype(np.float32)
 
 
 PLACES, REACH = _columns()

@@ -65,7 +65,8 @@ def run_train(arguments: argparse.Namespace) -> None:
 def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
     """Return the training that the preset names, with its settings."""
     if arguments.preset == "fast":
-        from surefoot.train.fast import find_fast, train_fast
+        from surefoot.train.fast import train_fast
+        from surefoot.train.settings import find_fast
         from surefoot.zoo import load
 
         settings = find_fast(task)

@@ -29,7 +29,7 @@ NAME = "report.html"
 LARGEST = 8_000_000  # bytes of a page
 MOST_NEIGHBOURS = 8
 MOST_OF_REPLAYS = 5_000_000
-SCRIPTS = ("draw.js", "curve.js", "outcomes.js", "scenes.js", "replay.js", "main.js")
+SCRIPTS = ("draw.js", "curve.js", "outcomes.js", "scenes.js", "replay.js", "theme.js", "main.js")
 NOT_REPLAYED = (
     "No episode is replayed here: the run left none to show. Runs of returns that were played elsewhere, and folders "
     "of older versions, have none."

@@ -221,7 +221,7 @@ def _jobs(
     timed = timed_agents(agents) if "times" in needs else []
     for agent in agents:
         size = sizes(agent.task)
-        cells, timed_episodes = (size.smoothed, size.timed[1]) if agent.sigma > 0 else (size.bare, size.timed[0])
+        cells, timed_episodes = size.attacks(agent.sigma), size.timed[agent.sigma > 0]
         if agent in timed:
             jobs.append(partial(_time, agent, cells, timed_episodes, place.device))
         if "attacks" in needs:

@@ -35,6 +35,10 @@ class Sizes:
     timed: tuple[int, int]
     training: Settings
 
+    def attacks(self, sigma: float) -> AttackSize:
+        """Return the attacks on an agent with this noise."""
+        return self.smoothed if sigma > 0 else self.bare
+
 
 CARTPOLE_BUDGETS = (0.2, 0.4, 0.6, 0.8, 1.0)
 MOUNTAIN_CAR_BUDGETS = (0.1, 0.2, 0.3, 0.4, 0.5)

@@ -1,30 +1,5 @@
 // Put everything in its place.
 
-function themes(button) {
-  const order = ["automatic", "light", "dark"];
-  let chosen = "automatic";
-  try {
-    chosen = localStorage.getItem("surefoot-theme") ?? "automatic";
-  } catch {
-    // Some browsers give a local file no storage; then the choice lasts as long as the page.
-  }
-  const set = (name) => {
-    chosen = order.includes(name) ? name : "automatic";
-    if (chosen === "automatic") delete document.documentElement.dataset.theme;
-    else document.documentElement.dataset.theme = chosen;
-    button.textContent = `Theme: ${chosen}`;
-  };
-  set(chosen);
-  button.addEventListener("click", () => {
-    set(order[(order.indexOf(chosen) + 1) % order.length]);
-    try {
-      localStorage.setItem("surefoot-theme", chosen);
-    } catch {
-      // As above.
-    }
-  });
-}
-
 function printing(button) {
   let closed = [];
   addEventListener("beforeprint", () => {
