@@ -7,11 +7,12 @@ import pytest
 import torch
 
 from surefoot.atari import Atari, AtariEnvironment, counted, slot_seeds
-from surefoot.emulators import CUT, ENDED, Board, Cartridge, Emulators, shrunk
+from surefoot.emulators import CUT, ENDED, Board, Cartridge, Emulators
 from surefoot.errors import InputError
 from surefoot.fleet import Fleet
 from surefoot.play import Plan, play
 from surefoot.policies import from_callable
+from surefoot.shrinking import AT_ONCE, Shrinker
 from surefoot.tasks import TASKS, find_task
 from toys import off
 
@@ -86,9 +87,10 @@ def test_a_planted_slip_of_the_random_numbers_is_found():
 
 
 def test_shrinking_is_the_exact_mean_over_areas():
-    screens = np.random.default_rng(0).integers(0, 256, (3, 210, 160)).astype(np.uint8)
-    rows = np.repeat(screens.astype(float), 2, axis=1).reshape(3, 84, 5, 160).mean(axis=2)
-    means = np.repeat(rows, 21, axis=2).reshape(3, 84, 84, 40).mean(axis=3)
+    count, shrunk = AT_ONCE + 3, Shrinker()
+    screens = np.random.default_rng(0).integers(0, 256, (count, 210, 160)).astype(np.uint8)
+    rows = np.repeat(screens.astype(float), 2, axis=1).reshape(count, 84, 5, 160).mean(axis=2)
+    means = np.repeat(rows, 21, axis=2).reshape(count, 84, 84, 40).mean(axis=3)
     assert np.array_equal(shrunk(screens), np.rint(np.round(means, 9)))
     for level in (0, 1, 127, 255):
         assert (shrunk(np.full((1, 210, 160), level, np.uint8)) == level).all()
@@ -102,7 +104,7 @@ def test_shrinking_differs_from_opencv_at_ties_only():
     means = np.repeat(rows, 21, axis=2).reshape(40, 84, 84, 40).mean(axis=3)
     tie = np.abs(means % 1 - 0.5) < 1e-9
     assert 0 < tie.mean() < 0.02
-    assert np.array_equal(shrunk(screens)[~tie], theirs[~tie])
+    assert np.array_equal(Shrinker()(screens)[~tie], theirs[~tie])
 
 
 # --- rules ----------------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import pytest
 
 from surefoot import cli, zoo
 from surefoot.policies_cnn import NATURE, cnn_policy, fresh_arrays, halved
-from surefoot.train import fast
+from surefoot.train import settings
 from test_fast import TINY
 
 pytest.importorskip("ale_py")
@@ -61,7 +61,7 @@ def test_the_papers_gaps_are_the_defaults(capsys, agent, monkeypatch):
 
 
 def test_fast_training_by_the_command(capsys, monkeypatch):
-    monkeypatch.setitem(fast.FAST, "pong-1r", TINY)
+    monkeypatch.setitem(settings.FAST, "pong-1r", TINY)
     call = ("train", "pong-1r", "--sigma", 0.1, "--preset", "fast", "--minutes", 5, "--device", "cpu", "--out", "run")
     code, out, err = called(capsys, *call, "--json", "--quiet")
     assert (code, err) == (0, "")

@@ -17,14 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import InputError
+from surefoot.shrinking import SCREEN, SIDE, Frames, Shrinker
 
-SIDE = 84
-SCREEN = (210, 160)
 SKIP, NO_OPS, STICKY = 4, 30, 0.25
 MOST_FRAMES = 108_000  # of one episode, as NoFrameskip-v0 has it
 ENDED, CUT = 1, 2
-
-Frames = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
@@ -82,12 +79,13 @@ class Emulators:
         self.cartridges, self.seeds, self.board = list(cartridges), list(seeds), board
         self.slots = range(first, first + len(self.cartridges))
         self.machines: list[_Machine] = []
-        self.screens: Frames = np.zeros((len(self.cartridges), 2, *SCREEN), dtype=np.uint8)
+        self.screens: Frames = np.zeros((2, len(self.cartridges), *SCREEN), dtype=np.uint8)
+        self.shrunk = Shrinker()
 
     def reset(self) -> None:
         """Load and seed every slot and start its first episode."""
-        pairs = zip(self.cartridges, self.seeds, self.screens, strict=True)
-        self.machines = [_Machine(cartridge, seed, screens) for cartridge, seed, screens in pairs]
+        places = zip(self.cartridges, self.seeds, self.screens.swapaxes(0, 1), strict=True)
+        self.machines = [_Machine(cartridge, seed, screens) for cartridge, seed, screens in places]
         self._start(range(len(self.machines)))
 
     def restart(self) -> None:
@@ -129,13 +127,12 @@ class Emulators:
 
     def _show(self, rows: Sequence[int]) -> None:
         if rows:
-            merged = np.maximum(self.screens[rows, 0], self.screens[rows, 1])
-            self.screens[rows, 0] = merged
-            self.board.frames[[self.slots[row] for row in rows]] = shrunk(merged)
+            newest = self.screens[0] if len(rows) == len(self.slots) else self.screens[0, rows]
+            self.board.frames[[self.slots[row] for row in rows]] = self.shrunk(newest)
 
 
 class _Machine:
-    """One emulator with its random numbers and its two most recent screens.
+    """One emulator with its random numbers and two screens: the merged, newest one and the one before.
 
     Actions stick here, not in the emulator, on the random numbers that ALE would draw: putting a machine state back
     does not put back ALE's memory of the last action, and the first frame of an episode could repeat one of another's.
@@ -171,6 +168,7 @@ class _Machine:
                 break
             if frame >= SKIP - 2:
                 self.emulator.getScreenGrayscale(self.screens[SKIP - 1 - frame])
+        np.maximum(self.screens[0], self.screens[1], out=self.screens[0])
         self.steps += 1
         if (self.cartridge.first_goal and reward) or self.emulator.game_over(with_truncation=False):
             return float(reward), ENDED
@@ -209,40 +207,6 @@ def _loaded(cartridge: Cartridge) -> tuple[Any, Any]:
     emulator.setDifficulty(cartridge.difficulty)
     emulator.reset_game()
     return emulator, emulator.cloneState()
-
-
-def _columns() -> tuple[NDArray[np.intp], NDArray[np.float32]]:
-    """Return the three of 40 columns that may reach into each of the 21 that they become, and by how many 21sts."""
-    new = np.arange(21) * 40
-    old = new // 21 + np.arange(3)[:, None]
-    reach = np.minimum(21 * old + 21, new + 40) - np.maximum(21 * old, new)
-    # Beyond the right edge nothing reaches in: any column will do.
-    return np.minimum(old, 39), np.maximum(reach, 0).astype(np.float32)
-
-
-PLACES, REACH = _columns()
-
-
-def shrunk(screens: Frames) -> Frames:
-    """Return grey screens (n, 210, 160) as (n, 84, 84), each pixel the mean over its area, ties to even.
-
-    Five rows become two and forty columns 21, with whole weights that sum to 200. All sums stay below 2**24, so that
-    float32 holds them exactly in whatever order they are added. OpenCV's INTER_AREA adds rounded weights instead; the
-    results differ, by 1 of 255, only where the mean lies exactly between two levels.
-    """
-    count = len(screens)
-    rows = screens.reshape(count, 42, 5, 160).astype(np.float32)
-    pairs = np.empty((count, 42, 2, 160), dtype=np.float32)
-    pairs[:, :, 0] = 2 * (rows[:, :, 0] + rows[:, :, 1]) + rows[:, :, 2]
-    pairs[:, :, 1] = 2 * (rows[:, :, 4] + rows[:, :, 3]) + rows[:, :, 2]
-    wide = pairs.reshape(-1, 40)
-    # Not a matrix product: its library would start threads in every one of the processes that play.
-    sums = wide[:, PLACES[0]] * REACH[0]
-    for places, reach in zip(PLACES[1:], REACH[1:], strict=True):
-        sums += wide[:, places] * reach
-    # k / 200 is a tie exactly if k / 100 is odd, and then float32 holds k / 200 exactly.
-    means: Frames = np.rint(sums / np.float32(200)).astype(np.uint8)
-    return means.reshape(count, SIDE, SIDE)
 
 
 def ale() -> Any:
