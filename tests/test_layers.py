@@ -85,7 +85,7 @@ MAP = {
     "surefoot.emulators": (*LIGHT, "ale_py", "surefoot.shrinking"),
     "surefoot.fleet": (*LIGHT, "surefoot.emulators"),
     "surefoot.shrinking": ("numpy",),
-    "surefoot.atari": (*LIGHT, "torch", "gymnasium", "surefoot.emulators", "surefoot.fleet"),
+    "surefoot.atari": (*LIGHT, "torch", "gymnasium", "surefoot.emulators", "surefoot.fleet", "surefoot.shrinking"),
     "surefoot.policies_cnn": (*LIGHT, "torch", "surefoot.policies"),
     "surefoot.store": (*LIGHT, "surefoot.episodes", "surefoot.files"),
     "surefoot.workers": ("surefoot.errors",),

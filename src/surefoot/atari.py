@@ -10,8 +10,9 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
-from surefoot.emulators import CUT, ENDED, SIDE, Board, Cartridge, Emulators
+from surefoot.emulators import CUT, ENDED, Board, Cartridge, Emulators
 from surefoot.fleet import Fleet
+from surefoot.shrinking import SIDE
 
 SHAPE = (SIDE, SIDE)
 
