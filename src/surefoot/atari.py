@@ -43,19 +43,22 @@ class Atari:
         return self._observe(self.fleet.run("reset"), self.slot)
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Hold every row's action for four emulator frames."""
-        self._choose(self.slot)
+        """Hold every row's action for four emulator frames.
+
+        An episode that is over shows the first frame of its slot's next one already: started later, by a command of its
+        own, a few new episodes would keep all other emulators waiting at nearly every step.
+        """
+        self.fleet.board.active[:] = 0
+        self.fleet.board.active[self.slot] = 1
         self.fleet.board.actions[self.slot] = actions.cpu().numpy()
-        board = self.fleet.run("step")
+        board = self.fleet.run("step_on")
         rewards = torch.from_numpy(counted(self.cartridge, board.rewards[self.slot])).to(self.device)
         over = torch.from_numpy(board.over[self.slot] != 0).to(self.device)
         return self._observe(board, self.slot), rewards, over
 
     def restart(self, rows: Tensor) -> Tensor:
-        """Start new episodes on the marked rows, unseeded."""
-        marked = self.slot[rows.cpu().numpy()]
-        self._choose(marked)
-        return self._observe(self.fleet.run("restart"), marked)
+        """Return the first frames of the next episodes of the marked rows, which have begun."""
+        return self._observe(self.fleet.board, self.slot[rows.cpu().numpy()])
 
     def keep(self, rows: Tensor) -> None:
         """Play on with these rows only."""
@@ -67,10 +70,6 @@ class Atari:
     def close(self) -> None:
         """End the emulators."""
         self.fleet.close()
-
-    def _choose(self, slots: np.ndarray[Any, Any]) -> None:
-        self.fleet.board.active[:] = 0
-        self.fleet.board.active[slots] = 1
 
     def _observe(self, board: Board, slots: np.ndarray[Any, Any]) -> Tensor:
         return torch.from_numpy(board.frames[slots]).to(self.device).float().div_(255)

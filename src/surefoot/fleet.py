@@ -23,7 +23,7 @@ from typing import Any
 from surefoot.emulators import Board, Cartridge, Emulators, ale
 from surefoot.errors import InputError
 
-COMMANDS = ("reset", "restart", "step", "step_on")
+COMMANDS = ("reset", "step_on")
 READY = b"!"
 
 
