@@ -345,6 +345,11 @@ def test_a_training_begins_with_the_weights_of_another_agent(trained, tmp_path):
     card = json.loads((tmp_path / "run" / "agent.json").read_text())
     assert card["training"]["started_from"] == {"name": "pong-1r-s0.1", "sha256": earlier.sha256}
     assert card["training"]["settings"]["exploration_initial"] == 0.05
+    longer = replace(still, total_steps=still.total_steps + 48)
+    train_fast(find_task("pong-1r"), 0.2, longer, tmp_path / "run", device="cpu", processes=1, resume=True)
+    again = json.loads((tmp_path / "run" / "agent.json").read_text())
+    assert again["training"]["started_from"] == card["training"]["started_from"]
+    assert again["training"]["settings"]["exploration_initial"] == 0.05
 
 
 def test_a_start_that_does_not_fit_is_refused(trained):

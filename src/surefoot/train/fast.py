@@ -68,8 +68,6 @@ def train_fast(
         raise InputError(f"the fast training is for Atari tasks, {task.name} is none; use --preset paper")
     if minutes is not None and not minutes > 0:
         raise InputError(f"minutes must be > 0, got {minutes}")
-    if start is not None:
-        settings = replace(settings, exploration_initial=min(settings.exploration_initial, STARTED_EXPLORATION))
     claim(out, resume)
     so_far = Progressed()
     learner = Learner(task, sigma, settings, torch.device(device), seed)
@@ -77,6 +75,9 @@ def train_fast(
         load_fast(out, learner, so_far)
     elif start is not None:
         learner.begin_with(start)
+        so_far.started_from = {"name": start.name, "sha256": start.sha256}
+    if so_far.started_from is not None:
+        settings = replace(settings, exploration_initial=min(settings.exploration_initial, STARTED_EXPLORATION))
     deadline = None if minutes is None else began + 60 * minutes
     players = Players(task, sigma, settings, torch.device(device), seed, so_far.steps, processes or usable_cores())
     earlier = so_far.seconds
@@ -100,8 +101,6 @@ def train_fast(
         players.close()
     policy = agent(task, so_far.best_weights, f"{task.name}-s{sigma:g}")
     facts = _facts(task, sigma, settings, so_far, seed, device, command, preset)
-    if start is not None:
-        facts["training"]["started_from"] = {"name": start.name, "sha256": start.sha256}
     zoo.save(policy, out / "agent", facts)
     return policy
 
@@ -197,6 +196,7 @@ def _facts(
             "seconds": round(so_far.seconds, 1),
             "best_step": so_far.best_step,
             "best_validation": so_far.best,
+            **({} if so_far.started_from is None else {"started_from": so_far.started_from}),
         },
         "curve": [[row[0], row[1]] for row in so_far.rows],
         "versions": versions(),

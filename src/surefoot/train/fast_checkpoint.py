@@ -29,7 +29,8 @@ FIRST, SECOND, BEST = "checkpoint-a.npz", "checkpoint-b.npz", "best.npz"
 class Progressed:
     """How far a training has come and what validation has shown.
 
-    ``rows``  step, mean and spread of the validation returns, exploration rate
+    ``rows``          step, mean and spread of the validation returns, exploration rate
+    ``started_from``  name and SHA-256 of the agent whose weights it began with, if any
     """
 
     steps: int = 0
@@ -38,6 +39,7 @@ class Progressed:
     best: float = -np.inf
     best_step: int = 0
     best_weights: dict[str, NDArray[Any]] = field(default_factory=dict)
+    started_from: dict[str, str] | None = None
 
     def as_csv(self) -> str:
         """Return the curve as a table."""
@@ -58,6 +60,7 @@ def save_fast(out: Path, learner: Any, so_far: Progressed) -> None:
         "rows": so_far.rows,
         "best": so_far.best if so_far.rows else None,
         "best_step": so_far.best_step,
+        "started_from": so_far.started_from,
     }
     stamp = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
     states = [learner.optimizer.state.get(parameter, {}) for parameter in learner.online.parameters()]
@@ -79,7 +82,7 @@ def load_fast(out: Path, learner: Any, so_far: Progressed) -> None:
     so_far.steps, so_far.seconds, learner.updates = header["steps"], header["seconds"], header["updates"]
     so_far.rows = [tuple(row) for row in header["rows"]]
     so_far.best = -np.inf if header["best"] is None else header["best"]
-    so_far.best_step = header["best_step"]
+    so_far.best_step, so_far.started_from = header["best_step"], header.get("started_from")
     so_far.best_weights = {name: value.astype(np.float32) for name, value in read_arrays(out / BEST).items()}
     # Killed between two files: the average starts again from the weights, the second moments from nothing.
     whole = first["header"].tobytes() == second["header"].tobytes()
