@@ -138,6 +138,13 @@ PONG_BLIND = Blind(
     command="surefoot blind pong-1r",
 )
 
+PONG_FULL_BLIND = Blind(
+    mean=-20.35,
+    sem=0.091,
+    episodes=100,
+    what="actions 2 and 3 in turn, 12 steps each, 6 steps in",
+    command="surefoot blind pong-full",
+)
 
 FREEWAY_BLIND = Blind(
     mean=1.52,
@@ -206,7 +213,7 @@ def _atari(
     limits: tuple[float, float],
     margins: tuple[float, ...],
     rounds: tuple[int, int],
-    blind: Blind | None,
+    blind: Blind,
     blind_search: tuple[int, int],
     method: str = "per-threshold",
 ) -> Task:
@@ -264,7 +271,7 @@ TASKS: dict[str, Task] = {
             (-21.0, 21.0),
             margins=(0.1, 0.3, 0.5, 0.9, 1.3, 1.7),
             rounds=(2, 8),
-            blind=None,
+            blind=PONG_FULL_BLIND,
             blind_search=(2, 100),
         ),
         _atari(
