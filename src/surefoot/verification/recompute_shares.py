@@ -48,7 +48,7 @@ def expected_limit(pilot: Law, radius: float, share: float, floor: float, n: int
     mean, variance, skewness = moments(best.score, pilot)
     if skewness / math.sqrt(rounds) <= -0.35:
         return max(floor, best.expected)
-    errors = float(ndtri(1 - 0.93 * share)) * math.sqrt(1.02) + float(ndtri(0.93)) * math.sqrt(0.02)
+    errors = float(ndtri(1 - 0.93 * share)) * math.sqrt(1.005) + float(ndtri(0.93)) * math.sqrt(0.005)
     return max(floor, best.expected, mean - errors * math.sqrt(variance / rounds))
 
 
@@ -67,15 +67,24 @@ class _Division:
         self.weight = np.clip((2 / 3 * left.max() / left) ** 1.5, 1.0, 1.3) * np.where(self.alone < 0.04 * left, 0.7, 1)
 
     def shares(self) -> Floats:
+        """Divide alpha by need; if the last radii are spared, nine tenths of it, and they share the rest evenly."""
+        found = self._by_need(self.alpha)
+        if found[-1] == 0:
+            found = self._by_need(0.9 * self.alpha)
+            last = int(np.flatnonzero(found)[-1])
+            found[last + 1 :] = 0.1 * self.alpha * (1 - 1e-12) / max(1, found.size - 1 - last)
+        return found
+
+    def _by_need(self, alpha: float) -> Floats:
         """Halve, in logarithms, to the least factor that alpha is enough for."""
         low, high = 1.0, 30.0
         for _ in range(25):
             factor = math.sqrt(low * high)
-            low, high = (low, factor) if self._needs(factor).sum() <= self.alpha else (factor, high)
+            low, high = (low, factor) if self._needs(factor).sum() <= alpha else (factor, high)
         needs = self._needs(high)
         if not needs.any():
             needs[0] = 1.0
-        return np.asarray(needs * (self.alpha * (1 - 1e-12) / needs.sum()), dtype=np.float64)
+        return np.asarray(needs * (alpha * (1 - 1e-12) / needs.sum()), dtype=np.float64)
 
     def _needs(self, factor: float) -> Floats:
         """Return the share that each radius with a bet of its own needs to lose no more than the factor allows."""
