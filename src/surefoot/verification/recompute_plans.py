@@ -88,7 +88,7 @@ class Round:
         return self.lowest + (1 - 1e-9) / self.stake
 
 
-def scores_of(past: Law, total: int, radius: float, floor: float) -> list[Score]:
+def scores_of(past: Law, total: float, radius: float, floor: float) -> list[Score]:
     """Return the scores to choose from: tangents at guesses cut off at 0.1 to 10 returns of the total."""
     if radius > 30:
         return []
@@ -144,7 +144,7 @@ def proofs(past: Law, scores: Sequence[Score], claim: float) -> list[Option]:
     return found
 
 
-def plans(past: Law, scores: Sequence[Score], alpha: float, rounds: int, played: list[Round]) -> list[Option]:
+def plans(past: Law, scores: Sequence[Score], alpha: float, rounds: float, played: list[Round]) -> list[Option]:
     """Return up to ten stakes on each score, around the best for Gaussian ones, and what is expected of each."""
     found = []
     lowest = min((score.lowest for score in scores), default=0.0)
@@ -161,7 +161,7 @@ def plans(past: Law, scores: Sequence[Score], alpha: float, rounds: int, played:
     return found
 
 
-def _expected(values: Floats, weights: Floats, stakes: Floats, aim: float, rounds: int, before: Table) -> Floats:
+def _expected(values: Floats, weights: Floats, stakes: Floats, aim: float, rounds: float, before: Table) -> Floats:
     """Return the claims against which each stake would end at the aim, by Newton's method in eight steps."""
     most = np.minimum(values[0] + (1 - 1e-9) / stakes, before.most)
     claims = np.minimum(most, float(weights @ values))

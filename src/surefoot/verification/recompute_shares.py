@@ -18,7 +18,7 @@ from surefoot.verification.recompute_plans import Law, moments, plans, scores_of
 Floats = NDArray[np.float64]
 
 
-def shares_of(pilot: Law, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: int) -> Floats:
+def shares_of(pilot: Law, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: float) -> Floats:
     """Return the share of each radius, 0 for none; beyond a radius of 30 nobody bets."""
     playable = radii <= 30
     if playable.sum() < 2:
@@ -38,9 +38,8 @@ def carried(limit: float, proved: float, wanted: float, floor: float, ceiling: f
     return float(min(limit, floor + (ceiling - floor) * ndtr(ndtri(share) - (wanted - proved)) * (1 - 1e-12)))
 
 
-def expected_limit(pilot: Law, radius: float, share: float, floor: float, n: int) -> float:
-    """Return the limit that returns like the pilot's would probably give."""
-    rounds = n - int(pilot.counts.sum())
+def expected_limit(pilot: Law, radius: float, share: float, floor: float, n: float, rounds: float) -> float:
+    """Return the limit that so many rounds, of n returns in all, would probably give if they were like the pilot's."""
     options = plans(pilot, scores_of(pilot, n, radius, floor), share, rounds, [])
     best = max(options, key=lambda option: option.expected, default=None)
     if best is None:
@@ -53,13 +52,16 @@ def expected_limit(pilot: Law, radius: float, share: float, floor: float, n: int
 
 
 class _Division:
-    def __init__(self, pilot: Law, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: int) -> None:
+    def __init__(self, pilot: Law, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: float) -> None:
         self.radii, self.alpha, self.floor, self.ceiling = radii, alpha, floor, ceiling
-        reach = np.cumsum(pilot.counts[::-1])[::-1] / pilot.counts.sum()
+        reach = np.minimum(np.cumsum(pilot.counts[::-1])[::-1] / pilot.counts.sum(), 1.0)
         left_at = [reach if radius == 0 else ndtr(ndtri(reach) - radius) for radius in radii]
         self.plain = floor + np.array([np.diff(pilot.values, prepend=floor) @ left for left in left_at])
         logs = np.log([1 / alpha, 32 / alpha])
-        known = [[expected_limit(pilot, float(radius), share, floor, n) for radius in radii] for share in np.exp(-logs)]
+        rest = n - float(pilot.counts.sum())
+        known = [
+            [expected_limit(pilot, float(radius), share, floor, n, rest) for radius in radii] for share in np.exp(-logs)
+        ]
         lost = np.maximum(self.plain - np.array(known), 1e-12 * (1 + abs(floor)))
         self.root, self.line = np.maximum(np.linalg.solve(np.stack([np.sqrt(logs), logs], axis=1), lost), 0.0)
         self.alone = self.root * math.sqrt(logs[0]) + self.line * logs[0]
