@@ -15,6 +15,7 @@ from surefoot.bounds.scores import LARGEST_RADIUS, implied, plug_in, propose
 Floats = NDArray[np.float64]
 
 _BEYOND = 0.1  # of the risk, for radii beyond the last that is worth a bet: a pilot cannot foresee what they can bring
+_HOPELESS = 1e-3  # of the largest plug-in: a radius that leaves less gets no bet
 _SPARED = 0.65  # of the loss that a radius may have, where it is spared a bet of its own
 
 
@@ -96,11 +97,16 @@ class Split:
     def shares(self) -> Floats:
         """Return shares that sum to alpha."""
         shares = self._divided(self.alpha)
-        if shares[-1] > 0:
+        if not self._beyond(shares).any():
             return shares
         shares = self._divided(self.alpha * (1 - _BEYOND))
-        beyond = np.cumsum(shares[::-1])[::-1] == 0
+        beyond = self._beyond(shares)
         return np.where(beyond, self.alpha * _BEYOND * (1 - 1e-12) / max(1, beyond.sum()), shares)
+
+    def _beyond(self, shares: Floats) -> NDArray[np.bool_]:
+        """Return which radii lie beyond the last bet, though not so far that nothing is left even of the plug-in."""
+        left = self.plain - self.floor
+        return np.asarray((np.cumsum(shares[::-1])[::-1] == 0) & (left > _HOPELESS * left.max()))
 
     def _divided(self, alpha: float) -> Floats:
         low, high = 1.0, 30.0

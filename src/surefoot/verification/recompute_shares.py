@@ -71,11 +71,16 @@ class _Division:
     def shares(self) -> Floats:
         """Divide alpha by need; if the last radii are spared, nine tenths of it, and they share the rest evenly."""
         found = self._by_need(self.alpha)
-        if found[-1] == 0:
+        if self._beyond(found).any():
             found = self._by_need(0.9 * self.alpha)
-            last = int(np.flatnonzero(found)[-1])
-            found[last + 1 :] = 0.1 * self.alpha * (1 - 1e-12) / max(1, found.size - 1 - last)
+            beyond = self._beyond(found)
+            found[beyond] = 0.1 * self.alpha * (1 - 1e-12) / max(1, int(beyond.sum()))
         return found
+
+    def _beyond(self, found: Floats) -> NDArray[np.bool_]:
+        """Return which radii lie beyond the last bet, though the pilot itself leaves a thousandth there."""
+        left, last = self.plain - self.floor, int(np.flatnonzero(found)[-1])
+        return np.asarray((np.arange(found.size) > last) & (left > 1e-3 * left.max()))
 
     def _by_need(self, alpha: float) -> Floats:
         """Halve, in logarithms, to the least factor that alpha is enough for."""
