@@ -135,7 +135,7 @@ def proofs(past: Law, scores: Sequence[Score], claim: float) -> list[Option]:
     for score in scores:
         values, weights = _doubted(score, past)
         mean, variance, _ = moments(score, past)
-        if mean <= claim or claim - score.lowest <= 1e-12 * (abs(claim) + abs(score.lowest)):
+        if mean <= claim or claim - score.lowest <= 1e-8 * (abs(claim) + abs(score.lowest)):
             continue
         typical = (mean - claim) / max(variance, 1e-300)
         stakes = np.unique(np.minimum(typical * np.geomspace(0.25, 2, 10), 0.999 / (claim - score.lowest)))
@@ -152,7 +152,7 @@ def plans(past: Law, scores: Sequence[Score], alpha: float, rounds: float, playe
     for score in scores:
         values, weights = _doubted(score, past)
         mean, variance, _ = moments(score, past)
-        if mean - score.lowest <= 1e-12 * (abs(mean) + abs(score.lowest)):
+        if mean - score.lowest <= 1e-8 * (abs(mean) + abs(score.lowest)):
             continue
         typical = math.sqrt(2 * math.log(1 / alpha) / max(rounds * variance, 1e-300))
         stakes = np.unique(np.minimum(typical * np.geomspace(0.25, 2, 10), 0.999 / (mean - score.lowest)))
