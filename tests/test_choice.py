@@ -65,6 +65,37 @@ def test_eleven_budgets_at_once_cost_little(sigma):
     assert everything.lower[:5] == pytest.approx(together[0], abs=1e-6)
 
 
+LONG = MORE_LAWS[10]
+
+
+def test_large_budgets_of_a_grid_are_certified_as_well_as_per_threshold():
+    """At budgets that the pilot gave up too: it saw no low return, and could not foresee what a bet would bring."""
+    grid = np.linspace(0, 1, 11)
+    for sigma in (0.2, 0.4):
+        episodes = published(sigma, 0)
+        ours, theirs = certify(episodes, grid), certify(episodes, grid, method="per-threshold")
+        assert np.all(ours.lower >= theirs.lower)
+
+
+@pytest.mark.parametrize("law", [FEW[0], FEW[1], LONG], ids=lambda law: law.name)
+@pytest.mark.parametrize("radius", [0.0, 1.0, 2.0, 3.0])
+def test_a_thousand_episodes_of_few_values_lose_nothing_to_the_choice(law, radius):
+    """Single seeds, none of those that the constants were chosen on: at most 1% below limits per threshold."""
+    for seed in (700, 701, 702):
+        episodes = of(law, 1_000, seed)
+        ours, theirs = (certify(episodes, [radius], method=method).lower[0] for method in ("auto", "per-threshold"))
+        assert ours - law.floor >= 0.99 * (theirs - law.floor)
+
+
+def test_a_rare_return_that_the_pilot_missed_has_a_threshold():
+    episodes = of(LONG, 1_000, 3)
+    choice = certify(episodes, [3.0]).choice
+    assert (choice["method"], choice["pilot"]) == ("per-threshold", 16)
+    assert -3.0 not in episodes.returns[:16]
+    assert -3.0 in choice["thresholds"]
+    assert choice["thresholds"] == [float(x) for x in range(-5, 6)]
+
+
 @pytest.mark.parametrize("law", FEW, ids=lambda law: law.name)
 @pytest.mark.parametrize("radius", [0.0, 2.0])
 def test_few_values_are_certified_as_well_as_per_threshold(law, radius):
@@ -119,6 +150,30 @@ def test_limits_of_auto_hold():
             runs += 1
     assert not too_many(low, runs, 0.2)
     assert not too_many(high, runs, 0.2)
+
+
+@pytest.mark.parametrize("law", [LAWS[1], LONG, FEW[3]], ids=lambda law: law.name)
+def test_limits_of_few_values_hold(law):
+    """300 certificates at radius 2, where thresholds are chosen: misses of either side against Binomial(300, alpha)."""
+    low = high = 0
+    for seed in range(300):
+        certificate = certify(of(law, 150, 5_000 + seed), [2.0], 0.8)
+        low += certificate.lower[0] > law.worst_mean(2.0) + 1e-9
+        high += certificate.upper[0] < law.best_mean(2.0) - 1e-9
+    assert not too_many(low, 300, 0.2)
+    assert not too_many(high, 300, 0.2)
+
+
+def test_planted_a_pilot_that_was_picked_after_looking():
+    """Whoever moves the worst episodes into the pilot, which is not certified, is caught; in their order nobody is."""
+    coin = atoms("coin", 0.0, 1.0, [0.0, 1.0], [0.17, 0.83])
+    missed = [0, 0]
+    for x in coin.draw(np.random.default_rng(15), (300, 150)):
+        for picked, returns in enumerate((x, np.sort(x))):
+            certificate = certify(Episodes.of(returns, sigma=1, floor=0, ceiling=1), [0.0], 0.8)
+            assert certificate.choice["method"] == "binary"
+            missed[picked] += certificate.lower[0] > 0.83
+    assert [too_many(count, 300, 0.2) for count in missed] == [False, True]
 
 
 def test_few_episodes_have_no_pilot():

@@ -99,6 +99,10 @@ MAP = {
         *("numpy", "scipy"),
         *(f"surefoot.verification.{name}" for name in ("recompute", "recompute_plans", "recompute_shares")),
     ),
+    "surefoot.verification.recompute_choice": (
+        *("numpy", "scipy"),
+        *(f"surefoot.verification.recompute{name}" for name in ("", "_auto", "_plans", "_shares")),
+    ),
     "surefoot.verification.recompute_sequential": (
         *("numpy", "scipy"),
         *(f"surefoot.verification.{name}" for name in ("recompute", "recompute_bets", "recompute_plans")),

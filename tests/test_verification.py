@@ -41,6 +41,7 @@ from surefoot.verification.recompute import (
     recompute,
     risk_of,
 )
+from surefoot.verification.recompute_auto import recompute_auto
 from surefoot.verification.recompute_law import recompute_law
 from surefoot.verification.run import verify
 
@@ -284,46 +285,41 @@ def test_probabilities_and_quantiles_in_the_file_are_checked(run):
         assert "limits" in failures(verify(run, blocks=0))
 
 
-def chosen_by_a_pilot(run, choice, lower, upper):
-    """Write the certificate of a method that a pilot of the first ten chose."""
+def auto_claim(run):
     made = read_json(run / "certificate.json")
-    changes = {"method": "auto", "step": None, "choice": {"pilot": 10, **choice}, "bets": None}
-    write_json(run / "certificate.json", {**made, **changes, "lower": list(lower), "upper": list(upper)})
+    returns = Episodes.load(run / "episodes.npz").returns
+    return returns, Claim("auto", 0.05, made["sigma"], made["floor"], made["ceiling"], (0.0, 0.2, 0.4))
 
 
 def test_a_band_that_a_pilot_chose_is_recomputed_without_the_pilot(run):
-    rest = Episodes.load(run / "episodes.npz")[10:]
-    made = certify(rest, [0.0, 0.2, 0.4], method="band")
-    chosen_by_a_pilot(run, {"method": "band"}, made.lower, made.upper)
-    verdict = verify(run, blocks=0)
-    assert verdict.verified, failures(verdict)
-    assert "that the pilot alone made the choice of the method" in verdict.not_checked
-    for choice in ({"method": "band", "pilot": 11}, {"method": "betting"}, {}):
-        chosen_by_a_pilot(run, choice, made.lower, made.upper)
-        assert "limits" in failures(verify(run, blocks=0))
-    whole = certify(Episodes.load(run / "episodes.npz"), [0.0, 0.2, 0.4], method="band")
-    chosen_by_a_pilot(run, {"method": "band"}, whole.lower, whole.upper)
-    assert "limits" in failures(verify(run, blocks=0))
+    made = certify(Episodes.load(run / "episodes.npz")[10:], [0.0, 0.2, 0.4], method="band")
+    lower, upper = recompute_auto(*auto_claim(run), {"method": "band", "pilot": 10})
+    assert np.all((lower.least - 1e-6 <= made.lower) & (made.lower <= lower.best))
+    assert np.all((upper.least + 1e-6 >= made.upper) & (made.upper >= upper.best))
+    for choice in ({"method": "band", "pilot": 11}, {"method": "dkw", "pilot": 10}, {}, None):
+        with pytest.raises(CannotRecomputeError, match="is not computed here"):
+            recompute_auto(*auto_claim(run), choice)
 
 
 def test_thresholds_with_risks_of_their_own_are_recomputed(run):
-    rest = Episodes.load(run / "episodes.npz")[10:].returns
+    returns, claim = auto_claim(run)
     points, reach, stay = [50.0, 120.0, 200.0], [0.01, 0.03, 0.01], [0.02, 0.02, 0.0]
     limits = [
         [
-            float(lower_limit((keep(rest, x)).sum(), rest.size, risk)[0]) if risk else 0.0
+            float(lower_limit((keep(returns[10:], x)).sum(), returns.size - 10, risk)[0]) if risk else 0.0
             for x, risk in zip(points, risks, strict=True)
         ]
         for keep, risks in ((np.greater_equal, reach), (np.less_equal, stay))
     ]
     band = Band(np.array(points), np.array(limits[0]), np.array(limits[1]), 0.05, joint=False)
-    lower, upper = mean_lower(band, 0.0, [0, 0.5, 1.0]) - 1e-6, mean_upper(band, 200.0, [0, 0.5, 1.0]) + 1e-6
-    choice = {"method": "per-threshold", "thresholds": points, "reach": reach, "stay": stay}
-    chosen_by_a_pilot(run, choice, lower, upper)
-    assert verify(run, blocks=0).verified, failures(verify(run, blocks=0))
-    for change in ({"reach": [0.01, 0.05, 0.01]}, {"thresholds": [50.0, 119.0, 200.0]}, {"reach": [0.05]}):
-        chosen_by_a_pilot(run, {**choice, **change}, lower, upper)
-        assert "limits" in failures(verify(run, blocks=0))
+    radii = np.array(claim.budgets) / claim.sigma
+    choice = {"method": "per-threshold", "pilot": 10, "thresholds": points, "reach": reach, "stay": stay}
+    lower, upper = recompute_auto(returns, claim, choice)
+    assert lower.best == pytest.approx(mean_lower(band, 0.0, radii), abs=1e-6)
+    assert upper.best == pytest.approx(mean_upper(band, 200.0, radii), abs=1e-6)
+    for change in ({"reach": [0.01, 0.05, 0.01]}, {"thresholds": [50.0, 50.0, 200.0]}, {"reach": [0.05]}):
+        with pytest.raises(CannotRecomputeError, match="thresholds"):
+            recompute_auto(returns, claim, {**choice, **change})
 
 
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
@@ -335,6 +331,15 @@ def test_what_auto_has_certified_is_recomputed(law, tmp_path):
     assert failures(verify(tmp_path, blocks=0)) == {}
     certificate(lower=lambda lower: [low + 1e-5 * (law.ceiling - law.floor) for low in lower])(tmp_path)
     assert failures(verify(tmp_path, blocks=0, same_code=True)).keys() == {"limits"}
+
+
+def test_another_method_than_the_one_the_pilot_chose_is_refused(run):
+    """The band of the very same episodes, all true: but who chose it, and when?"""
+    made = certify(Episodes.load(run / "episodes.npz")[10:], [0.0, 0.2, 0.4], method="band")
+    forged = {"method": "auto", "step": None, "choice": {"method": "band", "pilot": 10, "expected": {}}, "bets": None}
+    limits = {"lower": made.lower.tolist(), "upper": made.upper.tolist()}
+    write_json(run / "certificate.json", {**read_json(run / "certificate.json"), **forged, **limits})
+    assert "choose the method 'betting', not 'band'" in failures(verify(run, blocks=0))["limits"]
 
 
 FIELDS = ("task", "agent", "agent_sha256", "seed", "sigma", "confidence", "joint_confidence", "episodes", "method")

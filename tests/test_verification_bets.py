@@ -42,7 +42,6 @@ def test_a_default_run_bets_and_is_verified(honest, capsys):
     assert cli.main(["verify", str(honest), "--workers", "1"]) == 0
     shown = capsys.readouterr().out
     assert "ok   limits: recomputed from the returns, method auto" in shown
-    assert "- that the pilot alone made the choice of the method" in shown
 
 
 def rewritten(folder, change):

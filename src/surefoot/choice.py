@@ -1,11 +1,12 @@
 """Which method is likely to be tightest for this law: looked at on a pilot, the first episodes, and on nothing else.
 
 The episodes after the pilot are certified with the one method that was chosen. Trying several on the same episodes and
-keeping the best would claim more confidence than there is.
+keeping the best would claim more confidence than there is. A short pilot is enough where returns take few values.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,10 @@ Floats = NDArray[np.float64]
 
 FEWEST = 20  # episodes from which on a pilot is taken
 _DOUBT = 0.1  # weight, in episodes, of a return at the floor: what the pilot did not see may still come
+_KNOWN = 64  # with no more whole numbers than that from floor to ceiling all of them are thresholds
+_UNSEEN = 1.0  # weight, in episodes, of those whole numbers together that the pilot did not see
+_FEW = 5  # different returns, of whole numbers, up to which a short pilot is enough
+_UNLUCKY = 8  # times what learning costs on average: what bets must promise in addition to limits per threshold
 _NO_LEARNING = 0.9
 _LEARNT = 3  # bets are made from a third of all episodes on average, not from the pilot alone
 
@@ -63,28 +68,44 @@ class Choice:
 def choose(returns: Floats, radii: Floats, alpha: float, floor: float, ceiling: float | None) -> Choice:
     """Look at the first of the returns, and at no other, and choose a method for the rest."""
     n = returns.size
-    pilot = pilot_size(n)
     if n < FEWEST:
         return Choice("band", 0, {}, np.empty(0), np.empty(0), np.empty(0))
-    law = _doubted(Sample.of(returns[:pilot]), floor)
-    if ceiling is not None and _won_or_lost(returns[:pilot], floor, ceiling):
+    short = returns[: min(short_pilot(n), pilot_size(n))]
+    few = _values(short, floor, ceiling) is not None and np.unique(short).size <= _FEW
+    pilot = short if few else returns[: pilot_size(n)]
+    if ceiling is not None and _won_or_lost(pilot, floor, ceiling):
         ends = np.array([floor, ceiling])
-        return Choice("binary", pilot, {}, ends, np.array([0.0, alpha]), np.array([alpha, 0.0]))
+        return Choice("binary", pilot.size, {}, ends, np.array([0.0, alpha]), np.array([alpha, 0.0]))
+    expected, worth = _foreseen(pilot, radii, alpha, floor, ceiling, n, few=few)
+    method = max(worth, key=lambda name: worth[name])
+    chosen = method == "per-threshold"
+    spread = _spread(pilot, radii, alpha, floor, ceiling, n) if chosen else (np.empty(0),) * 3
+    return Choice(method, pilot.size, {name: values.tolist() for name, values in expected.items()}, *spread)
+
+
+def short_pilot(n: int) -> int:
+    """Return how many episodes are looked at where they show few values: the others are worth more certified."""
+    return round(math.sqrt(n) / 2)
+
+
+def _foreseen(
+    pilot: Floats, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: int, *, few: bool
+) -> tuple[dict[str, Floats], dict[str, float]]:
+    """Return what each method is expected to certify at each radius, and what that is worth in all."""
+    law = _law(pilot, floor, ceiling)
     expected = {
-        "betting": expected_bets(law, radii, alpha, floor, ceiling, n, pilot),
-        "band": expected_band(law, radii, alpha, floor, n - pilot),
+        "betting": expected_bets(law, radii, alpha, floor, ceiling, n, pilot.size),
+        "band": expected_band(law, radii, alpha, floor, n - pilot.size),
     }
-    if _few_values(returns[:pilot]):
-        expected["per-threshold"] = threshold_shares(law, radii, alpha, floor, n - pilot)[2]
+    if few or _few_values(pilot):
+        expected["per-threshold"] = threshold_shares(law, radii, alpha, floor, n - pilot.size)[2]
     # bets learn as they go, which a pilot cannot foresee; a band does not
     worth = {name: float((values - floor).sum()) for name, values in expected.items()}
     worth["band"] *= _NO_LEARNING
     if "per-threshold" in expected:  # which has nothing to learn
-        worth["betting"] -= float(learning_loss(law, radii, floor, n, pilot).sum())
-    method = max(worth, key=lambda name: worth[name])
-    written = {name: values.tolist() for name, values in expected.items()}
-    spread = _spread(law, radii, alpha, floor, ceiling, n - pilot) if method == "per-threshold" else (np.empty(0),) * 3
-    return Choice(method, pilot, written, *spread)
+        lost = float(learning_loss(law, radii, floor, n, pilot.size).sum())
+        worth["betting"] -= _UNLUCKY * lost if few else lost
+    return expected, worth
 
 
 def expected_bets(
@@ -116,14 +137,14 @@ def expected_band(law: Sample, radii: Floats, alpha: float, floor: float, n: int
 
 
 def _spread(
-    law: Sample, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: int
+    pilot: Floats, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: int
 ) -> tuple[Floats, Floats, Floats]:
     """Return thresholds with a risk for each side; the upper side is the mirror image of the lower one."""
-    below, reach, _ = threshold_shares(law, radii, alpha, floor, n)
+    below, reach, _ = threshold_shares(_law(pilot, floor, ceiling), radii, alpha, floor, n - pilot.size)
     if ceiling is None:
         return below, reach, np.zeros(below.size)
-    mirror = Sample(-law.values[::-1], law.counts[::-1])
-    above, stay, _ = threshold_shares(_doubted(mirror, -ceiling), radii, alpha, -ceiling, n)
+    mirror = _law(-pilot, -ceiling, -floor)
+    above, stay, _ = threshold_shares(mirror, radii, alpha, -ceiling, n - pilot.size)
     points = np.unique(np.concatenate([below, -above]))
     risks = np.zeros((2, points.size))
     risks[0, np.searchsorted(points, below)] = reach
@@ -131,10 +152,25 @@ def _spread(
     return points, risks[0], risks[1]
 
 
-def _doubted(pilot: Sample, floor: float) -> Sample:
-    values, place = np.unique(np.concatenate([[floor], pilot.values]), return_inverse=True)
-    weights = np.concatenate([[_DOUBT], pilot.counts])
-    return Sample(values, np.bincount(place, weights=weights).astype(np.float64))
+def _law(pilot: Floats, floor: float, ceiling: float | None) -> Sample:
+    """Return the law of the pilot with some doubt: what it did not see may still come."""
+    seen, known = Sample.of(pilot), _values(pilot, floor, ceiling)
+    if known is None:
+        values, place = np.unique(np.concatenate([[floor], seen.values]), return_inverse=True)
+        weights = np.concatenate([[_DOUBT], seen.counts])
+        return Sample(values, np.bincount(place, weights=weights).astype(np.float64))
+    counts = np.zeros(known.size)
+    counts[np.searchsorted(known, seen.values)] = seen.counts
+    unseen = counts == 0
+    return Sample(known, np.where(unseen, _UNSEEN / max(1, unseen.sum()), counts))
+
+
+def _values(pilot: Floats, floor: float, ceiling: float | None) -> Floats | None:
+    """Return all values that whole numbers can take, or None if the pilot has others or there are too many."""
+    top = float(pilot.max()) if ceiling is None else ceiling
+    if not np.all(np.round(pilot) == pilot) or floor != round(floor) or not 0 < top - floor < _KNOWN:
+        return None
+    return np.unique(np.append(np.arange(floor, top), top))
 
 
 def _few_values(pilot: Floats) -> bool:

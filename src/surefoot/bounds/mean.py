@@ -192,10 +192,10 @@ def pilot_size(n: int) -> int:
 
 
 def edges_for(n: int) -> list[int]:
-    """Return where stakes are settled when n is known: after the pilot, then whenever there is a quarter more."""
+    """Return where stakes are settled when n is known: after the pilot, then whenever there is an eighth more."""
     edges = [max(1, pilot_size(n))]
-    while edges[-1] + 2 * max(1, edges[-1] // 4) < n:
-        edges.append(edges[-1] + max(1, edges[-1] // 4))
+    while edges[-1] + 2 * max(1, edges[-1] // 8) < n:
+        edges.append(edges[-1] + max(1, edges[-1] // 8))
     return [*edges, n]
 
 

@@ -14,13 +14,16 @@ from surefoot.bounds.scores import LARGEST_RADIUS, implied, plug_in, propose
 
 Floats = NDArray[np.float64]
 
+_BEYOND = 0.1  # of the risk, for radii beyond the last that is worth a bet: a pilot cannot foresee what they can bring
+_HOPELESS = 1e-3  # of the largest plug-in: a radius that leaves less gets no bet
 _SPARED = 0.65  # of the loss that a radius may have, where it is spared a bet of its own
 
 
 def split(past: Sample, radii: Floats, alpha: float, floor: float, ceiling: float | None, rounds: float) -> Floats:
     """Divide alpha among radii by what the past lets one expect: no limit shall lose much more than the others.
 
-    Where the limits at other radii say as much without a bet, none is made.
+    Where the limits at other radii say as much without a bet, none is made; but radii beyond the last bet get a tenth
+    of the risk, evenly.
     """
     playable = radii <= LARGEST_RADIUS
     if playable.sum() < 2:
@@ -93,14 +96,27 @@ class Split:
 
     def shares(self) -> Floats:
         """Return shares that sum to alpha."""
+        shares = self._divided(self.alpha)
+        if not self._beyond(shares).any():
+            return shares
+        shares = self._divided(self.alpha * (1 - _BEYOND))
+        beyond = self._beyond(shares)
+        return np.where(beyond, self.alpha * _BEYOND * (1 - 1e-12) / max(1, beyond.sum()), shares)
+
+    def _beyond(self, shares: Floats) -> NDArray[np.bool_]:
+        """Return which radii lie beyond the last bet, though not so far that nothing is left even of the plug-in."""
+        left = self.plain - self.floor
+        return np.asarray((np.cumsum(shares[::-1])[::-1] == 0) & (left > _HOPELESS * left.max()))
+
+    def _divided(self, alpha: float) -> Floats:
         low, high = 1.0, 30.0
         for _ in range(25):
             factor = math.sqrt(low * high)
             need = float(np.exp(-self._logs(factor))[self._bets(factor)].sum())
-            low, high = (low, factor) if need <= self.alpha else (factor, high)
+            low, high = (low, factor) if need <= alpha else (factor, high)
         bets = self._bets(high)
         if not bets.any():
             bets[0] = True
         needs = np.where(bets, np.exp(-self._logs(high)), 0.0)
-        shares: Floats = needs * (self.alpha * (1 - 1e-12) / needs.sum())
+        shares: Floats = needs * (alpha * (1 - 1e-12) / needs.sum())
         return shares

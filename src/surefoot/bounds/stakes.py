@@ -75,7 +75,7 @@ def _stakes(scores: Floats, weights: Floats, lowest: float, aim: Aim) -> Floats:
     else:
         typical = max(mean - aim.claim, 0.0) / max(spread, 1e-300)
     claim = mean if aim.claim is None else aim.claim
-    if typical == 0 or claim - lowest <= 1e-12 * (abs(claim) + abs(lowest)):  # nothing lies above the lowest
+    if typical == 0 or claim - lowest <= 1e-8 * (abs(claim) + abs(lowest)):  # nothing that floats tell
         return np.empty(0)
     return np.unique(np.minimum(typical * _STAKES, 0.999 / (claim - lowest)))
 

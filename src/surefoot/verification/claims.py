@@ -12,6 +12,7 @@ from surefoot.verification.raw import Raw, differences, same
 from surefoot.verification.recompute import METHODS, CannotRecomputeError, Claim, Side, recompute
 from surefoot.verification.recompute_auto import chosen_method, recompute_auto
 from surefoot.verification.recompute_bets import recompute_bets
+from surefoot.verification.recompute_choice import check_choice
 from surefoot.verification.recompute_law import recompute_law
 from surefoot.verification.recompute_per_step import recompute_per_step
 from surefoot.verification.recompute_sequential import recompute_sequential
@@ -164,12 +165,16 @@ def _recomputed(raw: Raw, claim: Claim) -> tuple[Side, Side | None, list[str]]:
     method = chosen_method(raw.returns.size, choice) if claim.method == "auto" else claim.method
     if method == "sequential":
         return recompute_sequential(raw.returns, claim, bets, stop_for(claim, choice))
-    wrong = [] if claim.method == "auto" or choice is None else [f"the method {method} makes no choice"]
+    if claim.method == "auto":
+        wrong = check_choice(raw.returns, claim, choice)
+    else:
+        wrong = [] if choice is None else [f"the method {method} makes no choice"]
     if method == "betting":
         lower, upper, unplanned = recompute_bets(raw.returns, claim, bets)
         return lower, upper, wrong + unplanned
-    chosen = claim.method == "auto"
-    lower, upper = recompute_auto(raw.returns, claim, choice) if chosen else recompute(raw.returns, claim)
+    lower, upper = (
+        recompute_auto(raw.returns, claim, choice) if claim.method == "auto" else recompute(raw.returns, claim)
+    )
     return lower, upper, wrong + ([] if bets is None else [f"the method {method} makes no bets"])
 
 

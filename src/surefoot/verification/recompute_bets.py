@@ -83,10 +83,10 @@ def _planned(
 
 
 def edges_of(n: int) -> list[int]:
-    """Return where bets are settled: after the pilot, then whenever there is a quarter more."""
+    """Return where bets are settled: after the pilot, then whenever there is an eighth more."""
     edges = [max(1, min(n // 10, round(2 * math.sqrt(n))))]
-    while edges[-1] + 2 * max(1, edges[-1] // 4) < n:
-        edges.append(edges[-1] + max(1, edges[-1] // 4))
+    while edges[-1] + 2 * max(1, edges[-1] // 8) < n:
+        edges.append(edges[-1] + max(1, edges[-1] // 8))
     return [*edges, n]
 
 
@@ -210,10 +210,10 @@ class Hedge:
         if self.claims.size == 0:
             self._settle_claims(mean, math.sqrt(variance), first)
         scores = option.score.of(self.bettor.returns[first:last])
-        count = min(scores.size, max(1, round(150 * scores.size / (self.n - self.first))))
+        count = min(scores.size, max(1, round(600 * scores.size / (self.n - self.first))))
         cuts = np.linspace(0, scores.size, count + 1).astype(int)
         for begin, end in itertools.pairwise(cuts):
-            left = self.n - first - begin + 0.02 * self.n
+            left = self.n - first - begin + 0.005 * self.n
             self._bet(scores[begin:end], option.score.lowest, variance * left)
 
     def _settle_claims(self, mean: float, spread: float, first: int) -> None:

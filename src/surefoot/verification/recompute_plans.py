@@ -88,7 +88,7 @@ class Round:
         return self.lowest + (1 - 1e-9) / self.stake
 
 
-def scores_of(past: Law, total: int, radius: float, floor: float) -> list[Score]:
+def scores_of(past: Law, total: float, radius: float, floor: float) -> list[Score]:
     """Return the scores to choose from: tangents at guesses cut off at 0.1 to 10 returns of the total."""
     if radius > 30:
         return []
@@ -135,7 +135,7 @@ def proofs(past: Law, scores: Sequence[Score], claim: float) -> list[Option]:
     for score in scores:
         values, weights = _doubted(score, past)
         mean, variance, _ = moments(score, past)
-        if mean <= claim or claim - score.lowest <= 1e-12 * (abs(claim) + abs(score.lowest)):
+        if mean <= claim or claim - score.lowest <= 1e-8 * (abs(claim) + abs(score.lowest)):
             continue
         typical = (mean - claim) / max(variance, 1e-300)
         stakes = np.unique(np.minimum(typical * np.geomspace(0.25, 2, 10), 0.999 / (claim - score.lowest)))
@@ -144,7 +144,7 @@ def proofs(past: Law, scores: Sequence[Score], claim: float) -> list[Option]:
     return found
 
 
-def plans(past: Law, scores: Sequence[Score], alpha: float, rounds: int, played: list[Round]) -> list[Option]:
+def plans(past: Law, scores: Sequence[Score], alpha: float, rounds: float, played: list[Round]) -> list[Option]:
     """Return up to ten stakes on each score, around the best for Gaussian ones, and what is expected of each."""
     found = []
     lowest = min((score.lowest for score in scores), default=0.0)
@@ -152,7 +152,7 @@ def plans(past: Law, scores: Sequence[Score], alpha: float, rounds: int, played:
     for score in scores:
         values, weights = _doubted(score, past)
         mean, variance, _ = moments(score, past)
-        if mean - score.lowest <= 1e-12 * (abs(mean) + abs(score.lowest)):
+        if mean - score.lowest <= 1e-8 * (abs(mean) + abs(score.lowest)):
             continue
         typical = math.sqrt(2 * math.log(1 / alpha) / max(rounds * variance, 1e-300))
         stakes = np.unique(np.minimum(typical * np.geomspace(0.25, 2, 10), 0.999 / (mean - score.lowest)))
@@ -161,7 +161,7 @@ def plans(past: Law, scores: Sequence[Score], alpha: float, rounds: int, played:
     return found
 
 
-def _expected(values: Floats, weights: Floats, stakes: Floats, aim: float, rounds: int, before: Table) -> Floats:
+def _expected(values: Floats, weights: Floats, stakes: Floats, aim: float, rounds: float, before: Table) -> Floats:
     """Return the claims against which each stake would end at the aim, by Newton's method in eight steps."""
     most = np.minimum(values[0] + (1 - 1e-9) / stakes, before.most)
     claims = np.minimum(most, float(weights @ values))

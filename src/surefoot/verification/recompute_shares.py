@@ -18,7 +18,7 @@ from surefoot.verification.recompute_plans import Law, moments, plans, scores_of
 Floats = NDArray[np.float64]
 
 
-def shares_of(pilot: Law, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: int) -> Floats:
+def shares_of(pilot: Law, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: float) -> Floats:
     """Return the share of each radius, 0 for none; beyond a radius of 30 nobody bets."""
     playable = radii <= 30
     if playable.sum() < 2:
@@ -38,9 +38,8 @@ def carried(limit: float, proved: float, wanted: float, floor: float, ceiling: f
     return float(min(limit, floor + (ceiling - floor) * ndtr(ndtri(share) - (wanted - proved)) * (1 - 1e-12)))
 
 
-def expected_limit(pilot: Law, radius: float, share: float, floor: float, n: int) -> float:
-    """Return the limit that returns like the pilot's would probably give."""
-    rounds = n - int(pilot.counts.sum())
+def expected_limit(pilot: Law, radius: float, share: float, floor: float, n: float, rounds: float) -> float:
+    """Return the limit that so many rounds, of n returns in all, would probably give if they were like the pilot's."""
     options = plans(pilot, scores_of(pilot, n, radius, floor), share, rounds, [])
     best = max(options, key=lambda option: option.expected, default=None)
     if best is None:
@@ -48,18 +47,21 @@ def expected_limit(pilot: Law, radius: float, share: float, floor: float, n: int
     mean, variance, skewness = moments(best.score, pilot)
     if skewness / math.sqrt(rounds) <= -0.35:
         return max(floor, best.expected)
-    errors = float(ndtri(1 - 0.93 * share)) * math.sqrt(1.02) + float(ndtri(0.93)) * math.sqrt(0.02)
+    errors = float(ndtri(1 - 0.93 * share)) * math.sqrt(1.005) + float(ndtri(0.93)) * math.sqrt(0.005)
     return max(floor, best.expected, mean - errors * math.sqrt(variance / rounds))
 
 
 class _Division:
-    def __init__(self, pilot: Law, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: int) -> None:
+    def __init__(self, pilot: Law, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: float) -> None:
         self.radii, self.alpha, self.floor, self.ceiling = radii, alpha, floor, ceiling
-        reach = np.cumsum(pilot.counts[::-1])[::-1] / pilot.counts.sum()
+        reach = np.minimum(np.cumsum(pilot.counts[::-1])[::-1] / pilot.counts.sum(), 1.0)
         left_at = [reach if radius == 0 else ndtr(ndtri(reach) - radius) for radius in radii]
         self.plain = floor + np.array([np.diff(pilot.values, prepend=floor) @ left for left in left_at])
         logs = np.log([1 / alpha, 32 / alpha])
-        known = [[expected_limit(pilot, float(radius), share, floor, n) for radius in radii] for share in np.exp(-logs)]
+        rest = n - float(pilot.counts.sum())
+        known = [
+            [expected_limit(pilot, float(radius), share, floor, n, rest) for radius in radii] for share in np.exp(-logs)
+        ]
         lost = np.maximum(self.plain - np.array(known), 1e-12 * (1 + abs(floor)))
         self.root, self.line = np.maximum(np.linalg.solve(np.stack([np.sqrt(logs), logs], axis=1), lost), 0.0)
         self.alone = self.root * math.sqrt(logs[0]) + self.line * logs[0]
@@ -67,15 +69,29 @@ class _Division:
         self.weight = np.clip((2 / 3 * left.max() / left) ** 1.5, 1.0, 1.3) * np.where(self.alone < 0.04 * left, 0.7, 1)
 
     def shares(self) -> Floats:
+        """Divide alpha by need; if the last radii are spared, nine tenths of it, and they share the rest evenly."""
+        found = self._by_need(self.alpha)
+        if self._beyond(found).any():
+            found = self._by_need(0.9 * self.alpha)
+            beyond = self._beyond(found)
+            found[beyond] = 0.1 * self.alpha * (1 - 1e-12) / max(1, int(beyond.sum()))
+        return found
+
+    def _beyond(self, found: Floats) -> NDArray[np.bool_]:
+        """Return which radii lie beyond the last bet, though the pilot itself leaves a thousandth there."""
+        left, last = self.plain - self.floor, int(np.flatnonzero(found)[-1])
+        return np.asarray((np.arange(found.size) > last) & (left > 1e-3 * left.max()))
+
+    def _by_need(self, alpha: float) -> Floats:
         """Halve, in logarithms, to the least factor that alpha is enough for."""
         low, high = 1.0, 30.0
         for _ in range(25):
             factor = math.sqrt(low * high)
-            low, high = (low, factor) if self._needs(factor).sum() <= self.alpha else (factor, high)
+            low, high = (low, factor) if self._needs(factor).sum() <= alpha else (factor, high)
         needs = self._needs(high)
         if not needs.any():
             needs[0] = 1.0
-        return np.asarray(needs * (self.alpha * (1 - 1e-12) / needs.sum()), dtype=np.float64)
+        return np.asarray(needs * (alpha * (1 - 1e-12) / needs.sum()), dtype=np.float64)
 
     def _needs(self, factor: float) -> Floats:
         """Return the share that each radius with a bet of its own needs to lose no more than the factor allows."""
