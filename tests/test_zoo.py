@@ -211,11 +211,9 @@ def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch,
     assert training["best_validation"] == best
     assert [training["best_step"], best] in card["curve"]
     assert next(step for step, mean in card["curve"] if mean == best) == training["best_step"]  # the first of equals
-    if name.startswith("pong-full"):  # a whole game takes a minute
-        assert agent.sha256 == zoo.load(name.replace("full", "1r")).sha256
-    else:
-        episodes = 2 if task.emulated else 20
-        assert len(play(Plan(task, agent, card["sigma"], episodes))) == episodes
+    episodes = 2 if task.emulated else 20
+    played = find_task("pong-1r") if task.name == "pong-full" else task  # a whole game takes a minute
+    assert len(play(Plan(played, agent, card["sigma"], episodes))) == episodes
     assert Path(zoo.find(name)).stat().st_size < 200_000
     json.dumps(card, allow_nan=False)
 
