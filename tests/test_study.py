@@ -363,3 +363,17 @@ def test_a_page_escapes_what_it_shows(study, tmp_path):
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
     assert "<script>" not in page
     assert "&lt;script&gt;" in page
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def test_marks_of_markdown_are_shown_as_such_by_no_other_format():
+    table = Table(["agent", "B = 0"], [["**Pong & more**", ""], ["`pong-s0`, `b`", "*1.5*"]])
+    assert "| **Pong & more** |" in table.markdown()
+    assert table.comma_separated() == 'agent,B = 0\nPong & more,\n"pong-s0, b",1.5\n'
+    page = table.html()
+    assert "<td><strong>Pong &amp; more</strong></td>" in page
+    assert '<td>pong-s0, b</td><td class="number"><em>1.5</em></td>' in page
+    assert "*" not in page
+    assert "`" not in page

@@ -126,14 +126,9 @@ def _section(one: Drawn) -> str:
     if any(path.suffix == ".png" for path in one.files):
         parts.append(f'<img src="{name}.svg" alt="{title}">')
     if one.table is not None and one.table.rows:
-        rows = "".join(_row(row, "td") for row in one.table.rows)
-        parts.append(f"<details open><summary>Numbers</summary><table>{_row(one.table.heads, 'th')}{rows}</table>")
+        parts.append(f"<details open><summary>Numbers</summary>{one.table.html()}")
         parts.append(f'<p><a href="{name}.csv">{name}.csv</a></p></details>')
     return "\n".join(parts)
-
-
-def _row(cells: Sequence[str], tag: str) -> str:
-    return "<tr>" + "".join(f"<{tag}>{html.escape(cell.replace('`', ''))}</{tag}>" for cell in cells) + "</tr>"
 
 
 _PAGE = """<!doctype html>
@@ -145,6 +140,7 @@ body {{ font: 16px/1.5 system-ui, sans-serif; max-width: 75rem; margin: 2rem aut
 img {{ max-width: 100%; height: auto; background: #fff; }}
 table {{ border-collapse: collapse; font-size: 0.85rem; display: block; overflow-x: auto; }}
 td, th {{ border: 1px solid #8885; padding: 0.2rem 0.5rem; text-align: left; vertical-align: top; }}
+.number {{ text-align: right; white-space: nowrap; }}
 @media (prefers-color-scheme: dark) {{ body {{ color: #e8eaec; background: #14181c; }} a {{ color: #86bdf0; }} }}
 </style></head><body>
 <h1>The paper's figures and tables, from our agents</h1>

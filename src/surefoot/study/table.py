@@ -1,13 +1,19 @@
-"""Tables as rows of text, for people (Markdown) and for programs (CSV)."""
+"""Tables as rows of text, for people (Markdown, HTML) and for programs (CSV)."""
 
 from __future__ import annotations
 
 import csv
+import html
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from surefoot.rounding import down
+
+# A cell that is wholly bold, slanted or code, as Markdown writes it.
+_MARKED = re.compile(r"(\*\*|\*|`)([^*`]+)\1")
+_TAGS = {"**": "strong", "*": "em", "`": "code"}
 
 
 @dataclass(frozen=True)
@@ -28,8 +34,30 @@ class Table:
     def comma_separated(self) -> str:
         """Return the table as CSV."""
         text = io.StringIO()
-        csv.writer(text, lineterminator="\n").writerows([self.heads, *self.rows])
+        rows = [[_parted(cell)[1] for cell in row] for row in (self.heads, *self.rows)]
+        csv.writer(text, lineterminator="\n").writerows(rows)
         return text.getvalue()
+
+    def html(self) -> str:
+        """Return the table as HTML."""
+        return f"<table>{self._row(self.heads, 'th')}{''.join(self._row(row, 'td') for row in self.rows)}</table>"
+
+    def _row(self, cells: Sequence[str], tag: str) -> str:
+        opened = [f"<{tag}>" if place < self.left else f'<{tag} class="number">' for place in range(len(cells))]
+        written = "".join(f"{start}{_cell(cell)}</{tag}>" for start, cell in zip(opened, cells, strict=True))
+        return f"<tr>{written}</tr>"
+
+
+def _parted(cell: str) -> tuple[str, str]:
+    """Return the mark of a cell and what it says without it."""
+    found = _MARKED.fullmatch(cell)
+    return ("", cell.replace("`", "")) if found is None else (found[1], found[2])
+
+
+def _cell(cell: str) -> str:
+    mark, text = _parted(cell)
+    written = html.escape(text)
+    return f"<{_TAGS[mark]}>{written}</{_TAGS[mark]}>" if mark else written
 
 
 def _line(cells: Sequence[str]) -> str:
