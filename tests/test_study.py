@@ -283,6 +283,8 @@ def test_a_lent_agent_shows_no_training_of_another_task(tmp_path):
     study = Study(tmp_path, (own, replace(lent, card=card)))
     assert study.trainings(study.agents[0])
     assert study.trainings(study.agents[1]) == []
+    alone = Study(tmp_path, study.agents[1:])
+    assert "agents trained on pong-1r" in texts(MAKERS["training"](alone, ("pong-full",))[0])
 
 
 def test_trainings_of_the_folder_replace_those_of_the_cards(tmp_path, monkeypatch):

@@ -38,7 +38,8 @@ def training(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:
     for axes, agent in zip(panels, agents, strict=False):
         _training_panel(axes, study, agent)
     for axes, task in zip(panels[len(agents) :], without, strict=True):
-        empty(axes, task, "no training yet")
+        lent = {agent.card["training"].get("trained_on", "") for agent in study.of(task)} - {""}
+        empty(axes, task, f"agents trained on {', '.join(sorted(lent))}" if lent else "no training yet")
     _legend(figure)
     return figure, _training_table(study, agents)
 
@@ -61,7 +62,8 @@ def _training_panel(axes: Any, study: Study, agent: Agent) -> None:
     for run in runs:
         steps, means = (np.array(column) for column in zip(*run["curve"], strict=True))
         if not (study.trained or shipped_run(agent, run)):
-            axes.plot(steps / scale, means, color="0.7", lw=0.6, zorder=1)
+            # a single validation is no line
+            axes.plot(steps / scale, means, color="0.7", lw=0.6, marker="." if steps.size == 1 else None, zorder=1)
             continue
         axes.plot(steps / scale, means, color=SHIPPED, lw=1.0, zorder=2)
         axes.plot(steps / scale, np.maximum.accumulate(means), color="black", lw=1.6, ls="--", zorder=3)
