@@ -97,7 +97,7 @@ MAP = {
     "surefoot.verification.recompute_shares": ("numpy", "scipy", "surefoot.verification.recompute_plans"),
     "surefoot.verification.recompute_bets": (
         *("numpy", "scipy"),
-        *(f"surefoot.verification.{name}" for name in ("recompute", "recompute_plans", "recompute_shares")),
+        *(f"surefoot.verification.recompute{name}" for name in ("", "_auto", "_plans", "_shares")),
     ),
     "surefoot.verification.recompute_choice": (
         *("numpy", "scipy"),

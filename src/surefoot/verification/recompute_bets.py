@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from surefoot.verification.recompute import CannotRecomputeError, Claim, Side
+from surefoot.verification.recompute_auto import pilots
 from surefoot.verification.recompute_plans import Law, Option, Round, moments, plans, scores_of
 from surefoot.verification.recompute_shares import carried, shares_of
 
@@ -84,7 +85,7 @@ def _planned(
 
 def edges_of(n: int) -> list[int]:
     """Return where bets are settled: after the pilot, then whenever there is an eighth more."""
-    edges = [max(1, min(n // 10, round(2 * math.sqrt(n))))]
+    edges = [max(1, pilots(n)[1])]
     while edges[-1] + 2 * max(1, edges[-1] // 8) < n:
         edges.append(edges[-1] + max(1, edges[-1] // 8))
     return [*edges, n]
