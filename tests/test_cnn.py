@@ -12,8 +12,8 @@ from torch import nn
 from surefoot import sb3, zoo
 from surefoot.attacked import Attack
 from surefoot.attacks.paper import PaperAttack
-from surefoot.attacks.victim import Smoothing
-from surefoot.channel import Channel, Stream
+from surefoot.attacks.victim import Scene, Smoothing
+from surefoot.channel import Channel, Stream, View
 from surefoot.errors import InputError
 from surefoot.play import Plan, play
 from surefoot.policies import FrameStack
@@ -236,6 +236,46 @@ def test_the_papers_attack_stays_inside_the_box():
     moved = attack.stepped(start, torch.tensor([[-1.0, 1.0], [1.0, 0.0]]), start, torch.ones(2).double())
     assert torch.equal(moved[0], start[0])
     assert moved[1, 0] > 0.5
+
+
+def pixel_view(policy, steps, device="cpu"):
+    """What an adversary sees of some rows, at different steps of their episodes."""
+    rows = len(steps)
+    seen, clean = pictures(rows, seed=1), pictures(rows, seed=2)
+    now, zeros = pictures(rows, 1, seed=3)[:, 0], torch.zeros(rows, *SHAPE)
+    stream = Stream(np.random.SeedSequence(0), torch.device(device))
+    left = torch.full((rows,), 0.5, dtype=torch.float64)
+    rest = (torch.tensor(steps), now, None, seen, clean, None, zeros, zeros, left)
+    moved = [part if part is None else part.to(device) for part in (torch.arange(rows), *rest)]
+    return View(*moved, policy.to(torch.device(device)), stream)
+
+
+def plainly(scene, moved, actions):
+    """Values and gradients through the whole network, stack by stack."""
+    here = moved.clone().requires_grad_()
+    values = scene.policy.network(scene.stack(here))
+    if scene.noise is not None:
+        values = values.unflatten(0, scene.noise.shape[:2]).mean(dim=1)
+    wanted = torch.log_softmax(values, dim=1).gather(1, actions.unsqueeze(1)).sum()
+    return values.detach(), torch.autograd.grad(wanted, here)[0]
+
+
+@pytest.mark.parametrize("smoothing", [Smoothing(), Smoothing(0.1, 3)])
+@pytest.mark.parametrize("steps", [[5, 9, 7], [0, 9, 0]])
+def test_the_first_convolution_is_taken_apart_without_changing_anything(smoothing, steps, monkeypatch):
+    view, actions = pixel_view(small(), steps), torch.tensor([0, 2, 1])
+    monkeypatch.setattr("surefoot.attacks.victim.NUMBERS_AT_ONCE", {"cpu": 7 * 4 * 84 * 84})  # several passes
+    scene = Scene.of(view, torch.arange(3), smoothing)
+    moved = view.observation + 0.5 * pictures(3, 1, seed=4)[:, 0]
+    for part, some in ((scene, slice(None)), (scene.part(torch.tensor([2, 1])), torch.tensor([2, 1]))):
+        expected, found = (
+            plainly(part, moved[some], actions[some]),
+            part.values_and_gradient(moved[some], actions[some]),
+        )
+        for one, two in zip(expected, found, strict=True):
+            assert torch.allclose(one, two, rtol=1e-4, atol=1e-5 * float(one.abs().max()))
+    still = plainly(part, view.observation[some], actions[some])[0]
+    assert (expected[0] - still).abs().max() > 1e-3, "the change must matter"
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.1])

@@ -10,6 +10,7 @@ from stable_baselines3 import DDPG, DQN
 
 from surefoot import zoo
 from surefoot.attacks.structured import Structured
+from surefoot.attacks.victim import Scene, Smoothing
 from surefoot.channel import Channel, Stream
 from surefoot.play import Plan, play
 from surefoot.tasks import find_task
@@ -18,6 +19,7 @@ from surefoot.train.dqn import build_model
 from surefoot.train.graph import GraphDDPG, GraphDQN
 from surefoot.train.run import train
 from surefoot.train.settings import DdpgSettings
+from test_cnn import pixel_view, plainly
 from test_train import TINY, KilledError, same_updates, stop_at
 from toys import (
     ALARM,
@@ -279,6 +281,21 @@ def test_a_convolutional_agent_acts_on_a_gpu_as_on_a_cpu():
     found = policy.to("cuda").network(stack.cuda()).cpu()
     policy.to("cpu")
     assert torch.allclose(found, expected, atol=5e-3)
+
+
+def test_half_precision_searches_in_the_same_direction():
+    """What an attack on pixels computes on a GPU, against the whole network in full precision on a CPU."""
+    policy = zoo.load("pong-1r-s0.1")
+    view, actions = pixel_view(policy, [5, 0, 7, 3], "cuda"), torch.tensor([0, 2, 1, 5])
+    scene = Scene.of(view, torch.arange(4, device="cuda"), Smoothing(0.1, 128))
+    moved = view.observation + 0.1
+    values, gradient = (found.cpu() for found in scene.values_and_gradient(moved, actions.cuda()))
+    assert scene.ahead.dtype == torch.float16
+    noise = scene.noise.cpu()
+    plain = Scene(policy.to("cpu"), scene.context.cpu(), scene.fresh.cpu(), noise, 10**6, scene.clean.cpu())
+    expected, uphill = plainly(plain, moved.cpu(), actions)
+    assert torch.allclose(values, expected, atol=5e-3)
+    assert torch.cosine_similarity(gradient.flatten(1), uphill.flatten(1)).min() > 0.99
 
 
 def test_atari_on_a_gpu_plays_the_games_of_a_cpu():

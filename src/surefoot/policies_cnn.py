@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.functional import conv2d
 
 from surefoot.errors import InputError
 from surefoot.policies import Policy, weights_hash
@@ -64,8 +65,36 @@ class CNN(nn.Module):
 
     def forward(self, history: Tensor) -> Tensor:
         """Return the values of the actions, (rows, width of the last layer)."""
-        hidden = history.reshape(len(history), self.channels, *history.shape[-2:])
-        for layer in self.convolutions:
+        return self.after_first(self.first(history))
+
+    def first(self, history: Tensor) -> Tensor:
+        """Return what the first convolution makes of stacks, before its ReLU, (rows, height, width, channels).
+
+        Channels come last so that picking rows keeps the order of memory.
+        """
+        hidden: Tensor = self.convolutions[0](history.reshape(len(history), self.channels, *history.shape[-2:]))
+        return hidden.permute(0, 2, 3, 1)
+
+    def first_of_change(self, change: Tensor, fresh: Tensor | None) -> Tensor:
+        """Return by how much ``first`` changes when the newest observation does: the first convolution is linear.
+
+        ``fresh``  which rows begin an episode, so that the newest observation fills their stack; None when none does
+        """
+        layer = self.convolutions[0]
+        assert isinstance(layer, nn.Conv2d)
+        into = change.reshape(len(change), -1, *change.shape[-2:])
+        frames = layer.in_channels // into.shape[1]
+        weight = layer.weight.view(len(layer.weight), frames, into.shape[1], *layer.kernel_size)
+        newest = conv2d(into, weight[:, -1], stride=layer.stride).permute(0, 2, 3, 1)
+        if fresh is None:
+            return newest
+        filled = conv2d(into, weight.sum(dim=1), stride=layer.stride).permute(0, 2, 3, 1)
+        return torch.where(fresh.view(-1, 1, 1, 1), filled, newest)
+
+    def after_first(self, hidden: Tensor) -> Tensor:
+        """Return the values of the actions, of what ``first`` made; ``hidden`` is overwritten."""
+        hidden = torch.relu_(hidden).permute(0, 3, 1, 2)
+        for layer in self.convolutions[1:]:
             hidden = torch.relu_(layer(hidden))
         hidden = hidden.flatten(1)
         for layer in self.linear[:-1]:

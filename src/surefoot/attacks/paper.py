@@ -49,18 +49,22 @@ class PaperAttack:
         """Return o_worst - o."""
         check_discrete(view.policy)
         offsets = torch.zeros_like(view.observation)
-        values = clean_values(view, self.smoothing)
-        best = values.max(dim=1).values
-        targets = (values <= best.unsqueeze(1) - self.margin) & (self.tries(view.left) > 0).unsqueeze(1)
-        rows, actions = targets.nonzero(as_tuple=True)
-        if rows.numel() == 0:
+        # Most steps of a long episode come after the budget is spent.
+        (able,) = (self.tries(view.left) > 0).nonzero(as_tuple=True)
+        if able.numel() == 0:
             return offsets
+        values = clean_values(view, self.smoothing, able)
+        best = values.max(dim=1).values
+        who, actions = (values <= best.unsqueeze(1) - self.margin).nonzero(as_tuple=True)
+        if who.numel() == 0:
+            return offsets
+        rows = able[who]
         moved, reached = self.climb(view, rows, actions)
         # The first of the lowest values wins, and only a value below the best is worth anything.
-        gain = reached & (values[rows, actions] < best[rows])
+        gain = reached & (values[who, actions] < best[who])
         score = torch.full_like(values, math.inf)
-        score[rows[gain], actions[gain]] = values[rows, actions][gain]
-        wins = gain & (score.argmin(dim=1)[rows] == actions)
+        score[who[gain], actions[gain]] = values[who, actions][gain]
+        wins = gain & (score.argmin(dim=1)[who] == actions)
         offsets[rows[wins]] = (moved - view.observation[rows])[wins]
         return offsets
 

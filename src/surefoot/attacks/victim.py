@@ -15,11 +15,15 @@ from torch import Tensor, nn
 from surefoot.channel import View
 from surefoot.errors import InputError
 from surefoot.policies import Policy
+from surefoot.policies_cnn import CNN
 
 # Rows of one forward and backward pass: what fits the cache of a core, what fills a GPU.
 ROWS_AT_ONCE = {"cpu": 16_384, "cuda": 1_048_576}
 # Of large observations fewer: numbers in the stacks of one pass.
 NUMBERS_AT_ONCE = {"cpu": 2**23, "cuda": 2**29}
+
+# By how much the gradient of one draw is larger on its way through a convolutional network.
+SCALE = 64
 
 
 @dataclass(frozen=True)
@@ -84,12 +88,16 @@ def noisy_clean(view: View, rows: Tensor, smoothing: Smoothing) -> Tensor:
     return stack if noise is None else stack + _shared_by_copies(noise, view.step[rows])
 
 
-def clean_values(view: View, smoothing: Smoothing) -> Tensor:
-    """Return the values of every action on the clean context and observation, averaged over noise on both."""
-    rows = torch.arange(view.observation.shape[0], device=view.observation.device)
+def clean_values(view: View, smoothing: Smoothing, rows: Tensor | None = None) -> Tensor:
+    """Return the values of every action on the clean context and observation, averaged over noise on both.
+
+    ``rows``  whose values are wanted (default: all)
+    """
+    if rows is None:
+        rows = torch.arange(view.observation.shape[0], device=view.observation.device)
     with torch.no_grad():
         if smoothing.sigma == 0:
-            return _values(view.policy, stacked(view.clean, view.observation, view.step == 0))
+            return _values(view.policy, noisy_clean(view, rows, smoothing).flatten(0, 1))
         parts = torch.split(rows, max(1, rows_at_once(view) // smoothing.draws))
         return torch.cat([_mean_values(view.policy, noisy_clean(view, some, smoothing)) for some in parts])
 
@@ -101,6 +109,9 @@ class Scene:
     ``context``  the frames seen before, with their offsets and the noise really realised
     ``fresh``    which rows begin an episode, so that the present observation fills their stack; None when none does
     ``noise``    draws for the present observation, (rows, draws, *shape), or None for a bare agent
+    ``clean``    the present observation as it is
+    ``ahead``    what the first convolution makes of the stacks with ``clean`` in them, (rows, draws, ...); it is
+                 linear, so a search needs that once, and then what it makes of the offset, which all draws share
     """
 
     policy: Policy
@@ -108,25 +119,40 @@ class Scene:
     fresh: Tensor | None
     noise: Tensor | None
     at_once: int
+    clean: Tensor
+    ahead: Tensor | None = None
 
     @classmethod
     def of(cls, view: View, rows: Tensor, smoothing: Smoothing) -> Scene:
         """Set the scene for some rows of a view; the draws stay the same as long as it lasts."""
         fresh = (view.step == 0)[rows]
         noise = smoothing.noise(view, rows, 1)
-        return cls(
+        scene = cls(
             view.policy,
             view.history[rows],
             fresh if bool(fresh.any()) else None,
             None if noise is None else noise[:, :, 0],
             rows_at_once(view),
+            view.observation[rows],
         )
+        scene.look_ahead()
+        return scene
 
-    def part(self, rows: Tensor) -> Scene:
-        """Return the scene of some of its rows, by mask or index."""
-        fresh = None if self.fresh is None else self.fresh[rows]
-        noise = None if self.noise is None else self.noise[rows]
-        return Scene(self.policy, self.context[rows], fresh, noise, self.at_once)
+    def look_ahead(self) -> None:
+        """Compute ``ahead`` where the agent's network begins with a convolution."""
+        network = self.policy.network
+        if not isinstance(network, CNN) or not len(self.clean):
+            return
+        draws = 1 if self.noise is None else self.noise.shape[1]
+        with torch.no_grad(), self._precision():
+            parts = [network.first(part.stack(part.clean)) for part in map(self.part, self._parts())]
+        whole = torch.cat(parts)
+        self.ahead = whole.view(-1, draws, *whole.shape[1:])
+
+    def part(self, rows: Tensor | slice) -> Scene:
+        """Return the scene of some of its rows, by mask, index or slice."""
+        fresh, noise, ahead = (None if held is None else held[rows] for held in (self.fresh, self.noise, self.ahead))
+        return Scene(self.policy, self.context[rows], fresh, noise, self.at_once, self.clean[rows], ahead)
 
     def stack(self, moved: Tensor) -> Tensor:
         """Return the stacks the agent would hold, row after row the noise draws, when it is shown ``moved``."""
@@ -139,7 +165,13 @@ class Scene:
 
     def values(self, moved: Tensor) -> Tensor:
         """Return the values of every action when the present observation is ``moved``, averaged over the noise."""
-        values = _values(self.policy, self.stack(moved))
+        network = self.policy.network
+        if self.ahead is None or not isinstance(network, CNN):
+            values = _values(self.policy, self.stack(moved))
+        else:
+            with self._precision():
+                change = network.first_of_change(moved - self.clean, self.fresh)
+                values = network.after_first((self.ahead + change.unsqueeze(1)).flatten(0, 1)).float()
         return values if self.noise is None else _mean_over_draws(values, *self.noise.shape[:2])
 
     def value_gradient(self, moved: Tensor, clean: Tensor) -> Tensor:
@@ -158,18 +190,22 @@ class Scene:
 
     def values_and_gradient(self, moved: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Return the values, and the gradient of the log-softmax of ``actions`` with respect to ``moved``."""
-        size = max(1, self.at_once // (1 if self.noise is None else self.noise.shape[1]))
-        if len(moved) <= size:
-            return self._gradient(moved, actions)
-        parts = [
-            self.part(some)._gradient(moved[some], actions[some])
-            for some in torch.split(torch.arange(len(moved), device=moved.device), size)
-        ]
+        parts = [self.part(some)._gradient(moved[some], actions[some]) for some in self._parts()]
         return torch.cat([values for values, _ in parts]), torch.cat([gradient for _, gradient in parts])
+
+    def _parts(self) -> list[slice]:
+        """Cut the rows into parts for one pass each."""
+        size = max(1, self.at_once // (1 if self.noise is None else self.noise.shape[1]))
+        return [slice(first, first + size) for first in range(0, len(self.clean), size)]
+
+    def _precision(self) -> torch.autocast:
+        """Compute in half precision on a GPU, whose usual products of matrices keep no more digits (TF32)."""
+        kind = self.clean.device.type
+        return torch.autocast(kind, torch.float16, enabled=kind == "cuda")
 
     def share_choosing(self, moved: Tensor, actions: Tensor) -> Tensor:
         """Return the share of the noise draws under which the agent chooses ``actions`` (bare: 0 or 1)."""
-        bare = Scene(self.policy, self.context, self.fresh, None, self.at_once)
+        bare = Scene(self.policy, self.context, self.fresh, None, self.at_once, self.clean)
         with torch.no_grad():
             if self.noise is None:
                 return (bare.values(moved).argmax(dim=1) == actions).double()
@@ -182,8 +218,10 @@ class Scene:
         with torch.enable_grad():
             values = self.values(here)
             wanted = torch.log_softmax(values, dim=1).gather(1, actions.unsqueeze(1)).sum()
-            (gradient,) = torch.autograd.grad(wanted, here)
-        return values.detach(), gradient
+            # Every draw's share is small; half precision would round it to nothing.
+            scale = 1 if self.ahead is None else SCALE * self.ahead.shape[1]
+            (gradient,) = torch.autograd.grad(scale * wanted, here)
+        return values.detach(), gradient / scale
 
 
 def stacked(context: Tensor, observation: Tensor, fresh: Tensor | None) -> Tensor:
