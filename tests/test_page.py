@@ -259,8 +259,16 @@ def test_spending_is_what_the_attack_wrote(tmp_path):
     first, second = spending_data(group)
     assert first["values"] == made["spending"][0]
     assert (
-        second["says"] == "On average 70% of the squared budget was spent, half of that within the first 1 of 4 steps."
+        second["says"] == "On average 70% of the squared budget was spent, half of that by step 1, all of it by step 3."
     )
+
+
+def test_an_attack_that_spends_nothing_says_so(tmp_path):
+    made = attacked(tmp_path)
+    made["spending"] = [[0.0], [0.0]]
+    write_json(tmp_path / "attack.json", made)
+    (group,) = grouped([read_run(tmp_path)])
+    assert [found["says"] for found in spending_data(group)] == ["On average 0% of the squared budget was spent."] * 2
 
 
 def test_long_episodes_have_their_steps_added_up(tmp_path):

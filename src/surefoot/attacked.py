@@ -270,6 +270,8 @@ def _sem(episodes: Episodes) -> float:
 
 
 def _spending(episodes: Episodes) -> list[float]:
-    """Return the mean squared offset at each step, over all episodes; it sums to the mean squared spending."""
+    """Return the mean squared offset at each step up to the last one; they sum to the mean squared spending."""
     assert episodes.spending is not None
-    return [float(value) for value in episodes.spending / len(episodes)]
+    # An attack spends everything within a hundred steps of a game that may take 27,000.
+    last = max(episodes.spending.nonzero()[0], default=0)
+    return [float(value) for value in episodes.spending[: last + 1] / len(episodes)]

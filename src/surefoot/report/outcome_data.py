@@ -65,7 +65,7 @@ def _and_limits(returns: NDArray[np.float64], group: Group) -> NDArray[np.float6
 
 
 def spending_data(group: Group) -> list[dict[str, Any]]:
-    """Return, for every attack and budget, the mean squared offset at each step."""
+    """Return, for every attack and budget, the mean squared offset at each step up to the last one."""
     found = []
     for run, label, _ in group.attacked:
         assert run.attack is not None
@@ -79,7 +79,7 @@ def spending_data(group: Group) -> list[dict[str, Any]]:
 def _spent(label: str, budget: float, spending: NDArray[np.float64]) -> dict[str, Any]:
     total, together = float(spending.sum()), -(-spending.size // MOST_STEPS)
     padded = np.pad(spending, (0, -spending.size % together))
-    half = int(np.searchsorted(np.cumsum(spending), total / 2)) + 1 if total > 0 else 0
+    half, last = int(np.searchsorted(np.cumsum(spending), total / 2)), int(max(spending.nonzero()[0], default=0))
     share = total / budget**2
     return {
         "label": label,
@@ -88,7 +88,7 @@ def _spent(label: str, budget: float, spending: NDArray[np.float64]) -> dict[str
         "values": [float(f"{value:.5g}") for value in padded.reshape(-1, together).sum(axis=1)],
         "says": (
             f"On average {100 * share:.0f}% of the squared budget was spent"
-            + (f", half of that within the first {half:,} of {spending.size:,} steps." if half else ".")
+            + (f", half of that by step {half + 1:,}, all of it by step {last + 1:,}." if total > 0 else ".")
         ),
     }
 
