@@ -1,0 +1,72 @@
+"""Algorithm 1 on a smoothed pixel agent: the first convolution once per step against the whole network at every try.
+
+    python bench/attack_pixels.py                            # one core
+    python bench/attack_pixels.py --device cuda --episodes 64 --draws 128
+
+Both attack the same rounds of Pong with the same noise, one after the other in one run, emulators loaded before. On a
+CPU it is the time of the processor that counts. They are to spend the same, up to rounding, which is shown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from pathlib import Path
+from unittest.mock import patch
+
+import numpy as np
+
+from surefoot import zoo
+from surefoot.attacked import Attack
+from surefoot.attacks.victim import Scene
+from surefoot.files import write_json
+from surefoot.play import play
+from surefoot.tasks import find_task
+from surefoot.versions import versions
+
+HERE = Path(__file__).resolve().parent
+AGENT, SIGMA, BUDGET, LAMBDA = "pong-1r-s0.05", 0.05, 0.3, 0.3
+
+
+def timed(attack: Attack) -> dict[str, float]:
+    """Play the attacked episodes."""
+    clock = time.process_time if attack.device == "cpu" else time.perf_counter
+    began = clock()
+    record = play(attack.plan(BUDGET, LAMBDA))
+    took = clock() - began
+    assert record.spent is not None
+    return {"seconds": took, "mean": float(record.returns.mean()), "mean_spent": float(np.mean(record.spent))}
+
+
+def main() -> None:
+    """Measure and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--episodes", type=int, default=4)
+    parser.add_argument("--draws", type=int, default=8)
+    parser.add_argument("--out", type=Path, default=HERE / "results" / "attack-pixels-cpu.json")
+    arguments = parser.parse_args()
+    attack = Attack(
+        find_task("pong-1r"),
+        zoo.load(AGENT),
+        SIGMA,
+        (BUDGET,),
+        (LAMBDA,),
+        draws=arguments.draws,
+        episodes=arguments.episodes,
+        device=arguments.device,
+    )
+    play(attack.plan(0.0, LAMBDA))
+    results = {"apart": timed(attack)}
+    with patch.object(Scene, "look_ahead", lambda _scene: None):
+        results["whole"] = timed(attack)
+    ratio = results["whole"]["seconds"] / results["apart"]["seconds"]
+    setup = {"agent": AGENT, "budget": BUDGET, "lambda": LAMBDA, "draws": attack.draws, "episodes": attack.episodes}
+    result = {"setup": {**setup, "device": attack.device}, **results, "ratio": ratio, "versions": versions()}
+    write_json(arguments.out, result)
+    print(json.dumps({"ratio": round(ratio, 3), **results}))
+
+
+if __name__ == "__main__":
+    main()
