@@ -278,6 +278,18 @@ def test_the_first_convolution_is_taken_apart_without_changing_anything(smoothin
     assert (expected[0] - still).abs().max() > 1e-3, "the change must matter"
 
 
+def test_searches_that_do_not_fit_the_memory_are_made_in_turn(monkeypatch):
+    view, attack = pixel_view(small(), [5, 9, 7, 0, 3]), PaperAttack(0.0, step=0.2)
+    at_once, searches, climb = attack.propose(view), [], PaperAttack.climb
+    monkeypatch.setattr("surefoot.attacks.victim.NUMBERS_OF_SCENE", {"cpu": 3 * 4 * 84 * 84})
+    monkeypatch.setattr(PaperAttack, "climb", lambda *given: searches.append(len(given[2])) or climb(*given))
+    in_turn = attack.propose(view)
+    assert torch.allclose(at_once, in_turn, atol=1e-6)
+    assert at_once.abs().max() > 0.01
+    assert len(searches) > 1
+    assert max(searches) == 3
+
+
 @pytest.mark.parametrize("sigma", [0.0, 0.1])
 def test_an_attacked_round_of_freeway_spends_its_budget_and_no_more(sigma):
     task = find_task("freeway")

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surefoot.attacks.victim import BARE, Scene, Smoothing, check_discrete, clean_values
+from surefoot.attacks.victim import BARE, Scene, Smoothing, check_discrete, clean_values, scene_rows
 from surefoot.channel import View, norms
 from surefoot.errors import InputError
 
@@ -59,7 +59,11 @@ class PaperAttack:
         if who.numel() == 0:
             return offsets
         rows = able[who]
-        moved, reached = self.climb(view, rows, actions)
+        size = scene_rows(view, self.smoothing)
+        found = [
+            self.climb(view, *part) for part in zip(torch.split(rows, size), torch.split(actions, size), strict=True)
+        ]
+        moved, reached = (torch.cat(parts) for parts in zip(*found, strict=True))
         # The first of the lowest values wins, and only a value below the best is worth anything.
         gain = reached & (values[who, actions] < best[who])
         score = torch.full_like(values, math.inf)

@@ -22,6 +22,8 @@ ROWS_AT_ONCE = {"cpu": 16_384, "cuda": 1_048_576}
 # Of large observations fewer: numbers in the stacks of one pass.
 NUMBERS_AT_ONCE = {"cpu": 2**23, "cuda": 2**29}
 
+# Numbers in the stacks of one scene, which holds noise for all of its rows, gigabytes at most.
+NUMBERS_OF_SCENE = {"cpu": 2**28, "cuda": 2**32}
 # By how much the gradient of one draw is larger on its way through a convolutional network.
 SCALE = 64
 
@@ -263,3 +265,10 @@ def rows_at_once(view: View) -> int:
     kind = view.observation.device.type
     stack = view.policy.frames * view.observation[0].numel()
     return max(1, min(ROWS_AT_ONCE[kind], NUMBERS_AT_ONCE[kind] // stack))
+
+
+def scene_rows(view: View, smoothing: Smoothing) -> int:
+    """Return how many rows one scene takes."""
+    stack = view.policy.frames * view.observation[0].numel()
+    draws = smoothing.draws if smoothing.sigma > 0 else 1
+    return max(1, NUMBERS_OF_SCENE[view.observation.device.type] // (stack * draws))
