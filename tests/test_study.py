@@ -234,7 +234,9 @@ def test_whole_games_without_rounds_or_a_bare_agent_are_judged_as_far_as_they_go
     assert [way.name for way in pong.ways(alone, 0.05)] == ["DKW", "per threshold", "T3, by betting"]
 
 
-@pytest.mark.parametrize(("share", "words"), [(0.0, "by no method"), (1.0, "vacuous by DKW")])
+@pytest.mark.parametrize(
+    ("share", "words"), [(0.0, "vacuous by no method"), (1.0, "nowhere above the bare agent by DKW")]
+)
 def test_a_whole_game_is_vacuous_where_the_bare_agent_keeps_more(tmp_path, share, words):
     study = made_up(tmp_path, Made(clean=0.97), ("pong-1r", "pong-full"))
     write_attack(tmp_path, study.bare("pong-full"), share)

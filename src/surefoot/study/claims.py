@@ -161,8 +161,8 @@ def full_pong_vacuous(study: Study, _task: str) -> Finding:
             better = [f"{budget:g}" for budget in np.array(bare["budgets"])[way.lower(bare["budgets"]) > limits]]
             held.setdefault(way.name, set()).update(better)
     beaten = [f"{name}: above the bare agent at B = {', '.join(sorted(at))}" for name, at in held.items() if at]
-    vacuous = [name for name, at in held.items() if not at]
-    verdict = "; ".join([*beaten, f"vacuous by {', '.join(vacuous)}" if vacuous else "by no method"])
+    nowhere = ", ".join(name for name, at in held.items() if not at)
+    verdict = "; ".join([*beaten, f"nowhere above the bare agent by {nowhere}" if nowhere else "vacuous by no method"])
     return Finding(_ways_in_words(study, agents, bare["budgets"]), verdict)
 
 
