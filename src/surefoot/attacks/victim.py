@@ -201,9 +201,12 @@ class Scene:
         return [slice(first, first + size) for first in range(0, len(self.clean), size)]
 
     def _precision(self) -> torch.autocast:
-        """Compute in half precision on a GPU, whose usual products of matrices keep no more digits (TF32)."""
+        """Average over noise in half precision on a GPU, whose usual products of matrices keep no more digits (TF32).
+
+        Not so for a bare agent: its search ends where two actions are nearly tied, and must see which one it takes.
+        """
         kind = self.clean.device.type
-        return torch.autocast(kind, torch.float16, enabled=kind == "cuda")
+        return torch.autocast(kind, torch.float16, enabled=kind == "cuda" and self.noise is not None)
 
     def share_choosing(self, moved: Tensor, actions: Tensor) -> Tensor:
         """Return the share of the noise draws under which the agent chooses ``actions`` (bare: 0 or 1)."""
