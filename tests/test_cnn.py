@@ -266,6 +266,7 @@ def test_the_first_convolution_is_taken_apart_without_changing_anything(smoothin
     view, actions = pixel_view(small(), steps), torch.tensor([0, 2, 1])
     monkeypatch.setattr("surefoot.attacks.victim.NUMBERS_AT_ONCE", {"cpu": 7 * 4 * 84 * 84})  # several passes
     scene = Scene.of(view, torch.arange(3), smoothing)
+    assert scene.ahead is not None
     moved = view.observation + 0.5 * pictures(3, 1, seed=4)[:, 0]
     for part, some in ((scene, slice(None)), (scene.part(torch.tensor([2, 1])), torch.tensor([2, 1]))):
         expected, found = (

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 
 from surefoot.channel import View
 from surefoot.errors import InputError
-from surefoot.policies import Policy
-from surefoot.policies_cnn import CNN
+from surefoot.policies import Policy, TakenApart
 
 # Rows of one forward and backward pass: what fits the cache of a core, what fills a GPU.
 ROWS_AT_ONCE = {"cpu": 16_384, "cuda": 1_048_576}
@@ -112,7 +111,7 @@ class Scene:
     ``fresh``    which rows begin an episode, so that the present observation fills their stack; None when none does
     ``noise``    draws for the present observation, (rows, draws, *shape), or None for a bare agent
     ``clean``    the present observation as it is
-    ``ahead``    what the first convolution makes of the stacks with ``clean`` in them, (rows, draws, ...); it is
+    ``ahead``    what the network's first layer makes of the stacks with ``clean`` in them, (rows, draws, ...); it is
                  linear, so a search needs that once, and then what it makes of the offset, which all draws share
     """
 
@@ -141,9 +140,9 @@ class Scene:
         return scene
 
     def look_ahead(self) -> None:
-        """Compute ``ahead`` where the agent's network begins with a convolution."""
+        """Compute ``ahead`` where the agent's network can be taken apart."""
         network = self.policy.network
-        if not isinstance(network, CNN) or not len(self.clean):
+        if not isinstance(network, TakenApart) or not len(self.clean):
             return
         draws = 1 if self.noise is None else self.noise.shape[1]
         with torch.no_grad(), self._precision():
@@ -168,7 +167,7 @@ class Scene:
     def values(self, moved: Tensor) -> Tensor:
         """Return the values of every action when the present observation is ``moved``, averaged over the noise."""
         network = self.policy.network
-        if self.ahead is None or not isinstance(network, CNN):
+        if self.ahead is None or not isinstance(network, TakenApart):
             values = _values(self.policy, self.stack(moved))
         else:
             with self._precision():
