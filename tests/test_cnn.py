@@ -279,6 +279,28 @@ def test_the_first_convolution_is_taken_apart_without_changing_anything(smoothin
     assert (expected[0] - still).abs().max() > 1e-3, "the change must matter"
 
 
+def wrong_fresh(network, change, _fresh):
+    return FIRST_OF_CHANGE(network, change, None)
+
+
+def wrong_frame(network, change, fresh):
+    return FIRST_OF_CHANGE(network, change.flip(-1), fresh)
+
+
+FIRST_OF_CHANGE = CNN.first_of_change
+
+
+@pytest.mark.parametrize("planted", [wrong_fresh, wrong_frame])
+def test_an_error_in_taking_the_convolution_apart_would_be_seen(planted, monkeypatch):
+    view, actions = pixel_view(small(), [0, 9, 0]), torch.tensor([0, 2, 1])
+    scene = Scene.of(view, torch.arange(3), Smoothing(0.1, 3))
+    moved = view.observation + 0.5 * pictures(3, 1, seed=4)[:, 0]
+    expected = plainly(scene, moved, actions)
+    monkeypatch.setattr(CNN, "first_of_change", planted)
+    for one, two in zip(expected, scene.values_and_gradient(moved, actions), strict=True):
+        assert not torch.allclose(one, two, rtol=1e-4, atol=1e-5 * float(one.abs().max()))
+
+
 def test_searches_that_do_not_fit_the_memory_are_made_in_turn(monkeypatch):
     view, attack = pixel_view(small(), [5, 9, 7, 0, 3]), PaperAttack(0.0, step=0.2)
     at_once, searches, climb = attack.propose(view), [], PaperAttack.climb
