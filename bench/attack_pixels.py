@@ -45,7 +45,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--episodes", type=int, default=4)
     parser.add_argument("--draws", type=int, default=8)
-    parser.add_argument("--out", type=Path, default=HERE / "results" / "attack-pixels-cpu.json")
+    parser.add_argument("--out", type=Path, help="default: bench/results/attack-pixels-<device>.json")
     arguments = parser.parse_args()
     attack = Attack(
         find_task("pong-1r"),
@@ -64,7 +64,7 @@ def main() -> None:
     ratio = results["whole"]["seconds"] / results["apart"]["seconds"]
     setup = {"agent": AGENT, "budget": BUDGET, "lambda": LAMBDA, "draws": attack.draws, "episodes": attack.episodes}
     result = {"setup": {**setup, "device": attack.device}, **results, "ratio": ratio, "versions": versions()}
-    write_json(arguments.out, result)
+    write_json(arguments.out or HERE / "results" / f"attack-pixels-{attack.device}.json", result)
     print(json.dumps({"ratio": round(ratio, 3), **results}))
 
 

@@ -283,14 +283,14 @@ def wrong_fresh(network, change, _fresh):
     return FIRST_OF_CHANGE(network, change, None)
 
 
-def wrong_frame(network, change, fresh):
+def wrong_pixels(network, change, fresh):
     return FIRST_OF_CHANGE(network, change.flip(-1), fresh)
 
 
 FIRST_OF_CHANGE = CNN.first_of_change
 
 
-@pytest.mark.parametrize("planted", [wrong_fresh, wrong_frame])
+@pytest.mark.parametrize("planted", [wrong_fresh, wrong_pixels])
 def test_an_error_in_taking_the_convolution_apart_would_be_seen(planted, monkeypatch):
     view, actions = pixel_view(small(), [0, 9, 0]), torch.tensor([0, 2, 1])
     scene = Scene.of(view, torch.arange(3), Smoothing(0.1, 3))

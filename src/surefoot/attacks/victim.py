@@ -144,11 +144,15 @@ class Scene:
         network = self.policy.network
         if not isinstance(network, TakenApart) or not len(self.clean):
             return
-        draws = 1 if self.noise is None else self.noise.shape[1]
         with torch.no_grad(), self._precision():
             parts = [network.first(part.stack(part.clean)) for part in map(self.part, self._parts())]
         whole = torch.cat(parts)
-        self.ahead = whole.view(-1, draws, *whole.shape[1:])
+        self.ahead = whole.view(-1, self.draws, *whole.shape[1:])
+
+    @property
+    def draws(self) -> int:
+        """How many noise draws every row has; one for a bare agent."""
+        return 1 if self.noise is None else self.noise.shape[1]
 
     def part(self, rows: Tensor | slice) -> Scene:
         """Return the scene of some of its rows, by mask, index or slice."""
@@ -159,9 +163,8 @@ class Scene:
         """Return the stacks the agent would hold, row after row the noise draws, when it is shown ``moved``."""
         if self.noise is None:
             return stacked(self.context, moved, self.fresh)
-        draws = self.noise.shape[1]
-        wide = self.context.unsqueeze(1).expand(-1, draws, *self.context.shape[1:]).flatten(0, 1)
-        fresh = None if self.fresh is None else self.fresh.repeat_interleave(draws)
+        wide = self.context.unsqueeze(1).expand(-1, self.draws, *self.context.shape[1:]).flatten(0, 1)
+        fresh = None if self.fresh is None else self.fresh.repeat_interleave(self.draws)
         return stacked(wide, (moved.unsqueeze(1) + self.noise).flatten(0, 1), fresh)
 
     def values(self, moved: Tensor) -> Tensor:
@@ -196,7 +199,7 @@ class Scene:
 
     def _parts(self) -> list[slice]:
         """Cut the rows into parts for one pass each."""
-        size = max(1, self.at_once // (1 if self.noise is None else self.noise.shape[1]))
+        size = max(1, self.at_once // self.draws)
         return [slice(first, first + size) for first in range(0, len(self.clean), size)]
 
     def _precision(self) -> torch.autocast:
@@ -223,7 +226,7 @@ class Scene:
             values = self.values(here)
             wanted = torch.log_softmax(values, dim=1).gather(1, actions.unsqueeze(1)).sum()
             # Every draw's share is small; half precision would round it to nothing.
-            scale = 1 if self.ahead is None else SCALE * self.ahead.shape[1]
+            scale = 1 if self.ahead is None else SCALE * self.draws
             (gradient,) = torch.autograd.grad(scale * wanted, here)
         return values.detach(), gradient / scale
 
@@ -265,12 +268,14 @@ def _values(policy: Policy, stack: Tensor) -> Tensor:
 def rows_at_once(view: View) -> int:
     """Return how many rows one pass takes on the view's device."""
     kind = view.observation.device.type
-    stack = view.policy.frames * view.observation[0].numel()
-    return max(1, min(ROWS_AT_ONCE[kind], NUMBERS_AT_ONCE[kind] // stack))
+    return max(1, min(ROWS_AT_ONCE[kind], NUMBERS_AT_ONCE[kind] // _stack_size(view)))
 
 
 def scene_rows(view: View, smoothing: Smoothing) -> int:
     """Return how many rows one scene takes."""
-    stack = view.policy.frames * view.observation[0].numel()
     draws = smoothing.draws if smoothing.sigma > 0 else 1
-    return max(1, NUMBERS_OF_SCENE[view.observation.device.type] // (stack * draws))
+    return max(1, NUMBERS_OF_SCENE[view.observation.device.type] // (_stack_size(view) * draws))
+
+
+def _stack_size(view: View) -> int:
+    return view.policy.frames * view.observation[0].numel()
