@@ -281,12 +281,22 @@ def test_the_fingerprint_changes_with_any_number(tmp_path):
 
 def test_a_lent_agent_shows_no_training_of_another_task(tmp_path):
     own, lent = agents_of(("pong-full",))[:2]
-    card = {**lent.card, "training": {**lent.card["training"], "trained_on": "pong-1r"}}
+    there = {"trained_on": "pong-1r"}
+    candidates = [{**one, **there} for one in lent.card["candidates"]]
+    card = {**lent.card, "training": {**lent.card["training"], **there}, "candidates": candidates}
     study = Study(tmp_path, (own, replace(lent, card=card)))
     assert study.trainings(study.agents[0])
     assert study.trainings(study.agents[1]) == []
     alone = Study(tmp_path, study.agents[1:])
     assert "agents trained on pong-1r" in texts(MAKERS["training"](alone, ("pong-full",))[0])
+
+
+def test_of_own_and_lent_candidates_only_the_own_are_trainings_of_the_task(tmp_path):
+    agent = agents_of(("pong-full",))[0]
+    own, other = agent.card["candidates"][:2]
+    card = {**agent.card, "candidates": [own, {**other, "trained_on": "pong-1r"}]}
+    found = Study(tmp_path, (replace(agent, card=card),)).trainings(replace(agent, card=card))
+    assert [one["seed"] for one in found] == [own["seed"]]
 
 
 def test_trainings_of_the_folder_replace_those_of_the_cards(tmp_path, monkeypatch):

@@ -139,7 +139,8 @@ def show(name: str, other: dict[str, Any], chosen: dict[str, Any]) -> None:
 def _line(card: dict[str, Any]) -> dict[str, Any]:
     training = card["training"]
     kept = {key: training[key] for key in ("preset", "seed", "steps", "seconds", "best_step", "best_validation")}
-    return {**kept, "selection": card["selection"], "curve": card["curve"]}
+    lent = {"trained_on": training["trained_on"]} if "trained_on" in training else {}
+    return {**kept, **lent, "selection": card["selection"], "curve": card["curve"]}
 
 
 def main() -> None:

@@ -106,7 +106,8 @@ def presets() -> str:
 
 def _numbers(other: dict[str, Any], card: dict[str, Any]) -> str:
     found, digits = other["selection"], 1 if card["task"].startswith("cartpole") else 3
-    begun = f"{other['steps']:,} | {other['best_validation']:.{digits}f}"
+    of_task = f" on `{other['trained_on']}`" if "trained_on" in other else ""
+    begun = f"{other['steps']:,} | {other['best_validation']:.{digits}f}{of_task}"
     if found is None:
         return f"{begun} | no finalist | none"
     bound = down(found["certified_at_sigma"], digits) if card["sigma"] > 0 else "none"

@@ -91,13 +91,12 @@ class Study:
     def trainings(self, agent: Agent) -> list[dict[str, Any]]:
         """Return every training of an agent's task and sigma: preset, seed, seconds, curve.
 
-        An agent that was trained on another task of its game has none of its own.
+        Candidates that were trained on another task of their game are left out: their validations are of that task.
         """
         if not self.trained:
-            if agent.card["training"].get("trained_on", agent.task) != agent.task:
-                return []
             device = agent.card["training"]["device"]
-            return [{"device": device, **one} for one in agent.card.get("candidates", [])]
+            own = (one for one in agent.card.get("candidates", []) if "trained_on" not in one)
+            return [{"device": device, **one} for one in own]
         found = self._read(("training", agent.name), self.folder / "training" / f"{agent.name}.json", TRAINED)
         return [] if found is None else [found]
 
