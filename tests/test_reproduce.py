@@ -140,6 +140,39 @@ def test_attacks_are_measured_by_the_script(tmp_path, monkeypatch, capsys):
     assert read_json(tmp_path / "attacks" / "cartpole-1-s0-paper.json")["lambdas"] == [0.0]
 
 
+def test_cells_that_were_played_later_are_added(tmp_path, monkeypatch, capsys):
+    places = ["--tasks", TASK, "--sigmas", "0", "--out", str(tmp_path), "--work", str(tmp_path / "work")]
+
+    def call(name, *grid, out=tmp_path):
+        monkeypatch.setattr("sys.argv", [f"{name}.py", *places, *grid, "--out", str(out)])
+        script(name).main()
+
+    few = ["--budgets", "0.05", "--margins", "0", "0.1", "--episodes", "2"]
+    many = ["--budgets", "0.05", "--margins", "0", "--episodes", "3"]
+    call("attacks", *few)
+    call("attacks", *many, out=tmp_path / "other")
+    path, other = (place / "attacks" / "cartpole-1-s0-paper.json" for place in (tmp_path, tmp_path / "other"))
+    before, longer = read_json(path), read_json(other)
+    call("add_cells", *many)
+    found = read_json(path)
+    assert (found["episodes"], found["episodes_of_cells"], found["lambdas"]) == (2, [[3, 2]], [0.0, 0.1])
+    for key in ("mean", "sem", "mean_spent"):
+        assert found[key] == [[pytest.approx(longer[key][0][0]), pytest.approx(before[key][0][1])]]
+    assert found["curve"] == [min(found["mean"][0])]
+    arrays = read_arrays(path.with_suffix(".npz"))
+    assert {name: array.size for name, array in arrays.items() if name.endswith("returns")} == {
+        "B0.05-lambda0.returns": 3,
+        "B0.05-lambda0.1.returns": 2,
+    }
+    call("add_cells", *few)
+    assert read_json(path) == found, "a shorter run adds nothing"
+    hole = ["--budgets", "0.1", "--margins", "0", "--episodes", "3"]
+    call("attacks", *hole, out=tmp_path / "other")
+    with pytest.raises(SystemExit, match=r"no cell B0\.1-lambda0\.1"):
+        call("add_cells", *hole)
+    assert read_json(path) == found
+
+
 # The committed numbers.
 
 
@@ -166,7 +199,9 @@ def test_attacked_means_are_those_of_the_episodes(agent):
             cell = f"B{budget:g}-lambda{margin:g}"
             assert cells[f"{cell}.returns"].mean() == pytest.approx(found["mean"][row][column], abs=1e-9)
             assert cells[f"{cell}.spent"].max() <= budget + 1e-9
-            assert cells[f"{cell}.returns"].size == found["episodes"]
+            sizes = found.get("episodes_of_cells")
+            assert cells[f"{cell}.returns"].size == (sizes[row][column] if sizes else found["episodes"])
+    assert found["episodes"] == min(array.size for array in cells.values())
 
 
 def test_the_episodes_are_those_that_certify_plays():

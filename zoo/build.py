@@ -107,18 +107,28 @@ def select(folder: Path, card: dict[str, Any], episodes: int, device: str) -> di
 
 
 def pick(arguments: argparse.Namespace) -> None:
-    """Ship the best candidate of each task and sigma; the other seeds' numbers stand in its card."""
+    """Ship the best candidate of each task and sigma; the other seeds' numbers stand in its card.
+
+    The agent that is shipped already takes part, and what its card tells of seeds whose weights are gone stays there.
+    """
     folders = sorted(path.parent for path in Path(arguments.work).glob("*/agent.json"))
     cards = {folder: read_json(folder / "agent.json") for folder in folders}
     for name in sorted({card["name"] for card in cards.values()}):
         family = {folder: card for folder, card in cards.items() if card["name"] == name}
+        before: list[dict[str, Any]] = []
+        if (HERE / f"{name}.json").exists():
+            shipped = read_json(HERE / f"{name}.json")
+            before = shipped.pop("candidates", [])
+            if _key(shipped["training"]) not in {_key(card["training"]) for card in family.values()}:
+                family[HERE / name] = shipped
         ranked = sorted(family, key=lambda folder: -family[folder]["training"]["best_validation"])
         for folder, card in family.items():
             finalist = folder in ranked[: arguments.finalists]
             card["selection"] = select(folder, card, arguments.episodes, arguments.device) if finalist else None
         best = max(ranked[: arguments.finalists], key=lambda folder: family[folder]["selection"]["certified_at_sigma"])
         card = dict(family[best])
-        card["candidates"] = [_line(other) for other in family.values()]
+        told = {_key(line): line for line in (*before, *(_line(other) for other in family.values()))}
+        card["candidates"] = [told[key] for key in sorted(told)]
         facts = {key: value for key, value in card.items() if key not in {"schema", "name", "layout", "sha256"}}
         save(load(str(best)), HERE / name, facts)
         for other in card["candidates"]:
@@ -134,6 +144,10 @@ def show(name: str, other: dict[str, Any], chosen: dict[str, Any]) -> None:
         f"{mark} {name} {other['preset']} seed {other['seed']}: validation {other['best_validation']:.4f}, {told}",
         flush=True,
     )
+
+
+def _key(training: dict[str, Any]) -> tuple[str, int]:
+    return training["preset"], training["seed"]
 
 
 def _line(card: dict[str, Any]) -> dict[str, Any]:
