@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -69,6 +70,11 @@ class Round:
     lowest: float
     first: int = 0
     cutoff: float | None = None
+
+    @cached_property
+    def rough(self) -> Sample:
+        """The outcomes in groups: plans read them often."""
+        return self.outcomes.grouped()
 
     @property
     def highest_claim(self) -> float:

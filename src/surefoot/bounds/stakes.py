@@ -50,25 +50,31 @@ class Choice:
 
 
 def plan(candidates: Sequence[Candidate], aim: Aim, capital: Capital | None = None) -> Choice:
-    """Choose candidate and stake from the past alone, expecting the future to be like it."""
-    best = Choice(0, 0.0, -math.inf)
+    """Choose candidate and stake from the past alone, expecting the future to be like it.
+
+    All candidates score the same past, so that one pass tries all their stakes.
+    """
     doubted = [candidate.with_doubt() for candidate in candidates]
-    lowest = min((candidate.lowest for candidate in candidates), default=0.0)
-    before = _Before(capital, lowest, max((float(weights @ scores) for scores, weights in doubted), default=0.0))
-    for index, (candidate, (scores, weights)) in enumerate(zip(candidates, doubted, strict=True)):
-        stakes = _stakes(scores, weights, candidate.lowest, aim)
-        if stakes.size == 0:
-            continue
-        reached = _reached(scores, weights, stakes, candidate.lowest, aim, before)
-        top = int(np.argmax(reached))
-        if reached[top] > best.expected:
-            best = Choice(index, float(stakes[top]), float(reached[top]))
-    return best
+    means = [float(weights @ scores) for scores, weights in doubted]
+    tried = [_stakes(*doubted[i], means[i], candidate.lowest, aim) for i, candidate in enumerate(candidates)]
+    owner = np.repeat(np.arange(len(candidates)), [stakes.size for stakes in tried])
+    if owner.size == 0:
+        return Choice(0, 0.0, -math.inf)
+    lowest = np.array([candidate.lowest for candidate in candidates])
+    before = _Before(capital, float(lowest.min()), max(means))
+    stakes, scores = np.concatenate(tried), np.array([scores for scores, _ in doubted])
+    if aim.claim is not None:
+        reached: Floats = np.log1p(stakes[:, None] * (scores - aim.claim)[owner]) @ doubted[0][1]
+    else:
+        most = np.minimum(lowest[owner] + INSIDE / stakes, before.most)
+        start = np.minimum(most, np.array(means)[owner])
+        reached = _reached(scores[owner], doubted[0][1], stakes, start, most, aim, before)
+    top = int(np.argmax(np.nan_to_num(reached, nan=-math.inf)))  # the first of equals
+    return Choice(int(owner[top]), float(stakes[top]), float(reached[top]))
 
 
-def _stakes(scores: Floats, weights: Floats, lowest: float, aim: Aim) -> Floats:
+def _stakes(scores: Floats, weights: Floats, mean: float, lowest: float, aim: Aim) -> Floats:
     """Return stakes to try: around the best one for Gaussian scores, none that could lose everything."""
-    mean = float(weights @ scores)
     spread = float(weights @ (scores - mean) ** 2)
     if aim.claim is None:
         typical = math.sqrt(2 * math.log(1 / aim.alpha) / max(aim.rounds * spread, 1e-300))
@@ -77,24 +83,26 @@ def _stakes(scores: Floats, weights: Floats, lowest: float, aim: Aim) -> Floats:
     claim = mean if aim.claim is None else aim.claim
     if typical == 0 or claim - lowest <= 1e-8 * (abs(claim) + abs(lowest)):  # nothing that floats tell
         return np.empty(0)
-    return np.unique(np.minimum(typical * _STAKES, 0.999 / (claim - lowest)))
+    stakes = np.minimum(typical * _STAKES, 0.999 / (claim - lowest))  # ascending: the largest may be equal
+    return stakes[: 1 + int(np.searchsorted(stakes, stakes[-1]))]
 
 
-def _reached(scores: Floats, weights: Floats, stakes: Floats, lowest: float, aim: Aim, before: _Before) -> Floats:
-    """Return the limit that each stake would probably lead to, or how fast it would prove the claim."""
-    if aim.claim is not None:
-        growth: Floats = np.log1p(stakes[:, None] * (scores - aim.claim)) @ weights
-        return growth
-    mean = float(weights @ scores)
-    most = lowest + INSIDE / stakes
-    claims = np.minimum(np.minimum(most, before.most), mean)
+def _reached(
+    scores: Floats, weights: Floats, stakes: Floats, claims: Floats, most: Floats, aim: Aim, before: _Before
+) -> Floats:
+    """Return the limit that each stake would probably lead to, by Newton's method from above."""
+    goal = math.log(1 / aim.alpha)
     for _ in range(8):
-        factors = stakes[:, None] * (scores - claims[:, None])
+        factors = scores - claims[:, None]
+        factors *= stakes[:, None]
         owned, slope = before.at(claims)
         wealth = owned + aim.rounds * (np.log1p(factors) @ weights)
-        slope = slope - aim.rounds * stakes * ((1 / (1 + factors)) @ weights)
+        factors += 1
+        slope = slope - aim.rounds * stakes * (np.reciprocal(factors, out=factors) @ weights)
         # Newton on a concave falling function stays on the side where the capital does not yet suffice
-        claims = np.minimum(claims - (wealth - math.log(1 / aim.alpha)) / slope, np.minimum(most, before.most))
+        last, claims = claims, np.minimum(claims - (wealth - goal) / slope, most)
+        if np.array_equal(last, claims):
+            break
     return claims
 
 
@@ -111,7 +119,7 @@ class _Before:
             self.wealth = sum((self._wealth(played) for played in self.rounds), np.zeros(48))
 
     def _wealth(self, played: Round) -> Floats:
-        rough = played.outcomes.grouped()
+        rough = played.rough
         logs: Floats = np.log1p(played.stake * (rough.values - self.claims[:, None])) @ rough.counts
         return logs
 
