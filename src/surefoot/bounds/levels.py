@@ -72,11 +72,6 @@ def local_level(n: int, alpha: float) -> float:
     return best
 
 
-def rough_level(n: int, alpha: float) -> float:
-    """Return about what ``local_level`` would, at once: for plans, never for limits."""
-    return alpha / float(np.interp(math.log(n), _LOG_SIZES, _RATIOS))
-
-
 def checked_ranks(n: int) -> NDArray[np.int64]:
     """Return the ranks, ascending, at which the order statistics are bounded: all near both ends."""
     distances, distance = [], 1

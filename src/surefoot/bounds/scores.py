@@ -18,7 +18,6 @@ with it the range of psi.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -116,19 +115,3 @@ def plug_in(sample: Sample, radii: Floats, floor: float) -> Floats:
     reach = (n - np.cumsum(sample.counts) + sample.counts) / n
     gaps = np.diff(sample.values, prepend=floor)
     return np.array([floor + float(gaps @ shift_down(reach, radius)) for radius in radii])
-
-
-def learning_loss(law: Sample, radii: Floats, floor: float, n: int, pilot: int) -> Floats:
-    """Return what bets lose at each radius, about, because scores are learnt from the episodes before them.
-
-    A tangent at a guess of S made of m episodes lies below the curve by g''(S) S (1 - S) / (2 m) on average, and m goes
-    from the pilot's size to n.
-    """
-    share = law.counts / law.counts.sum()
-    reach = np.clip(1 - np.cumsum(share) + share, 1e-12, 1 - 1e-12)
-    gaps = np.diff(law.values, prepend=floor) * (reach < 1 - 1e-9)
-    z = ndtri(reach)
-    with np.errstate(under="ignore", over="ignore"):
-        bent = np.exp(radii[:, None] * z - radii[:, None] ** 2 / 2 + z**2 / 2) * radii[:, None] * math.sqrt(2 * math.pi)
-    loss: Floats = (bent * reach * (1 - reach)) @ gaps * math.log(n / pilot) / (2 * n)
-    return loss

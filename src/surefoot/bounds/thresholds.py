@@ -16,8 +16,8 @@ _ROUNDS = 15
 _NUDGE = 1.1
 
 
-def threshold_shares(pilot: Sample, radii: Floats, alpha: float, floor: float, n: int) -> tuple[Floats, Floats, Floats]:
-    """Return thresholds above the floor, a risk for each, and the limits that n more returns would probably give.
+def threshold_shares(pilot: Sample, radii: Floats, alpha: float, floor: float, n: int) -> tuple[Floats, Floats]:
+    """Return thresholds above the floor, and a share of alpha for each, for n more returns like those of the pilot.
 
     ``pilot``  values to take for thresholds, with the weight of each
 
@@ -27,7 +27,7 @@ def threshold_shares(pilot: Sample, radii: Floats, alpha: float, floor: float, n
     rough = pilot.grouped(_MOST)
     points = rough.values[rough.values > floor]
     if points.size == 0:
-        return np.empty(0), np.empty(0), np.full(radii.shape, floor)
+        return np.empty(0), np.empty(0)
     total = rough.counts.sum()
     missed = (np.cumsum(rough.counts) - rough.counts)[rough.values > floor] / total
     gaps = np.diff(points, prepend=floor)
@@ -39,9 +39,7 @@ def threshold_shares(pilot: Sample, radii: Floats, alpha: float, floor: float, n
         gained = np.maximum(gained, 1e-12 * gaps)
         shares = np.sqrt(shares * alpha * gained / gained.sum())
         shares *= alpha / shares.sum()
-    limits, served = _served(missed, shares, gaps, n)
-    expected: Floats = floor + shift_down(limits, radii[:, None]) @ served
-    return points, shares * (1 - 1e-12), expected
+    return points, shares * (1 - 1e-12)
 
 
 def _limits(missed: Floats, shares: Floats, n: int) -> Floats:

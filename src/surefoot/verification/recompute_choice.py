@@ -1,4 +1,4 @@
-"""The choice of auto once more: what the first returns let one expect of each method, and nothing that came later.
+"""The choice of auto once more: the method that the first returns select, and nothing that came later.
 
 A choice decides how tight limits are; they are true because the returns that are certified did not make it. So it is
 made again here of the pilot alone, and a certificate with another method, pilot or division of the risk is refused.
@@ -6,7 +6,6 @@ made again here of the pilot alone, and a certificate with another method, pilot
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,16 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv, ndtr, ndtri
 
-from surefoot.verification.recompute import Claim, mean_left, proportion_at_least
+from surefoot.verification.recompute import Claim
 from surefoot.verification.recompute_auto import pilots
 from surefoot.verification.recompute_plans import Law
-from surefoot.verification.recompute_shares import carried, expected_limit, shares_of
 
 Floats = NDArray[np.float64]
-TIE = 1e-9  # relative: two methods this close are equally good, and rounding may have decided between them
 SHARE = 1e-5  # relative, of a threshold's share in the risk
-# about how many single limits at once a band of n returns is worth, for n = 1, 10, ..., 10^7
-SIZES, RATIOS = (0.0, 2.3, 4.6, 6.9, 9.2, 11.5, 13.8, 16.1), (1.0, 6.35, 20.5, 41.6, 65.3, 90.4, 118.0, 146.0)
 
 
 @dataclass(frozen=True)
@@ -49,18 +44,17 @@ def check_choice(returns: Floats, claim: Claim, choice: Any) -> list[str]:
     count, few = _pilot(side)
     if choice["pilot"] != count:
         return [f"the choice is made on {count} episodes, not on {choice['pilot']!r}"]
-    worth = _worth(side, count, few)
-    best = max(worth, key=lambda name: worth[name])
-    if worth[best] - worth.get(choice["method"], -math.inf) > TIE * abs(worth[best]):
-        return [f"the first {count} episodes choose the method {best!r}, not {choice['method']!r}"]
+    method = _method(side, count, few)
+    if choice["method"] != method:
+        return [f"the first {count} episodes choose the method {method!r}, not {choice['method']!r}"]
     return _check_risks(side, count, choice) if choice["method"] == "per-threshold" else []
 
 
 def _pilot(side: Side) -> tuple[int, bool]:
-    """Return how many episodes are looked at, and whether the first of them show at most five whole numbers."""
+    """Return the number of pilot episodes, and whether the first of them show few whole numbers."""
     short, longer = pilots(side.returns.size)
     first = side.returns[:short]
-    few = short > 0 and _whole(first, side) is not None and np.unique(first).size <= 5
+    few = short > 0 and _whole(first, side) is not None and np.unique(first).size ** 2 <= short
     return (short if few else longer), few
 
 
@@ -86,21 +80,18 @@ def _doubted(pilot: Floats, side: Side) -> Law:
     return Law(values, weights)
 
 
-def _worth(side: Side, count: int, few: bool) -> dict[str, float]:
-    """Return the sum over all radii of what each method is expected to certify above the floor."""
+def _method(side: Side, count: int, few: bool) -> str:
+    """Return the method that the pilot episodes select."""
     pilot, n = side.returns[:count], side.returns.size
     if count == 0:
-        return {"band": 0.0}
+        return "band"
     if side.ceiling is not None and _won_or_lost(pilot, side.floor, side.ceiling):
-        return {"binary": 0.0}
-    law = _doubted(pilot, side)
-    expected = {"betting": _bets(side, law, count), "band": _band(side, law, n - count)}
-    worth = {name: float((limits - side.floor).sum()) for name, limits in expected.items()}
-    worth["band"] *= 0.9  # which does not learn
-    if few or np.count_nonzero(Law.of(pilot).counts == 1) <= 1:
-        worth["per-threshold"] = float((thresholds(side, law, n - count)[2] - side.floor).sum())
-        worth["betting"] -= (8 if few else 1) * _learning(side, law, n, count)
-    return worth
+        return "binary"
+    counts = Law.of(pilot).counts
+    often = int((counts >= 5).sum())
+    known = few and len(set(side.radii.tolist())) > 3
+    early = few or (often >= 2 and often + 1 >= counts.size)  # too few episodes to learn what is rare
+    return "per-threshold" if (early if n < 2500 else known) else "betting"
 
 
 def _won_or_lost(pilot: Floats, floor: float, ceiling: float) -> bool:
@@ -109,44 +100,13 @@ def _won_or_lost(pilot: Floats, floor: float, ceiling: float) -> bool:
     return seen == {floor, ceiling} or (whole and seen <= {floor, ceiling})
 
 
-def _bets(side: Side, law: Law, count: int) -> Floats:
-    """Return what bets would certify, by scores as good as a third of all returns would make them."""
-    n, total = side.returns.size, float(law.counts.sum())
-    asked, learnt = np.unique(side.radii), Law(law.values, law.counts * max(1.0, n / 3 / total))
-    shares = shares_of(law, asked, side.alpha, side.floor, side.ceiling, n - count + total)
-    best = np.full(side.radii.size, side.floor)
-    for radius, share in zip(asked[shares > 0].tolist(), shares[shares > 0].tolist(), strict=True):
-        limit = expected_limit(learnt, radius, share, side.floor, n, n - count)
-        says = [carried(limit, radius, wanted, side.floor, side.ceiling) for wanted in side.radii.tolist()]
-        best = np.maximum(best, says)
-    return best
-
-
-def _band(side: Side, law: Law, n: int) -> Floats:
-    rough = law.rough(256)
-    total = rough.counts.sum()
-    reached = np.minimum(np.floor(n * (total - np.cumsum(rough.counts) + rough.counts) / total), n).astype(np.int64)
-    limits = proportion_at_least(reached, n, side.alpha / float(np.interp(math.log(n), SIZES, RATIOS)))
-    return np.array([mean_left(side.floor, rough.values, limits, radius) for radius in side.radii])
-
-
-def _learning(side: Side, law: Law, n: int, count: int) -> float:
-    """Return what tangents at guesses of m returns lose, g''(S) S (1 - S) / (2 m), for m from the pilot's size to n."""
-    share = law.counts / law.counts.sum()
-    reach = np.clip(1 - np.cumsum(share) + share, 1e-12, 1 - 1e-12)
-    gaps, z, c = np.diff(law.values, prepend=side.floor) * (reach < 1 - 1e-9), ndtri(reach), side.radii[:, None]
-    bent = math.sqrt(2 * math.pi) * c * np.exp(c * z - c**2 / 2 + z**2 / 2)
-    return float(((bent * reach * (1 - reach)) @ gaps).sum()) * math.log(n / count) / (2 * n)
-
-
-def thresholds(side: Side, law: Law, n: int) -> tuple[Floats, Floats, Floats]:
-    """Return thresholds, their risks, and what n returns would certify: each risk in proportion to what a tenth more of
-    it would bring, found in 15 steps."""
+def thresholds(side: Side, law: Law, n: int) -> tuple[Floats, Floats]:
+    """Return thresholds and the alpha of each, in proportion to what a tenth more of it would bring, in 15 steps."""
     rough = law.rough(64)
     above = rough.values > side.floor
     points, missed = rough.values[above], ((np.cumsum(rough.counts) - rough.counts) / rough.counts.sum())[above]
     if points.size == 0:
-        return points, points, np.full(side.radii.size, side.floor)
+        return points, points
     gaps, risks = np.diff(points, prepend=side.floor), np.full(points.size, side.alpha / points.size)
 
     def kept(risks: Floats) -> tuple[Floats, Floats]:
@@ -156,23 +116,22 @@ def thresholds(side: Side, law: Law, n: int) -> tuple[Floats, Floats, Floats]:
         shifted = [limits if r == 0 else np.minimum(ndtr(ndtri(limits) - r), limits) for r in side.radii]
         return limits, np.array(shifted)
 
-    for step in range(16):
+    for _ in range(15):
         limits, left = kept(risks)
         served = np.zeros(points.size)
         for i in range(points.size):  # a limit holds for all smaller thresholds too: the best serves, the last of them
             served[i + int(np.flatnonzero(limits[i:] == limits[i:].max())[-1])] += gaps[i]
-        if step < 15:
-            gain = np.maximum(((kept(1.1 * risks)[1] - left) * served).sum(axis=0), 1e-12 * gaps)
-            risks = np.sqrt(risks * side.alpha * gain / gain.sum())
-            risks *= side.alpha / risks.sum()
-    return points, risks, side.floor + left @ served
+        gain = np.maximum(((kept(1.1 * risks)[1] - left) * served).sum(axis=0), 1e-12 * gaps)
+        risks = np.sqrt(risks * side.alpha * gain / gain.sum())
+        risks *= side.alpha / risks.sum()
+    return points, risks
 
 
 def _check_risks(side: Side, count: int, choice: dict[str, Any]) -> list[str]:
     recorded = np.array([choice["thresholds"], choice["reach"], choice["stay"]], dtype=np.float64)
     planned = np.zeros((2, recorded.shape[1]))
     for row, one in enumerate([side] if side.ceiling is None else [side, side.mirror()]):
-        points, risks, _ = thresholds(one, _doubted(one.returns[:count], one), side.returns.size - count)
+        points, risks = thresholds(one, _doubted(one.returns[:count], one), side.returns.size - count)
         place = np.searchsorted(recorded[0], points if row == 0 else -points)
         if place.max(initial=0) >= recorded.shape[1] or not np.array_equal(recorded[0][place], (1 - 2 * row) * points):
             return ["the thresholds are not those of the pilot"]
