@@ -11,6 +11,7 @@ the requirement for at least half of the seeds (and, for comparison, for nine in
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,10 +41,15 @@ def stopped_after(record: Episodes, block: int, required: Requirement) -> int | 
     return None
 
 
+def as_planned(record: Episodes, n: int) -> Episodes:
+    """Return the first n episodes as a run would have recorded them that planned no more."""
+    return replace(record[:n], facts={**record.facts, "planned": n})
+
+
 def proved_by_paper(record: Episodes, block: int, required: Requirement) -> list[bool]:
     """Return for every number of blocks whether the paper's method would have proved the requirement."""
     return [
-        bool(certify(record[:n], [required.budget], CONFIDENCE, "paper").lower[0] >= required.mean)
+        bool(certify(as_planned(record, n), [required.budget], CONFIDENCE, "paper").lower[0] >= required.mean)
         for n in range(block, len(record) + 1, block)
     ]
 

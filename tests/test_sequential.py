@@ -7,12 +7,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from laws import LAWS
+from laws import LAWS, too_many
 from surefoot import cli
 from surefoot.bounds.betting import Sample
 from surefoot.bounds.cdf import tail_tight
 from surefoot.bounds.scores import plug_in
 from surefoot.bounds.worst_case import worst_mean_upper
+from surefoot.certify import METHODS, certify
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.planning import ceiling_of, forecast
@@ -69,6 +70,67 @@ def interrupt_after(episodes):
             raise KeyboardInterrupt
 
     return progress
+
+
+def test_another_goal_does_not_bet_on_returns_already_seen():
+    first, _ = watched("run", Goal(0.5, require=3.2))
+    for other in (Goal(0.5, require=3.3), Goal(0.5, until=0.3), Goal(0.25, require=3.2)):
+        with pytest.raises(InputError, match="holds a run with another setup"):
+            watched("run", other)
+    again, _ = watched("run", Goal(0.5, require=3.2))
+    assert again.to_json() == first.to_json()
+
+
+def test_a_run_from_before_goals_were_part_of_the_setup_is_resumed_with_its_goal_only():
+    first, _ = watched("run", Goal(0.5, require=3.2))
+    setup = json.loads(Path("run/setup.json").read_text())
+    assert setup.pop("goal") == {"budget": 0.5, "until": None, "require": 3.2}
+    Path("run/setup.json").write_text(json.dumps(setup))
+    with pytest.raises(InputError, match="holds a run with another setup"):
+        watched("run", Goal(0.5, require=3.3))
+    assert watched("run", Goal(0.5, require=3.2))[0].to_json() == first.to_json()
+
+
+@pytest.mark.parametrize("method", [None, *(method for method in METHODS if method != "sequential")])
+def test_a_record_that_stopped_is_for_the_sequential_method_only(method):
+    watched("run", Goal(0.5, require=3.2))
+    episodes = Episodes.load("run/episodes.npz")
+    with pytest.raises(InputError, match=f"has {len(episodes)} of 20000 planned episodes.*--method sequential"):
+        certify(episodes, [0.5], method=method)
+    assert certify(episodes, [0.5], method="sequential").lower[0] > 3.0
+
+
+def test_all_ways_to_certify_a_stopped_record_are_refused(capsys):
+    watched("run", Goal(0.5, require=3.2))
+    for options in ((), ("--method", "band"), ("--shared-by", "3")):
+        assert cli.main(["certify", "--returns", "run/episodes.npz", "--budgets", "0.5", *options]) == 2
+        assert "of 20000 planned episodes" in capsys.readouterr().err
+    assert cli.main(["certify", "--returns", "run/episodes.npz", "--budgets", "0.5", "--method", "sequential"]) == 0
+
+
+def stopped_by_looking(rng, wins, n):
+    """Return wins and losses up to the first look, every 100 episodes, at which `binary` proves more than the truth."""
+    returns = (rng.random(n) < wins).astype(float)
+    for size in range(100, n + 1, 100):
+        seen = Episodes.of(returns[:size], sigma=1, floor=0, ceiling=1)
+        if certify(seen, [0.0], method="binary").lower[0] > wins:
+            return returns[:size]
+    return returns
+
+
+def test_planted_a_record_that_does_not_say_how_many_were_planned():
+    """200 runs that stop by looking: without the plan `binary` misses too often at 5%; with it none is certified."""
+    rng, missed, refused = np.random.default_rng(7), 0, 0
+    for _ in range(200):
+        returns = stopped_by_looking(rng, 0.9, 1_000)
+        unplanned = Episodes.of(returns, sigma=1, floor=0, ceiling=1)
+        missed += bool(certify(unplanned, [0.0], method="binary").lower[0] > 0.9)
+        if returns.size < 1_000:
+            with pytest.raises(InputError, match="of 1000 planned episodes"):
+                certify(Episodes.of(returns, sigma=1, floor=0, ceiling=1, planned=1_000), [0.0], method="binary")
+            refused += 1
+    assert too_many(missed, 200, 0.05)
+    assert 0 < refused <= missed  # the last look is at the planned end, where `binary` may be asked
 
 
 def test_what_cannot_be_proved_is_refuted():

@@ -211,6 +211,8 @@ def certify(
     ``step``        distance of the thresholds from floor to ceiling, for "per-threshold" only
     """
     returns = _checked_record(episodes)
+    if method != "sequential":
+        episodes.check_complete()
     if not 0 < confidence < 1:
         raise InputError(f"confidence must lie strictly between 0 and 1, got {confidence}")
     if not (math.isfinite(step) and step > 0):

@@ -103,6 +103,19 @@ class Episodes:
         """Whether an adversary sat in the channel."""
         return self.spent is not None or self.facts.get("adversary") is not None
 
+    def check_complete(self) -> None:
+        """Reject a record with another number of episodes than planned; all methods but `sequential` need that.
+
+        Raises:
+            InputError: If the record says how many episodes were planned and has more or fewer.
+        """
+        planned = self.facts.get("planned")
+        if planned is not None and planned != len(self):
+            raise InputError(
+                f"the record has {len(self)} of {planned} planned episodes; if it was stopped because of its returns, "
+                "only method 'sequential' (--method sequential) is valid; for other methods run all planned episodes"
+            )
+
     @property
     def setup(self) -> dict[str, Any]:
         """What two records must agree on to be of the same experiment."""

@@ -23,7 +23,7 @@ from surefoot.bounds.worst_case import worst_mean_upper
 from surefoot.certify import Certificate, certificate_of
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.files import write_json
+from surefoot.files import read_json, write_json
 from surefoot.play import Plan, Progress, blocks_of
 from surefoot.replay import attacked_plan, record_replay
 from surefoot.report.leave import leave_certificate
@@ -110,10 +110,13 @@ def watched_run(
 ) -> tuple[Certificate, str]:
     """Play the blocks of ``plan`` until the goal is reached; return the certificate and why the run stopped.
 
-    Whoever interrupts it gets the certificate of what was played. The same call goes on from there.
+    An interrupted run has the certificate of what was played, and the same call resumes it. The goal is part of the
+    setup: bets against another requirement could be chosen by what was already seen, so they need another folder.
     """
     watch = Watch(goal, plan.sigma, 1 - questions.confidence, plan.task.floor, plan.task.ceiling)
-    with RunFolder(folder, {**plan.setup(), "sequential": True}).opened() as store:
+    _add_goal(folder)
+    setup = {**plan.setup(), "sequential": True, "goal": goal.to_json()}
+    with RunFolder(folder, setup).opened() as store:
         done: list[Episodes] = []
         stopped = "all played"
         try:
@@ -151,6 +154,15 @@ def watched_run(
         )
         leave_report(folder, certificate)
     return certificate, stopped
+
+
+def _add_goal(folder: Path) -> None:
+    """Add the goal to the setup of a run from before goals were part of it, as its ``run.json`` has it."""
+    setup, run = folder / "setup.json", folder / "run.json"
+    if setup.exists() and run.exists():
+        written = read_json(setup)
+        if written.get("sequential") is True and "goal" not in written:
+            write_json(setup, {**written, "goal": read_json(run).get("goal")})
 
 
 def _in_order(plan: Plan, store: RunFolder, workers: int) -> Generator[Episodes, None, None]:

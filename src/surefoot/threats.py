@@ -140,6 +140,7 @@ class ThreatCertificate(ABC):
 
 def common(episodes: Episodes, budgets: Sequence[float], confidence: float) -> dict[str, Any]:
     """Check what every certificate needs and return the fields that all have in common, without limits."""
+    episodes.check_complete()
     if episodes.attacked:
         raise InputError("a certificate needs episodes without an adversary, got a record of attacked play")
     if not (math.isfinite(episodes.sigma) and episodes.sigma > 0):

@@ -39,14 +39,24 @@ def check_record(raw: Raw, verdict: Verdict) -> bool:
     given = raw.run is not None and raw.run.get("played") is False  # returns from elsewhere come without setup.json
     if raw.written_setup is not None or (raw.run is not None and not given):
         written = dict(raw.written_setup or {})
+        goal: list[str] = []
         if raw.certificate.get("method") == "sequential":
             written.pop("sequential", None)  # how the run was to end, which its record does not say
-        wrong = differences(written, {"schema": 1, **raw.setup})
+            goal = _goal(written.pop("goal", None), raw.certificate.get("choice"))
+        wrong = goal + differences(written, {"schema": 1, **raw.setup})
         verdict.judge("setup.json and record", wrong, "the same setup")
     if raw.run is not None:
         wrong = differences({"agent": raw.run.get("agent_sha256")}, {"agent": raw.setup.get("agent_sha256")})
         verdict.judge("run.json and record", wrong, "the same agent")
     return _check_returns(raw, verdict)
+
+
+def _goal(written: Any, choice: Any) -> list[str]:
+    """Return how the goal in setup.json, which older runs do not have there, differs from the certificate's."""
+    if written is None:
+        return []
+    claimed = {key: choice.get(key) for key in ("budget", "until", "require")} if isinstance(choice, dict) else None
+    return differences({"goal": written}, {"goal": claimed})
 
 
 def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> None:
