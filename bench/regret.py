@@ -37,8 +37,8 @@ STUDY = HERE.parent / "study"
 ALPHA = 0.05
 MEAN, DRAW = 0.985, 0.95  # of the best single method: the mean over draws, and any single draw
 TOLERANCE = 0.005  # of the range
-SIZES = (1_000, 10_000, 100_000)
-LARGE = 1_000_000  # for the nearly perfect agents too
+LARGE = 1_000_000  # for the nearly perfect agents alone
+DRAWS = {1_000: 5, 10_000: 5, 100_000: 4, LARGE: 2}
 RADII = (0.0, 1.0, 2.0, 3.0, 4.0)
 
 
@@ -195,8 +195,8 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def main() -> None:
     """Measure and write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=8)
-    parser.add_argument("--sizes", type=int, nargs="+", default=[*SIZES, LARGE])
+    parser.add_argument("--draws", type=int, help="the same number for all sizes")
+    parser.add_argument("--sizes", type=int, nargs="+", choices=DRAWS, default=list(DRAWS))
     parser.add_argument("--out", type=Path, default=HERE / "results" / "regret.json")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
@@ -205,11 +205,12 @@ def main() -> None:
             if n >= LARGE and not source.large:
                 continue
             for asked in (source.grid, *((radius,) for radius in source.single)):
-                rows += compared(source, asked, n, given.draws)
+                rows += compared(source, asked, n, given.draws or DRAWS[n])
             print(n, source.name, json.dumps(rows[-1]["chosen"]), flush=True)
     lines = summary(rows)
     print(json.dumps(lines, indent=1))
-    write_json(given.out, {"schema": 1, "draws": given.draws, "summary": lines, "cells": rows})
+    draws = {str(n): given.draws or DRAWS[n] for n in given.sizes}
+    write_json(given.out, {"schema": 1, "draws": draws, "summary": lines, "cells": rows})
 
 
 if __name__ == "__main__":

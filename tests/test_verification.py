@@ -9,6 +9,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from surefoot.bounds.levels import local_level as our_level
 from surefoot.bounds.levels import violation
 from surefoot.bounds.worst_case import mean_lower, mean_upper
 from surefoot.certify import certify
+from surefoot.choice import PLANNER
 from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_json
 from surefoot.play import Plan, play
@@ -291,8 +293,14 @@ def auto_claim(run):
     return returns, Claim("auto", 0.05, made["sigma"], made["floor"], made["ceiling"], (0.0, 0.2, 0.4))
 
 
+def after_the_pilot(run):
+    """Return the episodes from the eleventh on, as a run would have recorded them that planned no others."""
+    rest = Episodes.load(run / "episodes.npz")[10:]
+    return replace(rest, facts={**rest.facts, "planned": len(rest)})
+
+
 def test_a_band_that_a_pilot_chose_is_recomputed_without_the_pilot(run):
-    made = certify(Episodes.load(run / "episodes.npz")[10:], [0.0, 0.2, 0.4], method="band")
+    made = certify(after_the_pilot(run), [0.0, 0.2, 0.4], method="band")
     lower, upper = recompute_auto(*auto_claim(run), {"method": "band", "pilot": 10})
     assert np.all((lower.least - 1e-6 <= made.lower) & (made.lower <= lower.best))
     assert np.all((upper.least + 1e-6 >= made.upper) & (made.upper >= upper.best))
@@ -335,11 +343,30 @@ def test_what_auto_has_certified_is_recomputed(law, tmp_path):
 
 def test_another_method_than_the_one_the_pilot_chose_is_refused(run):
     """The band of the very same episodes, all true: but who chose it, and when?"""
-    made = certify(Episodes.load(run / "episodes.npz")[10:], [0.0, 0.2, 0.4], method="band")
-    forged = {"method": "auto", "step": None, "choice": {"method": "band", "pilot": 10, "expected": {}}, "bets": None}
+    made = certify(after_the_pilot(run), [0.0, 0.2, 0.4], method="band")
+    forged = {
+        "method": "auto",
+        "step": None,
+        "choice": {"method": "band", "pilot": 10},
+        "bets": None,
+        "planner": PLANNER,
+    }
     limits = {"lower": made.lower.tolist(), "upper": made.upper.tolist()}
     write_json(run / "certificate.json", {**read_json(run / "certificate.json"), **forged, **limits})
     assert "choose the method 'betting', not 'band'" in failures(verify(run, blocks=0))["limits"]
+
+
+def test_a_choice_by_another_planner_version_is_not_verified_and_says_so(run):
+    """Everything else is checked; who writes another version into a forged certificate gains nothing."""
+    episodes = Episodes.load(run / "episodes.npz")
+    for version in (None, PLANNER - 1, PLANNER + 1):
+        made = certify(episodes, [0.0, 0.2, 0.4]).to_json()
+        write_json(run / "certificate.json", {**made, "planner": version})
+        verdict = verify(run, blocks=0)
+        assert failures(verdict).keys() == {"choice"}
+        assert "that the method was selected on the pilot episodes alone" in verdict.not_checked
+        certificate(lower=raised)(run)
+        assert failures(verify(run, blocks=0)).keys() == {"choice", "limits"}
 
 
 FIELDS = ("task", "agent", "agent_sha256", "seed", "sigma", "confidence", "joint_confidence", "episodes", "method")

@@ -1,4 +1,4 @@
-"""The choice of auto, made a second time by other code: of the pilot alone, or the certificate is refused."""
+"""The choice of auto, repeated on the pilot episodes alone: a certificate with another choice is rejected."""
 
 import copy
 
@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 
 from laws import MORE_LAWS, atoms
+from surefoot.bounds.mean import pilot_size
 from surefoot.choice import choose
+from surefoot.verification import plan_again
+from surefoot.verification.plan_again import check_choice
 from surefoot.verification.recompute import Claim
-from surefoot.verification.recompute_choice import check_choice
 
 RADII = ([0.0], [2.0], [0.0, 0.6, 2.2, 35.0])
 TENTHS = atoms("no whole numbers", 0.0, 1.0, [0.0, 0.3, 0.4, 1.0], [0.05, 0.15, 0.3, 0.5])
@@ -60,8 +62,35 @@ def test_planted_a_choice_made_with_hindsight():
         for seed in range(4):
             returns, claim, made = chosen(law, 700, [1.0], seed=seed)
             hindsight = choose(returns[::-1], np.array([1.0]), 0.05, law.floor, law.ceiling).to_json()
-            strip = {"expected": {}}
-            if {**hindsight, **strip} != {**made, **strip}:
+            if hindsight != made:
                 assert check_choice(returns, claim, hindsight) != []
                 found += 1
     assert found > 10
+
+
+def test_planted_a_planner_that_peeks(monkeypatch):
+    """A planner that finds the last returns behind the first ones is given the first ones alone, and is caught."""
+
+    def peeking(first, n, radii, alpha, floor, ceiling):
+        everything = first if first.base is None else first.base
+        return honest(everything[::-1][: first.size], n, radii, alpha, floor, ceiling)
+
+    honest = plan_again.select
+    found = 0
+    for law in MORE_LAWS:
+        for seed in range(4):
+            returns, claim, _ = chosen(law, 700, [1.0], seed=seed)
+            where = (700, np.array([1.0]), 0.05, law.floor, law.ceiling)
+            peeked = peeking(returns[: pilot_size(700)], *where).to_json()
+            monkeypatch.setattr(plan_again, "select", peeking)
+            if peeked != peeking(returns[: pilot_size(700)].copy(), *where).to_json():
+                assert check_choice(returns, claim, peeked) != []
+                found += 1
+    assert found > 10
+
+
+def test_another_planner_version_is_named():
+    assert plan_again.other_planner({"method": "auto", "planner": plan_again.PLANNER}) is None
+    assert plan_again.other_planner({"method": "band", "planner": None}) is None
+    for version in (None, 1, plan_again.PLANNER + 1):
+        assert f"planner version {version!r}" in plan_again.other_planner({"method": "auto", "planner": version})

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from surefoot.bounds import cdf, worst_case
 from surefoot.bounds.cdf import Band
 from surefoot.bounds.shifted_mean import Means, both_sides
-from surefoot.choice import choose
+from surefoot.choice import PLANNER, choose
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
 from surefoot.rounding import decimals, discount_of, exact, features_of, limit_table, noise_of, percent, return_of
@@ -164,6 +164,7 @@ class Certificate:
             "estimate": self.estimate,
             "estimate_sem": self.estimate_sem,
             "choice": self.choice,
+            "planner": PLANNER if self.method == "auto" else None,
             "bets": None if self.means is None else _bets(self.means),
             **self.asked,
             **discount_of(self.facts),

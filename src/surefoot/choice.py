@@ -29,6 +29,7 @@ from surefoot.bounds.thresholds import threshold_shares
 
 Floats = NDArray[np.float64]
 
+PLANNER = 2  # version of the rule and of its constants, written into certificates: raise it with every change
 FEWEST = 20  # episodes from which on a pilot is taken
 _DOUBT = 0.1  # weight, in episodes, of a return at the floor: what the pilot did not see may still come
 _KNOWN = 64  # with no more whole numbers than that from floor to ceiling all of them are thresholds
@@ -64,12 +65,17 @@ class Choice:
 
 def choose(returns: Floats, radii: Floats, alpha: float, floor: float, ceiling: float | None) -> Choice:
     """Select a method on the first returns, and on no other, for the rest of them."""
-    n, none = returns.size, (np.empty(0),) * 3
+    return select(returns[: pilot_size(returns.size)], returns.size, radii, alpha, floor, ceiling)
+
+
+def select(first: Floats, n: int, radii: Floats, alpha: float, floor: float, ceiling: float | None) -> Choice:
+    """Select a method for n returns of which only the first ones, at most the pilot episodes, are given."""
+    none = (np.empty(0),) * 3
     if n < FEWEST:
         return Choice("band", 0, *none)
-    short = returns[: min(short_pilot(n), pilot_size(n))]
+    short = first[: short_pilot(n)]
     few = _values(short, floor, ceiling) is not None and np.unique(short).size <= math.sqrt(short.size)
-    pilot = short if few else returns[: pilot_size(n)]
+    pilot = short if few else first
     if ceiling is not None and _won_or_lost(pilot, floor, ceiling):
         ends = np.array([floor, ceiling])
         return Choice("binary", pilot.size, ends, np.array([0.0, alpha]), np.array([alpha, 0.0]))

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.verification.plan_again import check_choice, other_planner
 from surefoot.verification.raw import Raw, differences, same
 from surefoot.verification.recompute import METHODS, CannotRecomputeError, Claim, Side, recompute
 from surefoot.verification.recompute_auto import chosen_method, recompute_auto
 from surefoot.verification.recompute_bets import recompute_bets
-from surefoot.verification.recompute_choice import check_choice
 from surefoot.verification.recompute_law import recompute_law
 from surefoot.verification.recompute_per_step import recompute_per_step
 from surefoot.verification.recompute_sequential import recompute_sequential
@@ -67,6 +67,7 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
         "norm",
         "choice",
         "bets",
+        "planner",
         *(("probabilities", "quantiles") if raw.name == "certificate.json" else ()),
     }
     strange = sorted((set(raw.certificate) - optional) ^ FIELDS[raw.name])
@@ -76,6 +77,10 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
     claimed, found = raw.certificate.get("record_sha256"), raw.sha256()
     wrong = [] if claimed == found else [f"the certificate is of the record {claimed!r}, here lies {found!r}"]
     verdict.judge(f"{prefix}hash of the record", wrong, found)
+    unknown = other_planner(raw.certificate)
+    if unknown is not None:
+        verdict.note(f"{prefix}choice", IMPOSSIBLE, unknown)
+        verdict.not_checked.insert(0, "that the method was selected on the pilot episodes alone")
     if usable:
         try:
             wrong = COMPARE[raw.name](raw) + _norm(raw)
@@ -176,7 +181,7 @@ def _recomputed(raw: Raw, claim: Claim) -> tuple[Side, Side | None, list[str]]:
     if method == "sequential":
         return recompute_sequential(raw.returns, claim, bets, stop_for(claim, choice))
     if claim.method == "auto":
-        wrong = check_choice(raw.returns, claim, choice)
+        wrong = [] if other_planner(raw.certificate) else check_choice(raw.returns, claim, choice)
     else:
         wrong = [] if choice is None else [f"the method {method} makes no choice"]
     if method == "betting":

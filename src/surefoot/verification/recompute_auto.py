@@ -1,7 +1,7 @@
 """Limits of a method that a pilot chose: the pilot is left out, and the other returns give what the choice says.
 
 Known are the band, and thresholds with a risk of its own for each; bets, which leave out the pilot by themselves, are
-for ``recompute_bets``. That the pilot alone made the choice is for ``recompute_choice``.
+for ``recompute_bets``. That the pilot alone made the choice is for ``plan_again``.
 """
 
 from __future__ import annotations
