@@ -21,17 +21,17 @@ from typing import Any
 import numpy as np
 import torch
 
-from surefoot import zoo
-from surefoot.atari import slot_seeds
-from surefoot.emulators import Board, Emulators
+from surefoot.agents import files as zoo
+from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
+from surefoot.agents.policies import Policy
+from surefoot.agents.sb3.read import write_zip
 from surefoot.files import write_json
-from surefoot.play import Plan, play
-from surefoot.policies import Policy
-from surefoot.policies_cnn import NATURE, cnn_policy, fresh_arrays, halved
-from surefoot.sb3 import write_zip
-from surefoot.tasks import Task, find_task
+from surefoot.play.envs.atari.emulators import Board, Emulators
+from surefoot.play.envs.atari.env import slot_seeds
+from surefoot.play.loop import Plan, play
+from surefoot.play.tasks import Task, find_task
+from surefoot.play.workers import usable_cores
 from surefoot.versions import versions
-from surefoot.workers import usable_cores
 
 SIGMA = 0.1
 HERE = Path(__file__).resolve().parent
@@ -167,7 +167,7 @@ def main() -> None:
 
 
 def _still(task: Task) -> Policy:
-    from surefoot.policies import from_callable
+    from surefoot.agents.policies import from_callable
 
     return from_callable(lambda _: 0, shape=task.shape, choices=task.choices)
 

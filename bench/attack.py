@@ -20,16 +20,16 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from surefoot import zoo
-from surefoot.attacks.paper import PaperAttack
+from surefoot.agents import files as zoo
+from surefoot.agents.policies import MLP
+from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Scene, Smoothing
-from surefoot.channel import View
 from surefoot.files import write_json
-from surefoot.play import Plan, play, single_thread
-from surefoot.policies import MLP
-from surefoot.tasks import find_task
+from surefoot.play.channel import View
+from surefoot.play.loop import Plan, play, single_thread
+from surefoot.play.tasks import find_task
+from surefoot.play.workers import usable_cores
 from surefoot.versions import versions
-from surefoot.workers import usable_cores
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))  # where the reference lies
@@ -82,7 +82,7 @@ def smoothed_share(rows: int = 128, draws: int = 128, repeats: int = 20) -> floa
     context = torch.randn(rows, policy.frames, 4)
     import numpy as np
 
-    from surefoot.channel import Stream
+    from surefoot.play.channel import Stream
 
     stream = Stream(np.random.SeedSequence(0), torch.device("cpu"))
     left = torch.ones(rows, dtype=torch.float64)

@@ -13,13 +13,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-from surefoot import zoo
-from surefoot.attacked import Attack
+from surefoot.agents import files as zoo
 from surefoot.files import write_json
-from surefoot.play import play
-from surefoot.tasks import find_task
+from surefoot.play.loop import play
+from surefoot.play.tasks import find_task
+from surefoot.play.workers import usable_cores
+from surefoot.runs.attacked import Attack
 from surefoot.versions import versions
-from surefoot.workers import usable_cores
 
 HERE = Path(__file__).resolve().parent
 WEIGHT, BUDGET = 0.0001, 0.3

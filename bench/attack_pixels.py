@@ -17,12 +17,12 @@ from unittest.mock import patch
 
 import numpy as np
 
-from surefoot import zoo
-from surefoot.attacked import Attack
+from surefoot.agents import files as zoo
 from surefoot.attacks.victim import Scene
 from surefoot.files import write_json
-from surefoot.play import play
-from surefoot.tasks import find_task
+from surefoot.play.loop import play
+from surefoot.play.tasks import find_task
+from surefoot.runs.attacked import Attack
 from surefoot.versions import versions
 
 HERE = Path(__file__).resolve().parent

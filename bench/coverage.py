@@ -27,10 +27,10 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
 from laws import FALSE_ALARM, MORE_LAWS, Law, atoms, too_many  # noqa: E402
-from surefoot.bounds.shifted_mean import Sequential  # noqa: E402
-from surefoot.certify import certify  # noqa: E402
 from surefoot.episodes import Episodes  # noqa: E402
 from surefoot.files import write_json  # noqa: E402
+from surefoot.proof.bounds.from_bets import Sequential  # noqa: E402
+from surefoot.proof.episode_budget import certify  # noqa: E402
 
 ALPHA, SETTLED, LOOKS = 0.2, 150, (100, 150, 225, 340, 500, 750, 1000)
 CHEAP, DEAR = ("band", "per-threshold", "dkw", "dkw-one-sided"), ("betting", "auto")

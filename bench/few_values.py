@@ -21,9 +21,9 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
 from laws import LAWS, MORE_LAWS, Law, atoms  # noqa: E402
-from surefoot.certify import certify  # noqa: E402
 from surefoot.episodes import Episodes  # noqa: E402
 from surefoot.files import write_json  # noqa: E402
+from surefoot.proof.episode_budget import certify  # noqa: E402
 
 FEW = (
     LAWS[1],

@@ -25,14 +25,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from surefoot import certify, zoo
+from surefoot import certify
+from surefoot.agents import files as zoo
+from surefoot.agents.policies import MLP, Policy, Squashed
+from surefoot.agents.sb3.read import write_zip
 from surefoot.files import write_json
-from surefoot.play import Plan, play, single_thread
-from surefoot.policies import MLP, Policy, Squashed
-from surefoot.sb3 import write_zip
-from surefoot.tasks import Task, find_task
+from surefoot.play.loop import Plan, play, single_thread
+from surefoot.play.tasks import Task, find_task
+from surefoot.play.workers import usable_cores
 from surefoot.versions import versions
-from surefoot.workers import usable_cores
 
 SIGMA, BUDGETS = 0.2, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 HERE = Path(__file__).resolve().parent

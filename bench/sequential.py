@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-from surefoot import zoo
-from surefoot.certify import certify
-from surefoot.commands.terminal import Requirement, parse_requirement
+from surefoot.agents import files as zoo
+from surefoot.cli.options import Requirement, parse_requirement
 from surefoot.episodes import Episodes
 from surefoot.files import write_json
-from surefoot.play import Plan, play
-from surefoot.sequential import Goal, Watch
-from surefoot.tasks import find_task
+from surefoot.play.loop import Plan, play
+from surefoot.play.tasks import find_task
+from surefoot.proof.episode_budget import certify
+from surefoot.runs.sequential import Goal, Watch
 from surefoot.versions import versions
 
 HERE = Path(__file__).resolve().parent

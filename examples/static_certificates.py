@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.special import ndtr
 
-from surefoot.bounds.shift import shift_down
+from surefoot.proof.bounds.gaussian_shift import shift_down
 
 SIGMA, BUDGETS = 1.0, np.linspace(0, 2.5, 26)
 

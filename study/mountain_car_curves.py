@@ -13,7 +13,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent / "mountain-car"
+HERE = Path(__file__).resolve().parent / "data" / "mountain-car"
 PRESETS = {
     "thorough": "preset thorough: 300,000 steps",
     "early": "preset early: 40,000 steps",

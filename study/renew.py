@@ -15,12 +15,12 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from surefoot.study.data import Agent, Study, shipped_agents
-from surefoot.study.gather import Place, attack_agent, play_episodes, time_attacks, timed_agents, write_times
-from surefoot.study.sizes import full
-from surefoot.workers import usable_cores
+from study.measure import Place, attack_agent, play_episodes, time_attacks, timed_agents, write_times
+from study.numbers import Agent, Study, shipped_agents
+from study.sizes import full
+from surefoot.play.workers import usable_cores
 
-HERE = Path(__file__).resolve().parent
+HERE = Path(__file__).resolve().parent / "data"
 PARTS = ("episodes", "attacks", "times")
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import surefoot
-from surefoot.cli import build_parser
+from surefoot.cli.main import build_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "zoo/README.md")
@@ -146,7 +146,7 @@ def test_the_commands_of_the_documentation_parse():
 @NEEDS_TORCH
 def test_the_numbers_were_measured_on_the_shipped_weights():
     """Red after retraining until docs/figures/agents_table.py --write has been run, as CONTRIBUTING.md says."""
-    from surefoot.zoo import card_of, shipped
+    from surefoot.agents.files import card_of, shipped
 
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = dict(re.findall(r"^\| `([\w.-]+)` \| `(\w{8})` \|", readme, flags=re.MULTILINE))

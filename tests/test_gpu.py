@@ -7,20 +7,21 @@ import pytest
 import torch
 from scipy import stats
 from stable_baselines3 import DDPG, DQN
-
-from surefoot import zoo
-from surefoot.attacks.structured import Structured
-from surefoot.attacks.victim import Scene, Smoothing
-from surefoot.channel import Channel, Stream
-from surefoot.play import Plan, play
-from surefoot.tasks import find_task
-from surefoot.train import ddpg, dqn, watch
-from surefoot.train.dqn import build_model
-from surefoot.train.graph import GraphDDPG, GraphDQN
-from surefoot.train.run import train
-from surefoot.train.settings import DdpgSettings
 from test_cnn import pixel_view, plainly
 from test_train import TINY, KilledError, same_updates, stop_at
+
+from surefoot.agents import files as zoo
+from surefoot.attacks.structured import Structured
+from surefoot.attacks.victim import Scene, Smoothing
+from surefoot.play.channel import Channel, Stream
+from surefoot.play.loop import Plan, play
+from surefoot.play.tasks import find_task
+from surefoot.train import ddpg, dqn
+from surefoot.train import validation as watch
+from surefoot.train.cuda_graph import GraphDDPG, GraphDQN
+from surefoot.train.dqn import build_model
+from surefoot.train.settings import DdpgSettings
+from surefoot.train.train import train
 from toys import (
     ALARM,
     balancer,
@@ -214,10 +215,10 @@ def test_memory_does_not_grow_with_the_episodes():
 
 def captured_and_plain(settings, steps):
     """Two learners with the same weights, buffer and random numbers; one replays a graph, the other does not."""
-    from surefoot.train.fast import stretch
-    from surefoot.train.fast_checkpoint import Progressed
-    from surefoot.train.fast_learner import Learner
-    from surefoot.train.fast_players import Players
+    from surefoot.train.atari.checkpoint import Progressed
+    from surefoot.train.atari.learner import Learner
+    from surefoot.train.atari.players import Players
+    from surefoot.train.atari.train import stretch
 
     task, learners = find_task("freeway"), []
     for capture in (True, False):
@@ -251,7 +252,7 @@ def test_the_captured_steps_of_the_fast_training_are_the_plain_ones():
 
 
 def test_a_short_fast_training_on_a_gpu(tmp_path):
-    from surefoot.train.fast import train_fast
+    from surefoot.train.atari.train import train_fast
     from surefoot.train.settings import FAST
 
     settings = dataclasses.replace(
@@ -273,7 +274,7 @@ def test_a_short_fast_training_on_a_gpu(tmp_path):
 
 def test_a_convolutional_agent_acts_on_a_gpu_as_on_a_cpu():
     """Values agree to the rounding of tensor cores; actions wherever the best is better than that."""
-    from surefoot.policies_cnn import NATURE, cnn_policy, fresh_arrays, halved
+    from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
 
     policy = cnn_policy(halved(fresh_arrays(4, 6, 0)), NATURE, 4, (84, 84), 6)
     stack = torch.rand((64, 4, 84, 84), generator=torch.Generator().manual_seed(0))
@@ -300,7 +301,7 @@ def test_half_precision_searches_in_the_same_direction():
 
 def test_atari_on_a_gpu_plays_the_games_of_a_cpu():
     """Frames and rewards do not depend on where the network is: always up gives the same points."""
-    from surefoot.policies import from_callable
+    from surefoot.agents.policies import from_callable
 
     task = find_task("freeway")
     policy = from_callable(lambda _: 1, shape=task.shape, choices=3)
@@ -312,7 +313,7 @@ def test_atari_on_a_gpu_plays_the_games_of_a_cpu():
 
 def test_two_processes_share_a_gpu_without_changing_anything():
     """Emulators of one run while the agent of the other acts."""
-    from surefoot.policies_cnn import NATURE, cnn_policy, fresh_arrays, halved
+    from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
 
     policy = cnn_policy(halved(fresh_arrays(4, 3, 0)), NATURE, 4, (84, 84), 3)
     plan = Plan(find_task("freeway"), policy, 0.1, 8, slots=2, rounds=2, device="cuda")

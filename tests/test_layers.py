@@ -61,84 +61,109 @@ MAP = {
     "surefoot.errors": (),
     "surefoot.files": LIGHT,
     "surefoot.episodes": (*LIGHT, "surefoot.files"),
-    "surefoot.rounding": (),
-    "surefoot.norms": ("surefoot.errors",),
-    "surefoot.threats": (*LIGHT, "surefoot.certify", "surefoot.episodes", "surefoot.rounding"),
+    "surefoot.proof.rounding": (),
+    "surefoot.proof.norms": ("surefoot.errors",),
+    "surefoot.proof.certificate": (
+        *LIGHT,
+        "surefoot.proof.episode_budget",
+        "surefoot.episodes",
+        "surefoot.proof.rounding",
+    ),
     **{
         f"surefoot.{name}": (
             *LIGHT,
-            "surefoot.bounds",
-            "surefoot.certify",
+            "surefoot.proof.bounds",
+            "surefoot.proof.episode_budget",
             "surefoot.episodes",
-            "surefoot.rounding",
-            "surefoot.threats",
+            "surefoot.proof.rounding",
+            "surefoot.proof.certificate",
         )
         for name in ("shared", "per_step")
     },
-    "surefoot.gains": ("torch", "surefoot.errors"),
-    "surefoot.certify": (*LIGHT, "surefoot.bounds", "surefoot.choice", "surefoot.episodes", "surefoot.rounding"),
-    "surefoot.choice": (*LIGHT, "surefoot.bounds"),
-    **{name: (*LIGHT, "scipy", "surefoot.bounds") for name in MODULES if name.startswith("surefoot.bounds")},
-    "surefoot.channel": (*LIGHT, "torch", "surefoot.episodes", "surefoot.policies"),
-    "surefoot.policies": (*LIGHT, "torch", "surefoot.files"),
-    "surefoot.games": (*LIGHT, "torch", "gymnasium", "surefoot.channel"),
-    "surefoot.emulators": (*LIGHT, "ale_py", "surefoot.shrinking"),
-    "surefoot.fleet": (*LIGHT, "surefoot.emulators"),
-    "surefoot.shrinking": ("numpy",),
-    "surefoot.atari": (*LIGHT, "torch", "gymnasium", "surefoot.emulators", "surefoot.fleet", "surefoot.shrinking"),
-    "surefoot.policies_cnn": (*LIGHT, "torch", "surefoot.policies"),
-    "surefoot.store": (*LIGHT, "surefoot.episodes", "surefoot.files"),
-    "surefoot.workers": ("surefoot.errors",),
-    "surefoot.verification.recompute": ("numpy", "scipy"),
-    "surefoot.verification.recompute_shared": ("numpy", "scipy"),
-    "surefoot.verification.recompute_per_step": ("numpy", "scipy"),
-    "surefoot.verification.recompute_auto": ("numpy", "surefoot.verification.recompute"),
-    "surefoot.verification.recompute_plans": ("numpy", "scipy"),
-    "surefoot.verification.recompute_shares": ("numpy", "scipy", "surefoot.verification.recompute_plans"),
-    "surefoot.verification.recompute_bets": (
-        *("numpy", "scipy"),
-        *(f"surefoot.verification.recompute{name}" for name in ("", "_auto", "_plans", "_shares")),
+    "surefoot.play.gains": ("torch", "surefoot.errors"),
+    "surefoot.proof.episode_budget": (
+        *LIGHT,
+        "surefoot.proof.bounds",
+        "surefoot.proof.auto",
+        "surefoot.episodes",
+        "surefoot.proof.rounding",
     ),
-    "surefoot.verification.recompute_choice": (
-        *("numpy", "scipy"),
-        *(f"surefoot.verification.recompute{name}" for name in ("", "_auto", "_plans", "_shares")),
+    "surefoot.proof.auto": (*LIGHT, "surefoot.proof.bounds"),
+    **{
+        name: (*LIGHT, "scipy", "surefoot.proof.bounds") for name in MODULES if name.startswith("surefoot.proof.bounds")
+    },
+    "surefoot.play.channel": (*LIGHT, "torch", "surefoot.episodes", "surefoot.agents.policies"),
+    "surefoot.agents.policies": (*LIGHT, "torch", "surefoot.files"),
+    "surefoot.play.envs.base": (*LIGHT, "torch", "gymnasium", "surefoot.play.channel"),
+    "surefoot.play.envs.atari.emulators": (*LIGHT, "ale_py", "surefoot.play.envs.atari.screens"),
+    "surefoot.play.envs.atari.processes": (*LIGHT, "surefoot.play.envs.atari.emulators"),
+    "surefoot.play.envs.atari.screens": ("numpy",),
+    "surefoot.play.envs.atari.env": (
+        *LIGHT,
+        "torch",
+        "gymnasium",
+        "surefoot.play.envs.atari.emulators",
+        "surefoot.play.envs.atari.processes",
+        "surefoot.play.envs.atari.screens",
     ),
-    "surefoot.verification.recompute_sequential": (
+    "surefoot.agents.networks": (*LIGHT, "torch", "surefoot.agents.policies"),
+    "surefoot.runs.folder": (*LIGHT, "surefoot.episodes", "surefoot.files"),
+    "surefoot.play.workers": ("surefoot.errors",),
+    "surefoot.verification.recompute.bands": ("numpy", "scipy"),
+    "surefoot.verification.recompute.shared_budget": ("numpy", "scipy"),
+    "surefoot.verification.recompute.step_budget": ("numpy", "scipy"),
+    "surefoot.verification.recompute.auto": ("numpy", "surefoot.verification.recompute.bands"),
+    "surefoot.verification.recompute.plans": ("numpy", "scipy"),
+    "surefoot.verification.recompute.shares": ("numpy", "scipy", "surefoot.verification.recompute.plans"),
+    "surefoot.verification.recompute.bets": (
+        *("numpy", "scipy"),
+        *(f"surefoot.verification.recompute.bands{name}" for name in ("", "_auto", "_plans", "_shares")),
+    ),
+    "surefoot.verification.recompute.choice": (
+        *("numpy", "scipy"),
+        *(f"surefoot.verification.recompute.bands{name}" for name in ("", "_auto", "_plans", "_shares")),
+    ),
+    "surefoot.verification.recompute.sequential": (
         *("numpy", "scipy"),
         *(f"surefoot.verification.{name}" for name in ("recompute", "recompute_bets", "recompute_plans")),
-        "surefoot.verification.recompute_shares",
+        "surefoot.verification.recompute.shares",
     ),
-    "surefoot.verification.recompute_law": ("numpy", "scipy", "surefoot.verification.recompute"),
-    "surefoot.verification.sentences": (),
-    "surefoot.verification.stopping": ("surefoot.verification",),
-    "surefoot.verification.raw": LIGHT,
+    "surefoot.verification.recompute.law": ("numpy", "scipy", "surefoot.verification.recompute.bands"),
+    "surefoot.verification.recompute.sentences": (),
+    "surefoot.verification.recompute.limits": ("surefoot.verification",),
+    "surefoot.verification.recompute.run_files": LIGHT,
     "surefoot.verification.verdict": (),
-    "surefoot.verification.claims": ("numpy", "surefoot.verification"),
-    "surefoot.verification.run": (*LIGHT, "surefoot.verification"),
-    "surefoot.replay": (
+    "surefoot.verification.recompute.claims": ("numpy", "surefoot.verification"),
+    "surefoot.verification.verify": (*LIGHT, "surefoot.verification"),
+    "surefoot.runs.taped_episode": (
         *LIGHT,
         "torch",
         *(f"surefoot.{name}" for name in ("attacks", "channel", "files", "play")),
     ),
     **{name: REPORT for name in MODULES if name.startswith("surefoot.report.") and not name.endswith(".figures")},
     # Raw numbers are read and judged by what proves; what measures them plays, what draws needs matplotlib.
-    "surefoot.study.facts": (),
-    "surefoot.study.table": ("surefoot.rounding",),
-    "surefoot.study.data": STUDY,
-    "surefoot.study.claims": STUDY,
-    "surefoot.study.sizes": ("surefoot.tasks", "surefoot.train.settings"),
+    "study.paper": (),
+    "study.tables": ("surefoot.proof.rounding",),
+    "study.numbers": STUDY,
+    "study.claims": STUDY,
+    "study.sizes": ("surefoot.play.tasks", "surefoot.train.settings"),
     **{
         f"surefoot.study.{name}": (*STUDY, "matplotlib")
         for name in ("attacks", "certificates", "diagrams", "draw", "marks", "pong")
     },
-    "surefoot.study.training": (*STUDY, "matplotlib", "surefoot.train.settings"),
-    "surefoot.study.environments": (*STUDY, "matplotlib", "surefoot.atari", "surefoot.emulators"),
-    "surefoot.study.gather": (
+    "study.figures.training": (*STUDY, "matplotlib", "surefoot.train.settings"),
+    "study.figures.environments": (
+        *STUDY,
+        "matplotlib",
+        "surefoot.play.envs.atari.env",
+        "surefoot.play.envs.atari.emulators",
+    ),
+    "study.measure": (
         *STUDY,
         *(f"surefoot.{name}" for name in ("attacked", "play", "store", "train.run", "versions", "workers")),
     ),
     **{
-        name: (*LIGHT, "torch", "surefoot.channel", "surefoot.policies", "surefoot.attacks")
+        name: (*LIGHT, "torch", "surefoot.play.channel", "surefoot.agents.policies", "surefoot.attacks")
         for name in MODULES
         if name.startswith("surefoot.attacks")
     },
@@ -151,12 +176,12 @@ def test_each_room_imports_what_it_may(module):
 
 
 def test_nobody_imports_the_command():
-    assert [module for module, found in IMPORTS.items() if "surefoot.cli" in found] == ["surefoot.__main__"]
+    assert [module for module, found in IMPORTS.items() if "surefoot.cli.main" in found] == ["surefoot.__main__"]
 
 
 def test_nobody_but_a_subcommand_imports_the_study():
     users = [m for m, found in IMPORTS.items() if any(name.startswith("surefoot.study") for name in found)]
-    assert [module for module in users if not module.startswith("surefoot.study")] == ["surefoot.commands.reproduce"]
+    assert [module for module in users if not module.startswith("surefoot.study")] == ["study.__main__"]
 
 
 def test_the_proving_half_imports_nothing_of_the_playing_half():
@@ -166,7 +191,7 @@ def test_the_proving_half_imports_nothing_of_the_playing_half():
     }
     for module in MODULES:
         if (
-            module in ("surefoot.certify", "surefoot.choice", "surefoot.episodes", "surefoot.files")
+            module in ("surefoot.proof.episode_budget", "surefoot.proof.auto", "surefoot.episodes", "surefoot.files")
             or ".bounds" in module
         ):
             assert not playing & IMPORTS[module], module
@@ -174,15 +199,17 @@ def test_the_proving_half_imports_nothing_of_the_playing_half():
 
 def test_what_verifies_shares_no_code_with_what_proves():
     found = {module: IMPORTS[module] for module in MODULES if module.startswith("surefoot.verification")}
-    assert "surefoot.certify" in found.pop("surefoot.verification.same_code")  # which says so, and must be asked for
-    proving = ("surefoot.bounds", "surefoot.certify", "surefoot.rounding")
+    assert "surefoot.proof.episode_budget" in found.pop(
+        "surefoot.verification.same_code"
+    )  # which says so, and must be asked for
+    proving = ("surefoot.proof.bounds", "surefoot.proof.episode_budget", "surefoot.proof.rounding")
     assert len(found) >= 6
     assert [m for m, names in found.items() if any(name.startswith(proving) for name in names)] == []
 
 
 def test_bounds_are_recomputed_with_no_other_line_of_surefoot():
     """The file alone, in an interpreter in which nothing of surefoot can be imported."""
-    path = FILES["surefoot.verification.recompute"]
+    path = FILES["surefoot.verification.recompute.bands"]
     result = python(
         BLOCKED.replace(f"{HEAVY}", "('surefoot',)")
         + f"""
@@ -212,7 +239,9 @@ def test_the_playing_half_proves_nothing():
         "zoo",
     ):
         found = IMPORTS[f"surefoot.{module}"]
-        assert not any(name.startswith(("surefoot.bounds", "surefoot.certify")) for name in found), module
+        assert not any(name.startswith(("surefoot.proof.bounds", "surefoot.proof.episode_budget")) for name in found), (
+            module
+        )
 
 
 @pytest.mark.parametrize(
@@ -220,8 +249,8 @@ def test_the_playing_half_proves_nothing():
     [
         ("import torch", {"torch"}),
         ("from scipy.special import ndtri", {"scipy.special"}),
-        ("def f():\n    from surefoot.play import Plan", {"surefoot.play"}),
-        ("from surefoot import play", {"surefoot.play"}),
+        ("def f():\n    from surefoot.play import Plan", {"surefoot.play.loop"}),
+        ("from surefoot import play", {"surefoot.play.loop"}),
         ("import os\nimport numpy as np\nfrom surefoot.errors import InputError", set()),
     ],
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from surefoot.cli import main
+from surefoot.cli.main import main
 
 ROOT = Path(__file__).resolve().parents[1]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")

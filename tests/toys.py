@@ -17,9 +17,9 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from surefoot.channel import Stream, View
-from surefoot.policies import MLP, Policy
-from surefoot.tasks import Task
+from surefoot.agents.policies import MLP, Policy
+from surefoot.play.channel import Stream, View
+from surefoot.play.tasks import Task
 
 ALARM = 1e-6
 

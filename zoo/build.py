@@ -20,12 +20,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from surefoot.certify import certify
+from surefoot.agents.files import load, save
 from surefoot.files import read_json
-from surefoot.play import Plan, play
-from surefoot.tasks import find_task
-from surefoot.workers import usable_cores
-from surefoot.zoo import load, save
+from surefoot.play.loop import Plan, play
+from surefoot.play.tasks import find_task
+from surefoot.play.workers import usable_cores
+from surefoot.proof.episode_budget import certify
 
 # The stream of the selection episodes.
 SELECTION = 2
@@ -35,8 +35,8 @@ HERE = Path(__file__).resolve().parent
 
 def one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path) -> None:
     """Train one agent with a preset's settings."""
-    from surefoot.train.run import train
     from surefoot.train.settings import find_settings
+    from surefoot.train.train import train
 
     command = f"surefoot train {task} --sigma {sigma:g} --seed {seed} --preset {preset} --device {device}"
     settings = find_settings(preset, task)

@@ -25,15 +25,15 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from surefoot.agents.files import card_of, load, save
 from surefoot.errors import InputError
-from surefoot.tasks import find_task
-from surefoot.train.fast import stretch, train_fast
-from surefoot.train.fast_checkpoint import FIRST, Progressed
-from surefoot.train.fast_learner import Learner
-from surefoot.train.fast_players import Players
+from surefoot.play.tasks import find_task
+from surefoot.play.workers import usable_cores
+from surefoot.train.atari.checkpoint import FIRST, Progressed
+from surefoot.train.atari.learner import Learner
+from surefoot.train.atari.players import Players
+from surefoot.train.atari.train import stretch, train_fast
 from surefoot.train.settings import FastSettings, find_fast
-from surefoot.workers import usable_cores
-from surefoot.zoo import card_of, load, save
 
 
 def changed(settings: FastSettings, pairs: list[str]) -> FastSettings:

@@ -18,16 +18,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from surefoot.certify import certify
-from surefoot.report.text import down
-from surefoot.study.data import Study, shipped_agents
-from surefoot.study.marks import mean_of
-from surefoot.study.table import Table, measured
-from surefoot.tasks import TASKS, Blind
-from surefoot.zoo import card_of, shipped
+from study.numbers import Study, shipped_agents
+from study.style import mean_of
+from study.tables import Table, measured
+from surefoot.agents.files import card_of, shipped
+from surefoot.play.tasks import TASKS, Blind
+from surefoot.proof.episode_budget import certify
+from surefoot.report.sentences import down
 
 ROOT = Path(__file__).resolve().parents[2]
-SUREFOOT = (sys.executable, "-m", "surefoot.cli")
+SUREFOOT = (sys.executable, "-m", "surefoot.cli.main")
 WIDTH = 100
 CARTPOLE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 MOUNTAIN_CAR = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)

@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from surefoot.tasks import CARTPOLE_BLIND
+from surefoot.play.tasks import CARTPOLE_BLIND
 
 HERE = Path(__file__).resolve().parent
 BOUND, UPPER, FLOOR, ATTACK, NOISE, PLAIN = "#0b5394", "#7f9fbf", "#b45f06", "#a61c00", "#38761d", "#333333"

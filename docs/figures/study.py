@@ -15,11 +15,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 
 from agents_table import put
 
+from study.draw import Drawn, draw
+from study.numbers import Study, fingerprint, open_study
+from study.paper import EVERY, TARGETS
+from study.tables import Table
 from surefoot.files import write_json
-from surefoot.study.data import Study, fingerprint, open_study
-from surefoot.study.draw import Drawn, draw
-from surefoot.study.facts import EVERY, TARGETS
-from surefoot.study.table import Table
 
 ROOT = Path(__file__).resolve().parents[2]
 # Figures whose numbers the page shows beside them.

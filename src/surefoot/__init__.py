@@ -10,33 +10,33 @@ from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-from surefoot.certify import Certificate, Limits, certify
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.per_step import StepCertificate, certify_per_step
-from surefoot.shared import SharedCertificate, certify_shared
+from surefoot.proof.episode_budget import Certificate, Limits, certify
+from surefoot.proof.shared_budget import SharedCertificate, certify_shared
+from surefoot.proof.step_budget import StepCertificate, certify_per_step
 
 if TYPE_CHECKING:
-    from surefoot.defence import PredictableNoiseWarning, SmoothedPolicy, smooth
-    from surefoot.noise import NoisyObservation
-    from surefoot.policies import Policy
-    from surefoot.runs import rollout
-    from surefoot.tasks import Task, find_task, task_of_environment
-    from surefoot.verification.run import verify
-    from surefoot.zoo import load as load_agent
+    from surefoot.agents.files import load as load_agent
+    from surefoot.agents.policies import Policy
+    from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, smooth
+    from surefoot.play.envs.noisy import NoisyObservation
+    from surefoot.play.tasks import Task, find_task, task_of_environment
+    from surefoot.runs.certified import rollout
+    from surefoot.verification.verify import verify
 
 _LATER = {
-    "NoisyObservation": ("surefoot.noise", "NoisyObservation"),
-    "Policy": ("surefoot.policies", "Policy"),
-    "PredictableNoiseWarning": ("surefoot.defence", "PredictableNoiseWarning"),
-    "SmoothedPolicy": ("surefoot.defence", "SmoothedPolicy"),
-    "Task": ("surefoot.tasks", "Task"),
-    "find_task": ("surefoot.tasks", "find_task"),
-    "load_agent": ("surefoot.zoo", "load"),
-    "rollout": ("surefoot.runs", "rollout"),
-    "smooth": ("surefoot.defence", "smooth"),
-    "task_of_environment": ("surefoot.tasks", "task_of_environment"),
-    "verify": ("surefoot.verification.run", "verify"),
+    "NoisyObservation": ("surefoot.play.envs.noisy", "NoisyObservation"),
+    "Policy": ("surefoot.agents.policies", "Policy"),
+    "PredictableNoiseWarning": ("surefoot.agents.smoothed", "PredictableNoiseWarning"),
+    "SmoothedPolicy": ("surefoot.agents.smoothed", "SmoothedPolicy"),
+    "Task": ("surefoot.play.tasks", "Task"),
+    "find_task": ("surefoot.play.tasks", "find_task"),
+    "load_agent": ("surefoot.agents.files", "load"),
+    "rollout": ("surefoot.runs.certified", "rollout"),
+    "smooth": ("surefoot.agents.smoothed", "smooth"),
+    "task_of_environment": ("surefoot.play.tasks", "task_of_environment"),
+    "verify": ("surefoot.verification.verify", "verify"),
 }
 
 __all__ = [

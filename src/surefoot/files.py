@@ -12,6 +12,7 @@ import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any
 
@@ -101,6 +102,12 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise
     except DAMAGED as error:
         raise InputError(f"{path} is not a readable .npz file ({error}); it may be truncated") from error
+
+
+def checkout() -> Path | None:
+    """Return the root of the checkout that the package is run from, or None where it was installed as a wheel."""
+    root = Path(str(files("surefoot"))).resolve().parents[1]
+    return root if (root / "zoo").is_dir() and (root / "study").is_dir() else None
 
 
 def safe_name(text: str) -> str:

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surefoot.attacks.paper import boxed, inside, unit
+from surefoot.attacks.dqn import boxed, inside, unit
 from surefoot.attacks.victim import BARE, Scene, Smoothing, check_continuous, noisy_clean, rows_at_once
-from surefoot.channel import View, norms
 from surefoot.errors import InputError
+from surefoot.play.channel import View, norms
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surefoot.channel import View
 from surefoot.errors import InputError
+from surefoot.play.channel import View
 
 
 @dataclass(frozen=True)

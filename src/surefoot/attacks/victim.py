@@ -12,9 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from surefoot.channel import View
+from surefoot.agents.policies import Policy, TakenApart
 from surefoot.errors import InputError
-from surefoot.policies import Policy, TakenApart
+from surefoot.play.channel import View
 
 # Rows of one forward and backward pass: what fits the cache of a core, what fills a GPU.
 ROWS_AT_ONCE = {"cpu": 16_384, "cuda": 1_048_576}

@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.certify import METHODS, Certificate, certify
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.report.gather import Published, Run
-from surefoot.report.text import digits_for, down, up
+from surefoot.proof.episode_budget import METHODS, Certificate, certify
+from surefoot.report.sentences import digits_for, down, up
+from surefoot.runs.read import Published, Run
 
 MOST_COMPARED = 200_000  # episodes: beyond, other methods take longer than a reader waits for a page
 MOST_BET = 20_000  # episodes: bets take longer still

@@ -13,16 +13,16 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from surefoot.certify import Certificate
 from surefoot.errors import InputError
 from surefoot.files import write_text
-from surefoot.report import words
-from surefoot.report.frames import replay_data
-from surefoot.report.gather import Run, neighbours, read_run
-from surefoot.report.outcome_data import histogram_data, spending_data
-from surefoot.report.series import Group, chart_data, clashes, grouped
-from surefoot.report.setups import setups
-from surefoot.threats import ThreatCertificate
+from surefoot.proof.certificate import ThreatCertificate
+from surefoot.proof.episode_budget import Certificate
+from surefoot.report import html as words
+from surefoot.report.charts import Group, chart_data, clashes, grouped
+from surefoot.report.histograms import histogram_data, spending_data
+from surefoot.report.setup_table import setups
+from surefoot.report.taped_frames import replay_data
+from surefoot.runs.read import Run, neighbours, read_run
 from surefoot.versions import versions
 
 NAME = "report.html"
@@ -153,4 +153,4 @@ def _digest(content: str) -> str:
 
 
 def _read(name: str) -> str:
-    return (files("surefoot.report") / "page" / name).read_text(encoding="utf-8")
+    return (files("surefoot.report") / "assets" / name).read_text(encoding="utf-8")

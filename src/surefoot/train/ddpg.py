@@ -12,13 +12,13 @@ from stable_baselines3 import DDPG
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+from surefoot.agents.policies import Critic, Policy, Squashed
 from surefoot.errors import InputError
-from surefoot.policies import Critic, Policy, Squashed
-from surefoot.tasks import Task
+from surefoot.play.tasks import Task
+from surefoot.train.cuda_graph import GraphDDPG
 from surefoot.train.dqn import hashed, layers_of, mlp_of
-from surefoot.train.graph import GraphDDPG
 from surefoot.train.settings import DdpgSettings
-from surefoot.train.watch import Learner, Weights, training_environment
+from surefoot.train.validation import Learner, Weights, training_environment
 
 
 def build_model(task: Task, sigma: float, settings: DdpgSettings, seed: int, device: str) -> DDPG:

@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from stable_baselines3 import DQN
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from surefoot import zoo
-from surefoot.policies import MLP, Policy, weights_hash
-from surefoot.policies_cnn import CNN, NATURE, cnn_policy
-from surefoot.sb3 import from_model
-from surefoot.tasks import Task
-from surefoot.train.graph import GraphDQN, linear_of
+from surefoot.agents import files as zoo
+from surefoot.agents.networks import CNN, NATURE, cnn_policy
+from surefoot.agents.policies import MLP, Policy, weights_hash
+from surefoot.agents.sb3.read import from_model
+from surefoot.play.tasks import Task
+from surefoot.train.cuda_graph import GraphDQN, linear_of
 from surefoot.train.settings import DqnSettings
-from surefoot.train.watch import Learner, Weights, training_environment
+from surefoot.train.validation import Learner, Weights, training_environment
 
 
 def build_model(task: Task, sigma: float, settings: DqnSettings, seed: int, device: str) -> DQN:

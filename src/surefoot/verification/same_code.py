@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from surefoot.certify import certify
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.verification.raw import differences
+from surefoot.proof.episode_budget import certify
+from surefoot.verification.recompute.run_files import differences
 
 
 def made_again(folder: Path, certificate: dict[str, Any]) -> list[str]:

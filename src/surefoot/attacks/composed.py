@@ -1,0 +1,157 @@
+"""Adversaries made of two answers: when to spend, and in which direction."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from surefoot.attacks.dqn import unit, wide
+from surefoot.attacks.victim import BARE, Smoothing, check_discrete, clean_values
+from surefoot.errors import InputError
+from surefoot.play.channel import View
+
+
+class Timing(Protocol):
+    """When to spend: the most that each row may spend at this step."""
+
+    def allowance(self, view: View) -> Tensor:
+        """Return an l2 size per row, float64."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Return its name and settings."""
+        ...
+
+
+class Direction(Protocol):
+    """How to spend: an offset of at most the allowed size."""
+
+    def offset(self, view: View, allowance: Tensor) -> Tensor:
+        """Return the offsets, shaped like the observations."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Return its name and settings."""
+        ...
+
+
+@dataclass(frozen=True)
+class Composed:
+    """A timing and a direction."""
+
+    timing: Timing
+    direction: Direction
+
+    def propose(self, view: View) -> Tensor:
+        """Spend what the timing allows in the direction's way."""
+        return self.direction.offset(view, torch.minimum(self.timing.allowance(view), view.left))
+
+    def describe(self) -> dict[str, Any]:
+        """Return both parts."""
+        return {"name": "composed", "timing": self.timing.describe(), "direction": self.direction.describe()}
+
+
+@dataclass(frozen=True)
+class Evenly:
+    """The same share of the squared budget at each of ``steps`` steps: B / sqrt(steps) a step."""
+
+    budget: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise InputError(f"steps must be at least 1, got {self.steps}")
+
+    def allowance(self, view: View) -> Tensor:
+        """Return the share while steps are left."""
+        share = torch.full_like(view.left, self.budget / self.steps**0.5)
+        return torch.where(view.step < self.steps, share, 0.0)
+
+    def describe(self) -> dict[str, Any]:
+        """Return its name and settings."""
+        return {"name": "evenly", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class AtOnce:
+    """Everything that is left, at one step of the episode."""
+
+    at: int = 0
+
+    def __post_init__(self) -> None:
+        if self.at < 0:
+            raise InputError(f"the step to spend at must be >= 0, got {self.at}")
+
+    def allowance(self, view: View) -> Tensor:
+        """Return what is left at that step, nothing at others."""
+        return torch.where(view.step == self.at, view.left, 0.0)
+
+    def describe(self) -> dict[str, Any]:
+        """Return its name and settings."""
+        return {"name": "at once", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class WhenItMatters:
+    """Everything that is left, at steps where the worst action's clean value lies ``margin`` or more below the best."""
+
+    margin: float
+    smoothing: Smoothing = BARE
+
+    def __post_init__(self) -> None:
+        if not self.margin >= 0:
+            raise InputError(f"lambda_Q must be >= 0, got {self.margin}")
+
+    def allowance(self, view: View) -> Tensor:
+        """Return what is left where it matters."""
+        check_discrete(view.policy)
+        values = clean_values(view, self.smoothing)
+        gap = values.max(dim=1).values - values.min(dim=1).values
+        return torch.where(gap >= self.margin, view.left, 0.0)
+
+    def describe(self) -> dict[str, Any]:
+        """Return its name and settings."""
+        return {"name": "when it matters", **asdict(self)}
+
+
+@dataclass(frozen=True)
+class RandomDirection:
+    """A fresh random direction at every step, at the full allowance: what blind luck achieves."""
+
+    def offset(self, view: View, allowance: Tensor) -> Tensor:
+        """Return a uniformly random direction of the allowed length."""
+        direction = unit(view.stream.normal(tuple(view.observation.shape)))
+        return direction * wide(allowance, direction)
+
+    def describe(self) -> dict[str, Any]:
+        """Return its name."""
+        return {"name": "random"}
+
+
+@dataclass(frozen=True)
+class OneDirection:
+    """One random direction for a whole episode, the same at every step of it."""
+
+    seed: int = 0
+
+    def offset(self, view: View, allowance: Tensor) -> Tensor:
+        """Return the episode's direction, made from its number alone."""
+        shape = view.observation.shape[1:]
+        rows = [_direction(self.seed, episode, tuple(shape)) for episode in view.episode.tolist()]
+        direction = unit(torch.stack(rows)).to(view.observation.device)
+        return direction * wide(allowance, direction)
+
+    def describe(self) -> dict[str, Any]:
+        """Return its name and seed."""
+        return {"name": "one direction", **asdict(self)}
+
+
+@lru_cache(maxsize=65_536)
+def _direction(seed: int, episode: int, shape: tuple[int, ...]) -> Tensor:
+    seeds = np.random.SeedSequence(seed, spawn_key=(episode,))
+    return torch.from_numpy(np.random.default_rng(seeds).standard_normal(shape, dtype=np.float32))

@@ -1,0 +1,131 @@
+"""Algorithm 1 of the paper: targeted PGD on a DQN agent that saves its budget for the steps that matter, in batch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from surefoot.attacks.victim import BARE, Scene, Smoothing, check_discrete, clean_values, scene_rows
+from surefoot.errors import InputError
+from surefoot.play.channel import View, norms
+
+
+@dataclass(frozen=True)
+class PaperAttack:
+    """Push the agent into the worst action it can be pushed into, if that action is bad enough.
+
+    Targets are the actions whose clean value lies at least ``margin`` (lambda_Q) below the best one. For every target,
+    o' starts at o and climbs the log-softmax of the target by steps of length ``step`` (eta), projected on the ball of
+    the budget left B, at most floor(``multiplier`` B / ``step``) times (nu), and stops as soon as the agent would
+    choose the target. Of the targets reached, the one with the lowest clean value wins; if none is reached, nothing is
+    spent.
+
+    ``smoothing``  sigma and draws, for a smoothed agent: every value and gradient is a mean over the same noise draws
+    ``low``, ``high``  box constraints on what the agent is shown before the noise, one per feature or one for all
+    """
+
+    margin: float
+    step: float = 0.01
+    multiplier: float = 2.0
+    smoothing: Smoothing = BARE
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.margin >= 0:
+            raise InputError(f"lambda_Q must be >= 0, got {self.margin}")
+        if not (self.step > 0 and self.multiplier > 0):
+            raise InputError(f"step and multiplier must be > 0, got {self.step} and {self.multiplier}")
+
+    def describe(self) -> dict[str, Any]:
+        """Return its name and settings."""
+        return {"name": "paper", **asdict(self)}
+
+    def propose(self, view: View) -> Tensor:
+        """Return o_worst - o."""
+        check_discrete(view.policy)
+        offsets = torch.zeros_like(view.observation)
+        # Most steps of a long episode come after the budget is spent.
+        (able,) = (self.tries(view.left) > 0).nonzero(as_tuple=True)
+        if able.numel() == 0:
+            return offsets
+        values = clean_values(view, self.smoothing, able)
+        best = values.max(dim=1).values
+        who, actions = (values <= best.unsqueeze(1) - self.margin).nonzero(as_tuple=True)
+        if who.numel() == 0:
+            return offsets
+        rows = able[who]
+        size = scene_rows(view, self.smoothing)
+        found = [
+            self.climb(view, *part) for part in zip(torch.split(rows, size), torch.split(actions, size), strict=True)
+        ]
+        moved, reached = (torch.cat(parts) for parts in zip(*found, strict=True))
+        # The first of the lowest values wins, and only a value below the best is worth anything.
+        gain = reached & (values[who, actions] < best[who])
+        score = torch.full_like(values, math.inf)
+        score[who[gain], actions[gain]] = values[who, actions][gain]
+        wins = gain & (score.argmin(dim=1)[who] == actions)
+        offsets[rows[wins]] = (moved - view.observation[rows])[wins]
+        return offsets
+
+    def tries(self, left: Tensor) -> Tensor:
+        """Return floor(nu B / eta); a quotient that is whole but for rounding counts as whole."""
+        return torch.floor(self.multiplier * left / self.step + 1e-9).long()
+
+    def climb(self, view: View, rows: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+        """Run the inner loop for all pairs of row and target at once; pairs that are done drop out."""
+        scene = Scene.of(view, rows, self.smoothing)
+        pair = torch.arange(rows.numel(), device=rows.device)
+        start, left = view.observation[rows], view.left[rows]
+        moved, limit = start, self.tries(left)
+        ends, reached = start.clone(), torch.zeros_like(rows, dtype=torch.bool)
+        count = 0
+        while pair.numel():
+            values, gradient = scene.values_and_gradient(moved, actions)
+            hit = values.argmax(dim=1) == actions
+            count += 1
+            done = hit | (limit <= count)
+            if bool(done.any()):
+                reached[pair[hit]] = True
+                ends[pair[hit]] = moved[hit]
+                (on,) = (~done).nonzero(as_tuple=True)
+                scene, pair, actions, gradient = scene.part(on), pair[on], actions[on], gradient[on]
+                moved, start, left, limit = moved[on], start[on], left[on], limit[on]
+            moved = self.stepped(moved, gradient, start, left)
+        return ends, reached
+
+    def stepped(self, moved: Tensor, gradient: Tensor, start: Tensor, left: Tensor) -> Tensor:
+        """Take one step of length eta, back to the ball and the box where it left them; a zero gradient stays put."""
+        moved = moved + self.step * unit(gradient)
+        moved = start + inside(moved - start, left)
+        return boxed(moved, self.low, self.high)
+
+
+def inside(offset: Tensor, radius: Tensor) -> Tensor:
+    """Return each row shortened to its radius where it is longer."""
+    size = norms(offset)
+    shrink = torch.where(size > radius, radius / size.clamp_min(1e-300), torch.ones_like(size))
+    return (offset * wide(shrink, offset)).to(offset.dtype)
+
+
+def boxed(moved: Tensor, low: tuple[float, ...] | None, high: tuple[float, ...] | None) -> Tensor:
+    """Return each row clamped to its limits, where it has any."""
+    if low is not None:
+        moved = torch.maximum(moved, moved.new_tensor(low))
+    return moved if high is None else torch.minimum(moved, moved.new_tensor(high))
+
+
+def unit(direction: Tensor) -> Tensor:
+    """Return each row scaled to length 1; rows of zeros stay zeros."""
+    size = norms(direction)
+    inverse = torch.where(size > 0, 1 / size.clamp_min(1e-300), torch.zeros_like(size))
+    return (direction.double() * wide(inverse, direction)).to(direction.dtype)
+
+
+def wide(values: Tensor, like: Tensor) -> Tensor:
+    """Return one value per row, shaped so that it spreads over ``like``."""
+    return values.view(-1, *[1] * (like.dim() - 1))

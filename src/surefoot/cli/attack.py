@@ -1,0 +1,124 @@
+"""``surefoot attack``: an agent under attack over a grid of budgets, held against its certificate."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from surefoot.cli.options import add_agent, add_common, chosen_workers, parse_budgets, parse_numbers, progress_bar
+from surefoot.errors import InputError
+
+CONTRADICTION = 3
+
+
+def add_attack(commands: Any) -> None:
+    """Describe the subcommand."""
+    parser = commands.add_parser(
+        "attack",
+        help="attack an agent, bare or smoothed, and compare with its certificate",
+        description="Attack an agent on TASK. Exit code 3: an attacked mean lies below a certified bound, a bug.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("task", metavar="TASK", help="such as cartpole-5, mountain-car or pong-1r")
+    add_agent(parser)
+    parser.add_argument("--sigma", type=float, default=0.0, help="the agent's noise; 0 attacks it bare (default: 0)")
+    parser.add_argument("--budgets", default="0.2,0.4,0.6,0.8,1", help="(default: %(default)s)")
+    parser.add_argument(
+        "--lambda-q",
+        "--lambda",
+        help="value gaps below which the budget is saved; with continuous actions, prices of moving far "
+        "(default: the task's list)",
+    )
+    parser.add_argument("--method", default="paper", help="paper, adaptive, random, one-direction, at-once, structured")
+    parser.add_argument("--draws", type=int, default=128, help="noise draws to average over (default: %(default)s)")
+    parser.add_argument("--episodes", type=int, default=1_000, help="episodes per cell (default: %(default)s)")
+    parser.add_argument(
+        "--certificate", type=Path, metavar="DIR", help="a run to compare with (default: look beside --out)"
+    )
+    add_common(parser)
+    parser.set_defaults(run=run_attack)
+
+
+def run_attack(arguments: argparse.Namespace) -> int:
+    """Attack, compare, report."""
+    from surefoot.play.tasks import find_task
+    from surefoot.proof.contradiction import contradictions
+    from surefoot.report.page import NAME, write_report
+    from surefoot.runs.attacked import Attack, attacked_records, attacked_run, matching_certificates
+    from surefoot.runs.certified import find_agent, find_device, shipped_agent
+    from surefoot.runs.read import read_run
+
+    task = find_task(arguments.task)
+    margins = task.margins if arguments.lambda_q is None else parse_numbers(arguments.lambda_q, "--lambda-q")
+    name = shipped_agent(task, arguments.sigma) if arguments.agent is None else arguments.agent
+    attack = Attack(
+        task,
+        find_agent(name, task, trust_pickle=arguments.trust_pickle),
+        arguments.sigma,
+        parse_budgets(arguments.budgets),
+        margins,
+        arguments.method,
+        arguments.draws,
+        arguments.episodes,
+        arguments.seed,
+        find_device(arguments.device),
+    )
+    folder: Path = arguments.out or Path("runs") / attack.name
+    if arguments.certificate is not None:
+        matching_certificates(attack, arguments.certificate, folder.parent)  # a wrong one is told before the attack
+    with progress_bar("attacking", "episodes", arguments) as report:
+        result = attacked_run(
+            attack,
+            folder,
+            workers=chosen_workers(arguments.workers, attack.device, emulated=attack.task.emulated),
+            progress=report,
+            command=arguments.command_line,
+        )
+    certificates = matching_certificates(attack, arguments.certificate, folder.parent)
+    found = [
+        (path, contradiction)
+        for path, certificate in certificates
+        for contradiction in contradictions(certificate, attacked_records(attack, folder))
+    ]
+    if arguments.certificate is not None:
+        with suppress(InputError):  # a lone file has no folder to read; then the page that is there stays
+            write_report([*(read_run(path.parent) for path, _ in certificates), read_run(folder)], folder / NAME)
+    if arguments.json:
+        compared = [str(path) for path, _ in certificates]
+        clashes = [{"certificate": str(path), "what": str(clash)} for path, clash in found]
+        print(json.dumps({**result, "compared_with": compared, "contradictions": clashes}, indent=1, allow_nan=False))
+    else:
+        show_attack(result, [str(path) for path, _ in certificates])
+        print(f"\nWritten to {folder}; the page to read is {folder / NAME}")
+    for path, contradiction in found:
+        print(f"surefoot: CONTRADICTION with {path}: {contradiction}; one of them is wrong", file=sys.stderr)
+    return CONTRADICTION if found else 0
+
+
+def show_attack(result: dict[str, Any], compared: list[str]) -> None:
+    """Print the means per budget and threshold, and the curve."""
+    console = Console(highlight=False)
+    whom = f"behind noise of sigma {result['sigma']:g}" if result["sigma"] else "bare"
+    console.print(
+        f"[bold]{result['agent']} on {result['task']}, {whom}, attacked ({result['method']}), "
+        f"{result['episodes']:,} episodes a cell: mean return ± standard error[/bold]\n",
+        soft_wrap=not console.is_terminal,
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("budget", justify="right")
+    for margin in result["lambdas"]:
+        table.add_column("mean" if margin is None else f"lambda {margin:g}", justify="right")
+    table.add_column("lowest", justify="right")
+    for row, budget in enumerate(result["budgets"]):
+        cells = [f"{mean:.1f} ± {sem:.1f}" for mean, sem in zip(result["mean"][row], result["sem"][row], strict=True)]
+        table.add_row(f"{budget:g}", *cells, f"{result['curve'][row]:.1f}")
+    console.print(table, soft_wrap=True)
+    against = ", ".join(compared) if compared else "no certificate of this setup at hand"
+    console.print(f"\nCompared with: {against}.", soft_wrap=not console.is_terminal)

@@ -1,0 +1,178 @@
+"""``surefoot plan`` and ``surefoot tune``: what to expect before certifying, and which sigma to certify."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from surefoot.cli.options import (
+    add_agent,
+    add_common,
+    chosen_workers,
+    parse_numbers,
+    parse_requirement,
+    progress_bar,
+)
+from surefoot.errors import InputError
+
+if TYPE_CHECKING:
+    from surefoot.play.loop import Plan
+    from surefoot.proof.forecast import Forecast
+
+
+def add_plan(commands: Any) -> None:
+    """Describe ``plan``."""
+    parser = commands.add_parser(
+        "plan", help="how many episodes a proof will probably take, and which sigma would serve it", allow_abbrev=False
+    )
+    _add_shared(parser, leaves=False)
+    parser.add_argument("--require", required=True, metavar="MEAN@BUDGET", help="what is to be proved, e.g. 150@0.4")
+    parser.set_defaults(run=run_plan)
+
+
+def add_tune(commands: Any) -> None:
+    """Describe ``tune``."""
+    parser = commands.add_parser(
+        "tune", help="choose sigma on some episodes and certify it on others", allow_abbrev=False
+    )
+    _add_shared(parser, leaves=True)
+    parser.add_argument("--budget", type=float, required=True, help="the budget to serve")
+    parser.add_argument(
+        "--all", action="store_true", help="certify every sigma, with the risk divided, and choose none"
+    )
+    parser.set_defaults(run=run_tune)
+
+
+def _add_shared(parser: argparse.ArgumentParser, *, leaves: bool) -> None:
+    parser.add_argument("task", metavar="TASK", help="such as cartpole-5 or mountain-car")
+    add_agent(parser)
+    parser.add_argument("--sigmas", help="0.1,0.2,0.4 (default: those with a shipped agent)")
+    parser.add_argument("--pilot", type=int, default=1000, help="episodes to look at per sigma (default: %(default)s)")
+    parser.add_argument("--episodes", type=int, default=10_000, help="episodes to certify with (default: %(default)s)")
+    parser.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
+    add_common(parser, leaves=leaves)
+
+
+def run_plan(arguments: argparse.Namespace) -> None:
+    """Print what each sigma promises."""
+    from surefoot.proof.forecast import best, ceiling_of
+
+    required = parse_requirement(arguments.require)
+    found = _forecasts(arguments, _plans(arguments), required.budget, required.mean)
+    chosen, task = best(found), _task(arguments)
+    risk = 1 - arguments.confidence
+    most = ceiling_of(arguments.episodes, required.budget / chosen.sigma, risk, task.floor, task.ceiling)
+    if arguments.json:
+        content = {"forecasts": [one.to_json() for one in found], "best": chosen.to_json(), "most": most}
+        print(json.dumps({"schema": 1, "task": task.name, "confidence": arguments.confidence, **content}, indent=1))
+        return
+    _show(found)
+    print(
+        f"\nEstimates from {arguments.pilot:,} episodes each, at budget {required.budget:g}; nothing here is a bound."
+    )
+    print(
+        f"Sigma {chosen.sigma:g} would serve best. With {arguments.episodes:,} episodes at that sigma even an agent "
+        f"that never fails is certified at most {most:.2f}."
+    )
+
+
+def run_tune(arguments: argparse.Namespace) -> None:
+    """Choose a sigma and certify it on other episodes, or certify all of them."""
+    from dataclasses import replace
+
+    from surefoot.proof.forecast import best
+    from surefoot.runs.certified import Questions, certified_run, run_name
+
+    plans = _plans(arguments)
+    found = [] if arguments.all else _forecasts(arguments, plans, arguments.budget, None)
+    kept = plans if arguments.all else [plans[found.index(best(found))]]
+    confidence = 1 - (1 - arguments.confidence) / len(kept)
+    questions = Questions((arguments.budget,), confidence)
+    made = []
+    for plan in kept:
+        whole = replace(plan, episodes=arguments.episodes)
+        folder = (arguments.out or Path("runs")) / run_name(whole)
+        with progress_bar(f"sigma {plan.sigma:g}", "episodes", arguments) as report:
+            workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
+            made.append(certified_run(whole, questions, folder, workers=workers, progress=report))
+    how = (
+        f"All {len(kept)} sigmas are certified, each at its part of the risk: together they hold with confidence "
+        f"{arguments.confidence:g}, and the best may be picked."
+        if arguments.all
+        else f"Sigma was chosen on {arguments.pilot:,} other episodes per sigma; the certificate spends the whole risk."
+    )
+    if arguments.json:
+        content = {"forecasts": [one.to_json() for one in found], "certificates": [one.to_json() for one in made]}
+        print(json.dumps({"schema": 1, "task": arguments.task, "how": how, **content}, indent=1, allow_nan=False))
+        return
+    if found:
+        _show(found)
+        print()
+    for certificate in made:
+        print(f"{certificate}\n")
+    print(how)
+
+
+def _task(arguments: argparse.Namespace) -> Any:
+    from surefoot.play.tasks import find_task
+
+    return find_task(arguments.task)
+
+
+def _plans(arguments: argparse.Namespace) -> list[Plan]:
+    """Return one plan per sigma, of ``--pilot`` episodes."""
+    from surefoot.agents.files import card_of, shipped
+    from surefoot.play.loop import Plan
+    from surefoot.runs.certified import find_agent, find_device, shipped_agent
+
+    if not 0 < arguments.confidence < 1:
+        raise InputError(f"confidence must lie strictly between 0 and 1, got {arguments.confidence}")
+    task = _task(arguments)
+    cards = [card_of(name) for name in shipped() if name.startswith(f"{task.name}-")]
+    given = parse_numbers(arguments.sigmas, "sigmas", "0.1,0.2,0.4") if arguments.sigmas else None
+    sigmas = given or [card["sigma"] for card in cards if card["sigma"] > 0]
+    if min(sigmas) <= 0:
+        raise InputError(f"sigmas must be > 0, got {min(sigmas):g}: without noise nothing is certified")
+    device = find_device(arguments.device)
+    agents = [arguments.agent or shipped_agent(task, sigma) for sigma in sigmas]
+    policies = [find_agent(agent, task, trust_pickle=arguments.trust_pickle) for agent in agents]
+    return [
+        Plan(task, policy, sigma, arguments.pilot, arguments.seed, device)
+        for policy, sigma in zip(policies, sigmas, strict=True)
+    ]
+
+
+def _forecasts(
+    arguments: argparse.Namespace, plans: list[Plan], budget: float, require: float | None
+) -> list[Forecast]:
+    from surefoot.proof.forecast import forecast, pilot_of
+
+    found = []
+    for plan in plans:
+        with progress_bar(f"pilot, sigma {plan.sigma:g}", "episodes", arguments) as report:
+            workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
+            pilot = pilot_of(plan, workers, report)
+        found.append(forecast(pilot, budget, 1 - arguments.confidence, arguments.episodes, require))
+    return found
+
+
+def _show(found: list[Forecast]) -> None:
+    table = Table(box=None, pad_edge=False)
+    required = found[0].require is not None
+    titles = ["sigma", "agent", "mean", "worst case", f"from {found[0].episodes:,}"]
+    for title in [*titles, *(["episodes", "if it stops itself", "any agent"] if required else [])]:
+        table.add_column(title, justify="right")
+    for one in found:
+        numbers = [f"{one.sigma:g}", one.agent, f"{one.estimate:.2f}", f"{one.worst:.2f}", f"{one.limit:.2f}"]
+        counts = [_count(one.fixed), _count(one.sequential), _count(one.least)] if required else []
+        table.add_row(*numbers, *counts)
+    Console(highlight=False).print(table, soft_wrap=True)
+
+
+def _count(episodes: int | None) -> str:
+    return "never" if episodes is None else f"about {episodes:,}"

@@ -1,0 +1,82 @@
+"""``surefoot train``: one agent with noise on its observations."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from surefoot.cli.options import add_common, progress_bar, refuse
+
+
+def add_train(commands: Any) -> None:
+    """Describe the subcommand."""
+    parser = commands.add_parser("train", help="train an agent with noise on its observations", allow_abbrev=False)
+    parser.add_argument("task", metavar="TASK")
+    parser.add_argument("--sigma", type=float, required=True, help="noise on every new observation")
+    parser.add_argument(
+        "--preset",
+        default="paper",
+        help="paper; thorough (Cartpole, Mountain Car); early, brief (Mountain Car); fast (Atari) (default: paper)",
+    )
+    parser.add_argument("--minutes", type=float, help="stop in time, to be resumed later (preset fast)")
+    parser.add_argument("--start", metavar="AGENT", help="an agent whose weights to begin with (preset fast)")
+    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in the folder")
+    add_common(parser)
+    parser.set_defaults(run=run_train)
+
+
+def run_train(arguments: argparse.Namespace) -> None:
+    """Train one agent."""
+    from surefoot.agents.files import card_of
+    from surefoot.play.tasks import find_task
+    from surefoot.runs.certified import find_device
+
+    task = find_task(arguments.task)
+    train = _trainer(arguments, task.name)
+    name = f"train-{task.name}-s{arguments.sigma:g}-{arguments.preset}-seed{arguments.seed}"
+    folder: Path = arguments.out or Path("runs") / name
+    with progress_bar("training", "steps", arguments) as report:
+        train(
+            task,
+            arguments.sigma,
+            folder,
+            seed=arguments.seed,
+            device=find_device(arguments.device),
+            resume=arguments.resume,
+            command=arguments.command_line,
+            preset=arguments.preset,
+            progress=None if report is None else lambda done, of, best: report(done, of, f"best validation {best:.1f}"),
+        )
+    card = card_of(str(folder))
+    if arguments.json:
+        print(json.dumps(card, indent=1, allow_nan=False))
+        return
+    training = card["training"]
+    print(
+        f"Best validation {training['best_validation']:.1f} at step {training['best_step']:,} "
+        f"of {training['steps']:,}.\n"
+        f"Written to {folder}; certify it with: surefoot certify {task.name} --agent {folder} --sigma {card['sigma']:g}"
+    )
+
+
+def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
+    """Return the training that the preset names, with its settings."""
+    if arguments.preset == "fast":
+        from surefoot.agents.files import load
+        from surefoot.train.atari.train import train_fast
+        from surefoot.train.settings import find_fast
+
+        settings = find_fast(task)
+        start = None if arguments.start is None else load(arguments.start)
+        return lambda task, sigma, out, **others: train_fast(
+            task, sigma, settings, out, minutes=arguments.minutes, start=start, **others
+        )
+    refuse(arguments, ("minutes", "start"), f"the preset {arguments.preset}, which plays to its end from nothing")
+    from surefoot.train.settings import find_settings
+    from surefoot.train.train import train
+
+    table = find_settings(arguments.preset, task)
+    return lambda task, sigma, out, **others: train(task, sigma, table, out, **others)

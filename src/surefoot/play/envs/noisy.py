@@ -1,0 +1,96 @@
+"""Gaussian noise for observations: unpredictable where agents are deployed, reproducible where they train.
+
+A certificate bounds an adversary who sees every past noise exactly, never the present one. The state of a
+non-cryptographic generator (PCG64, Mersenne Twister) can be recovered from such a past, so deployed noise
+comes from the operating system's generator instead.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.spaces import Box
+from gymnasium.utils import RecordConstructorArgs
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from surefoot.episodes import parted_sigma
+from surefoot.errors import InputError
+from surefoot.play.channel import Channel, Stream
+
+# Any key but the empty one parts the noise from the environment's own stream, which SeedSequence(seed) feeds.
+NOISE_STREAM = (0x5F00,)
+
+
+def system_normal(shape: int | tuple[int, ...]) -> NDArray[np.float32]:
+    """Return standard normal draws from ``os.urandom``, unpredictable even to who knows all earlier ones.
+
+    Uniforms are odd multiples of 2**-53, so they lie strictly inside (0, 1), symmetric about 1/2; the normal
+    law is cut at 8.2 standard deviations, a mass below 2**-51.
+    """
+    count = int(np.prod(shape))
+    words = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+    # An odd numerator fits the 53 bits of a float; adding a half would round the largest one up to exactly 1.
+    uniforms = ((words >> np.uint64(11)) | np.uint64(1)) * 2.0**-53
+    return np.asarray(ndtri(uniforms), dtype=np.float32).reshape(shape)
+
+
+class NoisyObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, NDArray[Any]], RecordConstructorArgs):
+    """Add N(0, sigma^2) to every new observation, once, for training with any library.
+
+    Put frame stacks outside it, ``FrameStackObservation(NoisyObservation(env, sigma), k,
+    padding_type="reset")``, so that an observation keeps the noise it was first seen with. Observations come
+    out as unbounded float32; uint8 images are scaled to [0, 1] first, and ``sigma`` is in the units that come
+    out, one number or one per feature. ``reset(seed=k)`` fixes the noise too. This noise is for training;
+    ``surefoot.smooth`` deploys unpredictable noise.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], sigma: float | Sequence[float], seed: int | None = None) -> None:
+        RecordConstructorArgs.__init__(self, sigma=sigma, seed=seed)
+        gymnasium.ObservationWrapper.__init__(self, env)
+        self.sigma, self.features = parted_sigma(sigma)
+        self.unit = _unit(env.observation_space)
+        self.observation_space = Box(-np.inf, np.inf, env.observation_space.shape, np.float32)
+        self._reseed(seed)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[NDArray[np.float32], dict[str, Any]]:
+        """Begin an episode; a seed fixes the noise as well, in a stream of its own."""
+        if seed is not None:
+            self._reseed(seed)
+        return super().reset(seed=seed, options=options)
+
+    def observation(self, observation: NDArray[Any]) -> NDArray[np.float32]:
+        """Return the observation in float32 units with fresh noise added."""
+        clean = np.asarray(observation, dtype=np.float32) / self.unit
+        return self._channel.send(torch.from_numpy(clean).unsqueeze(0))[0].numpy()
+
+    def _reseed(self, seed: int | None) -> None:
+        # The channel that certifies is the channel that trains.
+        seeds = np.random.SeedSequence(seed, spawn_key=NOISE_STREAM)
+        shape = self.observation_space.shape
+        assert shape is not None
+        self._channel = Channel(self.features or self.sigma, 1, shape, Stream(seeds, torch.device("cpu")))
+
+
+def _unit(space: gymnasium.Space[Any]) -> np.float32:
+    """Return what an observation is divided by to be in declared units, or say why nothing does that."""
+    if not isinstance(space, Box):
+        raise InputError(
+            f"noise needs Box observations, got {type(space).__name__}; "
+            "wrap the environment in gymnasium.wrappers.FlattenObservation first"
+        )
+    if np.issubdtype(space.dtype, np.floating):
+        return np.float32(1)
+    if space.dtype == np.uint8 and (space.low == 0).all() and (space.high == 255).all():
+        return np.float32(255)
+    raise InputError(
+        f"noise needs float observations or uint8 images from 0 to 255, got {space.dtype} "
+        f"from {space.low.min()} to {space.high.max()}; turn them into floats first"
+    )

@@ -1,0 +1,277 @@
+"""Attack an agent over a grid of budgets and thresholds, and hold the outcome against its certificate."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surefoot.attacks.adaptive_pgd import AdaptivePGD
+from surefoot.attacks.composed import AtOnce, Composed, Evenly, OneDirection, RandomDirection, WhenItMatters
+from surefoot.attacks.ddpg import DdpgAttack
+from surefoot.attacks.dqn import PaperAttack
+from surefoot.attacks.structured import Structured
+from surefoot.attacks.victim import Smoothing, check_continuous, check_discrete
+from surefoot.play.channel import Adversary
+from surefoot.proof.contradiction import same_setup
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.files import read_json, safe_name, write_json
+from surefoot.play.loop import Plan, Progress, play
+from surefoot.agents.policies import Policy
+from surefoot.runs.taped_episode import record_replay
+from surefoot.report.page import leave_report
+from surefoot.runs.folder import RunFolder
+from surefoot.play.tasks import Task
+from surefoot.versions import versions
+
+SCHEMA = 1
+# Attacked episodes share none with certificates or validations of the same seed.
+ATTACK = 5
+
+
+@dataclass(frozen=True)
+class Method:
+    """A named adversary: how it is built, and what it needs.
+
+    ``build``     from (lambda, budget, smoothing, task)
+    ``margins``   whether it has a lambda: a value gap (discrete actions), or the price of moving far (continuous)
+    ``gradients`` whether it needs the agent's gradients
+    """
+
+    build: Callable[[float, float, Smoothing, Task], Adversary]
+    margins: bool = False
+    gradients: bool = False
+
+
+def _paper(margin: float, _budget: float, smoothing: Smoothing, task: Task) -> Adversary:
+    """Return Algorithm 1 for discrete actions, Algorithm 2 for continuous ones, inside the task's box."""
+    low, high = (None, None) if task.box is None else task.box
+    kind = DdpgAttack if task.choices is None else PaperAttack
+    return kind(margin, smoothing=smoothing, low=low, high=high)
+
+
+METHODS: dict[str, Method] = {
+    "paper": Method(_paper, True, True),
+    "adaptive": Method(
+        lambda margin, _budget, smoothing, _task: Composed(WhenItMatters(margin, smoothing), AdaptivePGD(smoothing)),
+        True,
+        True,
+    ),
+    "random": Method(lambda _margin, budget, _smoothing, task: Composed(Evenly(budget, task.limit), RandomDirection())),
+    "one-direction": Method(
+        lambda _margin, budget, _smoothing, task: Composed(Evenly(budget, task.limit), OneDirection())
+    ),
+    "at-once": Method(lambda _margin, _budget, _smoothing, _task: Composed(AtOnce(0), OneDirection())),
+    "structured": Method(lambda _margin, _budget, _smoothing, _task: Structured()),
+}
+
+
+@dataclass(frozen=True)
+class Attack:
+    """What is to be attacked and how, settled before anything is played."""
+
+    task: Task
+    policy: Policy
+    sigma: float
+    budgets: Sequence[float]
+    margins: Sequence[float] = (0.0,)
+    method: str = "paper"
+    draws: int = 128
+    episodes: int = 1_000
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise InputError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        if not self.budgets or not all(np.isfinite(budget) and budget >= 0 for budget in self.budgets):
+            raise InputError(f"budgets must be finite numbers >= 0, at least one, got {list(self.budgets)}")
+        if METHODS[self.method].margins and not self.margins:
+            raise InputError(f"the method {self.method} needs at least one lambda")
+        if METHODS[self.method].gradients:
+            (check_continuous if self.method == "paper" and self.task.choices is None else check_discrete)(self.policy)
+        for budget, margin in self.cells():
+            self.plan(budget, margin)
+
+    @property
+    def name(self) -> str:
+        """The name of the run's folder: all that usually differs between attacks."""
+        name = f"attack-{self.method}-{self.policy.name}-sigma{self.sigma:g}-seed{self.seed}-n{self.episodes}"
+        return safe_name(name)
+
+    @property
+    def columns(self) -> list[float | None]:
+        """The thresholds; a method without any has one column."""
+        return list(self.margins) if METHODS[self.method].margins else [None]
+
+    def cells(self) -> list[tuple[float, float | None]]:
+        """Return every pair of budget and threshold."""
+        return [(budget, margin) for budget in self.budgets for margin in self.columns]
+
+    def plan(self, budget: float, margin: float | None) -> Plan:
+        """Return the run of one cell."""
+        smoothing = Smoothing(self.sigma, self.draws)
+        adversary = METHODS[self.method].build(margin or 0.0, budget, smoothing, self.task)
+        return Plan(
+            self.task,
+            self.policy,
+            self.sigma,
+            self.episodes,
+            self.seed,
+            self.device,
+            adversary=adversary,
+            budget=budget,
+            stream=(ATTACK,),
+        )
+
+
+def attacked_run(
+    attack: Attack,
+    folder: Path,
+    *,
+    workers: int = 1,
+    progress: Progress | None = None,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Play what is not yet played, leave records, ``attack.json`` and the page in ``folder``, return the result."""
+    began = time.monotonic()
+    cells = attack.cells()
+    records: dict[tuple[float, float | None], Episodes] = {}
+    for number, (budget, margin) in enumerate(cells):
+        inner = None if progress is None else _within(progress, number, len(cells))
+        records[budget, margin] = attacked_cell(attack, budget, margin, folder, workers, inner)
+    result = summary(attack, records)
+    write_json(folder / "attack.json", result)
+    ended = time.monotonic()
+    write_json(
+        folder / "run.json",
+        {
+            "schema": SCHEMA,
+            "versions": versions(),
+            "wall_seconds": round(ended - began, 3),
+            "workers": workers,
+            "blind": None if attack.task.blind is None else asdict(attack.task.blind),
+            "replay": _replay(attack, result, folder),
+            "command": command,
+        },
+    )
+    leave_report(folder)
+    return result
+
+
+def _replay(attack: Attack, result: dict[str, Any], folder: Path) -> str | None:
+    """Record one episode at the largest budget, with the value gap that hurt most; return why not, if not."""
+    most = int(np.argmax(attack.budgets))
+    under = attack.plan(attack.budgets[most], result["curve_lambda"][most])
+    return record_replay(replace(under, adversary=None, budget=0.0), under, folder)
+
+
+def attacked_records(attack: Attack, folder: Path) -> list[Episodes]:
+    """Return the records of every cell that ``attacked_run`` left in ``folder``."""
+    return [Episodes.load(folder / cell_name(budget, margin) / "episodes.npz") for budget, margin in attack.cells()]
+
+
+def matching_certificates(attack: Attack, given: Path | None, beside: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Return the certificates of this setup: the one that was named, or those lying beside the attack."""
+    if given is not None:
+        path = given / "certificate.json" if given.is_dir() else given
+        certificate = read_json(path)
+        if not _fits(certificate, attack):
+            raise InputError(f"{path} is about another task, agent or sigma than this attack; name one that fits")
+        return [(path, certificate)]
+    found = []
+    for path in sorted(beside.glob("*/certificate.json")):
+        with suppress(InputError):
+            certificate = read_json(path)
+            if _fits(certificate, attack):
+                found.append((path, certificate))
+    return found
+
+
+def _fits(certificate: dict[str, Any], attack: Attack) -> bool:
+    try:
+        # A certificate of another threat says its kind; its budgets are not those of one episode. Attacks are measured
+        # by the plain return, which a certificate of the discounted one says nothing about.
+        return (
+            certificate["schema"] == SCHEMA
+            and "kind" not in certificate
+            and certificate.get("discount") is None
+            and same_setup(
+                certificate,
+                {"task": attack.task.name, "agent": attack.policy.name, "agent_sha256": attack.policy.sha256 or None},
+                attack.sigma,
+            )
+        )
+    except KeyError:
+        return False
+
+
+def summary(attack: Attack, records: dict[tuple[float, float | None], Episodes]) -> dict[str, Any]:
+    """Return means and standard errors per budget and threshold, and the pointwise minimum: the attack curve."""
+    margins = attack.columns
+    grid = [[records[budget, margin] for margin in margins] for budget in attack.budgets]
+    mean = [[float(cell.returns.mean()) for cell in row] for row in grid]
+    sem = [[_sem(cell) for cell in row] for row in grid]
+    worst = [int(np.argmin(row)) for row in mean]
+    return {
+        "schema": SCHEMA,
+        "task": attack.task.name,
+        "agent": attack.policy.name,
+        "agent_sha256": attack.policy.sha256 or None,
+        "sigma": attack.sigma,
+        "method": attack.method,
+        "draws": attack.draws if attack.sigma > 0 else None,
+        "seed": attack.seed,
+        "episodes": attack.episodes,
+        "budgets": list(attack.budgets),
+        "lambdas": margins,
+        "mean": mean,
+        "sem": sem,
+        "curve": [row[best] for row, best in zip(mean, worst, strict=True)],
+        "curve_sem": [row[best] for row, best in zip(sem, worst, strict=True)],
+        "curve_lambda": [margins[best] for best in worst],
+        "largest_spent": max(float(cell.spent.max()) for row in grid for cell in row if cell.spent is not None),
+        "mean_spent": [[float(cell.spent.mean()) for cell in row if cell.spent is not None] for row in grid],
+        "spending": [_spending(row[best]) for row, best in zip(grid, worst, strict=True)],
+    }
+
+
+def attacked_cell(
+    attack: Attack,
+    budget: float,
+    margin: float | None,
+    folder: Path,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> Episodes:
+    """Play one cell, or read it if it lies in ``folder``; several processes may each play other cells."""
+    plan = attack.plan(budget, margin)
+    with RunFolder(folder / cell_name(budget, margin), plan.setup()).opened() as store:
+        return store.recorded(lambda place: play(plan, workers=workers, store=place, progress=progress))
+
+
+def cell_name(budget: float, margin: float | None) -> str:
+    """Return the name of a cell's folder."""
+    return f"B{budget:g}" + ("" if margin is None else f"-lambda{margin:g}")
+
+
+def _within(progress: Progress, number: int, cells: int) -> Progress:
+    return lambda done, of: progress(number * of + done, cells * of)
+
+
+def _sem(episodes: Episodes) -> float:
+    return float(episodes.returns.std(ddof=1)) / len(episodes) ** 0.5 if len(episodes) > 1 else 0.0
+
+
+def _spending(episodes: Episodes) -> list[float]:
+    """Return the mean squared offset at each step up to the last one; they sum to the mean squared spending."""
+    assert episodes.spending is not None
+    # An attack spends everything within a hundred steps of a game that may take 27,000.
+    last = max(episodes.spending.nonzero()[0], default=0)
+    return [float(value) for value in episodes.spending[: last + 1] / len(episodes)]

@@ -1,0 +1,220 @@
+"""Runs that stop by themselves: at the same episode for everybody, valid whenever, and with an exit code to rely on."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from laws import LAWS
+from surefoot.cli import main as cli
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.play.loop import Plan
+from surefoot.proof.bounds.bands import tail_tight
+from surefoot.proof.bounds.betting import Sample
+from surefoot.proof.bounds.from_band import worst_mean_upper
+from surefoot.proof.bounds.tangent_scores import plug_in
+from surefoot.proof.forecast import ceiling_of, forecast
+from surefoot.runs.certified import Questions
+from surefoot.runs.sequential import Goal, Watch, watched_run
+from toys import constant, geometric, pay_steps, toy_task
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def plan(most=20_000):
+    """Episodes of 1 to 10 steps that pay their length; the worst-case mean at budget 0.5 is about 3.44."""
+    task = toy_task(geometric(0.1, 10), pay_steps, floor=0.0, ceiling=10.0, slots=100, rounds=1)
+    return Plan(task, constant(), 0.5, most)
+
+
+QUESTIONS = Questions((0.0, 0.5))
+
+
+def watched(folder, goal, most=20_000, **options):
+    return watched_run(plan(most), QUESTIONS, goal, Path(folder), **options)
+
+
+def test_a_proof_stops_the_run_and_can_be_read_off_the_folder():
+    certificate, why = watched("run", Goal(0.5, require=3.2))
+    assert why == "proved"
+    assert 100 < certificate.episodes < 10_000
+    assert certificate.at(0.5).lower >= 3.2
+    assert certificate.method == "sequential"
+    assert certificate.choice == {"budget": 0.5, "until": None, "require": 3.2, "stopped": "proved"}
+    assert len(Episodes.load("run/episodes.npz")) == certificate.episodes
+    assert json.loads(Path("run/run.json").read_text())["stopped"] == "proved"
+    assert certificate.lower[0] < certificate.estimate < certificate.upper[0]
+
+
+def test_workers_and_interruptions_do_not_move_the_stop():
+    alone, _ = watched("alone", Goal(0.5, require=3.2))
+    crowd, _ = watched("crowd", Goal(0.5, require=3.2), workers=2)
+    assert crowd.to_json() == alone.to_json()
+    first, why = watched("pieces", Goal(0.5, require=3.2), most=20_000, progress=interrupt_after(300))
+    assert (first.episodes, why) == (300, "stopped by hand")
+    assert first.lower[1] <= alone.lower[1]
+    again, _ = watched("pieces", Goal(0.5, require=3.2))
+    assert again.to_json() == alone.to_json()
+
+
+def interrupt_after(episodes):
+    def progress(done, of):
+        if done >= episodes:
+            raise KeyboardInterrupt
+
+    return progress
+
+
+def test_what_cannot_be_proved_is_refuted():
+    certificate, why = watched("run", Goal(0.5, require=5.0), most=5_000)
+    assert why == "refuted"
+    assert certificate.episodes < 5_000
+    assert 0 < certificate.at(0.5).lower < 3.45
+
+
+def test_close_enough_and_all_played():
+    near, why = watched("near", Goal(0.5, until=0.5))
+    assert why == "close enough"
+    estimate = plug_in(Sample.of(Episodes.load("near/episodes.npz").returns), np.array([1.0]), 0.0)[0]
+    assert estimate - 0.5 - 1e-6 <= near.at(0.5).lower < 3.45
+    short, why = watched("short", Goal(0.5, until=1e-6), most=300)
+    assert (short.episodes, why) == (300, "all played")
+
+
+def test_refuting_is_valid():
+    law = LAWS[0]
+    x = law.draw(np.random.default_rng(1), (2000,))
+    for radius in (0.0, 1.0, 3.0):
+        upper = worst_mean_upper(tail_tight(x, 0.05), law.floor, law.ceiling, radius)
+        assert law.worst_mean(radius) < upper < law.worst_mean(radius) + 1
+
+
+def test_goals_are_checked():
+    with pytest.raises(InputError, match="until must be a number > 0, got 0"):
+        Goal(0.5, until=0.0)
+
+
+def test_a_watch_asks_at_settled_places_only():
+    """Between two looks nothing is computed, whatever the returns."""
+    watch = Watch(Goal(0.5, require=0.5), 0.5, 0.05, 0.0, 1.0)
+    assert watch.reason_to_stop(np.ones(1000)) == "proved"
+    assert watch.reason_to_stop(np.ones(1001)) is None
+
+
+def run(capsys, *arguments):
+    code = cli.main([str(argument) for argument in arguments])
+    shown = capsys.readouterr()
+    assert code in (0, 1), shown.err
+    return code, shown.out
+
+
+QUICK = ("certify", "cartpole-5", "--quiet", "--workers", 1, "--json")
+
+
+def test_required_and_proved_or_not(capsys):
+    code, shown = run(capsys, *QUICK, "--episodes", 600, "--require", "100@0.15")
+    made = json.loads(shown)
+    assert (code, made["require"]) == (0, {"mean": 100.0, "budget": 0.15, "proved": True})
+    assert 0.15 in made["budgets"]
+    code, shown = run(capsys, *QUICK, "--episodes", 600, "--require", "199@0.4")
+    assert (code, json.loads(shown)["require"]["proved"]) == (1, False)
+    code, shown = run(capsys, *QUICK[:-1], "--episodes", 600, "--require", "199@0.4")
+    assert code == 1
+    assert "NOT proved: a mean of 199 at budget 0.4." in shown
+
+
+def test_returns_may_be_required_too(capsys):
+    np.save("returns.npy", np.full(1000, 10.0))
+    given = ("certify", "--returns", "returns.npy", "--sigma", 0.5, "--floor", 0, "--ceiling", 10, "--require")
+    assert run(capsys, *given, "9@0.1")[0] == 0
+    assert run(capsys, *given, "9.99@1.0")[0] == 1
+
+
+def test_the_command_stops_by_itself(capsys):
+    code, shown = run(capsys, *QUICK, "--require", "120@0.2", "--max-episodes", 3000)
+    made = json.loads(shown)
+    assert code == 0
+    assert made["choice"]["stopped"] == "proved"
+    assert made["episodes"] < 3000
+    assert Path("runs/cartpole-5-s0.2-sigma0.2-seed0-n3000-sequential/certificate.json").exists()
+
+
+BAD = {
+    "--max-episodes 1000": "--max-episodes needs something to stop for",
+    "--at 0.4": "--at says which budget --until is about",
+    "--until 1 --method dkw": "certified by --method sequential, got dkw",
+    "--until 1 --at 0.2 --require 100@0.4": "about different budgets",
+    "--require 100": "must look like 150@0.4",
+    "--require nan@0.4": "a finite mean and a budget >= 0",
+    "--until -1": "until must be a number > 0",
+}
+
+
+@pytest.mark.parametrize("options", BAD)
+def test_wrong_calls_are_one_line(capsys, options):
+    assert cli.main(["certify", "cartpole-5", "--quiet", *options.split()]) == 2
+    assert BAD[options] in capsys.readouterr().err
+
+
+def test_a_plan_knows_the_ceiling_of_n_episodes(capsys):
+    assert ceiling_of(10_000, 0.0, 0.05, 0.0, 200.0) == pytest.approx(200 * 0.05 ** (1 / 10_000))
+    assert ceiling_of(1000, 2.0, 0.05, 0.0, 200.0) < ceiling_of(10_000, 2.0, 0.05, 0.0, 200.0) < 200
+    assert ceiling_of(1000, 2.0, 0.05, 0.0, None) == math.inf
+    code, shown = run(capsys, "plan", "cartpole-5", "--require", "120@0.2", "--pilot", 500, "--json", "--quiet",
+                      "--sigmas", "0.2,0.4", "--workers", 1)  # fmt: skip
+    made = json.loads(shown)
+    assert code == 0
+    assert made["best"]["sigma"] == 0.2
+    first, second = made["forecasts"]
+    assert (first["sigma"], second["sigma"]) == (0.2, 0.4)
+    assert 0 < first["least"] <= first["sequential"] <= first["fixed"] * 5 < 100_000
+    assert made["most"] > 190
+
+
+def test_a_plan_says_never():
+    law = LAWS[0]
+    record = Episodes.of(law.draw(np.random.default_rng(1), (1000,)), sigma=1.0, floor=0, ceiling=10)
+    told = forecast(record, 1.0, 0.05, 10_000, require=9.0)
+    assert (told.fixed, told.sequential) == (None, None)
+    assert told.least is not None
+    soon = forecast(record, 1.0, 0.05, 10_000, require=4.5)
+    assert soon.least < soon.fixed < 2000
+    assert law.worst_mean(1.0) - 0.5 < soon.limit < soon.worst
+
+
+def test_a_plan_and_a_table_for_people(capsys):
+    code, shown = run(capsys, "plan", "cartpole-5", "--require", "120@0.2", "--pilot", 300, "--quiet",
+                      "--sigmas", "0.2",                      "--workers", 1)  # fmt: skip
+    assert code == 0
+    assert "nothing here is a bound" in shown
+    assert "even an agent that never fails" in shown
+
+
+def test_tuning_certifies_on_other_episodes(capsys):
+    shared = ("tune", "cartpole-5", "--budget", 0.2, "--sigmas", "0.2,0.4", "--pilot", 300, "--episodes", 400,
+              "--workers", 1, "--json", "--quiet")  # fmt: skip
+    made = json.loads(run(capsys, *shared)[1])
+    (chosen,) = made["certificates"]
+    assert (chosen["sigma"], chosen["confidence"], chosen["episodes"]) == (0.2, 0.95, 400)
+    assert "chosen on 300 other episodes" in made["how"]
+    assert made["forecasts"][0]["estimate"] != chosen["estimate"]  # another random stream
+    both = json.loads(run(capsys, *shared, "--all")[1])
+    assert [one["confidence"] for one in both["certificates"]] == [0.975, 0.975]
+    assert both["forecasts"] == []
+
+
+def test_tuning_prints_and_refuses(capsys):
+    code, shown = run(capsys, "tune", "cartpole-5", "--budget", 0.2, "--sigmas", "0.2", "--pilot", 100,
+                      "--episodes", 100,                      "--workers", 1, "--quiet")  # fmt: skip
+    assert code == 0
+    assert "the certificate spends the whole risk" in shown
+    assert cli.main(["tune", "cartpole-5", "--budget", "0.2", "--sigmas", "0"]) == 2
+    assert "sigmas must be > 0, got 0" in capsys.readouterr().err
+    assert cli.main(["plan", "cartpole-5", "--require", "1@0.2", "--confidence", "2"]) == 2
+    assert "confidence must lie strictly between 0 and 1" in capsys.readouterr().err
