@@ -16,6 +16,27 @@ from surefoot.errors import InputError
 from surefoot.files import sha256
 
 
+@dataclass(frozen=True, kw_only=True)
+class Spaces:
+    """What goes into an agent and what comes out; the same type describes a policy and a task.
+
+    Attributes:
+        shape: Shape of one observation.
+        n_actions: Number of discrete actions, None for continuous ones.
+        n_stack: How many observations are stacked, the newest included.
+        low: Lowest value of each continuous action, None for discrete or unbounded ones.
+        high: Highest value of each continuous action, likewise.
+        first_action: The number the environment gives to the first discrete action.
+    """
+
+    shape: tuple[int, ...]
+    n_actions: int | None
+    n_stack: int = 1
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
+    first_action: int = 0
+
+
 @dataclass(frozen=True, eq=False)
 class Policy:
     """A deterministic policy over the last ``frames`` observations.
