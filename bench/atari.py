@@ -25,13 +25,12 @@ from surefoot.agents import files as zoo
 from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.read import write_zip
-from surefoot.files import write_json
+from surefoot.files import versions, write_json
 from surefoot.play.envs.atari.emulators import Board, Emulators
 from surefoot.play.envs.atari.env import slot_seeds
 from surefoot.play.loop import Plan, play
 from surefoot.play.tasks import Task, find_task
 from surefoot.play.workers import usable_cores
-from surefoot.versions import versions
 
 SIGMA = 0.1
 HERE = Path(__file__).resolve().parent

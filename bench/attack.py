@@ -24,12 +24,11 @@ from surefoot.agents import files as zoo
 from surefoot.agents.policies import MLP
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Scene, Smoothing
-from surefoot.files import write_json
+from surefoot.files import versions, write_json
 from surefoot.play.channel import View
 from surefoot.play.loop import Plan, play, single_thread
 from surefoot.play.tasks import find_task
 from surefoot.play.workers import usable_cores
-from surefoot.versions import versions
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))  # where the reference lies

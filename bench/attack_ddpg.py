@@ -14,12 +14,11 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.agents import files as zoo
-from surefoot.files import write_json
+from surefoot.files import versions, write_json
 from surefoot.play.loop import play
 from surefoot.play.tasks import find_task
 from surefoot.play.workers import usable_cores
 from surefoot.runs.attacked import Attack
-from surefoot.versions import versions
 
 HERE = Path(__file__).resolve().parent
 WEIGHT, BUDGET = 0.0001, 0.3

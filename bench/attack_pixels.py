@@ -19,11 +19,10 @@ import numpy as np
 
 from surefoot.agents import files as zoo
 from surefoot.attacks.victim import Scene
-from surefoot.files import write_json
+from surefoot.files import versions, write_json
 from surefoot.play.loop import play
 from surefoot.play.tasks import find_task
 from surefoot.runs.attacked import Attack
-from surefoot.versions import versions
 
 HERE = Path(__file__).resolve().parent
 AGENT, SIGMA, BUDGET, LAMBDA = "pong-1r-s0.05", 0.05, 0.3, 0.3

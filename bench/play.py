@@ -29,11 +29,10 @@ from surefoot import certify
 from surefoot.agents import files as zoo
 from surefoot.agents.policies import MLP, Policy, Squashed
 from surefoot.agents.sb3.read import write_zip
-from surefoot.files import write_json
+from surefoot.files import versions, write_json
 from surefoot.play.loop import Plan, play, single_thread
 from surefoot.play.tasks import Task, find_task
 from surefoot.play.workers import usable_cores
-from surefoot.versions import versions
 
 SIGMA, BUDGETS = 0.2, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 HERE = Path(__file__).resolve().parent

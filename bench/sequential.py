@@ -19,12 +19,11 @@ import numpy as np
 from surefoot.agents import files as zoo
 from surefoot.cli.options import Requirement, parse_requirement
 from surefoot.episodes import Episodes
-from surefoot.files import write_json
+from surefoot.files import versions, write_json
 from surefoot.play.loop import Plan, play
 from surefoot.play.tasks import find_task
 from surefoot.proof.episode_budget import certify
 from surefoot.runs.sequential import Goal, Watch
-from surefoot.versions import versions
 
 HERE = Path(__file__).resolve().parent
 AGENT, SIGMA, CONFIDENCE = "cartpole-5-s0.2", 0.2, 0.95

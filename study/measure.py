@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from study.numbers import Agent
 from study.sizes import AttackSize, Sizes
 from surefoot.agents import files as zoo
-from surefoot.files import read_json, write_arrays, write_json
+from surefoot.files import read_json, versions, write_arrays, write_json
 from surefoot.play.loop import Plan, play
 from surefoot.play.tasks import find_task
 from surefoot.play.workers import spread
 from surefoot.runs.attacked import Attack, attacked_cell, cell_name, summary
 from surefoot.runs.folder import RunFolder
-from surefoot.versions import versions
 
 SCHEMA = 1
 SEED = 0

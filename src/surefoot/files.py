@@ -8,10 +8,13 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import platform
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any
@@ -21,6 +24,7 @@ from numpy.typing import NDArray
 
 from surefoot.errors import InputError
 
+PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "stable-baselines3")  # whose versions shape a result
 # What reading a damaged zip raises; the last two are for features that we never write.
 DAMAGED = (
     OSError,
@@ -108,6 +112,17 @@ def checkout() -> Path | None:
     """Return the root of the checkout that the package is run from, or None where it was installed as a wheel."""
     root = Path(str(files("surefoot"))).resolve().parents[1]
     return root if (root / "zoo").is_dir() and (root / "study").is_dir() else None
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that shape a result, as far as they are installed."""
+    from surefoot import __version__
+
+    found = {"surefoot": __version__, "python": platform.python_version()}
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def safe_name(text: str) -> str:

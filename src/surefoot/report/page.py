@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import InputError
-from surefoot.files import write_text
+from surefoot.files import versions, write_text
 from surefoot.proof.certificate import ThreatCertificate
 from surefoot.proof.episode_budget import Certificate
 from surefoot.report import html as words
@@ -23,7 +23,6 @@ from surefoot.report.histograms import histogram_data, spending_data
 from surefoot.report.setup_table import setups
 from surefoot.report.taped_frames import replay_data
 from surefoot.runs.read import Run, neighbours, read_run
-from surefoot.versions import versions
 
 NAME = "report.html"
 LARGEST = 8_000_000  # bytes of a page

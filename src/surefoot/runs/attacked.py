@@ -21,14 +21,13 @@ from surefoot.play.channel import Adversary
 from surefoot.proof.contradiction import same_setup
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.files import read_json, safe_name, write_json
+from surefoot.files import read_json, safe_name, write_json, versions
 from surefoot.play.loop import Plan, Progress, play
 from surefoot.agents.policies import Policy
 from surefoot.runs.taped_episode import record_replay
 from surefoot.report.page import leave_report
 from surefoot.runs.folder import RunFolder
 from surefoot.play.tasks import Task
-from surefoot.versions import versions
 
 SCHEMA = 1
 # Attacked episodes share none with certificates or validations of the same seed.

@@ -16,7 +16,7 @@ from surefoot.agents import files as zoo
 from surefoot.proof.query import Answer, answer
 from surefoot.episodes import Episodes, parted_sigma
 from surefoot.errors import InputError
-from surefoot.files import read_json, safe_name, sha256, write_json
+from surefoot.files import read_json, safe_name, sha256, write_json, versions
 from surefoot.proof.norms import Norm
 from surefoot.play.loop import Plan, Progress, play
 from surefoot.agents.policies import Policy, from_callable
@@ -27,7 +27,6 @@ from surefoot.report.sentences import headline_budget
 from surefoot.runs.folder import RunFolder
 from surefoot.play.tasks import Task, find_task
 from surefoot.proof.certificate import ThreatCertificate
-from surefoot.versions import versions
 
 
 @dataclass(frozen=True)

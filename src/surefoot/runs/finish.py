@@ -7,11 +7,10 @@ from pathlib import Path
 
 from surefoot.proof.episode_budget import Certificate
 from surefoot.episodes import Episodes
-from surefoot.files import write_json, write_whole
+from surefoot.files import write_json, write_whole, versions
 from surefoot.report.page import leave_report
 from surefoot.report.sentences import Floor
 from surefoot.proof.certificate import ThreatCertificate
-from surefoot.versions import versions
 
 
 def leave_certificate(certificate: Certificate | ThreatCertificate, folder: Path, blind: Floor | None) -> str | None:

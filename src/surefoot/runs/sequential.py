@@ -23,7 +23,7 @@ from surefoot.proof.bounds.from_band import worst_mean_upper
 from surefoot.proof.episode_budget import Certificate, certificate_of
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.files import write_json
+from surefoot.files import write_json, versions
 from surefoot.play.loop import Plan, Progress, blocks_of
 from surefoot.runs.taped_episode import attacked_plan, record_replay
 from surefoot.runs.finish import leave_certificate
@@ -31,7 +31,6 @@ from surefoot.report.page import leave_report
 from surefoot.report.sentences import headline_budget
 from surefoot.runs.certified import Questions
 from surefoot.runs.folder import RunFolder
-from surefoot.versions import versions
 
 _GROWTH = 1.02  # the question is asked again when there are so many times as many episodes, or after the next block
 

@@ -11,6 +11,7 @@ from surefoot.agents import files as zoo
 from surefoot.agents.policies import Policy
 from surefoot.episodes import checked_sigma
 from surefoot.errors import InputError
+from surefoot.files import versions
 from surefoot.play.loop import single_thread
 from surefoot.play.tasks import Task
 from surefoot.train import ddpg, dqn
@@ -18,7 +19,6 @@ from surefoot.train.cuda_graph import Captured
 from surefoot.train.sb3_checkpoint import load_checkpoint, save_checkpoint
 from surefoot.train.settings import DdpgSettings, Settings
 from surefoot.train.validation import Curve, Progress, Validation, perfect
-from surefoot.versions import versions
 
 SEEDS = 2**32  # SB3 seeds numpy's global stream, which takes 32 bits
 

@@ -14,12 +14,12 @@ from surefoot.agents import files as zoo
 from surefoot.agents.policies import Policy
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.files import versions
 from surefoot.play.loop import Plan, play_block
 from surefoot.play.tasks import TASKS, Task, discounted, find_task, task_of_environment
 from surefoot.play.workers import spread
 from surefoot.runs.certified import find_agent
 from surefoot.verification.recompute.run_files import Raw, differences
-from surefoot.versions import versions
 
 Report = Callable[[int, int], None]
 

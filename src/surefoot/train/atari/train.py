@@ -23,7 +23,7 @@ from surefoot.agents.networks import NATURE, cnn_policy, halved
 from surefoot.agents.policies import Policy
 from surefoot.episodes import checked_sigma
 from surefoot.errors import InputError
-from surefoot.files import write_text
+from surefoot.files import versions, write_text
 from surefoot.play.loop import Plan, play
 from surefoot.play.tasks import Task
 from surefoot.play.workers import usable_cores
@@ -31,7 +31,6 @@ from surefoot.train.atari.checkpoint import Progressed, claim, load_fast, save_f
 from surefoot.train.atari.learner import Learner
 from surefoot.train.atari.players import Players
 from surefoot.train.settings import FastSettings
-from surefoot.versions import versions
 
 # Validation plays episodes that no certificate uses.
 VALIDATION = 1
