@@ -23,7 +23,7 @@ from surefoot.files import versions, write_json
 from surefoot.play.loop import Plan, play
 from surefoot.play.tasks import find_task
 from surefoot.proof.episode_budget import certify
-from surefoot.runs.sequential import Goal, Watch
+from surefoot.proof.stopping import Monitor, StoppingRule
 
 HERE = Path(__file__).resolve().parent
 AGENT, SIGMA, CONFIDENCE = "cartpole-5-s0.2", 0.2, 0.95
@@ -31,10 +31,10 @@ AGENT, SIGMA, CONFIDENCE = "cartpole-5-s0.2", 0.2, 0.95
 
 def stopped_after(record: Episodes, block: int, required: Requirement) -> int | None:
     """Return after how many episodes the sequential run has proved the requirement."""
-    goal = Goal(required.budget, require=required.mean)
-    watch = Watch(goal, SIGMA, 1 - CONFIDENCE, record.floor, record.ceiling)
+    rule = StoppingRule(budget=required.budget, require=required.mean)
+    monitor = Monitor(rule, confidence=CONFIDENCE, sigma=SIGMA, floor=record.floor, ceiling=record.ceiling)
     for n in range(block, len(record) + 1, block):
-        if watch.reason_to_stop(record.returns[:n]) == "proved":
+        if monitor.reason_to_stop(record.returns[:n]) == "proved":
             return n
     return None
 

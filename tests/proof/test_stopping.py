@@ -17,8 +17,9 @@ from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.from_band import worst_mean_upper
 from surefoot.proof.bounds.tangent_scores import plug_in
 from surefoot.proof.forecast import ceiling_of, forecast
+from surefoot.proof.stopping import Monitor, StoppingRule
 from surefoot.runs.certified import Questions
-from surefoot.runs.sequential import Goal, Watch, watched_run
+from surefoot.runs.sequential import watched_run
 from toys import constant, geometric, pay_steps, toy_task
 
 
@@ -41,7 +42,7 @@ def watched(folder, goal, most=20_000, **options):
 
 
 def test_a_proof_stops_the_run_and_can_be_read_off_the_folder():
-    certificate, why = watched("run", Goal(0.5, require=3.2))
+    certificate, why = watched("run", StoppingRule(budget=0.5, require=3.2))
     assert why == "proved"
     assert 100 < certificate.episodes < 10_000
     assert certificate.at(0.5).lower >= 3.2
@@ -53,13 +54,13 @@ def test_a_proof_stops_the_run_and_can_be_read_off_the_folder():
 
 
 def test_workers_and_interruptions_do_not_move_the_stop():
-    alone, _ = watched("alone", Goal(0.5, require=3.2))
-    crowd, _ = watched("crowd", Goal(0.5, require=3.2), workers=2)
+    alone, _ = watched("alone", StoppingRule(budget=0.5, require=3.2))
+    crowd, _ = watched("crowd", StoppingRule(budget=0.5, require=3.2), workers=2)
     assert crowd.to_json() == alone.to_json()
-    first, why = watched("pieces", Goal(0.5, require=3.2), most=20_000, progress=interrupt_after(300))
+    first, why = watched("pieces", StoppingRule(budget=0.5, require=3.2), most=20_000, progress=interrupt_after(300))
     assert (first.episodes, why) == (300, "stopped by hand")
     assert first.lower[1] <= alone.lower[1]
-    again, _ = watched("pieces", Goal(0.5, require=3.2))
+    again, _ = watched("pieces", StoppingRule(budget=0.5, require=3.2))
     assert again.to_json() == alone.to_json()
 
 
@@ -72,18 +73,18 @@ def interrupt_after(episodes):
 
 
 def test_what_cannot_be_proved_is_refuted():
-    certificate, why = watched("run", Goal(0.5, require=5.0), most=5_000)
+    certificate, why = watched("run", StoppingRule(budget=0.5, require=5.0), most=5_000)
     assert why == "refuted"
     assert certificate.episodes < 5_000
     assert 0 < certificate.at(0.5).lower < 3.45
 
 
 def test_close_enough_and_all_played():
-    near, why = watched("near", Goal(0.5, until=0.5))
+    near, why = watched("near", StoppingRule(budget=0.5, tolerance=0.5))
     assert why == "close enough"
     estimate = plug_in(Sample.of(Episodes.load("near/episodes.npz").returns), np.array([1.0]), 0.0)[0]
     assert estimate - 0.5 - 1e-6 <= near.at(0.5).lower < 3.45
-    short, why = watched("short", Goal(0.5, until=1e-6), most=300)
+    short, why = watched("short", StoppingRule(budget=0.5, tolerance=1e-6), most=300)
     assert (short.episodes, why) == (300, "all played")
 
 
@@ -95,16 +96,17 @@ def test_refuting_is_valid():
         assert law.worst_mean(radius) < upper < law.worst_mean(radius) + 1
 
 
-def test_goals_are_checked():
-    with pytest.raises(InputError, match="until must be a number > 0, got 0"):
-        Goal(0.5, until=0.0)
+def test_stopping_rules_are_checked():
+    with pytest.raises(InputError, match="tolerance must be a number > 0, got 0"):
+        StoppingRule(budget=0.5, tolerance=0.0)
 
 
-def test_a_watch_asks_at_settled_places_only():
+def test_a_monitor_looks_at_settled_places_only():
     """Between two looks nothing is computed, whatever the returns."""
-    watch = Watch(Goal(0.5, require=0.5), 0.5, 0.05, 0.0, 1.0)
-    assert watch.reason_to_stop(np.ones(1000)) == "proved"
-    assert watch.reason_to_stop(np.ones(1001)) is None
+    rule = StoppingRule(budget=0.5, require=0.5)
+    monitor = Monitor(rule, confidence=0.95, sigma=0.5, floor=0.0, ceiling=1.0)
+    assert monitor.reason_to_stop(np.ones(1000)) == "proved"
+    assert monitor.reason_to_stop(np.ones(1001)) is None
 
 
 def run(capsys, *arguments):
@@ -152,7 +154,7 @@ BAD = {
     "--until 1 --at 0.2 --require 100@0.4": "about different budgets",
     "--require 100": "must look like 150@0.4",
     "--require nan@0.4": "a finite mean and a budget >= 0",
-    "--until -1": "until must be a number > 0",
+    "--until -1": "tolerance must be a number > 0",
 }
 
 

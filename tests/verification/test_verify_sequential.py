@@ -14,14 +14,15 @@ from surefoot.play.loop import Plan
 from surefoot.play.tasks import find_task
 from surefoot.proof.bounds.bettors import Seen
 from surefoot.proof.episode_budget import certify
+from surefoot.proof.stopping import Monitor, StoppingRule
 from surefoot.runs.certified import Questions
-from surefoot.runs.sequential import Goal, Watch, watched_run
+from surefoot.runs.sequential import watched_run
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim
 from surefoot.verification.recompute.sequential import Stop, looks_of, recompute_sequential, stop_of, unfounded
 from surefoot.verification.verify import verify
 from verdicts import problems
 
-BUDGETS, GOAL = (0.0, 0.1), Goal(0.1, require=122.0)
+BUDGETS, GOAL = (0.0, 0.1), StoppingRule(budget=0.1, require=122.0)
 
 
 def plan(most=3_000, slots=30):
@@ -58,10 +59,10 @@ def interrupted(done, of):
 
 
 OTHERS = {
-    "close enough": (plan(300), Goal(0.1, until=100.0), None),
-    "all played": (plan(120), Goal(0.1, until=1e-6), None),
+    "close enough": (plan(300), StoppingRule(budget=0.1, tolerance=100.0), None),
+    "all played": (plan(120), StoppingRule(budget=0.1, tolerance=1e-6), None),
     "stopped by hand": (plan(), GOAL, interrupted),
-    "refuted": (plan(4_000, 250), Goal(0.1, require=199.0), None),
+    "refuted": (plan(4_000, 250), StoppingRule(budget=0.1, require=199.0), None),
 }
 
 
@@ -177,8 +178,8 @@ def forged(folder, change, *, reason="proved", goal=GOAL):
     limits = {key: setup.pop(key) for key in ("sigma", "floor", "ceiling")}
     made = Episodes(**limits, facts=setup, **arrays)
     made.save(folder / "episodes.npz")
-    watch = Watch(goal, made.sigma, 0.05, made.floor, made.ceiling)
-    write_json(folder / "certificate.json", watch.certificate(made, Questions(BUDGETS), reason).to_json())
+    monitor = Monitor(goal, confidence=0.95, sigma=made.sigma, floor=made.floor, ceiling=made.ceiling)
+    write_json(folder / "certificate.json", monitor.certificate(made, budgets=BUDGETS, stopped=reason).to_json())
     write_json(folder / "setup.json", {"schema": 1, **made.setup, "sequential": True})
     in_notes("run.json", goal=goal.to_json(), stopped=reason, agent_sha256=made.setup["agent_sha256"])(folder)
 
@@ -274,9 +275,9 @@ def test_a_proof_is_found_again(law):
     returns = law.draw(np.random.default_rng(8), (2_000,))
     episodes = Episodes.of(returns, sigma=0.5, floor=law.floor, ceiling=law.ceiling)
     for share in (0.5, 0.9, 1.1):
-        goal = Goal(0.3, require=law.floor + share * (law.worst_mean(0.6) - law.floor))
-        watch = Watch(goal, 0.5, 1 - 0.95, law.floor, law.ceiling)
-        made = watch.certificate(episodes, Questions((0.0, 0.3)), "stopped by hand").to_json()
+        goal = StoppingRule(budget=0.3, require=law.floor + share * (law.worst_mean(0.6) - law.floor))
+        monitor = Monitor(goal, confidence=0.95, sigma=0.5, floor=law.floor, ceiling=law.ceiling)
+        made = monitor.certificate(episodes, budgets=(0.0, 0.3), stopped="stopped by hand").to_json()
         claim = Claim("sequential", 1 - 0.95, 0.5, law.floor, law.ceiling, (0.0, 0.3))
         lower, _, wrong = recompute_sequential(returns, claim, made["bets"], stop_of(made["choice"]))
         assert wrong == []
@@ -297,12 +298,13 @@ def test_where_somebody_looks_is_settled():
     assert looks_of(300, 100) == [100, 200, 300]
     late = looks_of(20_000, 100)
     assert late[-3:] == [19100, 19500, 19900]
-    watch, asked = Watch(Goal(0.5, until=1e-9), 0.5, 0.05, 0.0, 1.0), []
-    after = watch.game.after
-    watch.game.after = lambda returns: asked.append(returns.size) or after(returns)
+    rule, asked = StoppingRule(budget=0.5, tolerance=1e-9), []
+    monitor = Monitor(rule, confidence=0.95, sigma=0.5, floor=0.0, ceiling=1.0)
+    after = monitor.bets.after
+    monitor.bets.after = lambda returns: asked.append(returns.size) or after(returns)
     returns = np.random.default_rng(1).integers(0, 2, 12_000).astype(float)
     for size in range(100, 12_001, 100):
-        watch.reason_to_stop(returns[:size])
+        monitor.reason_to_stop(returns[:size])
     assert asked == looks_of(12_000, 100)
 
 

@@ -228,12 +228,17 @@ def _certify_watched(
     workers: int,
     report: Any,
 ) -> Certificate:
-    from surefoot.runs.sequential import Goal, watched_run
+    from surefoot.proof.stopping import StoppingRule
+    from surefoot.runs.sequential import watched_run
 
     if required is not None and arguments.at not in (None, required.budget):
         raise InputError(f"--at {arguments.at:g} and --require {arguments.require} are about different budgets")
     at = arguments.at if required is None else required.budget
-    goal = Goal(plan.sigma if at is None else at, arguments.until, None if required is None else required.mean)
+    goal = StoppingRule(
+        budget=plan.sigma if at is None else at,
+        tolerance=arguments.until,
+        require=None if required is None else required.mean,
+    )
     asked = tuple(sorted({*questions.budgets, goal.budget}))
     certificate, _ = watched_run(
         plan,

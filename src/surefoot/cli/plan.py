@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +24,8 @@ from surefoot.errors import InputError
 if TYPE_CHECKING:
     from surefoot.play.loop import Plan
     from surefoot.proof.forecast import Forecast
+
+PILOT = 6  # the random stream of pilot episodes: a sigma selected on them is certified on others
 
 
 def add_plan(commands: Any) -> None:
@@ -83,8 +86,6 @@ def run_plan(arguments: argparse.Namespace) -> None:
 
 def run_tune(arguments: argparse.Namespace) -> None:
     """Choose a sigma and certify it on other episodes, or certify all of them."""
-    from dataclasses import replace
-
     from surefoot.proof.forecast import best
     from surefoot.runs.certified import Questions, certified_run, run_name
 
@@ -150,13 +151,14 @@ def _plans(arguments: argparse.Namespace) -> list[Plan]:
 def _forecasts(
     arguments: argparse.Namespace, plans: list[Plan], budget: float, require: float | None
 ) -> list[Forecast]:
-    from surefoot.proof.forecast import forecast, pilot_of
+    from surefoot.play.loop import play
+    from surefoot.proof.forecast import forecast
 
     found = []
     for plan in plans:
         with progress_bar(f"pilot, sigma {plan.sigma:g}", "episodes", arguments) as report:
             workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
-            pilot = pilot_of(plan, workers, report)
+            pilot = play(replace(plan, stream=(PILOT,)), workers=workers, progress=report)
         found.append(forecast(pilot, budget, 1 - arguments.confidence, arguments.episodes, require))
     return found
 

@@ -15,7 +15,6 @@ import numpy as np
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.play.loop import Plan, Progress, play
 from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.bettors import Bettor
 from surefoot.proof.bounds.from_bets import PROOF
@@ -23,7 +22,6 @@ from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.bounds.hedged_bets import expected_limit
 from surefoot.proof.bounds.tangent_scores import plug_in, propose
 
-PILOT = 6  # the random stream of pilots
 LONGEST = 10**9  # episodes beyond which nobody plans
 
 
@@ -54,15 +52,6 @@ class Forecast:
     def to_json(self) -> dict[str, Any]:
         """Return the forecast as JSON data."""
         return asdict(self)
-
-
-def pilot_of(plan: Plan, workers: int = 1, progress: Progress | None = None) -> Episodes:
-    """Play the episodes of ``plan`` on the stream of pilots."""
-    return play(
-        Plan(plan.task, plan.policy, plan.sigma, plan.episodes, plan.seed, plan.device, stream=(PILOT,)),
-        workers=workers,
-        progress=progress,
-    )
 
 
 def forecast(pilot: Episodes, budget: float, alpha: float, episodes: int, require: float | None = None) -> Forecast:
