@@ -24,7 +24,7 @@ import torch
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
 from surefoot.agents.policies import Policy
-from surefoot.agents.sb3.read import write_zip
+from surefoot.agents.sb3.write import write_zip
 from surefoot.files import versions, write_json
 from surefoot.play.envs.atari.emulators import Board, Emulators
 from surefoot.play.envs.atari.env import slot_seeds

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from surefoot.agents import files as zoo
-from surefoot.agents.policies import MLP
+from surefoot.agents.networks import MLP
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Scene, Smoothing
 from surefoot.files import versions, write_json

@@ -27,8 +27,9 @@ from numpy.typing import NDArray
 
 from surefoot import certify
 from surefoot.agents import files as zoo
-from surefoot.agents.policies import MLP, Policy, Squashed
-from surefoot.agents.sb3.read import write_zip
+from surefoot.agents.networks import MLP, Squashed
+from surefoot.agents.policies import Policy
+from surefoot.agents.sb3.write import write_zip
 from surefoot.files import versions, write_json
 from surefoot.play.loop import Plan, play, single_thread
 from surefoot.play.tasks import Task, find_task

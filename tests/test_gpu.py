@@ -11,7 +11,7 @@ from test_cnn import pixel_view, plainly
 from test_train import TINY, KilledError, same_updates, stop_at
 
 from surefoot.agents import files as zoo
-from surefoot.attacks.structured import Structured
+from surefoot.attacks.composed import Structured
 from surefoot.attacks.victim import Scene, Smoothing
 from surefoot.play.channel import Channel, Stream
 from surefoot.play.loop import Plan, play

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from surefoot.agents import files as zoo
-from surefoot.agents.policies import MLP, Policy, weights_hash
+from surefoot.agents.networks import MLP, weights_hash
+from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
 from surefoot.files import read_arrays, read_json, write_arrays, write_json
 from surefoot.play.loop import Plan, play

@@ -8,11 +8,11 @@ import pytest
 import torch
 from stable_baselines3 import DDPG, TD3
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
-from test_attacks_ddpg import victim
 
 from surefoot.agents import files as zoo
-from surefoot.agents.policies import Critic
+from surefoot.agents.networks import Critic
 from surefoot.agents.sb3 import read as sb3
+from surefoot.agents.sb3.write import write_zip
 from surefoot.errors import InputError
 from surefoot.play.envs.mountain_car import MountainCar, open_mountain_car
 from surefoot.play.loop import Plan, play
@@ -22,6 +22,7 @@ from surefoot.train.sb3_checkpoint import load_checkpoint, save_checkpoint
 from surefoot.train.settings import DdpgSettings, find_settings
 from surefoot.train.train import train
 from surefoot.train.validation import Curve
+from toys import actor_with_critic
 
 TASK = find_task("mountain-car")
 # Episodes of sixty steps, so that a few of them are learned from in no time.
@@ -34,7 +35,7 @@ def histories(count=50, seed=3):
 
 
 def test_a_stored_agent_acts_and_values_as_before(tmp_path):
-    policy, some = victim(), histories()
+    policy, some = actor_with_critic(), histories()
     zoo.save(policy, tmp_path / "toy", {"task": TASK.name, "sigma": 0.2})
     again = zoo.load(str(tmp_path / "toy"))
     assert torch.equal(policy.act(some), again.act(some))
@@ -44,7 +45,7 @@ def test_a_stored_agent_acts_and_values_as_before(tmp_path):
 
 @pytest.mark.parametrize("part", ["0.weight", "critic.1.bias"])
 def test_changed_weights_of_actor_or_critic_are_refused(tmp_path, part):
-    zoo.save(victim(), tmp_path / "toy", {})
+    zoo.save(actor_with_critic(), tmp_path / "toy", {})
     with np.load(tmp_path / "toy.npz") as stored:
         arrays = dict(stored)
     arrays[part] = arrays[part] * 1.0001
@@ -54,16 +55,16 @@ def test_changed_weights_of_actor_or_critic_are_refused(tmp_path, part):
 
 
 def test_an_agent_without_critic_can_be_stored_too(tmp_path):
-    bare = dataclasses.replace(victim(), critic=None)
+    bare = dataclasses.replace(actor_with_critic(), critic=None)
     zoo.save(bare, tmp_path / "toy", {})
     assert zoo.load(str(tmp_path / "toy")).critic is None
     with pytest.raises(InputError, match="and a critic, can be written"):
-        sb3.write_zip(bare, tmp_path / "toy.zip")
+        write_zip(bare, tmp_path / "toy.zip")
 
 
 def test_what_plain_sb3_loads_is_the_same_agent(tmp_path):
-    policy, some = victim(), histories()
-    sb3.write_zip(policy, tmp_path / "toy.zip", action_space=TASK.open().action_space)
+    policy, some = actor_with_critic(), histories()
+    write_zip(policy, tmp_path / "toy.zip", action_space=TASK.open().action_space)
     model = DDPG.load(tmp_path / "toy.zip", device="cpu")
     theirs = model.predict(some.numpy(), deterministic=True)[0]
     np.testing.assert_allclose(theirs, policy.act(some).numpy(), atol=1e-6)

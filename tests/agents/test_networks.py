@@ -13,6 +13,7 @@ from surefoot.agents import files as zoo
 from surefoot.agents.networks import CNN, NATURE, Sizes, check_fit, cnn_parts, cnn_policy, fresh_arrays, halved
 from surefoot.agents.policies import FrameStack
 from surefoot.agents.sb3 import read as sb3
+from surefoot.agents.sb3.write import _Spaces, write_zip
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Scene, Smoothing
 from surefoot.errors import InputError
@@ -128,7 +129,7 @@ def test_the_number_of_actions_is_checked():
 
 
 def model(observations, **settings):
-    return sb3_dqn()("CnnPolicy", sb3._Spaces(observations, Discrete(3)), buffer_size=1, device="cpu", **settings)
+    return sb3_dqn()("CnnPolicy", _Spaces(observations, Discrete(3)), buffer_size=1, device="cpu", **settings)
 
 
 def sb3_dqn():
@@ -161,7 +162,7 @@ def test_a_cnn_policy_is_read_without_unpickling(tmp_path, pixel_model):
 def test_what_is_written_plain_sb3_loads(tmp_path):
     """Noisy pixels lie outside [0, 1] and are floats: SB3 must take them as they are."""
     policy = small()
-    sb3.write_zip(policy, tmp_path / "agent.zip")
+    write_zip(policy, tmp_path / "agent.zip")
     loaded = sb3_dqn().load(tmp_path / "agent.zip", device="cpu")
     history = pictures(8) + 0.5 * torch.randn(8, 4, *SHAPE, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
@@ -170,7 +171,7 @@ def test_what_is_written_plain_sb3_loads(tmp_path):
     assert np.array_equal(loaded.predict(history.numpy(), deterministic=True)[0], policy.act(history).numpy())
     again = sb3.fit_to(sb3.read_zip(tmp_path / "agent.zip"), SHAPE)
     assert torch.equal(again.network(history), policy.network(history))
-    sb3.write_zip(policy, tmp_path / "again.zip")
+    write_zip(policy, tmp_path / "again.zip")
     assert (tmp_path / "agent.zip").read_bytes() == (tmp_path / "again.zip").read_bytes()
 
 

@@ -8,7 +8,8 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import FrameStackObservation
 from torch import nn
 
-from surefoot.agents.policies import ACTIVATIONS, MLP, FrameStack, Policy, from_callable, weights_hash
+from surefoot.agents.networks import ACTIVATIONS, MLP, weights_hash
+from surefoot.agents.policies import FrameStack, Policy, from_callable
 from surefoot.errors import InputError
 from surefoot.play.loop import Plan, play
 from toys import fixed, pay_steps, toy_task

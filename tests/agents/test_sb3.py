@@ -20,9 +20,11 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
 
-from surefoot.agents.policies import MLP, Policy, from_callable
+from surefoot.agents.networks import MLP
+from surefoot.agents.policies import Policy, from_callable
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.settings import printed_limits
+from surefoot.agents.sb3.write import write_zip
 from surefoot.errors import InputError
 
 torch.set_num_threads(1)
@@ -435,7 +437,7 @@ def test_reading_needs_no_sb3(tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"needs a package that is not here.*pip install surefoot\[train\]"):
         sb3.read_zip(path, trust_pickle=True)
     with pytest.raises(InputError, match="writing an SB3 file needs Stable-Baselines3"):
-        sb3.write_zip(mlp_policy(), tmp_path / "out.zip")
+        write_zip(mlp_policy(), tmp_path / "out.zip")
 
 
 # --- limits of actions ---
@@ -596,7 +598,7 @@ def mlp_policy(frames=1, shape=(4,), choices=3, activation="relu", hidden=8):
 def test_written_files_open_in_sb3(tmp_path, frames, shape, activation):
     policy = mlp_policy(frames, shape, activation=activation)
     before = torch.get_rng_state()
-    sb3.write_zip(policy, tmp_path / "out.zip", observation_space=Box(-1, 1, shape, np.float32), action_space=THREE)
+    write_zip(policy, tmp_path / "out.zip", observation_space=Box(-1, 1, shape, np.float32), action_space=THREE)
     assert torch.equal(torch.get_rng_state(), before)
     model = stable_baselines3.DQN.load(tmp_path / "out.zip", device="cpu")
     assert model.observation_space.shape == (shape if frames == 1 else (frames, *shape))
@@ -612,7 +614,7 @@ def test_written_files_open_in_sb3(tmp_path, frames, shape, activation):
 
 def test_written_bytes_are_the_same_each_time(tmp_path):
     for name in ("one.zip", "two.zip"):
-        sb3.write_zip(mlp_policy(), tmp_path / name)
+        write_zip(mlp_policy(), tmp_path / name)
     assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
     assert sorted(os.listdir(tmp_path)) == ["one.zip", "two.zip"]  # noqa: PTH208
 
@@ -641,5 +643,5 @@ def test_written_bytes_are_the_same_each_time(tmp_path):
 )
 def test_what_cannot_be_written(tmp_path, policy, spaces, match):
     with pytest.raises(InputError, match=match):
-        sb3.write_zip(policy, tmp_path / "out.zip", **spaces)
+        write_zip(policy, tmp_path / "out.zip", **spaces)
     assert not list(tmp_path.iterdir())

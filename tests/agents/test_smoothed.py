@@ -13,9 +13,10 @@ from scipy.stats import chi2, kstest, norm
 
 from surefoot.agents import files as zoo
 from surefoot.agents import smoothed as module
-from surefoot.agents.policies import MLP, Policy
-from surefoot.agents.sb3 import read as sb3
-from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, smooth
+from surefoot.agents.networks import MLP
+from surefoot.agents.policies import Policy
+from surefoot.agents.sb3.write import write_zip
+from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, smooth, system_normal
 from surefoot.errors import InputError
 
 torch.set_num_threads(1)
@@ -51,7 +52,7 @@ def mlp_policy(frames=2, shape=(4,), choices=2):
     return Policy(MLP(weights, [np.zeros(8), np.zeros(choices)]), frames, shape, choices, "small")
 
 
-def looks_normal(draws, sigma):
+def looks_normal(draws, sigma=1.0):
     """Whether mean, spread and shape pass at level ALARM (a third each)."""
     draws = np.asarray(draws, dtype=np.float64).ravel() / sigma
     size, level = draws.size, ALARM / 3
@@ -145,6 +146,52 @@ def test_sigma_zero_shows_what_is_there():
     policy = watched(1)
     smooth(policy, 0).predict(np.ones(4))
     assert np.array_equal(policy.network.shown[0], np.ones((1, 1, 4)))
+
+
+# --- the system's generator ---
+
+
+@pytest.fixture
+def fixed_bytes(monkeypatch):
+    monkeypatch.setattr(module.os, "urandom", np.random.default_rng(5).bytes)
+
+
+def test_system_normal_is_normal(fixed_bytes):
+    draws = system_normal((500, 400))
+    assert draws.dtype == np.float32
+    assert draws.shape == (500, 400)
+    assert looks_normal(draws)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda draws: draws * 1.02, id="spread"),
+        pytest.param(lambda draws: draws + 0.02, id="mean"),
+        pytest.param(lambda draws: np.sign(draws), id="shape"),
+        pytest.param(lambda draws: np.zeros_like(draws), id="dropped"),
+    ],
+)
+def test_spoilt_noise_alarms(fixed_bytes, spoil):
+    assert not looks_normal(spoil(system_normal((500, 400))))
+
+
+@pytest.mark.parametrize("fill", [0x00, 0xFF])
+def test_extreme_bytes_stay_finite(monkeypatch, fill):
+    monkeypatch.setattr(module.os, "urandom", lambda count: bytes([fill]) * count)
+    draws = system_normal(3)
+    assert np.isfinite(draws).all()
+    assert 8.1 < abs(draws[0]) < 8.3
+    assert (draws[0] < 0) == (fill == 0)
+
+
+def test_system_normal_ignores_numpy_and_torch_seeds():
+    pairs = []
+    for _ in range(2):
+        np.random.seed(0)  # noqa: NPY002
+        torch.manual_seed(0)
+        pairs.append(system_normal(8))
+    assert not np.array_equal(*pairs)
 
 
 # --- memory ---
@@ -294,7 +341,7 @@ def test_sb3_model_and_its_file_are_smoothed(tmp_path):
 
 
 def test_stacked_file_needs_the_shape_or_the_frames(tmp_path):
-    sb3.write_zip(mlp_policy(5), tmp_path / "stack.zip")
+    write_zip(mlp_policy(5), tmp_path / "stack.zip")
     by_shape = smooth(tmp_path / "stack.zip", 0.1, shape=(4,))
     by_frames = smooth(tmp_path / "stack.zip", 0.1, frames=5)
     for agent in (by_shape, by_frames):

@@ -6,31 +6,16 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.agents.policies import MLP, Critic, Policy, Squashed, from_callable
+from surefoot.agents.policies import Policy, from_callable
 from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.victim import Smoothing
 from surefoot.errors import InputError
 from surefoot.play.loop import Plan, play
 from surefoot.play.tasks import find_task
 from surefoot.runs.attacked import Attack, attacked_run
+from toys import actor_with_critic
 
 TASK = find_task("mountain-car")
-LIMIT = np.ones(1, dtype=np.float32)
-
-
-def layers(rng, *widths):
-    shapes = list(zip(widths[1:], widths, strict=False))
-    return [rng.normal(size=shape) / math.sqrt(shape[1]) for shape in shapes], [rng.normal(size=w) for w in widths[1:]]
-
-
-def victim(seed=0, frames=5):
-    """A small agent with a critic; its first layer looks hard at the observations, so that attacks move it."""
-    rng = np.random.default_rng(seed)
-    weights, biases = layers(rng, 2 * frames, 24, 16, 1)
-    weights[0] *= 3
-    judge = Critic(MLP(*layers(rng, 2 * frames + 1, 24, 16, 1)), -LIMIT, LIMIT)
-    actor = Squashed(MLP(weights, biases), -LIMIT, LIMIT)
-    return Policy(actor, frames, (2,), None, "toy", low=torch.tensor([-1.0]), high=torch.tensor([1.0]), critic=judge)
 
 
 def push(context, observation, frames):
@@ -110,7 +95,7 @@ class Both:
 def test_the_batched_attack_equals_the_reference_on_whole_episodes(sigma, weight, budget, episodes):
     low, high = TASK.box
     both = Both(DdpgAttack(weight, smoothing=Smoothing(sigma, 3), low=low, high=high))
-    played = play(Plan(TASK, victim(), sigma, episodes, adversary=both, budget=budget))
+    played = play(Plan(TASK, actor_with_critic(), sigma, episodes, adversary=both, budget=budget))
     assert both.gap < 2e-5
     assert both.moves >= episodes
     assert played.spent.max() > 0.1  # the comparison is about an attack that does something
@@ -124,7 +109,7 @@ def test_the_printed_ascent_is_noticed_by_that_comparison(monkeypatch):
         lambda self, view, rows: 2 * view.observation[rows] - honest(self, view, rows),
     )
     both = Both(DdpgAttack(0.001, low=TASK.box[0], high=TASK.box[1]))
-    play(Plan(TASK, victim(), 0.0, 2, adversary=both, budget=0.3))
+    play(Plan(TASK, actor_with_critic(), 0.0, 2, adversary=both, budget=0.3))
     assert both.gap > 1e-2
 
 
@@ -152,14 +137,14 @@ def test_the_value_falls_and_the_box_and_the_budget_hold():
         def describe(self):
             return {"name": "watch"}
 
-    play(Plan(TASK, victim(), 0.0, 100, slots=100, adversary=Watch(), budget=0.4))
+    play(Plan(TASK, actor_with_critic(), 0.0, 100, slots=100, adversary=Watch(), budget=0.4))
     assert Watch.rows == 100
     assert Watch.fell >= 95  # steps of constant length may end a hair above where they began
 
 
 def test_never_over_budget_deterministic_and_for_any_number_of_rows_at_once(monkeypatch):
     attack = DdpgAttack(0.001, smoothing=Smoothing(0.2, 4), low=TASK.box[0], high=TASK.box[1])
-    plan = Plan(TASK, victim(), 0.2, 6, adversary=attack, budget=0.3)
+    plan = Plan(TASK, actor_with_critic(), 0.2, 6, adversary=attack, budget=0.3)
     one, two = play(plan), play(plan)
     np.testing.assert_array_equal(one.returns, two.returns)
     np.testing.assert_array_equal(one.spent, two.spent)
@@ -167,7 +152,7 @@ def test_never_over_budget_deterministic_and_for_any_number_of_rows_at_once(monk
 
 
 def test_a_vanished_gradient_spends_nothing():
-    policy = victim()
+    policy = actor_with_critic()
     for layer in policy.network.network.linear:
         layer.weight.zero_()
     played = play(Plan(TASK, policy, 0.0, 3, adversary=DdpgAttack(0.001), budget=0.3))
@@ -176,7 +161,7 @@ def test_a_vanished_gradient_spends_nothing():
 
 def test_attacked_episodes_are_played_once(tmp_path):
     """The limits of the box are part of the setup that is compared when a folder is used again."""
-    attack = Attack(TASK, victim(), 0.0, (0.1,), (0.001,), episodes=2)
+    attack = Attack(TASK, actor_with_critic(), 0.0, (0.1,), (0.001,), episodes=2)
     first = attacked_run(attack, tmp_path / "a")
     record = tmp_path / "a" / "B0.1-lambda0.001" / "episodes.npz"
     before = record.stat().st_mtime_ns
@@ -202,8 +187,8 @@ def test_agents_that_cannot_be_attacked_so_are_refused():
     plain = from_callable(lambda seen: [0.0], shape=(2,), choices=None, frames=5)
     with pytest.raises(InputError, match="needs gradients"):
         Attack(TASK, plain, 0.0, (0.1,), (0.001,))
-    blindfolded = Policy(victim().network, 5, (2,), None, "no critic")
+    blindfolded = Policy(actor_with_critic().network, 5, (2,), None, "no critic")
     with pytest.raises(InputError, match="no critic has none"):
         Attack(TASK, blindfolded, 0.0, (0.1,), (0.001,))
     with pytest.raises(InputError, match="needs discrete actions"):
-        Attack(TASK, victim(), 0.0, (0.1,), (0.001,), "adaptive")
+        Attack(TASK, actor_with_critic(), 0.0, (0.1,), (0.001,), "adaptive")

@@ -9,7 +9,8 @@ import pytest
 import torch
 
 from surefoot.agents import files as zoo
-from surefoot.attacks.dqn import PaperAttack, unit
+from surefoot.attacks.dqn import PaperAttack
+from surefoot.attacks.projections import unit
 from surefoot.attacks.victim import Smoothing
 from surefoot.play.channel import View
 from surefoot.play.loop import Plan, play

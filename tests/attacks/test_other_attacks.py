@@ -9,9 +9,8 @@ import torch
 from surefoot.agents import files as zoo
 from surefoot.agents.policies import from_callable
 from surefoot.attacks.adaptive_pgd import AdaptivePGD
-from surefoot.attacks.composed import AtOnce, Composed, Evenly, OneDirection, RandomDirection, WhenItMatters
+from surefoot.attacks.composed import AtOnce, Composed, Evenly, OneDirection, RandomDirection, Structured, WhenItMatters
 from surefoot.attacks.dqn import PaperAttack
-from surefoot.attacks.structured import Structured
 from surefoot.attacks.victim import Scene, Smoothing, clean_values, stacked
 from surefoot.play.channel import Stream, View
 from surefoot.play.loop import Plan, play

@@ -9,7 +9,7 @@ import torch
 
 import surefoot.play.loop
 from surefoot.agents.policies import Policy, from_callable
-from surefoot.attacks.structured import Structured
+from surefoot.attacks.composed import Structured
 from surefoot.errors import InputError
 from surefoot.play.channel import Channel, Ledger, Stream
 from surefoot.play.loop import Plan, play, play_block

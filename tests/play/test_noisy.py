@@ -8,8 +8,7 @@ from gymnasium.wrappers import FrameStackObservation
 from scipy.stats import chi2, kstest, norm
 
 from surefoot.errors import InputError
-from surefoot.play.envs import noisy as noise
-from surefoot.play.envs.noisy import NoisyObservation, system_normal
+from surefoot.play.envs.noisy import NoisyObservation
 
 ALARM = 1e-6  # chance of a false alarm of each statistical test, were its seed not fixed
 
@@ -41,51 +40,6 @@ def looks_normal(draws, sigma=1.0):
     mean = abs(draws.mean()) * np.sqrt(size) < norm.isf(level / 2)
     low, high = chi2.ppf([level / 2, 1 - level / 2], size)
     return mean and low < (draws**2).sum() < high and kstest(draws, "norm").pvalue > level
-
-
-@pytest.fixture
-def fixed_bytes(monkeypatch):
-    monkeypatch.setattr(noise.os, "urandom", np.random.default_rng(5).bytes)
-
-
-def test_system_normal_is_normal(fixed_bytes):
-    draws = system_normal((500, 400))
-    assert draws.dtype == np.float32
-    assert draws.shape == (500, 400)
-    assert looks_normal(draws)
-
-
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        pytest.param(lambda draws: draws * 1.02, id="spread"),
-        pytest.param(lambda draws: draws + 0.02, id="mean"),
-        pytest.param(lambda draws: np.sign(draws), id="shape"),
-        pytest.param(lambda draws: np.zeros_like(draws), id="dropped"),
-    ],
-)
-def test_spoilt_noise_alarms(fixed_bytes, spoil):
-    assert not looks_normal(spoil(system_normal((500, 400))))
-
-
-@pytest.mark.parametrize("fill", [0x00, 0xFF])
-def test_extreme_bytes_stay_finite(monkeypatch, fill):
-    monkeypatch.setattr(noise.os, "urandom", lambda count: bytes([fill]) * count)
-    draws = system_normal(3)
-    assert np.isfinite(draws).all()
-    assert 8.1 < abs(draws[0]) < 8.3
-    assert (draws[0] < 0) == (fill == 0)
-
-
-def test_system_normal_ignores_numpy_and_torch_seeds():
-    import torch
-
-    pairs = []
-    for _ in range(2):
-        np.random.seed(0)  # noqa: NPY002
-        torch.manual_seed(0)
-        pairs.append(system_normal(8))
-    assert not np.array_equal(*pairs)
 
 
 def test_noise_of_the_wrapper_is_normal():

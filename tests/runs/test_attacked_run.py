@@ -10,7 +10,8 @@ import pytest
 from surefoot import certify
 from surefoot.cli import main as cli
 from surefoot.agents import files as zoo
-from surefoot.runs.attacked import METHODS, Attack, attacked_records, attacked_run, matching_certificates
+from surefoot.attacks.registry import METHODS
+from surefoot.runs.attacked import Attack, attacked_records, attacked_run, matching_certificates
 from surefoot.proof.contradiction import FALSE_ALARM, contradictions
 from surefoot.episodes import Episodes
 from surefoot.agents.policies import from_callable

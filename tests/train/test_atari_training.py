@@ -10,6 +10,7 @@ import torch
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import CNN, NATURE, fresh_arrays
 from surefoot.agents.sb3 import read as sb3
+from surefoot.agents.sb3.write import write_zip
 from surefoot.errors import InputError
 from surefoot.play.channel import Stream
 from surefoot.play.envs.atari.emulators import CUT, ENDED
@@ -296,7 +297,7 @@ def test_a_training_leaves_an_agent_that_everybody_loads(trained, tmp_path):
     assert (card["task"], card["sigma"], card["training"]["steps"]) == ("pong-1r", 0.1, 96)
     assert card["training"]["settings"] == TINY.facts()
     assert len(card["curve"]) == 2
-    sb3.write_zip(loaded, tmp_path / "agent.zip")
+    write_zip(loaded, tmp_path / "agent.zip")
     assert sb3.read_zip(tmp_path / "agent.zip").choices == 6
 
 

@@ -13,7 +13,7 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from surefoot.agents import files as zoo
-from surefoot.agents.policies import weights_hash
+from surefoot.agents.networks import weights_hash
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.play.loop import Plan, play

@@ -17,8 +17,8 @@ import pytest
 import surefoot
 from laws import LAWS
 from surefoot.agents import files as zoo
-from surefoot.agents.policies import weights_hash
-from surefoot.attacks.structured import Structured
+from surefoot.agents.networks import weights_hash
+from surefoot.attacks.composed import Structured
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_json

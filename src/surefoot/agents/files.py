@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from surefoot.agents.networks import CNN, Sizes, cnn_parts, cnn_policy
-from surefoot.agents.policies import MLP, Critic, Policy, Squashed, weights_hash
+from surefoot.agents.networks import CNN, MLP, Critic, Sizes, Squashed, cnn_parts, cnn_policy, weights_hash
+from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
 from surefoot.files import checkout, read_arrays, read_json, write_arrays, write_json
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from surefoot.errors import InputError
-from surefoot.files import sha256
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,83 +136,6 @@ class FrameStack:
         self.history = self.history[rows]
 
 
-class MLP(nn.Module):
-    """Fully connected layers over the flattened history, the same activation between them, none at the end."""
-
-    def __init__(self, weights: list[NDArray[Any]], biases: list[NDArray[Any]], activation: str = "relu") -> None:
-        super().__init__()
-        if activation not in ACTIVATIONS:
-            raise InputError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
-        self.activation = activation
-        self.layers = nn.ModuleList()
-        for weight, bias in zip(weights, biases, strict=True):
-            layer = nn.Linear(weight.shape[1], weight.shape[0])
-            with torch.no_grad():
-                layer.weight.copy_(torch.from_numpy(np.ascontiguousarray(weight, dtype=np.float32)))
-                layer.bias.copy_(torch.from_numpy(np.ascontiguousarray(bias, dtype=np.float32)))
-            self.layers.append(layer)
-        self.requires_grad_(False)
-
-    @property
-    def linear(self) -> list[nn.Linear]:
-        """The layers, first to last."""
-        return [layer for layer in self.layers if isinstance(layer, nn.Linear)]
-
-    def forward(self, history: Tensor) -> Tensor:
-        """Return the outputs, (rows, width of the last layer)."""
-        hidden = history.flatten(1)
-        between = ACTIVATIONS[self.activation]
-        for layer in self.layers[:-1]:
-            hidden = between(layer(hidden))
-        output: Tensor = self.layers[-1](hidden)
-        return output
-
-
-class Squashed(nn.Module):
-    """A network whose outputs go through tanh and are then stretched from [-1, 1] to [low, high]."""
-
-    def __init__(self, network: nn.Module, low: NDArray[Any], high: NDArray[Any]) -> None:
-        super().__init__()
-        self.network = network
-        self.low: Tensor
-        self.high: Tensor
-        self.register_buffer("low", torch.as_tensor(low, dtype=torch.float32))
-        self.register_buffer("high", torch.as_tensor(high, dtype=torch.float32))
-
-    def forward(self, history: Tensor) -> Tensor:
-        """Return actions inside the limits."""
-        return self.low + 0.5 * (torch.tanh(self.network(history)) + 1.0) * (self.high - self.low)
-
-
-class Critic(nn.Module):
-    """The value of continuous actions: a network over the flattened history and the action scaled to [-1, 1]."""
-
-    def __init__(self, network: MLP, low: NDArray[Any], high: NDArray[Any]) -> None:
-        super().__init__()
-        self.network = network
-        self.low: Tensor
-        self.high: Tensor
-        self.register_buffer("low", torch.as_tensor(low, dtype=torch.float32))
-        self.register_buffer("high", torch.as_tensor(high, dtype=torch.float32))
-
-    def forward(self, history: Tensor, action: Tensor) -> Tensor:
-        """Return one value per row."""
-        scaled = 2.0 * ((action - self.low) / (self.high - self.low)) - 1.0
-        output: Tensor = self.network(torch.cat((history.flatten(1), scaled), dim=1))
-        return output[:, 0]
-
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    # In place: the layer's output is ours alone, and a second buffer per layer costs a third of the forward's time.
-    "relu": torch.relu_,
-    "tanh": torch.tanh_,
-    "elu": nn.functional.elu,
-    "leaky_relu": nn.functional.leaky_relu,
-    "silu": nn.functional.silu,
-    "gelu": nn.functional.gelu,
-}
-
-
 class PerRow(nn.Module):
     """A plain Python function of one observation (or of the stack of its frames), applied to every row in turn."""
 
@@ -243,12 +164,3 @@ def from_callable(
     """Turn a function of one observation into a policy; with ``frames`` > 1 it receives (frames, *shape)."""
     name = getattr(function, "__name__", type(function).__name__)
     return Policy(PerRow(function, frames, choices), frames, shape, choices, name, differentiable=False)
-
-
-def weights_hash(arrays: dict[str, NDArray[Any]], layout: dict[str, Any]) -> str:
-    """Return the SHA-256 over the layout and every array's name, shape, dtype and bytes, in name order."""
-    chunks = [json.dumps(layout, sort_keys=True).encode()]
-    for name in sorted(arrays):
-        array = np.ascontiguousarray(arrays[name])
-        chunks += [f"{name}{array.shape}{array.dtype.str}".encode(), array.tobytes()]
-    return sha256(*chunks)

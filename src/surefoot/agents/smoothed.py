@@ -1,7 +1,13 @@
-"""The deployed agent: the certified policy behind its own Gaussian noise, called like SB3's predict."""
+"""The deployed agent: the certified policy with its own Gaussian noise, called like SB3's predict.
+
+A certificate bounds an attacker who sees every past noise exactly, never the present one. The state of a
+non-cryptographic generator (PCG64, Mersenne Twister) can be recovered from such a past, so deployed noise
+comes from the operating system's generator instead.
+"""
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -10,6 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
 from torch import Tensor
 
 from surefoot.agents.policies import FrameStack, Policy, from_callable
@@ -17,7 +24,6 @@ from surefoot.agents.sb3 import read as sb3
 from surefoot.episodes import parted_sigma
 from surefoot.errors import InputError
 from surefoot.play.channel import feature_table
-from surefoot.play.envs.noisy import system_normal
 
 State = tuple[NDArray[np.float32], ...]
 
@@ -137,6 +143,19 @@ class SmoothedPolicy:
                 f"{type(state).__name__ if found is None else found}"
             )
         return torch.from_numpy(np.array(state[0], dtype=np.float32))
+
+
+def system_normal(shape: int | tuple[int, ...]) -> NDArray[np.float32]:
+    """Return standard normal draws from ``os.urandom``, unpredictable even to who knows all earlier ones.
+
+    Uniforms are odd multiples of 2**-53, so they lie strictly inside (0, 1), symmetric about 1/2; the normal
+    law is cut at 8.2 standard deviations, a mass below 2**-51.
+    """
+    count = int(np.prod(shape))
+    words = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+    # An odd numerator fits the 53 bits of a float; adding a half would round the largest one up to exactly 1.
+    uniforms = ((words >> np.uint64(11)) | np.uint64(1)) * 2.0**-53
+    return np.asarray(ndtri(uniforms), dtype=np.float32).reshape(shape)
 
 
 def _seeded_normal(seed: int) -> Callable[[tuple[int, ...]], NDArray[np.float32]]:

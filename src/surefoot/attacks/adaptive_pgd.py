@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surefoot.attacks.dqn import inside, unit, wide
+from surefoot.attacks.projections import inside, unit, wide
 from surefoot.attacks.victim import BARE, Scene, Smoothing, check_discrete, clean_values
 from surefoot.errors import InputError
 from surefoot.play.channel import View, norms

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.attacks.dqn import unit, wide
+from surefoot.attacks.projections import unit, wide
 from surefoot.attacks.victim import BARE, Smoothing, check_discrete, clean_values
 from surefoot.errors import InputError
 from surefoot.play.channel import View
@@ -155,3 +155,30 @@ class OneDirection:
 def _direction(seed: int, episode: int, shape: tuple[int, ...]) -> Tensor:
     seeds = np.random.SeedSequence(seed, spawn_key=(episode,))
     return torch.from_numpy(np.random.default_rng(seeds).standard_normal(shape, dtype=np.float32))
+
+
+@dataclass(frozen=True)
+class Structured:
+    """The whole budget on the first coordinate of the first observation, nothing afterwards: (B, 0, ..., 0), 0, ...
+
+    No adversary of any kind can lower a probability p further than this one lowers it in the worst game for it, to
+    Phi(Phi^-1(p) - B / sigma). In other games it may do nothing at all.
+
+    ``sign``  +1 raises the coordinate, -1 lowers it
+    """
+
+    sign: int = 1
+
+    def __post_init__(self) -> None:
+        if self.sign not in (1, -1):
+            raise InputError(f"sign must be 1 or -1, got {self.sign}")
+
+    def propose(self, view: View) -> Tensor:
+        """Return everything that is left on the first coordinate at the first step, zeros later."""
+        offset = torch.zeros(view.observation.shape, dtype=torch.float64, device=view.observation.device)
+        offset.flatten(1)[:, 0] = torch.where(view.step == 0, self.sign * view.left, 0.0)
+        return offset
+
+    def describe(self) -> dict[str, Any]:
+        """Return its name and sign."""
+        return {"name": "structured", "sign": self.sign}

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from surefoot.attacks.dqn import boxed, inside, unit
+from surefoot.attacks.projections import boxed, inside, unit
 from surefoot.attacks.victim import BARE, Scene, Smoothing, check_continuous, noisy_clean, rows_at_once
 from surefoot.errors import InputError
 from surefoot.play.channel import View, norms

@@ -9,9 +9,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from surefoot.attacks.projections import boxed, inside, unit
 from surefoot.attacks.victim import BARE, Scene, Smoothing, check_discrete, clean_values, scene_rows
 from surefoot.errors import InputError
-from surefoot.play.channel import View, norms
+from surefoot.play.channel import View
 
 
 @dataclass(frozen=True)
@@ -103,29 +104,3 @@ class PaperAttack:
         moved = moved + self.step * unit(gradient)
         moved = start + inside(moved - start, left)
         return boxed(moved, self.low, self.high)
-
-
-def inside(offset: Tensor, radius: Tensor) -> Tensor:
-    """Return each row shortened to its radius where it is longer."""
-    size = norms(offset)
-    shrink = torch.where(size > radius, radius / size.clamp_min(1e-300), torch.ones_like(size))
-    return (offset * wide(shrink, offset)).to(offset.dtype)
-
-
-def boxed(moved: Tensor, low: tuple[float, ...] | None, high: tuple[float, ...] | None) -> Tensor:
-    """Return each row clamped to its limits, where it has any."""
-    if low is not None:
-        moved = torch.maximum(moved, moved.new_tensor(low))
-    return moved if high is None else torch.minimum(moved, moved.new_tensor(high))
-
-
-def unit(direction: Tensor) -> Tensor:
-    """Return each row scaled to length 1; rows of zeros stay zeros."""
-    size = norms(direction)
-    inverse = torch.where(size > 0, 1 / size.clamp_min(1e-300), torch.zeros_like(size))
-    return (direction.double() * wide(inverse, direction)).to(direction.dtype)
-
-
-def wide(values: Tensor, like: Tensor) -> Tensor:
-    """Return one value per row, shaped so that it spreads over ``like``."""
-    return values.view(-1, *[1] * (like.dim() - 1))

@@ -53,7 +53,7 @@ def add_export(commands: Any) -> None:
 def run_export(arguments: argparse.Namespace) -> None:
     """Export an agent for Stable-Baselines3."""
     from surefoot.agents.files import load
-    from surefoot.agents.sb3.read import write_zip
+    from surefoot.agents.sb3.write import write_zip
 
     if arguments.out.suffix != ".zip":
         raise InputError(f"--out must end in .zip, got {arguments.out}")

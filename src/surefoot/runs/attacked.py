@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -11,13 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.attacks.adaptive_pgd import AdaptivePGD
-from surefoot.attacks.composed import AtOnce, Composed, Evenly, OneDirection, RandomDirection, WhenItMatters
-from surefoot.attacks.ddpg import DdpgAttack
-from surefoot.attacks.dqn import PaperAttack
-from surefoot.attacks.structured import Structured
+from surefoot.attacks.registry import METHODS
 from surefoot.attacks.victim import Smoothing, check_continuous, check_discrete
-from surefoot.play.channel import Adversary
 from surefoot.proof.contradiction import same_setup
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
@@ -32,43 +27,6 @@ from surefoot.play.tasks import Task
 SCHEMA = 1
 # Attacked episodes share none with certificates or validations of the same seed.
 ATTACK = 5
-
-
-@dataclass(frozen=True)
-class Method:
-    """A named adversary: how it is built, and what it needs.
-
-    ``build``     from (lambda, budget, smoothing, task)
-    ``margins``   whether it has a lambda: a value gap (discrete actions), or the price of moving far (continuous)
-    ``gradients`` whether it needs the agent's gradients
-    """
-
-    build: Callable[[float, float, Smoothing, Task], Adversary]
-    margins: bool = False
-    gradients: bool = False
-
-
-def _paper(margin: float, _budget: float, smoothing: Smoothing, task: Task) -> Adversary:
-    """Return Algorithm 1 for discrete actions, Algorithm 2 for continuous ones, inside the task's box."""
-    low, high = (None, None) if task.box is None else task.box
-    kind = DdpgAttack if task.choices is None else PaperAttack
-    return kind(margin, smoothing=smoothing, low=low, high=high)
-
-
-METHODS: dict[str, Method] = {
-    "paper": Method(_paper, True, True),
-    "adaptive": Method(
-        lambda margin, _budget, smoothing, _task: Composed(WhenItMatters(margin, smoothing), AdaptivePGD(smoothing)),
-        True,
-        True,
-    ),
-    "random": Method(lambda _margin, budget, _smoothing, task: Composed(Evenly(budget, task.limit), RandomDirection())),
-    "one-direction": Method(
-        lambda _margin, budget, _smoothing, task: Composed(Evenly(budget, task.limit), OneDirection())
-    ),
-    "at-once": Method(lambda _margin, _budget, _smoothing, _task: Composed(AtOnce(0), OneDirection())),
-    "structured": Method(lambda _margin, _budget, _smoothing, _task: Structured()),
-}
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,8 @@ from stable_baselines3 import DDPG
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from surefoot.agents.policies import Critic, Policy, Squashed
+from surefoot.agents.networks import Critic, Squashed
+from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
 from surefoot.play.tasks import Task
 from surefoot.train.cuda_graph import GraphDDPG

@@ -12,8 +12,8 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from surefoot.agents import files as zoo
-from surefoot.agents.networks import CNN, NATURE, cnn_policy
-from surefoot.agents.policies import MLP, Policy, weights_hash
+from surefoot.agents.networks import CNN, MLP, NATURE, cnn_policy, weights_hash
+from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.read import from_model
 from surefoot.play.tasks import Task
 from surefoot.train.cuda_graph import GraphDQN, linear_of

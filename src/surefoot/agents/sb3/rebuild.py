@@ -15,7 +15,8 @@ from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from surefoot.agents.policies import MLP, Critic, Policy, Squashed, weights_hash
+from surefoot.agents.networks import MLP, Critic, Squashed, weights_hash
+from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.cnn import has_convolutions, rebuilt_cnn
 from surefoot.agents.sb3.settings import Facts, UnreadableError
 from surefoot.errors import InputError

@@ -1,13 +1,7 @@
-"""Gaussian noise for observations: unpredictable where agents are deployed, reproducible where they train.
-
-A certificate bounds an adversary who sees every past noise exactly, never the present one. The state of a
-non-cryptographic generator (PCG64, Mersenne Twister) can be recovered from such a past, so deployed noise
-comes from the operating system's generator instead.
-"""
+"""Gaussian noise for the observations of Gymnasium environments, reproducible, for training."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +11,6 @@ import torch
 from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from surefoot.episodes import parted_sigma
 from surefoot.errors import InputError
@@ -25,19 +18,6 @@ from surefoot.play.channel import Channel, Stream
 
 # Any key but the empty one parts the noise from the environment's own stream, which SeedSequence(seed) feeds.
 NOISE_STREAM = (0x5F00,)
-
-
-def system_normal(shape: int | tuple[int, ...]) -> NDArray[np.float32]:
-    """Return standard normal draws from ``os.urandom``, unpredictable even to who knows all earlier ones.
-
-    Uniforms are odd multiples of 2**-53, so they lie strictly inside (0, 1), symmetric about 1/2; the normal
-    law is cut at 8.2 standard deviations, a mass below 2**-51.
-    """
-    count = int(np.prod(shape))
-    words = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
-    # An odd numerator fits the 53 bits of a float; adding a half would round the largest one up to exactly 1.
-    uniforms = ((words >> np.uint64(11)) | np.uint64(1)) * 2.0**-53
-    return np.asarray(ndtri(uniforms), dtype=np.float32).reshape(shape)
 
 
 class NoisyObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, NDArray[Any]], RecordConstructorArgs):
