@@ -4,60 +4,27 @@ Needs Chromium with its driver, which ``make test`` installs on Debian; without 
 """
 
 import re
-import shutil
 from itertools import pairwise
 
 import pytest
-from selenium import webdriver
-from selenium.webdriver.chrome.options import Options
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
+from browsers import opened, started
 from pages import HOSTILE, attacked, certified, replayed
 from surefoot.report.page import leave_report, write_report
 from surefoot.report.sentences import down, up
 from surefoot.runs.read import read_run
 
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--disable-dev-shm-usage",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--window-size=1200,900",
-)
 WIDTHS = (320, 390, 768, 1200, 1920)
 
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     """Start one browser without network for all tests of this file."""
-    binary = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    driver = shutil.which("chromedriver")
-    assert binary, (
-        "no Chromium found; install it (Debian: apt-get install chromium chromium-driver), or run 'make test'"
-    )
-    assert driver, "no chromedriver found; install it (Debian: apt-get install chromium-driver), or run 'make test'"
-    options = Options()
-    options.binary_location = binary
-    for flag in (*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('browser')}"):
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    started = webdriver.Chrome(options=options, service=Service(driver))
-    started.execute_cdp_cmd("Network.enable", {})
-    started.execute_cdp_cmd(
-        "Network.emulateNetworkConditions",
-        {"offline": True, "latency": 0, "downloadThroughput": 0, "uploadThroughput": 0},
-    )
-    yield started
-    started.quit()
+    with started(tmp_path_factory.mktemp("browser")) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -72,21 +39,6 @@ def runs(tmp_path_factory):
     leave_report(root / "a")
     write_report([read_run(root / name) for name in "abc"], root / "compare.html")
     return root
-
-
-def opened(browser, path, *, dark=False, width=1200, calm=False):
-    """Open a page afresh and return what the console said."""
-    browser.get_log("browser")
-    features = [
-        {"name": "prefers-color-scheme", "value": "dark" if dark else "light"},
-        {"name": "prefers-reduced-motion", "value": "reduce" if calm else "no-preference"},
-    ]
-    browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "screen", "features": features})
-    size = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
-    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
-    browser.get(path.as_uri())
-    browser.execute_script("try { localStorage.clear() } catch {}")
-    return browser.get_log("browser")
 
 
 def one(browser, selector):
