@@ -81,7 +81,7 @@ def smoothed_share(rows: int = 128, draws: int = 128, repeats: int = 20) -> floa
     context = torch.randn(rows, policy.frames, 4)
     import numpy as np
 
-    from surefoot.play.channel import Stream
+    from surefoot.play.streams import Stream
 
     stream = Stream(np.random.SeedSequence(0), torch.device("cpu"))
     left = torch.ones(rows, dtype=torch.float64)

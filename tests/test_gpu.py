@@ -13,8 +13,9 @@ from test_train import TINY, KilledError, same_updates, stop_at
 from surefoot.agents import files as zoo
 from surefoot.attacks.composed import Structured
 from surefoot.attacks.victim import Scene, Smoothing
-from surefoot.play.channel import Channel, Stream
+from surefoot.play.channel import Channel
 from surefoot.play.loop import Plan, play
+from surefoot.play.streams import Stream
 from surefoot.play.tasks import find_task
 from surefoot.train import ddpg, dqn
 from surefoot.train import validation as watch

@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from surefoot.agents.networks import MLP, Critic, Squashed
 from surefoot.agents.policies import Policy
-from surefoot.play.channel import Stream, View
+from surefoot.play.channel import View
+from surefoot.play.streams import Stream
 from surefoot.play.tasks import Task
 
 ALARM = 1e-6

@@ -23,12 +23,10 @@ from typing import Any
 from surefoot.agents.files import load, save
 from surefoot.files import read_json
 from surefoot.play.loop import Plan, play
+from surefoot.play.streams import Purpose
 from surefoot.play.tasks import find_task
 from surefoot.play.workers import usable_cores
 from surefoot.proof.episode_budget import certify
-
-# The stream of the selection episodes.
-SELECTION = 2
 
 HERE = Path(__file__).resolve().parent
 
@@ -94,7 +92,7 @@ def select(folder: Path, card: dict[str, Any], episodes: int, device: str) -> di
         if (known["sha256"], found.get("episodes"), found.get("device")) == (card["sha256"], episodes, device):
             return found
     task, policy = find_task(card["task"]), load(str(folder))
-    plan = Plan(task, policy, card["sigma"], episodes, device=device, stream=(SELECTION,))
+    plan = Plan(task, policy, card["sigma"], episodes, device=device, stream=(Purpose.SELECTION,))
     played = play(plan, workers=usable_cores())
     result = {
         "episodes": episodes,

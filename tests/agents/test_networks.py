@@ -17,8 +17,9 @@ from surefoot.agents.sb3.write import _Spaces, write_zip
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Scene, Smoothing
 from surefoot.errors import InputError
-from surefoot.play.channel import Channel, Stream, View
+from surefoot.play.channel import Channel, View
 from surefoot.play.loop import Plan, play
+from surefoot.play.streams import Stream
 from surefoot.play.tasks import find_task
 from surefoot.runs.attacked import Attack
 

@@ -12,8 +12,9 @@ from surefoot.attacks.adaptive_pgd import AdaptivePGD
 from surefoot.attacks.composed import AtOnce, Composed, Evenly, OneDirection, RandomDirection, Structured, WhenItMatters
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Scene, Smoothing, clean_values, stacked
-from surefoot.play.channel import Stream, View
+from surefoot.play.channel import View
 from surefoot.play.loop import Plan, play
+from surefoot.play.streams import Stream
 from surefoot.play.tasks import find_task
 
 TASK = find_task("cartpole-5")

@@ -11,6 +11,7 @@ from surefoot.errors import InputError
 from surefoot.play import baseline as blind
 from surefoot.play.baseline import HALF_PERIODS, Clockwork, Wave, blind_policy, find_blind, names_of, waves
 from surefoot.play.loop import Plan, play
+from surefoot.play.streams import Purpose
 from surefoot.play.tasks import TASKS, find_task
 from toys import fixed, geometric, pay_action, pay_steps, toy_task
 
@@ -134,7 +135,7 @@ def test_the_stored_floor_is_what_is_measured(name):
     names = names_of(task)
     (wave,) = [wave for wave in waves(range(len(names))) if wave.told(names) == task.blind.what]
     policy = blind_policy(task, wave)
-    returns = play(Plan(task, policy, 0.0, 4_000, seed=77, stream=(99,))).returns
+    returns = play(Plan(task, policy, 0.0, 4_000, seed=77, stream=(Purpose.PILOT,))).returns
     error = math.hypot(task.blind.sem, returns.std(ddof=1) / math.sqrt(returns.size))
     assert abs(returns.mean() - task.blind.mean) <= Z * error
     assert abs(returns.mean() - 1.1 * task.blind.mean) > Z * error  # the test would notice a tenth
@@ -148,7 +149,7 @@ def test_the_stored_floor_of_an_atari_task_is_plausible(name, episodes, wrong):
     names = names_of(task)
     (wave,) = [wave for wave in waves(range(len(names))) if wave.told(names) == task.blind.what]
     policy = blind_policy(task, wave)
-    returns = play(Plan(task, policy, 0.0, episodes, seed=77, slots=8, stream=(99,))).returns
+    returns = play(Plan(task, policy, 0.0, episodes, seed=77, slots=8, stream=(Purpose.PILOT,))).returns
     reach = (task.ceiling - task.floor) * math.sqrt(math.log(2e6) / (2 * episodes))
     assert abs(returns.mean() - task.blind.mean) < reach
     assert abs(returns.mean() - wrong) > reach

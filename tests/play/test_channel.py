@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from surefoot.errors import InputError
-from surefoot.play.channel import Channel, Record, Stream, View
+from surefoot.play.channel import Channel, Record, View
 from surefoot.play.loop import Plan, play
+from surefoot.play.streams import Stream
 from toys import Spy, dependent, echo, fixed, not_normal, pay_action, toy_task
 
 CPU = torch.device("cpu")

@@ -8,9 +8,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 from surefoot.agents.policies import from_callable
 from surefoot.errors import InputError
-from surefoot.play.channel import Stream
 from surefoot.play.envs.base import CartPole, Gymnasium, open_environment
 from surefoot.play.loop import Plan, play
+from surefoot.play.streams import Stream
 from surefoot.play.tasks import TASKS, find_task, task_of_environment
 from toys import off
 

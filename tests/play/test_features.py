@@ -17,9 +17,10 @@ from surefoot.cli import main as cli
 from surefoot.episodes import Episodes, parted_sigma
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
-from surefoot.play.channel import Channel, Record, Stream
+from surefoot.play.channel import Channel, Record
 from surefoot.play.envs.noisy import NoisyObservation
 from surefoot.play.loop import Plan, play
+from surefoot.play.streams import Stream
 from surefoot.play.tasks import find_task
 from surefoot.proof.episode_budget import certify
 from surefoot.runs.certified import Questions, certified_run, run_name

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-import surefoot.play.loop
 from surefoot.agents.policies import Policy, from_callable
 from surefoot.attacks.composed import Structured
 from surefoot.errors import InputError
-from surefoot.play.channel import Channel, Ledger, Stream
+from surefoot.play import loop
+from surefoot.play.channel import Channel, Ledger
 from surefoot.play.loop import Plan, play, play_block
+from surefoot.play.streams import Stream
 from surefoot.play.tasks import find_task
 from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.episode_budget import certify
@@ -128,7 +129,7 @@ def test_who_waits_for_the_noise_gains_nothing():
 
 
 def test_planted_present_noise_shown_is_caught(monkeypatch):
-    monkeypatch.setattr(surefoot.play, "Channel", LeakyChannel)
+    monkeypatch.setattr(loop, "Channel", LeakyChannel)
     wins = worst_case(Spy(along_the_noise), SIGMA, two_sided=True).returns.sum()
     assert too_few(wins, N, shifted(P, 1))
 

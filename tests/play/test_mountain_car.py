@@ -6,10 +6,10 @@ import torch
 
 from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
-from surefoot.play.channel import Stream
 from surefoot.play.envs import mountain_car
 from surefoot.play.envs.mountain_car import MountainCar
 from surefoot.play.loop import Plan, play
+from surefoot.play.streams import Stream
 from surefoot.play.tasks import find_task
 
 CPU = torch.device("cpu")

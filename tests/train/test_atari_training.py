@@ -12,9 +12,9 @@ from surefoot.agents.networks import CNN, NATURE, fresh_arrays
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.write import write_zip
 from surefoot.errors import InputError
-from surefoot.play.channel import Stream
 from surefoot.play.envs.atari.emulators import CUT, ENDED
 from surefoot.play.envs.atari.env import AtariEnvironment
+from surefoot.play.streams import Stream
 from surefoot.play.tasks import find_task
 from surefoot.train import dqn
 from surefoot.train.atari.checkpoint import BEST, FIRST, SECOND, Progressed, load_fast, save_fast

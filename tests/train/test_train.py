@@ -17,6 +17,7 @@ from surefoot.agents.networks import weights_hash
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.play.loop import Plan, play
+from surefoot.play.streams import Purpose
 from surefoot.play.tasks import Task, find_task
 from surefoot.train import dqn
 from surefoot.train import validation as watch
@@ -142,7 +143,7 @@ def test_each_validation_plays_episodes_of_its_own(tmp_path, monkeypatch):
     asked = scripted(monkeypatch, [10])
     policy = tiny(tmp_path / "run")
     streams = [stream for _, stream in asked]
-    assert streams == [(watch.VALIDATION, k) for k in range(1, 7)]
+    assert streams == [(Purpose.VALIDATION, k) for k in range(1, 7)]
     monkeypatch.undo()
     noisy = dataclasses.replace(TASK, slots=10)
     starts = set()
@@ -165,7 +166,7 @@ def first_states(plan):
 
 def test_validation_is_played_through_the_channel_that_certifies(tmp_path):
     policy = tiny(tmp_path / "run", total_steps=200, seed=4)
-    played = watch.validate(TASK, policy, 0.2, 4, (watch.VALIDATION, 1), 4)
+    played = watch.validate(TASK, policy, 0.2, 4, (Purpose.VALIDATION, 1), 4)
     assert played.sigma == 0.2
     assert played.returns.mean() == curve_of(tmp_path / "run")[0][1]
 

@@ -261,7 +261,7 @@ def _half(array: NDArray[Any]) -> NDArray[np.float16]:
         return array.astype(np.float16)
 
 
-def fresh_arrays(frames: int, choices: int, seed: int) -> dict[str, NDArray[np.float32]]:
+def fresh_arrays(frames: int, choices: int, seed: int | np.random.SeedSequence) -> dict[str, NDArray[np.float32]]:
     """Return the network of Mnih et al. (2015) for frames of 84 x 84 with random weights, as torch would draw them."""
     shapes = {
         "conv0": (32, frames, 8, 8),

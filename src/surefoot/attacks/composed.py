@@ -14,6 +14,7 @@ from surefoot.attacks.projections import unit, wide
 from surefoot.attacks.victim import BARE, Smoothing, check_discrete, clean_values
 from surefoot.errors import InputError
 from surefoot.play.channel import View
+from surefoot.play.streams import direction_seeds
 
 
 class Timing(Protocol):
@@ -153,7 +154,7 @@ class OneDirection:
 
 @lru_cache(maxsize=65_536)
 def _direction(seed: int, episode: int, shape: tuple[int, ...]) -> Tensor:
-    seeds = np.random.SeedSequence(seed, spawn_key=(episode,))
+    seeds = direction_seeds(seed, episode)
     return torch.from_numpy(np.random.default_rng(seeds).standard_normal(shape, dtype=np.float32))
 
 

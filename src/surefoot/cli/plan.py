@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from surefoot.play.loop import Plan
     from surefoot.proof.forecast import Forecast
 
-PILOT = 6  # the random stream of pilot episodes: a sigma selected on them is certified on others
-
 
 def add_plan(commands: Any) -> None:
     """Describe ``plan``."""
@@ -152,13 +150,14 @@ def _forecasts(
     arguments: argparse.Namespace, plans: list[Plan], budget: float, require: float | None
 ) -> list[Forecast]:
     from surefoot.play.loop import play
+    from surefoot.play.streams import Purpose
     from surefoot.proof.forecast import forecast
 
     found = []
     for plan in plans:
         with progress_bar(f"pilot, sigma {plan.sigma:g}", "episodes", arguments) as report:
             workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
-            pilot = play(replace(plan, stream=(PILOT,)), workers=workers, progress=report)
+            pilot = play(replace(plan, stream=(Purpose.PILOT,)), workers=workers, progress=report)
         found.append(forecast(pilot, budget, 1 - arguments.confidence, arguments.episodes, require))
     return found
 

@@ -19,9 +19,9 @@ from surefoot.agents.policies import Policy
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.play.loop import Plan, Progress, play
+from surefoot.play.streams import Purpose
 from surefoot.play.tasks import Blind, Task
 
-SEARCH, MEASURE = 3, 4
 HALF_PERIODS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 
 
@@ -114,11 +114,11 @@ def find_blind(
     for number, wave in enumerate(candidates):
         # Loading a cartridge takes longer than playing it for a few episodes.
         slots = None if task.cartridge is None else min(search, 4)
-        scores.append(float(_played(task, wave, search, seed, (SEARCH, number), slots).returns.mean()))
+        scores.append(float(_played(task, wave, search, seed, (Purpose.BASELINE_SEARCH, number), slots).returns.mean()))
         if progress is not None:
             progress(number + 1, len(candidates))
     best = candidates[scores.index(max(scores))]
-    measured = _played(task, best, measure, seed, (MEASURE,)).returns
+    measured = _played(task, best, measure, seed, (Purpose.BASELINE,)).returns
     sem = float(measured.std(ddof=1)) / measured.size**0.5
     return Blind(float(measured.mean()), sem, measured.size, best.told(names_of(task)), f"surefoot blind {task.name}")
 

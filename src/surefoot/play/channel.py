@@ -13,40 +13,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from surefoot.agents.policies import FrameStack, Policy
 from surefoot.episodes import parted_sigma
 from surefoot.errors import InputError
-
-
-class Stream:
-    """Random numbers of one block, from a ``SeedSequence``.
-
-    On the CPU numpy draws them: torch's CPU generator keeps only 32 bits of its seed, so that among 10^4 blocks two
-    would share their noise with probability 1 in 100. On CUDA torch's Philox uses all 64.
-    """
-
-    def __init__(self, seeds: np.random.SeedSequence, device: torch.device) -> None:
-        self.device = device
-        self._numpy = np.random.Generator(np.random.SFC64(seeds))
-        self.generator = torch.Generator(device)
-        self.generator.manual_seed(int(seeds.generate_state(1, np.uint64)[0]) >> 1)
-
-    def normal(self, shape: tuple[int, ...]) -> Tensor:
-        """Return float32 standard normal draws."""
-        if self.device.type == "cpu":
-            return torch.from_numpy(self._numpy.standard_normal(shape, dtype=np.float32))
-        return torch.randn(shape, generator=self.generator, device=self.device)
-
-    def uniform(self, low: float, high: float, shape: tuple[int, ...]) -> Tensor:
-        """Return float64 draws between ``low`` and ``high``."""
-        if self.device.type == "cpu":
-            return torch.from_numpy(self._numpy.uniform(low, high, shape))
-        draws = torch.rand(shape, generator=self.generator, device=self.device, dtype=torch.float64)
-        return low + (high - low) * draws
+from surefoot.play.streams import Stream
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,9 +21,10 @@ from torch import Tensor
 from surefoot.agents.policies import FrameStack, Policy
 from surefoot.episodes import Episodes, checked_returns, checked_sigma, parted_sigma
 from surefoot.errors import InputError
-from surefoot.play.channel import Adversary, Channel, Record, Stream, feature_table
+from surefoot.play.channel import Adversary, Channel, Record, feature_table
 from surefoot.play.envs.base import Game
 from surefoot.play.gains import Gains, check_per_step, weights
+from surefoot.play.streams import Stream, block_seeds, check_purpose, seed_sequence
 from surefoot.play.tasks import Task
 from surefoot.play.workers import spread
 
@@ -58,6 +59,8 @@ class Plan:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InputError(f"{name} must be at least {least}, got {value}")
+        seed_sequence(self.seed)
+        check_purpose(self.stream)
         checked_sigma(self.sigma)
         if self.features is not None:
             if parted_sigma(self.features) != (self.sigma, self.features):
@@ -97,7 +100,7 @@ class Plan:
             "agent": self.policy.name,
             "agent_sha256": self.policy.sha256 or None,
             "seed": self.seed,
-            "stream": list(self.stream),
+            "stream": [int(part) for part in self.stream],
             "planned": self.episodes,
             "slots": slots,
             "block": block,
@@ -138,7 +141,7 @@ def play_block(plan: Plan, index: int, build: Callable[..., Channel] | None = No
     count = min(block, plan.episodes - index * block)
     slots = min(slots, count)
     device = torch.device(plan.device)
-    seeds = np.random.SeedSequence(plan.seed, spawn_key=(*plan.stream, index)).spawn(3)
+    seeds = block_seeds(plan.seed, plan.stream, index)
     policy = plan.policy.to(device)
     game = plan.task.game(slots, seeds[0], device)
     channel = (build or Channel)(

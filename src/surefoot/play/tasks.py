@@ -12,11 +12,11 @@ import torch
 
 from surefoot.episodes import check_limits
 from surefoot.errors import InputError
-from surefoot.play.channel import Stream
 from surefoot.play.envs.atari.emulators import Cartridge, ale
 from surefoot.play.envs.atari.env import SHAPE, Atari, AtariEnvironment
 from surefoot.play.envs.base import CartPole, Game, Gymnasium, open_environment
 from surefoot.play.envs.mountain_car import HIGH, LOW, MountainCar, open_mountain_car
+from surefoot.play.streams import Stream
 from surefoot.play.workers import usable_cores
 
 Limits = tuple[tuple[float, ...], tuple[float, ...]]

@@ -22,11 +22,10 @@ from surefoot.agents.policies import Policy
 from surefoot.runs.taped_episode import record_replay
 from surefoot.report.page import leave_report
 from surefoot.runs.folder import RunFolder
+from surefoot.play.streams import Purpose
 from surefoot.play.tasks import Task
 
 SCHEMA = 1
-# Attacked episodes share none with certificates or validations of the same seed.
-ATTACK = 5
 
 
 @dataclass(frozen=True)
@@ -84,7 +83,7 @@ class Attack:
             self.device,
             adversary=adversary,
             budget=budget,
-            stream=(ATTACK,),
+            stream=(Purpose.ATTACK,),
         )
 
 

@@ -23,10 +23,10 @@ from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Smoothing
 from surefoot.play.channel import Adversary, Channel, Record
 from surefoot.files import write_arrays
+from surefoot.play.streams import Purpose
 from surefoot.play.loop import Plan, play_block
 
 SCHEMA = 1
-STREAM = (9,)  # shared with no certificate, validation or attack
 NAME = "replay.npz"
 MOST_STEPS = 500
 MOST_PICTURES = 150
@@ -107,7 +107,7 @@ def _quick_attack(plan: Plan, budget: float) -> Adversary:
 def _taped(plan: Plan, name: str) -> Mapping[str, NDArray[Any]]:
     pictures = len(plan.task.shape) >= 2
     tape = Tape(MOST_PICTURES if pictures else MOST_STEPS)
-    alone = replace(plan, episodes=1, slots=1, rounds=1, stream=STREAM)
+    alone = replace(plan, episodes=1, slots=1, rounds=1, stream=(Purpose.TAPED,))
     with suppress(Enough):
         play_block(alone, 0, partial(Taped, tape))
     as_shown = _as_bytes if pictures else _as_numbers

@@ -22,11 +22,10 @@ from surefoot.episodes import Episodes
 from surefoot.files import write_text
 from surefoot.play.envs.noisy import NoisyObservation
 from surefoot.play.loop import Plan, play
+from surefoot.play.streams import Purpose
 from surefoot.play.tasks import Task
 from surefoot.train.sb3_checkpoint import save_checkpoint
 
-# Validation plays other episodes than any certificate, whatever the seeds.
-VALIDATION = 1
 CHECKPOINT_EVERY = 10
 
 Progress = Callable[[int, int, float], None]
@@ -118,7 +117,7 @@ class Validation(BaseCallback):
             self.learner.policy(self.task, weights, "candidate"),
             self.sigma,
             self.seed,
-            (VALIDATION, round_number),
+            (Purpose.VALIDATION, round_number),
             self.settings.validation_episodes,
             self.model.device.type if self.learner.validates_there else "cpu",
         )

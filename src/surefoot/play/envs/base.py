@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from surefoot.errors import InputError
-from surefoot.play.channel import Stream
+from surefoot.play.streams import Stream
 
 
 class Game(Protocol):

@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 
 from surefoot.episodes import parted_sigma
 from surefoot.errors import InputError
-from surefoot.play.channel import Channel, Stream
-
-# Any key but the empty one parts the noise from the environment's own stream, which SeedSequence(seed) feeds.
-NOISE_STREAM = (0x5F00,)
+from surefoot.play.channel import Channel
+from surefoot.play.streams import WRAPPER, Stream, seed_sequence
 
 
 class NoisyObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, NDArray[Any]], RecordConstructorArgs):
@@ -53,7 +51,7 @@ class NoisyObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, ND
 
     def _reseed(self, seed: int | None) -> None:
         # The channel that certifies is the channel that trains.
-        seeds = np.random.SeedSequence(seed, spawn_key=NOISE_STREAM)
+        seeds = seed_sequence(seed, WRAPPER)
         shape = self.observation_space.shape
         assert shape is not None
         self._channel = Channel(self.features or self.sigma, 1, shape, Stream(seeds, torch.device("cpu")))

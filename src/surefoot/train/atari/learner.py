@@ -5,20 +5,16 @@ from __future__ import annotations
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from surefoot.agents.networks import CNN, NATURE, fresh_arrays
 from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
-from surefoot.play.channel import Stream
+from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.tasks import Task
 from surefoot.train.atari.replay_buffer import Batch, Replay
 from surefoot.train.settings import FastSettings
-
-# The stream of what is drawn from the buffer.
-LEARNING = 103
 
 
 class Learner:
@@ -27,7 +23,8 @@ class Learner:
     def __init__(self, task: Task, sigma: float, settings: FastSettings, device: torch.device, seed: int) -> None:
         assert task.choices is not None
         self.settings, self.device, self.updates = settings, device, 0
-        first = fresh_arrays(task.frames, task.choices, seed)
+        *_, learning, weights = training_seeds(seed, 0)
+        first = fresh_arrays(task.frames, task.choices, weights)
         self.online, self.target, self.average = (CNN(first, NATURE).to(device) for _ in range(3))
         self.online.requires_grad_(True)
         self.rate = torch.tensor(settings.learning_rate, device=device)
@@ -44,7 +41,7 @@ class Learner:
             gamma=settings.gamma,
             sigma=sigma,
             batch=settings.batch_size,
-            stream=Stream(np.random.SeedSequence(seed, spawn_key=(LEARNING,)), device),
+            stream=Stream(learning, device),
         )
         self.graph: torch.cuda.CUDAGraph | None = None
 

@@ -8,17 +8,15 @@ from torch import Tensor, nn
 
 from surefoot.agents.policies import FrameStack
 from surefoot.errors import InputError
-from surefoot.play.channel import Channel, Stream
+from surefoot.play.channel import Channel
 from surefoot.play.envs.atari.emulators import ENDED, Board, Cartridge
 from surefoot.play.envs.atari.env import slot_seeds
 from surefoot.play.envs.atari.processes import Fleet
+from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.tasks import Task, find_task
 from surefoot.train.atari.learner import half_precision
 from surefoot.train.atari.replay_buffer import Replay
 from surefoot.train.settings import FastSettings
-
-# Streams of the emulators and of acting.
-PLAYING, ACTING = 101, 102
 
 
 class Players:
@@ -37,9 +35,9 @@ class Players:
         assert task.choices is not None
         self.settings, self.device, self.choices, self.first_step = settings, device, task.choices, first_step
         # A resumed run plays other episodes than the run before.
-        places = slot_seeds(np.random.SeedSequence(seed, spawn_key=(PLAYING, first_step)), settings.slots)
-        self.fleet = Fleet(cartridges(task, settings), places, processes)
-        self.stream = Stream(np.random.SeedSequence(seed, spawn_key=(ACTING, first_step)), device)
+        emulating, acting, *_ = training_seeds(seed, first_step)
+        self.fleet = Fleet(cartridges(task, settings), slot_seeds(emulating, settings.slots), processes)
+        self.stream = Stream(acting, device)
         self.channel = Channel(sigma, settings.slots, task.shape, self.stream)
         self.stack = FrameStack(task.frames)
         self.stack.fill(torch.zeros((settings.slots, *task.shape), device=device))

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from surefoot.play.channel import Channel, Stream
+from surefoot.play.channel import Channel
 from surefoot.play.envs.atari.emulators import CUT, ENDED
+from surefoot.play.streams import Stream
 
 
 @dataclass(frozen=True, eq=False)

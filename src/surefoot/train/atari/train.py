@@ -25,15 +25,13 @@ from surefoot.episodes import checked_sigma
 from surefoot.errors import InputError
 from surefoot.files import versions, write_text
 from surefoot.play.loop import Plan, play
+from surefoot.play.streams import Purpose
 from surefoot.play.tasks import Task
 from surefoot.play.workers import usable_cores
 from surefoot.train.atari.checkpoint import Progressed, claim, load_fast, save_fast
 from surefoot.train.atari.learner import Learner
 from surefoot.train.atari.players import Players
 from surefoot.train.settings import FastSettings
-
-# Validation plays episodes that no certificate uses.
-VALIDATION = 1
 
 # Who knows the game need not try everything again.
 STARTED_EXPLORATION = 0.05
@@ -145,7 +143,7 @@ def validate(
         seed,
         device,
         slots=min(episodes, 64),
-        stream=(VALIDATION, so_far.steps),
+        stream=(Purpose.VALIDATION, so_far.steps),
     )
     played = play(plan).returns
     mean, spread = float(played.mean()), float(played.std())
