@@ -1,4 +1,4 @@
-"""The import map of the design, read from the sources; and the light half works with nothing heavy installed."""
+"""What may import what, read from the sources; and the proving half works with nothing heavy installed."""
 
 import ast
 import subprocess
@@ -44,167 +44,81 @@ def foreign(found, allowed):
     return {name for name in tops if not any(name == top or name.startswith(f"{top}.") for top in allowed)}
 
 
-LIGHT = ("numpy", "surefoot.errors")
-# What people read is made from files, by whoever has numpy and scipy; figures alone need matplotlib.
-REPORT = (
-    *LIGHT,
-    *(f"surefoot.{name}" for name in ("answers", "bounds", "certify", "contradiction", "episodes", "files", "report")),
-    *(f"surefoot.{name}" for name in ("rounding", "threats", "versions")),
-)
-STUDY = (
-    *LIGHT,
-    "scipy",
-    *(f"surefoot.{name}" for name in ("certify", "episodes", "files", "rounding", "shared", "study", "tasks")),
-    *(f"surefoot.{name}" for name in ("versions", "zoo")),
-)
-MAP = {
+BASE = ("numpy", "surefoot.errors", "surefoot.files", "surefoot.episodes")
+PLANNER = ("surefoot.proof.auto", "surefoot.proof.bounds")
+
+# What a module may import besides the standard library and its own folder; the longest name that fits decides.
+FOLDERS = {
+    "surefoot": ("surefoot",),
+    "surefoot.__main__": ("surefoot.cli.main",),
     "surefoot.errors": (),
-    "surefoot.files": LIGHT,
-    "surefoot.episodes": (*LIGHT, "surefoot.files"),
-    "surefoot.proof.rounding": (),
-    "surefoot.proof.norms": ("surefoot.errors",),
-    "surefoot.proof.certificate": (
-        *LIGHT,
-        "surefoot.proof.episode_budget",
-        "surefoot.episodes",
-        "surefoot.proof.rounding",
+    "surefoot.files": ("numpy", "surefoot.errors"),
+    "surefoot.episodes": ("numpy", "surefoot.errors", "surefoot.files"),
+    "surefoot.agents": (*BASE, "torch"),
+    "surefoot.agents.sb3": (*BASE, "torch", "gymnasium", "stable_baselines3", "surefoot.agents"),
+    "surefoot.play": (*BASE, "torch", "gymnasium", "surefoot.agents"),
+    "surefoot.play.envs.atari": (*BASE, "torch", "gymnasium", "ale_py", "surefoot.play"),
+    "surefoot.attacks": (*BASE, "torch", "surefoot.agents", "surefoot.play"),
+    "surefoot.train": (*BASE, "torch", "gymnasium", "stable_baselines3", "surefoot.agents", "surefoot.play"),
+    "surefoot.proof": (*BASE, "scipy"),
+    "surefoot.proof.bounds": ("numpy", "scipy", "surefoot.errors"),
+    "surefoot.report": (*BASE, "surefoot.proof"),
+    "surefoot.report.figure": (*BASE, "matplotlib", "surefoot.proof", "surefoot.report"),
+    "surefoot.verification": (*BASE, "torch", "gymnasium", "surefoot.agents", "surefoot.play"),
+    "surefoot.verification.plan_again": (*BASE, *PLANNER, "surefoot.verification"),
+    "surefoot.verification.recompute": ("numpy", "scipy", "surefoot.errors"),
+    "surefoot.runs": (
+        *(*BASE, "torch"),
+        *(f"surefoot.{name}" for name in ("agents", "play", "attacks", "proof", "report")),
     ),
-    **{
-        f"surefoot.{name}": (
-            *LIGHT,
-            "surefoot.proof.bounds",
-            "surefoot.proof.episode_budget",
-            "surefoot.episodes",
-            "surefoot.proof.rounding",
-            "surefoot.proof.certificate",
-        )
-        for name in ("shared", "per_step")
-    },
-    "surefoot.play.gains": ("torch", "surefoot.errors"),
-    "surefoot.proof.episode_budget": (
-        *LIGHT,
-        "surefoot.proof.bounds",
-        "surefoot.proof.auto",
-        "surefoot.episodes",
-        "surefoot.proof.rounding",
-    ),
-    "surefoot.proof.auto": (*LIGHT, "surefoot.proof.bounds"),
-    **{
-        name: (*LIGHT, "scipy", "surefoot.proof.bounds") for name in MODULES if name.startswith("surefoot.proof.bounds")
-    },
-    "surefoot.play.channel": (*LIGHT, "torch", "surefoot.episodes", "surefoot.agents.policies"),
-    "surefoot.agents.policies": (*LIGHT, "torch", "surefoot.files"),
-    "surefoot.play.envs.base": (*LIGHT, "torch", "gymnasium", "surefoot.play.channel"),
-    "surefoot.play.envs.atari.emulators": (*LIGHT, "ale_py", "surefoot.play.envs.atari.screens"),
-    "surefoot.play.envs.atari.processes": (*LIGHT, "surefoot.play.envs.atari.emulators"),
-    "surefoot.play.envs.atari.screens": ("numpy",),
-    "surefoot.play.envs.atari.env": (
-        *LIGHT,
-        "torch",
-        "gymnasium",
-        "surefoot.play.envs.atari.emulators",
-        "surefoot.play.envs.atari.processes",
-        "surefoot.play.envs.atari.screens",
-    ),
-    "surefoot.agents.networks": (*LIGHT, "torch", "surefoot.agents.policies"),
-    "surefoot.runs.folder": (*LIGHT, "surefoot.episodes", "surefoot.files"),
-    "surefoot.play.workers": ("surefoot.errors",),
-    "surefoot.verification.recompute.bands": ("numpy", "scipy"),
-    "surefoot.verification.recompute.shared_budget": ("numpy", "scipy"),
-    "surefoot.verification.recompute.step_budget": ("numpy", "scipy"),
-    "surefoot.verification.recompute.auto": ("numpy", "surefoot.verification.recompute.bands"),
-    "surefoot.verification.recompute.plans": ("numpy", "scipy"),
-    "surefoot.verification.recompute.shares": ("numpy", "scipy", "surefoot.verification.recompute.plans"),
-    "surefoot.verification.recompute.bets": (
-        *("numpy", "scipy"),
-        *(f"surefoot.verification.recompute.bands{name}" for name in ("", "_auto", "_plans", "_shares")),
-    ),
-    "surefoot.verification.recompute.choice": (
-        *("numpy", "scipy"),
-        *(f"surefoot.verification.recompute.bands{name}" for name in ("", "_auto", "_plans", "_shares")),
-    ),
-    "surefoot.verification.recompute.sequential": (
-        *("numpy", "scipy"),
-        *(f"surefoot.verification.{name}" for name in ("recompute", "recompute_bets", "recompute_plans")),
-        "surefoot.verification.recompute.shares",
-    ),
-    "surefoot.verification.recompute.law": ("numpy", "scipy", "surefoot.verification.recompute.bands"),
-    "surefoot.verification.recompute.sentences": (),
-    "surefoot.verification.recompute.limits": ("surefoot.verification",),
-    "surefoot.verification.recompute.run_files": LIGHT,
-    "surefoot.verification.verdict": (),
-    "surefoot.verification.recompute.claims": ("numpy", "surefoot.verification"),
-    "surefoot.verification.verify": (*LIGHT, "surefoot.verification"),
-    "surefoot.runs.taped_episode": (
-        *LIGHT,
-        "torch",
-        *(f"surefoot.{name}" for name in ("attacks", "channel", "files", "play")),
-    ),
-    **{name: REPORT for name in MODULES if name.startswith("surefoot.report.") and not name.endswith(".figures")},
-    # Raw numbers are read and judged by what proves; what measures them plays, what draws needs matplotlib.
-    "study.paper": (),
-    "study.tables": ("surefoot.proof.rounding",),
-    "study.numbers": STUDY,
-    "study.claims": STUDY,
-    "study.sizes": ("surefoot.play.tasks", "surefoot.train.settings"),
-    **{
-        f"surefoot.study.{name}": (*STUDY, "matplotlib")
-        for name in ("attacks", "certificates", "diagrams", "draw", "marks", "pong")
-    },
-    "study.figures.training": (*STUDY, "matplotlib", "surefoot.train.settings"),
-    "study.figures.environments": (
-        *STUDY,
-        "matplotlib",
-        "surefoot.play.envs.atari.env",
-        "surefoot.play.envs.atari.emulators",
-    ),
-    "study.measure": (
-        *STUDY,
-        *(f"surefoot.{name}" for name in ("attacked", "play", "store", "train.run", "versions", "workers")),
-    ),
-    **{
-        name: (*LIGHT, "torch", "surefoot.play.channel", "surefoot.agents.policies", "surefoot.attacks")
-        for name in MODULES
-        if name.startswith("surefoot.attacks")
-    },
+    "surefoot.cli": ("numpy", "rich", "gymnasium", "surefoot"),
 }
 
 
-@pytest.mark.parametrize("module", sorted(MAP))
-def test_each_room_imports_what_it_may(module):
-    assert foreign(IMPORTS[module], MAP[module]) == set()
+def folder_of(module):
+    """Return the longest name in the table that the module is, or is in."""
+    fitting = [name for name in FOLDERS if module == name or module.startswith(f"{name}.")]
+    return max(fitting, key=len)
 
 
-def test_nobody_imports_the_command():
-    assert [module for module, found in IMPORTS.items() if "surefoot.cli.main" in found] == ["surefoot.__main__"]
+def allowed(module):
+    folder = folder_of(module)
+    own = () if folder in ("surefoot", module) else (folder,)
+    return (*FOLDERS[folder], *own)
 
 
-def test_nobody_but_a_subcommand_imports_the_study():
-    users = [m for m, found in IMPORTS.items() if any(name.startswith("surefoot.study") for name in found)]
-    assert [module for module in users if not module.startswith("surefoot.study")] == ["study.__main__"]
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_each_module_imports_what_its_folder_may(module):
+    if module != "surefoot":
+        assert folder_of(module) != "surefoot", f"{module} is in no folder of the table"
+    assert foreign(IMPORTS[module], allowed(module)) == set()
 
 
-def test_the_proving_half_imports_nothing_of_the_playing_half():
-    playing = {
-        f"surefoot.{name}"
-        for name in ("atari", "channel", "emulators", "games", "play", "policies", "tasks", "train", "noise", "zoo")
-    }
-    for module in MODULES:
-        if (
-            module in ("surefoot.proof.episode_budget", "surefoot.proof.auto", "surefoot.episodes", "surefoot.files")
-            or ".bounds" in module
-        ):
-            assert not playing & IMPORTS[module], module
+def test_no_module_but_the_entry_point_imports_the_command():
+    importing = [m for m, found in IMPORTS.items() if any(name.startswith("surefoot.cli") for name in found)]
+    assert [m for m in importing if not m.startswith("surefoot.cli")] == ["surefoot.__main__"]
 
 
-def test_what_verifies_shares_no_code_with_what_proves():
-    found = {module: IMPORTS[module] for module in MODULES if module.startswith("surefoot.verification")}
-    assert "surefoot.proof.episode_budget" in found.pop(
-        "surefoot.verification.same_code"
-    )  # which says so, and must be asked for
-    proving = ("surefoot.proof.bounds", "surefoot.proof.episode_budget", "surefoot.proof.rounding")
-    assert len(found) >= 6
-    assert [m for m, names in found.items() if any(name.startswith(proving) for name in names)] == []
+def test_the_package_never_imports_the_study():
+    users = [m for m, found in IMPORTS.items() if any(name.split(".")[0] == "study" for name in found)]
+    assert users == []
+
+
+def test_packages_are_empty():
+    """Emulator processes import through them and must not load torch."""
+    packages = [path for module, path in FILES.items() if path.name == "__init__.py" and module != "surefoot"]
+    assert len(packages) >= 12
+    for path in packages:
+        body = ast.parse(path.read_text()).body
+        assert len(body) == 1, path
+        assert isinstance(body[0], ast.Expr), path
+
+
+def test_the_top_level_is_small_and_no_folder_is_crowded():
+    top = [entry for entry in PACKAGE.iterdir() if entry.name not in ("__pycache__", "py.typed")]
+    assert len([entry for entry in top if not entry.name.startswith("__")]) <= 12, sorted(e.name for e in top)
+    for folder in {path.parent for path in FILES.values()}:
+        assert len(list(folder.glob("*.py"))) <= 20, folder
 
 
 def test_bounds_are_recomputed_with_no_other_line_of_surefoot():
@@ -224,38 +138,18 @@ print(round(float(lower.best[0]), 6))
     assert result.stdout.strip() == f"{0.05 ** (1 / 100):.6f}", result.stderr
 
 
-def test_the_playing_half_proves_nothing():
-    for module in (
-        "atari",
-        "channel",
-        "emulators",
-        "fleet",
-        "games",
-        "play",
-        "policies",
-        "tasks",
-        "store",
-        "workers",
-        "zoo",
-    ):
-        found = IMPORTS[f"surefoot.{module}"]
-        assert not any(name.startswith(("surefoot.proof.bounds", "surefoot.proof.episode_budget")) for name in found), (
-            module
-        )
-
-
 @pytest.mark.parametrize(
     ("source", "bad"),
     [
         ("import torch", {"torch"}),
         ("from scipy.special import ndtri", {"scipy.special"}),
-        ("def f():\n    from surefoot.play import Plan", {"surefoot.play.loop"}),
-        ("from surefoot import play", {"surefoot.play.loop"}),
+        ("def f():\n    from surefoot.play.loop import play_block", {"surefoot.play.loop"}),
+        ("from surefoot.play import loop", {"surefoot.play.loop"}),
         ("import os\nimport numpy as np\nfrom surefoot.errors import InputError", set()),
     ],
 )
 def test_planted_imports_are_found(source, bad):
-    assert foreign(imports_of(source, "planted"), LIGHT) == bad
+    assert foreign(imports_of(source, "planted"), BASE) == bad
 
 
 def python(script):

@@ -9,6 +9,7 @@ import hashlib
 import json
 import os
 import platform
+import sys
 import tempfile
 import zipfile
 import zlib
@@ -116,9 +117,8 @@ def checkout() -> Path | None:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that shape a result, as far as they are installed."""
-    from surefoot import __version__
-
-    found = {"surefoot": __version__, "python": platform.python_version()}
+    own = sys.modules["surefoot"].__version__  # loaded before any of its modules, so it need not be imported
+    found = {"surefoot": own, "python": platform.python_version()}
     for package in PACKAGES:
         with suppress(PackageNotFoundError):
             found[package] = version(package)
