@@ -67,7 +67,7 @@ def play_cells(attacks: list[tuple[str, float]], arguments: argparse.Namespace) 
         for task, sigma in attacks
         for budget, margin in attack_on(task, sigma, arguments).cells()
     ]
-    cells.sort(key=lambda cell: (attack_on(*cell[:2], arguments).columns.index(cell[3]), -cell[2]))
+    cells.sort(key=lambda cell: (attack_on(cell[0], cell[1], arguments).columns.index(cell[3]), -cell[2]))
     fresh = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(arguments.jobs, mp_context=fresh) as pool:
         for waiting in [pool.submit(play_cell, *cell, arguments) for cell in cells]:

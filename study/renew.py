@@ -32,13 +32,13 @@ def wanting(study: Study, tasks: list[str] | None, again: bool = False) -> dict[
     timed = {(row["agent"], row["agent_sha256"]) for row in study.times()}
     return {
         "episodes": [agent for agent in agents if (found := study.record(agent)) is None or _stale(found.facts, agent)],
-        "attacks": [agent for agent in agents if (found := study.attack(agent)) is None or _stale(found, agent)],
+        "attacks": [agent for agent in agents if (made := study.attack(agent)) is None or _stale(made, agent)],
         "times": [agent for agent in timed_agents(agents) if (agent.name, agent.sha256) not in timed],
     }
 
 
 def _stale(facts: Any, agent: Agent) -> bool:
-    return facts.get("agent_sha256") != agent.sha256
+    return bool(facts.get("agent_sha256") != agent.sha256)
 
 
 def renew(part: str, agents: list[Agent], place: Place, episodes: int | None = None) -> None:

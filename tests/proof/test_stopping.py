@@ -18,8 +18,7 @@ from surefoot.proof.bounds.from_band import worst_mean_upper
 from surefoot.proof.bounds.tangent_scores import plug_in
 from surefoot.proof.forecast import ceiling_of, forecast
 from surefoot.proof.stopping import Monitor, StoppingRule
-from surefoot.runs.certified import Questions
-from surefoot.runs.sequential import watched_run
+from surefoot.runs.certified import Questions, certified_run
 from toys import constant, geometric, pay_steps, toy_task
 
 
@@ -38,7 +37,8 @@ QUESTIONS = Questions((0.0, 0.5))
 
 
 def watched(folder, goal, most=20_000, **options):
-    return watched_run(plan(most), QUESTIONS, goal, Path(folder), **options)
+    certificate = certified_run(plan(most), QUESTIONS, Path(folder), goal=goal, **options)
+    return certificate, (certificate.choice or {}).get("stopped")
 
 
 def test_a_proof_stops_the_run_and_can_be_read_off_the_folder():
@@ -62,6 +62,14 @@ def test_workers_and_interruptions_do_not_move_the_stop():
     assert first.lower[1] <= alone.lower[1]
     again, _ = watched("pieces", StoppingRule(budget=0.5, require=3.2))
     assert again.to_json() == alone.to_json()
+
+
+def test_another_goal_does_not_bet_on_returns_already_seen():
+    watched("run", StoppingRule(budget=0.5, require=3.2))
+    with pytest.raises(InputError, match=r"run holds a run with another setup \(goal .*; choose another --out"):
+        watched("run", StoppingRule(budget=0.5, require=3.3))
+    with pytest.raises(InputError, match="holds a run with another setup"):
+        watched("run", None)
 
 
 def interrupt_after(episodes):

@@ -13,8 +13,9 @@ from selenium.webdriver.common.keys import Keys
 
 from browsers import opened, started
 from pages import HOSTILE, attacked, certified, replayed
-from surefoot.report.page import leave_report, write_report
+from surefoot.report.page import write_report
 from surefoot.report.sentences import down, up
+from surefoot.runs.finish import write_run_report
 from surefoot.runs.read import read_run
 
 WIDTHS = (320, 390, 768, 1200, 1920)
@@ -36,7 +37,7 @@ def runs(tmp_path_factory):
     attacked(root / "b")
     certified(root / "c", agent="agent-c", sigma=0.4)
     replayed(root / "c", shape=(84, 84), environment="Pong")
-    leave_report(root / "a")
+    write_run_report(root / "a")
     write_report([read_run(root / name) for name in "abc"], root / "compare.html")
     return root
 
@@ -90,7 +91,7 @@ def test_an_error_on_the_console_would_be_noticed(browser, runs, tmp_path):
 
 def test_the_numbers_are_those_of_the_certificate(browser, runs, tmp_path):
     stated = certified(tmp_path / "a")
-    opened(browser, leave_report(tmp_path / "a"))
+    opened(browser, write_run_report(tmp_path / "a"))
     grid = budgets(browser)
     for budget, low, high in zip(stated["budgets"], stated["lower"], stated["upper"], strict=True):
         assert float(pick(browser, grid.index(budget))) == budget
@@ -329,7 +330,7 @@ def test_foreign_names_run_nothing(browser, tmp_path):
     certified(tmp_path / "a", agent=HOSTILE)
     attacked(tmp_path / "b", agent=HOSTILE)
     replayed(tmp_path / "a", environment=HOSTILE)
-    said = opened(browser, leave_report(tmp_path / "a"))
+    said = opened(browser, write_run_report(tmp_path / "a"))
     assert said == []
     assert ready(browser)
     assert browser.execute_script("return window.pwned") is None

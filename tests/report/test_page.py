@@ -19,9 +19,10 @@ from surefoot.report.charts import chart_data, clashes, grouped
 from surefoot.report.curves import grid_of, other_methods, own_curve, perfect_curve
 from surefoot.report.histograms import MOST_BARS, MOST_STEPS, bins, histogram_data, spending_data
 from surefoot.report.labels import colours, labels
-from surefoot.report.page import build_page, leave_report, write_report
+from surefoot.report.page import build_page, write_report
 from surefoot.report.sentences import down, up
 from surefoot.report.taped_frames import png, replay_data, sheet
+from surefoot.runs.finish import write_run_report
 from surefoot.runs.read import neighbours, read_run
 
 
@@ -101,9 +102,9 @@ def test_a_certificate_at_hand_gives_the_page_that_its_file_gives(tmp_path):
     certified(tmp_path)
     record = surefoot.Episodes.load(tmp_path / "episodes.npz")
     made = surefoot.certify(record, (0, 0.1, 0.2, 0.4, 1.0), 0.95, "per-threshold")
-    assert leave_report(tmp_path, made).read_bytes() == leave_report(tmp_path).read_bytes()
+    assert write_run_report(tmp_path, made).read_bytes() == write_run_report(tmp_path).read_bytes()
     other = surefoot.certify(record, (0, 0.1, 0.2, 0.4, 1.0), 0.95, "band")
-    assert leave_report(tmp_path, other).read_bytes() == leave_report(tmp_path).read_bytes()
+    assert write_run_report(tmp_path, other).read_bytes() == write_run_report(tmp_path).read_bytes()
 
 
 def test_another_attacker_speaks_for_itself_on_axes_of_its_own(tmp_path):
@@ -219,7 +220,7 @@ def test_the_budgets_of_a_chart_are_round_and_hold_all_that_were_asked_for(tmp_p
 def test_a_certificate_of_budget_zero_alone_has_a_page(tmp_path):
     certified(tmp_path, budgets=(0,))
     assert chart_of(tmp_path)["budgets"] == [0.0]
-    assert leave_report(tmp_path).exists()
+    assert write_run_report(tmp_path).exists()
 
 
 # --- returns and spending -------------------------------------------------------------------------------------------
@@ -330,7 +331,7 @@ def test_images_are_shown_as_pictures(tmp_path):
     certified(tmp_path)
     replayed(tmp_path, shape=(84, 84), environment="Pong", steps=150)
     assert replay_data(read_run(tmp_path), "a")["kind"] == "picture"
-    assert leave_report(tmp_path).stat().st_size < 8_000_000
+    assert write_run_report(tmp_path).stat().st_size < 8_000_000
 
 
 def test_a_run_without_a_replay_says_so(tmp_path):
@@ -349,7 +350,7 @@ def test_a_damaged_replay_is_one_line(tmp_path):
         arrays = {name: archive[name] for name in archive.files if name != "quiet_seen"}
     np.savez(tmp_path / "replay.npz", **arrays)
     with pytest.raises(InputError, match=r"replay.npz is not a replay that this version reads: 'quiet_seen'"):
-        leave_report(tmp_path)
+        write_run_report(tmp_path)
 
 
 # --- several runs ---------------------------------------------------------------------------------------------------
@@ -395,7 +396,7 @@ def test_the_attacks_beside_a_certificate_are_on_its_page_and_strangers_are_not(
     assert [run.folder.name for run in neighbours(read_run(tmp_path / "a"))] == ["b"]
     assert [run.folder.name for run in neighbours(read_run(tmp_path / "b"))] == ["a"]
     for name in "ab":
-        chart = data_of(leave_report(tmp_path / name).read_text())["charts"][0]
+        chart = data_of(write_run_report(tmp_path / name).read_text())["charts"][0]
         assert [entry["role"] for entry in chart["series"] if entry["role"] in {"lower", "attack"}] == [
             "lower",
             "attack",
@@ -406,7 +407,7 @@ def test_a_neighbour_that_cannot_be_shown_does_not_spoil_the_page(tmp_path):
     certified(tmp_path / "a")
     attacked(tmp_path / "b")
     (tmp_path / "b" / "replay.npz").write_bytes((tmp_path / "a" / "episodes.npz").read_bytes())
-    chart = data_of(leave_report(tmp_path / "a").read_text())["charts"][0]
+    chart = data_of(write_run_report(tmp_path / "a").read_text())["charts"][0]
     assert not series(chart, "attack")
 
 
@@ -456,7 +457,7 @@ def test_foreign_names_stay_text(tmp_path):
     write_json(
         tmp_path / "a" / "run.json", {**facts, "command": HOSTILE, "blind": blind, "versions": {HOSTILE: HOSTILE}}
     )
-    text = leave_report(tmp_path / "a").read_text(encoding="utf-8")
+    text = write_run_report(tmp_path / "a").read_text(encoding="utf-8")
     assert text.count("<script") == text.count("</script>") == 2
     assert "<img" not in text
     assert "\u2028" not in re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1]
@@ -465,7 +466,7 @@ def test_foreign_names_stay_text(tmp_path):
 
 def test_nothing_is_loaded_and_only_our_own_code_may_run(tmp_path):
     certified(tmp_path)
-    text = leave_report(tmp_path).read_text(encoding="utf-8")
+    text = write_run_report(tmp_path).read_text(encoding="utf-8")
     (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)
     assert policy.startswith("default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; ")
     assert "unsafe" not in policy
@@ -479,10 +480,10 @@ def test_nothing_is_loaded_and_only_our_own_code_may_run(tmp_path):
 
 def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
     certified(tmp_path)
-    before = leave_report(tmp_path).read_text()
+    before = write_run_report(tmp_path).read_text()
     monkeypatch.setattr(page, "LARGEST", 1_000)
     with pytest.raises(InputError, match=r"the page about 1 runs would have [\d,]+ bytes, more than 1,000; name fewer"):
-        leave_report(tmp_path)
+        write_run_report(tmp_path)
     assert (tmp_path / "report.html").read_text() == before
     assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
 
@@ -498,7 +499,7 @@ def test_replays_that_a_page_cannot_carry_are_left_out(tmp_path, monkeypatch):
 
 def test_the_same_folders_give_the_same_page(tmp_path):
     certified(tmp_path)
-    assert leave_report(tmp_path).read_bytes() == leave_report(tmp_path).read_bytes()
+    assert write_run_report(tmp_path).read_bytes() == write_run_report(tmp_path).read_bytes()
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 import surefoot
 from surefoot.errors import InputError
+from surefoot.play.tasks import CARTPOLE_BLIND
 from surefoot.report.sentences import digits_for, down, exact, headline, notes, percent, rows, up
-from surefoot.runs.finish import leave_certificate
+from surefoot.runs.finish import finish_run
 from surefoot.runs.returns import read_outcomes
 
 numbers = st.one_of(
@@ -230,7 +231,7 @@ def test_any_budgets_can_be_drawn(tmp_path, budgets, ceiling):
 def test_odd_names_and_negative_floors_are_drawn(tmp_path, name):
     pytest.importorskip("matplotlib")
     made = certificate([-3.0, -1.0], floor=-21, ceiling=21, agent=name)
-    assert leave_certificate(made, tmp_path / "new" / "folder", None) == "certificate.png"
+    finish_run(tmp_path / "new" / "folder", made, metadata={}, baseline=None, command=None)
     assert (tmp_path / "new" / "folder" / "certificate.png").stat().st_size > 10_000
 
 
@@ -242,8 +243,10 @@ def test_equal_returns_are_drawn():
 def test_a_folder_gets_the_certificate_and_a_picture(tmp_path):
     pytest.importorskip("matplotlib")
     made = certificate()
-    leave_certificate(made, tmp_path, Floor())
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["certificate.json", "certificate.png"]
+    finish_run(tmp_path, made, metadata={}, baseline=CARTPOLE_BLIND, command=None)
+    written = ["certificate.json", "certificate.png", "report.html", "run.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == written
+    assert json.loads((tmp_path / "run.json").read_text())["figure"] == "certificate.png"
     assert json.loads((tmp_path / "certificate.json").read_text()) == made.to_json()
     assert (tmp_path / "certificate.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 

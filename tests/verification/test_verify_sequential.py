@@ -15,8 +15,7 @@ from surefoot.play.tasks import find_task
 from surefoot.proof.bounds.bettors import Seen
 from surefoot.proof.episode_budget import certify
 from surefoot.proof.stopping import Monitor, StoppingRule
-from surefoot.runs.certified import Questions
-from surefoot.runs.sequential import watched_run
+from surefoot.runs.certified import Questions, certified_run
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim
 from surefoot.verification.recompute.sequential import Stop, looks_of, recompute_sequential, stop_of, unfounded
 from surefoot.verification.verify import verify
@@ -33,8 +32,8 @@ def plan(most=3_000, slots=30):
 def honest(tmp_path_factory):
     """A run that stopped because something was proved."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
-    certificate, stopped = watched_run(plan(), Questions(BUDGETS), GOAL, folder)
-    assert stopped == "proved"
+    certificate = certified_run(plan(), Questions(BUDGETS), folder, goal=GOAL)
+    assert certificate.choice["stopped"] == "proved"
     assert 150 < certificate.episodes < 1_000
     return folder
 
@@ -69,7 +68,8 @@ OTHERS = {
 @pytest.mark.parametrize("reason", OTHERS)
 def test_every_reason_to_stop_is_verified_and_no_other(reason, tmp_path):
     made, goal, progress = OTHERS[reason]
-    assert watched_run(made, Questions(BUDGETS), goal, tmp_path, progress=progress)[1] == reason
+    certificate = certified_run(made, Questions(BUDGETS), tmp_path, goal=goal, progress=progress)
+    assert certificate.choice["stopped"] == reason
     assert verify(tmp_path, blocks=2).verified, problems(verify(tmp_path, blocks=0))
     for other in {"proved", "close enough", "refuted", "all played"} - {reason}:
         retold(other)(tmp_path)

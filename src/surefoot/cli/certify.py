@@ -27,10 +27,11 @@ from surefoot.cli.options import (
 )
 from surefoot.episodes import parted_sigma
 from surefoot.errors import InputError
-from surefoot.proof.episode_budget import METHODS, Certificate
+from surefoot.proof.episode_budget import METHODS
 from surefoot.proof.norms import NORMS, Norm
 from surefoot.proof.query import Answer, answer
 from surefoot.proof.step_budget import check_rewards
+from surefoot.proof.stopping import StoppingRule
 from surefoot.report.sentences import Floor, headline, law_lines, notes, rows
 
 MOST_EPISODES = 10_000_000
@@ -114,7 +115,8 @@ def _lower_at(certificate: Answer, budget: float) -> float:
 
 
 def _certify_returns(arguments: argparse.Namespace, required: Requirement | None) -> Answer:
-    from surefoot.runs.finish import leave_certificate, leave_outcomes
+    from surefoot.files import versions
+    from surefoot.runs.finish import finish_run
     from surefoot.runs.returns import read_outcomes
 
     playing = ("agent", "max_steps", "workers", "rewards", "discount", "until", "at", "max_episodes")
@@ -125,10 +127,14 @@ def _certify_returns(arguments: argparse.Namespace, required: Requirement | None
     budgets = with_requirement(arguments.budgets or parse_budgets("0:1:0.1"), required)
     certificate = answer(episodes, budgets, *_asked(arguments, _norm(arguments, None, None)))
     if arguments.out is not None:
-        leave_certificate(certificate, arguments.out, None)
-        leave_outcomes(
-            episodes, arguments.out, command=arguments.command_line, step=arguments.step, certificate=certificate
-        )
+        episodes.save(arguments.out / "episodes.npz")  # next to its certificate, to check it against
+        metadata = {
+            "agent_sha256": episodes.facts.get("agent_sha256"),
+            "played": False,
+            "certified_with": versions(),
+            "step": arguments.step,
+        }
+        finish_run(arguments.out, certificate, metadata=metadata, baseline=None, command=arguments.command_line)
     return certificate
 
 
@@ -169,14 +175,13 @@ def _certify_played(arguments: argparse.Namespace, required: Requirement | None)
     plan = Plan(task, policy, sigma, count, arguments.seed, device, per_step=arguments.per_step, features=features)
     folder = arguments.out or Path("runs") / (run_name(plan) + ("-sequential" if watched else ""))
     workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
-    certificate: Answer
+    goal = _goal(arguments, sigma, required) if watched else None
+    if goal is not None:
+        questions = replace(questions, budgets=tuple(sorted({*budgets, goal.budget})))
     with progress_bar("playing", "episodes", arguments) as report:
-        if watched:
-            certificate = _certify_watched(arguments, plan, questions, required, folder, workers, report)
-        else:
-            certificate = certified_run(
-                plan, questions, folder, workers=workers, progress=report, command=arguments.command_line
-            )
+        certificate = certified_run(
+            plan, questions, folder, goal=goal, workers=workers, progress=report, command=arguments.command_line
+        )
     return certificate, task.blind, folder
 
 
@@ -219,37 +224,16 @@ def _watched(arguments: argparse.Namespace) -> bool:
     return True
 
 
-def _certify_watched(
-    arguments: argparse.Namespace,
-    plan: Any,
-    questions: Any,
-    required: Requirement | None,
-    folder: Path,
-    workers: int,
-    report: Any,
-) -> Certificate:
-    from surefoot.proof.stopping import StoppingRule
-    from surefoot.runs.sequential import watched_run
-
+def _goal(arguments: argparse.Namespace, sigma: float, required: Requirement | None) -> StoppingRule:
+    """Return when a sequential run is to stop."""
     if required is not None and arguments.at not in (None, required.budget):
         raise InputError(f"--at {arguments.at:g} and --require {arguments.require} are about different budgets")
     at = arguments.at if required is None else required.budget
-    goal = StoppingRule(
-        budget=plan.sigma if at is None else at,
+    return StoppingRule(
+        budget=sigma if at is None else at,
         tolerance=arguments.until,
         require=None if required is None else required.mean,
     )
-    asked = tuple(sorted({*questions.budgets, goal.budget}))
-    certificate, _ = watched_run(
-        plan,
-        replace(questions, budgets=asked),
-        goal,
-        folder,
-        workers=workers,
-        progress=report,
-        command=arguments.command_line,
-    )
-    return certificate
 
 
 def show_certificate(certificate: Answer, blind: Floor | None) -> None:

@@ -6,7 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from surefoot.report.page import NAME, leave_report, write_report
+from surefoot.report.page import NAME, write_report
+from surefoot.runs.finish import write_run_report
 from surefoot.runs.read import read_run
 
 
@@ -32,7 +33,7 @@ def run_report(arguments: argparse.Namespace) -> None:
     """Write the page."""
     folders = list(dict.fromkeys(arguments.folders))
     if len(folders) == 1 and arguments.out is None:
-        written = leave_report(folders[0])
+        written = write_run_report(folders[0])
     else:
         written = arguments.out or Path(NAME)
         write_report([read_run(folder) for folder in folders], written)

@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
@@ -15,39 +14,21 @@ from typing import Any
 
 from surefoot.errors import InputError
 from surefoot.files import versions, write_text
-from surefoot.proof.certificate import ThreatCertificate
-from surefoot.proof.episode_budget import Certificate
 from surefoot.report import html as words
 from surefoot.report.charts import Group, chart_data, clashes, grouped
 from surefoot.report.histograms import histogram_data, spending_data
 from surefoot.report.setup_table import setups
 from surefoot.report.taped_frames import replay_data
-from surefoot.runs.read import Run, neighbours, read_run
+from surefoot.runs.read import Run
 
 NAME = "report.html"
 LARGEST = 8_000_000  # bytes of a page
-MOST_NEIGHBOURS = 8
 MOST_OF_REPLAYS = 5_000_000
 SCRIPTS = ("draw.js", "curve.js", "outcomes.js", "scenes.js", "replay.js", "theme.js", "main.js")
 NOT_REPLAYED = (
     "No episode is replayed here: the run left none to show. Runs of returns that were played elsewhere, and folders "
     "of older versions, have none."
 )
-
-
-def leave_report(folder: Path, made: Certificate | ThreatCertificate | None = None) -> Path:
-    """Write ``report.html`` into a run's folder, with what lies beside it about the same agent; return its path.
-
-    ``made`` is the folder's certificate if it is at hand; without it the same page takes longer.
-    """
-    run = replace(read_run(folder), made=made if isinstance(made, Certificate) else None)
-    others = neighbours(run)[:MOST_NEIGHBOURS]
-    try:
-        write_report([run, *others] if run.certificate is not None else [*others, run], folder / NAME)
-    except InputError:
-        # Whatever is wrong with what lies beside it, a run gets its page.
-        write_report([run], folder / NAME)
-    return folder / NAME
 
 
 def write_report(runs: Sequence[Run], path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from surefoot.files import read_json, safe_name, write_json, versions
 from surefoot.play.loop import Plan, Progress, play
 from surefoot.agents.policies import Policy
 from surefoot.runs.taped_episode import record_replay
-from surefoot.report.page import leave_report
+from surefoot.runs.finish import finish_run
 from surefoot.runs.folder import RunFolder
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import Task
@@ -103,21 +103,13 @@ def attacked_run(
         inner = None if progress is None else _within(progress, number, len(cells))
         records[budget, margin] = attacked_cell(attack, budget, margin, folder, workers, inner)
     result = summary(attack, records)
-    write_json(folder / "attack.json", result)
-    ended = time.monotonic()
-    write_json(
-        folder / "run.json",
-        {
-            "schema": SCHEMA,
-            "versions": versions(),
-            "wall_seconds": round(ended - began, 3),
-            "workers": workers,
-            "blind": None if attack.task.blind is None else asdict(attack.task.blind),
-            "replay": _replay(attack, result, folder),
-            "command": command,
-        },
-    )
-    leave_report(folder)
+    metadata = {
+        "versions": versions(),
+        "wall_seconds": round(time.monotonic() - began, 3),
+        "workers": workers,
+        "replay": _replay(attack, result, folder),
+    }
+    finish_run(folder, result, metadata=metadata, baseline=attack.task.blind, command=command)
     return result
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +17,17 @@ from surefoot.agents import files as zoo
 from surefoot.proof.query import Answer, answer
 from surefoot.episodes import Episodes, parted_sigma
 from surefoot.errors import InputError
-from surefoot.files import read_json, safe_name, sha256, write_json, versions
+from surefoot.files import read_json, safe_name, sha256, versions
 from surefoot.proof.norms import Norm
-from surefoot.play.loop import Plan, Progress, play
+from surefoot.play.loop import Plan, Progress, blocks_of, play
 from surefoot.agents.policies import Policy, from_callable
 from surefoot.runs.taped_episode import attacked_plan, record_replay
-from surefoot.runs.finish import leave_certificate
-from surefoot.report.page import leave_report
+from surefoot.runs.finish import finish_run
 from surefoot.report.sentences import headline_budget
 from surefoot.runs.folder import RunFolder
 from surefoot.play.tasks import Task, find_task
 from surefoot.proof.certificate import ThreatCertificate
+from surefoot.proof.stopping import Monitor, StoppingRule
 
 
 @dataclass(frozen=True)
@@ -155,51 +156,122 @@ def certified_run(
     questions: Questions,
     folder: Path,
     *,
+    goal: StoppingRule | None = None,
     workers: int = 1,
     progress: Progress | None = None,
     command: str | None = None,
 ) -> Answer:
-    """Play what is not yet played, certify, and leave episodes, certificate, figure, facts and page in ``folder``.
+    """Run the episodes that are missing, certify, and write everything into ``folder``.
 
-    ``command`` is what somebody typed to get this; the page shows it to those who want to repeat it.
+    Args:
+        plan: What to run.
+        questions: What to certify, fixed before the first episode.
+        folder: The run directory; a run that was killed resumes there.
+        goal: When to stop early; the certificate is then anytime-valid. None runs every episode of the plan.
+        workers: Number of processes; they do not change the results.
+        progress: Called with the number of episodes that are done and the number planned.
+        command: What was typed to get this; the report shows it.
     """
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
     questions.check(plan.task, plan.sigma)
     began = time.monotonic()
-    with RunFolder(folder, plan.setup()).opened() as store:
-        reused = store.record.exists()
-        resumed = reused or bool(store.finished())
-        episodes = store.recorded(lambda place: play(plan, workers=workers, store=place, progress=progress))
-        played = time.monotonic()
-        certificate = questions.answer(episodes)
-        figure = leave_certificate(certificate, folder, plan.task.blind)
+    with RunFolder(folder, _setup_of(plan, goal)).opened() as store:
+        reused = goal is None and store.record.exists()
+        resumed = store.record.exists() or bool(store.finished())
+        certificate, ran = _certified(plan, questions, store, goal, workers, progress)
         ended = time.monotonic()
-        unseen = record_replay(plan, _attacked(plan, certificate), folder)
-        play_facts = {
+        facts = {
             "versions": versions(),
             "wall_seconds": round(ended - began, 3),
-            "play_seconds": round(played - began, 3),
+            "play_seconds": round(ran - began, 3),
             "workers": workers,
         }
-        write_json(
-            folder / "run.json",
-            {
-                "schema": 1,
-                "agent_sha256": plan.policy.sha256 or None,
-                **(_facts_of_play(folder / "run.json", play_facts) if reused else play_facts),
-                "resumed": resumed,
-                "certified_with": versions(),
-                "certify_seconds": round(ended - played, 3),
-                "figure": figure,
-                "step": questions.step,
-                "blind": None if plan.task.blind is None else asdict(plan.task.blind),
-                "replay": unseen,
-                "command": command,
-            },
-        )
-        leave_report(folder, certificate)
+        metadata = {
+            "agent_sha256": plan.policy.sha256 or None,
+            **(_facts_of_play(folder / "run.json", facts) if reused else facts),
+            "resumed": resumed,
+            "certified_with": versions(),
+            "certify_seconds": round(ended - ran, 3),
+            "step": questions.step,
+            **({} if goal is None else {"goal": goal.to_json(), "stopped": (certificate.choice or {})["stopped"]}),
+            "replay": record_replay(plan, _attacked(plan, certificate), folder),
+        }
+        finish_run(folder, certificate, metadata=metadata, baseline=plan.task.blind, command=command)
     return certificate
+
+
+def _setup_of(plan: Plan, goal: StoppingRule | None) -> dict[str, Any]:
+    """Return what a directory must agree on to be resumed.
+
+    The bets of a sequential run are made for its goal: with another goal they would be made on returns already seen.
+    """
+    return {**plan.setup(), **({} if goal is None else {"sequential": True, "goal": goal.to_json()})}
+
+
+def _certified(
+    plan: Plan,
+    questions: Questions,
+    store: RunFolder,
+    goal: StoppingRule | None,
+    workers: int,
+    progress: Progress | None,
+) -> tuple[Answer, float]:
+    """Return the certificate, and when the last episode was over."""
+    if goal is None:
+        episodes = store.recorded(lambda place: play(plan, workers=workers, store=place, progress=progress))
+        ran = time.monotonic()
+        return questions.answer(episodes), ran
+    floor, ceiling = plan.task.floor, plan.task.ceiling
+    monitor = Monitor(goal, confidence=questions.confidence, sigma=plan.sigma, floor=floor, ceiling=ceiling)
+    episodes, stopped = _run_until(monitor, plan, store, workers, progress)
+    ran = time.monotonic()
+    certificate = monitor.certificate(episodes, budgets=questions.budgets, stopped=stopped)
+    store.finish(episodes)
+    return certificate, ran
+
+
+def _run_until(
+    monitor: Monitor, plan: Plan, store: RunFolder, workers: int, progress: Progress | None
+) -> tuple[Episodes, str]:
+    """Run block after block until the monitor has a reason to stop; return the episodes and the reason.
+
+    Blocks are inspected in the order of their numbers, so a run stops at the same episode with any number of workers,
+    uninterrupted or resumed. Ctrl-C stops it too, and what was run until then is certified.
+    """
+    done: list[Episodes] = []
+    returns = np.empty(0)
+    try:
+        with closing(_in_order(plan, store, workers)) as blocks:
+            for block in blocks:
+                done.append(block)
+                returns = np.concatenate([returns, block.returns])
+                reason = monitor.reason_to_stop(returns)
+                if progress is not None:
+                    progress(returns.size, plan.episodes)
+                if reason is not None:
+                    return Episodes.concat(done), reason
+    except KeyboardInterrupt:
+        if not done:
+            raise
+        return Episodes.concat(done), "stopped by hand"
+    return Episodes.concat(done), "all played"
+
+
+def _in_order(plan: Plan, store: RunFolder, workers: int) -> Generator[Episodes, None, None]:
+    """Yield blocks by their numbers: those on disk first, then new ones, saved as they come."""
+    ready = dict(store.finished())
+    if store.record.exists():
+        record, size = Episodes.load(store.record), plan.shape_of_blocks[1]
+        ready |= {first // size: record[first : first + size] for first in range(0, len(record), size)}
+    missing = [number for number in range(plan.blocks) if number not in ready]
+    with closing(blocks_of(plan, missing, workers)) as fresh:
+        for index in range(plan.blocks):
+            while index not in ready:
+                number, block = next(fresh)
+                store.save_block(number, block)
+                ready[number] = block
+            yield ready.pop(index)
 
 
 def _attacked(plan: Plan, certificate: Answer) -> Plan | None:

@@ -1,55 +1,90 @@
-"""What a certificate leaves behind in a folder."""
+"""The one writer of what a finished run contains: the result, its figure, ``run.json``, ``report.html``, in this order."""
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from surefoot.proof.episode_budget import Certificate
-from surefoot.episodes import Episodes
-from surefoot.files import write_json, write_whole, versions
-from surefoot.report.page import leave_report
-from surefoot.report.sentences import Floor
+from surefoot.errors import InputError
+from surefoot.files import write_json, write_whole
 from surefoot.proof.certificate import ThreatCertificate
+from surefoot.proof.episode_budget import Certificate
+from surefoot.report.page import NAME, write_report
+from surefoot.runs.read import neighbours, read_run
+
+if TYPE_CHECKING:
+    from surefoot.play.tasks import Blind
+
+SCHEMA = 1
+MOST_NEIGHBOURS = 8
 
 
-def leave_certificate(certificate: Certificate | ThreatCertificate, folder: Path, blind: Floor | None) -> str | None:
-    """Write ``certificate.json`` and, where matplotlib is installed, ``certificate.png``; return the figure's name.
+def finish_run(
+    folder: Path,
+    result: Certificate | ThreatCertificate | Mapping[str, Any],
+    *,
+    metadata: Mapping[str, Any],
+    baseline: Blind | None,
+    command: str | None,
+) -> Path:
+    """Write everything a finished run contains besides its episodes.
 
-    A certificate against another attacker goes to a file named after its kind, so that nobody takes one for the other.
+    Args:
+        folder: The run directory.
+        result: A certificate, or the content of ``attack.json``.
+        metadata: What else ``run.json`` says: versions, times, why there is no taped episode.
+        baseline: The task's open-loop baseline, if it has one.
+        command: What was typed to get this, for readers who want to repeat it.
+
+    Returns:
+        The path of the report.
     """
-    if isinstance(certificate, ThreatCertificate):
-        write_json(folder / f"{certificate.kind}.json", certificate.to_json())
+    figure = _write_result(folder, result, baseline)
+    known = None if baseline is None else asdict(baseline)
+    write_json(
+        folder / "run.json", {"schema": SCHEMA, **metadata, "figure": figure, "blind": known, "command": command}
+    )
+    return write_run_report(folder, result if isinstance(result, Certificate) else None)
+
+
+def write_run_report(folder: Path, certificate: Certificate | None = None) -> Path:
+    """Write ``report.html`` into a run directory, with the runs next to it that are about the same agent.
+
+    Args:
+        folder: The run directory.
+        certificate: The directory's certificate if it is available; without it the same page takes longer.
+    """
+    run = replace(read_run(folder), made=certificate)
+    others = neighbours(run)[:MOST_NEIGHBOURS]
+    try:
+        write_report([run, *others] if run.certificate is not None else [*others, run], folder / NAME)
+    except InputError:
+        # Whatever is wrong with a neighbor, a run gets its page.
+        write_report([run], folder / NAME)
+    return folder / NAME
+
+
+def _write_result(
+    folder: Path, result: Certificate | ThreatCertificate | Mapping[str, Any], baseline: Blind | None
+) -> str | None:
+    """Write the result under its own name; return the name of the figure, if there is one."""
+    if isinstance(result, Mapping):
+        write_json(folder / "attack.json", result)
         return None
-    write_json(folder / "certificate.json", certificate.to_json())
+    if isinstance(result, ThreatCertificate):
+        # Under a name of its own, so that it is never taken for a certificate about the attacker of one episode.
+        write_json(folder / f"{result.kind}.json", result.to_json())
+        return None
+    write_json(folder / "certificate.json", result.to_json())
     try:
         from surefoot.report.figure import certificate_figure
     except ImportError:
         return None
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph")  # a name in letters the font lacks: boxes do no harm
-        figure = certificate_figure(certificate, blind)
+        warnings.filterwarnings("ignore", "Glyph")  # a name in letters that the font lacks: boxes do no harm
+        figure = certificate_figure(result, baseline)
         write_whole(folder / "certificate.png", lambda file: figure.savefig(file, dpi=150))
     return "certificate.png"
-
-
-def leave_outcomes(
-    episodes: Episodes,
-    folder: Path,
-    *,
-    command: str | None,
-    step: float,
-    certificate: Certificate | ThreatCertificate | None = None,
-) -> None:
-    """Put returns that were played elsewhere beside their certificate, to check it against, and the page about both."""
-    episodes.save(folder / "episodes.npz")
-    facts = {
-        "schema": 1,
-        "agent_sha256": episodes.facts.get("agent_sha256"),
-        "played": False,
-        "certified_with": versions(),
-        "step": step,
-        "command": command,
-    }
-    write_json(folder / "run.json", facts)
-    leave_report(folder, certificate)

@@ -38,15 +38,22 @@ def check_record(raw: Raw, verdict: Verdict) -> bool:
     """Check the record and the notes beside it; without usable returns nothing can be recomputed."""
     given = raw.run is not None and raw.run.get("played") is False  # returns from elsewhere come without setup.json
     if raw.written_setup is not None or (raw.run is not None and not given):
-        written = dict(raw.written_setup or {})
-        if raw.certificate.get("method") == "sequential":
-            written.pop("sequential", None)  # how the run was to end, which its record does not say
-        wrong = differences(written, {"schema": 1, **raw.setup})
+        wrong = differences(dict(raw.written_setup or {}), {"schema": 1, **raw.setup, **_ending(raw)})
         verdict.judge("setup.json and record", wrong, "the same setup")
     if raw.run is not None:
         wrong = differences({"agent": raw.run.get("agent_sha256")}, {"agent": raw.setup.get("agent_sha256")})
         verdict.judge("run.json and record", wrong, "the same agent")
     return _check_returns(raw, verdict)
+
+
+def _ending(raw: Raw) -> dict[str, Any]:
+    """Return what the setup of a sequential run says besides its record: the goal that the certificate states."""
+    if raw.certificate.get("method") != "sequential" or "sequential" not in (raw.written_setup or {}):
+        return {}
+    choice = raw.certificate.get("choice")
+    goal = {key: value for key, value in (choice or {}).items() if key != "stopped"} if choice else None
+    # Directories written before the goal was part of the setup do not have it.
+    return {"sequential": True, **({"goal": goal} if "goal" in (raw.written_setup or {}) else {})}
 
 
 def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> None:
