@@ -1,12 +1,12 @@
 """The shipped agents under the paper's attacks, as data: Algorithm 1 on Cartpole, Algorithm 2 on Mountain Car.
 
-    python study/attacks.py --tasks cartpole-5 cartpole-1 --sigmas 0               # bare agents, minutes on two cores
-    python study/attacks.py --tasks cartpole-5 cartpole-1 --sigmas 0.2 0.4 0.6 0.8 --device cuda --jobs 16
-    python study/attacks.py --tasks mountain-car --sigmas 0 0.2 0.4 0.6
+    python -m study.attack_cells --tasks cartpole-5 cartpole-1 --sigmas 0    # undefended agents, minutes on two cores
+    python -m study.attack_cells --tasks cartpole-5 cartpole-1 --sigmas 0.2 0.4 0.6 0.8 --device cuda --jobs 16
+    python -m study.attack_cells --tasks mountain-car --sigmas 0 0.2 0.4 0.6
 
-For each agent and method ``study/attacks/<agent>-<method>.json`` holds means, standard errors, the attack curve and the
-spending over time, and the ``.npz`` beside it every episode's return and spending. With ``--jobs`` the cells of all
-agents are played by that many processes, which share a GPU best under NVIDIA's MPS.
+For each agent and method, ``study/data/attacks/<agent>-<method>.json`` holds means, standard errors, the attack curve
+and the budget used over time; the ``.npz`` next to it holds every episode's return and budget used. With ``--jobs`` the
+configurations of all agents are run by that many processes, which share a GPU best under NVIDIA's MPS.
 """
 
 from __future__ import annotations
@@ -19,12 +19,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from study.measure import Place, attack_agent, attack_of
-from study.numbers import Agent, shipped_agents
+from study.numbers import DATA, Agent, shipped_agents
 from study.sizes import AttackSize, full
 from surefoot.play.workers import usable_cores
 from surefoot.runs.attacked import Attack, attacked_cell, cell_name
-
-HERE = Path(__file__).resolve().parent / "data"
 
 
 def agent_of(task: str, sigma: float) -> Agent:
@@ -94,7 +92,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path("runs"))
-    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--out", type=Path, default=DATA)
     arguments = parser.parse_args()
     attacks = [(task, sigma) for task in arguments.tasks for sigma in arguments.sigmas]
     if arguments.jobs > 1:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from study.figures.pong import FULL, ROUND, ways
-from study.numbers import CONFIDENCE, Agent, Study, budgets_of, find_folder
+from study.numbers import CONFIDENCE, DATA, Agent, Study, budgets_of
 from study.paper import MAIN, UNITS
 from study.tables import Table, certified, digits_of, measured
 from surefoot.episodes import Episodes
@@ -196,12 +195,8 @@ def _cells(made: Certificate, budgets: Sequence[float]) -> list[str]:
 
 def published_records(folder: Path) -> dict[float, Episodes]:
     """Return published returns of the paper's Cartpole, in an order drawn once, for they came as counts."""
-    places = [folder]
-    with suppress(InputError):
-        places.append(find_folder())
-    path = next((path for place in places if (path := place / "published" / "cartpole-5.json").is_file()), None)
-    if path is None:
-        return {}
+    places = (place / "published" / "cartpole-5.json" for place in (folder, DATA))
+    path = next(place for place in places if place.is_file())
     counts = read_json(path)["counts_by_sigma"]
     found = {}
     for sigma, table in counts.items():

@@ -18,6 +18,7 @@ from surefoot.files import read_json, sha256
 from surefoot.play.tasks import TASKS, Task
 from surefoot.proof.episode_budget import Certificate, certify
 
+DATA = Path(__file__).resolve().parent / "data"  # the committed numbers
 CONFIDENCE = 0.95
 POINTS = 41  # of a drawn curve
 # What each kind of file must say.
@@ -161,10 +162,10 @@ class Study:
 
 
 def open_study(folder: Path | None = None, *, trained: bool = False) -> Study:
-    """Open a folder of raw numbers: the one given, or ``study/`` of the checkout that the package or the user is in."""
-    place = folder or find_folder()
+    """Open a directory of raw numbers: the one given, or the committed one."""
+    place = folder or DATA
     if not place.is_dir():
-        raise InputError(f"no folder {place}; expected one with episodes/ and attacks/, as study/ of a clone has them")
+        raise InputError(f"no folder {place}; expected one with episodes/ and attacks/, as study/data has them")
     agents = shipped_agents()
     return Study(place, (*agents, *_unshipped(place, agents)) if trained else agents, trained)
 
@@ -174,17 +175,6 @@ def _unshipped(place: Path, agents: tuple[Agent, ...]) -> list[Agent]:
     names = {agent.name for agent in agents}
     found = [read_json(path) for path in sorted((place / "training").glob("*.json"))]
     return [Agent(one["name"], one["task"], float(one["sigma"]), "", one) for one in found if one["name"] not in names]
-
-
-def find_folder() -> Path:
-    """Return the folder of the committed numbers, or say what to do without it."""
-    for place in (Path(__file__).resolve().parent / "data", Path("study/data")):
-        if (place / "episodes").is_dir():
-            return place
-    raise InputError(
-        "the committed numbers are not here: expected the folder study/ of a clone; run this in a clone, name the "
-        "folder with --data, or measure anew with --quick or --fresh"
-    )
 
 
 def shipped_agents() -> tuple[Agent, ...]:

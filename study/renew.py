@@ -1,12 +1,12 @@
 """Say which numbers of the study are missing or were measured on other weights than the shipped ones, or renew them.
 
-    python study/renew.py                           # list them
-    python study/renew.py --run episodes times      # measure these anew, where missing or stale
-    python study/renew.py --run attacks --tasks mountain-car
-    python study/renew.py --run episodes attacks times --device cuda
+    python -m study.renew                           # list them
+    python -m study.renew --run episodes times      # measure these anew, where missing or stale
+    python -m study.renew --run attacks --tasks mountain-car
+    python -m study.renew --run episodes attacks times --device cuda
 
-Attacks on smoothed agents take hours on two cores; ``study/attacks.py --device cuda --jobs 16`` spreads them over a
-GPU. Afterwards ``python docs/figures/study.py --write`` renews the figures and tables of the documentation.
+Attacks on smoothed agents take hours on two cores; ``python -m study.attack_cells --device cuda --jobs 16``
+spreads them over a GPU. Afterwards ``python -m study.documentation --write`` renews the documentation.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from study.measure import Place, attack_agent, play_episodes, time_attacks, timed_agents, write_times
-from study.numbers import Agent, Study, shipped_agents
+from study.numbers import DATA, Agent, Study, shipped_agents
 from study.sizes import full
 from surefoot.play.workers import usable_cores
 
-HERE = Path(__file__).resolve().parent / "data"
 PARTS = ("episodes", "attacks", "times")
 
 
@@ -65,7 +64,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--workers", type=int, help="processes (default: one per core; one to measure times)")
     parser.add_argument("--work", type=Path, default=Path("runs/study"))
-    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--out", type=Path, default=DATA)
     arguments = parser.parse_args()
     workers = arguments.workers or (usable_cores() if arguments.device == "cpu" else 1)
     place = Place(arguments.out, arguments.work, arguments.device, workers)

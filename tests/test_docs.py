@@ -145,7 +145,7 @@ def test_the_commands_of_the_documentation_parse():
 
 @NEEDS_TORCH
 def test_the_numbers_were_measured_on_the_shipped_weights():
-    """Red after retraining until docs/figures/agents_table.py --write has been run, as CONTRIBUTING.md says."""
+    """Red after retraining until study/agents_table.py --write has been run, as CONTRIBUTING.md says."""
     from surefoot.agents.files import card_of, shipped
 
     readme = (ROOT / "README.md").read_text(encoding="utf-8")

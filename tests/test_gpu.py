@@ -7,9 +7,8 @@ import pytest
 import torch
 from scipy import stats
 from stable_baselines3 import DDPG, DQN
-from test_cnn import pixel_view, plainly
-from test_train import TINY, KilledError, same_updates, stop_at
 
+from agents.test_networks import pixel_view, plainly
 from surefoot.agents import files as zoo
 from surefoot.attacks.composed import Structured
 from surefoot.attacks.victim import Scene, Smoothing
@@ -40,6 +39,7 @@ from toys import (
     shifted,
     toy_task,
 )
+from train.test_train import TINY, KilledError, same_updates, stop_at
 
 pytestmark = [
     pytest.mark.gpu,

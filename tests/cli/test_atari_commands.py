@@ -4,12 +4,12 @@ import json
 import sys
 
 import pytest
-from test_fast import TINY
 
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
 from surefoot.cli import main as cli
 from surefoot.train import settings
+from train.test_atari_training import TINY
 
 pytest.importorskip("ale_py")
 

@@ -22,7 +22,7 @@ from toys import balancer, constant, fixed, pay_steps, toy_task
 PLAN = Plan(find_task("cartpole-1"), balancer(), 0.5, 230, seed=3, slots=20, rounds=2)
 
 # The environment of a process that can import this file.
-PATHS = [str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+PATHS = [str(Path(__file__).parent), str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
 HERE_TOO = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
 
 # What a user's process does, killed from inside after so many blocks, or from outside at any moment.
@@ -30,7 +30,7 @@ SCRIPT = """
 import os, signal, sys, torch
 from pathlib import Path
 torch.set_num_threads(1)
-from test_store import PLAN, run
+from test_run_folder import PLAN, run
 kill_after, workers = int(sys.argv[2]), int(sys.argv[3])
 def progress(done, of):
     print(done, flush=True)
@@ -205,7 +205,7 @@ def test_a_really_full_disk(tmp_path):
     script = """
 import resource, sys
 from pathlib import Path
-from test_store import PLAN, run
+from test_run_folder import PLAN, run
 from surefoot.errors import InputError
 resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
 try:
@@ -228,7 +228,7 @@ def test_orphaned_workers_die_and_let_go_of_the_folder(tmp_path):
 import os, sys, time, torch
 from pathlib import Path
 torch.set_num_threads(1)
-from test_store import run, sleepy
+from test_run_folder import run, sleepy
 run(Path(sys.argv[1]), sleepy(Path(sys.argv[2])), workers=2)
 """
     pids = tmp_path / "pids"

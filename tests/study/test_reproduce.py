@@ -17,7 +17,7 @@ from surefoot.cli.main import main
 from surefoot.files import read_arrays, read_json
 
 ROOT = Path(__file__).resolve().parents[2]
-STUDY = open_study(ROOT / "study")
+STUDY = open_study(ROOT / "study" / "data")
 PAGE = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
 TASK = "cartpole-1"
 
@@ -134,8 +134,8 @@ def test_what_is_missing_or_stale_is_to_be_renewed(two_agents, tmp_path):
 def test_attacks_are_measured_by_the_script(tmp_path, monkeypatch, capsys):
     grid = ["--budgets", "0.05", "--margins", "0", "--episodes", "2"]
     places = ["--out", str(tmp_path), "--work", str(tmp_path / "work")]
-    monkeypatch.setattr("sys.argv", ["attacks.py", "--tasks", TASK, "--sigmas", "0", *grid, *places])
-    script("attacks").main()
+    monkeypatch.setattr("sys.argv", ["attack_cells.py", "--tasks", TASK, "--sigmas", "0", *grid, *places])
+    script("attack_cells").main()
     assert "cartpole-1-s0 paper: " in capsys.readouterr().out
     assert read_json(tmp_path / "attacks" / "cartpole-1-s0-paper.json")["lambdas"] == [0.0]
 
@@ -160,7 +160,7 @@ def test_every_shipped_agent_has_its_episodes(agent):
     "agent", [agent for agent in shipped_agents() if STUDY.attack(agent)], ids=lambda agent: agent.name
 )
 def test_attacked_means_are_those_of_the_episodes(agent):
-    found, cells = STUDY.attack(agent), read_arrays(ROOT / "study" / "attacks" / f"{agent.name}-paper.npz")
+    found, cells = STUDY.attack(agent), read_arrays(ROOT / "study" / "data" / "attacks" / f"{agent.name}-paper.npz")
     for row, budget in enumerate(found["budgets"]):
         for column, margin in enumerate(found["lambdas"]):
             cell = f"B{budget:g}-lambda{margin:g}"
@@ -185,7 +185,7 @@ def test_the_episodes_are_those_that_certify_plays():
 
 
 def test_the_documentation_was_made_from_the_committed_numbers():
-    """Red after new numbers until docs/figures/study.py --write has been run."""
+    """Red after new numbers until study/documentation.py --write has been run."""
     made = read_json(ROOT / "docs" / "figures" / "study" / "made-from.json")
     assert made["data_sha256"] == fingerprint(STUDY)
 

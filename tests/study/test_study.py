@@ -354,11 +354,12 @@ def test_bad_input_is_one_line_and_exit_code_two(given, words, tmp_path, monkeyp
     assert errors.count("\n") == 1
 
 
-def test_without_the_committed_numbers_the_command_says_what_to_do(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("study.numbers.shelf", lambda: tmp_path / "zoo")
-    with pytest.raises(InputError, match="run this in a clone, name the folder with --data, or measure anew"):
-        open_study()
+def test_without_a_checkout_the_command_says_what_to_do(monkeypatch, capsys):
+    monkeypatch.setattr("surefoot.files.checkout", lambda: None)
+    assert main(["reproduce", "all", "--quick"]) == 2
+    errors = capsys.readouterr().err
+    assert "reproduce needs a checkout of the repository" in errors
+    assert "python -m study" in errors
 
 
 def test_stale_numbers_are_told(tmp_path, monkeypatch, capsys):

@@ -20,8 +20,10 @@ def add_reproduce(commands: Any) -> None:
             sys.path.append(str(root))
         import_module("study.__main__").add_reproduce(commands)
         return
-    parser = commands.add_parser("reproduce", help="draw the paper's figures and tables (from a checkout)")
-    parser.add_argument("anything", nargs="*")
+    parser = commands.add_parser(
+        "reproduce", help="draw the paper's figures and tables (from a checkout)", prefix_chars="\0", add_help=False
+    )
+    parser.add_argument("anything", nargs="*", help=argparse.SUPPRESS)
     parser.set_defaults(run=_refuse)
 
 

@@ -1,10 +1,10 @@
 """Print the tables of the shipped agents as Markdown, or with --write put them into the pages that show them.
 
-    python docs/figures/agents_table.py            # print
-    python docs/figures/agents_table.py --write    # renew README.md, docs/design.md and zoo/README.md in place
+    python -m study.agents_table            # print
+    python -m study.agents_table --write    # renew README.md, docs/design.md and zoo/README.md in place
 
-The certified numbers are those of the records under ``study/episodes``, which ``python study/renew.py --run episodes``
-plays as the command above each table does.
+The certified numbers are those of the records under ``study/data/episodes``, which
+``python -m study.renew --run episodes`` plays as the command above each table does.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from surefoot.play.tasks import TASKS, Blind
 from surefoot.proof.episode_budget import certify
 from surefoot.report.sentences import down
 
-ROOT = Path(__file__).resolve().parents[2]
-SUREFOOT = (sys.executable, "-m", "surefoot.cli.main")
+ROOT = Path(__file__).resolve().parents[1]
+SUREFOOT = (sys.executable, "-m", "surefoot")
 WIDTH = 100
 CARTPOLE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 MOUNTAIN_CAR = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)

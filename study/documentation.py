@@ -1,7 +1,7 @@
 """Draw the study's figures for the documentation and put its tables into docs/study.md, from the committed numbers.
 
-    python docs/figures/study.py            # draw into a folder under runs/ and print the tables
-    python docs/figures/study.py --write    # renew docs/figures/study/ and the blocks of docs/study.md
+    python -m study.documentation            # draw into a folder under runs/ and print the tables
+    python -m study.documentation --write    # renew docs/figures/study/ and the blocks of docs/study.md
 
 ``docs/figures/study/made-from.json`` keeps the hash of the numbers; a test compares it with those that are committed.
 """
@@ -11,17 +11,13 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
-
-from agents_table import put
-
+from study.agents_table import ROOT, put
 from study.draw import Drawn, draw
 from study.numbers import Study, fingerprint, open_study
 from study.paper import EVERY, TARGETS
 from study.tables import Table
 from surefoot.files import write_json
 
-ROOT = Path(__file__).resolve().parents[2]
 # Figures whose numbers the page shows beside them.
 BESIDE = ("certificates", "cartpole", "full-pong", "point-wise", "clean-test", "rotation", "toy")
 
