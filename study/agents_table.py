@@ -21,7 +21,7 @@ from typing import Any
 from study.numbers import Study, shipped_agents
 from study.style import mean_of
 from study.tables import Table, measured
-from surefoot.agents.files import card_of, shipped
+from surefoot.agents.files import list_agents, load_card
 from surefoot.play.tasks import TASKS, Blind
 from surefoot.proof.episode_budget import certify
 from surefoot.report.sentences import down
@@ -77,7 +77,7 @@ def candidates() -> str:
         "| agent | preset | seed | steps | best validation | mean | certified at B = sigma |",
         "|---|---|---:|---:|---:|---:|---:|",
     ]
-    for card in (card_of(name) for name in shipped()):
+    for card in (load_card(name) for name in list_agents()):
         training = card["training"]
         for other in card["candidates"]:
             chosen = (other["preset"], other["seed"]) == (training["preset"], training["seed"])
@@ -92,7 +92,7 @@ def presets() -> str:
         "| agent | preset | seeds | lowest | median | highest certified at B = sigma |",
         "|---|---|---:|---:|---:|---:|",
     ]
-    for card in (card_of(name) for name in shipped()):
+    for card in (load_card(name) for name in list_agents()):
         groups: dict[str, list[float]] = {}
         for other in card["candidates"]:
             if other["selection"] is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from study.paper import LARGEST
-from surefoot.agents.files import card_of, shipped
+from surefoot.agents.files import list_agents, load_card
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, sha256
@@ -179,7 +179,7 @@ def _unshipped(place: Path, agents: tuple[Agent, ...]) -> list[Agent]:
 
 def shipped_agents() -> tuple[Agent, ...]:
     """Return the shipped agents."""
-    cards = [card_of(name) for name in shipped()]
+    cards = [load_card(name) for name in list_agents()]
     return tuple(Agent(card["name"], card["task"], float(card["sigma"]), card["sha256"], card) for card in cards)
 
 

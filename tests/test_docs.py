@@ -146,11 +146,11 @@ def test_the_commands_of_the_documentation_parse():
 @NEEDS_TORCH
 def test_the_numbers_were_measured_on_the_shipped_weights():
     """Red after retraining until study/agents_table.py --write has been run, as CONTRIBUTING.md says."""
-    from surefoot.agents.files import card_of, shipped
+    from surefoot.agents.files import list_agents, load_card
 
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = dict(re.findall(r"^\| `([\w.-]+)` \| `(\w{8})` \|", readme, flags=re.MULTILINE))
-    cards = {name: card_of(name) for name in shipped()}
+    cards = {name: load_card(name) for name in list_agents()}
     assert shown == {name: card["sha256"][:8] for name, card in cards.items() if card["sigma"] > 0}
     curve = json.loads((ROOT / "docs" / "figures" / "cartpole-5-s0.2.json").read_text(encoding="utf-8"))
     assert curve["agent_sha256"] == cards["cartpole-5-s0.2"]["sha256"]

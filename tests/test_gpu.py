@@ -147,7 +147,7 @@ def test_training_resumes_on_the_gpu(tmp_path, monkeypatch):
     with pytest.raises(KilledError):
         train(TASK, 0.2, TINY, tmp_path / "run", device="cuda", progress=stop_at(1_000))
     train(TASK, 0.2, TINY, tmp_path / "run", device="cuda", resume=True)
-    card = zoo.card_of(str(tmp_path / "run"))
+    card = zoo.load_card(str(tmp_path / "run"))
     assert card["training"]["graph_captured"]
     assert [step for step, _ in card["curve"]] == [200, 400, 600, 800, 1_000, 1_200]
     zoo.load(str(tmp_path / "run"))

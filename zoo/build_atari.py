@@ -25,7 +25,7 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
-from surefoot.agents.files import card_of, load, save
+from surefoot.agents.files import load, load_card, save
 from surefoot.errors import InputError
 from surefoot.play.tasks import find_task
 from surefoot.play.workers import usable_cores
@@ -78,7 +78,7 @@ def train(arguments: argparse.Namespace) -> None:
 
 def lend(arguments: argparse.Namespace) -> None:
     """Write a trained agent once more, for another task of the same game; its card keeps what it was trained on."""
-    card, policy, task = card_of(arguments.folder), load(arguments.folder), find_task(arguments.task)
+    card, policy, task = load_card(arguments.folder), load(arguments.folder), find_task(arguments.task)
     trained_on = find_task(card["task"])
     if task.cartridge is None or trained_on.cartridge is None or task.cartridge.rom != trained_on.cartridge.rom:
         raise InputError(f"{task.name} is not the game of {card['name']}, which was trained on {trained_on.name}")

@@ -49,8 +49,8 @@ def test_a_stored_agent_acts_as_before(stored, suffix):
     history = torch.randn(50, 5, 4, generator=torch.Generator().manual_seed(1))
     assert torch.equal(again.network(history), small().network(history))
     assert (again.frames, again.shape, again.choices, again.name) == (5, (4,), 2, "a-s0.2")
-    assert again.sha256 == zoo.card_of(str(stored))["sha256"]
-    assert zoo.card_of(str(stored))["task"] == "cartpole-5"
+    assert again.sha256 == zoo.load_card(str(stored))["sha256"]
+    assert zoo.load_card(str(stored))["task"] == "cartpole-5"
 
 
 def test_a_runs_folder_is_an_agent(tmp_path):
@@ -59,21 +59,21 @@ def test_a_runs_folder_is_an_agent(tmp_path):
 
 
 def test_a_name_with_a_dot_is_not_cut(tmp_path, monkeypatch):
-    monkeypatch.setattr(zoo, "shelf", lambda: tmp_path)
+    monkeypatch.setattr(zoo, "agents_dir", lambda: tmp_path)
     monkeypatch.chdir(tmp_path.parent)
     for name in ("c-s0", "c-s0.2", "c-s0.25"):
         zoo.save(replace(small(name), frames=5), tmp_path / name, {})
-    assert zoo.shipped() == ["c-s0", "c-s0.2", "c-s0.25"]
-    assert [zoo.load(name).name for name in zoo.shipped()] == zoo.shipped()
+    assert zoo.list_agents() == ["c-s0", "c-s0.2", "c-s0.25"]
+    assert [zoo.load(name).name for name in zoo.list_agents()] == zoo.list_agents()
 
 
 def test_an_unknown_name_lists_the_shipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(zoo, "shelf", lambda: tmp_path)
-    with pytest.raises(InputError, match="unknown agent 'bob'; shipped are none; or give a path"):
+    monkeypatch.setattr(zoo, "agents_dir", lambda: tmp_path)
+    with pytest.raises(InputError, match="unknown agent 'bob'; pretrained agents: none; or give a path"):
         zoo.load("bob")
     for name in ("c-s0", "c-s0.2"):
         zoo.save(small(name), tmp_path / name, {})
-    with pytest.raises(InputError, match=r"unknown agent 'bob'; shipped are c-s0, c-s0\.2; or give a path"):
+    with pytest.raises(InputError, match=r"unknown agent 'bob'; pretrained agents: c-s0, c-s0\.2; or give a path"):
         zoo.load("bob")
 
 
@@ -99,9 +99,9 @@ def with_hash(card, arrays):
         ({"schema": 2}, "has schema 2, this version reads 1"),
         ({"sha256": "0" * 64}, "have hash .*, its card says 000000000000"),
         ({"sha256": None}, "have hash .*, its card says None"),
-        ({"layout": None}, "not an agent's card that fits its weights"),
-        ({"layout": []}, "not an agent's card that fits its weights"),
-        ({"layout": {}}, "not an agent's card that fits its weights"),
+        ({"layout": None}, "not a model card that fits its weights"),
+        ({"layout": []}, "not a model card that fits its weights"),
+        ({"layout": {}}, "not a model card that fits its weights"),
     ],
 )
 def test_a_wrong_card_is_refused(stored, change, match):
@@ -115,19 +115,19 @@ def test_a_wrong_card_is_refused(stored, change, match):
 def test_a_card_with_a_hole_is_refused(stored, missing):
     card = stored.with_name("a-s0.2.json")
     write_json(card, {key: value for key, value in read_json(card).items() if key != missing})
-    with pytest.raises(InputError, match=r"not an agent's card|has schema None"):
+    with pytest.raises(InputError, match=r"not a model card|has schema None"):
         load(stored)
 
 
 @pytest.mark.parametrize(
     ("layout", "match"),
     [
-        ({"layers": 3}, "not an agent's card that fits its weights: missing or wrong '2.weight'"),
+        ({"layers": 3}, "not a model card that fits its weights: missing or wrong '2.weight'"),
         ({"layers": 0}, "do not fit together"),
         ({"layers": 1}, "do not fit together"),
         ({"frames": 4}, "do not fit together"),
         ({"choices": 3}, "do not fit together"),
-        ({"choices": None}, "not an agent's card"),
+        ({"choices": None}, "not a model card"),
         ({"activation": "os.system"}, "activation must be one of"),
     ],
 )
@@ -179,17 +179,17 @@ def test_what_is_no_mlp_cannot_be_stored(tmp_path):
 
 
 def test_every_task_and_sigma_is_shipped():
-    assert zoo.shipped() == sorted(NAMES)
+    assert zoo.list_agents() == sorted(NAMES)
 
 
 def test_no_weights_lie_about_without_a_card():
-    assert {path.name.removesuffix(".npz") for path in zoo.shelf().glob("*.npz")} == set(zoo.shipped())
+    assert {path.name.removesuffix(".npz") for path in zoo.agents_dir().glob("*.npz")} == set(zoo.list_agents())
 
 
-@pytest.mark.parametrize("name", zoo.shipped())
+@pytest.mark.parametrize("name", zoo.list_agents())
 def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    agent, card = zoo.load(name), zoo.card_of(name)
+    agent, card = zoo.load(name), zoo.load_card(name)
     task = find_task(card["task"])
     assert agent.name == card["name"] == name == f"{card['task']}-s{card['sigma']:g}"
     assert agent.frames == task.frames
@@ -215,7 +215,7 @@ def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch,
     episodes = 2 if task.emulated else 20
     played = find_task("pong-1r") if task.name == "pong-full" else task  # a whole game takes a minute
     assert len(play(Plan(played, agent, card["sigma"], episodes))) == episodes
-    assert Path(zoo.find(name)).stat().st_size < 200_000
+    assert Path(zoo.find_card(name)).stat().st_size < 200_000
     json.dumps(card, allow_nan=False)
 
 

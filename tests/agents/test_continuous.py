@@ -11,6 +11,7 @@ from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import Critic
+from surefoot.agents.resolve import fit_to
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.write import write_zip
 from surefoot.errors import InputError
@@ -64,14 +65,14 @@ def test_an_agent_without_critic_can_be_stored_too(tmp_path):
 
 def test_what_plain_sb3_loads_is_the_same_agent(tmp_path):
     policy, some = actor_with_critic(), histories()
-    write_zip(policy, tmp_path / "toy.zip", action_space=TASK.open().action_space)
+    write_zip(policy, tmp_path / "toy.zip")
     model = DDPG.load(tmp_path / "toy.zip", device="cpu")
     theirs = model.predict(some.numpy(), deterministic=True)[0]
     np.testing.assert_allclose(theirs, policy.act(some).numpy(), atol=1e-6)
     with torch.no_grad():
         (values,) = model.critic(some, torch.from_numpy(theirs))
     np.testing.assert_allclose(values[:, 0].numpy(), policy.critic(some, policy.act(some)).numpy(), atol=1e-5)
-    back = sb3.fit_to(sb3.read_zip(tmp_path / "toy.zip"), TASK.shape)
+    back = fit_to(sb3.read_zip(tmp_path / "toy.zip"), TASK.shape)
     assert isinstance(back.critic, Critic)
     assert torch.equal(back.act(some), policy.act(some))
     assert torch.equal(back.critic(some, back.act(some)), policy.critic(some, policy.act(some)))
@@ -121,7 +122,7 @@ def trained(tmp_path_factory):
 
 def test_a_trained_agent_is_left_with_card_and_curve(trained):
     out, policy, seen = trained
-    card = zoo.card_of(str(out))
+    card = zoo.load_card(str(out))
     assert [row[0] for row in card["curve"]] == [80, 160, 240]
     assert card["training"]["algorithm"] == "stable_baselines3.DDPG"
     assert card["training"]["settings"] == TINY.facts()

@@ -12,6 +12,7 @@ from torch import nn
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import CNN, NATURE, Sizes, check_fit, cnn_parts, cnn_policy, fresh_arrays, halved
 from surefoot.agents.policies import FrameStack
+from surefoot.agents.resolve import fit_to
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.write import _Spaces, write_zip
 from surefoot.attacks.dqn import PaperAttack
@@ -93,7 +94,7 @@ def test_a_card_without_strides_is_refused(tmp_path):
     card = json.loads((tmp_path / "agent.json").read_text())
     del card["layout"]["strides"]
     (tmp_path / "agent.json").write_text(json.dumps(card))
-    with pytest.raises(InputError, match="not an agent's card that fits its weights: missing or wrong 'strides'"):
+    with pytest.raises(InputError, match="not a model card that fits its weights: missing or wrong 'strides'"):
         zoo.load(str(tmp_path / "agent"))
 
 
@@ -149,7 +150,7 @@ def test_a_cnn_policy_is_read_without_unpickling(tmp_path, pixel_model):
     """Bytes that SB3 divides by 255 are our pixels in [0, 1]: the same values, differentiable."""
     path = tmp_path / "agent.zip"
     pixel_model.save(path)
-    policy = sb3.fit_to(sb3.read_zip(path), SHAPE)
+    policy = fit_to(sb3.read_zip(path), SHAPE)
     pixels = np.random.default_rng(0).integers(0, 256, (6, 4, *SHAPE)).astype(np.uint8)
     with torch.no_grad():
         expected = pixel_model.q_net(torch.from_numpy(pixels))
@@ -170,7 +171,7 @@ def test_what_is_written_plain_sb3_loads(tmp_path):
         values = loaded.q_net(history)
     assert torch.allclose(values, policy.network(history), atol=1e-5)
     assert np.array_equal(loaded.predict(history.numpy(), deterministic=True)[0], policy.act(history).numpy())
-    again = sb3.fit_to(sb3.read_zip(tmp_path / "agent.zip"), SHAPE)
+    again = fit_to(sb3.read_zip(tmp_path / "agent.zip"), SHAPE)
     assert torch.equal(again.network(history), policy.network(history))
     write_zip(policy, tmp_path / "again.zip")
     assert (tmp_path / "agent.zip").read_bytes() == (tmp_path / "again.zip").read_bytes()

@@ -21,7 +21,8 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
 
 from surefoot.agents.networks import MLP
-from surefoot.agents.policies import Policy, from_callable
+from surefoot.agents.policies import Policy, Spaces, from_callable
+from surefoot.agents.resolve import fit_to, resolve, single_shape
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.settings import printed_limits
 from surefoot.agents.sb3.write import write_zip
@@ -36,7 +37,7 @@ ARM = Box(np.float32([-1.5, 0.0]), np.float32([0.25, 3.0]), dtype=np.float32)
 SMALL = {"net_arch": [16, 16]}
 
 
-class Spaces(gymnasium.Env):
+class Env(gymnasium.Env):
     """Spaces to make models for."""
 
     def __init__(self, observations=FLOATS, actions=THREE):
@@ -49,7 +50,7 @@ def make(kind="DQN", observations=FLOATS, actions=THREE, policy="MlpPolicy", see
     if kind in ("DQN", "DDPG", "TD3", "SAC"):
         options["buffer_size"] = 2
     model = getattr(stable_baselines3, kind)(
-        policy, Spaces(observations, actions), seed=seed, device="cpu", policy_kwargs=settings, **options
+        policy, Env(observations, actions), seed=seed, device="cpu", policy_kwargs=settings, **options
     )
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():  # fresh models act nearly alike everywhere: spread them, so that limits and argmax matter
@@ -278,7 +279,7 @@ def test_flipped_bytes_never_raise_anything_else(tmp_path):
         ({"data": lambda data: data["observation_space"].pop("_shape")}, "does not print the shape"),
         (
             {"data": lambda data: data["policy_class"].update(__module__="mine")},
-            "policy class comes from mine.*if you trust whoever made it, use --trust-pickle",
+            "policy class comes from mine.*if you trust its author, use --trust-pickle",
         ),
         (
             {"data": lambda data: data["policy_class"].update(__module__="sb3_contrib.common.recurrent.policies")},
@@ -366,7 +367,7 @@ def test_images_act_in_units_of_one(tmp_path):
     model = make(observations=Box(0, 255, (2, 36, 36), np.uint8), policy="CnnPolicy", policy_kwargs={"net_arch": []})
     path = saved(tmp_path, model)
     assert sb3.read_zip(path).sha256 == sb3.read_zip(path, trust_pickle=True).sha256
-    policy = sb3.fit_to(sb3.read_zip(path), (36, 36))
+    policy = fit_to(sb3.read_zip(path), (36, 36))
     assert (policy.frames, policy.shape) == (2, (36, 36))
     pixels = np.random.default_rng(0).integers(256, size=(30, 2, 36, 36), dtype=np.uint8)
     pixels[::2] //= 50  # dark and bright pictures, so that more than one action is chosen
@@ -442,20 +443,27 @@ def test_reading_needs_no_sb3(tmp_path, monkeypatch):
 
 # --- limits of actions ---
 
+
+def taking(space, shape=(5,)):
+    """The spaces of an environment with these actions."""
+    if isinstance(space, Discrete):
+        return Spaces(shape=shape, n_actions=int(space.n), first_action=int(space.start))
+    return Spaces(shape=shape, n_actions=None, low=tuple(space.low.tolist()), high=tuple(space.high.tolist()))
+
+
 THIRDS = Box(np.float32([-1 / 3000, 0]), np.float32([1 / 3, 500]), dtype=np.float32)
 
 
 def test_coarsely_printed_limits_come_from_the_environment(tmp_path):
     model = make("PPO", actions=THIRDS)
     path = saved(tmp_path, model)
-    with pytest.raises(
-        InputError, match=r"does not print every digit .* of its 2 continuous actions; give .*action_sp"
-    ):
+    unprinted = r"does not print every digit of the bounds of its 2 continuous actions; resolve it for an env"
+    with pytest.raises(InputError, match=unprinted):
         sb3.read_zip(path)
-    policy = sb3.read_zip(path, action_space=THIRDS)
+    policy = resolve(path, taking(THIRDS))
     assert policy.sha256 == sb3.from_model(model).sha256
-    with pytest.raises(InputError, match=r"a Box of shape \(2,\)"):
-        sb3.read_zip(path, action_space=THREE)
+    with pytest.raises(InputError, match=unprinted):
+        resolve(path, taking(THREE))
 
 
 @pytest.mark.parametrize(
@@ -496,14 +504,13 @@ def test_limits_in_the_wrong_order_are_refused(tmp_path):
 @pytest.mark.parametrize(
     ("setup", "space", "match"),
     [
-        ({}, Discrete(4), r"the agent has 3 actions from 0, the environment takes Discrete\(4\)"),
-        ({}, Discrete(3, start=1), "the agent has 3 actions from 0"),
-        ({}, ARM, "the agent has 3 actions from 0, the environment takes Box"),
-        ({}, MultiDiscrete([3]), "actions must be Discrete or Box, the environment takes MultiDiscrete"),
+        ({}, Discrete(4), "the agent has 3 actions from 0, the environment takes 4 actions from 0"),
+        ({}, Discrete(3, start=1), "the agent has 3 actions from 0, the environment takes 3 actions from 1"),
+        ({}, ARM, "the agent has 3 actions from 0, the environment takes continuous actions"),
         (
             {"kind": "PPO", "actions": ARM},
             THREE,
-            "the agent has continuous actions, the environment takes Discrete",
+            "the agent has continuous actions, the environment takes 3 actions from 0",
         ),
         (
             {"kind": "PPO", "actions": ARM},
@@ -515,16 +522,19 @@ def test_limits_in_the_wrong_order_are_refused(tmp_path):
 )
 def test_actions_are_checked(tmp_path, setup, space, match):
     model = make(**setup)
-    with pytest.raises(InputError, match=match):
-        sb3.check_actions(sb3.from_model(model), space)
-    with pytest.raises(InputError, match=match):
-        sb3.read_zip(saved(tmp_path, model), action_space=space)
+    for agent in (model, saved(tmp_path, model)):
+        with pytest.raises(InputError, match=match):
+            resolve(agent, taking(space))
 
 
 def test_fitting_actions_pass():
-    sb3.check_actions(sb3.from_model(make()), THREE)
-    sb3.check_actions(sb3.from_model(make("PPO", actions=ARM)), ARM)
-    sb3.check_actions(from_callable(lambda seen: seen, shape=(2,), choices=None), ARM)
+    assert resolve(make(), taking(THREE)).choices == 3
+    assert resolve(make("PPO", actions=ARM), taking(ARM)).choices is None
+    function = from_callable(lambda seen: seen, shape=(5,), choices=None)
+    assert resolve(function, taking(ARM)) is function
+    # Agents other than SB3's choose by position, whatever number the environment gives to the first action.
+    chooser = from_callable(lambda seen: 0, shape=(5,), choices=3)
+    assert resolve(chooser, taking(Discrete(3, start=1))) is chooser
 
 
 # --- frames ---
@@ -545,18 +555,18 @@ def test_stacks_become_frames(stored, shape, frames, restore):
     policy = sb3.from_model(model)
     if restore is None:
         with pytest.raises(InputError, match=r"made for observations of shape \(4, 3\), the environment gives \(\)"):
-            sb3.fit_to(policy, shape)
+            fit_to(policy, shape)
         return
-    fitted = sb3.fit_to(policy, shape)
+    fitted = fit_to(policy, shape)
     assert (fitted.frames, fitted.shape) == (frames, shape)
-    assert sb3.single_shape(stored, frames) == shape
+    assert single_shape(stored, frames) == shape
     history = np.random.default_rng(0).normal(size=(100, frames, *shape)).astype(np.float32)
     expected, _ = model.predict(restore(history), deterministic=True)
     assert np.array_equal(fitted.act(torch.from_numpy(history)).numpy(), expected)
 
 
 def test_order_of_frames_is_that_of_gymnasium():
-    class Counting(Spaces):
+    class Counting(Env):
         def reset(self, *, seed=None, options=None):
             self.count = 0
             return np.zeros(1, dtype=np.float32), {}
@@ -575,12 +585,12 @@ def test_order_of_frames_is_that_of_gymnasium():
 def test_other_shapes_are_refused(shape):
     policy = sb3.from_model(make(observations=STACK))
     with pytest.raises(InputError, match=r"made for observations of shape \(3, 4\), the environment gives"):
-        sb3.fit_to(policy, shape)
+        fit_to(policy, shape)
 
 
 def test_frames_that_do_not_divide_are_refused():
-    with pytest.raises(InputError, match=r"observations of shape \(5,\) are no stack of 2 frames"):
-        sb3.single_shape((5,), 2)
+    with pytest.raises(InputError, match=r"observations of shape \(5,\) are not a stack of 2 frames"):
+        single_shape((5,), 2)
 
 
 # --- writing ---
@@ -598,7 +608,7 @@ def mlp_policy(frames=1, shape=(4,), choices=3, activation="relu", hidden=8):
 def test_written_files_open_in_sb3(tmp_path, frames, shape, activation):
     policy = mlp_policy(frames, shape, activation=activation)
     before = torch.get_rng_state()
-    write_zip(policy, tmp_path / "out.zip", observation_space=Box(-1, 1, shape, np.float32), action_space=THREE)
+    write_zip(policy, tmp_path / "out.zip")
     assert torch.equal(torch.get_rng_state(), before)
     model = stable_baselines3.DQN.load(tmp_path / "out.zip", device="cpu")
     assert model.observation_space.shape == (shape if frames == 1 else (frames, *shape))
@@ -607,7 +617,7 @@ def test_written_files_open_in_sb3(tmp_path, frames, shape, activation):
     seen = history.numpy().reshape(300, *model.observation_space.shape)
     assert len(np.unique(expected)) > 1
     assert np.array_equal(model.predict(seen, deterministic=True)[0], expected)
-    again = sb3.fit_to(sb3.read_zip(tmp_path / "out.zip"), shape)
+    again = fit_to(sb3.read_zip(tmp_path / "out.zip"), shape)
     assert again.frames == frames
     assert np.array_equal(again.act(history).numpy(), expected)
 
@@ -620,28 +630,16 @@ def test_written_bytes_are_the_same_each_time(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("policy", "spaces", "match"),
+    ("policy", "match"),
     [
         (
             from_callable(lambda seen: 0, shape=(4,), choices=3),
-            {},
             "only an MLP or a convolutional network with discrete actions, .*got PerRow",
         ),
-        (replace(sb3.from_model(make("TD3", actions=ARM)), critic=None), {}, "got Squashed with choices=None"),
-        (mlp_policy(), {"action_space": Discrete(2)}, "the agent has 3 actions from 0"),
-        (
-            mlp_policy(),
-            {"observation_space": Box(0, 255, (4,), np.uint8)},
-            "takes float observations, the environment gives Box",
-        ),
-        (
-            mlp_policy(),
-            {"observation_space": Box(-1, 1, (5,), np.float32)},
-            r"sees observations of shape \(4,\), the environment gives \(5,\)",
-        ),
+        (replace(sb3.from_model(make("TD3", actions=ARM)), critic=None), "got Squashed with choices=None"),
     ],
 )
-def test_what_cannot_be_written(tmp_path, policy, spaces, match):
+def test_what_cannot_be_written(tmp_path, policy, match):
     with pytest.raises(InputError, match=match):
-        write_zip(policy, tmp_path / "out.zip", **spaces)
+        write_zip(policy, tmp_path / "out.zip")
     assert not list(tmp_path.iterdir())

@@ -11,7 +11,7 @@ import pytest
 import torch
 from scipy.stats import chi2, kstest, norm
 
-from surefoot.agents import files as zoo
+from surefoot.agents import resolve as resolving
 from surefoot.agents import smoothed as module
 from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy
@@ -41,7 +41,7 @@ def watched(frames=3, shape=(4,), choices=2):
 
 
 def seeded(policy, sigma=1.0, seed=0):
-    with pytest.warns(PredictableNoiseWarning, match="certificate is void if the adversary can predict the noise"):
+    with pytest.warns(PredictableNoiseWarning, match="certificate is void if an attacker can predict the noise"):
         return smooth(policy, sigma, seed=seed)
 
 
@@ -343,29 +343,39 @@ def test_sb3_model_and_its_file_are_smoothed(tmp_path):
 def test_stacked_file_needs_the_shape_or_the_frames(tmp_path):
     write_zip(mlp_policy(5), tmp_path / "stack.zip")
     by_shape = smooth(tmp_path / "stack.zip", 0.1, shape=(4,))
-    by_frames = smooth(tmp_path / "stack.zip", 0.1, frames=5)
+    by_frames = smooth(tmp_path / "stack.zip", 0.1, n_stack=5)
     for agent in (by_shape, by_frames):
         assert (agent.policy.frames, agent.policy.shape) == (5, (4,))
         assert agent.predict(np.zeros(4))[0].shape == ()
-    assert smooth(tmp_path / "stack.zip", 0.1, frames=1).policy.shape == (5, 4)
+    assert smooth(tmp_path / "stack.zip", 0.1, n_stack=1).policy.shape == (5, 4)
     with pytest.raises(InputError, match=r"may be a stack of frames; .*shape=\(4,\) for a stack of 5"):
         smooth(tmp_path / "stack.zip", 0.1)
 
 
 def test_names_go_to_the_zoo(monkeypatch):
-    monkeypatch.setattr(zoo, "load", lambda name: mlp_policy() if name == "some-agent" else None)
+    monkeypatch.setattr(resolving, "locate", Path)
+    monkeypatch.setattr(resolving, "load", lambda name: mlp_policy() if name == "some-agent" else None)
     assert smooth("some-agent", 0.1).policy.name == "small"
     assert smooth(Path("some-agent"), 0.1).policy.name == "small"
-    assert repr(smooth("some-agent", 0.1)) == "SmoothedPolicy(small, sigma=0.1, frames=2)"
+    assert repr(smooth("some-agent", 0.1)) == "SmoothedPolicy(small, sigma=0.1, n_stack=2)"
 
 
 def test_functions_are_smoothed():
-    agent = smooth(lambda seen: int(seen[0] > 0), 0, shape=(4,), choices=2)
+    agent = smooth(lambda seen: int(seen[0] > 0), 0, shape=(4,), n_actions=2)
     assert agent.predict(np.array([[1.0, 0, 0, 0], [-1, 0, 0, 0]]))[0].tolist() == [1, 0]
-    stacked = smooth(lambda seen: int(seen.shape == (3, 4)), 0, shape=(4,), choices=2, frames=3)
+    stacked = smooth(lambda seen: int(seen.shape == (3, 4)), 0, shape=(4,), n_actions=2, n_stack=3)
     assert stacked.predict(np.zeros(4))[0] == 1
     moving = smooth(lambda seen: -seen[:2], 0, shape=(4,))
     assert moving.predict(np.ones((5, 4)))[0].shape == (5, 2)
+
+
+def test_old_argument_names_work_for_now_and_warn():
+    with pytest.warns(DeprecationWarning, match=r"smooth\(frames=...\) is deprecated, use n_stack="):
+        assert smooth(watched(3), 0, frames=3).policy.frames == 3
+    with pytest.warns(DeprecationWarning, match=r"smooth\(choices=...\) is deprecated, use n_actions="):
+        assert smooth(lambda seen: 1, 0, shape=(4,), choices=2).policy.choices == 2
+    with pytest.raises(InputError, match="frames is the old name of n_stack; give n_stack alone"):
+        smooth(watched(3), 0, frames=3, n_stack=3)
 
 
 # --- refusals ---
@@ -380,8 +390,8 @@ def test_functions_are_smoothed():
         (np.array(0.0), r"expected an observation of shape \(4,\)"),
         (np.zeros(4, dtype=np.int64), "expected float observations or uint8 pixels, got int64; turn them"),
         (np.zeros(4, dtype=bool), "expected float observations or uint8 pixels, got bool"),
-        (np.array([0, np.nan, 0, 0]), "observations must be finite, got NaN or infinity"),
-        (np.array([0, 1e300, 0, 0]), "observations must be finite"),
+        (np.array([0, np.nan, 0, 0]), "observation contains NaN or infinity"),
+        (np.array([0, 1e300, 0, 0]), "observation contains NaN or infinity"),
         ({"a": 1}, "expected an observation as one array, got a dict"),
         ((np.zeros(4), {}), r"got a tuple; env.reset\(\) of gymnasium returns \(observation, info\)"),
     ],
@@ -417,14 +427,14 @@ def test_bad_memory_is_refused(options, match):
 @pytest.mark.parametrize(
     ("agent", "options", "match"),
     [
-        (42, {}, "agent must be a Policy, an SB3 model, a path, a zoo name or a function .*got int"),
+        (42, {}, "agent must be a name, a path, an SB3 model, a Policy or a function .*got int"),
         (lambda seen: 0, {}, "a function needs the shape of one observation"),
-        (smooth(watched(), 0.1), {}, "the agent is smoothed already"),
+        (smooth(watched(), 0.1), {}, "got SmoothedPolicy; smooth the policy inside it"),
         ("none.zip", {}, "no file none.zip"),
-        (watched(3), {"frames": 2}, "the agent remembers 3 observations, got frames=2"),
-        (watched(1), {"frames": 3}, r"observations of shape \(4,\) are no stack of 3 frames"),
+        (watched(3), {"n_stack": 2}, "the agent stacks 3 observations, got n_stack=2"),
+        (watched(1), {"n_stack": 3}, r"observations of shape \(4,\) are not a stack of 3 frames"),
         (watched(3), {"shape": (5,)}, r"made for observations of shape \(4,\), the environment gives \(5,\)"),
-        (watched(), {"choices": 7}, "the agent chooses among 2 actions, got choices=7"),
+        (watched(), {"n_actions": 7}, "the agent has 2 discrete actions, got n_actions=7"),
     ],
 )
 def test_bad_agents_are_refused(agent, options, match):
@@ -434,7 +444,7 @@ def test_bad_agents_are_refused(agent, options, match):
 
 def test_discrete_functions_without_choices_are_refused():
     agent = smooth(lambda seen: 1, 0.1, shape=(4,))
-    with pytest.raises(InputError, match="returned 1 where float actions were expected; give choices="):
+    with pytest.raises(InputError, match="returned 1 where float actions were expected; give n_actions="):
         agent.predict(np.zeros(4))
 
 

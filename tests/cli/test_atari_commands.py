@@ -83,7 +83,7 @@ def test_fast_training_by_the_command(capsys, monkeypatch):
         ("train pong-1r --sigma .1 --preset fast --start nobody", "nobody"),
         ("train pong-1r --sigma .1 --preset fast --minutes 0", "minutes must be > 0"),
         ("train freeway --sigma .1 --preset thorough", "has no settings for 'freeway'"),
-        ("certify freeway --sigma .123", "no agent is shipped for freeway at sigma 0.123"),
+        ("certify freeway --sigma .123", "there is no pretrained agent for freeway at sigma 0.123"),
         ("certify pong-1r --agent cartpole-5-s0.2 --sigma .1", "expects observations of shape (4,)"),
     ],
 )

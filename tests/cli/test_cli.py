@@ -124,7 +124,7 @@ def test_a_task_is_certified_shown_and_kept(capsys):
     assert Path("run/certificate.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert Path("run/certificate.png").stat().st_size > 4_000
     facts = strict(Path("run/run.json").read_text())
-    assert facts["agent_sha256"] == made["agent_sha256"] == zoo.card_of("cartpole-5-s0.2")["sha256"]
+    assert facts["agent_sha256"] == made["agent_sha256"] == zoo.load_card("cartpole-5-s0.2")["sha256"]
     assert facts["versions"]["surefoot"] == surefoot.__version__
     assert facts["wall_seconds"] > 0
     assert strict(Path("run/setup.json").read_text())["planned"] == 120
@@ -595,12 +595,12 @@ WRONG_PLAY = {
     "command": ("prove cartpole-5", "'prove'"),
     "option": ("certify cartpole-5 --speed 3", "--speed"),
     "extra": ("certify cartpole-5 cartpole-1", "cartpole-1"),
-    "agent": ("certify cartpole-5 --agent nobody", "unknown agent 'nobody'; shipped are cartpole-1-s0,"),
+    "agent": ("certify cartpole-5 --agent nobody", "unknown agent 'nobody'; pretrained agents: cartpole-1-s0,"),
     "empty agent": ("certify cartpole-5 --agent=", "unknown agent ''"),
     "long agent": (f"certify cartpole-5 --agent {'x' * 300}", ""),
     "sigma of nobody": (
         "certify cartpole-5 --sigma 0.123",
-        "no agent is shipped for cartpole-5 at sigma 0.123; name one with --agent",
+        "there is no pretrained agent for cartpole-5 at sigma 0.123; name one with --agent",
     ),
     "no zip": ("certify cartpole-5 --agent nothing.zip", "no file nothing.zip"),
     "sigma": ("certify cartpole-5 --sigma 0 --agent cartpole-5-s0.2", "sigma must be > 0"),
@@ -878,10 +878,10 @@ def test_killed_runs_go_on(capsys, whole, workers):
 def test_agents_are_listed(capsys):
     surefoot_command("agents", "--json")
     listed = strict(capsys.readouterr().out)
-    assert [agent["name"] for agent in listed["agents"]] == zoo.shipped()
+    assert [agent["name"] for agent in listed["agents"]] == zoo.list_agents()
     surefoot_command("agents")
     shown = capsys.readouterr().out
-    assert all(name in shown for name in zoo.shipped())
+    assert all(name in shown for name in zoo.list_agents())
 
 
 def test_agents_are_exported_to_plain_sb3(capsys):

@@ -15,7 +15,9 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.play.loop import Plan
 from surefoot.agents.policies import Policy
-from surefoot.runs.certified import Questions, certified_run, find_agent, find_device, rollout, run_name, shipped_agent
+from surefoot.runs.certified import Questions, certified_run, find_device, rollout, run_name
+from surefoot.agents.resolve import resolve
+from surefoot.agents.files import default_agent
 from surefoot.play.tasks import find_task, task_of_environment
 from toys import balancer, constant, fixed, pay_steps, toy_task
 
@@ -35,22 +37,7 @@ def lean(observation):
     return int(observation[2] + observation[3] > 0)
 
 
-def test_the_shipped_agent_of_a_sigma():
-    assert shipped_agent(TASK, 0.2) == "cartpole-5-s0.2"
-    with pytest.raises(InputError, match=r"no agent is shipped for cartpole-5 at sigma 0.3; name one with --agent"):
-        shipped_agent(TASK, 0.3)
-
-
 # --- agents ---------------------------------------------------------------------------------------------------------
-
-
-def test_names_paths_and_policies_are_one_agent(tmp_path):
-    named = find_agent("cartpole-5-s0.2", TASK)
-    assert isinstance(named, Policy)
-    assert find_agent(named, TASK) is named
-    zoo.save(named, tmp_path / "agent", {"task": "cartpole-5", "sigma": 0.2})
-    paths = [tmp_path, tmp_path / "agent.json", tmp_path / "agent.npz", tmp_path / "agent", str(tmp_path)]
-    assert {find_agent(path, TASK).sha256 for path in paths} == {named.sha256}
 
 
 def test_a_model_and_its_zip_play_alike(tmp_path):
@@ -87,50 +74,13 @@ def test_frames_belong_to_the_agent():
     assert rollout("cartpole-1", "cartpole-5-s0.2", sigma=0.2, episodes=5).facts["frames"] == 5
 
 
-@pytest.mark.parametrize("agent", [3, None, [1, 2], {"a": 1}, b"cartpole"])
-def test_other_things_are_no_agents(agent):
-    with pytest.raises(InputError, match=f"agent must be a name, .* got {type(agent).__name__}"):
-        find_agent(agent, TASK)
-
-
-def test_a_smoothed_agent_is_not_smoothed_twice():
-    with pytest.raises(InputError, match="got SmoothedPolicy"):
-        find_agent(surefoot.smooth("cartpole-5-s0.2", sigma=0.2), TASK)
-
-
-@pytest.mark.parametrize(
-    ("kind", "environment", "match"),
-    [
-        ("DQN", "Acrobot-v1", "agent has 3 actions from 0"),
-        ("SAC", "Pendulum-v1", "agent has continuous actions"),
-        ("PPO", "MountainCarContinuous-v0", "agent has continuous actions"),
-    ],
-)
-def test_models_and_zips_of_other_environments_do_not_fit(tmp_path, kind, environment, match):
-    made = model(kind, environment)
-    made.save(tmp_path / "model.zip")
-    for agent in (made, tmp_path / "model.zip"):
-        with pytest.raises(InputError, match=match):
-            find_agent(agent, TASK)
-
-
 def test_other_observations_do_not_fit(tmp_path):
     made = model("DQN", "MountainCar-v0")
     acrobot = task_of_environment("Acrobot-v1", floor=-500, ceiling=0)
     with pytest.raises(InputError, match=r"made for observations of shape \(2,\)"):
-        find_agent(made, acrobot)
-    with pytest.raises(InputError, match=r"expects observations of shape \(4,\), Acrobot-v1 gives \(6,\)"):
+        resolve(made, acrobot.spaces)
+    with pytest.raises(InputError, match=r"agent has 2 actions from 0, the environment takes 3 actions from 0"):
         rollout(acrobot, "cartpole-5-s0.2", sigma=0.1, episodes=1)
-
-
-def test_other_limits_of_continuous_actions_do_not_fit(tmp_path):
-    """Pendulum's actions reach 2, the Mountain Car's 1: clipping would certify another agent."""
-    pendulum = model("SAC", "Pendulum-v1")
-    pendulum.save(tmp_path / "model.zip")
-    car = task_of_environment("MountainCarContinuous-v0", floor=-1000, ceiling=100)
-    for agent in (pendulum, tmp_path / "model.zip"):
-        with pytest.raises(InputError, match="actions lie from"):
-            find_agent(agent, car)
 
 
 def test_a_function_with_a_foreign_action_is_named():
@@ -226,7 +176,7 @@ def test_no_workers_leave_no_folder(tmp_path):
 
 
 def test_a_run_leaves_everything_and_is_not_played_twice(tmp_path, monkeypatch):
-    plan = Plan(TASK, find_agent("cartpole-5-s0.2", TASK), 0.2, 60, slots=25)
+    plan = Plan(TASK, resolve("cartpole-5-s0.2", TASK.spaces), 0.2, 60, slots=25)
     first = certified_run(plan, QUESTIONS, tmp_path)
     left = {"certificate.json", "certificate.png", "episodes.npz", "run.json", "setup.json"}
     left |= {"replay.npz", "report.html"}

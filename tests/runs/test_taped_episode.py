@@ -13,7 +13,8 @@ from surefoot.play.channel import norms
 from surefoot.errors import InputError
 from surefoot.play.loop import Plan, play
 from surefoot.runs.taped_episode import attacked_plan, record_replay
-from surefoot.runs.certified import Questions, certified_run, find_agent
+from surefoot.runs.certified import Questions, certified_run
+from surefoot.agents.resolve import resolve
 from surefoot.play.tasks import find_task, task_of_environment
 from toys import not_normal
 
@@ -22,7 +23,7 @@ TASK = find_task("cartpole-5")
 
 def plan(**options):
     chosen = {"sigma": 0.2, "episodes": 40, **options}
-    return Plan(TASK, find_agent("cartpole-5-s0.2", TASK), **chosen)
+    return Plan(TASK, resolve("cartpole-5-s0.2", TASK.spaces), **chosen)
 
 
 def recorded(folder, quiet, attacked=None):
@@ -142,7 +143,7 @@ def test_the_same_plan_is_replayed_alike(tmp_path):
 
 
 def test_pictures_are_kept_as_pictures(tmp_path, falling):
-    quiet = Plan(falling, find_agent(lambda _: 0, falling), 0.05, 4)
+    quiet = Plan(falling, resolve(lambda _: 0, falling.spaces), 0.05, 4)
     facts, arrays = recorded(tmp_path, quiet, attacked_plan(quiet, 0.1))
     assert arrays["quiet_clean"].shape == (20, 84, 84)
     assert arrays["quiet_clean"].dtype == np.uint8
@@ -156,7 +157,7 @@ def test_pictures_are_kept_as_pictures(tmp_path, falling):
 @pytest.mark.parametrize(("pictures", "most"), [(True, "MOST_PICTURES"), (False, "MOST_STEPS")])
 def test_a_long_episode_is_cut_for_the_tape_alone(tmp_path, falling, monkeypatch, pictures, most):
     monkeypatch.setattr(replay, most, 7)
-    quiet = Plan(falling, find_agent(lambda _: 0, falling), 0.05, 4) if pictures else plan()
+    quiet = Plan(falling, resolve(lambda _: 0, falling.spaces), 0.05, 4) if pictures else plan()
     _, arrays = recorded(tmp_path, quiet)
     assert len(arrays["quiet_seen"]) == 7
 
@@ -174,7 +175,7 @@ def test_what_cannot_be_replayed_spoils_nothing(tmp_path):
     task = find_task("cartpole-1")
     moody = Moody()
     moody.__name__ = "moody"
-    quiet = Plan(task, find_agent(moody, task), 0.2, 10)
+    quiet = Plan(task, resolve(moody, task.spaces), 0.2, 10)
     moody.calls = -10_000  # enough for the certificate
     play(quiet)
     moody.calls = 1_000

@@ -80,7 +80,7 @@ def test_it_leaves_an_agent_a_curve_and_a_board(tmp_path):
     found = sorted(path.name for path in (tmp_path / "run").iterdir())
     assert found == ["agent.json", "agent.npz", "curve.csv", "tensorboard"]
     assert any(path.name.startswith("events.out.tfevents") for path in (tmp_path / "run" / "tensorboard").iterdir())
-    again, card = zoo.load(str(tmp_path / "run")), zoo.card_of(str(tmp_path / "run"))
+    again, card = zoo.load(str(tmp_path / "run")), zoo.load_card(str(tmp_path / "run"))
     assert again.sha256 == policy.sha256 == card["sha256"]
     assert policy.name == card["name"] == "cartpole-5-s0.2"
     assert (card["task"], card["sigma"]) == ("cartpole-5", 0.2)
@@ -118,7 +118,7 @@ def test_it_repeats_with_the_seed_and_not_without(tmp_path):
 def test_only_strictly_better_replaces_the_best(tmp_path, monkeypatch):
     asked = scripted(monkeypatch, [10, 30, 30, 20, 30, 5])
     policy = tiny(tmp_path / "run")
-    training = zoo.card_of(str(tmp_path / "run"))["training"]
+    training = zoo.load_card(str(tmp_path / "run"))["training"]
     assert (training["best_step"], training["best_validation"]) == (400, 30)
     hashes = [weights_hash(arrays, layout) for layout, arrays in (zoo.parts_of(policy) for policy, _ in asked)]
     assert policy.sha256 == hashes[1]
@@ -128,7 +128,7 @@ def test_only_strictly_better_replaces_the_best(tmp_path, monkeypatch):
 def test_it_stops_at_the_first_perfect_validation(tmp_path, monkeypatch):
     asked = scripted(monkeypatch, [10, 199.9, 200, 200])
     tiny(tmp_path / "run")
-    training = zoo.card_of(str(tmp_path / "run"))["training"]
+    training = zoo.load_card(str(tmp_path / "run"))["training"]
     assert (training["steps"], training["best_step"], len(asked)) == (600, 600, 3)
 
 
@@ -248,7 +248,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
         [1_000, 41],
         [1_200, 5],
     ]
-    training = zoo.card_of(str(tmp_path / "run"))["training"]
+    training = zoo.load_card(str(tmp_path / "run"))["training"]
     assert (training["steps"], training["best_step"], training["best_validation"]) == (1_200, 1_000, 41)
     assert policy.sha256 == weights_hash(*reversed(zoo.parts_of(asked[5][0])))
     assert not (tmp_path / "run" / "checkpoint.npz").exists()
@@ -293,7 +293,7 @@ def test_the_largest_seed_can_be_resumed(tmp_path, monkeypatch):
     with pytest.raises(KilledError):
         tiny(tmp_path / "run", total_steps=600, seed=2**32 - 1, progress=stop_at(400))
     tiny(tmp_path / "run", total_steps=600, seed=2**32 - 1, resume=True)
-    assert zoo.card_of(str(tmp_path / "run"))["training"]["steps"] == 600
+    assert zoo.load_card(str(tmp_path / "run"))["training"]["steps"] == 600
 
 
 def test_a_checkpoint_holds_everything(tmp_path):

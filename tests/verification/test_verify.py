@@ -444,7 +444,7 @@ def test_attacked_play_in_disguise(tmp_path):
 @pytest.mark.parametrize("card_too", [False, True])
 def test_a_changed_weight_is_caught(run, tmp_path, card_too):
     for suffix in (".npz", ".json"):
-        shutil.copy(zoo.shelf() / f"{AGENT}{suffix}", tmp_path / f"{AGENT}{suffix}")
+        shutil.copy(zoo.agents_dir() / f"{AGENT}{suffix}", tmp_path / f"{AGENT}{suffix}")
     path = tmp_path / AGENT
     assert verify(run, blocks=1, agent=str(path)).verified
     with np.load(f"{path}.npz") as there:

@@ -1,4 +1,4 @@
-"""Agents on disk: plain weights (``.npz``) beside a JSON card. Loading one runs no foreign code."""
+"""Agents on disk: plain weights (``.npz``) next to a JSON model card. Loading one executes no code from it."""
 
 from __future__ import annotations
 
@@ -19,36 +19,55 @@ from surefoot.files import checkout, read_arrays, read_json, write_arrays, write
 SCHEMA = 1
 
 
-def shelf() -> Path:
-    """Return the folder of the shipped agents: inside an installed package, beside ``src`` in a checkout."""
+def agents_dir() -> Path:
+    """Return the directory of the pretrained agents: inside an installed package, next to ``src`` in a checkout."""
     root = checkout()
     return Path(str(files("surefoot"))) / "_zoo" if root is None else root / "zoo"
 
 
-def shipped() -> list[str]:
-    """Return the names of the shipped agents."""
-    return sorted(path.name.removesuffix(".json") for path in shelf().glob("*.json"))
+def list_agents() -> list[str]:
+    """Return the names of the pretrained agents."""
+    return sorted(path.name.removesuffix(".json") for path in agents_dir().glob("*.json"))
 
 
-def find(name_or_path: str) -> Path:
-    """Return the path of an agent's card, from a shipped name, the card, the weights, or a run's folder."""
+def default_agent(task: str, sigma: float) -> str:
+    """Return the name of the pretrained agent for a task and a sigma, or say that there is none."""
+    name, known = f"{task}-s{sigma:g}", list_agents()
+    if name not in known:
+        available = ", ".join(other for other in known if other.startswith(f"{task}-")) or "none"
+        raise InputError(
+            f"there is no pretrained agent for {task} at sigma {sigma:g}; name one with --agent "
+            f"(available: {available})"
+        )
+    return name
+
+
+def find_card(name_or_path: str) -> Path:
+    """Return the path of an agent's model card.
+
+    A bare name means the pretrained agent of that name, whatever lies in the working directory (``./NAME`` is a path).
+    Otherwise it is the path of the card, of the weights, of both without their suffix, or of a training directory.
+    """
     # Names hold dots (cartpole-5-s0.2), so suffixes are added and cut as text.
     bare = name_or_path.removesuffix(".npz").removesuffix(".json")
-    for candidate in (Path(f"{bare}.json"), Path(name_or_path) / "agent.json", shelf() / f"{bare}.json"):
+    if name_or_path in list_agents():
+        return agents_dir() / f"{name_or_path}.json"
+    for candidate in (Path(f"{bare}.json"), Path(name_or_path) / "agent.json", agents_dir() / f"{bare}.json"):
         if candidate.is_file():
             return candidate
-    raise InputError(f"unknown agent {name_or_path!r}; shipped are {', '.join(shipped()) or 'none'}; or give a path")
+    known = ", ".join(list_agents()) or "none"
+    raise InputError(f"unknown agent {name_or_path!r}; pretrained agents: {known}; or give a path")
 
 
 def load(name_or_path: str) -> Policy:
-    """Load an agent and check its weights against the hash in its card."""
-    card = find(name_or_path)
+    """Load an agent and check its weights against the hash in its model card."""
+    card = find_card(name_or_path)
     return from_parts(read_json(card), read_arrays(card.with_name(f"{card.name.removesuffix('.json')}.npz")), str(card))
 
 
-def card_of(name_or_path: str) -> dict[str, Any]:
-    """Return an agent's card."""
-    return read_json(find(name_or_path))
+def load_card(name_or_path: str) -> dict[str, Any]:
+    """Return an agent's model card."""
+    return read_json(find_card(name_or_path))
 
 
 def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], origin: str) -> Policy:
@@ -66,7 +85,7 @@ def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], orig
         limits = [np.asarray(layout[name], dtype=np.float32) for name in ("low", "high") if choices is None]
         activation, name, expected = layout["activation"], str(card["name"]), card["sha256"]
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{origin} is not an agent's card that fits its weights: missing or wrong {error}") from error
+        raise InputError(f"{origin} is not a model card that fits its weights: missing or wrong {error}") from error
     found = weights_hash(dict(arrays), layout)
     if found != expected:
         raise InputError(f"the weights of {origin} have hash {found[:12]}, its card says {str(expected)[:12]}")
@@ -114,7 +133,7 @@ def _convolutional(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], 
         sizes = Sizes(tuple(int(stride) for stride in layout["strides"]), int(layout["layers"]))
         name, expected = str(card["name"]), card["sha256"]
     except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{origin} is not an agent's card that fits its weights: missing or wrong {error}") from error
+        raise InputError(f"{origin} is not a model card that fits its weights: missing or wrong {error}") from error
     found = weights_hash(dict(arrays), layout)
     if found != expected:
         raise InputError(f"the weights of {origin} have hash {found[:12]}, its card says {str(expected)[:12]}")

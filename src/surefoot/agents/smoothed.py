@@ -10,7 +10,6 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,8 +18,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 from torch import Tensor
 
-from surefoot.agents.policies import FrameStack, Policy, from_callable
-from surefoot.agents.sb3 import read as sb3
+from surefoot.agents.policies import FrameStack, Policy, Spaces
+from surefoot.agents.resolve import fit_to, is_function, is_sb3_model, resolve, single_shape
 from surefoot.episodes import parted_sigma
 from surefoot.errors import InputError
 from surefoot.play.channel import feature_table
@@ -29,42 +28,76 @@ State = tuple[NDArray[np.float32], ...]
 
 
 class PredictableNoiseWarning(UserWarning):
-    """The noise was given a seed: who knows it can predict the noise, and then the certificate is void."""
+    """The noise was given a seed: anyone who knows it can predict the noise, and then the certificate is void."""
 
 
 def smooth(
-    agent: Any,
+    agent: object,
     sigma: float | Sequence[float],
     *,
-    frames: int | None = None,
+    n_stack: int | None = None,
     shape: tuple[int, ...] | None = None,
-    choices: int | None = None,
+    n_actions: int | None = None,
     seed: int | None = None,
+    frames: int | None = None,
+    choices: int | None = None,
 ) -> SmoothedPolicy:
-    """Return ``agent`` behind noise of standard deviation ``sigma``, one or one per feature, ready to be deployed.
+    """Return ``agent`` with Gaussian noise on every observation it is given, ready to be deployed.
 
-    ``agent``    a Policy, a Stable-Baselines3 model, an SB3 ``.zip`` path, a name or path the zoo knows,
-                 or a function of one observation (needs ``shape``, and ``choices`` for discrete actions)
-    ``frames``   how many observations the agent stacks, where its file cannot tell
-    ``shape``    shape of one observation of the environment; it tells the frames as well
-    ``choices``  number of discrete actions of a function; None when its actions are continuous
-    ``seed``     for tests only: seeded noise voids the certificate, and a PredictableNoiseWarning says so
+    Args:
+        agent: A Policy, an SB3 model, the path of an SB3 ``.zip``, the name or path of an agent, or a function of one
+            observation (which needs ``shape``, and ``n_actions`` for discrete actions).
+        sigma: Standard deviation of the noise, one number or one per feature.
+        n_stack: Number of observations that the agent stacks, where its file does not say.
+        shape: Shape of one observation of the environment; implies ``n_stack``.
+        n_actions: Number of discrete actions of a function; None when its actions are continuous.
+        seed: For tests only: seeded noise voids the certificate, and a PredictableNoiseWarning says so.
+        frames: Deprecated name of ``n_stack``.
+        choices: Deprecated name of ``n_actions``.
+
+    Raises:
+        InputError: If there is no such agent, or it does not fit what is said about it.
     """
-    policy = _policy_of(agent, shape, choices, frames)
-    stored = hasattr(agent, "predict") or str(agent).endswith(".zip")
-    if stored and shape is None and frames is None and policy.frames == 1 and len(policy.shape) == 2:
-        # Noise on a whole stack would renew the noise of old frames: another agent than the one that is certified.
+    n_stack = _renamed("n_stack", n_stack, "frames", frames)
+    n_actions = _renamed("n_actions", n_actions, "choices", choices)
+    function = shape is not None and is_function(agent)
+    policy = resolve(
+        agent, Spaces(shape=tuple(shape), n_actions=n_actions, n_stack=n_stack or 1) if shape and function else None
+    )
+    stored = is_sb3_model(agent) or str(agent).endswith(".zip")
+    if stored and shape is None and n_stack is None and policy.frames == 1 and len(policy.shape) == 2:
+        # Noise on a whole stack would draw fresh noise for old frames: another agent than the one that is certified.
         raise InputError(
             f"the agent's observations {policy.shape} may be a stack of frames; say what one observation is: "
-            f"shape={policy.shape[1:]} for a stack of {policy.shape[0]}, or frames=1 if this is one observation"
+            f"shape={policy.shape[1:]} for a stack of {policy.shape[0]}, or n_stack=1 if this is one observation"
         )
-    if choices is not None and choices != policy.choices:
-        raise InputError(f"the agent chooses among {policy.choices} actions, got choices={choices}")
-    return SmoothedPolicy(_framed(policy, frames, shape), sigma, seed=seed)
+    if n_actions is not None and n_actions != policy.choices:
+        raise InputError(f"the agent has {policy.choices or 'no'} discrete actions, got n_actions={n_actions}")
+    return SmoothedPolicy(_stacked(policy, n_stack, shape), sigma, seed=seed)
+
+
+def _renamed(name: str, value: int | None, old_name: str, old: int | None) -> int | None:
+    """Accept an argument under its old name, with a warning."""
+    if old is None:
+        return value
+    if value is not None:
+        raise InputError(f"{old_name} is the old name of {name}; give {name} alone")
+    warnings.warn(f"smooth({old_name}=...) is deprecated, use {name}=", DeprecationWarning, stacklevel=3)
+    return old
+
+
+def _stacked(policy: Policy, n_stack: int | None, shape: tuple[int, ...] | None) -> Policy:
+    """Return the policy over single observations, as far as ``shape`` or ``n_stack`` say what one is."""
+    if shape is None and n_stack is not None and policy.frames == 1 and n_stack > 1:
+        shape = single_shape(policy.shape, n_stack)
+    fitted = policy if shape is None else fit_to(policy, tuple(shape))
+    if n_stack is not None and n_stack != fitted.frames:
+        raise InputError(f"the agent stacks {fitted.frames} observations, got n_stack={n_stack}")
+    return fitted
 
 
 class SmoothedPolicy:
-    """A policy that adds fresh noise once to every observation and remembers observations as it saw them."""
+    """A policy that adds fresh noise once to every observation and stacks the noisy observations."""
 
     def __init__(self, policy: Policy, sigma: float | Sequence[float], *, seed: int | None = None) -> None:
         self.policy = policy
@@ -77,10 +110,10 @@ class SmoothedPolicy:
 
     def __repr__(self) -> str:
         noise = f"{self.sigma:g}" if self.features is None else str(self.features)
-        return f"SmoothedPolicy({self.policy.name}, sigma={noise}, frames={self.policy.frames})"
+        return f"SmoothedPolicy({self.policy.name}, sigma={noise}, n_stack={self.policy.frames})"
 
     def reset(self) -> None:
-        """Forget everything seen; the next observation begins a new episode in every row."""
+        """Empty the frame stack; the next observation begins a new episode in every row."""
         self._history = None
 
     def predict(
@@ -90,19 +123,21 @@ class SmoothedPolicy:
         episode_start: ArrayLike | None = None,
         deterministic: bool = False,  # noqa: ARG002
     ) -> tuple[NDArray[Any], State]:
-        """Return the action for one observation (shape) or rows of them (n, *shape), and the memory after it.
+        """Return the action for one observation (shape) or rows of them (n, *shape), and the frame stack after it.
 
-        ``state``          memory from an earlier call; without it the policy goes on from its own last call.
-                           A call with a state leaves the policy's own memory alone
-        ``episode_start``  which rows begin a new episode: their memory is filled with what they now see
-        ``deterministic``  accepted for the signature and ignored: the policy under the noise is always
-                           deterministic and the noise is always drawn, for that is what was certified
+        Args:
+            observation: Floats in the units that were certified, or uint8 pixels.
+            state: Frame stack returned by an earlier call; without it the policy continues from its own last call. A
+                call with a state does not change the policy's own frame stack.
+            episode_start: Which rows begin a new episode: their stack is filled with the present noisy observation.
+            deterministic: Accepted for the signature and ignored: the policy is always deterministic and the noise is
+                always drawn, because that is what was certified.
         """
         rows, single = self._rows(observation)
         fresh = _fresh(episode_start, len(rows))
-        before = self._history if state is None else self._memory(state)
+        before = self._history if state is None else self._stack_of(state)
         seen = torch.from_numpy(rows + self._spread * self._normal(rows.shape))
-        history = self._remember(before, seen, fresh)
+        history = self._push(before, seen, fresh)
         if state is None:
             self._history = history
         actions = self._act(history)
@@ -113,7 +148,7 @@ class SmoothedPolicy:
         with torch.no_grad():
             return np.asarray(self.policy.act(history.to(weights.device)).cpu().numpy())
 
-    def _remember(self, before: Tensor | None, seen: Tensor, fresh: Tensor) -> Tensor:
+    def _push(self, before: Tensor | None, seen: Tensor, fresh: Tensor) -> Tensor:
         stack = FrameStack(self.policy.frames)
         if before is None or bool(fresh.all()):
             return stack.fill(seen)
@@ -134,7 +169,7 @@ class SmoothedPolicy:
             raise InputError(f"expected an observation of shape {shape}, or rows (n, *{shape}), got {values.shape}")
         return (values[None] if single else values), single
 
-    def _memory(self, state: State) -> Tensor:
+    def _stack_of(self, state: State) -> Tensor:
         expected = (self.policy.frames, *self.policy.shape)
         found = np.shape(state[0]) if isinstance(state, tuple) and len(state) == 1 else None
         if found is None or found[1:] != expected:
@@ -146,10 +181,10 @@ class SmoothedPolicy:
 
 
 def system_normal(shape: int | tuple[int, ...]) -> NDArray[np.float32]:
-    """Return standard normal draws from ``os.urandom``, unpredictable even to who knows all earlier ones.
+    """Return standard normal samples from ``os.urandom``, unpredictable even to anyone who knows all earlier ones.
 
     Uniforms are odd multiples of 2**-53, so they lie strictly inside (0, 1), symmetric about 1/2; the normal
-    law is cut at 8.2 standard deviations, a mass below 2**-51.
+    distribution is cut at 8.2 standard deviations, a mass below 2**-51.
     """
     count = int(np.prod(shape))
     words = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
@@ -160,7 +195,7 @@ def system_normal(shape: int | tuple[int, ...]) -> NDArray[np.float32]:
 
 def _seeded_normal(seed: int) -> Callable[[tuple[int, ...]], NDArray[np.float32]]:
     warnings.warn(
-        f"the noise is seeded with {seed}: the certificate is void if the adversary can predict the noise; "
+        f"the noise is seeded with {seed}: the certificate is void if an attacker can predict the noise; "
         "leave seed out when deploying",
         PredictableNoiseWarning,
         stacklevel=4,
@@ -170,7 +205,7 @@ def _seeded_normal(seed: int) -> Callable[[tuple[int, ...]], NDArray[np.float32]
 
 
 def _floats(observation: ArrayLike) -> NDArray[np.float32]:
-    """Return float32 units; integers other than uint8 pixels are refused: a guess would change the units."""
+    """Return float32 units; integers other than uint8 pixels are rejected: a guess would change the units."""
     if isinstance(observation, (dict, tuple)):
         raise InputError(
             f"expected an observation as one array, got a {type(observation).__name__}; "
@@ -184,7 +219,7 @@ def _floats(observation: ArrayLike) -> NDArray[np.float32]:
     with np.errstate(over="ignore"):
         values = values.astype(np.float32)
     if not np.isfinite(values).all():
-        raise InputError("observations must be finite, got NaN or infinity; mend the environment or the sensor")
+        raise InputError("observation contains NaN or infinity; check the environment or sensor that produced it")
     return values
 
 
@@ -195,55 +230,3 @@ def _fresh(episode_start: ArrayLike | None, rows: int) -> Tensor:
     if marks.shape != (rows,):
         raise InputError(f"episode_start must have one entry per observation ({rows}), got shape {marks.shape}")
     return torch.from_numpy(marks.copy())
-
-
-def _policy_of(agent: Any, shape: tuple[int, ...] | None, choices: int | None, frames: int | None) -> Policy:
-    if isinstance(agent, Policy):
-        return agent
-    if isinstance(agent, SmoothedPolicy):
-        raise InputError("the agent is smoothed already; smooth the policy below it (agent.policy)")
-    if isinstance(agent, (str, Path)):
-        if str(agent).endswith(".zip"):
-            return sb3.read_zip(agent)
-        from surefoot.agents import files as zoo
-
-        return zoo.load(str(agent))
-    if hasattr(agent, "policy") and hasattr(agent, "predict"):
-        return sb3.from_model(agent)
-    if not callable(agent):
-        raise InputError(
-            "agent must be a Policy, an SB3 model, a path, a zoo name or a function of one observation, "
-            f"got {type(agent).__name__}"
-        )
-    if shape is None:
-        raise InputError(
-            "a function needs the shape of one observation: smooth(function, sigma, shape=(4,), choices=2)"
-        )
-    chosen = agent if choices is not None else _continuous(agent)
-    return from_callable(chosen, shape=tuple(shape), choices=choices, frames=frames or 1)
-
-
-def _continuous(function: Callable[[NDArray[Any]], Any]) -> Callable[[NDArray[Any]], Any]:
-    """Guard against the likeliest mistake: a function of discrete actions without their number."""
-
-    def checked(seen: NDArray[Any]) -> Any:
-        action = np.asarray(function(seen))
-        if not np.issubdtype(action.dtype, np.floating):
-            raise InputError(
-                f"the function returned {action.tolist()} where float actions were expected; "
-                "give choices=, the number of discrete actions"
-            )
-        return action
-
-    checked.__name__ = getattr(function, "__name__", type(function).__name__)
-    return checked
-
-
-def _framed(policy: Policy, frames: int | None, shape: tuple[int, ...] | None) -> Policy:
-    """Return the policy over single observations, as far as ``shape`` or ``frames`` tell what one is."""
-    if shape is None and frames is not None and policy.frames == 1 and frames > 1:
-        shape = sb3.single_shape(policy.shape, frames)
-    fitted = policy if shape is None else sb3.fit_to(policy, tuple(shape))
-    if frames is not None and frames != fitted.frames:
-        raise InputError(f"the agent remembers {fitted.frames} observations, got frames={frames}")
-    return fitted

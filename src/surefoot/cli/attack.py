@@ -48,19 +48,21 @@ def add_attack(commands: Any) -> None:
 
 def run_attack(arguments: argparse.Namespace) -> int:
     """Attack, compare, report."""
+    from surefoot.agents.files import default_agent
+    from surefoot.agents.resolve import resolve
     from surefoot.play.tasks import find_task
     from surefoot.proof.contradiction import contradictions
     from surefoot.report.page import NAME, write_report
     from surefoot.runs.attacked import Attack, attacked_records, attacked_run, matching_certificates
-    from surefoot.runs.certified import find_agent, find_device, shipped_agent
+    from surefoot.runs.certified import find_device
     from surefoot.runs.read import read_run
 
     task = find_task(arguments.task)
     margins = task.margins if arguments.lambda_q is None else parse_numbers(arguments.lambda_q, "--lambda-q")
-    name = shipped_agent(task, arguments.sigma) if arguments.agent is None else arguments.agent
+    name = default_agent(task.name, arguments.sigma) if arguments.agent is None else arguments.agent
     attack = Attack(
         task,
-        find_agent(name, task, trust_pickle=arguments.trust_pickle),
+        resolve(name, task.spaces, trust_pickle=arguments.trust_pickle),
         arguments.sigma,
         parse_budgets(arguments.budgets),
         margins,

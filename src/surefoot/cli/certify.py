@@ -141,9 +141,11 @@ def _certify_returns(arguments: argparse.Namespace, required: Requirement | None
 def _certify_played(arguments: argparse.Namespace, required: Requirement | None) -> tuple[Answer, Floor | None, Path]:
     from gymnasium import logger
 
+    from surefoot.agents.files import default_agent
+    from surefoot.agents.resolve import resolve
     from surefoot.play.loop import Plan
     from surefoot.play.tasks import discounted, find_task, task_of_environment
-    from surefoot.runs.certified import Questions, certified_run, find_agent, find_device, run_name, shipped_agent
+    from surefoot.runs.certified import Questions, certified_run, find_device, run_name
 
     logger.min_level = logger.ERROR  # its advice on versions of environments would stand between our lines
     if arguments.task is not None:
@@ -167,9 +169,9 @@ def _certify_played(arguments: argparse.Namespace, required: Requirement | None)
     questions = Questions(budgets, *_asked(arguments, norm))
     questions.check(task, sigma)
     if features is not None and arguments.agent is None:
-        raise InputError("no agent is shipped for a sigma per feature; name one with --agent")
-    agent = shipped_agent(task, sigma) if arguments.agent is None else arguments.agent
-    policy = find_agent(agent, task, trust_pickle=arguments.trust_pickle)
+        raise InputError("there is no pretrained agent for a sigma per feature; name one with --agent")
+    agent = default_agent(task.name, sigma) if arguments.agent is None else arguments.agent
+    policy = resolve(agent, task.spaces, trust_pickle=arguments.trust_pickle)
     device, watched = find_device(arguments.device), _watched(arguments)
     count = (arguments.max_episodes or MOST_EPISODES) if watched else arguments.episodes
     plan = Plan(task, policy, sigma, count, arguments.seed, device, per_step=arguments.per_step, features=features)

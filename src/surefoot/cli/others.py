@@ -65,16 +65,17 @@ def run_export(arguments: argparse.Namespace) -> None:
 
 def add_agents(commands: Any) -> None:
     """Describe ``agents``."""
-    parser = commands.add_parser("agents", help="list the shipped agents", allow_abbrev=False)
+    parser = commands.add_parser("agents", help="list the pretrained agents", allow_abbrev=False)
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=list_agents)
 
 
 def list_agents(arguments: argparse.Namespace) -> None:
-    """Print the shipped agents with what they were trained on."""
-    from surefoot.agents.files import card_of, shipped
+    """Print the pretrained agents with what they were trained on."""
+    from surefoot.agents.files import list_agents as names
+    from surefoot.agents.files import load_card
 
-    cards = [card_of(name) for name in shipped()]
+    cards = [load_card(name) for name in names()]
     keys = ("name", "task", "sigma", "sha256", "selection")
     if arguments.json:
         print(json.dumps({"schema": 1, "agents": [{key: card[key] for key in keys} for card in cards]}, indent=1))

@@ -125,21 +125,22 @@ def _task(arguments: argparse.Namespace) -> Any:
 
 def _plans(arguments: argparse.Namespace) -> list[Plan]:
     """Return one plan per sigma, of ``--pilot`` episodes."""
-    from surefoot.agents.files import card_of, shipped
+    from surefoot.agents.files import default_agent, list_agents, load_card
+    from surefoot.agents.resolve import resolve
     from surefoot.play.loop import Plan
-    from surefoot.runs.certified import find_agent, find_device, shipped_agent
+    from surefoot.runs.certified import find_device
 
     if not 0 < arguments.confidence < 1:
         raise InputError(f"confidence must lie strictly between 0 and 1, got {arguments.confidence}")
     task = _task(arguments)
-    cards = [card_of(name) for name in shipped() if name.startswith(f"{task.name}-")]
+    cards = [load_card(name) for name in list_agents() if name.startswith(f"{task.name}-")]
     given = parse_numbers(arguments.sigmas, "sigmas", "0.1,0.2,0.4") if arguments.sigmas else None
     sigmas = given or [card["sigma"] for card in cards if card["sigma"] > 0]
     if min(sigmas) <= 0:
         raise InputError(f"sigmas must be > 0, got {min(sigmas):g}: without noise nothing is certified")
     device = find_device(arguments.device)
-    agents = [arguments.agent or shipped_agent(task, sigma) for sigma in sigmas]
-    policies = [find_agent(agent, task, trust_pickle=arguments.trust_pickle) for agent in agents]
+    agents = [arguments.agent or default_agent(task.name, sigma) for sigma in sigmas]
+    policies = [resolve(agent, task.spaces, trust_pickle=arguments.trust_pickle) for agent in agents]
     return [
         Plan(task, policy, sigma, arguments.pilot, arguments.seed, device)
         for policy, sigma in zip(policies, sigmas, strict=True)

@@ -30,7 +30,7 @@ def add_train(commands: Any) -> None:
 
 def run_train(arguments: argparse.Namespace) -> None:
     """Train one agent."""
-    from surefoot.agents.files import card_of
+    from surefoot.agents.files import load_card
     from surefoot.play.tasks import find_task
     from surefoot.runs.certified import find_device
 
@@ -50,7 +50,7 @@ def run_train(arguments: argparse.Namespace) -> None:
             preset=arguments.preset,
             progress=None if report is None else lambda done, of, best: report(done, of, f"best validation {best:.1f}"),
         )
-    card = card_of(str(folder))
+    card = load_card(str(folder))
     if arguments.json:
         print(json.dumps(card, indent=1, allow_nan=False))
         return

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from surefoot.agents.policies import Spaces
 from surefoot.episodes import check_limits
 from surefoot.errors import InputError
 from surefoot.play.envs.atari.emulators import Cartridge, ale
@@ -100,6 +101,12 @@ class Task:
             processes = usable_cores() if device.type == "cuda" else 1
             return Atari(self.cartridge, slots, seeds, device, processes)
         return Gymnasium(self.open, slots, seeds, device)
+
+    @property
+    def spaces(self) -> Spaces:
+        """What the environment gives and takes."""
+        low, high = self.actions or (None, None)
+        return Spaces(shape=self.shape, n_actions=self.choices, n_stack=self.frames, low=low, high=high)
 
     @property
     def emulated(self) -> bool:

@@ -12,15 +12,13 @@ from typing import Any
 import numpy as np
 import torch
 
-from surefoot.agents.sb3 import read as sb3
-from surefoot.agents import files as zoo
+from surefoot.agents.resolve import resolve
 from surefoot.proof.query import Answer, answer
 from surefoot.episodes import Episodes, parted_sigma
 from surefoot.errors import InputError
 from surefoot.files import read_json, safe_name, sha256, versions
 from surefoot.proof.norms import Norm
 from surefoot.play.loop import Plan, Progress, blocks_of, play
-from surefoot.agents.policies import Policy, from_callable
 from surefoot.runs.taped_episode import attacked_plan, record_replay
 from surefoot.runs.finish import finish_run
 from surefoot.report.sentences import headline_budget
@@ -73,53 +71,15 @@ def rollout(
     """Play ``episodes`` episodes of a smoothed agent and return the record, ready to be certified.
 
     ``task``     a task's name, or a Task (``surefoot.task_of_environment`` makes one of any Gymnasium id)
-    ``agent``    a shipped name, a path, a Stable-Baselines3 model or zip, a Policy, or a function of one observation
+    ``agent``    a pretrained agent's name, a path, a Stable-Baselines3 model or zip, a Policy, or a function of one observation
     ``sigma``    standard deviation of the noise on every new observation, in the observation's units, or one for
                  each feature; budgets then count the offset of feature i divided by sigma_i / (the least sigma)
     ``workers``  processes to play with; they do not change the results
     """
     task = find_task(task) if isinstance(task, str) else task
     least, features = parted_sigma(sigma)
-    plan = Plan(task, find_agent(agent, task), least, episodes, seed, find_device(device), slots, features=features)
+    plan = Plan(task, resolve(agent, task.spaces), least, episodes, seed, find_device(device), slots, features=features)
     return play(plan, workers=workers, progress=progress)
-
-
-def find_agent(agent: Any, task: Task, *, trust_pickle: bool = False) -> Policy:
-    """Turn whatever names or is an agent into a policy that fits the task, or say why it does not."""
-    if isinstance(agent, Policy):
-        return agent
-    if isinstance(agent, str | Path):
-        if not str(agent).endswith(".zip"):
-            return zoo.load(str(agent))
-        policy = sb3.read_zip(agent, trust_pickle=trust_pickle, action_space=_actions_of(task))
-        return sb3.fit_to(policy, task.shape)
-    if hasattr(agent, "policy") and hasattr(agent, "predict") and hasattr(agent, "observation_space"):
-        policy = sb3.from_model(agent)
-        sb3.check_actions(policy, _actions_of(task))
-        return sb3.fit_to(policy, task.shape)
-    if callable(agent):
-        return from_callable(agent, shape=task.shape, choices=task.choices, frames=task.frames)
-    raise InputError(
-        "agent must be a name, a path, an SB3 model, a Policy or a function of one observation, "
-        f"got {type(agent).__name__}"
-    )
-
-
-def _actions_of(task: Task) -> Any:
-    opened = task.open()
-    opened.close()
-    return opened.action_space
-
-
-def shipped_agent(task: Task, sigma: float) -> str:
-    """Return the name of the agent that is shipped for a task and a sigma, or say that there is none."""
-    name = f"{task.name}-s{sigma:g}"
-    if name not in zoo.shipped():
-        there = ", ".join(other for other in zoo.shipped() if other.startswith(f"{task.name}-")) or "none"
-        raise InputError(
-            f"no agent is shipped for {task.name} at sigma {sigma:g}; name one with --agent (there: {there})"
-        )
-    return name
 
 
 def find_device(name: str) -> str:

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from surefoot.agents import files as zoo
+from surefoot.agents.files import list_agents
 from surefoot.agents.policies import Policy
+from surefoot.agents.resolve import resolve
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import versions
 from surefoot.play.loop import Plan, play_block
 from surefoot.play.tasks import TASKS, Task, discounted, find_task, task_of_environment
 from surefoot.play.workers import spread
-from surefoot.runs.certified import find_agent
 from surefoot.verification.recompute.run_files import Raw, differences
 
 Report = Callable[[int, int], None]
@@ -119,21 +118,12 @@ def _task(setup: dict[str, Any], environment: str | None) -> Task:
 
 def _policy(raw: Raw, task: Task, agent: str | None, trust_pickle: bool) -> Policy:
     name, expected = str(raw.setup.get("agent")), raw.setup["agent_sha256"]
-    if agent is None and name not in zoo.shipped():
-        raise CannotReplayError(f"the agent {name!r} is none of the shipped ones; give its file with --agent")
-    policy = find_agent(agent or name, task, trust_pickle=trust_pickle)
+    if agent is None and name not in list_agents():
+        raise CannotReplayError(f"the agent {name!r} is not a pretrained one; give its file with --agent")
+    policy = resolve(agent or name, task.spaces, trust_pickle=trust_pickle)
     if policy.sha256 != expected:
         raise ForgedError(f"the weights of {agent or name} have hash {policy.sha256}, the record is of {expected}")
     return policy
-
-
-def agent_exists(agent: str) -> None:
-    """Raise for an agent that is not there at all, which is bad input rather than a forgery."""
-    if agent.endswith(".zip"):
-        if not Path(agent).is_file():
-            raise InputError(f"no file {agent}")
-    else:
-        zoo.find(agent)
 
 
 def _other_versions(raw: Raw) -> list[str]:

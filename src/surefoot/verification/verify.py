@@ -36,7 +36,7 @@ def verify(
 ) -> Verdict:
     """Check the certificate in ``folder`` against its returns, and a sample of its returns against new play.
 
-    ``agent``        file of the agent that was certified, where it is not a shipped one
+    ``agent``        file of the agent that was certified, where it is not a pretrained one
     ``blocks``       how many blocks of episodes to play again, chosen at random; 0 for none, None for all
     ``seed``         fixes which blocks; by default nobody can know beforehand
     ``environment``  the environment's id, where its name would import a module
@@ -91,11 +91,12 @@ def _replay(
     workers: int,
     progress: Callable[[int, int], None] | None,
 ) -> None:
+    from surefoot.agents.resolve import locate
     from surefoot.verification import play_again as replay
 
     raw = certified[0]
     if agent is not None:
-        replay.agent_exists(agent)
+        locate(agent)  # an agent that does not exist is bad input, not a forgery
     if environment is not None and environment != raw.setup.get("environment"):
         raise InputError(f"the record is of the environment {raw.setup.get('environment')!r}, got --env {environment}")
     try:

@@ -19,24 +19,16 @@ from torch import Tensor
 from surefoot.agents.networks import CNN, MLP, Critic, Squashed
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.cnn import cnn_settings, cnn_weights
-from surefoot.agents.sb3.read import check_actions
 from surefoot.agents.sb3.rebuild import ACTIVATIONS
 from surefoot.errors import InputError
 from surefoot.files import write_whole
 
 
-def write_zip(
-    policy: Policy,
-    path: str | Path,
-    *,
-    observation_space: gymnasium.Space[Any] | None = None,
-    action_space: gymnasium.Space[Any] | None = None,
-) -> None:
+def write_zip(policy: Policy, path: str | Path) -> None:
     """Write a policy as a file that SB3's ``DQN.load`` (discrete actions) or ``DDPG.load`` (continuous) opens.
 
     It takes float observations (frames, *shape), or shape when it has one frame, in the units of the policy.
-    The spaces of the environment, when given, are checked against the policy. The same policy gives the same
-    bytes.
+    The same policy gives the same bytes.
     """
     discrete = isinstance(policy.network, MLP | CNN) and policy.choices is not None
     if not discrete and not (isinstance(policy.network, Squashed) and isinstance(policy.critic, Critic)):
@@ -45,19 +37,8 @@ def write_zip(
             "limits and a critic, can be written as an SB3 file, "
             f"got {type(policy.network).__name__} with choices={policy.choices}"
         )
-    if observation_space is not None:
-        _check_observations(policy, observation_space)
-    if action_space is not None:
-        check_actions(policy, action_space)
     content = _archive(policy)
     write_whole(Path(path), lambda file: _repack(content, file))
-
-
-def _check_observations(policy: Policy, space: gymnasium.Space[Any]) -> None:
-    if not isinstance(space, Box) or not np.issubdtype(space.dtype, np.floating):
-        raise InputError(f"an SB3 file of this agent takes float observations, the environment gives {space}")
-    if space.shape != policy.shape:
-        raise InputError(f"the agent sees observations of shape {policy.shape}, the environment gives {space.shape}")
 
 
 class _Spaces(gymnasium.Env[Any, Any]):
