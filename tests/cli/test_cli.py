@@ -640,7 +640,7 @@ WRONG_PLAY = {
     ),
     "zoo agent elsewhere": (
         "certify --env Acrobot-v1 --agent cartpole-5-s0.2 --sigma .1 --floor -500 --ceiling 0",
-        "expects observations of shape (4,), Acrobot-v1 gives (6,)",
+        "agent has 2 actions from 0, the environment takes 3 actions from 0",
     ),
     "train task": ("train cartpole-7 --sigma .2", "unknown task"),
     "train sigma": ("train cartpole-5 --sigma -1", "sigma must be"),
