@@ -1,10 +1,10 @@
-"""Print the tables of the shipped agents as Markdown, or with --write put them into the pages that show them.
+"""Print the tables of the pretrained agents as Markdown, or with --write put them into the pages that show them.
 
     python -m study.agents_table            # print
-    python -m study.agents_table --write    # renew README.md, docs/design.md and zoo/README.md in place
+    python -m study.agents_table --write    # update README.md, docs/ and zoo/README.md in place
 
-The certified numbers are those of the records under ``study/data/episodes``, which
-``python -m study.renew --run episodes`` plays as the command above each table does.
+The certified numbers are those of the episode data under ``study/data/episodes``, which
+``python -m study.renew --run episodes`` runs as the command above each table does.
 """
 
 from __future__ import annotations
@@ -28,10 +28,19 @@ from surefoot.report.sentences import down
 
 ROOT = Path(__file__).resolve().parents[1]
 SUREFOOT = (sys.executable, "-m", "surefoot")
-WIDTH = 100
+WIDTH = 78
 CARTPOLE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 MOUNTAIN_CAR = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 ATARI = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
+# The row of each task in the README, and with how many digits.
+RESULTS = {
+    "cartpole-5-s0.2": ("CartPole, five frames (0 to 200)", 2),
+    "cartpole-1-s0.2": ("CartPole, one frame (0 to 200)", 2),
+    "pong-1r-s0.1": ("Pong, one round (0 to 1)", 3),
+    "freeway-s0.1": ("Freeway, hard (0 to 5)", 3),
+    "pong-full-s0.05": ("Pong, whole game (-21 to 21)", 2),
+    "mountain-car-s0.2": ("Mountain Car (0 to 1)", 3),
+}
 
 
 def command_output(folder: Path, *arguments: str) -> str:
@@ -43,8 +52,8 @@ def command_output(folder: Path, *arguments: str) -> str:
 
 
 def certified(tasks: tuple[str, ...], budgets: tuple[float, ...], digits: int) -> str:
-    """Return the certified numbers of every smoothed agent of some tasks, rounded down, and their blind floors."""
-    study = Study(ROOT / "study", shipped_agents())
+    """Return the certified numbers of the smoothed agents of some tasks, rounded down, and their baselines."""
+    study = Study(ROOT / "study" / "data", shipped_agents())
     rows: list[list[str]] = []
     floors: dict[Blind, list[str]] = {}
     for agent in (agent for task in tasks for agent in study.smoothed(task)):
@@ -58,9 +67,27 @@ def certified(tasks: tuple[str, ...], budgets: tuple[float, ...], digits: int) -
         if blind is not None:
             same = [f"*{down(blind.mean, digits)}*"] * len(budgets)
             mean = measured(blind.mean, blind.sem, digits + 1)
-            floors[blind] = ["*blind floor*", "", f"{blind.episodes:,}", mean, *same]
+            floors[blind] = ["*open-loop baseline*", "", f"{blind.episodes:,}", mean, *same]
     heads = ["agent", "weights", "episodes", "mean, no attack", *(f"B = {budget:g}" for budget in budgets)]
     return Table(heads, [*rows, *floors.values()], left=2).markdown()
+
+
+def results() -> str:
+    """Return one agent of every task: its bound at B = sigma by the default method, at the command's budgets."""
+    study = Study(ROOT / "study" / "data", shipped_agents())
+    agents = {agent.name: agent for task in TASKS for agent in study.smoothed(task)}
+    rows: list[list[str]] = []
+    for name, (title, digits) in RESULTS.items():
+        record, task = study.record(agents[name]), TASKS[agents[name].task]
+        assert record is not None
+        assert task.blind is not None
+        answer = certify(record, task.budgets)
+        bound = down(answer.at(record.sigma).lower, digits)
+        baseline = measured(task.blind.mean, task.blind.sem, digits)
+        mean = measured(*mean_of(record.returns), digits)
+        rows.append([title, f"{record.sigma:g}", f"{len(record):,}", mean, f"**{bound}**", baseline])
+    heads = ["task (range of the return)", "sigma", "episodes", "mean, no attack", "lower bound", "open-loop baseline"]
+    return Table(heads, rows, left=1).markdown()
 
 
 def printed(folder: Path) -> str:
@@ -128,11 +155,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         blocks = (
             ("README.md", "certify", printed(Path(folder) / "headline")),
-            ("README.md", "agents", certified(("cartpole-1", "cartpole-5"), CARTPOLE, 1)),
-            ("README.md", "mountain-car", certified(("mountain-car",), MOUNTAIN_CAR, 3)),
-            ("README.md", "pong-1r", certified(("pong-1r",), ATARI, 3)),
-            ("README.md", "freeway", certified(("freeway",), ATARI, 3)),
-            ("README.md", "pong-full", certified(("pong-full",), ATARI, 2)),
+            ("README.md", "results", results()),
+            ("docs/results.md", "agents", certified(("cartpole-1", "cartpole-5"), CARTPOLE, 1)),
+            ("docs/results.md", "mountain-car", certified(("mountain-car",), MOUNTAIN_CAR, 3)),
+            ("docs/results.md", "pong-1r", certified(("pong-1r",), ATARI, 3)),
+            ("docs/results.md", "freeway", certified(("freeway",), ATARI, 3)),
+            ("docs/results.md", "pong-full", certified(("pong-full",), ATARI, 2)),
             ("zoo/README.md", "candidates", candidates()),
             ("docs/design.md", "presets", presets()),
         )

@@ -138,7 +138,8 @@ def test_prose_keeps_its_width(page):
 def test_the_commands_of_the_documentation_parse():
     for page in PAGES:
         for code in blocks(page.read_text(encoding="utf-8"), "sh"):
-            for line in (line.split("#")[0].split(">")[0] for line in code.splitlines()):
+            whole = code.replace("\\\n", " ")
+            for line in (line.split("#")[0].split(">")[0] for line in whole.splitlines()):
                 if line.startswith("surefoot "):
                     build_parser().parse_args(line.split()[1:])
 
@@ -148,12 +149,41 @@ def test_the_numbers_were_measured_on_the_shipped_weights():
     """Red after retraining until study/agents_table.py --write has been run, as CONTRIBUTING.md says."""
     from surefoot.agents.files import list_agents, load_card
 
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = dict(re.findall(r"^\| `([\w.-]+)` \| `(\w{8})` \|", readme, flags=re.MULTILINE))
+    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"^\| `([\w.-]+)` \| `(\w{8})` \|", results, flags=re.MULTILINE))
     cards = {name: load_card(name) for name in list_agents()}
     assert shown == {name: card["sha256"][:8] for name, card in cards.items() if card["sigma"] > 0}
-    curve = json.loads((ROOT / "docs" / "figures" / "cartpole-5-s0.2.json").read_text(encoding="utf-8"))
-    assert curve["agent_sha256"] == cards["cartpole-5-s0.2"]["sha256"]
+    assert drawn()["agent_sha256"] == cards["cartpole-5-s0.2"]["sha256"]
+
+
+def drawn():
+    """Return the certificate that the README's figure shows."""
+    return json.loads((ROOT / "docs" / "figures" / "cartpole-5-s0.2.json").read_text(encoding="utf-8"))
+
+
+def certified_rows(text):
+    """Return budget, lower and upper bound of every line of a printed certificate."""
+    return re.findall(r"^ *([\d.]+) +([\d.]+) +([\d.]+)(?:  \*)?$", text, flags=re.MULTILINE)
+
+
+def test_figure_and_printed_output_of_the_readme_show_one_certificate():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    figure = drawn()
+    rows = certified_rows(blocks(readme, "text")[0])
+    assert [float(budget) for budget, _, _ in rows] == figure["budgets"]
+    for (_, lower, upper), proved, above in zip(rows, figure["lower"], figure["upper"], strict=True):
+        assert proved - 0.01 <= float(lower) <= proved
+        assert above <= float(upper) <= above + 0.01
+    at_sigma = rows[figure["budgets"].index(0.2)][1]
+    assert readme.count(at_sigma) == 4  # in the sentence, in the table, in the text below it, and in the results
+    assert figure["curve"]["lower"][10] == pytest.approx(figure["lower"][2])
+
+
+def test_a_printed_row_is_read_with_and_without_its_mark():
+    assert certified_rows("  0.2   195.76   200.00\n  0.8    33.22   200.00  *\n0.8 words\n") == [
+        ("0.2", "195.76", "200.00"),
+        ("0.8", "33.22", "200.00"),
+    ]
 
 
 def test_the_citation_names_this_version():

@@ -25,7 +25,7 @@ SMALL = (
     ("80_000", "64"),
     ("10000", "40"),
     ("--episodes 100", "--episodes 2"),
-    ("--draws 16", "--draws 2"),
+    ("--noise-samples 16", "--noise-samples 2"),
     ("0.2,0.5,1", "0.05"),
 )
 NEEDS_MKDOCS = pytest.mark.skipif(find_spec("mkdocs") is None, reason="builds the site")
@@ -204,7 +204,8 @@ def test_the_tutorial_runs(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     train, deploy = blocks("python")
     exec(compile(train, "train.py", "exec"), {})
-    commands = [line.split()[1:] for code in blocks("sh") for line in code.splitlines()]
+    whole = [code.replace("\\\n", " ") for code in blocks("sh")]
+    commands = [line.split()[1:] for code in whole for line in code.splitlines()]
     assert [command[0] for command in commands] == ["certify", "attack", "attack", "report"]
     for command in commands:
         assert main(command) == 0, capsys.readouterr().err
