@@ -1,4 +1,9 @@
-"""SB3's DQN and DDPG on a GPU with their gradient step captured as a CUDA graph: the same update, without launches."""
+"""SB3's DQN and DDPG on a GPU with their gradient step captured as a CUDA graph: the same update, without launches.
+
+The networks are small, so most of an update on a GPU is launching kernels. On an NVIDIA H200 with the paper's settings
+(``python bench/captured_training.py``, ``bench/results/captured-training-cuda.json``) training runs at 3,275 instead of
+473 environment steps per second on CartPole (6.9 times SB3's own) and at 1,519 instead of 177 on Mountain Car (8.6).
+"""
 
 from __future__ import annotations
 
