@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
-from surefoot.files import read_arrays, sha256, write_arrays
+from surefoot.files import read_npz, sha256, write_npz
 
 SCHEMA = 1
 LARGEST = 1e140  # of a return: sums of squares of larger ones leave the floats
@@ -144,20 +144,13 @@ class Episodes:
 
     def save(self, path: str | Path) -> None:
         """Write the record as one ``.npz`` (no pickle), whole or not at all."""
-        header = json.dumps({"schema": SCHEMA, **self.setup}, allow_nan=False)
-        arrays: dict[str, NDArray[Any]] = {"header": np.frombuffer(header.encode(), dtype=np.uint8)}
-        write_arrays(Path(path), {**arrays, **self._arrays()})
+        write_npz(Path(path), {"schema": SCHEMA, **self.setup}, self._arrays())
 
     @classmethod
     def load(cls, path: str | Path) -> Episodes:
         """Read a record that ``save`` wrote."""
-        arrays = read_arrays(Path(path))
-        try:
-            header = json.loads(arrays.pop("header").tobytes())
-            returns = arrays["returns"]
-            schema = header.pop("schema")
-        except (KeyError, ValueError, AttributeError, TypeError) as error:
-            raise InputError(f"{path} is not a record of episodes: no readable header and returns") from error
+        header, arrays = read_npz(Path(path), "record of episodes", "returns")
+        schema = header.pop("schema")
         if schema != SCHEMA:
             raise InputError(f"{path} has schema {schema}, this version reads {SCHEMA}")
         try:
@@ -169,7 +162,7 @@ class Episodes:
         if "features" in header and parted_sigma(header["features"]) != (sigma, tuple(header["features"])):
             raise InputError(f"{path} has sigma {sigma}, but features with {header['features']}")
         return cls(
-            returns=checked_returns(returns, floor, ceiling),
+            returns=checked_returns(arrays["returns"], floor, ceiling),
             sigma=checked_sigma(sigma),
             floor=floor,
             ceiling=ceiling,

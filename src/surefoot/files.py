@@ -71,11 +71,20 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
-def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write named arrays as a compressed ``.npz``; object arrays would need pickle and are refused."""
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], *, compress: bool = True) -> None:
+    """Write named arrays as an ``.npz``; object arrays would need pickle and are rejected."""
     assert all(array.dtype != object for array in arrays.values())
-    save: Any = np.savez_compressed
+    save: Any = np.savez_compressed if compress else np.savez
     write_whole(path, lambda file: save(file, **arrays))
+
+
+def write_npz(
+    path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, compress: bool = True
+) -> None:
+    """Write named arrays and a JSON object about them as one ``.npz``; none of the arrays is called ``header``."""
+    assert "header" not in arrays
+    text = json.dumps(header, allow_nan=False).encode()
+    write_arrays(path, {"header": np.frombuffer(text, dtype=np.uint8), **arrays}, compress=compress)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -107,6 +116,27 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise
     except DAMAGED as error:
         raise InputError(f"{path} is not a readable .npz file ({error}); it may be truncated") from error
+
+
+def read_npz(path: Path, what: str, *needs: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read the header and the arrays that ``write_npz`` wrote.
+
+    Args:
+        path: The file.
+        what: What the file should be, for the error message.
+        needs: Names of arrays that must be there.
+
+    Raises:
+        InputError: If the file is absent or damaged, or its header (with a schema number) or an array is missing.
+    """
+    arrays = read_arrays(path)
+    try:
+        header = json.loads(arrays.pop("header").tobytes())
+    except (KeyError, ValueError):
+        header = None
+    if not isinstance(header, dict) or "schema" not in header or not arrays.keys() >= set(needs):
+        raise InputError(f"{path} is not a {what}: no readable {' and '.join(('header', *needs))}")
+    return header, arrays
 
 
 def checkout() -> Path | None:

@@ -5,7 +5,6 @@ A replay is played on a random stream of its own, after everything else, so it c
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
@@ -22,7 +21,7 @@ from surefoot.attacks.composed import Composed, Evenly, OneDirection
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Smoothing
 from surefoot.play.channel import Adversary, Channel, Record
-from surefoot.files import write_arrays
+from surefoot.files import write_npz
 from surefoot.play.streams import Purpose
 from surefoot.play.loop import Plan, play_block
 
@@ -87,8 +86,7 @@ def record_replay(plan: Plan, attacked: Plan | None, folder: Path) -> str | None
             arrays |= _taped(attacked, "attacked")
     except Exception as error:
         return " ".join(f"{type(error).__name__}: {error}".split())[:300]
-    header = json.dumps({"schema": SCHEMA, **_facts(plan, attacked)}, allow_nan=False)
-    write_arrays(folder / NAME, {"header": np.frombuffer(header.encode(), dtype=np.uint8), **arrays})
+    write_npz(folder / NAME, {"schema": SCHEMA, **_facts(plan, attacked)}, arrays)
     return None
 
 
