@@ -98,4 +98,4 @@ def _quick_atari(task: str, large: Sizes) -> Sizes:
 def _short(settings: Settings, steps: int, interval: int, **others: Any) -> Settings:
     if isinstance(settings, DqnSettings):
         others["exploration_fraction"] = 0.5
-    return replace(settings, total_steps=steps, validation_interval=interval, **others)
+    return replace(settings, total_steps=steps, validation_interval=interval, repeats=1, **others)

@@ -216,17 +216,17 @@ def test_memory_does_not_grow_with_the_episodes():
 
 def captured_and_plain(settings, steps):
     """Two learners with the same weights, buffer and random numbers; one replays a graph, the other does not."""
-    from surefoot.train.atari.checkpoint import Progressed
     from surefoot.train.atari.learner import Learner
     from surefoot.train.atari.players import Players
     from surefoot.train.atari.train import stretch
+    from surefoot.train.folder import Curve
 
     task, learners = find_task("freeway"), []
     for capture in (True, False):
-        learner, so_far = Learner(task, 0.1, settings, torch.device("cuda"), 0), Progressed()
+        learner, curve = Learner(task, 0.1, settings, torch.device("cuda"), 0), Curve()
         players = Players(task, 0.1, settings, torch.device("cuda"), 0, 0, 2)
         stretch(
-            players, learner, so_far, dataclasses.replace(settings, learning_starts=10**9), 40 * settings.slots, None
+            players, learner, curve, dataclasses.replace(settings, learning_starts=10**9), 40 * settings.slots, None
         )
         players.close()
         if not capture:
@@ -240,7 +240,7 @@ def captured_and_plain(settings, steps):
 
 def test_the_captured_steps_of_the_fast_training_are_the_plain_ones():
     """The same random numbers, the same weights but for the order of sums in half precision."""
-    from surefoot.train.settings import FAST
+    from surefoot.train.atari.settings import FAST
 
     settings = dataclasses.replace(FAST["freeway"], slots=4, buffer_size=800, batch_size=16, updates=2)
     captured, plain = captured_and_plain(settings, steps=4)
@@ -253,8 +253,8 @@ def test_the_captured_steps_of_the_fast_training_are_the_plain_ones():
 
 
 def test_a_short_fast_training_on_a_gpu(tmp_path):
+    from surefoot.train.atari.settings import FAST
     from surefoot.train.atari.train import train_fast
-    from surefoot.train.settings import FAST
 
     settings = dataclasses.replace(
         FAST["pong-1r"],

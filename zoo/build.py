@@ -20,19 +20,21 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from surefoot.agents.files import load, save
+from surefoot.agents.files import load
 from surefoot.files import read_json
 from surefoot.play.loop import Plan, play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import find_task
 from surefoot.play.workers import usable_cores
 from surefoot.proof.episode_budget import certify
+from surefoot.train.folder import candidate, copy_agent
 
 HERE = Path(__file__).resolve().parent
 
 
 def one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path) -> None:
     """Train one agent with a preset's settings."""
+    from surefoot.train.folder import has_checkpoint
     from surefoot.train.settings import find_settings
     from surefoot.train.train import train
 
@@ -47,7 +49,8 @@ def one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path)
         device=device,
         command=command,
         preset=preset,
-        resume=True,
+        repeats=1,  # seeds are chosen here, on selection episodes
+        resume=has_checkpoint(out),
     )
 
 
@@ -115,11 +118,9 @@ def pick(arguments: argparse.Namespace) -> None:
             finalist = folder in ranked[: arguments.finalists]
             card["selection"] = select(folder, card, arguments.episodes, arguments.device) if finalist else None
         best = max(ranked[: arguments.finalists], key=lambda folder: family[folder]["selection"]["certified_at_sigma"])
-        card = dict(family[best])
-        card["candidates"] = [_line(other) for other in family.values()]
-        facts = {key: value for key, value in card.items() if key not in {"schema", "name", "layout", "sha256"}}
-        save(load(str(best)), HERE / name, facts)
-        for other in card["candidates"]:
+        card, candidates = family[best], [candidate(other) for other in family.values()]
+        copy_agent(str(best), HERE / name, selection=card["selection"], candidates=candidates)
+        for other in candidates:
             show(name, other, card["training"])
 
 
@@ -127,18 +128,13 @@ def show(name: str, other: dict[str, Any], chosen: dict[str, Any]) -> None:
     """Print how one candidate did."""
     mark = "*" if (other["seed"], other["preset"]) == (chosen["seed"], chosen["preset"]) else " "
     found = other["selection"]
-    told = f"mean {found['mean']:.4f}, certified at sigma {found['certified_at_sigma']:.4f}" if found else "no finalist"
+    shown = (
+        f"mean {found['mean']:.4f}, certified at sigma {found['certified_at_sigma']:.4f}" if found else "no finalist"
+    )
     print(
-        f"{mark} {name} {other['preset']} seed {other['seed']}: validation {other['best_validation']:.4f}, {told}",
+        f"{mark} {name} {other['preset']} seed {other['seed']}: validation {other['best_validation']:.4f}, {shown}",
         flush=True,
     )
-
-
-def _line(card: dict[str, Any]) -> dict[str, Any]:
-    training = card["training"]
-    kept = {key: training[key] for key in ("preset", "seed", "steps", "seconds", "best_step", "best_validation")}
-    lent = {"trained_on": training["trained_on"]} if "trained_on" in training else {}
-    return {**kept, **lent, "selection": card["selection"], "curve": card["curve"]}
 
 
 def main() -> None:

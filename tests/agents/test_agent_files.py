@@ -16,7 +16,8 @@ from surefoot.errors import InputError
 from surefoot.files import read_arrays, read_json, write_arrays, write_json
 from surefoot.play.loop import Plan, play
 from surefoot.play.tasks import find_task
-from surefoot.train.settings import FAST, PRESETS, DdpgSettings, DqnSettings, find_settings
+from surefoot.train.atari.settings import FAST
+from surefoot.train.settings import PRESETS, DdpgSettings, DqnSettings, find_settings
 from toys import constant
 
 SIGMAS = ("0", "0.2", "0.4", "0.6", "0.8")
@@ -245,7 +246,8 @@ TABLE_1 = {
 def test_the_papers_preset_is_its_table(column, task):
     settings = find_settings("paper", task)
     assert {name: getattr(settings, name) for name in TABLE_1} == {name: row[column] for name, row in TABLE_1.items()}
-    assert set(DqnSettings.__dataclass_fields__) == set(TABLE_1)  # nothing is set that the table does not name
+    assert set(settings.facts()) == set(TABLE_1)  # nothing is set that the table does not name
+    assert (settings.stop_when_perfect, settings.repeats) == (True, 1)
     assert find_task(task).frames == (5, 1)[column]
 
 

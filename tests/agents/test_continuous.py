@@ -19,10 +19,10 @@ from surefoot.play.envs.mountain_car import MountainCar, open_mountain_car
 from surefoot.play.loop import Plan, play
 from surefoot.play.tasks import find_task
 from surefoot.train import ddpg
+from surefoot.train.folder import Curve, TrainingFolder
 from surefoot.train.sb3_checkpoint import load_checkpoint, save_checkpoint
 from surefoot.train.settings import DdpgSettings, find_settings
 from surefoot.train.train import train
-from surefoot.train.validation import Curve
 from toys import actor_with_critic
 
 TASK = find_task("mountain-car")
@@ -143,9 +143,11 @@ def test_learning_changes_both_networks_and_the_same_seed_gives_the_same_agent(t
 def test_a_checkpoint_holds_both_optimizers(tmp_path):
     one = ddpg.build_model(SHORT, 0.2, TINY, 0, "cpu")
     one.learn(200)
-    save_checkpoint(tmp_path / "c.npz", one, Curve([(400, 0.0, 0.0, 0.5)], 0.0, 400, ddpg.kept_weights(one)))
-    other, curve = ddpg.build_model(SHORT, 0.2, TINY, 9, "cpu"), Curve()
-    load_checkpoint(tmp_path / "c.npz", other, curve)
+    folder = TrainingFolder(tmp_path, resume=False)
+    folder.curve = Curve([(400, 0.0, 0.0, 0.5)], 0.0, 400, ddpg.kept_weights(one))
+    save_checkpoint(folder, one)
+    other, read = ddpg.build_model(SHORT, 0.2, TINY, 9, "cpu"), TrainingFolder(tmp_path, resume=True)
+    load_checkpoint(read, other)
     for mine, its in ((one.actor, other.actor), (one.critic, other.critic)):
         for name, state in mine.optimizer.state_dict()["state"].items():
             for key, value in state.items():
@@ -153,7 +155,7 @@ def test_a_checkpoint_holds_both_optimizers(tmp_path):
         assert all(torch.equal(a, b) for a, b in zip(mine.parameters(), its.parameters(), strict=True))
     assert other.num_timesteps == one.num_timesteps
     assert other.replay_buffer.pos == one.replay_buffer.pos
-    assert curve.rows == [(400, 0.0, 0.0, 0.5)]
+    assert read.curve.rows == [(400, 0.0, 0.0, 0.5)]
 
 
 def test_ddpg_wants_continuous_actions(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
 from surefoot.cli import main as cli
-from surefoot.train import settings
+from surefoot.train.atari import settings
 from train.test_atari_training import TINY
 
 pytest.importorskip("ale_py")
@@ -81,7 +81,7 @@ def test_fast_training_by_the_command(capsys, monkeypatch):
         ("train pong-1r --sigma .1 --minutes 3", "--minutes cannot go with the preset paper"),
         ("train pong-1r --sigma .1 --start pong-1r-s0", "--start cannot go with the preset paper"),
         ("train pong-1r --sigma .1 --preset fast --start nobody", "nobody"),
-        ("train pong-1r --sigma .1 --preset fast --minutes 0", "minutes must be > 0"),
+        ("train pong-1r --sigma .1 --preset fast --minutes 0", "the time limit must be > 0 minutes"),
         ("train freeway --sigma .1 --preset thorough", "has no settings for 'freeway'"),
         ("certify freeway --sigma .123", "there is no pretrained agent for freeway at sigma 0.123"),
         ("certify pong-1r --agent cartpole-5-s0.2 --sigma .1", "expects observations of shape (4,)"),

@@ -1,4 +1,4 @@
-"""The fast training: what its buffer draws, what it learns from, and that sittings go on where the last one stopped."""
+"""Training on Atari: what the buffer samples, what is learned from it, and that a run resumes where it stopped."""
 
 import json
 from dataclasses import replace
@@ -12,17 +12,20 @@ from surefoot.agents.networks import CNN, NATURE, fresh_arrays
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.write import write_zip
 from surefoot.errors import InputError
+from surefoot.files import read_npz, write_arrays, write_npz
 from surefoot.play.envs.atari.emulators import CUT, ENDED
 from surefoot.play.envs.atari.env import AtariEnvironment
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import find_task
 from surefoot.train import dqn
-from surefoot.train.atari.checkpoint import BEST, FIRST, SECOND, Progressed, load_fast, save_fast
+from surefoot.train.atari.checkpoint import load_checkpoint, save_checkpoint
 from surefoot.train.atari.learner import Learner, copy_weights
 from surefoot.train.atari.players import Players, cartridges
 from surefoot.train.atari.replay_buffer import Batch, Replay
+from surefoot.train.atari.settings import FAST, FastSettings, find_fast
 from surefoot.train.atari.train import exploration, stretch, train_fast
-from surefoot.train.settings import FAST, FastSettings, find_fast, find_settings
+from surefoot.train.folder import Curve, TrainingFolder
+from surefoot.train.settings import find_settings
 from surefoot.train.train import train
 
 CPU = torch.device("cpu")
@@ -260,11 +263,11 @@ def test_players_and_buffer_agree_with_the_emulators():
     """What is booked is what was played; a goal ends the bootstrapping and the network sees the noisy stack."""
     task = find_task("pong-full")
     settings = replace(TINY, loss_weight=0.5)
-    learner, so_far = Learner(task, 0.1, settings, CPU, 0), Progressed()
+    learner, curve = Learner(task, 0.1, settings, CPU, 0), Curve()
     players = Players(task, 0.1, settings, CPU, 0, 0, 1)
-    stretch(players, learner, so_far, replace(settings, learning_starts=10**6), 160, None)
+    stretch(players, learner, curve, replace(settings, learning_starts=10**6), 160, None)
     buffer = learner.replay
-    assert so_far.steps == 160
+    assert curve.steps == 160
     assert int(buffer.head) == buffer.written == 80
     assert torch.equal(buffer.age[:80, 0], torch.arange(80))  # a goal ends no game
     goals = buffer.reward[:80] != 0
@@ -275,7 +278,7 @@ def test_players_and_buffer_agree_with_the_emulators():
     players.close()
 
 
-# --- sittings -------------------------------------------------------------------------------------------------------
+# --- resuming -------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -301,7 +304,7 @@ def test_a_training_leaves_an_agent_that_everybody_loads(trained, tmp_path):
     assert sb3.read_zip(tmp_path / "agent.zip").choices == 6
 
 
-def test_a_sitting_fits_into_few_small_files(trained):
+def test_a_training_folder_fits_into_few_small_files(trained):
     files = [path for path in trained[0].rglob("*") if path.is_file()]
     assert len(files) <= 8
     assert max(path.stat().st_size for path in files) < 16 * 2**20
@@ -309,12 +312,16 @@ def test_a_sitting_fits_into_few_small_files(trained):
 
 def test_a_checkpoint_restores_what_was_learned(trained):
     task, out = find_task("pong-1r"), trained[0]
-    learner, so_far = Learner(task, 0.1, TINY, CPU, 5), Progressed()
-    load_fast(out, learner, so_far)
-    assert (so_far.steps, len(so_far.rows), learner.updates > 0) == (96, 2, True)
+    learner, folder = Learner(task, 0.1, TINY, CPU, 5), TrainingFolder(out, resume=True)
+    assert load_checkpoint(folder, learner) is None
+    curve = folder.curve
+    assert (curve.steps, len(curve.rows), learner.updates > 0) == (96, 2, True)
     again = Learner(task, 0.1, TINY, CPU, 6)
-    save_fast(out, learner, so_far)
-    load_fast(out, again, Progressed())
+    save_checkpoint(folder, learner, {"name": "x", "sha256": "y"})
+    assert load_checkpoint(folder, again) == {"name": "x", "sha256": "y"}
+    assert (folder.curve.rows, folder.curve.best_step) == (curve.rows, curve.best_step)
+    assert all((folder.curve.best_weights[name] == array).all() for name, array in curve.best_weights.items())
+    save_checkpoint(folder, learner, None)
     for one, other in zip(learner.online.parameters(), again.online.parameters(), strict=True):
         assert torch.equal(one, other)
         states = learner.optimizer.state[one], again.optimizer.state[other]
@@ -327,7 +334,7 @@ def test_a_checkpoint_restores_what_was_learned(trained):
     assert float(again.optimizer.param_groups[0]["lr"]) == pytest.approx(0.55 * TINY.learning_rate)
 
 
-def test_a_second_sitting_goes_on(trained):
+def test_a_training_run_is_resumed_with_more_steps(trained):
     out, _, _ = trained
     longer = replace(TINY, total_steps=144)
     train_fast(find_task("pong-1r"), 0.1, longer, out, device="cpu", processes=1, resume=True)
@@ -340,7 +347,7 @@ def test_a_training_begins_with_the_weights_of_another_agent(trained, tmp_path):
     """With a rate of almost nothing they stay what they were, and the card says whose they are."""
     _, earlier, _ = trained
     still = replace(TINY, learning_rate=1e-12)
-    options = {"device": "cpu", "processes": 1, "start": earlier}
+    options = {"device": "cpu", "processes": 1, "init_from": earlier}
     policy = train_fast(find_task("pong-1r"), 0.2, still, tmp_path / "run", **options)
     pairs = zip(policy.network.parameters(), earlier.network.parameters(), strict=True)
     assert all(torch.allclose(one, other, rtol=1e-3, atol=1e-6) for one, other in pairs)
@@ -355,9 +362,9 @@ def test_a_training_begins_with_the_weights_of_another_agent(trained, tmp_path):
 
 
 def test_a_start_that_does_not_fit_is_refused(trained):
-    with pytest.raises(InputError, match=r"pong-1r-s0.1 has not the layers of this training"):
+    with pytest.raises(InputError, match=r"pong-1r-s0.1 does not have the layers of this training run"):
         Learner(find_task("freeway"), 0.1, TINY, CPU, 0).begin_with(trained[1])
-    with pytest.raises(InputError, match="has not the layers"):
+    with pytest.raises(InputError, match="does not have the layers"):
         Learner(find_task("pong-1r"), 0.1, TINY, CPU, 0).begin_with(zoo.load("cartpole-5-s0"))
 
 
@@ -371,24 +378,53 @@ def test_every_second_emulator_may_play_another_task_of_the_game():
             cartridges(one, replace(TINY, beside=other))
 
 
-def test_a_kill_between_the_files_of_a_checkpoint_loses_moments_only(trained, tmp_path):
-    for name in (FIRST, SECOND, BEST):
-        (tmp_path / name).write_bytes((trained[0] / name).read_bytes())
+@pytest.mark.parametrize(("stale", "kept"), [("b", "online"), ("c", "average")])
+def test_a_kill_between_the_files_of_a_checkpoint_loses_no_weights(trained, tmp_path, stale, kept):
+    """What does not belong to the first file is not loaded: moments restart, and with ``b`` the average."""
+    for path in trained[0].glob("checkpoint-*.npz"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
     task = find_task("pong-1r")
-    other = Learner(task, 0.1, TINY, CPU, 9)
-    second = (tmp_path / SECOND).read_bytes()
-    save_fast(tmp_path, other, Progressed())
-    (tmp_path / SECOND).write_bytes(second)
-    learner, so_far = Learner(task, 0.1, TINY, CPU, 1), Progressed()
-    load_fast(tmp_path, learner, so_far)
-    assert so_far.steps == 0
+    older = (tmp_path / f"checkpoint-{stale}.npz").read_bytes()
+    folder, other = TrainingFolder(tmp_path, resume=True), Learner(task, 0.1, TINY, CPU, 9)
+    copy_weights(Learner(task, 0.1, TINY, CPU, 8).online, other.average)
+    folder.curve = Curve()
+    save_checkpoint(folder, other, None)
+    (tmp_path / f"checkpoint-{stale}.npz").write_bytes(older)
+    learner, folder = Learner(task, 0.1, TINY, CPU, 1), TrainingFolder(tmp_path, resume=True)
+    load_checkpoint(folder, learner)
+    assert (folder.curve.steps, folder.curve.best_weights, folder.curve.best) == (0, {}, -np.inf)
     assert torch.equal(learner.online.linear[0].weight, other.online.linear[0].weight)
-    assert torch.equal(learner.average.linear[0].weight, other.online.linear[0].weight)
+    assert torch.equal(learner.average.linear[0].weight, getattr(other, kept).linear[0].weight)
+    assert not learner.optimizer.state
+
+
+def test_a_checkpoint_of_version_0_1_is_read(trained, tmp_path):
+    """It was divided into two files, with the curve in the header and the best weights in a file of their own."""
+    out, task = trained[0], find_task("pong-1r")
+    header, first = read_npz(out / "checkpoint-a.npz", "checkpoint")
+    second, third = (read_npz(out / f"checkpoint-{name}.npz", "checkpoint")[1] for name in "bc")
+    curve = header.pop("curve")
+    best = {name.removeprefix("best."): first.pop(name) for name in list(first) if name.startswith("best.")}
+    moved = {name: second.pop(name) for name in list(second) if name.startswith("exp_avg.")}
+    moved |= {name: third.pop(name) for name in list(third) if name.startswith("step.")}
+    write_npz(tmp_path / "checkpoint-a.npz", {**header, **curve}, first | moved, compress=False)
+    write_npz(tmp_path / "checkpoint-b.npz", {**header, **curve}, second | third, compress=False)
+    write_arrays(tmp_path / "best.npz", best)
+    old, new = (Learner(task, 0.1, TINY, CPU, seed) for seed in (1, 2))
+    folders = TrainingFolder(tmp_path, resume=True), TrainingFolder(out, resume=True)
+    for folder, learner in zip(folders, (old, new), strict=True):
+        load_checkpoint(folder, learner)
+    assert (folders[0].curve.rows, folders[0].curve.seconds) == (folders[1].curve.rows, folders[1].curve.seconds)
+    assert all((folders[0].curve.best_weights[name] == array).all() for name, array in best.items())
+    assert torch.equal(old.average.linear[0].weight, new.average.linear[0].weight)
+    for one, other in zip(old.online.parameters(), new.online.parameters(), strict=True):
+        assert torch.equal(one, other)
+        assert torch.equal(old.optimizer.state[one]["exp_avg_sq"], new.optimizer.state[other]["exp_avg_sq"])
 
 
 def test_time_ends_a_training(tmp_path):
     settings = replace(TINY, total_steps=10**6, validation_interval=10**6)
-    train_fast(find_task("pong-1r"), 0.0, settings, tmp_path / "run", device="cpu", processes=1, minutes=0.01)
+    train_fast(find_task("pong-1r"), 0.0, settings, tmp_path / "run", device="cpu", processes=1, time_limit=0.01)
     card = json.loads((tmp_path / "run" / "agent.json").read_text())
     assert 0 < card["training"]["steps"] < 10**5
 
@@ -396,11 +432,11 @@ def test_time_ends_a_training(tmp_path):
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"minutes": 0.0}, "minutes must be > 0"),
-        ({"resume": True}, "no checkpoint to go on from"),
+        ({"time_limit": 0.0}, "the time limit must be > 0 minutes, got 0.0"),
+        ({"resume": True}, "no checkpoint to resume from"),
     ],
 )
-def test_bad_sittings_are_refused(tmp_path, options, match):
+def test_bad_options_are_refused(tmp_path, options, match):
     with pytest.raises(InputError, match=match):
         train_fast(find_task("pong-1r"), 0.1, TINY, tmp_path / "run", device="cpu", **options)
 
@@ -412,7 +448,7 @@ def test_a_folder_in_use_is_not_written_over(trained):
 
 def test_a_checkpoint_of_another_task_is_refused(trained):
     with pytest.raises(InputError, match="another task or version"):
-        load_fast(trained[0], Learner(find_task("freeway"), 0.1, TINY, CPU, 0), Progressed())
+        load_checkpoint(TrainingFolder(trained[0], resume=True), Learner(find_task("freeway"), 0.1, TINY, CPU, 0))
 
 
 def test_only_atari_has_fast_settings(tmp_path):
@@ -432,7 +468,7 @@ def test_the_papers_table_for_atari():
     assert (ours.learning_rate, ours.gamma, ours.buffer_size, ours.learning_starts) == (1e-4, 0.99, 10_000, 100_000)
     assert (ours.exploration_fraction, ours.exploration_initial, ours.exploration_final) == (0.1, 1.0, 0.01)
     assert (ours.target_interval, ours.batch_size, ours.train_interval, ours.gradient_steps) == (1_000, 32, 4, 1)
-    assert find_settings("paper", "freeway") == ours
+    assert find_settings("paper", "freeway") == replace(ours, repeats=5)
     assert find_settings("paper", "pong-full") == replace(ours, validation_episodes=10)
 
 

@@ -1,8 +1,9 @@
-"""Training: what it leaves, that it repeats, keeps the strictly best, stops, resumes, and sees the noise."""
+"""Training: what it writes, that it repeats, keeps the strictly best, stops, resumes, and sees the noise."""
 
 import csv
 import dataclasses
 import io
+import json
 
 import gymnasium
 import numpy as np
@@ -16,6 +17,7 @@ from surefoot.agents import files as zoo
 from surefoot.agents.networks import weights_hash
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.files import read_npz, write_arrays
 from surefoot.play.loop import Plan, play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import Task, find_task
@@ -23,16 +25,16 @@ from surefoot.train import dqn
 from surefoot.train import validation as watch
 from surefoot.train.cuda_graph import GraphDQN
 from surefoot.train.dqn import build_model
+from surefoot.train.folder import Curve, TrainingFolder, has_checkpoint
 from surefoot.train.sb3_checkpoint import load_checkpoint, save_checkpoint
-from surefoot.train.settings import DqnSettings
+from surefoot.train.settings import PRESETS, DqnSettings, find_settings
 from surefoot.train.train import train
-from surefoot.train.validation import Curve
 from toys import not_normal
 
 TASK = find_task("cartpole-5")
 TINY = DqnSettings(
-    total_steps=1_200,
-    validation_interval=200,
+    total_steps=600,
+    validation_interval=100,
     validation_episodes=4,
     buffer_size=1_000,
     learning_starts=100,
@@ -44,7 +46,8 @@ TINY = DqnSettings(
 
 
 def tiny(out, **more):
-    settings = dataclasses.replace(TINY, **{k: more.pop(k) for k in list(more) if k in TINY.facts()})
+    own = {field.name for field in dataclasses.fields(TINY)} - {"repeats"}
+    settings = dataclasses.replace(TINY, **{name: more.pop(name) for name in list(more) if name in own})
     return train(more.pop("task", TASK), more.pop("sigma", 0.2), settings, out, **more)
 
 
@@ -69,57 +72,72 @@ def scripted(monkeypatch, means):
     return asked
 
 
-# --- what it leaves -------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """One training run for all tests that only read what it wrote: its folder, agent and progress."""
+    out, said = tmp_path_factory.mktemp("trained") / "run", []
+    policy = tiny(out, seed=3, command="the command", preset="tiny", progress=lambda *words: said.append(words))
+    return out, policy, said
 
 
-def test_it_leaves_an_agent_a_curve_and_a_board(tmp_path):
-    said = []
-    policy = tiny(
-        tmp_path / "run", seed=3, command="the command", preset="tiny", progress=lambda *words: said.append(words)
-    )
-    found = sorted(path.name for path in (tmp_path / "run").iterdir())
+@pytest.fixture(scope="module")
+def validated(tmp_path_factory):
+    """One training run whose validations said 10, 30, 30, 20, 30, 5: its folder, agent, and what was validated."""
+    out = tmp_path_factory.mktemp("validated") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        asked = scripted(patch, [10, 30, 30, 20, 30, 5])
+        return out, tiny(out), asked
+
+
+# --- what it writes -------------------------------------------------------------------------------------------------
+
+
+def test_it_writes_an_agent_a_curve_and_a_board(trained):
+    out, policy, said = trained
+    found = sorted(path.name for path in out.iterdir())
     assert found == ["agent.json", "agent.npz", "curve.csv", "tensorboard"]
-    assert any(path.name.startswith("events.out.tfevents") for path in (tmp_path / "run" / "tensorboard").iterdir())
-    again, card = zoo.load(str(tmp_path / "run")), zoo.load_card(str(tmp_path / "run"))
+    assert any(path.name.startswith("events.out.tfevents") for path in (out / "tensorboard").iterdir())
+    again, card = zoo.load(str(out)), zoo.load_card(str(out))
     assert again.sha256 == policy.sha256 == card["sha256"]
     assert policy.name == card["name"] == "cartpole-5-s0.2"
     assert (card["task"], card["sigma"]) == ("cartpole-5", 0.2)
     training = card["training"]
     assert training["settings"] == TINY.facts()
     assert (training["seed"], training["command"], training["preset"]) == (3, "the command", "tiny")
-    assert training["steps"] == 1_200
-    rows = curve_of(tmp_path / "run")
-    assert [row[0] for row in rows] == [200, 400, 600, 800, 1_000, 1_200]
+    assert training["steps"] == 600
+    rows = curve_of(out)
+    assert [row[0] for row in rows] == [100, 200, 300, 400, 500, 600]
     assert [row[1] for row in rows] == [mean for _, mean in card["curve"]]
     assert training["best_validation"] == max(row[1] for row in rows)
-    assert [step for step, _, _ in said] == [200, 400, 600, 800, 1_000, 1_200]
+    assert [step for step, _, _ in said] == [100, 200, 300, 400, 500, 600]
     assert "torch" in card["versions"]
     assert len(play(Plan(TASK, again, 0.2, 10))) == 10
 
 
-def test_the_board_holds_the_curve(tmp_path):
+def test_the_board_holds_the_curve(trained):
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    tiny(tmp_path / "run", total_steps=600)
-    board = EventAccumulator(str(tmp_path / "run" / "tensorboard")).Reload()
+    out, _, _ = trained
+    board = EventAccumulator(str(out / "tensorboard")).Reload()
     shown = [(event.step, event.value) for event in board.Scalars("validation/mean_return")]
-    assert shown == [(row[0], pytest.approx(row[1])) for row in curve_of(tmp_path / "run")]
+    assert shown == [(row[0], pytest.approx(row[1])) for row in curve_of(out)]
 
 
-def test_it_repeats_with_the_seed_and_not_without(tmp_path):
-    runs = [tiny(tmp_path / str(k), seed=seed, total_steps=600) for k, seed in enumerate((1, 1, 2))]
-    assert runs[0].sha256 == runs[1].sha256 != runs[2].sha256
-    assert (tmp_path / "0" / "curve.csv").read_bytes() == (tmp_path / "1" / "curve.csv").read_bytes()
+def test_it_repeats_with_the_seed_and_not_without(trained, tmp_path):
+    out, policy, _ = trained
+    again, other = tiny(tmp_path / "again", seed=3), tiny(tmp_path / "other", seed=2, total_steps=300)
+    assert again.sha256 == policy.sha256 != other.sha256
+    assert (tmp_path / "again" / "curve.csv").read_bytes() == (out / "curve.csv").read_bytes()
+    assert curve_of(tmp_path / "other") != curve_of(out)[:3]
 
 
 # --- validation -----------------------------------------------------------------------------------------------------
 
 
-def test_only_strictly_better_replaces_the_best(tmp_path, monkeypatch):
-    asked = scripted(monkeypatch, [10, 30, 30, 20, 30, 5])
-    policy = tiny(tmp_path / "run")
-    training = zoo.load_card(str(tmp_path / "run"))["training"]
-    assert (training["best_step"], training["best_validation"]) == (400, 30)
+def test_only_strictly_better_replaces_the_best(validated):
+    out, policy, asked = validated
+    training = zoo.load_card(str(out))["training"]
+    assert (training["best_step"], training["best_validation"]) == (200, 30)
     hashes = [weights_hash(arrays, layout) for layout, arrays in (zoo.parts_of(policy) for policy, _ in asked)]
     assert policy.sha256 == hashes[1]
     assert hashes[1] not in hashes[2:]
@@ -129,7 +147,7 @@ def test_it_stops_at_the_first_perfect_validation(tmp_path, monkeypatch):
     asked = scripted(monkeypatch, [10, 199.9, 200, 200])
     tiny(tmp_path / "run")
     training = zoo.load_card(str(tmp_path / "run"))["training"]
-    assert (training["steps"], training["best_step"], len(asked)) == (600, 600, 3)
+    assert (training["steps"], training["best_step"], len(asked)) == (300, 300, 3)
 
 
 def test_without_a_ceiling_nothing_is_perfect(tmp_path, monkeypatch):
@@ -138,13 +156,11 @@ def test_without_a_ceiling_nothing_is_perfect(tmp_path, monkeypatch):
     assert len(asked) == 6
 
 
-def test_each_validation_plays_episodes_of_its_own(tmp_path, monkeypatch):
+def test_each_validation_plays_episodes_of_its_own(validated):
     """No round shares episodes with another, nor with any certificate of the same seed."""
-    asked = scripted(monkeypatch, [10])
-    policy = tiny(tmp_path / "run")
+    _, policy, asked = validated
     streams = [stream for _, stream in asked]
     assert streams == [(Purpose.VALIDATION, k) for k in range(1, 7)]
-    monkeypatch.undo()
     noisy = dataclasses.replace(TASK, slots=10)
     starts = set()
     for stream in [(), *streams]:
@@ -164,11 +180,12 @@ def first_states(plan):
     return seen[0][:, -1].tolist()
 
 
-def test_validation_is_played_through_the_channel_that_certifies(tmp_path):
-    policy = tiny(tmp_path / "run", total_steps=200, seed=4)
-    played = watch.validate(TASK, policy, 0.2, 4, (Purpose.VALIDATION, 1), 4)
+def test_validation_is_played_through_the_channel_that_certifies(trained):
+    out, policy, _ = trained
+    training = zoo.load_card(str(out))["training"]
+    played = watch.validate(TASK, policy, 0.2, 3, (Purpose.VALIDATION, training["best_step"] // 100), 4)
     assert played.sigma == 0.2
-    assert played.returns.mean() == curve_of(tmp_path / "run")[0][1]
+    assert played.returns.mean() == training["best_validation"]
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------
@@ -209,8 +226,8 @@ def test_a_seed_that_sb3_cannot_take_is_refused_before_anything_is_made(tmp_path
 
 
 def test_training_without_a_validation_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"total_steps must be at least validation_interval \(200\), got 100"):
-        tiny(tmp_path / "run", total_steps=100)
+    with pytest.raises(InputError, match=r"total_steps must be at least validation_interval \(100\), got 50"):
+        tiny(tmp_path / "run", total_steps=50)
     assert not (tmp_path / "run").exists()
 
 
@@ -233,23 +250,23 @@ def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 2)
     asked = scripted(monkeypatch, [10, 40, 30, 20, 39, 41, 5])
     with pytest.raises(KilledError):
-        tiny(tmp_path / "run", progress=stop_at(1_000))
-    assert (tmp_path / "run" / "checkpoint.npz").exists()  # of step 800
-    assert [row[:2] for row in curve_of(tmp_path / "run")] == [[200, 10], [400, 40], [600, 30], [800, 20]]
+        tiny(tmp_path / "run", progress=stop_at(500))
+    assert (tmp_path / "run" / "checkpoint.npz").exists()  # of step 400
+    assert [row[:2] for row in curve_of(tmp_path / "run")] == [[100, 10], [200, 40], [300, 30], [400, 20]]
     assert not (tmp_path / "run" / "agent.json").exists()
     with pytest.raises(InputError, match="is not empty; give --resume"):
         tiny(tmp_path / "run")
     policy = tiny(tmp_path / "run", resume=True)
     assert [row[:2] for row in curve_of(tmp_path / "run")] == [
-        [200, 10],
-        [400, 40],
-        [600, 30],
-        [800, 20],
-        [1_000, 41],
-        [1_200, 5],
+        [100, 10],
+        [200, 40],
+        [300, 30],
+        [400, 20],
+        [500, 41],
+        [600, 5],
     ]
     training = zoo.load_card(str(tmp_path / "run"))["training"]
-    assert (training["steps"], training["best_step"], training["best_validation"]) == (1_200, 1_000, 41)
+    assert (training["steps"], training["best_step"], training["best_validation"]) == (600, 500, 41)
     assert policy.sha256 == weights_hash(*reversed(zoo.parts_of(asked[5][0])))
     assert not (tmp_path / "run" / "checkpoint.npz").exists()
 
@@ -258,51 +275,52 @@ def test_the_best_before_the_kill_stays_the_best(tmp_path, monkeypatch):
     monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 2)
     asked = scripted(monkeypatch, [50, 40, 30])
     with pytest.raises(KilledError):
-        tiny(tmp_path / "run", progress=stop_at(600))
+        tiny(tmp_path / "run", progress=stop_at(300))
     policy = tiny(tmp_path / "run", resume=True)
     assert policy.sha256 == weights_hash(*reversed(zoo.parts_of(asked[0][0])))
 
 
-def test_resuming_where_nothing_is_starts_anew(tmp_path):
-    fresh, resumed = tiny(tmp_path / "a", total_steps=400), tiny(tmp_path / "b", total_steps=400, resume=True)
-    assert fresh.sha256 == resumed.sha256
-
-
-def test_resuming_without_a_checkpoint_does_not_start_anew_in_silence(tmp_path):
-    with pytest.raises(KilledError):
-        tiny(tmp_path / "run", progress=stop_at(200))
+@pytest.mark.parametrize("begun", [False, True])
+def test_resuming_without_a_checkpoint_does_not_restart_silently(tmp_path, begun):
+    if begun:
+        with pytest.raises(KilledError):
+            tiny(tmp_path / "run", progress=stop_at(100))
     left = sorted(tmp_path.rglob("*"))
-    with pytest.raises(InputError, match="holds no checkpoint to go on from; start without --resume, with an empty"):
+    with pytest.raises(InputError, match="holds no checkpoint to resume from; start without --resume, with an empty"):
         tiny(tmp_path / "run", resume=True)
     assert sorted(tmp_path.rglob("*")) == left
 
 
 def test_ctrl_c_loses_nothing(tmp_path):
     def interrupted(now, of, best):
-        if now == 400:
+        if now == 200:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        tiny(tmp_path / "run", total_steps=600, progress=interrupted)
-    tiny(tmp_path / "run", total_steps=600, resume=True)
-    assert [row[0] for row in curve_of(tmp_path / "run")] == [200, 400, 600]
+        tiny(tmp_path / "run", total_steps=300, progress=interrupted)
+    tiny(tmp_path / "run", total_steps=300, resume=True)
+    assert [row[0] for row in curve_of(tmp_path / "run")] == [100, 200, 300]
 
 
 def test_the_largest_seed_can_be_resumed(tmp_path, monkeypatch):
     monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 1)
     with pytest.raises(KilledError):
-        tiny(tmp_path / "run", total_steps=600, seed=2**32 - 1, progress=stop_at(400))
-    tiny(tmp_path / "run", total_steps=600, seed=2**32 - 1, resume=True)
-    assert zoo.load_card(str(tmp_path / "run"))["training"]["steps"] == 600
+        tiny(tmp_path / "run", total_steps=300, seed=2**32 - 1, progress=stop_at(200))
+    tiny(tmp_path / "run", total_steps=300, seed=2**32 - 1, resume=True)
+    assert zoo.load_card(str(tmp_path / "run"))["training"]["steps"] == 300
 
 
 def test_a_checkpoint_holds_everything(tmp_path):
     one = build_model(TASK, 0.2, TINY, 0, "cpu")
     one.learn(300)
     curve = Curve([(200, 10.0, 1.0, 0.5)], 10.0, 200, dqn.LEARNER.weights(one))
-    save_checkpoint(tmp_path / "c.npz", one, curve)
-    other, read = build_model(TASK, 0.2, TINY, 9, "cpu"), Curve()
-    load_checkpoint(tmp_path / "c.npz", other, read)
+    folder = TrainingFolder(tmp_path, resume=False)
+    folder.curve = curve
+    save_checkpoint(folder, one)
+    other, resumed = build_model(TASK, 0.2, TINY, 9, "cpu"), TrainingFolder(tmp_path, resume=True)
+    load_checkpoint(resumed, other)
+    read = resumed.curve
+    assert (read.steps, read.seconds) == (300, curve.seconds)
     assert (read.rows, read.best, read.best_step) == (curve.rows, curve.best, curve.best_step)
     assert all((read.best_weights[name] == array).all() for name, array in curve.best_weights.items())
     assert (other.num_timesteps, other._n_updates, other._n_calls) == (300, one._n_updates, one._n_calls)
@@ -318,15 +336,109 @@ def test_a_checkpoint_holds_everything(tmp_path):
 
 
 def test_a_checkpoint_of_another_task_is_refused(tmp_path):
-    save_checkpoint(tmp_path / "c.npz", build_model(TASK, 0.2, TINY, 0, "cpu"), Curve())
-    with pytest.raises(InputError, match="is a checkpoint of another task or version"):
-        load_checkpoint(tmp_path / "c.npz", build_model(find_task("cartpole-1"), 0.2, TINY, 0, "cpu"), Curve())
+    save_checkpoint(TrainingFolder(tmp_path, resume=False), build_model(TASK, 0.2, TINY, 0, "cpu"))
+    other = build_model(find_task("cartpole-1"), 0.2, TINY, 0, "cpu")
+    with pytest.raises(InputError, match="holds a checkpoint of another task or version"):
+        load_checkpoint(TrainingFolder(tmp_path, resume=True), other)
+
+
+def test_a_checkpoint_of_version_0_1_is_read(tmp_path):
+    """Its header held the curve without steps and seconds, and a best of minus infinity before any validation."""
+    folder, model = TrainingFolder(tmp_path, resume=False), build_model(TASK, 0.2, TINY, 0, "cpu")
+    save_checkpoint(folder, model)
+    header, arrays = read_npz(tmp_path / "checkpoint.npz", "checkpoint")
+    old = {key: value for key, value in header.items() if key not in {"steps", "seconds"}}
+    old["curve"] = {"rows": [], "best": -np.inf, "best_step": 0}
+    write_arrays(tmp_path / "checkpoint.npz", {"header": np.frombuffer(json.dumps(old).encode(), np.uint8), **arrays})
+    read = TrainingFolder(tmp_path, resume=True)
+    load_checkpoint(read, model)
+    assert read.curve == Curve()
 
 
 def test_a_truncated_checkpoint_is_refused(tmp_path, monkeypatch):
     (tmp_path / "checkpoint.npz").write_bytes(b"PK\x03\x04half")
     with pytest.raises(InputError, match=r"checkpoint\.npz is not a readable \.npz file"):
         tiny(tmp_path, resume=True)
+
+
+# --- stopping and repeating -----------------------------------------------------------------------------------------
+
+
+def test_only_cartpole_stops_at_a_perfect_validation():
+    """The paper's logs of the other tasks go on."""
+    stops = {task for task, settings in PRESETS["paper"].items() if settings.stop_when_perfect}
+    assert stops == {"cartpole-5", "cartpole-1"}
+
+
+def test_pong_goes_on_after_a_perfect_validation(tmp_path, monkeypatch):
+    asked = scripted(monkeypatch, [10, 200])
+    tiny(tmp_path / "run", stop_when_perfect=find_settings("paper", "pong-1r").stop_when_perfect)
+    training = zoo.load_card(str(tmp_path / "run"))["training"]
+    assert (training["steps"], training["best_step"], len(asked)) == (600, 200, 6)
+    assert training["settings"]["stop_when_perfect"] is False
+
+
+def test_only_the_papers_freeway_is_the_best_of_several_runs():
+    repeats = {task: settings.repeats for task, settings in PRESETS["paper"].items()}
+    assert repeats == {**dict.fromkeys(repeats, 1), "freeway": 5}
+
+
+def test_the_best_of_several_runs_is_kept(tmp_path, monkeypatch):
+    asked, said = scripted(monkeypatch, [10, 20, 30, 25, 30, 5]), []
+    options = {"total_steps": 200, "seed": 4, "repeats": 3}
+    policy = tiny(tmp_path / "run", progress=lambda *words: said.append(words), **options)
+    card = zoo.load_card(str(tmp_path / "run"))
+    assert policy.sha256 == card["sha256"] == weights_hash(*reversed(zoo.parts_of(asked[2][0])))  # the first of equals
+    assert (card["training"]["seed"], card["training"]["best_validation"]) == (5, 30)
+    assert card["training"]["settings"]["repeats"] == 3
+    assert [(one["seed"], one["best_validation"]) for one in card["candidates"]] == [(4, 20), (5, 30), (6, 30)]
+    assert [one["curve"] for one in card["candidates"]] == [
+        [[100, 10.0], [200, 20.0]],
+        [[100, 30.0], [200, 25.0]],
+        [[100, 30.0], [200, 5.0]],
+    ]
+    assert [row[1] for row in curve_of(tmp_path / "run")] == [30, 25]
+    assert [words[:2] for words in said] == [(step, 600) for step in range(100, 700, 100)]
+    with pytest.raises(InputError, match="already holds a trained agent"):
+        tiny(tmp_path / "run", resume=True, **options)
+
+
+def test_each_of_several_runs_is_the_run_of_its_seed(trained, tmp_path):
+    """Twin: had all the same seed, the second would be the first."""
+    tiny(tmp_path / "run", seed=2, total_steps=300, repeats=2)
+    assert curve_of(tmp_path / "run" / "repeat-1") == curve_of(trained[0])[:3]
+    assert curve_of(tmp_path / "run" / "repeat-0") != curve_of(trained[0])[:3]
+
+
+@pytest.mark.parametrize(("at", "missing"), [(100, 4), (300, 2)])
+def test_several_runs_are_resumed(tmp_path, monkeypatch, at, missing):
+    """Killed in the second: the first is not trained again; before a first checkpoint the second is restarted."""
+    monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 2)
+    asked = scripted(monkeypatch, [10, 20, 30, 25, 5])
+    with pytest.raises(KilledError):
+        tiny(tmp_path / "run", total_steps=400, repeats=2, progress=stop_at(400 + at))
+    assert has_checkpoint(tmp_path / "run")
+    assert has_checkpoint(tmp_path / "run" / "repeat-1") is (at == 300)
+    with pytest.raises(InputError, match="is not empty; give --resume"):
+        tiny(tmp_path / "run", total_steps=400, repeats=2)
+    before = len(asked)
+    tiny(tmp_path / "run", total_steps=400, repeats=2, resume=True)
+    assert len(asked) - before == missing
+    card = zoo.load_card(str(tmp_path / "run"))
+    assert [len(one["curve"]) for one in card["candidates"]] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"repeats": 0}, "repeats must be at least 1, got 0"),
+        ({"repeats": 2, "seed": 2**32 - 1}, "a training seed must lie from 0 to 4294967294"),
+    ],
+)
+def test_bad_repeats_are_refused_before_anything_is_made(tmp_path, options, match):
+    with pytest.raises(InputError, match=match):
+        tiny(tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
 
 
 # --- what the learner sees ------------------------------------------------------------------------------------------

@@ -66,13 +66,13 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
     """Return the training that the preset names, with its settings."""
     if arguments.preset == "fast":
         from surefoot.agents.files import load
+        from surefoot.train.atari.settings import find_fast
         from surefoot.train.atari.train import train_fast
-        from surefoot.train.settings import find_fast
 
         settings = find_fast(task)
         start = None if arguments.start is None else load(arguments.start)
         return lambda task, sigma, out, **others: train_fast(
-            task, sigma, settings, out, minutes=arguments.minutes, start=start, **others
+            task, sigma, settings, out, time_limit=arguments.minutes, init_from=start, **others
         )
     refuse(arguments, ("minutes", "start"), f"the preset {arguments.preset}, which plays to its end from nothing")
     from surefoot.train.settings import find_settings

@@ -18,8 +18,9 @@ from surefoot.errors import InputError
 from surefoot.play.tasks import Task
 from surefoot.train.cuda_graph import GraphDDPG
 from surefoot.train.dqn import hashed, layers_of, mlp_of
+from surefoot.train.folder import Arrays
 from surefoot.train.settings import DdpgSettings
-from surefoot.train.validation import Learner, Weights, training_environment
+from surefoot.train.validation import Learner, training_environment
 
 
 def build_model(task: Task, sigma: float, settings: DdpgSettings, seed: int, device: str) -> DDPG:
@@ -52,7 +53,7 @@ def build_model(task: Task, sigma: float, settings: DdpgSettings, seed: int, dev
     )
 
 
-def kept_weights(model: DDPG) -> Weights:
+def kept_weights(model: DDPG) -> Arrays:
     """Return actor and critic: the critic is what attacks on the agent ask for the value of an action."""
     return {**layers_of(model.actor.mu), **layers_of(model.critic.q_networks[0], "critic.")}
 
@@ -85,6 +86,5 @@ LEARNER = Learner(
     build=build_model,
     weights=kept_weights,
     policy=policy_of,
-    ends_perfect=False,
     validates_there=True,
 )

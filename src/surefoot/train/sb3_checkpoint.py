@@ -1,4 +1,4 @@
-"""Where training stands, as plain arrays: networks, Adam's moments, replay buffer, counters, curve, random states.
+"""The state of an SB3 model as plain arrays: networks, Adam's moments, replay buffer, counters.
 
 A resumed run starts a new episode in a freshly seeded environment, so it is not bit for bit the run that was stopped;
 everything learned and collected is kept.
@@ -6,69 +6,58 @@ everything learned and collected is kept.
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from stable_baselines3 import DDPG
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from surefoot.errors import InputError
-from surefoot.files import read_arrays, write_whole
 from surefoot.train.cuda_graph import buffer_of
+from surefoot.train.folder import TrainingFolder, under
 
-SCHEMA = 1
 # The last two are DQN's alone.
 COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate")
 COLUMNS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
 
 
-def save_checkpoint(path: Path, model: OffPolicyAlgorithm, curve: Any) -> None:
-    """Write everything needed to go on."""
+def save_checkpoint(folder: TrainingFolder, model: OffPolicyAlgorithm) -> None:
+    """Write everything needed to resume."""
     buffer = buffer_of(model)
+    folder.curve.steps = model.num_timesteps
     header = {
-        "schema": SCHEMA,
         "counters": {name: getattr(model, name) for name in COUNTERS if hasattr(model, name)},
-        "curve": {"rows": curve.rows, "best": curve.best, "best_step": curve.best_step},
         "buffer": {"pos": buffer.pos, "full": buffer.full},
         "observation_shape": list(model.observation_space.shape or ()),
     }
-    arrays: dict[str, NDArray[Any]] = {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
-    arrays |= {f"policy.{name}": value.cpu().numpy() for name, value in model.policy.state_dict().items()}
+    arrays = {f"policy.{name}": value.cpu().numpy() for name, value in model.policy.state_dict().items()}
     for whose, optimizer in _optimizers(model).items():
         for index, state in optimizer.state_dict()["state"].items():
             arrays |= {f"{whose}adam.{index}.{name}": value.cpu().numpy() for name, value in state.items()}
     filled = buffer.size()
     arrays |= {f"buffer.{name}": getattr(buffer, name)[:filled] for name in COLUMNS}
-    arrays |= {f"best.{name}": value for name, value in curve.best_weights.items()}
-    save: Any = np.savez
-    write_whole(path, lambda file: save(file, **arrays))
+    folder.save(header, checkpoint=arrays)
 
 
-def load_checkpoint(path: Path, model: OffPolicyAlgorithm, curve: Any) -> None:
-    """Put the model and the curve where ``save_checkpoint`` left them."""
-    arrays = read_arrays(path)
-    header = json.loads(arrays["header"].tobytes())
-    if header["schema"] != SCHEMA or header["observation_shape"] != list(model.observation_space.shape or ()):
-        raise InputError(f"{path} is a checkpoint of another task or version; choose another --out")
+def load_checkpoint(folder: TrainingFolder, model: OffPolicyAlgorithm) -> None:
+    """Put the model and the folder's curve where ``save_checkpoint`` left them."""
+    header, parts = folder.load()
+    arrays = parts["checkpoint"]
+    if header["observation_shape"] != list(model.observation_space.shape or ()):
+        raise InputError(f"{folder.path} holds a checkpoint of another task or version; choose another --out")
     for name, value in header["counters"].items():
         setattr(model, name, value)
-    curve.rows = [tuple(row) for row in header["curve"]["rows"]]
-    curve.best, curve.best_step = header["curve"]["best"], header["curve"]["best_step"]
-    curve.best_weights = _under(arrays, "best.")
-    weights = {name: torch.from_numpy(value) for name, value in _under(arrays, "policy.").items()}
+    weights = {name: torch.from_numpy(value) for name, value in under(arrays, "policy.").items()}
     model.policy.load_state_dict(weights)
     for whose, optimizer in _optimizers(model).items():
-        _load_moments(optimizer, _under(arrays, f"{whose}adam."))
+        _load_moments(optimizer, under(arrays, f"{whose}adam."))
     buffer = buffer_of(model)
     buffer.pos, buffer.full = header["buffer"]["pos"], header["buffer"]["full"]
     for name in COLUMNS:
         stored = arrays[f"buffer.{name}"]
         getattr(buffer, name)[: len(stored)] = stored
-    # Another stream than the first run's, for it starts in the middle of the schedule.
+    # Another stream than the first run's, because it starts in the middle of the schedule.
     model.set_random_seed(((model.seed or 0) + model.num_timesteps) % 2**32)
     if hasattr(model, "reload"):
         model.reload()
@@ -79,10 +68,6 @@ def _optimizers(model: OffPolicyAlgorithm) -> dict[str, torch.optim.Optimizer]:
     if isinstance(model, DDPG):
         return {"actor.": model.actor.optimizer, "critic.": model.critic.optimizer}
     return {"": model.policy.optimizer}
-
-
-def _under(arrays: dict[str, NDArray[Any]], prefix: str) -> dict[str, NDArray[Any]]:
-    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 
 def _load_moments(optimizer: torch.optim.Optimizer, arrays: dict[str, NDArray[Any]]) -> None:

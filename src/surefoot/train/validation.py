@@ -1,16 +1,13 @@
-"""What every training does beside learning: the noisy environment, validation through the channel, the best weights."""
+"""What an SB3 training run does besides learning: the noisy environment, and validation through the channel."""
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
 from gymnasium.wrappers import FrameStackObservation
 from numpy.typing import NDArray
 from stable_baselines3.common.callbacks import BaseCallback
@@ -19,55 +16,34 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from surefoot.agents.policies import Policy
 from surefoot.episodes import Episodes
-from surefoot.files import write_text
 from surefoot.play.envs.noisy import NoisyObservation
 from surefoot.play.loop import Plan, play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import Task
+from surefoot.train.folder import Arrays, Progress, TrainingFolder
 from surefoot.train.sb3_checkpoint import save_checkpoint
+from surefoot.train.settings import Settings
 
 CHECKPOINT_EVERY = 10
-
-Progress = Callable[[int, int, float], None]
-Weights = dict[str, NDArray[Any]]
 
 
 @dataclass(frozen=True)
 class Learner:
     """One algorithm as the rest of training sees it.
 
-    ``algorithm``       its name for the card
-    ``build``           makes the SB3 model from (task, sigma, settings, seed, device)
-    ``weights``         what of the model is kept when it is the best so far
-    ``policy``          makes the policy from (task, weights, name)
-    ``ends_perfect``    whether a perfect validation ends training
-    ``validates_there`` whether validation is played on the learner's device instead of the CPU
+    Attributes:
+        algorithm: Its name in the model card.
+        build: Makes the SB3 model from (task, sigma, settings, seed, device).
+        weights: Returns what is kept of the model when it is the best so far.
+        policy: Makes the policy from (task, weights, name).
+        validates_there: Whether validation runs on the learner's device instead of the CPU.
     """
 
     algorithm: str
     build: Callable[[Task, float, Any, int, str], OffPolicyAlgorithm]
-    weights: Callable[[Any], Weights]
+    weights: Callable[[Any], Arrays]
     policy: Callable[[Task, Mapping[str, NDArray[Any]], str], Policy]
-    ends_perfect: bool = True
     validates_there: bool = False
-
-
-@dataclass
-class Curve:
-    """What validation has shown so far."""
-
-    rows: list[tuple[int, float, float, float]] = field(default_factory=list)
-    best: float = -np.inf
-    best_step: int = 0
-    best_weights: Weights = field(default_factory=dict)
-
-    def as_csv(self) -> str:
-        """Return the curve as a table: step, mean and spread of the validation returns, exploration rate."""
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("step", "mean_return", "std_return", "exploration"))
-        writer.writerows(self.rows)
-        return text.getvalue()
 
 
 def training_environment(task: Task, sigma: float) -> gymnasium.Env[Any, Any]:
@@ -81,12 +57,12 @@ def training_environment(task: Task, sigma: float) -> gymnasium.Env[Any, Any]:
 def validate(
     task: Task, policy: Policy, sigma: float, seed: int, stream: tuple[int, ...], episodes: int, device: str = "cpu"
 ) -> Episodes:
-    """Play episodes that no certificate uses, through the channel that certifies."""
+    """Run episodes that no certificate uses, through the channel that certifies."""
     return play(Plan(task, policy, sigma, episodes, seed, device, stream=stream))
 
 
 class Validation(BaseCallback):
-    """Plays validation episodes at fixed intervals, keeps the strictly best weights, may end training at perfection."""
+    """Runs validation episodes at fixed intervals, keeps the strictly best weights, may stop at a perfect one."""
 
     model: OffPolicyAlgorithm
 
@@ -95,65 +71,61 @@ class Validation(BaseCallback):
         learner: Learner,
         task: Task,
         sigma: float,
-        settings: Any,
-        out: Path,
+        settings: Settings,
+        folder: TrainingFolder,
+        *,
         seed: int,
-        curve: Curve,
         progress: Progress | None,
     ) -> None:
         super().__init__()
-        self.learner = learner
-        self.task, self.sigma, self.settings, self.out, self.seed = task, sigma, settings, out, seed
-        self.curve, self.progress = curve, progress
-        self.board = _board(out / "tensorboard")
+        self.learner, self.task, self.sigma, self.settings = learner, task, sigma, settings
+        self.folder, self.seed, self.progress = folder, seed, progress
+        self.board = _board(folder.path / "tensorboard")
 
     def _on_step(self) -> bool:
         if self.num_timesteps % self.settings.validation_interval:
             return True
+        number, curve = self.num_timesteps // self.settings.validation_interval, self.folder.curve
         weights = self.learner.weights(self.model)
-        round_number = self.num_timesteps // self.settings.validation_interval
         played = validate(
             self.task,
             self.learner.policy(self.task, weights, "candidate"),
             self.sigma,
             self.seed,
-            (Purpose.VALIDATION, round_number),
+            (Purpose.VALIDATION, number),
             self.settings.validation_episodes,
             self.model.device.type if self.learner.validates_there else "cpu",
         )
-        mean, spread = float(played.returns.mean()), float(played.returns.std())
-        self.curve.rows.append((self.num_timesteps, mean, spread, self._exploration()))
-        if mean > self.curve.best:
-            self.curve.best, self.curve.best_step, self.curve.best_weights = mean, self.num_timesteps, weights
+        curve.steps = self.num_timesteps
+        mean = curve.add(played.returns, self._exploration(), weights)
         self._report(mean)
-        if round_number % CHECKPOINT_EVERY == 0:
-            save_checkpoint(self.out / "checkpoint.npz", self.model, self.curve)
-            write_text(self.out / "curve.csv", self.curve.as_csv())
-        # Where training waits for the end of an episode, SB3 would play on beyond the last step.
+        if number % CHECKPOINT_EVERY == 0:
+            save_checkpoint(self.folder, self.model)
+        # Where training waits for the end of an episode, SB3 would run beyond the last step.
         last = self.num_timesteps >= self.settings.total_steps
-        return not (last or (self.learner.ends_perfect and mean >= perfect(self.task)))
+        return not (last or is_perfect(self.task, self.settings, mean))
 
-    def finish(self) -> None:
-        """Write the curve as it ended."""
-        write_text(self.out / "curve.csv", self.curve.as_csv())
+    def close(self) -> None:
+        """Close the TensorBoard file."""
         if self.board is not None:
             self.board.close()
 
     def _exploration(self) -> float:
-        return round(getattr(self.model, "exploration_rate", getattr(self.settings, "exploration_noise", 0.0)), 4)
+        rate: float = getattr(self.model, "exploration_rate", getattr(self.settings, "exploration_noise", 0.0))
+        return round(rate, 4)
 
     def _report(self, mean: float) -> None:
         if self.board is not None:
             self.board.add_scalar("validation/mean_return", mean, self.num_timesteps)
-            self.board.add_scalar("validation/best_mean_return", self.curve.best, self.num_timesteps)
+            self.board.add_scalar("validation/best_mean_return", self.folder.curve.best, self.num_timesteps)
             self.board.add_scalar("rollout/exploration", self._exploration(), self.num_timesteps)
         if self.progress is not None:
-            self.progress(self.num_timesteps, self.settings.total_steps, self.curve.best)
+            self.progress(self.num_timesteps, self.settings.total_steps, self.folder.curve.best)
 
 
-def perfect(task: Task) -> float:
-    """Return the return no policy can beat."""
-    return np.inf if task.ceiling is None else task.ceiling
+def is_perfect(task: Task, settings: Settings, mean: float) -> bool:
+    """Return whether a validation ends training: nothing could replace it, and the settings stop there."""
+    return settings.stop_when_perfect and task.ceiling is not None and mean >= task.ceiling
 
 
 def _board(folder: Path) -> Any:

@@ -14,7 +14,7 @@ from surefoot.errors import InputError
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.tasks import Task
 from surefoot.train.atari.replay_buffer import Batch, Replay
-from surefoot.train.settings import FastSettings
+from surefoot.train.atari.settings import FastSettings
 
 
 class Learner:
@@ -50,7 +50,9 @@ class Learner:
         given = policy.network
         shapes = [part.shape for _, part in self.online.named_parts()]
         if not isinstance(given, CNN) or [part.shape for _, part in given.named_parts()] != shapes:
-            raise InputError(f"{policy.name} has not the layers of this training; start from an agent of the same game")
+            raise InputError(
+                f"{policy.name} does not have the layers of this training run; choose an agent of the same game"
+            )
         for network in (self.online, self.target, self.average):
             copy_weights(given, network)
 

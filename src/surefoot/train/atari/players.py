@@ -16,7 +16,7 @@ from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.tasks import Task, find_task
 from surefoot.train.atari.learner import half_precision
 from surefoot.train.atari.replay_buffer import Replay
-from surefoot.train.settings import FastSettings
+from surefoot.train.atari.settings import FastSettings
 
 
 class Players:
