@@ -1,15 +1,17 @@
 """What the documentation says is there, runs, and was measured on the weights that are shipped."""
 
 import argparse
+import ast
 import inspect
 import json
 import re
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
 import surefoot
+from study.paper import TARGETS
 from surefoot.cli.main import build_parser
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -191,3 +193,87 @@ def test_the_citation_names_this_version():
     assert text.startswith("cff-version: 1.2.0\n")
     assert f"\nversion: {surefoot.__version__}\n" in text
     assert f"## {surefoot.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+PAPER = json.loads((ROOT / "docs" / "paper.json").read_text(encoding="utf-8"))
+ITEMS = [item for section in PAPER["sections"] for item in section["items"]]
+DIFFERENCES = (ROOT / "docs" / "deviations.md").read_text(encoding="utf-8")
+
+
+def defined(path):
+    """Return the names that a module defines: functions, classes, their methods, and constants."""
+    names = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+            names |= {f"{node.name}.{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+def is_there(where):
+    """Return whether a place of the map exists: a command that parses, a heading of a page, a name of a module."""
+    if where.startswith("surefoot "):
+        build_parser().parse_args(where.split()[1:])
+        return where.split()[1] != "reproduce" or where.split()[2] in {target.name for target in TARGETS}
+    path, _, anchor = where.partition("#")
+    if path.endswith(".md"):
+        text = (ROOT / path).read_text(encoding="utf-8")
+        return not anchor or anchor in anchors(text)
+    path, _, name = where.partition(":")
+    own = path.startswith(("study/", "examples/", "tests/"))
+    file = ROOT / path if own else ROOT / "src" / "surefoot" / path
+    return file.is_file() and (not name or name in defined(file))
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item["item"][:40])
+def test_every_place_of_the_map_of_the_paper_exists(item):
+    assert [where for where in item["where"] if not is_there(where)] == []
+    assert item["where"]
+    assert item["paper"]
+
+
+def test_a_place_that_is_gone_is_noticed():
+    gone = ("play/channel.py:NoSuchName", "play/no_such_module.py", "docs/theory.md#no-such-heading")
+    assert [is_there(where) for where in gone] == [False] * 3
+    assert not is_there("surefoot reproduce no-such-figure")
+    with pytest.raises(surefoot.InputError):
+        is_there("surefoot certify --no-such-option")
+
+
+def headings(text):
+    """Return the anchors of the differences, one per heading of the third level."""
+    return anchors("\n".join(line for line in text.splitlines() if line.startswith("### ")))
+
+
+def test_the_map_of_the_paper_and_the_differences_agree():
+    linked = {anchor for item in ITEMS for anchor in item.get("deviations", ())}
+    assert linked == headings(DIFFERENCES)
+    for item in ITEMS:
+        assert item["verdict"] in {"equal", "deviation", "not done"}
+        assert (item["verdict"] == "equal") == (not item.get("deviations")), item["item"]
+
+
+def test_every_figure_and_table_of_the_paper_is_on_its_map():
+    named = {
+        word for item in ITEMS for word in re.findall(r"(?:Figure|Table|Algorithm|Lemma|Theorem) \d+", item["item"])
+    }
+    figures = {f"Figure {number}" for number in range(1, 14)} | {f"Table {number}" for number in range(1, 8)}
+    assert figures | {"Algorithm 1", "Algorithm 2", "Lemma 1", "Lemma 2", "Lemma 3", "Theorem 1"} <= named
+
+
+def test_the_page_of_the_map_is_made_of_its_data():
+    spec = spec_from_file_location("paper_map", ROOT / "docs" / "paper_map.py")
+    paper_map = module_from_spec(spec)
+    spec.loader.exec_module(paper_map)
+    assert (ROOT / "docs" / "paper.md").read_text(encoding="utf-8") == paper_map.page(PAPER)
+
+
+def test_the_functions_of_the_theory_exist():
+    text = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+    table = text[text.index("## Theorems and functions") :]
+    rows = re.findall(r"^\| [^|`]+ \| (`[^|]+`) \| `([^`|]+)` \|$", table, flags=re.MULTILINE)
+    assert len(rows) >= 18
+    for names, path in rows:
+        assert set(re.findall(r"`(\w+)`", names)) <= defined(ROOT / "src" / "surefoot" / path), path
