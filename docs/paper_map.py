@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +46,25 @@ def table(section: dict[str, Any]) -> str:
 
 
 def linked(where: str) -> str:
-    """Return a place as code or, for a page, as a link."""
+    """Return a place as code or, for a page, as a link with the heading's words."""
     path, _, anchor = where.partition("#")
     if not path.endswith(".md"):
         return f"`{where}`"
-    words = anchor.replace("-", " ") or Path(path).stem
-    return f"[{words}]({os.path.relpath(path, 'docs')}{'#' if anchor else ''}{anchor})"
+    return f"[{title(path, anchor)}]({os.path.relpath(path, 'docs')}{'#' if anchor else ''}{anchor})"
+
+
+def title(path: str, anchor: str) -> str:
+    """Return the heading of a page that has an anchor, or the page's own."""
+    found = re.findall(r"^#+ (.+)$", (ROOT / path).read_text(encoding="utf-8"), flags=re.MULTILINE)
+    named = {re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-"): one for one in found}
+    return named.get(anchor, found[0])
 
 
 def verdict(item: dict[str, Any]) -> str:
     """Return the verdict with its links and note."""
-    links = ", ".join(f"[{anchor.replace('-', ' ')}](deviations.md#{anchor})" for anchor in item.get("deviations", ()))
+    links = ", ".join(
+        f"[{title('docs/deviations.md', anchor)}](deviations.md#{anchor})" for anchor in item.get("deviations", ())
+    )
     stated = f"**{item['verdict']}**: {links}" if links else item["verdict"]
     return "; ".join((stated, item["note"]) if "note" in item else (stated,))
 
