@@ -18,6 +18,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 DATA = ROOT / "docs" / "paper.json"
 VERDICTS = ("equal", "deviation", "not done")
+DIFFERENCES = "docs/deviations.md"
 PAGE = ROOT / "docs" / "paper.md"
 INTRODUCTION = """# Map of the paper
 
