@@ -39,7 +39,7 @@ def page(data: dict[str, Any]) -> str:
 
 def table(section: dict[str, Any]) -> str:
     """Return one section as a heading and a table."""
-    lines = [f"## {section['title']}", "", "| in the paper | place | here | verdict |", "|---|---|---|---|"]
+    lines = [f"## {section['title']}", "", "| in the paper | place | here | status |", "|---|---|---|---|"]
     for item in section["items"]:
         places = ", ".join(linked(where) for where in item["where"])
         lines.append(f"| {item['item']} | {item['paper']} | {places} | {verdict(item)} |")
