@@ -21,6 +21,7 @@ import stable_baselines3
 import torch
 
 import surefoot
+import waiting_env
 from surefoot.agents import files as zoo
 from surefoot.cli import main as cli
 from surefoot.cli.options import parse_budgets
@@ -801,19 +802,47 @@ def test_the_installed_command():
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
 
 
-LONG = ("certify", "cartpole-1", "--episodes", 4_000, "--out", "run")
+# A shell starts background jobs with SIGINT ignored, and so they stay; here it is set as each test wants it.
+STARTED = """
+import runpy, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler if sys.argv.pop(1) == "heard" else signal.SIG_IGN)
+runpy.run_module("surefoot", run_name="__main__", alter_sys=True)
+"""
 
 
-def started(workers):
-    """Start a long run in its own group and wait for its first block."""
-    run = [sys.executable, "-m", "surefoot", *map(str, LONG), "--workers", str(workers)]
-    process = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    end = time.monotonic() + 60
-    while not list(Path("run/blocks").glob("[0-9]*.npz")):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end
-        time.sleep(0.02)
-    return process
+@pytest.fixture
+def long_run(models):
+    """Return a run of four blocks; where ``WAITING_FIFO`` is set, every process waits in its second block."""
+    agent = models / "DQN-CartPole-v1.zip"
+    setup = ("certify", "--env", waiting_env.ID, "--agent", agent, "--sigma", 0.1, "--floor", 0, "--ceiling", 5)
+    return (*setup, "--episodes", 1_024, "--method", "band", "--budgets", "0.1", "--out", "run")
+
+
+@contextlib.contextmanager
+def started(arguments, workers, interrupt="heard"):
+    """Start a run in its own group and wait for its first block; it stays in the next one."""
+    os.mkfifo("fifo")
+    paths = [str(Path(waiting_env.__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    call = [sys.executable, "-c", STARTED, interrupt, *map(str, arguments), "--workers", str(workers)]
+    process = subprocess.Popen(
+        call,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        env={**os.environ, "WAITING_FIFO": str(Path("fifo").resolve()), "PYTHONPATH": os.pathsep.join(paths)},
+    )
+    try:
+        end = time.monotonic() + 60
+        while not list(Path("run/blocks").glob("[0-9]*.npz")):
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 def nobody_left(group, patience):
@@ -829,23 +858,21 @@ def nobody_left(group, patience):
 
 
 @pytest.fixture(scope="module")
-def whole():
-    return surefoot.rollout("cartpole-1", "cartpole-1-s0.2", sigma=0.2, episodes=4_000, workers=2).returns
+def whole(models):
+    agent = str(models / "DQN-CartPole-v1.zip")
+    task = surefoot.task_of_environment(waiting_env.ID, floor=0.0, ceiling=5.0)
+    return surefoot.rollout(task, agent, sigma=0.1, episodes=1_024, workers=1).returns
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "everybody"), [(1, True), (2, True), (2, False)])
-def test_interrupted_runs_stop_at_once_and_go_on(capsys, whole, workers, everybody):
+def test_interrupted_runs_stop_at_once_and_go_on(capsys, whole, long_run, workers, everybody):
     """Ctrl-C reaches the whole group; a supervisor signals the parent alone."""
-    process = started(workers)
-    try:
+    with started(long_run, workers) as process:
         begun = time.monotonic()
         (os.killpg if everybody else os.kill)(process.pid, signal.SIGINT)
         out, err = process.communicate(timeout=20)
         assert time.monotonic() - begun < 5
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
     assert process.returncode == 130
     assert out == ""
     kept = "what is finished is kept, and the same command goes on from there (train: with --resume)"
@@ -853,21 +880,32 @@ def test_interrupted_runs_stop_at_once_and_go_on(capsys, whole, workers, everybo
     assert nobody_left(process.pid, 3)
     assert not Path("run/episodes.npz").exists()
     assert not Path("run/certificate.json").exists()
-    surefoot_command(*LONG, "--workers", 2, "--json")
-    assert strict(capsys.readouterr().out)["episodes"] == 4_000
+    surefoot_command(*long_run, "--workers", 2, "--json")
+    assert strict(capsys.readouterr().out)["episodes"] == 1_024
+    assert np.array_equal(returns_of("run"), whole)
+
+
+@pytest.mark.slow
+def test_a_background_job_that_ignores_interrupts_is_not_stopped_by_one(whole, long_run):
+    with started(long_run, 1, interrupt="ignored") as process:
+        os.killpg(process.pid, signal.SIGINT)
+        time.sleep(0.3)
+        assert process.poll() is None
+        Path("fifo").write_bytes(b"go")
+        assert process.wait(timeout=60) == 0
     assert np.array_equal(returns_of("run"), whole)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
-def test_killed_runs_go_on(capsys, whole, workers):
-    process = started(workers)
-    process.kill()
-    process.communicate()
-    kept = len(list(Path("run/blocks").glob("[0-9]*.npz")))
-    assert 0 < kept < 8
-    surefoot_command(*LONG, "--workers", 1, "--json")
-    assert nobody_left(process.pid, 3)
+def test_killed_runs_go_on(capsys, whole, long_run, workers):
+    with started(long_run, workers) as process:
+        process.kill()
+        process.wait()
+        kept = len(list(Path("run/blocks").glob("[0-9]*.npz")))
+        assert 0 < kept < 4
+        surefoot_command(*long_run, "--workers", 1, "--json")
+        assert nobody_left(process.pid, 3)
     assert np.array_equal(returns_of("run"), whole)
     assert sorted(path.name for path in Path("run").iterdir()) == LEFT
 
