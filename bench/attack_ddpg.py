@@ -15,7 +15,7 @@ from typing import Any
 
 from surefoot.agents import files as zoo
 from surefoot.files import versions, write_json
-from surefoot.play.loop import play
+from surefoot.play.rollout import play
 from surefoot.play.tasks import find_task
 from surefoot.play.workers import usable_cores
 from surefoot.runs.attacked import Attack

@@ -20,7 +20,7 @@ import numpy as np
 from surefoot.agents import files as zoo
 from surefoot.attacks.victim import Scene
 from surefoot.files import versions, write_json
-from surefoot.play.loop import play
+from surefoot.play.rollout import play
 from surefoot.play.tasks import find_task
 from surefoot.runs.attacked import Attack
 

@@ -18,9 +18,10 @@ import numpy as np
 
 from surefoot.agents import files as zoo
 from surefoot.cli.options import Requirement, parse_requirement
-from surefoot.episodes import Episodes
+from surefoot.episodes import Episodes, Noise
 from surefoot.files import versions, write_json
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.tasks import find_task
 from surefoot.proof.episode_budget import certify
 from surefoot.proof.stopping import Monitor, StoppingRule
@@ -65,8 +66,8 @@ def main() -> None:
     task, policy = find_task("cartpole-5"), zoo.load(AGENT)
     stops, paper = [], []
     for seed in range(1000, 1000 + arguments.seeds):  # seeds of their own
-        plan = Plan(task, policy, SIGMA, arguments.most, seed)
-        record, block = play(plan, workers=arguments.workers), plan.shape_of_blocks[1]
+        plan = Plan(task=task, policy=policy, noise=Noise.of(SIGMA), n_episodes=arguments.most, seed=seed)
+        record, block = play(plan, workers=arguments.workers), plan.block_size
         stops.append(stopped_after(record, block, required))
         paper.append(proved_by_paper(record, block, required))
         print(seed, stops[-1], sum(not one for one in paper[-1]) * block, flush=True)

@@ -31,7 +31,7 @@ def main(episodes: int = 200, steps: int = 20_000) -> surefoot.Certificate:
         train(steps, path)
         task = surefoot.task_of_environment(ENVIRONMENT, floor=FLOOR, ceiling=CEILING)
         # The zip is read as data: nothing in it is unpickled.
-        played = surefoot.rollout(task, path, sigma=SIGMA, episodes=episodes)
+        played = surefoot.rollout(task, path, sigma=SIGMA, n_episodes=episodes)
     certificate = surefoot.certify(played, BUDGETS)
     # Bounds are rounded down when printed, never to the nearest digit.
     for budget, lower in zip(certificate.budgets, certificate.lower, strict=True):

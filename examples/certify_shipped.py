@@ -12,7 +12,7 @@ CONFIDENCE = 0.95
 
 
 def main(episodes: int = 10_000) -> surefoot.Certificate:
-    played = surefoot.rollout(TASK, AGENT, sigma=SIGMA, episodes=episodes, seed=0)
+    played = surefoot.rollout(TASK, AGENT, sigma=SIGMA, n_episodes=episodes, seed=0)
     # A band bounds the whole distribution of returns; the default method may bound the mean alone.
     certificate = surefoot.certify(played, BUDGETS, CONFIDENCE, method="band")
     print(certificate.statement)

@@ -67,11 +67,11 @@ def _measured(arguments: argparse.Namespace, mode: str, targets: Any, tasks: Any
     from study.numbers import open_study, shipped_agents
     from study.sizes import full, quick
     from surefoot.errors import InputError
-    from surefoot.runs.certified import find_device
+    from surefoot.play.plan import resolve_device
 
     if arguments.data is not None:
         raise InputError(f"--data names committed numbers; --{mode} measures its own")
-    device = find_device(arguments.device)
+    device = resolve_device(arguments.device)
     workers = chosen_workers(arguments.workers, device)
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")

@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 from study.numbers import Agent
 from study.sizes import AttackSize, Sizes
 from surefoot.agents import files as zoo
+from surefoot.episodes import Noise
 from surefoot.files import read_json, versions, write_arrays, write_json
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.tasks import find_task
 from surefoot.play.workers import spread
 from surefoot.runs.attacked import Attack, attacked_cell, cell_name, summary
@@ -46,13 +48,20 @@ def play_episodes(agent: Agent, episodes: int, place: Place) -> str:
 
     One process on a CPU counts the time of its processor, which does not depend on what else is running.
     """
-    plan = Plan(find_task(agent.task), zoo.load(agent.name), agent.sigma, episodes, SEED, place.device)
+    plan = Plan(
+        task=find_task(agent.task),
+        policy=zoo.load(agent.name),
+        noise=Noise.of(agent.sigma),
+        n_episodes=episodes,
+        seed=SEED,
+        device=place.device,
+    )
     folder = place.work / f"episodes-{agent.name}-n{episodes}-{place.device}"
     clock = time.process_time if place.device == "cpu" and place.workers == 1 else time.monotonic
     began = clock()
     with RunFolder(folder, plan.setup()).opened() as store:
         whole = not store.record.exists() and not store.finished()
-        record = store.recorded(lambda there: play(plan, workers=place.workers, store=there))
+        record = store.recorded(lambda done, save: play(plan, workers=place.workers, done=done, on_block=save))
     took = clock() - began
     record.save(place.data / "episodes" / f"{agent.name}.npz")
     facts = {

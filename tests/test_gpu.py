@@ -12,8 +12,10 @@ from agents.test_networks import pixel_view, plainly
 from surefoot.agents import files as zoo
 from surefoot.attacks.composed import Structured
 from surefoot.attacks.victim import Scene, Smoothing
+from surefoot.episodes import Noise
 from surefoot.play.channel import Channel
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import find_task
 from surefoot.train import ddpg, dqn
@@ -158,18 +160,22 @@ def test_training_resumes_on_the_gpu(tmp_path, monkeypatch):
 
 def test_noise_has_the_right_law():
     stream = Stream(np.random.SeedSequence(3), torch.device("cuda"))
-    channel = Channel(0.3, 2_000, (4,), stream)
+    channel = Channel(noise=Noise.of(0.3), n_envs=2_000, shape=(4,), stream=stream)
     clean = torch.zeros(2_000, 4, device="cuda")
     noise = torch.stack([channel.send(clean) for _ in range(25)]).cpu().numpy()
     assert not not_normal(noise, 0.3)
     assert not_normal(noise * 1.02, 0.3)
     assert not dependent(noise[1:], noise[:-1])
-    other = Channel(0.3, 2_000, (4,), Stream(np.random.SeedSequence(4), torch.device("cuda")))
+    other = Channel(
+        noise=Noise.of(0.3), n_envs=2_000, shape=(4,), stream=Stream(np.random.SeedSequence(4), torch.device("cuda"))
+    )
     assert not dependent(noise[0], other.send(clean).cpu().numpy())
 
 
 def test_play_repeats_bit_for_bit():
-    plan = Plan(TASK, balancer(5), 0.4, 3_000, seed=5, device="cuda", slots=1_024)
+    plan = Plan(
+        task=TASK, policy=balancer(5), noise=Noise.of(0.4), n_episodes=3_000, seed=5, device="cuda", n_envs=1_024
+    )
     one, two = play(plan), play(plan, workers=2)
     assert one.returns.tobytes() == two.returns.tobytes()
     assert play(dataclasses.replace(plan, seed=6)).returns.tobytes() != one.returns.tobytes()
@@ -177,9 +183,9 @@ def test_play_repeats_bit_for_bit():
 
 def test_play_has_the_law_of_the_cpu():
     """Kolmogorov-Smirnov (conservative for atoms) and means, two samples, at level ALARM."""
-    gpu = play(Plan(TASK, balancer(5), 0.4, 20_000, device="cuda")).returns
-    cpu = play(Plan(TASK, balancer(5), 0.4, 4_000, seed=1)).returns
-    other = play(Plan(TASK, balancer(5), 0.45, 20_000, device="cuda")).returns
+    gpu = play(Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.4), n_episodes=20_000, device="cuda")).returns
+    cpu = play(Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.4), n_episodes=4_000, seed=1)).returns
+    other = play(Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.45), n_episodes=20_000, device="cuda")).returns
     assert stats.ks_2samp(gpu, cpu).pvalue > ALARM
     assert stats.ttest_ind(gpu, cpu, equal_var=False).pvalue > ALARM
     assert stats.ks_2samp(other, cpu).pvalue < ALARM
@@ -187,7 +193,15 @@ def test_play_has_the_law_of_the_cpu():
 
 def test_the_worst_case_is_attained():
     task = toy_task(fixed(1), pay_first_choice, clean=(0.0, 5.0))
-    plan = Plan(task, gate(0.9, 0.3, 2), 0.3, 200_000, device="cuda", adversary=Structured(), budget=0.3)
+    plan = Plan(
+        task=task,
+        policy=gate(0.9, 0.3, 2),
+        noise=Noise.of(0.3),
+        n_episodes=200_000,
+        device="cuda",
+        attacker=Structured(),
+        budget=0.3,
+    )
     played = play(plan)
     assert not off(played.returns.sum(), len(played), shifted(0.9, 1))
     assert (played.spent <= 0.3 * (1 + 1e-6)).all()
@@ -195,7 +209,17 @@ def test_the_worst_case_is_attained():
 
 def test_short_episodes_are_not_favoured():
     task = toy_task(geometric(0.1, 80), pay_steps, ceiling=80.0, patience=8)
-    played = play(Plan(task, constant(), 0.1, 30_000, device="cuda", slots=1_000, rounds=10))
+    played = play(
+        Plan(
+            task=task,
+            policy=constant(),
+            noise=Noise.of(0.1),
+            n_episodes=30_000,
+            device="cuda",
+            n_envs=1_000,
+            episodes_per_env=10,
+        )
+    )
     mean, variance = geometric_mean(0.1, 80)
     assert not mean_off(played.returns, mean, variance, 80)
 
@@ -204,7 +228,9 @@ def test_memory_does_not_grow_with_the_episodes():
     def peak(episodes):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        play(Plan(TASK, balancer(5), 0.4, episodes, device="cuda", slots=16_384))
+        play(
+            Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.4), n_episodes=episodes, device="cuda", n_envs=16_384)
+        )
         return torch.cuda.max_memory_allocated()
 
     once = peak(16_384)
@@ -307,7 +333,12 @@ def test_atari_on_a_gpu_plays_the_games_of_a_cpu():
     task = find_task("freeway")
     policy = from_callable(lambda _: 1, shape=task.shape, choices=3)
     here, there = (
-        play(Plan(task, policy, 0.0, 6, slots=3, rounds=2, device=device)).returns for device in ("cpu", "cuda")
+        play(
+            Plan(
+                task=task, policy=policy, noise=Noise.of(0.0), n_episodes=6, n_envs=3, episodes_per_env=2, device=device
+            )
+        ).returns
+        for device in ("cpu", "cuda")
     )
     assert np.array_equal(here, there)
 
@@ -317,5 +348,13 @@ def test_two_processes_share_a_gpu_without_changing_anything():
     from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
 
     policy = cnn_policy(halved(fresh_arrays(4, 3, 0)), NATURE, 4, (84, 84), 3)
-    plan = Plan(find_task("freeway"), policy, 0.1, 8, slots=2, rounds=2, device="cuda")
+    plan = Plan(
+        task=find_task("freeway"),
+        policy=policy,
+        noise=Noise.of(0.1),
+        n_episodes=8,
+        n_envs=2,
+        episodes_per_env=2,
+        device="cuda",
+    )
     assert np.array_equal(play(plan).returns, play(plan, workers=2).returns)

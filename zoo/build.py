@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.agents.files import load
+from surefoot.episodes import Noise
 from surefoot.files import read_json
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import find_task
 from surefoot.play.workers import usable_cores
@@ -95,7 +97,14 @@ def select(folder: Path, card: dict[str, Any], episodes: int, device: str) -> di
         if (known["sha256"], found.get("episodes"), found.get("device")) == (card["sha256"], episodes, device):
             return found
     task, policy = find_task(card["task"]), load(str(folder))
-    plan = Plan(task, policy, card["sigma"], episodes, device=device, stream=(Purpose.SELECTION,))
+    plan = Plan(
+        task=task,
+        policy=policy,
+        noise=Noise.of(card["sigma"]),
+        n_episodes=episodes,
+        device=device,
+        purpose=(Purpose.SELECTION,),
+    )
     played = play(plan, workers=usable_cores())
     result = {
         "episodes": episodes,

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from surefoot.agents.policies import Policy
     from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, smooth
     from surefoot.play.envs.noisy import NoisyObservation
+    from surefoot.play.rollout import rollout
     from surefoot.play.tasks import Task, find_task, task_of_environment
-    from surefoot.runs.certified import rollout
     from surefoot.verification.verify import verify
 
 _LATER = {
@@ -33,7 +33,7 @@ _LATER = {
     "Task": ("surefoot.play.tasks", "Task"),
     "find_task": ("surefoot.play.tasks", "find_task"),
     "load_agent": ("surefoot.agents.files", "load"),
-    "rollout": ("surefoot.runs.certified", "rollout"),
+    "rollout": ("surefoot.play.rollout", "rollout"),
     "smooth": ("surefoot.agents.smoothed", "smooth"),
     "task_of_environment": ("surefoot.play.tasks", "task_of_environment"),
     "verify": ("surefoot.verification.verify", "verify"),

@@ -12,9 +12,11 @@ import torch
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import MLP, weights_hash
 from surefoot.agents.policies import Policy
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.files import read_arrays, read_json, write_arrays, write_json
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.tasks import find_task
 from surefoot.train.atari.settings import FAST
 from surefoot.train.settings import PRESETS, DdpgSettings, DqnSettings, find_settings
@@ -215,7 +217,7 @@ def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch,
     assert next(step for step, mean in card["curve"] if mean == best) == training["best_step"]  # the first of equals
     episodes = 2 if task.emulated else 20
     played = find_task("pong-1r") if task.name == "pong-full" else task  # a whole game takes a minute
-    assert len(play(Plan(played, agent, card["sigma"], episodes))) == episodes
+    assert len(play(Plan(task=played, policy=agent, noise=Noise.of(card["sigma"]), n_episodes=episodes))) == episodes
     assert Path(zoo.find_card(name)).stat().st_size < 200_000
     json.dumps(card, allow_nan=False)
 

@@ -14,9 +14,11 @@ from surefoot.agents.networks import Critic
 from surefoot.agents.resolve import fit_to
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.write import write_zip
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.envs.mountain_car import MountainCar, open_mountain_car
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.tasks import find_task
 from surefoot.train import ddpg
 from surefoot.train.folder import Curve, TrainingFolder
@@ -130,7 +132,10 @@ def test_a_trained_agent_is_left_with_card_and_curve(trained):
     assert [step for step, _, _ in seen] == [80, 160, 240]
     assert not (out / "checkpoint.npz").exists()
     loaded = zoo.load(str(out))
-    np.testing.assert_array_equal(play(Plan(TASK, loaded, 0.2, 2)).returns, play(Plan(TASK, policy, 0.2, 2)).returns)
+    np.testing.assert_array_equal(
+        play(Plan(task=TASK, policy=loaded, noise=Noise.of(0.2), n_episodes=2)).returns,
+        play(Plan(task=TASK, policy=policy, noise=Noise.of(0.2), n_episodes=2)).returns,
+    )
 
 
 def test_learning_changes_both_networks_and_the_same_seed_gives_the_same_agent(trained, tmp_path):

@@ -2,6 +2,7 @@
 
 import json
 import zipfile
+from dataclasses import fields
 
 import numpy as np
 import pytest
@@ -17,9 +18,11 @@ from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.write import _Spaces, write_zip
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Scene, Smoothing
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.channel import Channel, View
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import find_task
 from surefoot.runs.attacked import Attack
@@ -220,7 +223,12 @@ def test_weights_that_are_not_numbers_are_told(tmp_path, pixel_model):
 def test_noise_on_black_and_white_reaches_the_network_unclipped(level):
     """From the channel through the stack to the network's input: mean and spread as they were drawn."""
     sigma, stack, heard = 0.1, FrameStack(4), []
-    channel = Channel(sigma, 6, SHAPE, Stream(np.random.SeedSequence(0), torch.device("cpu")))
+    channel = Channel(
+        noise=Noise.of(sigma),
+        n_envs=6,
+        shape=SHAPE,
+        stream=Stream(np.random.SeedSequence(0), torch.device("cpu")),
+    )
     network = small().network
     network.convolutions[0].register_forward_pre_hook(lambda _, inputs: heard.append(inputs[0]))
     seen = channel.send(torch.full((6, *SHAPE), level))
@@ -234,7 +242,7 @@ def test_noise_on_black_and_white_reaches_the_network_unclipped(level):
 
 def test_the_papers_attack_stays_inside_the_box():
     attack = PaperAttack(0.0, low=(0.0,), high=(1.0,))
-    attack_of_task = Attack(find_task("freeway"), small(), 0.0, [0.5]).plan(0.5, 0.06).adversary
+    attack_of_task = Attack(find_task("freeway"), small(), 0.0, [0.5]).plan(0.5, 0.06).attacker
     assert (attack_of_task.low, attack_of_task.high) == ((0.0,), (1.0,))
     start = torch.tensor([[0.0, 1.0], [0.5, 0.5]])
     moved = attack.stepped(start, torch.tensor([[-1.0, 1.0], [1.0, 0.0]]), start, torch.ones(2).double())
@@ -251,7 +259,8 @@ def pixel_view(policy, steps, device="cpu"):
     left = torch.full((rows,), 0.5, dtype=torch.float64)
     rest = (torch.tensor(steps), now, None, seen, clean, None, zeros, zeros, left)
     moved = [part if part is None else part.to(device) for part in (torch.arange(rows), *rest)]
-    return View(*moved, policy.to(torch.device(device)), stream)
+    names = [field.name for field in fields(View)]
+    return View(**dict(zip(names, (*moved, policy.to(torch.device(device)), stream), strict=True)))
 
 
 def plainly(scene, moved, actions):
@@ -321,7 +330,7 @@ def test_searches_that_do_not_fit_the_memory_are_made_in_turn(monkeypatch):
 def test_an_attacked_round_of_freeway_spends_its_budget_and_no_more(sigma):
     task = find_task("freeway")
     adversary = PaperAttack(0.0, step=0.1, smoothing=Smoothing(sigma, 2), low=0.0, high=1.0)
-    short = Plan(_short(task), small(), sigma, 1, adversary=adversary, budget=0.3)
+    short = Plan(task=_short(task), policy=small(), noise=Noise.of(sigma), n_episodes=1, attacker=adversary, budget=0.3)
     played = play(short)
     assert 0 < played.spent[0] <= 0.3
     assert played.lengths.tolist() == [6]

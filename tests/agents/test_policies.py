@@ -10,8 +10,10 @@ from torch import nn
 
 from surefoot.agents.networks import ACTIVATIONS, MLP, weights_hash
 from surefoot.agents.policies import FrameStack, Policy, from_callable
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from toys import fixed, pay_steps, toy_task
 
 
@@ -152,7 +154,7 @@ def test_a_callable_may_answer_in_many_ways(answer):
 def test_an_invalid_action_is_named(answer):
     policy = from_callable(lambda seen: answer, shape=(1,), choices=2)
     with pytest.raises(InputError, match="must choose an action from 0 to 1, got "):
-        play(Plan(toy_task(fixed(2), pay_steps, ceiling=2.0), policy, 0.1, 3))
+        play(Plan(task=toy_task(fixed(2), pay_steps, ceiling=2.0), policy=policy, noise=Noise.of(0.1), n_episodes=3))
 
 
 def test_a_callable_may_act_continuously():

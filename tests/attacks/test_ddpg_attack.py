@@ -9,8 +9,10 @@ import torch
 from surefoot.agents.policies import Policy, from_callable
 from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.victim import Smoothing
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.tasks import find_task
 from surefoot.runs.attacked import Attack, attacked_run
 from toys import actor_with_critic
@@ -95,7 +97,16 @@ class Both:
 def test_the_batched_attack_equals_the_reference_on_whole_episodes(sigma, weight, budget, episodes):
     low, high = TASK.box
     both = Both(DdpgAttack(weight, smoothing=Smoothing(sigma, 3), low=low, high=high))
-    played = play(Plan(TASK, actor_with_critic(), sigma, episodes, adversary=both, budget=budget))
+    played = play(
+        Plan(
+            task=TASK,
+            policy=actor_with_critic(),
+            noise=Noise.of(sigma),
+            n_episodes=episodes,
+            attacker=both,
+            budget=budget,
+        )
+    )
     assert both.gap < 2e-5
     assert both.moves >= episodes
     assert played.spent.max() > 0.1  # the comparison is about an attack that does something
@@ -109,7 +120,7 @@ def test_the_printed_ascent_is_noticed_by_that_comparison(monkeypatch):
         lambda self, view, rows: 2 * view.observation[rows] - honest(self, view, rows),
     )
     both = Both(DdpgAttack(0.001, low=TASK.box[0], high=TASK.box[1]))
-    play(Plan(TASK, actor_with_critic(), 0.0, 2, adversary=both, budget=0.3))
+    play(Plan(task=TASK, policy=actor_with_critic(), noise=Noise.of(0.0), n_episodes=2, attacker=both, budget=0.3))
     assert both.gap > 1e-2
 
 
@@ -137,14 +148,24 @@ def test_the_value_falls_and_the_box_and_the_budget_hold():
         def describe(self):
             return {"name": "watch"}
 
-    play(Plan(TASK, actor_with_critic(), 0.0, 100, slots=100, adversary=Watch(), budget=0.4))
+    play(
+        Plan(
+            task=TASK,
+            policy=actor_with_critic(),
+            noise=Noise.of(0.0),
+            n_episodes=100,
+            n_envs=100,
+            attacker=Watch(),
+            budget=0.4,
+        )
+    )
     assert Watch.rows == 100
     assert Watch.fell >= 95  # steps of constant length may end a hair above where they began
 
 
 def test_never_over_budget_deterministic_and_for_any_number_of_rows_at_once(monkeypatch):
     attack = DdpgAttack(0.001, smoothing=Smoothing(0.2, 4), low=TASK.box[0], high=TASK.box[1])
-    plan = Plan(TASK, actor_with_critic(), 0.2, 6, adversary=attack, budget=0.3)
+    plan = Plan(task=TASK, policy=actor_with_critic(), noise=Noise.of(0.2), n_episodes=6, attacker=attack, budget=0.3)
     one, two = play(plan), play(plan)
     np.testing.assert_array_equal(one.returns, two.returns)
     np.testing.assert_array_equal(one.spent, two.spent)
@@ -155,7 +176,9 @@ def test_a_vanished_gradient_spends_nothing():
     policy = actor_with_critic()
     for layer in policy.network.network.linear:
         layer.weight.zero_()
-    played = play(Plan(TASK, policy, 0.0, 3, adversary=DdpgAttack(0.001), budget=0.3))
+    played = play(
+        Plan(task=TASK, policy=policy, noise=Noise.of(0.0), n_episodes=3, attacker=DdpgAttack(0.001), budget=0.3)
+    )
     assert played.spent.max() == 0.0
 
 

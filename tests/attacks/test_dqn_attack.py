@@ -12,8 +12,10 @@ from surefoot.agents import files as zoo
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.projections import unit
 from surefoot.attacks.victim import Smoothing
+from surefoot.episodes import Noise
 from surefoot.play.channel import View
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.tasks import find_task
 
 
@@ -90,8 +92,10 @@ class Both:
 def test_the_batched_attack_equals_the_reference_step_by_step_and_over_whole_episodes(agent, margin, budget):
     policy, task = zoo.load(agent), find_task(agent.rsplit("-", 1)[0])
     both = Both(margin)
-    fast = play(Plan(task, policy, 0.0, 6, adversary=both, budget=budget))
-    slow = play(Plan(task, policy, 0.0, 6, adversary=LineByLine(margin), budget=budget))
+    fast = play(Plan(task=task, policy=policy, noise=Noise.of(0.0), n_episodes=6, attacker=both, budget=budget))
+    slow = play(
+        Plan(task=task, policy=policy, noise=Noise.of(0.0), n_episodes=6, attacker=LineByLine(margin), budget=budget)
+    )
     assert both.gap < 2e-5
     np.testing.assert_array_equal(fast.returns, slow.returns)
     np.testing.assert_allclose(fast.spent, slow.spent, atol=1e-4)
@@ -102,19 +106,37 @@ def test_a_wrong_sign_is_noticed_by_that_comparison(monkeypatch):
     honest = PaperAttack.stepped
     monkeypatch.setattr(PaperAttack, "stepped", lambda self, m, g, s, left: honest(self, m, -g, s, left))
     both = Both(0.02)
-    play(Plan(find_task("cartpole-5"), zoo.load("cartpole-5-s0"), 0.0, 1, adversary=both, budget=0.4))
+    play(
+        Plan(
+            task=find_task("cartpole-5"),
+            policy=zoo.load("cartpole-5-s0"),
+            noise=Noise.of(0.0),
+            n_episodes=1,
+            attacker=both,
+            budget=0.4,
+        )
+    )
     assert both.gap > 1e-2
 
 
 def test_nothing_is_spent_where_no_action_is_bad_enough():
-    plan = Plan(find_task("cartpole-5"), zoo.load("cartpole-5-s0"), 0.0, 8, adversary=PaperAttack(1e6), budget=1.0)
+    plan = Plan(
+        task=find_task("cartpole-5"),
+        policy=zoo.load("cartpole-5-s0"),
+        noise=Noise.of(0.0),
+        n_episodes=8,
+        attacker=PaperAttack(1e6),
+        budget=1.0,
+    )
     assert play(plan).spent.max() == 0.0
 
 
 def test_never_over_budget_and_deterministic():
     policy = zoo.load("cartpole-5-s0.2")
     adversary = PaperAttack(0.0, smoothing=Smoothing(0.2, 8))
-    plan = Plan(find_task("cartpole-5"), policy, 0.2, 6, adversary=adversary, budget=0.5)
+    plan = Plan(
+        task=find_task("cartpole-5"), policy=policy, noise=Noise.of(0.2), n_episodes=6, attacker=adversary, budget=0.5
+    )
     one, two = play(plan), play(plan)
     np.testing.assert_array_equal(one.returns, two.returns)
     np.testing.assert_array_equal(one.spent, two.spent)
@@ -123,7 +145,14 @@ def test_never_over_budget_and_deterministic():
 
 
 def test_the_attack_of_a_bare_agent_hurts_it():
-    plan = Plan(find_task("cartpole-5"), zoo.load("cartpole-5-s0"), 0.0, 40, adversary=PaperAttack(0.0), budget=1.0)
+    plan = Plan(
+        task=find_task("cartpole-5"),
+        policy=zoo.load("cartpole-5-s0"),
+        noise=Noise.of(0.0),
+        n_episodes=40,
+        attacker=PaperAttack(0.0),
+        budget=1.0,
+    )
     assert play(plan).returns.mean() < 100
 
 

@@ -12,8 +12,10 @@ from surefoot.attacks.adaptive_pgd import AdaptivePGD
 from surefoot.attacks.composed import AtOnce, Composed, Evenly, OneDirection, RandomDirection, Structured, WhenItMatters
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Scene, Smoothing, clean_values, stacked
+from surefoot.episodes import Noise
 from surefoot.play.channel import View
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import find_task
 
@@ -38,24 +40,31 @@ def view_of(policy, rows=6, step=9, left=0.5, seed=0):
     budget = torch.full((rows,), left, dtype=torch.float64)
     zeros = torch.zeros(rows, 4)
     return View(
-        number,
-        torch.full((rows,), step),
-        observation,
-        None,
-        context,
-        context,
-        None,
-        zeros,
-        zeros,
-        budget,
-        policy,
-        stream,
+        episode=number,
+        step=torch.full((rows,), step),
+        observation=observation,
+        state=None,
+        history=context,
+        clean=context,
+        action=None,
+        offset=zeros,
+        noise=zeros,
+        left=budget,
+        policy=policy,
+        stream=stream,
     )
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_every_adversary_keeps_its_budget_and_repeats_itself(name):
-    plan = Plan(TASK, zoo.load("cartpole-5-s0.2"), 0.2, 4, adversary=EVERY[name], budget=0.4)
+    plan = Plan(
+        task=TASK,
+        policy=zoo.load("cartpole-5-s0.2"),
+        noise=Noise.of(0.2),
+        n_episodes=4,
+        attacker=EVERY[name],
+        budget=0.4,
+    )
     one, two = play(plan), play(plan)
     np.testing.assert_array_equal(one.returns, two.returns)
     np.testing.assert_array_equal(one.spent, two.spent)
@@ -84,7 +93,16 @@ def test_the_view_holds_nothing_of_the_present_noise():
             return {"name": "recorder"}
 
     for sigma in (0.2, 0.4):
-        play(Plan(TASK, zoo.load("cartpole-5-s0.2"), sigma, 3, adversary=Recorder(), budget=0.1))
+        play(
+            Plan(
+                task=TASK,
+                policy=zoo.load("cartpole-5-s0.2"),
+                noise=Noise.of(sigma),
+                n_episodes=3,
+                attacker=Recorder(),
+                budget=0.1,
+            )
+        )
     half = next(number for number, entry in enumerate(seen) if number and int(entry["step"][0]) == 0)
     for key, value in seen[0].items():
         assert torch.equal(value, seen[half][key]), f"{key} of the first view knows the noise of the first step"

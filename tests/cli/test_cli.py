@@ -747,7 +747,7 @@ def test_a_disk_that_fills_up_loses_nothing(capsys, monkeypatch, writes):
         if path.suffix == ".npz":
             Episodes.load(path)
     surefoot_command(*QUICK, "--out", "run", "--json")
-    fresh = surefoot.rollout("cartpole-5", "cartpole-5-s0.2", sigma=0.2, episodes=120)
+    fresh = surefoot.rollout("cartpole-5", "cartpole-5-s0.2", sigma=0.2, n_episodes=120)
     assert np.array_equal(returns_of("run"), fresh.returns)
 
 
@@ -861,7 +861,7 @@ def nobody_left(group, patience):
 def whole(models):
     agent = str(models / "DQN-CartPole-v1.zip")
     task = surefoot.task_of_environment(waiting_env.ID, floor=0.0, ceiling=5.0)
-    return surefoot.rollout(task, agent, sigma=0.1, episodes=1_024, workers=1).returns
+    return surefoot.rollout(task, agent, sigma=0.1, n_episodes=1_024, workers=1).returns
 
 
 @pytest.mark.slow

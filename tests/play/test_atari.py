@@ -7,12 +7,14 @@ import pytest
 import torch
 
 from surefoot.agents.policies import from_callable
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.envs.atari.emulators import CUT, ENDED, Board, Cartridge, Emulators
 from surefoot.play.envs.atari.env import Atari, AtariEnvironment, counted, slot_seeds
 from surefoot.play.envs.atari.processes import Fleet
 from surefoot.play.envs.atari.screens import AT_ONCE, Shrinker
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.tasks import TASKS, find_task
 from toys import off
 
@@ -239,7 +241,7 @@ def up(_):
 def test_blocks_of_freeway_are_the_same_with_any_number_of_workers():
     task = find_task("freeway")
     policy = from_callable(up, shape=task.shape, choices=3)
-    plan = Plan(task, policy, 0.1, episodes=3, slots=1, rounds=1)
+    plan = Plan(task=task, policy=policy, noise=Noise.of(0.1), n_episodes=3, n_envs=1, episodes_per_env=1)
     one, two = play(plan), play(plan, workers=2)
     assert np.array_equal(one.returns, two.returns)
     assert (one.lengths == 250).all()

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 import torch
 
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play import baseline as blind
 from surefoot.play.baseline import HALF_PERIODS, Clockwork, Wave, blind_policy, find_blind, names_of, waves
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import TASKS, find_task
 from toys import fixed, geometric, pay_action, pay_steps, toy_task
@@ -74,9 +76,9 @@ def test_the_search_is_not_the_measurement(monkeypatch):
     monkeypatch.setattr(blind, "play", lambda plan: plans.append(plan) or play(plan))
     task = toy_task(geometric(0.1, 200), pay_steps, ceiling=200.0)
     found = find_blind(task, search=20, measure=4_000)
-    assert len({(plan.seed, plan.stream) for plan in plans}) == len(plans) == len(list(waves(range(2)))) + 1
-    assert [plan.episodes for plan in plans] == [20] * (len(plans) - 1) + [4_000]
-    assert all(plan.stream != () for plan in plans)  # and neither is any certificate's
+    assert len({(plan.seed, plan.purpose) for plan in plans}) == len(plans) == len(list(waves(range(2)))) + 1
+    assert [plan.n_episodes for plan in plans] == [20] * (len(plans) - 1) + [4_000]
+    assert all(plan.purpose != () for plan in plans)  # and neither is any certificate's
     assert abs(found.mean - 10) < Z * found.sem + 0.01
     luckiest = max(play(plan).returns.mean() for plan in plans[:-1])
     assert luckiest > 10 + 3 * math.sqrt(90 / 20) / 2  # what the search alone would have claimed
@@ -92,7 +94,10 @@ def test_seeds_change_the_measurement_and_nothing_else_does():
 def test_blind_policies_see_nothing():
     task = find_task("cartpole-1")
     policy = blind_policy(task, Wave(1, 0, 4, 2))
-    noiseless, drowned = (play(Plan(task, policy, sigma, 300, slots=100)).returns for sigma in (0.0, 50.0))
+    noiseless, drowned = (
+        play(Plan(task=task, policy=policy, noise=Noise.of(sigma), n_episodes=300, n_envs=100)).returns
+        for sigma in (0.0, 50.0)
+    )
     assert np.array_equal(noiseless, drowned)
 
 
@@ -135,7 +140,9 @@ def test_the_stored_floor_is_what_is_measured(name):
     names = names_of(task)
     (wave,) = [wave for wave in waves(range(len(names))) if wave.told(names) == task.blind.what]
     policy = blind_policy(task, wave)
-    returns = play(Plan(task, policy, 0.0, 4_000, seed=77, stream=(Purpose.PILOT,))).returns
+    returns = play(
+        Plan(task=task, policy=policy, noise=Noise.of(0.0), n_episodes=4_000, seed=77, purpose=(Purpose.PILOT,))
+    ).returns
     error = math.hypot(task.blind.sem, returns.std(ddof=1) / math.sqrt(returns.size))
     assert abs(returns.mean() - task.blind.mean) <= Z * error
     assert abs(returns.mean() - 1.1 * task.blind.mean) > Z * error  # the test would notice a tenth
@@ -149,7 +156,17 @@ def test_the_stored_floor_of_an_atari_task_is_plausible(name, episodes, wrong):
     names = names_of(task)
     (wave,) = [wave for wave in waves(range(len(names))) if wave.told(names) == task.blind.what]
     policy = blind_policy(task, wave)
-    returns = play(Plan(task, policy, 0.0, episodes, seed=77, slots=8, stream=(Purpose.PILOT,))).returns
+    returns = play(
+        Plan(
+            task=task,
+            policy=policy,
+            noise=Noise.of(0.0),
+            n_episodes=episodes,
+            seed=77,
+            n_envs=8,
+            purpose=(Purpose.PILOT,),
+        )
+    ).returns
     reach = (task.ceiling - task.floor) * math.sqrt(math.log(2e6) / (2 * episodes))
     assert abs(returns.mean() - task.blind.mean) < reach
     assert abs(returns.mean() - wrong) > reach
@@ -159,4 +176,6 @@ def test_the_clock_beats_the_constants_at_cartpole():
     """What makes the floor worth plotting: about 40 instead of 9, at any budget."""
     task = find_task("cartpole-5")
     still = blind_policy(task, Wave(0, 0, 1, 0))
-    assert play(Plan(task, still, 0.0, 500)).returns.mean() < 12 < task.blind.mean
+    assert (
+        play(Plan(task=task, policy=still, noise=Noise.of(0.0), n_episodes=500)).returns.mean() < 12 < task.blind.mean
+    )

@@ -8,9 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
-from surefoot.play.channel import Channel, Record, View
-from surefoot.play.loop import Plan, play
+from surefoot.play.channel import Channel, Ledger, Rows, View
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from toys import Spy, dependent, echo, fixed, not_normal, pay_action, toy_task
 
@@ -23,20 +25,45 @@ def stream(*seed):
 
 
 def record(rows, size=2, step=0, fresh=None):
-    return Record(torch.arange(rows), torch.full((rows,), step), fresh, None, torch.zeros(rows, 1, size), None)
+    return rows_of(torch.arange(rows), size, step, fresh)
+
+
+def rows_of(env, size=2, step=0, fresh=None):
+    rows = env.numel()
+    return Rows(
+        env=env,
+        episode=torch.arange(rows),
+        step=torch.full((rows,), step),
+        fresh=fresh,
+        state=None,
+        history=torch.zeros(rows, 1, size),
+        action=None,
+    )
+
+
+def quiet(sigma, rows, shape, stream, ledger=None):
+    return Channel(noise=Noise.of(sigma), n_envs=rows, shape=shape, stream=stream, ledger=ledger)
 
 
 def attacked(adversary, budget=1.0, rows=4, size=2, sigma=SIGMA):
-    return Channel(
-        sigma, rows, (size,), stream(1), adversary=adversary, budget=budget, policy=echo(size), own=stream(2)
+    ledger = Ledger(
+        attacker=adversary,
+        budget=budget,
+        policy=echo(size),
+        stream=stream(2),
+        unit=None,
+        n_envs=rows,
+        shape=(size,),
+        max_steps=1,
     )
+    return quiet(sigma, rows, (size,), stream(1), ledger)
 
 
 # --- noise ----------------------------------------------------------------------------------------------------------
 
 
 def sent(seed, steps=200, rows=50, size=4, sigma=SIGMA):
-    channel = Channel(sigma, rows, (size,), stream(seed))
+    channel = quiet(sigma, rows, (size,), stream(seed))
     clean = torch.arange(rows * size, dtype=torch.float32).reshape(rows, size) / 100
     return np.stack([(channel.send(clean) - clean).numpy() for _ in range(steps)])
 
@@ -71,28 +98,28 @@ def test_the_same_seeds_give_the_same_noise():
 
 def test_sigma_zero_passes_through():
     clean = torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
-    assert torch.equal(Channel(0.0, 3, (2,), stream(0)).send(clean), clean)
+    assert torch.equal(quiet(0.0, 3, (2,), stream(0)).send(clean), clean)
 
 
 def test_the_clean_observation_stays_clean():
     clean = torch.ones(3, 2)
-    Channel(1.0, 3, (2,), stream(0)).send(clean)
+    quiet(1.0, 3, (2,), stream(0)).send(clean)
     assert torch.equal(clean, torch.ones(3, 2))
 
 
 def test_noise_never_passes_through_an_integer_dtype():
-    seen = Channel(0.2, 100, (50,), stream(0)).send(torch.zeros(100, 50))
+    seen = quiet(0.2, 100, (50,), stream(0)).send(torch.zeros(100, 50))
     assert seen.dtype == torch.float32
     assert (seen < 0).float().mean() > 0.4  # wrapped in uint8 there would be none
     assert len(seen.unique()) > 4_000
 
 
 def test_a_slot_keeps_its_noise_when_others_are_gone():
-    whole, part = Channel(1.0, 6, (3,), stream(0)), Channel(1.0, 6, (3,), stream(0))
+    whole, part = quiet(1.0, 6, (3,), stream(0)), quiet(1.0, 6, (3,), stream(0))
     kept = torch.tensor([1, 4])
     for _ in range(3):
-        everything = whole.send(torch.zeros(6, 3), torch.arange(6))
-        assert torch.equal(part.send(torch.zeros(2, 3), kept), everything[kept])
+        everything = whole.send(torch.zeros(6, 3), record(6, 3))
+        assert torch.equal(part.send(torch.zeros(2, 3), rows_of(kept, 3)), everything[kept])
 
 
 def test_many_streams_are_all_different():
@@ -127,7 +154,7 @@ def test_noise_is_drawn_after_the_adversary_spoke():
     channel = attacked(Spy(propose))
     channel.stream = Logged(np.random.SeedSequence(0), CPU)
     for step in range(3):
-        channel.send(torch.zeros(4, 2), None, record(4, step=step))
+        channel.send(torch.zeros(4, 2), record(4, step=step))
     assert said == ["offset", "noise"] * 3
 
 
@@ -143,7 +170,7 @@ def test_the_view_shows_the_noise_and_the_offset_of_the_step_before():
     true_noise = []
     for step in range(6):
         clean = torch.full((5, 2), float(step))
-        seen = channel.send(clean, None, record(5, step=step))
+        seen = channel.send(clean, record(5, step=step))
         true_noise.append(seen - clean - 0.01)
     for step, view in enumerate(spy.views):
         assert torch.equal(view["observation"], torch.full((5, 2), float(step)))
@@ -173,7 +200,7 @@ def test_nothing_in_the_view_tells_the_present_noise():
     channel = attacked(spy, rows=50)
     noises, seen = [], torch.zeros(50, 2)
     for step in range(100):
-        seen = channel.send(seen.tanh(), None, record(50, step=step)) if step else channel.send(seen, None, record(50))
+        seen = channel.send(seen.tanh(), record(50, step=step)) if step else channel.send(seen, record(50))
         noises.append(channel.ledger.noise.clone())
     assert not tells(spy.views, noises)
     assert tells(spy.views[1:], noises[:-1])  # the twin: yesterday's noise is shown, and would be today's if leaked
@@ -183,7 +210,7 @@ def test_offsets_and_noise_reach_the_agent_once():
     spy = Spy(lambda view: torch.full_like(view.observation, 0.25))
     channel = attacked(spy, budget=1e6, sigma=0.0)
     for step in range(3):
-        assert torch.equal(channel.send(torch.ones(4, 2), None, record(4, step=step)), torch.full((4, 2), 1.25))
+        assert torch.equal(channel.send(torch.ones(4, 2), record(4, step=step)), torch.full((4, 2), 1.25))
 
 
 # --- ledger ---------------------------------------------------------------------------------------------------------
@@ -197,9 +224,10 @@ def test_offsets_and_noise_reach_the_agent_once():
 def test_the_ledger_is_never_over_budget(budget, proposals):
     moves = iter(torch.tensor(proposals, dtype=torch.float64))
     channel = attacked(Spy(lambda view: next(moves).unsqueeze(0)), budget, rows=1, size=3, sigma=0)
-    through = [channel.send(torch.zeros(1, 3), None, record(1, 3, step)) for step in range(len(proposals))]
+    through = [channel.send(torch.zeros(1, 3), record(1, 3, step)) for step in range(len(proposals))]
     spent = float(torch.cat(through).double().norm())
-    assert spent <= budget * (1 + 1e-6) + 1e-40  # float32 has no finer grid near zero
+    assert float(channel.ledger.spent[0]) <= budget  # to the bit
+    assert spent <= budget * (1 + 1e-14)  # computed again, in another order
     assert float(channel.ledger.spent[0]) == pytest.approx(spent, rel=1e-9, abs=1e-12)
     wanted = float(torch.tensor(proposals, dtype=torch.float64).norm())
     assert spent >= min(wanted, budget) * (1 - 1e-3) - 1e-6
@@ -209,20 +237,42 @@ def test_the_budget_holds_over_many_small_steps():
     generator = torch.Generator().manual_seed(0)
     spy = Spy(lambda view: torch.randn(view.observation.shape, generator=generator) * 0.1)
     channel = attacked(spy, budget=1.0, rows=20, sigma=0)
-    through = torch.stack([channel.send(torch.zeros(20, 2), None, record(20, step=k)) for k in range(1_000)])
+    through = torch.stack([channel.send(torch.zeros(20, 2), record(20, step=k)) for k in range(1_000)])
     spent = through.double().square().sum(dim=(0, 2)).sqrt()
-    assert (spent <= 1 + 1e-6).all()
+    assert (channel.ledger.spent <= 1).all()
+    assert (spent <= 1 + 1e-14).all()
     assert (spent > 0.999).all()
+
+
+@pytest.mark.parametrize("budget", [0.1, 0.3, 0.7, 1e-3, 3e-44, 1e-160, 1e30])
+@pytest.mark.parametrize("unit", [None, torch.tensor([1.0, 1.7, 3.3], dtype=torch.float64)], ids=["plain", "features"])
+def test_what_is_exactly_the_budget_is_not_rounded_over_it(budget, unit):
+    """float32(0.1) is more than 0.1: all of the budget, proposed as it is, would be spent and a bit more."""
+    channel = attacked(Spy(lambda view: view.left[:, None] * torch.tensor([1.0, 0.0, 0.0])), budget, 1, 3, 0)
+    channel.ledger.unit = unit
+    for step in range(4):
+        channel.send(torch.zeros(1, 3), record(1, 3, step))
+        assert float(channel.ledger.spent[0]) <= budget
+    assert float(channel.ledger.spent[0]) >= budget * (1 - 1e-6) or budget < 1e-40
+
+
+def test_planted_a_ledger_that_does_not_look_again_is_caught(monkeypatch):
+    def once(self, proposal, left, dtype):
+        return proposal.to(dtype), self._sizes(proposal.to(dtype)) ** 2
+
+    monkeypatch.setattr(Ledger, "_clipped", once)
+    with pytest.raises(AssertionError):
+        test_what_is_exactly_the_budget_is_not_rounded_over_it(0.1, None)
 
 
 def test_clipping_keeps_the_direction():
     channel = attacked(Spy(lambda view: torch.tensor([[3.0, 4.0]])), budget=1.0, rows=1, sigma=0)
-    torch.testing.assert_close(channel.send(torch.zeros(1, 2), None, record(1)), torch.tensor([[0.6, 0.8]]))
+    torch.testing.assert_close(channel.send(torch.zeros(1, 2), record(1)), torch.tensor([[0.6, 0.8]]))
 
 
 def test_a_restart_gives_the_budget_back_to_the_rows_that_begin():
     channel = attacked(Spy(lambda view: torch.ones_like(view.observation) * 9), budget=1.0)
-    channel.send(torch.zeros(4, 2), None, record(4))
+    channel.send(torch.zeros(4, 2), record(4))
     channel.restart(torch.tensor([True, False, False, True]))
     torch.testing.assert_close(channel.ledger.left, torch.tensor([1, 0, 0, 1], dtype=torch.float64), atol=1e-3, rtol=0)
     channel.keep(torch.tensor([0, 1]))
@@ -231,16 +281,16 @@ def test_a_restart_gives_the_budget_back_to_the_rows_that_begin():
 
 def test_a_zero_budget_lets_nothing_through():
     channel = attacked(Spy(lambda view: torch.ones_like(view.observation)), budget=0.0, sigma=0)
-    assert not channel.send(torch.zeros(4, 2), None, record(4)).any()
+    assert not channel.send(torch.zeros(4, 2), record(4)).any()
 
 
 @pytest.mark.parametrize(
     ("what", "match"),
     [
-        (lambda view: torch.full_like(view.observation, torch.nan), "proposed an offset that is not finite"),
-        (lambda view: torch.full_like(view.observation, torch.inf), "proposed an offset that is not finite"),
-        (lambda view: torch.zeros(4, 3), r"must propose offsets of shape \(4, 2\), got \(4, 3\)"),
-        (lambda view: torch.zeros(2), r"must propose offsets of shape \(4, 2\), got \(2,\)"),
+        (lambda view: torch.full_like(view.observation, torch.nan), "proposed a perturbation that is not finite"),
+        (lambda view: torch.full_like(view.observation, torch.inf), "proposed a perturbation that is not finite"),
+        (lambda view: torch.zeros(4, 3), r"must propose perturbations of shape \(4, 2\), got \(4, 3\)"),
+        (lambda view: torch.zeros(2), r"must propose perturbations of shape \(4, 2\), got \(2,\)"),
         (lambda view: view.observation.add_(1), "wrote into its view; it may only read it"),
         (lambda view: view.left.mul_(2), "wrote into its view"),
         (lambda view: view.step.add_(1), "wrote into its view"),
@@ -253,7 +303,7 @@ def test_bad_proposals_are_refused(what, match):
             return what(view)
 
     with pytest.raises(InputError, match=match):
-        attacked(Bad()).send(torch.zeros(4, 2), None, record(4))
+        attacked(Bad()).send(torch.zeros(4, 2), record(4))
 
 
 def test_who_writes_into_the_simulators_state_is_refused():
@@ -264,7 +314,7 @@ def test_who_writes_into_the_simulators_state_is_refused():
 
     task = toy_task(fixed(3), pay_action, choices=None, floor=-1e3, ceiling=1e3)
     with pytest.raises(InputError, match="wrote into its view"):
-        play(Plan(task, echo(), 0.1, 4, adversary=Mover(), budget=1.0))
+        play(Plan(task=task, policy=echo(), noise=Noise.of(0.1), n_episodes=4, attacker=Mover(), budget=1.0))
 
 
 @pytest.mark.parametrize("budget", [-1.0, float("nan")])
@@ -276,4 +326,4 @@ def test_bad_budgets_are_refused(budget):
 @pytest.mark.parametrize("sigma", [-0.1, float("nan"), float("inf")])
 def test_bad_sigmas_are_refused(sigma):
     with pytest.raises(InputError, match="sigma must be a finite number >= 0"):
-        Channel(sigma, 1, (1,), stream(0))
+        quiet(sigma, 1, (1,), stream(0))

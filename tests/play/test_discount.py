@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 
 from surefoot.cli import main as cli
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.tasks import discounted, find_task
 from surefoot.verification.verify import verify
 from toys import balancer, gate, geometric, pay_steps, toy_task
@@ -22,7 +24,14 @@ def toy(**more):
 
 def test_a_step_counts_gamma_to_the_power_of_those_before():
     """Reward 1 a step: the discounted return of L steps is (1 - gamma^L) / (1 - gamma), in every slot and turn."""
-    plan = Plan(discounted(toy(), GAMMA), gate(0.5, 1.0), 1.0, 60, slots=7, rounds=3)
+    plan = Plan(
+        task=discounted(toy(), GAMMA),
+        policy=gate(0.5, 1.0),
+        noise=Noise.of(1.0),
+        n_episodes=60,
+        n_envs=7,
+        episodes_per_env=3,
+    )
     played = play(plan)
     assert played.returns == pytest.approx((1 - GAMMA**played.lengths) / (1 - GAMMA), rel=1e-12)
     assert played.facts["discount"] == GAMMA
@@ -36,7 +45,7 @@ def test_the_limits_are_those_of_the_longest_episode():
     assert task.floor == 0
     assert task.ceiling == pytest.approx((1 - 0.99**200) / 0.01, rel=1e-9)
     assert task.blind is None  # it was measured on the plain return
-    played = play(Plan(task, balancer(), 0.05, 50, slots=50))
+    played = play(Plan(task=task, policy=balancer(), noise=Noise.of(0.05), n_episodes=50, n_envs=50))
     assert played.returns.max() <= task.ceiling
     signed = discounted(replace(toy(), rewards=(-2.0, 1.0)), GAMMA)
     assert signed.floor == pytest.approx(-2 * (1 - GAMMA**30) / (1 - GAMMA))
@@ -48,7 +57,10 @@ def test_the_limits_are_those_of_the_longest_episode():
     [
         (lambda: discounted(toy(), 1.0), "strictly between 0 and 1, got 1.0"),
         (lambda: discounted(replace(toy(), rewards=None), GAMMA), "does not know the limits of a step's reward"),
-        (lambda: Plan(discounted(toy(), GAMMA), gate(0.5, 1.0), 1.0, per_step=True), "leave the discount out"),
+        (
+            lambda: Plan(task=discounted(toy(), GAMMA), policy=gate(0.5, 1.0), noise=Noise.of(1.0), per_step=True),
+            "leave the discount out",
+        ),
     ],
 )
 def test_bad_input_is_named(call, match):

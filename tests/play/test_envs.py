@@ -7,9 +7,11 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 from surefoot.agents.policies import from_callable
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.envs.base import CartPole, Gymnasium, open_environment
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import TASKS, find_task, task_of_environment
 from toys import off
@@ -215,7 +217,12 @@ def test_slots_have_seeds_of_their_own():
 def test_runs_seeded_0_and_1_share_no_episodes():
     task = task_of_environment("ToyMove-v0", floor=-100, ceiling=100)
     follow = from_callable(lambda seen: seen, shape=(2,), choices=None)
-    returns = [play(Plan(task, follow, 0.0, 40, seed, slots=5, rounds=2)).returns for seed in (0, 1)]
+    returns = [
+        play(
+            Plan(task=task, policy=follow, noise=Noise.of(0.0), n_episodes=40, seed=seed, n_envs=5, episodes_per_env=2)
+        ).returns
+        for seed in (0, 1)
+    ]
     assert len(np.unique(np.concatenate(returns))) == 80
 
 
@@ -270,7 +277,7 @@ def test_an_environment_is_played_to_its_ends():
     task = task_of_environment("ToyFloat-v0", floor=25, ceiling=35)
     assert (task.shape, task.choices, task.limit, task.frames) == ((2,), 3, 50, 1)
     policy = from_callable(lambda seen: 2, shape=(2,), choices=3)
-    played = play(Plan(task, policy, 0.1, 10, slots=3, rounds=2))
+    played = play(Plan(task=task, policy=policy, noise=Noise.of(0.1), n_episodes=10, n_envs=3, episodes_per_env=2))
     assert played.returns.tolist() == [35] * 10
     assert played.lengths.tolist() == [5] * 10
 
@@ -278,7 +285,7 @@ def test_an_environment_is_played_to_its_ends():
 def test_a_step_limit_may_be_given():
     policy = from_callable(lambda seen: 2, shape=(2,), choices=3)
     task = task_of_environment("ToyEndless-v0", floor=0, ceiling=35, limit=3)
-    assert play(Plan(task, policy, 0.1, 4)).lengths.tolist() == [3] * 4
+    assert play(Plan(task=task, policy=policy, noise=Noise.of(0.1), n_episodes=4)).lengths.tolist() == [3] * 4
 
 
 def test_native_cartpole_and_gymnasiums_are_the_same_law():
@@ -289,10 +296,13 @@ def test_native_cartpole_and_gymnasiums_are_the_same_law():
 
     native = find_task("cartpole-1")
     slow = task_of_environment("CartPole-v1", floor=0, ceiling=200, limit=200)
-    reached = [int((play(Plan(t, balancer(), 0.6, 400)).returns >= 60).sum()) for t in (native, slow)]
+    reached = [
+        int((play(Plan(task=t, policy=balancer(), noise=Noise.of(0.6), n_episodes=400)).returns >= 60).sum())
+        for t in (native, slow)
+    ]
     table = [[r, 400 - r] for r in reached]
     assert fisher_exact(table).pvalue > 1e-6
-    other = int((play(Plan(native, balancer(), 1.2, 400)).returns >= 60).sum())
+    other = int((play(Plan(task=native, policy=balancer(), noise=Noise.of(1.2), n_episodes=400)).returns >= 60).sum())
     assert fisher_exact([table[0], [other, 400 - other]]).pvalue < 1e-6
 
 

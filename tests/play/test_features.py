@@ -14,12 +14,13 @@ from laws import too_many
 from surefoot.agents import files as zoo
 from surefoot.agents.policies import Policy
 from surefoot.cli import main as cli
-from surefoot.episodes import Episodes, parted_sigma
+from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
-from surefoot.play.channel import Channel, Record
+from surefoot.play.channel import Channel, Ledger, Rows, units_of
 from surefoot.play.envs.noisy import NoisyObservation
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import find_task
 from surefoot.proof.episode_budget import certify
@@ -32,15 +33,15 @@ SIGMAS = (0.1, 0.2, 0.1, 0.4)
 
 
 def test_equal_sigmas_are_one_sigma():
-    assert parted_sigma([0.2, 0.2]) == (0.2, None)
-    assert parted_sigma(SIGMAS) == (0.1, SIGMAS)
-    assert parted_sigma(np.array(SIGMAS)) == (0.1, SIGMAS)
+    assert Noise.of([0.2, 0.2]) == Noise.of(0.2) == Noise(0.2)
+    assert Noise.of(SIGMAS) == Noise(0.1, SIGMAS)
+    assert Noise.of(np.array(SIGMAS)) == Noise(0.1, SIGMAS)
 
 
 @pytest.mark.parametrize("sigma", [[], [0.1, 0.0], [0.1, -0.1], [0.1, float("nan")], "ab", [[0.1], [0.2]]], ids=str)
 def test_what_is_no_sigma_is_refused(sigma):
     with pytest.raises(InputError, match="sigma"):
-        parted_sigma(sigma)
+        Noise.of(sigma)
 
 
 # --- what is played -------------------------------------------------------------------------------------------------
@@ -48,7 +49,19 @@ def test_what_is_no_sigma_is_refused(sigma):
 
 def channel(sigma, adversary=None, budget=0.0, slots=20_000):
     streams = [Stream(seeds, torch.device("cpu")) for seeds in np.random.SeedSequence(3).spawn(2)]
-    return Channel(sigma, slots, (4,), streams[0], adversary=adversary, budget=budget, policy=echo(4), own=streams[1])
+    noise, ledger = Noise.of(sigma), None
+    if adversary is not None:
+        ledger = Ledger(
+            attacker=adversary,
+            budget=budget,
+            policy=echo(4),
+            stream=streams[1],
+            unit=units_of(noise, (4,), torch.device("cpu")),
+            n_envs=slots,
+            shape=(4,),
+            max_steps=1,
+        )
+    return Channel(noise=noise, n_envs=slots, shape=(4,), stream=streams[0], ledger=ledger)
 
 
 def test_each_feature_has_its_own_noise():
@@ -64,7 +77,8 @@ def test_each_feature_has_its_own_noise():
 
 def record(slots):
     zero = torch.zeros(slots, dtype=torch.long)
-    return Record(zero, zero, None, None, torch.zeros(slots, 1, 4), None)
+    history = torch.zeros(slots, 1, 4)
+    return Rows(env=zero, episode=zero, step=zero, fresh=None, state=None, history=history, action=None)
 
 
 @pytest.mark.parametrize(("feature", "allowed"), [(0, 0.5), (1, 1.0), (3, 2.0)])
@@ -84,9 +98,9 @@ def test_there_must_be_one_sigma_per_feature():
     with pytest.raises(InputError, match="one for each of the 4 features, got 2"):
         channel((0.1, 0.2))
     with pytest.raises(InputError, match="one for each of the 4 features, got 2"):
-        Plan(find_task("cartpole-1"), zoo.load("cartpole-1-s0.2"), 0.1, features=(0.1, 0.2))
+        Plan(task=find_task("cartpole-1"), policy=zoo.load("cartpole-1-s0.2"), noise=Noise.of((0.1, 0.2)))
     with pytest.raises(InputError, match="sigma must be the least"):
-        Plan(find_task("cartpole-1"), zoo.load("cartpole-1-s0.2"), 0.2, features=SIGMAS)
+        Noise(0.2, SIGMAS)
 
 
 # --- what is certified ----------------------------------------------------------------------------------------------
@@ -109,9 +123,15 @@ def attacked_mean(feature, sigmas, budget, unit):
     task, policy = one_question(0.9, feature, sigmas)
     push = torch.zeros(1, 2)
     push[0, feature] = budget * unit
-    least, features = parted_sigma(sigmas)
-    plan = Plan(task, policy, least, 4_000, adversary=Spy(lambda view: push.expand_as(view.observation)), budget=budget)
-    return float(play(replace(plan, features=features)).returns.mean())
+    plan = Plan(
+        task=task,
+        policy=policy,
+        noise=Noise.of(sigmas),
+        n_episodes=4_000,
+        attacker=Spy(lambda view: push.expand_as(view.observation)),
+        budget=budget,
+    )
+    return float(play(plan).returns.mean())
 
 
 @pytest.mark.parametrize("feature", [0, 1])
@@ -131,7 +151,7 @@ def test_limits_hold_for_a_game_in_which_features_differ():
     sigmas, budget, missed, planted = (0.1, 0.3), 0.15, 0, 0
     worst = stats.norm.cdf(stats.norm.ppf(0.9) - budget / 0.1)
     task, policy = one_question(0.9, 1, sigmas)
-    everything = play(Plan(task, policy, 0.1, 6_000, seed=2, features=sigmas))
+    everything = play(Plan(task=task, policy=policy, noise=Noise.of(sigmas), n_episodes=6_000, seed=2))
     for first in range(0, 6_000, 100):
         part = everything[first : first + 100]
         missed += certify(part, [budget], 0.8, "binary").lower[0] > worst
@@ -146,9 +166,9 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("features")
     agent, task = zoo.load("cartpole-1-s0.2"), find_task("cartpole-1")
     plans = {
-        "scalar": Plan(task, agent, 0.1, 60, slots=30),
-        "equal": Plan(task, agent, *[parted_sigma([0.1] * 4)[0]], 60, slots=30, features=parted_sigma([0.1] * 4)[1]),
-        "different": Plan(task, agent, 0.1, 60, slots=30, features=SIGMAS),
+        "scalar": Plan(task=task, policy=agent, noise=Noise.of(0.1), n_episodes=60, n_envs=30),
+        "equal": Plan(task=task, policy=agent, noise=Noise.of([0.1] * 4), n_episodes=60, n_envs=30),
+        "different": Plan(task=task, policy=agent, noise=Noise.of(SIGMAS), n_episodes=60, n_envs=30),
     }
     for name, plan in plans.items():
         certified_run(plan, Questions((0.0, 0.1), method="band"), folder / name)
@@ -175,7 +195,7 @@ def test_different_sigmas_are_another_run_and_say_so(runs):
     assert not np.array_equal(episodes.returns, Episodes.load(runs / "scalar" / "episodes.npz").returns)
     with pytest.raises(InputError, match="differ in features"):
         Episodes.concat([episodes, Episodes.load(runs / "scalar" / "episodes.npz")])
-    plan = Plan(find_task("cartpole-1"), zoo.load("cartpole-1-s0.2"), 0.1, 60, features=SIGMAS)
+    plan = Plan(task=find_task("cartpole-1"), policy=zoo.load("cartpole-1-s0.2"), noise=Noise.of(SIGMAS), n_episodes=60)
     assert "sigma0.1_0.2_0.1_0.4-" in run_name(plan)
 
 
@@ -254,5 +274,5 @@ def test_training_may_use_the_same_noise():
 
 
 def test_rollout_takes_a_sequence():
-    made = surefoot.rollout("cartpole-1", "cartpole-1-s0.2", sigma=SIGMAS, episodes=20, slots=20)
+    made = surefoot.rollout("cartpole-1", "cartpole-1-s0.2", sigma=SIGMAS, n_episodes=20, n_envs=20)
     assert (made.sigma, made.facts["features"]) == (0.1, list(SIGMAS))

@@ -5,10 +5,12 @@ import pytest
 import torch
 
 from surefoot.agents.policies import Policy
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.envs import mountain_car
 from surefoot.play.envs.mountain_car import MountainCar
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import find_task
 
@@ -112,7 +114,7 @@ class Push(torch.nn.Module):
 
 def test_pushing_along_reaches_the_goal():
     policy = Policy(Push(), 1, (2,), None, "push", low=torch.tensor([-1.0]), high=torch.tensor([1.0]))
-    played = play(Plan(TASK, policy, 0.0, 200, slots=64, rounds=2))
+    played = play(Plan(task=TASK, policy=policy, noise=Noise.of(0.0), n_episodes=200, n_envs=64, episodes_per_env=2))
     assert played.returns.tolist() == [1.0] * 200
     assert 60 < played.lengths.mean() < 200
 

@@ -12,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import surefoot
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play import loop, streams
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.streams import WRAPPER, Purpose, Stream, block_seeds, direction_seeds, seed_sequence, training_seeds
 from toys import Spy, constant, fixed, geometric, pay_steps, toy_task
 
@@ -102,7 +104,7 @@ def test_planted_words_that_run_over_would_be_shared(one, other):
 @pytest.mark.parametrize("purpose", [(101,), (7,), (8,), (1,), (2, 3), (0,), (3, 1, 1)])
 def test_purposes_that_are_not_listed_are_rejected(purpose):
     with pytest.raises(InputError, match="purpose must be"):
-        Plan(toy_task(fixed(1), pay_steps), constant(), 0.1, 2, stream=purpose)
+        Plan(task=toy_task(fixed(1), pay_steps), policy=constant(), noise=Noise.of(0.1), n_episodes=2, purpose=purpose)
 
 
 def test_planted_two_part_keys_of_training_are_those_of_a_certificate():
@@ -167,7 +169,18 @@ def predicted():
         return torch.zeros_like(view.observation)
 
     task = toy_task(geometric(0.1, 30), pay_steps, clean=(0.0, 5.0), ceiling=30.0)
-    play(Plan(task, constant(2), SIGMA, 24, slots=3, rounds=4, adversary=Spy(peek), budget=1.0))
+    play(
+        Plan(
+            task=task,
+            policy=constant(2),
+            noise=Noise.of(SIGMA),
+            n_episodes=24,
+            n_envs=3,
+            episodes_per_env=4,
+            attacker=Spy(peek),
+            budget=1.0,
+        )
+    )
     return hits, shown
 
 

@@ -11,8 +11,10 @@ import warnings
 import pytest
 
 from surefoot.agents.policies import from_callable
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.workers import spread, usable_cores
 from toys import fixed, pay_steps, toy_task
 
@@ -58,7 +60,12 @@ def test_threads_beside_do_not_matter():
 def test_any_callable_can_be_a_policy():
     secret = 1
     policy = from_callable(lambda seen: secret, shape=(1,), choices=2)
-    assert play(Plan(TASK, policy, 0.1, 6, slots=1, rounds=1), workers=2).returns.tolist() == [2] * 6
+    assert (
+        play(
+            Plan(task=TASK, policy=policy, noise=Noise.of(0.1), n_episodes=6, n_envs=1, episodes_per_env=1), workers=2
+        ).returns.tolist()
+        == [2] * 6
+    )
 
 
 def dying(seen):
@@ -66,7 +73,14 @@ def dying(seen):
 
 
 def test_a_killed_worker_is_an_error():
-    plan = Plan(TASK, from_callable(dying, shape=(1,), choices=2), 0.1, 8, slots=1, rounds=1)
+    plan = Plan(
+        task=TASK,
+        policy=from_callable(dying, shape=(1,), choices=2),
+        noise=Noise.of(0.1),
+        n_episodes=8,
+        n_envs=1,
+        episodes_per_env=1,
+    )
     began = time.monotonic()
     with pytest.raises(InputError, match=r"a worker process died .*run again with fewer --workers"):
         play(plan, workers=2)
@@ -75,7 +89,14 @@ def test_a_killed_worker_is_an_error():
 
 
 def test_an_error_in_a_worker_comes_through():
-    plan = Plan(TASK, from_callable(lambda seen: 7, shape=(1,), choices=2), 0.1, 8, slots=1, rounds=1)
+    plan = Plan(
+        task=TASK,
+        policy=from_callable(lambda seen: 7, shape=(1,), choices=2),
+        noise=Noise.of(0.1),
+        n_episodes=8,
+        n_envs=1,
+        episodes_per_env=1,
+    )
     with pytest.raises(InputError, match="must choose an action from 0 to 1, got 7"):
         play(plan, workers=2)
 

@@ -18,9 +18,11 @@ from torch import Tensor
 from laws import too_many
 from surefoot import Episodes, certify, certify_per_step
 from surefoot.cli import main as cli
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.channel import View
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.proof.bounds.step_means import kept, step_means
 from surefoot.verification.recompute.step_budget import recompute_per_step
 from surefoot.verification.verify import verify
@@ -162,9 +164,11 @@ def gates(draw=None, pay=pay_first_choice, steps=STEPS):
 
 def test_an_adversary_at_every_step_stays_above_the_certificate():
     """Each step is won with 0.95; the offset of a step harms that step alone, so the truth is far above the bound."""
-    plan = Plan(gates(), gate(0.95, SIGMA), SIGMA, 4_000, slots=500, per_step=True)
+    plan = Plan(
+        task=gates(), policy=gate(0.95, SIGMA), noise=Noise.of(SIGMA), n_episodes=4_000, n_envs=500, per_step=True
+    )
     made = certify_per_step(play(plan), [0.1], 0.999)
-    attacked = play(replace(plan, adversary=EveryStep(0.1), budget=100.0))
+    attacked = play(replace(plan, attacker=EveryStep(0.1), budget=100.0))
     wins, count = attacked.returns.sum(), STEPS * len(attacked)
     assert not too_few(wins, count, made.lower[0] / STEPS)
     assert too_few(wins, count, 0.95)
@@ -194,10 +198,10 @@ def test_an_agent_that_sums_what_it_sees_is_harmed_by_the_root_of_time():
     limit = SIGMA * math.sqrt(steps) * stats.norm.ppf(p)
     task = replace(gates(pay=pay_last, steps=steps), frames=steps, ceiling=1.0)
     agent = Policy(Remembers(float(limit)), steps, (1,), 2, "remembers")
-    plan = Plan(task, agent, SIGMA, 20_000, slots=1_000, per_step=True)
+    plan = Plan(task=task, policy=agent, noise=Noise.of(SIGMA), n_episodes=20_000, n_envs=1_000, per_step=True)
     made = certify_per_step(play(plan), [e], 0.999)
     truth = shifted(p, e * math.sqrt(steps) / SIGMA)
-    attacked = play(replace(plan, adversary=EveryStep(e), budget=100.0, seed=1))
+    attacked = play(replace(plan, attacker=EveryStep(e), budget=100.0, seed=1))
     wins, count = attacked.returns.sum(), len(attacked)
     assert stats.binomtest(int(wins), count, truth).pvalue > 1e-6
     assert not too_few(wins, count, made.lower[0])
@@ -210,9 +214,17 @@ def test_an_agent_that_sums_what_it_sees_is_harmed_by_the_root_of_time():
 
 def test_gains_are_the_rewards_of_each_step():
     draw = geometric(0.2, 30)
-    plan = Plan(gates(draw, pay_steps, 30), gate(0.5, SIGMA), SIGMA, 50, slots=7, rounds=3, per_step=True)
+    plan = Plan(
+        task=gates(draw, pay_steps, 30),
+        policy=gate(0.5, SIGMA),
+        noise=Noise.of(SIGMA),
+        n_episodes=50,
+        n_envs=7,
+        episodes_per_env=3,
+        per_step=True,
+    )
     played = play(plan)
-    assert played.gains.shape == (plan.blocks, 30)
+    assert played.gains.shape == (plan.n_blocks, 30)
     alive = [(played.lengths >= step).sum() for step in range(1, 31)]
     assert played.gains.sum(axis=0).tolist() == alive
     without = play(replace(plan, per_step=False))
@@ -222,7 +234,7 @@ def test_gains_are_the_rewards_of_each_step():
 
 
 def test_gains_are_kept_on_disk_and_joined(tmp_path):
-    plan = Plan(gates(), gate(0.9, SIGMA), SIGMA, 40, slots=10, per_step=True)
+    plan = Plan(task=gates(), policy=gate(0.9, SIGMA), noise=Noise.of(SIGMA), n_episodes=40, n_envs=10, per_step=True)
     played = play(plan, workers=2)
     played.save(tmp_path / "e.npz")
     there = Episodes.load(tmp_path / "e.npz")
@@ -234,9 +246,20 @@ def test_gains_are_kept_on_disk_and_joined(tmp_path):
 @pytest.mark.parametrize(
     ("call", "match"),
     [
-        (lambda: Plan(toy_task(fixed(1), pay_steps), gate(0.9, 1.0), 1.0, per_step=True), "limits of a step's reward"),
         (
-            lambda: play(Plan(replace(gates(), rewards=(0.0, 0.5)), gate(0.9, 1.0), 1.0, 5, per_step=True)),
+            lambda: Plan(task=toy_task(fixed(1), pay_steps), policy=gate(0.9, 1.0), noise=Noise.of(1.0), per_step=True),
+            "limits of a step's reward",
+        ),
+        (
+            lambda: play(
+                Plan(
+                    task=replace(gates(), rewards=(0.0, 0.5)),
+                    policy=gate(0.9, 1.0),
+                    noise=Noise.of(1.0),
+                    n_episodes=5,
+                    per_step=True,
+                )
+            ),
             "every reward must lie between 0 and 0.5",
         ),
         (lambda: certify_per_step(Episodes.of([1.0], sigma=1, floor=0), [0.1]), "play it with --per-step"),
@@ -283,7 +306,7 @@ def test_wrong_calls(tmp_path, monkeypatch, capsys):
         ([*task, "--shared-by", "2"], "give --per-step alone"),
         ([*task, "--method", "dkw"], "give --per-step alone"),
         ([*task, "--rewards", "0,1"], "--rewards cannot go with a task"),
-        ([*environment, "--per-step"], "play it with --per-step"),
+        ([*environment, "--per-step"], "needs the limits of a step's reward"),
         ([*environment, "--per-step", "--rewards", "0"], "two numbers LOW,HIGH"),
         ([*environment, "--per-step", "--rewards", "1,2"], "must enclose 0"),
     ):

@@ -9,9 +9,9 @@ import pytest
 
 from laws import LAWS
 from surefoot.cli import main as cli
-from surefoot.episodes import Episodes
+from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
-from surefoot.play.loop import Plan
+from surefoot.play.plan import Plan
 from surefoot.proof.bounds.bands import tail_tight
 from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.from_band import worst_mean_upper
@@ -30,7 +30,7 @@ def _own_folder(tmp_path, monkeypatch):
 def plan(most=20_000):
     """Episodes of 1 to 10 steps that pay their length; the worst-case mean at budget 0.5 is about 3.44."""
     task = toy_task(geometric(0.1, 10), pay_steps, floor=0.0, ceiling=10.0, slots=100, rounds=1)
-    return Plan(task, constant(), 0.5, most)
+    return Plan(task=task, policy=constant(), noise=Noise.of(0.5), n_episodes=most)
 
 
 QUESTIONS = Questions((0.0, 0.5))

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from surefoot import certify
-from surefoot.cli import main as cli
 from surefoot.agents import files as zoo
-from surefoot.attacks.registry import METHODS
-from surefoot.runs.attacked import Attack, attacked_records, attacked_run, matching_certificates
-from surefoot.proof.contradiction import FALSE_ALARM, contradictions
-from surefoot.episodes import Episodes
 from surefoot.agents.policies import from_callable
+from surefoot.attacks.registry import METHODS
+from surefoot.cli import main as cli
+from surefoot.episodes import Episodes
 from surefoot.play.tasks import find_task
+from surefoot.proof.contradiction import FALSE_ALARM, contradictions
+from surefoot.runs.attacked import Attack, attacked_records, attacked_run, matching_certificates
 
 TASK = find_task("cartpole-5")
 

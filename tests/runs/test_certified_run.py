@@ -9,16 +9,15 @@ import stable_baselines3
 import torch
 
 import surefoot
-from surefoot.runs import certified as runs
-from surefoot.agents import files as zoo
-from surefoot.episodes import Episodes
-from surefoot.errors import InputError
-from surefoot.play.loop import Plan
 from surefoot.agents.policies import Policy
-from surefoot.runs.certified import Questions, certified_run, find_device, rollout, run_name
 from surefoot.agents.resolve import resolve
-from surefoot.agents.files import default_agent
+from surefoot.episodes import Episodes, Noise
+from surefoot.errors import InputError
+from surefoot.play.plan import Plan, resolve_device
+from surefoot.play.rollout import rollout
 from surefoot.play.tasks import find_task, task_of_environment
+from surefoot.runs import certified as runs
+from surefoot.runs.certified import Questions, certified_run, run_name
 from toys import balancer, constant, fixed, pay_steps, toy_task
 
 TASK = find_task("cartpole-5")
@@ -44,7 +43,7 @@ def test_a_model_and_its_zip_play_alike(tmp_path):
     made = model()
     made.save(tmp_path / "model.zip")
     task = find_task("cartpole-1")
-    one, two = (rollout(task, agent, sigma=0.1, episodes=20) for agent in (made, tmp_path / "model.zip"))
+    one, two = (rollout(task, agent, sigma=0.1, n_episodes=20) for agent in (made, tmp_path / "model.zip"))
     assert np.array_equal(one.returns, two.returns)
     assert one.facts["agent_sha256"] == two.facts["agent_sha256"]
 
@@ -56,13 +55,13 @@ def test_a_function_sees_one_observation_or_its_frames():
         shapes.add(seen.shape)
         return 0
 
-    rollout("cartpole-1", watch, sigma=0.1, episodes=3)
-    rollout("cartpole-5", watch, sigma=0.1, episodes=3)
+    rollout("cartpole-1", watch, sigma=0.1, n_episodes=3)
+    rollout("cartpole-5", watch, sigma=0.1, n_episodes=3)
     assert shapes == {(4,), (5, 4)}
 
 
 def test_a_function_is_certified_like_anybody():
-    episodes = rollout("cartpole-1", lean, sigma=0.1, episodes=40)
+    episodes = rollout("cartpole-1", lean, sigma=0.1, n_episodes=40)
     assert episodes.facts["agent"] == "lean"
     assert episodes.facts["agent_sha256"] is None
     assert episodes.returns.mean() > 60
@@ -70,8 +69,8 @@ def test_a_function_is_certified_like_anybody():
 
 
 def test_frames_belong_to_the_agent():
-    assert rollout("cartpole-5", "cartpole-1-s0.2", sigma=0.2, episodes=5).facts["frames"] == 1
-    assert rollout("cartpole-1", "cartpole-5-s0.2", sigma=0.2, episodes=5).facts["frames"] == 5
+    assert rollout("cartpole-5", "cartpole-1-s0.2", sigma=0.2, n_episodes=5).facts["frames"] == 1
+    assert rollout("cartpole-1", "cartpole-5-s0.2", sigma=0.2, n_episodes=5).facts["frames"] == 5
 
 
 def test_other_observations_do_not_fit(tmp_path):
@@ -80,17 +79,17 @@ def test_other_observations_do_not_fit(tmp_path):
     with pytest.raises(InputError, match=r"made for observations of shape \(2,\)"):
         resolve(made, acrobot.spaces)
     with pytest.raises(InputError, match=r"agent has 2 actions from 0, the environment takes 3 actions from 0"):
-        rollout(acrobot, "cartpole-5-s0.2", sigma=0.1, episodes=1)
+        rollout(acrobot, "cartpole-5-s0.2", sigma=0.1, n_episodes=1)
 
 
 def test_a_function_with_a_foreign_action_is_named():
     with pytest.raises(InputError, match="choose an action from 0 to 1, got 7"):
-        rollout("cartpole-1", lambda seen: 7, sigma=0.1, episodes=1)
+        rollout("cartpole-1", lambda seen: 7, sigma=0.1, n_episodes=1)
 
 
 def test_pendulum_with_a_function():
     task = task_of_environment("Pendulum-v1", floor=-3300, ceiling=0)
-    episodes = rollout(task, lambda seen: [-seen[1]], sigma=0.1, episodes=2)
+    episodes = rollout(task, lambda seen: [-seen[1]], sigma=0.1, n_episodes=2)
     assert len(episodes) == 2
     assert (episodes.lengths == 200).all()
 
@@ -99,21 +98,21 @@ def test_pendulum_with_a_function():
 
 
 def test_devices():
-    assert find_device("cpu") == "cpu"
-    assert find_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
+    assert resolve_device("cpu") == "cpu"
+    assert resolve_device("auto") == ("cuda" if torch.cuda.is_available() else "cpu")
     with pytest.raises(InputError, match="device must be auto, cpu or cuda, got 'tpu'"):
-        find_device("tpu")
+        resolve_device("tpu")
 
 
 def test_cuda_without_cuda_is_refused(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(InputError, match="no CUDA device"):
-        rollout("cartpole-1", lean, sigma=0.1, episodes=1, device="cuda")
+        rollout("cartpole-1", lean, sigma=0.1, n_episodes=1, device="cuda")
 
 
 def named(name, **plan):
     policy = Policy(balancer().network, 1, (4,), 2, name)
-    return run_name(Plan(find_task("cartpole-1"), policy, **{"sigma": 0.2, **plan}))
+    return run_name(Plan(task=find_task("cartpole-1"), policy=policy, **{"noise": Noise.of(0.2), **plan}))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +126,7 @@ def test_names_of_runs_are_safe_names_of_folders(tmp_path, name):
 
 
 def test_names_of_runs_tell_runs_apart():
-    setups = [{}, {"sigma": 0.4}, {"seed": 1}, {"episodes": 7}]
+    setups = [{}, {"noise": Noise.of(0.4)}, {"seed": 1}, {"n_episodes": 7}]
     assert len({named("x", **setup) for setup in setups} | {named("y")}) == 5
     assert named("cartpole-1-s0.2") == "cartpole-1-s0.2-sigma0.2-seed0-n10000"
 
@@ -142,7 +141,6 @@ WRONG = [
     ({"method": "magic"}, 0.2, "method must be one of"),
     ({"step": 0.0}, 0.2, "step must be"),
     ({}, 0.0, "sigma must be > 0"),
-    ({}, -1.0, "sigma must be"),
 ]
 
 
@@ -150,25 +148,35 @@ WRONG = [
 def test_questions_are_checked_before_the_first_step(tmp_path, monkeypatch, question, sigma, match):
     monkeypatch.setattr(runs, "play", lambda *_, **__: pytest.fail("played"))
     questions = Questions(**{"budgets": (0, 0.2), **question})
+    plan = Plan(task=TASK, policy=balancer(5), noise=Noise.of(sigma), n_episodes=10)
     with pytest.raises(InputError, match=match):
-        questions.check(TASK, sigma)
-    if sigma >= 0:
-        plan = Plan(TASK, balancer(5), sigma, 10)
-        with pytest.raises(InputError, match=match):
-            certified_run(plan, questions, tmp_path / "run")
-        assert not (tmp_path / "run").exists()
+        questions.answer(plan.probe())
+    with pytest.raises(InputError, match=match):
+        certified_run(plan, questions, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_no_sigma_is_noticed_at_once():
+    with pytest.raises(InputError, match="sigma must be"):
+        Noise.of(-1.0)
 
 
 def test_no_ceiling_is_noticed_before_the_first_step():
     task = task_of_environment("CartPole-v1", floor=0, ceiling=None)
+    plan = Plan(task=task, policy=balancer(), noise=Noise.of(0.1))
     with pytest.raises(InputError, match="needs a known ceiling"):
-        Questions((0.1,), method="per-threshold").check(task, 0.1)
-    Questions((0.1,)).check(task, 0.1)
+        Questions((0.1,), method="per-threshold").answer(plan.probe())
+    Questions((0.1,)).answer(plan.probe())
 
 
 def test_no_workers_leave_no_folder(tmp_path):
     with pytest.raises(InputError, match="workers must be at least 1, got 0"):
-        certified_run(Plan(TASK, balancer(5), 0.2, 10), QUESTIONS, tmp_path / "run", workers=0)
+        certified_run(
+            Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.2), n_episodes=10),
+            QUESTIONS,
+            tmp_path / "run",
+            workers=0,
+        )
     assert not (tmp_path / "run").exists()
 
 
@@ -176,7 +184,9 @@ def test_no_workers_leave_no_folder(tmp_path):
 
 
 def test_a_run_leaves_everything_and_is_not_played_twice(tmp_path, monkeypatch):
-    plan = Plan(TASK, resolve("cartpole-5-s0.2", TASK.spaces), 0.2, 60, slots=25)
+    plan = Plan(
+        task=TASK, policy=resolve("cartpole-5-s0.2", TASK.spaces), noise=Noise.of(0.2), n_episodes=60, n_envs=25
+    )
     first = certified_run(plan, QUESTIONS, tmp_path)
     left = {"certificate.json", "certificate.png", "episodes.npz", "run.json", "setup.json"}
     left |= {"replay.npz", "report.html"}
@@ -197,7 +207,7 @@ def test_a_run_leaves_everything_and_is_not_played_twice(tmp_path, monkeypatch):
 
 
 def test_a_reused_run_keeps_the_facts_of_its_play(tmp_path, monkeypatch):
-    plan = Plan(TASK, balancer(5), 0.2, 60, slots=25)
+    plan = Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.2), n_episodes=60, n_envs=25)
     certified_run(plan, QUESTIONS, tmp_path)
     first = json.loads((tmp_path / "run.json").read_text())
     assert first["certified_with"] == first["versions"]
@@ -216,12 +226,14 @@ def test_a_reused_run_keeps_the_facts_of_its_play(tmp_path, monkeypatch):
 
 
 def rollout_of(plan):
-    return rollout(plan.task, plan.policy, sigma=plan.sigma, episodes=plan.episodes, seed=plan.seed, slots=plan.slots)
+    return rollout(
+        plan.task, plan.policy, sigma=plan.noise.sigma, n_episodes=plan.n_episodes, seed=plan.seed, n_envs=plan.n_envs
+    )
 
 
 @pytest.mark.parametrize("failing", [1, 2])
 def test_a_run_that_stopped_goes_on(tmp_path, monkeypatch, failing):
-    plan = Plan(TASK, balancer(5), 0.2, 90, slots=25)
+    plan = Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.2), n_episodes=90, n_envs=25)
     whole = rollout_of(plan)
     seen = []
 
@@ -241,7 +253,7 @@ def test_a_run_that_stopped_goes_on(tmp_path, monkeypatch, failing):
 
 @pytest.mark.parametrize("damage", ["episodes.npz", "setup.json", "blocks"])
 def test_a_damaged_run_is_an_error_and_not_a_result(tmp_path, damage):
-    plan = Plan(TASK, balancer(5), 0.2, 50, slots=25)
+    plan = Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.2), n_episodes=50, n_envs=25)
     certified_run(plan, QUESTIONS, tmp_path)
     if damage == "blocks":
         (tmp_path / "blocks").mkdir()
@@ -255,7 +267,7 @@ def test_a_damaged_run_is_an_error_and_not_a_result(tmp_path, damage):
 
 def test_returns_below_the_floor_are_no_certificate(tmp_path):
     task = task_of_environment("CartPole-v1", floor=400, ceiling=500)
-    plan = Plan(task, balancer(), 5.0, 3)
+    plan = Plan(task=task, policy=balancer(), noise=Noise.of(5.0), n_episodes=3)
     with pytest.raises(InputError, match="below the floor 400"):
         certified_run(plan, QUESTIONS, tmp_path / "run")
     assert not (tmp_path / "run" / "certificate.json").exists()
@@ -286,7 +298,14 @@ def wrong_in_the_third_block(value):
 )
 def test_impossible_returns_are_noticed_in_the_block_they_come_in(tmp_path, value, match):
     draw, pay = wrong_in_the_third_block(value)
-    plan = Plan(toy_task(draw, pay, method="band"), constant(), 0.2, 50, slots=10, rounds=1)
+    plan = Plan(
+        task=toy_task(draw, pay, method="band"),
+        policy=constant(),
+        noise=Noise.of(0.2),
+        n_episodes=50,
+        n_envs=10,
+        episodes_per_env=1,
+    )
     with pytest.raises(InputError, match=match):
         certified_run(plan, QUESTIONS, tmp_path)
     assert sorted(path.name for path in (tmp_path / "blocks").iterdir()) == ["000000.npz", "000001.npz"]
@@ -295,7 +314,11 @@ def test_impossible_returns_are_noticed_in_the_block_they_come_in(tmp_path, valu
 def test_a_corrected_floor_works_in_the_same_folder(tmp_path):
     wrong, right = (toy_task(fixed(1), pay_steps, method="band", floor=floor, ceiling=3.0) for floor in (2.0, 0.0))
     with pytest.raises(InputError, match="below the floor 2, got 1"):
-        certified_run(Plan(wrong, constant(), 0.2, 20, slots=10), QUESTIONS, tmp_path)
+        certified_run(
+            Plan(task=wrong, policy=constant(), noise=Noise.of(0.2), n_episodes=20, n_envs=10), QUESTIONS, tmp_path
+        )
     assert list(tmp_path.iterdir()) == []
-    certified_run(Plan(right, constant(), 0.2, 20, slots=10), QUESTIONS, tmp_path)
+    certified_run(
+        Plan(task=right, policy=constant(), noise=Noise.of(0.2), n_episodes=20, n_envs=10), QUESTIONS, tmp_path
+    )
     assert (tmp_path / "certificate.json").exists()

@@ -12,14 +12,23 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from surefoot.episodes import Episodes
+from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
-from surefoot.play.loop import Plan, play
-from surefoot.runs.folder import RunFolder
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.tasks import find_task
+from surefoot.runs.folder import RunFolder
 from toys import balancer, constant, fixed, pay_steps, toy_task
 
-PLAN = Plan(find_task("cartpole-1"), balancer(), 0.5, 230, seed=3, slots=20, rounds=2)
+PLAN = Plan(
+    task=find_task("cartpole-1"),
+    policy=balancer(),
+    noise=Noise.of(0.5),
+    n_episodes=230,
+    seed=3,
+    n_envs=20,
+    episodes_per_env=2,
+)
 
 # The environment of a process that can import this file.
 PATHS = [str(Path(__file__).parent), str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -42,7 +51,7 @@ run(Path(sys.argv[1]), PLAN, workers=workers, progress=progress)
 
 def run(folder, plan=PLAN, **more):
     with RunFolder(folder, plan.facts()).opened() as store:
-        episodes = play(plan, store=store, **more)
+        episodes = play(plan, done=store.finished(), on_block=store.save_block, **more)
         store.finish(episodes)
         return episodes
 
@@ -58,7 +67,7 @@ def test_killed_and_resumed_is_one_go(tmp_path, workers):
     assert result.returncode == -signal.SIGKILL, result.stderr
     assert (tmp_path / "run" / "blocks").is_dir()
     done = sorted((tmp_path / "run" / "blocks").glob("*.npz"))
-    assert 2 <= len(done) < PLAN.blocks
+    assert 2 <= len(done) < PLAN.n_blocks
     stamps = {path.name: path.stat().st_mtime_ns for path in done}
     said = []
     resumed = run(tmp_path / "run", workers=workers, progress=lambda d, of: said.append((d, stamps)))
@@ -74,7 +83,7 @@ def test_killed_and_resumed_is_one_go(tmp_path, workers):
 def test_finished_blocks_are_taken_from_the_disk(tmp_path):
     """The twin: a block that was altered on disk shows in the result, so it was indeed not played again."""
     with RunFolder(tmp_path, PLAN.facts()).opened() as store:
-        whole = play(PLAN, store=store)
+        whole = play(PLAN, done=store.finished(), on_block=store.save_block)
     block = Episodes.load(tmp_path / "blocks" / "000001.npz")
     replace(block, returns=np.full(40, 123.0)).save(tmp_path / "blocks" / "000001.npz")
     (tmp_path / "blocks" / "000002.npz").unlink()
@@ -85,7 +94,7 @@ def test_finished_blocks_are_taken_from_the_disk(tmp_path):
 
 def test_what_a_kill_left_half_written_does_no_harm(tmp_path):
     with RunFolder(tmp_path, PLAN.facts()).opened() as store:
-        store.save_block(0, play(PLAN, store=store)[0:40])
+        store.save_block(0, play(PLAN, done=store.finished(), on_block=store.save_block)[0:40])
     (tmp_path / "blocks" / ".000001.npz.k3jd8s").write_bytes(b"half")
     run(tmp_path)
     assert not (tmp_path / "blocks").exists()
@@ -95,21 +104,21 @@ def test_what_a_kill_left_half_written_does_no_harm(tmp_path):
     ("change", "match"),
     [
         ({"seed": 4}, "another setup .seed 3 there, 4 now.; choose another --out"),
-        ({"sigma": 0.4}, "another setup"),
-        ({"episodes": 240}, "another setup .planned 230 there, 240 now."),
-        ({"slots": 10}, "another setup"),
+        ({"noise": Noise.of(0.4)}, "another setup"),
+        ({"n_episodes": 240}, "another setup .planned 230 there, 240 now."),
+        ({"n_envs": 10}, "another setup"),
         ({"policy": replace(balancer(), sha256="other")}, "another setup .agent_sha256"),
     ],
 )
 def test_a_folder_of_another_setup_is_refused(tmp_path, change, match):
-    plan = replace(PLAN, episodes=230)
-    with RunFolder(tmp_path, {**plan.facts(), "sigma": plan.sigma}).opened():
+    plan = replace(PLAN, n_episodes=230)
+    with RunFolder(tmp_path, {**plan.facts(), "sigma": plan.noise.sigma}).opened():
         pass
     before = (tmp_path / "setup.json").read_bytes()
     other = replace(plan, **change)
     with (
         pytest.raises(InputError, match=match),
-        RunFolder(tmp_path, {**other.facts(), "sigma": other.sigma}).opened(),
+        RunFolder(tmp_path, {**other.facts(), "sigma": other.noise.sigma}).opened(),
     ):
         pass
     assert (tmp_path / "setup.json").read_bytes() == before
@@ -169,7 +178,7 @@ def test_a_file_in_the_folders_place_is_refused(tmp_path):
 
 def test_a_truncated_block_is_named(tmp_path):
     with RunFolder(tmp_path, PLAN.facts()).opened() as store:
-        play(PLAN, store=store)
+        play(PLAN, done=store.finished(), on_block=store.save_block)
     block = tmp_path / "blocks" / "000002.npz"
     block.write_bytes(block.read_bytes()[:200])
     with pytest.raises(InputError, match=r"blocks/000002\.npz is not a readable \.npz file .*may be truncated"):
@@ -259,7 +268,14 @@ class _Sleepy(type(constant().network)):
 
 def sleepy(folder):
     policy = replace(constant(), network=_Sleepy(folder))
-    return Plan(toy_task(fixed(2), pay_steps, ceiling=2.0), policy, 0.1, 8, slots=2, rounds=1)
+    return Plan(
+        task=toy_task(fixed(2), pay_steps, ceiling=2.0),
+        policy=policy,
+        noise=Noise.of(0.1),
+        n_episodes=8,
+        n_envs=2,
+        episodes_per_env=1,
+    )
 
 
 def _until(happened, seconds):

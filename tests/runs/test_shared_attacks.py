@@ -15,10 +15,11 @@ import torch
 from torch import Tensor
 
 from surefoot.cli import main as cli
-from surefoot.proof.bounds.relative_entropy import least_chance
+from surefoot.episodes import Episodes, Noise
 from surefoot.play.channel import View
-from surefoot.episodes import Episodes
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.proof.bounds.relative_entropy import least_chance
 from surefoot.proof.shared_budget import certify_shared
 from surefoot.verification.verify import verify
 from toys import fixed, gate, pay_first_choice, shifted, too_few, toy_task
@@ -48,7 +49,16 @@ def rounds_task():
 
 
 def rounds_won(p: float, attacker=None, budget=0.0, episodes=4_000, seed=0) -> Episodes:
-    plan = Plan(rounds_task(), gate(p, SIGMA), SIGMA, episodes, seed, slots=500, adversary=attacker, budget=budget)
+    plan = Plan(
+        task=rounds_task(),
+        policy=gate(p, SIGMA),
+        noise=Noise.of(SIGMA),
+        n_episodes=episodes,
+        seed=seed,
+        n_envs=500,
+        attacker=attacker,
+        budget=budget,
+    )
     return play(plan)
 
 
@@ -72,7 +82,7 @@ MOVERS = (
 def certified():
     """Rounds of unattacked play, each an episode of its own, and their certificate."""
     task = toy_task(fixed(1), pay_first_choice)
-    single = play(Plan(task, gate(0.95, SIGMA), SIGMA, 20_000, slots=1_000))
+    single = play(Plan(task=task, policy=gate(0.95, SIGMA), noise=Noise.of(SIGMA), n_episodes=20_000, n_envs=1_000))
     return certify_shared(single, [BUDGET], ROUNDS, 0.999)
 
 
@@ -106,7 +116,15 @@ def test_a_budget_on_average_is_not_an_average_budget():
     spent = (played.spent**2).mean() / ROUNDS
     assert spent == pytest.approx((SIGMA / 2) ** 2, rel=0.05)
     assert too_few(wins, count, shifted(p, 0.5))  # the planted error: T1 charged with the average
-    single = play(Plan(toy_task(fixed(1), pay_first_choice), gate(p, SIGMA), SIGMA, 20_000, slots=1_000))
+    single = play(
+        Plan(
+            task=toy_task(fixed(1), pay_first_choice),
+            policy=gate(p, SIGMA),
+            noise=Noise.of(SIGMA),
+            n_episodes=20_000,
+            n_envs=1_000,
+        )
+    )
     made = certify_shared(single, [SIGMA / 2], 1)
     assert not too_few(wins, count, made.lower[0])
     assert made.lower[0] > 0.9

@@ -8,22 +8,24 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from surefoot.runs import taped_episode as replay
-from surefoot.play.channel import norms
-from surefoot.errors import InputError
-from surefoot.play.loop import Plan, play
-from surefoot.runs.taped_episode import attacked_plan, record_replay
-from surefoot.runs.certified import Questions, certified_run
 from surefoot.agents.resolve import resolve
+from surefoot.episodes import Noise
+from surefoot.errors import InputError
+from surefoot.play.channel import norms
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.tasks import find_task, task_of_environment
+from surefoot.runs import taped_episode as replay
+from surefoot.runs.certified import Questions, certified_run
+from surefoot.runs.taped_episode import attacked_plan, record_replay
 from toys import not_normal
 
 TASK = find_task("cartpole-5")
 
 
 def plan(**options):
-    chosen = {"sigma": 0.2, "episodes": 40, **options}
-    return Plan(TASK, resolve("cartpole-5-s0.2", TASK.spaces), **chosen)
+    chosen = {"noise": Noise.of(0.2), "n_episodes": 40, **options}
+    return Plan(task=TASK, policy=resolve("cartpole-5-s0.2", TASK.spaces), **chosen)
 
 
 def recorded(folder, quiet, attacked=None):
@@ -106,23 +108,10 @@ def test_it_is_no_episode_of_the_certificate_and_changes_none(tmp_path):
     after = play(quiet)
     assert np.array_equal(before.returns, after.returns)
     starts = []
-    real = replay.play_block(quiet, 0, lambda *a, **k: Starts(starts, *a, **k))
+    real = replay.play_block(quiet, 0, watch=lambda step: starts or starts.extend(step.observation.tolist()))
     assert np.array_equal(real.returns, before.returns)
     assert len(starts) == 40
     assert not (np.abs(np.array(starts) - arrays["quiet_clean"][0]).max(axis=1) < 1e-6).any()
-
-
-class Starts(replay.Channel):
-    """Notes the first observation of every episode."""
-
-    def __init__(self, starts, *arguments, **options):
-        super().__init__(*arguments, **options)
-        self.starts = starts
-
-    def send(self, observation, slot=None, record=None):
-        if not self.starts:
-            self.starts.extend(observation.tolist())
-        return super().send(observation, slot, record)
 
 
 def test_certified_numbers_do_not_depend_on_the_replay(tmp_path, monkeypatch):
@@ -143,7 +132,7 @@ def test_the_same_plan_is_replayed_alike(tmp_path):
 
 
 def test_pictures_are_kept_as_pictures(tmp_path, falling):
-    quiet = Plan(falling, resolve(lambda _: 0, falling.spaces), 0.05, 4)
+    quiet = Plan(task=falling, policy=resolve(lambda _: 0, falling.spaces), noise=Noise.of(0.05), n_episodes=4)
     facts, arrays = recorded(tmp_path, quiet, attacked_plan(quiet, 0.1))
     assert arrays["quiet_clean"].shape == (20, 84, 84)
     assert arrays["quiet_clean"].dtype == np.uint8
@@ -157,7 +146,11 @@ def test_pictures_are_kept_as_pictures(tmp_path, falling):
 @pytest.mark.parametrize(("pictures", "most"), [(True, "MOST_PICTURES"), (False, "MOST_STEPS")])
 def test_a_long_episode_is_cut_for_the_tape_alone(tmp_path, falling, monkeypatch, pictures, most):
     monkeypatch.setattr(replay, most, 7)
-    quiet = Plan(falling, resolve(lambda _: 0, falling.spaces), 0.05, 4) if pictures else plan()
+    quiet = (
+        Plan(task=falling, policy=resolve(lambda _: 0, falling.spaces), noise=Noise.of(0.05), n_episodes=4)
+        if pictures
+        else plan()
+    )
     _, arrays = recorded(tmp_path, quiet)
     assert len(arrays["quiet_seen"]) == 7
 
@@ -175,7 +168,7 @@ def test_what_cannot_be_replayed_spoils_nothing(tmp_path):
     task = find_task("cartpole-1")
     moody = Moody()
     moody.__name__ = "moody"
-    quiet = Plan(task, resolve(moody, task.spaces), 0.2, 10)
+    quiet = Plan(task=task, policy=resolve(moody, task.spaces), noise=Noise.of(0.2), n_episodes=10)
     moody.calls = -10_000  # enough for the certificate
     play(quiet)
     moody.calls = 1_000

@@ -14,6 +14,7 @@ from study.numbers import Study, fingerprint, open_study, shipped_agents
 from study.paper import TARGETS
 from study.sizes import AttackSize, Sizes, full, quick
 from surefoot.cli.main import main
+from surefoot.episodes import Noise
 from surefoot.files import read_arrays, read_json
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -172,11 +173,12 @@ def test_attacked_means_are_those_of_the_episodes(agent):
 def test_the_episodes_are_those_that_certify_plays():
     """Bit for bit: the first block of a fresh run is the first block of the committed record."""
     from surefoot.agents.files import load
-    from surefoot.play.loop import Plan, play_block
+    from surefoot.play.loop import play_block
+    from surefoot.play.plan import Plan
     from surefoot.play.tasks import find_task
 
     agent = next(agent for agent in STUDY.agents if agent.name == "cartpole-5-s0.4")
-    block = play_block(Plan(find_task(agent.task), load(agent.name), agent.sigma), 0)
+    block = play_block(Plan(task=find_task(agent.task), policy=load(agent.name), noise=Noise.of(agent.sigma)), 0)
     record = STUDY.record(agent)
     assert np.array_equal(block.returns, record.returns[: len(block)])
 

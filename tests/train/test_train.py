@@ -15,10 +15,11 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import weights_hash
-from surefoot.episodes import Episodes
+from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.files import read_npz, write_arrays
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import Task, find_task
 from surefoot.train import dqn
@@ -111,7 +112,7 @@ def test_it_writes_an_agent_a_curve_and_a_board(trained):
     assert training["best_validation"] == max(row[1] for row in rows)
     assert [step for step, _, _ in said] == [100, 200, 300, 400, 500, 600]
     assert "torch" in card["versions"]
-    assert len(play(Plan(TASK, again, 0.2, 10))) == 10
+    assert len(play(Plan(task=TASK, policy=again, noise=Noise.of(0.2), n_episodes=10))) == 10
 
 
 def test_the_board_holds_the_curve(trained):
@@ -164,7 +165,12 @@ def test_each_validation_plays_episodes_of_its_own(validated):
     noisy = dataclasses.replace(TASK, slots=10)
     starts = set()
     for stream in [(), *streams]:
-        starts |= {tuple(row) for row in first_states(Plan(noisy, policy, 0.2, 10, 3, stream=stream))}
+        starts |= {
+            tuple(row)
+            for row in first_states(
+                Plan(task=noisy, policy=policy, noise=Noise.of(0.2), n_episodes=10, seed=3, purpose=stream)
+            )
+        }
     assert len(starts) == 70
 
 

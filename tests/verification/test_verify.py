@@ -20,9 +20,10 @@ from surefoot.agents import files as zoo
 from surefoot.agents.networks import weights_hash
 from surefoot.attacks.composed import Structured
 from surefoot.cli import main as cli
-from surefoot.episodes import Episodes
+from surefoot.episodes import Episodes, Noise
 from surefoot.files import read_json, write_json
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.tasks import find_task
 from surefoot.proof.bounds.bands import Band
 from surefoot.proof.bounds.binomial import lower_limit
@@ -53,7 +54,9 @@ AGENT = "cartpole-1-s0.4"
 def honest(tmp_path_factory):
     """A real run of four blocks, as the command leaves it."""
     folder = tmp_path_factory.mktemp("honest") / "run"
-    plan = Plan(find_task("cartpole-1"), zoo.load(AGENT), 0.4, 100, seed=5, slots=30)
+    plan = Plan(
+        task=find_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=100, seed=5, n_envs=30
+    )
     certified_run(plan, Questions((0.0, 0.2, 0.4), method="paper"), folder)
     return folder
 
@@ -120,7 +123,7 @@ def test_an_honest_run_is_verified_in_under_twenty_seconds(tmp_path):
 
     10,000 episodes take as long: four blocks are played again.
     """
-    plan = Plan(find_task("cartpole-1"), zoo.load(AGENT), 0.4, 2_000)
+    plan = Plan(task=find_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=2_000)
     certified_run(plan, Questions(plan.task.budgets, method="paper"), tmp_path / "run")
     call = [sys.executable, "-m", "surefoot", "verify", str(tmp_path / "run")]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -383,7 +386,7 @@ THOROUGH = {
     "a block repeated": (record(block_repeated), "returns"),
     "sigma": (setup_of(sigma=0.5), "replay"),
     "the seed": (setup_of(seed=6), "replay"),
-    "the stream": (setup_of(stream=[1]), "replay"),
+    "the stream": (setup_of(stream=[2]), "replay"),
     "the blocks' size": (setup_of(slots=50, block=50), "replay"),
     "the agent's hash": (setup_of(agent_sha256="0" * 64), "setup and weights"),
     "another agent": (setup_of(agent="cartpole-1-s0.2"), "setup and weights"),
@@ -425,7 +428,9 @@ def test_a_dropped_block_with_the_plan_shortened_is_caught(run):
 def test_attacked_play_in_disguise(tmp_path):
     """Episodes that an adversary has *helped*, with its name and spending taken out of the record."""
     task, agent = find_task("cartpole-1"), zoo.load(AGENT)
-    attacked = Plan(task, agent, 0.4, 30, slots=30, adversary=Structured(), budget=2.0)
+    attacked = Plan(
+        task=task, policy=agent, noise=Noise.of(0.4), n_episodes=30, n_envs=30, attacker=Structured(), budget=2.0
+    )
     played = play(attacked)
     setup = {**played.setup, "adversary": None, "budget": None}
     limits = {key: setup.pop(key) for key in ("sigma", "floor", "ceiling")}

@@ -8,9 +8,9 @@ import pytest
 from laws import LAWS, MORE_LAWS
 from surefoot.agents import files as zoo
 from surefoot.cli import main as cli
-from surefoot.episodes import Episodes
+from surefoot.episodes import Episodes, Noise
 from surefoot.files import read_json, write_json
-from surefoot.play.loop import Plan
+from surefoot.play.plan import Plan
 from surefoot.play.tasks import find_task
 from surefoot.proof.bounds.bettors import Seen
 from surefoot.proof.episode_budget import certify
@@ -25,7 +25,14 @@ BUDGETS, GOAL = (0.0, 0.1), StoppingRule(budget=0.1, require=122.0)
 
 
 def plan(most=3_000, slots=30):
-    return Plan(find_task("cartpole-1"), zoo.load("cartpole-1-s0.4"), 0.4, most, seed=5, slots=slots)
+    return Plan(
+        task=find_task("cartpole-1"),
+        policy=zoo.load("cartpole-1-s0.4"),
+        noise=Noise.of(0.4),
+        n_episodes=most,
+        seed=5,
+        n_envs=slots,
+    )
 
 
 @pytest.fixture(scope="module")

@@ -20,9 +20,8 @@ from torch import Tensor
 
 from surefoot.agents.policies import FrameStack, Policy, Spaces
 from surefoot.agents.resolve import fit_to, is_function, is_sb3_model, resolve, single_shape
-from surefoot.episodes import parted_sigma
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
-from surefoot.play.channel import feature_table
 
 State = tuple[NDArray[np.float32], ...]
 
@@ -101,15 +100,14 @@ class SmoothedPolicy:
 
     def __init__(self, policy: Policy, sigma: float | Sequence[float], *, seed: int | None = None) -> None:
         self.policy = policy
-        self.sigma, self.features = parted_sigma(sigma)
-        self._spread = (
-            np.float32(self.sigma) if self.features is None else feature_table(self.features, policy.shape).numpy()
-        )
+        self.noise = Noise.of(sigma)
+        self.sigma = self.noise.sigma
+        self._spread = self.noise.over(policy.shape)
         self._normal = system_normal if seed is None else _seeded_normal(seed)
         self._history: Tensor | None = None
 
     def __repr__(self) -> str:
-        noise = f"{self.sigma:g}" if self.features is None else str(self.features)
+        noise = f"{self.sigma:g}" if self.noise.features is None else str(self.noise.features)
         return f"SmoothedPolicy({self.policy.name}, sigma={noise}, n_stack={self.policy.frames})"
 
     def reset(self) -> None:

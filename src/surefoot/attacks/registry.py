@@ -10,25 +10,25 @@ from surefoot.attacks.composed import AtOnce, Composed, Evenly, OneDirection, Ra
 from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Smoothing
-from surefoot.play.channel import Adversary
+from surefoot.play.channel import Attacker
 from surefoot.play.tasks import Task
 
 
 @dataclass(frozen=True)
 class Method:
-    """A named adversary: how it is built, and what it needs.
+    """A named attacker: how it is built, and what it needs.
 
     ``build``     from (lambda, budget, smoothing, task)
     ``margins``   whether it has a lambda: a value gap (discrete actions), or the price of moving far (continuous)
     ``gradients`` whether it needs the agent's gradients
     """
 
-    build: Callable[[float, float, Smoothing, Task], Adversary]
+    build: Callable[[float, float, Smoothing, Task], Attacker]
     margins: bool = False
     gradients: bool = False
 
 
-def _paper(margin: float, _budget: float, smoothing: Smoothing, task: Task) -> Adversary:
+def _paper(margin: float, _budget: float, smoothing: Smoothing, task: Task) -> Attacker:
     """Return Algorithm 1 for discrete actions, Algorithm 2 for continuous ones, inside the task's box."""
     low, high = (None, None) if task.box is None else task.box
     kind = DdpgAttack if task.choices is None else PaperAttack

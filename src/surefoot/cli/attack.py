@@ -50,11 +50,11 @@ def run_attack(arguments: argparse.Namespace) -> int:
     """Attack, compare, report."""
     from surefoot.agents.files import default_agent
     from surefoot.agents.resolve import resolve
+    from surefoot.play.plan import resolve_device
     from surefoot.play.tasks import find_task
     from surefoot.proof.contradiction import contradictions
     from surefoot.report.page import NAME, write_report
     from surefoot.runs.attacked import Attack, attacked_records, attacked_run, matching_certificates
-    from surefoot.runs.certified import find_device
     from surefoot.runs.read import read_run
 
     task = find_task(arguments.task)
@@ -70,7 +70,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
         arguments.draws,
         arguments.episodes,
         arguments.seed,
-        find_device(arguments.device),
+        resolve_device(arguments.device),
     )
     folder: Path = arguments.out or Path("runs") / attack.name
     if arguments.certificate is not None:

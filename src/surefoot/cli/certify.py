@@ -25,7 +25,7 @@ from surefoot.cli.options import (
     refuse,
     with_requirement,
 )
-from surefoot.episodes import parted_sigma
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.proof.episode_budget import METHODS
 from surefoot.proof.norms import NORMS, Norm
@@ -143,9 +143,9 @@ def _certify_played(arguments: argparse.Namespace, required: Requirement | None)
 
     from surefoot.agents.files import default_agent
     from surefoot.agents.resolve import resolve
-    from surefoot.play.loop import Plan
+    from surefoot.play.plan import Plan, resolve_device
     from surefoot.play.tasks import discounted, find_task, task_of_environment
-    from surefoot.runs.certified import Questions, certified_run, find_device, run_name
+    from surefoot.runs.certified import Questions, certified_run, run_name
 
     logger.min_level = logger.ERROR  # its advice on versions of environments would stand between our lines
     if arguments.task is not None:
@@ -163,21 +163,29 @@ def _certify_played(arguments: argparse.Namespace, required: Requirement | None)
     if arguments.discount is not None:
         given = None if arguments.task is not None else (arguments.floor, arguments.ceiling)
         task = discounted(task, arguments.discount, limits=given)
-    sigma, features = parted_sigma(task.sigma if arguments.sigma is None else arguments.sigma)
+    noise = Noise.of(task.sigma if arguments.sigma is None else arguments.sigma)
     norm = _norm(arguments, math.prod(task.shape), task.limit)
     budgets = with_requirement(arguments.budgets or task.budgets, required)
     questions = Questions(budgets, *_asked(arguments, norm))
-    questions.check(task, sigma)
-    if features is not None and arguments.agent is None:
+    if noise.features is not None and arguments.agent is None:
         raise InputError("there is no pretrained agent for a sigma per feature; name one with --agent")
-    agent = default_agent(task.name, sigma) if arguments.agent is None else arguments.agent
+    agent = default_agent(task.name, noise.sigma) if arguments.agent is None else arguments.agent
     policy = resolve(agent, task.spaces, trust_pickle=arguments.trust_pickle)
-    device, watched = find_device(arguments.device), _watched(arguments)
+    device, watched = resolve_device(arguments.device), _watched(arguments)
     count = (arguments.max_episodes or MOST_EPISODES) if watched else arguments.episodes
-    plan = Plan(task, policy, sigma, count, arguments.seed, device, per_step=arguments.per_step, features=features)
+    plan = Plan(
+        task=task,
+        policy=policy,
+        noise=noise,
+        n_episodes=count,
+        seed=arguments.seed,
+        device=device,
+        per_step=arguments.per_step,
+    )
+    questions.answer(plan.probe())
     folder = arguments.out or Path("runs") / (run_name(plan) + ("-sequential" if watched else ""))
     workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
-    goal = _goal(arguments, sigma, required) if watched else None
+    goal = _goal(arguments, noise.sigma, required) if watched else None
     if goal is not None:
         questions = replace(questions, budgets=tuple(sorted({*budgets, goal.budget})))
     with progress_bar("playing", "episodes", arguments) as report:

@@ -19,10 +19,11 @@ from surefoot.cli.options import (
     parse_requirement,
     progress_bar,
 )
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 
 if TYPE_CHECKING:
-    from surefoot.play.loop import Plan
+    from surefoot.play.plan import Plan
     from surefoot.proof.forecast import Forecast
 
 
@@ -94,9 +95,9 @@ def run_tune(arguments: argparse.Namespace) -> None:
     questions = Questions((arguments.budget,), confidence)
     made = []
     for plan in kept:
-        whole = replace(plan, episodes=arguments.episodes)
+        whole = replace(plan, n_episodes=arguments.episodes)
         folder = (arguments.out or Path("runs")) / run_name(whole)
-        with progress_bar(f"sigma {plan.sigma:g}", "episodes", arguments) as report:
+        with progress_bar(f"sigma {plan.noise.sigma:g}", "episodes", arguments) as report:
             workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
             made.append(certified_run(whole, questions, folder, workers=workers, progress=report))
     how = (
@@ -127,8 +128,7 @@ def _plans(arguments: argparse.Namespace) -> list[Plan]:
     """Return one plan per sigma, of ``--pilot`` episodes."""
     from surefoot.agents.files import default_agent, list_agents, load_card
     from surefoot.agents.resolve import resolve
-    from surefoot.play.loop import Plan
-    from surefoot.runs.certified import find_device
+    from surefoot.play.plan import Plan, resolve_device
 
     if not 0 < arguments.confidence < 1:
         raise InputError(f"confidence must lie strictly between 0 and 1, got {arguments.confidence}")
@@ -138,11 +138,18 @@ def _plans(arguments: argparse.Namespace) -> list[Plan]:
     sigmas = given or [card["sigma"] for card in cards if card["sigma"] > 0]
     if min(sigmas) <= 0:
         raise InputError(f"sigmas must be > 0, got {min(sigmas):g}: without noise nothing is certified")
-    device = find_device(arguments.device)
+    device = resolve_device(arguments.device)
     agents = [arguments.agent or default_agent(task.name, sigma) for sigma in sigmas]
     policies = [resolve(agent, task.spaces, trust_pickle=arguments.trust_pickle) for agent in agents]
     return [
-        Plan(task, policy, sigma, arguments.pilot, arguments.seed, device)
+        Plan(
+            task=task,
+            policy=policy,
+            noise=Noise.of(sigma),
+            n_episodes=arguments.pilot,
+            seed=arguments.seed,
+            device=device,
+        )
         for policy, sigma in zip(policies, sigmas, strict=True)
     ]
 
@@ -150,15 +157,15 @@ def _plans(arguments: argparse.Namespace) -> list[Plan]:
 def _forecasts(
     arguments: argparse.Namespace, plans: list[Plan], budget: float, require: float | None
 ) -> list[Forecast]:
-    from surefoot.play.loop import play
+    from surefoot.play.rollout import play
     from surefoot.play.streams import Purpose
     from surefoot.proof.forecast import forecast
 
     found = []
     for plan in plans:
-        with progress_bar(f"pilot, sigma {plan.sigma:g}", "episodes", arguments) as report:
+        with progress_bar(f"pilot, sigma {plan.noise.sigma:g}", "episodes", arguments) as report:
             workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
-            pilot = play(replace(plan, stream=(Purpose.PILOT,)), workers=workers, progress=report)
+            pilot = play(replace(plan, purpose=(Purpose.PILOT,)), workers=workers, progress=report)
         found.append(forecast(pilot, budget, 1 - arguments.confidence, arguments.episodes, require))
     return found
 

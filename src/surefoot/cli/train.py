@@ -31,8 +31,8 @@ def add_train(commands: Any) -> None:
 def run_train(arguments: argparse.Namespace) -> None:
     """Train one agent."""
     from surefoot.agents.files import load_card
+    from surefoot.play.plan import resolve_device
     from surefoot.play.tasks import find_task
-    from surefoot.runs.certified import find_device
 
     task = find_task(arguments.task)
     train = _trainer(arguments, task.name)
@@ -44,7 +44,7 @@ def run_train(arguments: argparse.Namespace) -> None:
             arguments.sigma,
             folder,
             seed=arguments.seed,
-            device=find_device(arguments.device),
+            device=resolve_device(arguments.device),
             resume=arguments.resume,
             command=arguments.command_line,
             preset=arguments.preset,

@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.agents.policies import Policy
-from surefoot.episodes import Episodes
+from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
-from surefoot.play.loop import Plan, Progress, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import Progress, play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import Blind, Task
 
@@ -126,4 +127,14 @@ def find_blind(
 def _played(
     task: Task, wave: Wave, episodes: int, seed: int, stream: tuple[int, ...], slots: int | None = None
 ) -> Episodes:
-    return play(Plan(task, blind_policy(task, wave), 0.0, episodes, seed, slots=slots, stream=stream))
+    return play(
+        Plan(
+            task=task,
+            policy=blind_policy(task, wave),
+            noise=Noise.of(0.0),
+            n_episodes=episodes,
+            seed=seed,
+            n_envs=slots,
+            purpose=stream,
+        )
+    )

@@ -1,15 +1,13 @@
-"""System B: all that happens to an observation between environment and agent, in this order.
+"""The observation channel: all that happens to an observation between environment and agent, in this order.
 
-The adversary proposes an offset, the ledger clips it to the budget that is left, the noise is added. The lemma behind
-every certificate (adaptive Neyman-Pearson, Kumar, Levine and Feizi 2022) lets the adversary depend on everything that
-has happened up to and including the clean present observation. It does not let it depend on the present noise, so the
-noise of a step is drawn after the adversary has spoken and is shown to it only in the next step.
+The attacker proposes a perturbation, the ledger clips it to the budget that is left, the noise is added. The lemma
+behind every certificate (adaptive Neyman-Pearson, Kumar, Levine and Feizi 2022) lets the attacker depend on everything
+that has happened up to and including the clean present observation. It does not let it depend on the present noise, so
+the noise of a step is drawn after the attacker has proposed and is shown to it only in the next step.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -17,25 +15,28 @@ import torch
 from torch import Tensor
 
 from surefoot.agents.policies import FrameStack, Policy
-from surefoot.episodes import parted_sigma
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.streams import Stream
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class View:
-    """What an adversary may know when it chooses its offset; rows are episodes played side by side.
+    """What an attacker may know when it chooses its perturbation; rows are episodes that run in parallel.
 
-    ``episode``      which episode each row plays, for adversaries that keep notes
-    ``step``         how many steps of it are over
-    ``observation``  the clean present observation
-    ``state``        the simulator's state, where the game shows it
-    ``history``      what the agent has seen before: the last frames with their offsets and noise, newest last
-    ``clean``        the same frames without offsets and noise
-    ``action``, ``offset``, ``noise``  of the step before (zeros at the first step)
-    ``left``         the l2 budget that is left
-    ``policy``       the victim
-    ``stream``       randomness of the adversary's own
+    Attributes:
+        episode: Which episode each row is, for attackers that keep notes.
+        step: How many of its steps are over.
+        observation: The clean present observation.
+        state: The simulator's state, where the environment shows it.
+        history: What the agent has seen before: the last frames, perturbed and noisy, newest last.
+        clean: The same frames without perturbations and noise.
+        action: The action of the step before (zeros at the first step).
+        offset: The perturbation of the step before (zeros at the first step).
+        noise: The noise of the step before (zeros at the first step).
+        left: The l2 budget that is left.
+        policy: The victim.
+        stream: Random numbers of the attacker's own.
     """
 
     episode: Tensor
@@ -52,11 +53,11 @@ class View:
     stream: Stream
 
 
-class Adversary(Protocol):
-    """Anything that proposes offsets, one row each; the channel keeps the budget, not the adversary."""
+class Attacker(Protocol):
+    """Anything that proposes perturbations, one row each; the channel keeps the budget, not the attacker."""
 
     def propose(self, view: View) -> Tensor:
-        """Return the offsets it would like, shaped like ``view.observation``; the view must stay untouched."""
+        """Return the perturbations it would like, shaped like ``view.observation``; the view must stay untouched."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -64,51 +65,55 @@ class Adversary(Protocol):
         ...
 
 
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rows:
+    """What the loop knows of its rows: which environment each belongs to, and what a view shows.
+
+    Attributes:
+        env: The number of each row's environment; rows that are over may be gone.
+        episode: Which episode each row is.
+        step: How many of its steps are over.
+        fresh: Which rows begin an episode; None if none does.
+        state: The simulator's state, where it is shown.
+        history: What the agent has seen.
+        action: The action of the step before.
+    """
+
+    env: Tensor
+    episode: Tensor
+    step: Tensor
+    fresh: Tensor | None
+    state: Tensor | None
+    history: Tensor
+    action: Tensor | None
+
+
 class Channel:
-    """The noisy channel of one block, with the ledger of an adversary's spending when there is one."""
+    """The noisy channel of one block, with the ledger of an attacker's spending when there is one."""
 
     def __init__(
-        self,
-        sigma: float | Sequence[float],
-        slots: int,
-        shape: tuple[int, ...],
-        noise: Stream,
-        *,
-        adversary: Adversary | None = None,
-        budget: float = 0.0,
-        policy: Policy | None = None,
-        own: Stream | None = None,
-        limit: int = 1,
+        self, *, noise: Noise, n_envs: int, shape: tuple[int, ...], stream: Stream, ledger: Ledger | None = None
     ) -> None:
-        if not budget >= 0:
-            raise InputError(f"budget must be >= 0, got {budget}")
-        self.sigma, self.features = parted_sigma(sigma)
-        self.slots, self.shape = slots, shape
-        # what the noise is multiplied by, and what the offsets are measured in, where features differ
-        self.spread = None if self.features is None else feature_table(self.features, shape).to(noise.device)
-        self.stream = noise
-        self.ledger: Ledger | None = None
-        if adversary is not None:
-            assert policy is not None
-            assert own is not None
-            self.ledger = Ledger(adversary, budget, policy, own, slots, shape, noise.device, limit)
-            self.ledger.unit = None if self.spread is None else self.spread.double() / self.sigma
+        self.noise, self.n_envs, self.shape, self.stream, self.ledger = noise, n_envs, shape, stream, ledger
+        self.spread = noise.sigma if noise.features is None else torch.from_numpy(noise.over(shape)).to(stream.device)
 
-    def send(self, observation: Tensor, slot: Tensor | None = None, record: Record | None = None) -> Tensor:
-        """Return what the agent sees: observation, plus the clipped offset, plus fresh noise.
+    def send(self, observation: Tensor, rows: Rows | None = None) -> Tensor:
+        """Return what the agent sees: observation, plus the clipped perturbation, plus fresh noise.
 
-        ``slot`` says which slot each row belongs to, when some are gone; ``record`` is for the adversary.
+        Args:
+            observation: One row per environment, or per row of ``rows``.
+            rows: What the loop knows of them; needed where rows are gone or an attacker wants its view.
         """
         seen = observation
         if self.ledger is not None:
-            assert record is not None
-            seen = seen + self.ledger.admit(observation, record)
-        if self.sigma == 0:
+            assert rows is not None
+            seen = seen + self.ledger.admit(observation, rows)
+        if self.noise.sigma == 0:
             return seen
-        # Drawn for every slot, finished or not, so that a row's noise does not depend on its neighbours' fate.
-        noise = self.stream.normal((self.slots, *self.shape)).mul_(self.sigma if self.spread is None else self.spread)
-        if slot is not None and slot.numel() < self.slots:
-            noise = noise[slot]
+        # Drawn for every environment, finished or not, so that a row's noise does not depend on its neighbors' fate.
+        noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.spread)
+        if rows is not None and rows.env.numel() < self.n_envs:
+            noise = noise[rows.env]
         if self.ledger is not None:
             self.ledger.noise = noise
         return seen + noise
@@ -124,40 +129,44 @@ class Channel:
             self.ledger.keep(rows)
 
 
-@dataclass(eq=False)
-class Record:
-    """What the loop knows of its rows and the ledger needs for a view."""
-
-    episode: Tensor
-    step: Tensor
-    fresh: Tensor | None
-    state: Tensor | None
-    history: Tensor
-    action: Tensor | None
-
-
 class Ledger:
-    """Shows the adversary its view and clips what it proposes to the budget that is left."""
+    """Shows the attacker its view and clips what it proposes to the budget that is left."""
 
     def __init__(
         self,
-        adversary: Adversary,
+        *,
+        attacker: Attacker,
         budget: float,
         policy: Policy,
-        own: Stream,
-        slots: int,
+        stream: Stream,
+        unit: Tensor | None,
+        n_envs: int,
         shape: tuple[int, ...],
-        device: torch.device,
-        limit: int,
+        max_steps: int,
     ) -> None:
-        self.adversary, self.budget, self.policy, self.own = adversary, budget, policy, own
-        self.spent_squared = torch.zeros(slots, dtype=torch.float64, device=device)
-        self.noise = torch.zeros((slots, *shape), device=device)
+        """Open the books of ``n_envs`` rows.
+
+        Args:
+            attacker: Who perturbs.
+            budget: Its l2 budget per episode.
+            policy: The victim, for the view.
+            stream: The attacker's own random numbers, never the noise's.
+            unit: What a perturbation of each feature is measured in; None for 1 everywhere.
+            n_envs: Number of environments.
+            shape: Shape of one observation.
+            max_steps: Longest episode.
+        """
+        if not budget >= 0:
+            raise InputError(f"budget must be >= 0, got {budget}")
+        self.attacker, self.budget, self.policy, self.stream = attacker, budget, policy, stream
+        self.unit = unit
+        device = stream.device
+        self.spent_squared = torch.zeros(n_envs, dtype=torch.float64, device=device)
+        self.noise = torch.zeros((n_envs, *shape), device=device)
         self.offset = torch.zeros_like(self.noise)
         self.clean = FrameStack(policy.frames)
         self.clean.fill(torch.zeros_like(self.noise))
-        self.unit: Tensor | None = None
-        self.by_step = torch.zeros(limit, dtype=torch.float64, device=device)
+        self.by_step = torch.zeros(max_steps, dtype=torch.float64, device=device)
 
     @property
     def left(self) -> Tensor:
@@ -166,37 +175,49 @@ class Ledger:
 
     @property
     def spent(self) -> Tensor:
-        """The l2 size of all offsets of each row so far."""
+        """The l2 norm of all perturbations of each row so far."""
         return self.spent_squared.sqrt()
 
-    def admit(self, observation: Tensor, record: Record) -> Tensor:
-        """Ask the adversary, clip its answer, book it, and return what is let through."""
+    def admit(self, observation: Tensor, rows: Rows) -> Tensor:
+        """Ask the attacker, clip its answer, book it, and return what is let through."""
         left = self.left
         view = View(
-            record.episode,
-            record.step,
-            observation,
-            record.state,
-            record.history,
-            self.clean.history,
-            record.action,
-            self.offset,
-            self.noise,
-            left,
-            self.policy,
-            self.own,
+            episode=rows.episode,
+            step=rows.step,
+            observation=observation,
+            state=rows.state,
+            history=rows.history,
+            clean=self.clean.history,
+            action=rows.action,
+            offset=self.offset,
+            noise=self.noise,
+            left=left,
+            policy=self.policy,
+            stream=self.stream,
         )
-        offset = self._proposal(view)
-        size = self._sizes(offset)
-        # A hair inside the budget, so that rounding to float32 cannot push the sum over it.
-        scale = torch.where(size > left, left / size.clamp_min(1e-300) * (1 - 1e-7), torch.ones_like(size))
-        offset = (offset * scale.view(-1, *[1] * (offset.dim() - 1))).to(observation.dtype)
-        squared = self._sizes(offset) ** 2
+        offset, squared = self._clipped(self._proposal(view), left, observation.dtype)
         self.spent_squared = self.spent_squared + squared
-        self.by_step.index_add_(0, record.step.clamp_max(self.by_step.numel() - 1), squared)
+        self.by_step.index_add_(0, rows.step.clamp_max(self.by_step.numel() - 1), squared)
         self.offset = offset
-        self.clean.push(observation, record.fresh)
+        self.clean.push(observation, rows.fresh)
         return offset
+
+    def _clipped(self, proposal: Tensor, left: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return the perturbations inside the budget that is left, and their squared sizes.
+
+        What is too long is shortened to 1e-7 less than what is left, because rounding to float32 may lengthen it by
+        6e-8. What was just short enough may have become too long by rounding and is shortened then; what is too small
+        for float32 to shorten is dropped. So the sum that is booked never exceeds the squared budget, not by one bit.
+        """
+        size = self._sizes(proposal)
+        scale = torch.where(size > left, left / size.clamp_min(1e-300) * (1 - 1e-7), torch.ones_like(size))
+        offset = (proposal * _per_row(scale, proposal)).to(dtype)
+        over = self.spent_squared + self._sizes(offset) ** 2 > self.budget**2
+        shorter = (offset.double() * (1 - 2e-7)).to(dtype)
+        offset = torch.where(_per_row(over, offset), shorter, offset)
+        squared = self._sizes(offset) ** 2
+        over = self.spent_squared + squared > self.budget**2
+        return offset.masked_fill(_per_row(over, offset), 0.0), squared.masked_fill(over, 0.0)
 
     def _sizes(self, offset: Tensor) -> Tensor:
         """Return the l2 norms; where the noise differs from feature to feature, in units of the least."""
@@ -219,28 +240,30 @@ class Ledger:
     def _proposal(self, view: View) -> Tensor:
         shown = [value for value in vars(view).values() if isinstance(value, Tensor)]
         before = [tensor._version for tensor in shown]
-        offset = self.adversary.propose(view)
+        offset = self.attacker.propose(view)
         if [tensor._version for tensor in shown] != before:
-            raise InputError(f"the adversary {self.adversary.describe()} wrote into its view; it may only read it")
+            raise InputError(f"the attacker {self.attacker.describe()} wrote into its view; it may only read it")
         if offset.shape != view.observation.shape:
-            raise InputError(
-                f"an adversary must propose offsets of shape {tuple(view.observation.shape)}, got {tuple(offset.shape)}"
-            )
+            expected, got = tuple(view.observation.shape), tuple(offset.shape)
+            raise InputError(f"an attacker must propose perturbations of shape {expected}, got {got}")
         if not torch.isfinite(offset).all():
-            raise InputError(f"the adversary {self.adversary.describe()} proposed an offset that is not finite")
+            raise InputError(f"the attacker {self.attacker.describe()} proposed a perturbation that is not finite")
         return offset.double()
 
 
-def feature_table(features: Sequence[float], shape: tuple[int, ...]) -> Tensor:
-    """Return the sigmas of all features, float32, in the shape of an observation."""
-    if len(features) != math.prod(shape):
-        raise InputError(
-            f"a sigma per feature needs one for each of the {math.prod(shape)} features, got {len(features)}"
-        )
-    return torch.tensor(features, dtype=torch.float32).view(shape)
+def units_of(noise: Noise, shape: tuple[int, ...], device: torch.device) -> Tensor | None:
+    """Return what a perturbation of each feature is measured in: its sigma over the least; None for 1 everywhere."""
+    if noise.features is None:
+        return None
+    return torch.from_numpy(noise.over(shape)).to(device).double() / noise.sigma
 
 
 def norms(offset: Tensor) -> Tensor:
     """Return the l2 norm of each row, float64."""
     sizes: Tensor = torch.linalg.vector_norm(offset.flatten(1), dim=1, dtype=torch.float64)
     return sizes
+
+
+def _per_row(values: Tensor, like: Tensor) -> Tensor:
+    """Return one value per row in a shape that goes with ``like``."""
+    return values.view(-1, *[1] * (like.dim() - 1))

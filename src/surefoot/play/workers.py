@@ -13,7 +13,10 @@ import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from typing import Any, TypeVar
+
+import torch
 
 from surefoot.errors import InputError
 
@@ -60,6 +63,17 @@ def spread(
         executor.shutdown(wait=False, cancel_futures=True)
         for child in crew:
             child.terminate()
+
+
+@contextmanager
+def single_thread() -> Iterator[None]:
+    """Compute with one thread: the same bits whatever else runs, and no collapse when processes share the cores."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def usable_cores() -> int:

@@ -11,19 +11,20 @@ from typing import Any
 
 import numpy as np
 
+from surefoot.agents.policies import Policy
 from surefoot.attacks.registry import METHODS
 from surefoot.attacks.victim import Smoothing, check_continuous, check_discrete
-from surefoot.proof.contradiction import same_setup
-from surefoot.episodes import Episodes
+from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
-from surefoot.files import read_json, safe_name, write_json, versions
-from surefoot.play.loop import Plan, Progress, play
-from surefoot.agents.policies import Policy
-from surefoot.runs.taped_episode import record_replay
-from surefoot.runs.finish import finish_run
-from surefoot.runs.folder import RunFolder
+from surefoot.files import read_json, safe_name, versions
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import Progress, play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import Task
+from surefoot.proof.contradiction import same_setup
+from surefoot.runs.finish import finish_run
+from surefoot.runs.folder import RunFolder
+from surefoot.runs.taped_episode import record_replay
 
 SCHEMA = 1
 
@@ -75,15 +76,15 @@ class Attack:
         smoothing = Smoothing(self.sigma, self.draws)
         adversary = METHODS[self.method].build(margin or 0.0, budget, smoothing, self.task)
         return Plan(
-            self.task,
-            self.policy,
-            self.sigma,
-            self.episodes,
-            self.seed,
-            self.device,
-            adversary=adversary,
+            task=self.task,
+            policy=self.policy,
+            noise=Noise.of(self.sigma),
+            n_episodes=self.episodes,
+            seed=self.seed,
+            device=self.device,
+            attacker=adversary,
             budget=budget,
-            stream=(Purpose.ATTACK,),
+            purpose=(Purpose.ATTACK,),
         )
 
 
@@ -117,7 +118,7 @@ def _replay(attack: Attack, result: dict[str, Any], folder: Path) -> str | None:
     """Record one episode at the largest budget, with the value gap that hurt most; return why not, if not."""
     most = int(np.argmax(attack.budgets))
     under = attack.plan(attack.budgets[most], result["curve_lambda"][most])
-    return record_replay(replace(under, adversary=None, budget=0.0), under, folder)
+    return record_replay(replace(under, attacker=None, budget=0.0), under, folder)
 
 
 def attacked_records(attack: Attack, folder: Path) -> list[Episodes]:
@@ -201,7 +202,9 @@ def attacked_cell(
     """Play one cell, or read it if it lies in ``folder``; several processes may each play other cells."""
     plan = attack.plan(budget, margin)
     with RunFolder(folder / cell_name(budget, margin), plan.setup()).opened() as store:
-        return store.recorded(lambda place: play(plan, workers=workers, store=place, progress=progress))
+        return store.recorded(
+            lambda done, save: play(plan, workers=workers, done=done, on_block=save, progress=progress)
+        )
 
 
 def cell_name(budget: float, margin: float | None) -> str:

@@ -5,27 +5,25 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
-from surefoot.agents.resolve import resolve
-from surefoot.proof.query import Answer, answer
-from surefoot.episodes import Episodes, parted_sigma
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, safe_name, sha256, versions
-from surefoot.proof.norms import Norm
-from surefoot.play.loop import Plan, Progress, blocks_of, play
-from surefoot.runs.taped_episode import attacked_plan, record_replay
-from surefoot.runs.finish import finish_run
-from surefoot.report.sentences import headline_budget
-from surefoot.runs.folder import RunFolder
-from surefoot.play.tasks import Task, find_task
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import Progress, blocks_of, play
 from surefoot.proof.certificate import ThreatCertificate
+from surefoot.proof.norms import Norm
+from surefoot.proof.query import Answer, answer
 from surefoot.proof.stopping import Monitor, StoppingRule
+from surefoot.report.sentences import headline_budget
+from surefoot.runs.finish import finish_run
+from surefoot.runs.folder import RunFolder
+from surefoot.runs.taped_episode import attacked_plan, record_replay
 
 
 @dataclass(frozen=True)
@@ -47,68 +45,24 @@ class Questions:
         rest = (self.method, self.step, self.shared_by, self.per_step, self.thresholds, self.quantiles, self.norm)
         return answer(episodes, self.budgets, self.confidence, *rest)
 
-    def check(self, task: Task, sigma: float) -> None:
-        """Raise now what would otherwise be raised after hours of play."""
-        floor, ceiling = task.floor, task.ceiling
-        probe = [floor] if ceiling is None else [floor, ceiling]
-        facts = {"method": task.method, "rewards": task.rewards, "discount": task.discount}
-        tried = Episodes.of(probe, sigma=sigma, floor=floor, ceiling=ceiling, **facts)
-        self.answer(replace(tried, gains=np.zeros((1, task.limit))) if self.per_step else tried)
-
-
-def rollout(
-    task: str | Task,
-    agent: Any,
-    *,
-    sigma: float | Sequence[float],
-    episodes: int = 10_000,
-    seed: int = 0,
-    device: str = "cpu",
-    workers: int = 1,
-    slots: int | None = None,
-    progress: Progress | None = None,
-) -> Episodes:
-    """Play ``episodes`` episodes of a smoothed agent and return the record, ready to be certified.
-
-    ``task``     a task's name, or a Task (``surefoot.task_of_environment`` makes one of any Gymnasium id)
-    ``agent``    a pretrained agent's name, a path, a Stable-Baselines3 model or zip, a Policy, or a function of one observation
-    ``sigma``    standard deviation of the noise on every new observation, in the observation's units, or one for
-                 each feature; budgets then count the offset of feature i divided by sigma_i / (the least sigma)
-    ``workers``  processes to play with; they do not change the results
-    """
-    task = find_task(task) if isinstance(task, str) else task
-    least, features = parted_sigma(sigma)
-    plan = Plan(task, resolve(agent, task.spaces), least, episodes, seed, find_device(device), slots, features=features)
-    return play(plan, workers=workers, progress=progress)
-
-
-def find_device(name: str) -> str:
-    """Return "cpu" or "cuda", resolving "auto"."""
-    if name not in {"auto", "cpu", "cuda"}:
-        raise InputError(f"device must be auto, cpu or cuda, got {name!r}")
-    if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("device cuda was asked for, but torch sees no CUDA device; use --device cpu")
-    if name == "auto":
-        return "cuda" if torch.cuda.is_available() else "cpu"
-    return name
-
 
 def run_name(plan: Plan) -> str:
     """Return the name of a run's folder: all that usually differs between runs."""
     agent = plan.policy.name if plan.policy.name.startswith(plan.task.name) else f"{plan.task.name}-{plan.policy.name}"
     where = "-cuda" if plan.device == "cuda" else ""
     name = (
-        f"{agent}-sigma{_noise_name(plan)}-seed{plan.seed}-n{plan.episodes}{where}{'-steps' if plan.per_step else ''}"
+        f"{agent}-sigma{_noise_name(plan)}-seed{plan.seed}-n{plan.n_episodes}{where}{'-steps' if plan.per_step else ''}"
     )
     name += "" if plan.task.discount is None else f"-discount{plan.task.discount:g}"
     return safe_name(name)
 
 
 def _noise_name(plan: Plan) -> str:
-    if plan.features is None:
-        return f"{plan.sigma:g}"
-    shown = "_".join(f"{sigma:g}" for sigma in plan.features[:8])
-    return shown if len(plan.features) <= 8 else f"{shown}_{sha256(repr(plan.features).encode())[:12]}"
+    features = plan.noise.features
+    if features is None:
+        return f"{plan.noise.sigma:g}"
+    shown = "_".join(f"{sigma:g}" for sigma in features[:8])
+    return shown if len(features) <= 8 else f"{shown}_{sha256(repr(features).encode())[:12]}"
 
 
 def certified_run(
@@ -134,7 +88,7 @@ def certified_run(
     """
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
-    questions.check(plan.task, plan.sigma)
+    questions.answer(plan.probe())
     began = time.monotonic()
     with RunFolder(folder, _setup_of(plan, goal)).opened() as store:
         reused = goal is None and store.record.exists()
@@ -179,11 +133,13 @@ def _certified(
 ) -> tuple[Answer, float]:
     """Return the certificate, and when the last episode was over."""
     if goal is None:
-        episodes = store.recorded(lambda place: play(plan, workers=workers, store=place, progress=progress))
+        episodes = store.recorded(
+            lambda done, save: play(plan, workers=workers, done=done, on_block=save, progress=progress)
+        )
         ran = time.monotonic()
         return questions.answer(episodes), ran
     floor, ceiling = plan.task.floor, plan.task.ceiling
-    monitor = Monitor(goal, confidence=questions.confidence, sigma=plan.sigma, floor=floor, ceiling=ceiling)
+    monitor = Monitor(goal, confidence=questions.confidence, sigma=plan.noise.sigma, floor=floor, ceiling=ceiling)
     episodes, stopped = _run_until(monitor, plan, store, workers, progress)
     ran = time.monotonic()
     certificate = monitor.certificate(episodes, budgets=questions.budgets, stopped=stopped)
@@ -208,7 +164,7 @@ def _run_until(
                 returns = np.concatenate([returns, block.returns])
                 reason = monitor.reason_to_stop(returns)
                 if progress is not None:
-                    progress(returns.size, plan.episodes)
+                    progress(returns.size, plan.n_episodes)
                 if reason is not None:
                     return Episodes.concat(done), reason
     except KeyboardInterrupt:
@@ -222,11 +178,11 @@ def _in_order(plan: Plan, store: RunFolder, workers: int) -> Generator[Episodes,
     """Yield blocks by their numbers: those on disk first, then new ones, saved as they come."""
     ready = dict(store.finished())
     if store.record.exists():
-        record, size = Episodes.load(store.record), plan.shape_of_blocks[1]
+        record, size = Episodes.load(store.record), plan.block_size
         ready |= {first // size: record[first : first + size] for first in range(0, len(record), size)}
-    missing = [number for number in range(plan.blocks) if number not in ready]
+    missing = [number for number in range(plan.n_blocks) if number not in ready]
     with closing(blocks_of(plan, missing, workers)) as fresh:
-        for index in range(plan.blocks):
+        for index in range(plan.n_blocks):
             while index not in ready:
                 number, block = next(fresh)
                 store.save_block(number, block)

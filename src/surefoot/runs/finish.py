@@ -1,4 +1,4 @@
-"""The one writer of what a finished run contains: the result, its figure, ``run.json``, ``report.html``, in this order."""
+"""The one writer of a finished run: the result, its figure, ``run.json``, ``report.html``, in this order."""
 
 from __future__ import annotations
 

@@ -16,6 +16,7 @@ from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
 
 SCHEMA = 1
+Save = Callable[[int, Episodes], None]
 PATIENCE = 25  # tenths of a second
 
 
@@ -67,11 +68,11 @@ class RunFolder:
         # With the blocks goes what a killed run left half-written beside them.
         shutil.rmtree(self.folder / "blocks", ignore_errors=True)
 
-    def recorded(self, played: Callable[[RunFolder], Episodes]) -> Episodes:
-        """Return the record that lies here, or let ``played`` play what is missing and keep it."""
+    def recorded(self, run: Callable[[dict[int, Episodes], Save], Episodes]) -> Episodes:
+        """Return the record in this folder, or let ``run`` make it of the blocks it is given, saving all others."""
         if self.record.exists():
             return Episodes.load(self.record)
-        episodes = played(self)
+        episodes = run(self.finished(), self.save_block)
         self.finish(episodes)
         return episodes
 

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from surefoot.proof.episode_budget import Certificate
-from surefoot.proof.contradiction import same_setup
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_arrays, read_json
+from surefoot.proof.contradiction import same_setup
+from surefoot.proof.episode_budget import Certificate
 
 SCHEMA = 1
 

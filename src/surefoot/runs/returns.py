@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from surefoot.episodes import Episodes, parted_sigma
+from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 
 
@@ -17,10 +17,10 @@ def read_outcomes(
     """Read returns from ``.npy`` (sigma and floor must be given) or a record that Surefoot saved (``.npz``)."""
     if path.suffix == ".npz":
         record = Episodes.load(path)
-        least, features = (None, None) if sigma is None else parted_sigma(sigma)
-        if sigma is not None and record.facts.get("features") != (None if features is None else list(features)):
+        noise = None if sigma is None else Noise.of(sigma)
+        if noise is not None and record.facts.get("features") != noise.setup.get("features"):
             raise InputError(f"{path} was played with other noise on some features than --sigma says")
-        given = {"sigma": least, "floor": floor, "ceiling": ceiling}
+        given = {"sigma": None if noise is None else noise.sigma, "floor": floor, "ceiling": ceiling}
         for name, value in given.items():
             if value is not None and value != getattr(record, name):
                 raise InputError(f"{path} was played with {name} {getattr(record, name)}, got --{name} {value}")

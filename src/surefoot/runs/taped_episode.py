@@ -9,21 +9,20 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
 from surefoot.attacks.composed import Composed, Evenly, OneDirection
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Smoothing
-from surefoot.play.channel import Adversary, Channel, Record
 from surefoot.files import write_npz
+from surefoot.play.channel import Attacker
+from surefoot.play.loop import Step, play_block
+from surefoot.play.plan import Plan
 from surefoot.play.streams import Purpose
-from surefoot.play.loop import Plan, play_block
 
 SCHEMA = 1
 NAME = "replay.npz"
@@ -34,7 +33,7 @@ SMALL = 64
 TRIES, DRAWS = 3, 4  # fewer than in an attack that is to be measured
 
 
-class Enough(Exception):  # noqa: N818
+class RecordingFull(Exception):  # noqa: N818
     """The tape is full; nothing is wrong."""
 
 
@@ -48,30 +47,14 @@ class Tape:
     actions: list[int] = field(default_factory=list)
     spent: list[float] = field(default_factory=list)
 
-    def take(self, observation: Tensor, seen: Tensor, record: Record | None, spent: float) -> None:
-        """Note the first row."""
-        self.clean.append(observation[0].cpu().numpy().copy())
-        self.seen.append(seen[0].cpu().numpy().copy())
-        action = None if record is None else record.action
-        discrete = action is not None and action.dim() == 1
-        self.actions.append(int(action[0]) if discrete and action is not None else -1)
-        self.spent.append(spent)
-
-
-class Taped(Channel):
-    """A channel that notes what passes through it."""
-
-    def __init__(self, tape: Tape, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        self.tape = tape
-
-    def send(self, observation: Tensor, slot: Tensor | None = None, record: Record | None = None) -> Tensor:
-        """Send as always, and note it; stop the play when the tape is full."""
-        if len(self.tape.clean) >= self.tape.most:
-            raise Enough
-        seen = super().send(observation, slot, record)
-        self.tape.take(observation, seen, record, 0.0 if self.ledger is None else float(self.ledger.spent[0]))
-        return seen
+    def take(self, step: Step) -> None:
+        """Note the first row; stop the run when there is enough."""
+        if len(self.clean) >= self.most:
+            raise RecordingFull
+        self.clean.append(step.observation[0].cpu().numpy().copy())
+        self.seen.append(step.seen[0].cpu().numpy().copy())
+        self.actions.append(int(step.action[0]) if step.action is not None and step.action.dim() == 1 else -1)
+        self.spent.append(0.0 if step.spent is None else float(step.spent[0]))
 
 
 def record_replay(plan: Plan, attacked: Plan | None, folder: Path) -> str | None:
@@ -92,22 +75,22 @@ def record_replay(plan: Plan, attacked: Plan | None, folder: Path) -> str | None
 
 def attacked_plan(plan: Plan, budget: float) -> Plan | None:
     """Return the same plan under an attack that is quick to play; None for a budget of 0."""
-    return replace(plan, adversary=_quick_attack(plan, budget), budget=budget) if budget > 0 else None
+    return replace(plan, attacker=_quick_attack(plan, budget), budget=budget) if budget > 0 else None
 
 
-def _quick_attack(plan: Plan, budget: float) -> Adversary:
+def _quick_attack(plan: Plan, budget: float) -> Attacker:
     policy = plan.policy
     if policy.choices is not None and policy.differentiable and not policy.blind and math.prod(policy.shape) <= SMALL:
-        return PaperAttack(0.0, step=budget / TRIES, multiplier=1.0, smoothing=Smoothing(plan.sigma, DRAWS))
+        return PaperAttack(0.0, step=budget / TRIES, multiplier=1.0, smoothing=Smoothing(plan.noise.sigma, DRAWS))
     return Composed(Evenly(budget, plan.task.limit), OneDirection())
 
 
 def _taped(plan: Plan, name: str) -> Mapping[str, NDArray[Any]]:
     pictures = len(plan.task.shape) >= 2
     tape = Tape(MOST_PICTURES if pictures else MOST_STEPS)
-    alone = replace(plan, episodes=1, slots=1, rounds=1, stream=(Purpose.TAPED,))
-    with suppress(Enough):
-        play_block(alone, 0, partial(Taped, tape))
+    alone = replace(plan, n_episodes=1, n_envs=1, episodes_per_env=1, purpose=(Purpose.TAPED,))
+    with suppress(RecordingFull):
+        play_block(alone, 0, watch=tape.take)
     as_shown = _as_bytes if pictures else _as_numbers
     return {
         f"{name}_clean": as_shown(tape.clean),
@@ -133,9 +116,9 @@ def _facts(plan: Plan, attacked: Plan | None) -> dict[str, Any]:
         "task": plan.task.name,
         "environment": plan.task.environment,
         "agent": plan.policy.name,
-        "sigma": plan.sigma,
+        "sigma": plan.noise.sigma,
         "limit": plan.task.limit,
         "seed": plan.seed,
         "budget": None if attacked is None else attacked.budget,
-        "adversary": None if attacked is None or attacked.adversary is None else attacked.adversary.describe(),
+        "adversary": None if attacked is None or attacked.attacker is None else attacked.attacker.describe(),
     }

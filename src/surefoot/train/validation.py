@@ -15,9 +15,10 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from surefoot.agents.policies import Policy
-from surefoot.episodes import Episodes
+from surefoot.episodes import Episodes, Noise
 from surefoot.play.envs.noisy import NoisyObservation
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import Task
 from surefoot.train.folder import Arrays, Progress, TrainingFolder
@@ -58,7 +59,17 @@ def validate(
     task: Task, policy: Policy, sigma: float, seed: int, stream: tuple[int, ...], episodes: int, device: str = "cpu"
 ) -> Episodes:
     """Run episodes that no certificate uses, through the channel that certifies."""
-    return play(Plan(task, policy, sigma, episodes, seed, device, stream=stream))
+    return play(
+        Plan(
+            task=task,
+            policy=policy,
+            noise=Noise.of(sigma),
+            n_episodes=episodes,
+            seed=seed,
+            device=device,
+            purpose=stream,
+        )
+    )
 
 
 class Validation(BaseCallback):

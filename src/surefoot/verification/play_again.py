@@ -12,10 +12,11 @@ import torch
 from surefoot.agents.files import list_agents
 from surefoot.agents.policies import Policy
 from surefoot.agents.resolve import resolve
-from surefoot.episodes import Episodes
+from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.files import versions
-from surefoot.play.loop import Plan, play_block
+from surefoot.play.loop import play_block
+from surefoot.play.plan import Plan
 from surefoot.play.tasks import TASKS, Task, discounted, find_task, task_of_environment
 from surefoot.play.workers import spread
 from surefoot.verification.recompute.run_files import Raw, differences
@@ -42,7 +43,7 @@ def plan_of(raw: Raw, agent: str | None, *, environment: str | None = None, trus
         device, slots, block = str(setup["device"]), int(setup["slots"]), int(setup["block"])
         if torch.device(device).type == "cuda" and not torch.cuda.is_available():
             raise CannotReplayError("it was played on a CUDA device, and torch sees none here")
-        sigma, count, seed = float(setup["sigma"]), int(setup["planned"]), int(setup["seed"])
+        noise, count, seed = Noise.of(setup.get("features", setup["sigma"])), int(setup["planned"]), int(setup["seed"])
         stream = tuple(int(part) for part in setup["stream"])
         if setup.get("discount") is not None:
             known = str(setup.get("task")) in TASKS
@@ -51,9 +52,18 @@ def plan_of(raw: Raw, agent: str | None, *, environment: str | None = None, trus
         steps = "rewards" in setup
         if steps and task.rewards is None:
             task = replace(task, rewards=(float(setup["rewards"][0]), float(setup["rewards"][1])))
-        plan = Plan(task, policy, sigma, count, seed, device, slots, block // slots, stream=stream, per_step=steps)
-        if setup.get("features") is not None:
-            plan = replace(plan, features=tuple(float(one) for one in setup["features"]))
+        plan = Plan(
+            task=task,
+            policy=policy,
+            noise=noise,
+            n_episodes=count,
+            seed=seed,
+            device=device,
+            n_envs=slots,
+            episodes_per_env=block // slots,
+            purpose=stream,
+            per_step=steps,
+        )
     except (InputError, KeyError, TypeError, ValueError, ZeroDivisionError, RuntimeError) as error:
         raise ForgedError(f"the setup is none that can be played: {error}") from error
     wrong = differences(setup, plan.setup())
@@ -66,7 +76,7 @@ def replay(raw: Raw, plan: Plan, blocks: list[int], workers: int, progress: Repo
     """Play the blocks again; return what differs from the record."""
     wrong = []
     for done, (index, played) in enumerate(_played(plan, blocks, workers), start=1):
-        begin = index * plan.shape_of_blocks[1]
+        begin = index * plan.block_size
         fresh = {"returns": played.returns, "lengths": played.lengths}
         there = {name: raw.arrays.get(name) for name in fresh}
         for name, values in fresh.items():

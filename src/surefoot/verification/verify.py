@@ -109,7 +109,7 @@ def _replay(
         return
     _check_coordinates(certified, math.prod(plan.task.shape), verdict)
     verdict.judge("setup and weights", [], f"those of {plan.task.name} and {plan.policy.name}, {plan.policy.sha256}")
-    verdict.blocks = there = -(-raw.returns.size // plan.shape_of_blocks[1])
+    verdict.blocks = there = -(-raw.returns.size // plan.block_size)
     verdict.seed = secrets.randbits(63) if seed is None else seed
     count = there if blocks is None else min(blocks, there)
     chosen = np.random.default_rng(verdict.seed).choice(there, size=count, replace=False)

@@ -12,7 +12,7 @@ from gymnasium.spaces import Box
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from surefoot.episodes import parted_sigma
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.channel import Channel
 from surefoot.play.streams import WRAPPER, Stream, seed_sequence
@@ -31,7 +31,7 @@ class NoisyObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, ND
     def __init__(self, env: gymnasium.Env[Any, Any], sigma: float | Sequence[float], seed: int | None = None) -> None:
         RecordConstructorArgs.__init__(self, sigma=sigma, seed=seed)
         gymnasium.ObservationWrapper.__init__(self, env)
-        self.sigma, self.features = parted_sigma(sigma)
+        self.noise = Noise.of(sigma)
         self.unit = _unit(env.observation_space)
         self.observation_space = Box(-np.inf, np.inf, env.observation_space.shape, np.float32)
         self._reseed(seed)
@@ -54,7 +54,7 @@ class NoisyObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, ND
         seeds = seed_sequence(seed, WRAPPER)
         shape = self.observation_space.shape
         assert shape is not None
-        self._channel = Channel(self.features or self.sigma, 1, shape, Stream(seeds, torch.device("cpu")))
+        self._channel = Channel(noise=self.noise, n_envs=1, shape=shape, stream=Stream(seeds, torch.device("cpu")))
 
 
 def _unit(space: gymnasium.Space[Any]) -> np.float32:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.agents.policies import FrameStack
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.channel import Channel
 from surefoot.play.envs.atari.emulators import ENDED, Board, Cartridge
@@ -38,7 +39,7 @@ class Players:
         emulating, acting, *_ = training_seeds(seed, first_step)
         self.fleet = Fleet(cartridges(task, settings), slot_seeds(emulating, settings.slots), processes)
         self.stream = Stream(acting, device)
-        self.channel = Channel(sigma, settings.slots, task.shape, self.stream)
+        self.channel = Channel(noise=Noise.of(sigma), n_envs=settings.slots, shape=task.shape, stream=self.stream)
         self.stack = FrameStack(task.frames)
         self.stack.fill(torch.zeros((settings.slots, *task.shape), device=device))
         self.age = torch.zeros(settings.slots, dtype=torch.int64, device=device)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from surefoot.episodes import Noise
 from surefoot.play.channel import Channel
 from surefoot.play.envs.atari.emulators import CUT, ENDED
 from surefoot.play.streams import Stream
@@ -72,7 +73,7 @@ class Replay:
         self.head = torch.zeros((), dtype=torch.int64, device=device)
         self.written = 0
         self.stream = stream
-        self.channel = Channel(sigma, batch * (frames + steps), shape, stream)
+        self.channel = Channel(noise=Noise.of(sigma), n_envs=batch * (frames + steps), shape=shape, stream=stream)
 
     def show(self, frames: Tensor, age: Tensor) -> None:
         """Begin a row: what every slot shows, and how many steps its episode is old."""

@@ -21,9 +21,10 @@ from numpy.typing import NDArray
 
 from surefoot.agents.networks import NATURE, cnn_policy, halved
 from surefoot.agents.policies import Policy
-from surefoot.episodes import checked_sigma
+from surefoot.episodes import Noise, checked_sigma
 from surefoot.errors import InputError
-from surefoot.play.loop import Plan, play
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import Task
 from surefoot.play.workers import usable_cores
@@ -156,14 +157,14 @@ def validate(
     weights = halved({name: part.cpu().contiguous().numpy() for name, part in learner.average.named_parts()})
     episodes = settings.validation_episodes
     plan = Plan(
-        task,
-        agent(task, weights, "candidate"),
-        sigma,
-        episodes,
-        seed,
-        device,
-        slots=min(episodes, 64),
-        stream=(Purpose.VALIDATION, curve.steps),
+        task=task,
+        policy=agent(task, weights, "candidate"),
+        noise=Noise.of(sigma),
+        n_episodes=episodes,
+        seed=seed,
+        device=device,
+        n_envs=min(episodes, 64),
+        purpose=(Purpose.VALIDATION, curve.steps),
     )
     # Half precision holds them exactly, in half the size.
     stored = {name: array.astype(np.float16) for name, array in weights.items()}
