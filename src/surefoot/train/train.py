@@ -97,16 +97,17 @@ def _train_one(
         model = learner.build(task, sigma, settings, seed, facts["device"])
         if resume:
             load_checkpoint(folder, model)
-        validation = Validation(learner, task, sigma, settings, folder, seed=seed, progress=progress)
         left = settings.total_steps - model.num_timesteps
         if left > 0 and not is_perfect(task, settings, folder.curve.best):
+            validation = Validation(learner, task, sigma, settings, folder, seed=seed, progress=progress)
             try:
                 model.learn(left, validation, log_interval=sys.maxsize, reset_num_timesteps=False)
             except KeyboardInterrupt:
                 # There is time to lose nothing; a kill loses what came after the last checkpoint.
                 save_checkpoint(folder, model)
                 raise
-        validation.close()
+            finally:
+                validation.close()
         policy = learner.policy(task, folder.curve.best_weights, f"{task.name}-s{sigma:g}")
     folder.curve.steps = model.num_timesteps
     training: dict[str, Any] = {
