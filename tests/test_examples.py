@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 MISSING = [name for name in ("torch", "stable_baselines3") if importlib.util.find_spec(name) is None]
-pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}")
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}")]
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 CERTIFYING = ("certify_returns", "certify_sb3", "certify_shipped", "custom_policy")

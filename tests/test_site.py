@@ -17,6 +17,8 @@ from selenium.webdriver.support.ui import WebDriverWait
 from browsers import opened, started
 from surefoot.cli.main import main
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[1]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
 # What the tutorial does in minutes the test does in seconds.

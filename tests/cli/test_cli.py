@@ -104,6 +104,7 @@ def strict(text):
 QUICK = ("certify", "cartpole-5", "--episodes", 120, "--workers", 1)
 
 
+@pytest.mark.slow
 def test_a_task_is_certified_shown_and_kept(capsys):
     surefoot_command(*QUICK, "--out", "run")
     shown = capsys.readouterr()
@@ -131,6 +132,7 @@ def test_a_task_is_certified_shown_and_kept(capsys):
     assert strict(Path("run/setup.json").read_text())["planned"] == 120
 
 
+@pytest.mark.slow
 def test_json_is_the_certificate_and_nothing_else(capsys):
     surefoot_command(*QUICK, "--out", "run", "--json", "--seed", 5)
     shown = capsys.readouterr()
@@ -154,6 +156,7 @@ def test_json_is_the_certificate_and_nothing_else(capsys):
     assert made["estimate"] == record.returns.mean()
 
 
+@pytest.mark.slow
 def test_every_option_reaches_the_certificate(capsys):
     surefoot_command(*QUICK, "--out", "run", "--json", "--quiet", "--budgets", "0:0.3:0.1", "--confidence", 0.9,
                      "--method", "dkw", "--sigma", 0.4, "--agent", "cartpole-1-s0.4")  # fmt: skip
@@ -167,6 +170,7 @@ def test_every_option_reaches_the_certificate(capsys):
     assert coarse["lower"] != strict(capsys.readouterr().out)["lower"]
 
 
+@pytest.mark.slow
 def test_quiet_still_prints_the_result(capsys):
     surefoot_command(*QUICK, "--quiet")
     shown = capsys.readouterr()
@@ -176,6 +180,7 @@ def test_quiet_still_prints_the_result(capsys):
     assert sorted(path.name for path in folder.iterdir()) == LEFT
 
 
+@pytest.mark.slow
 def test_the_same_command_twice_plays_once(capsys, monkeypatch):
     surefoot_command(*QUICK, "--out", "run")
     first = capsys.readouterr().out
@@ -187,6 +192,7 @@ def test_the_same_command_twice_plays_once(capsys, monkeypatch):
     assert strict(Path("run/run.json").read_text())["resumed"] is True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "other", [("--seed", 1), ("--agent", "cartpole-1-s0.2"), ("--sigma", 0.4), ("--episodes", 121)]
 )
@@ -793,6 +799,7 @@ def test_a_terminal_without_signs():
 # --- processes ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_installed_command():
     script = Path(sys.executable).with_name("surefoot")
     done = subprocess.run([script, *map(str, QUICK), "--json"], capture_output=True, text=True, check=False, timeout=60)

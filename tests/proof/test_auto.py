@@ -51,6 +51,7 @@ def test_published_returns_are_certified_far_above_the_paper(sigma, budget, bar,
     assert certificate.lower[0] > certify(published(sigma, order), [budget], method="per-threshold").lower[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.2, 0.4])
 def test_eleven_budgets_at_once_cost_little(sigma):
     """The distance to the plug-in, averaged over three orders, grows by half at most, up to budget 0.4."""
@@ -139,6 +140,7 @@ def test_only_the_pilot_decides(law):
     assert choose(one, *where).to_json() == choose(mixed, *where).to_json()
 
 
+@pytest.mark.slow
 def test_limits_of_auto_hold():
     """All laws together, at radii 0 to 4 in turn: misses of either side against Binomial(runs, alpha)."""
     low = high = runs = 0

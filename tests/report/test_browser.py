@@ -18,6 +18,8 @@ from surefoot.report.sentences import down, up
 from surefoot.runs.finish import write_run_report
 from surefoot.runs.read import read_run
 
+pytestmark = pytest.mark.slow
+
 WIDTHS = (320, 390, 768, 1200, 1920)
 
 

@@ -17,6 +17,8 @@ from surefoot.cli.main import main
 from surefoot.episodes import Noise
 from surefoot.files import read_arrays, read_json
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).resolve().parents[2]
 STUDY = open_study(ROOT / "study" / "data")
 PAGE = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")

@@ -20,6 +20,8 @@ from surefoot.play.tasks import TASKS
 from surefoot.proof.episode_budget import certify
 from surefoot.proof.rounding import down
 
+pytestmark = pytest.mark.slow
+
 FILES = (".png", ".svg", ".md", ".csv")
 FIGURES = [target for target in TARGETS if target.paper.startswith("Figure")]
 

@@ -118,6 +118,7 @@ def test_the_command_says_it_in_words_and_in_json(honest, capsys):
     assert len(made["not_checked"]) == 4
 
 
+@pytest.mark.slow
 def test_an_honest_run_is_verified_in_under_twenty_seconds(tmp_path):
     """Blocks of the shipped size in a fresh process; computing time, for others may use the same cores just now.
 

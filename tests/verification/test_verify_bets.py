@@ -48,6 +48,7 @@ def run(three_budgets, tmp_path):
     return tmp_path / "run"
 
 
+@pytest.mark.slow
 def test_a_default_run_bets_and_is_verified(honest, capsys):
     assert read_json(honest / "certificate.json")["choice"]["method"] == "betting"
     assert cli.main(["verify", str(honest), "--workers", "1"]) == 0
@@ -132,7 +133,7 @@ def _made_of(law, n, budgets=(0.0, 0.3, 1.1), seed=3, ceiling=True):
     return returns, claim, made
 
 
-@pytest.mark.parametrize("n", [1, 2, 15, 40, 700, 40_000])
+@pytest.mark.parametrize("n", [1, 2, 15, 40, 700, pytest.param(40_000, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 def test_both_computations_agree_for_all_laws(law, n):
     """With many values past 600 they merge neighbours; from 30,000 on one of them sums by series."""
@@ -163,6 +164,7 @@ def test_without_a_ceiling_and_at_a_hopeless_budget_too():
     assert np.all(np.abs(lower.best - made["lower"]) <= 2e-9 * (LAWS[0].ceiling - LAWS[0].floor))
 
 
+@pytest.mark.slow
 def test_both_kinds_of_stakes_were_played_above():
     """Plain stakes alone, and plain ones followed by hedged ones, so that nothing above passes for lack of bets."""
     kinds = {

@@ -21,6 +21,8 @@ from surefoot.verification.recompute.sequential import Stop, looks_of, recompute
 from surefoot.verification.verify import verify
 from verdicts import problems
 
+pytestmark = pytest.mark.slow
+
 BUDGETS, GOAL = (0.0, 0.1), StoppingRule(budget=0.1, require=122.0)
 
 
