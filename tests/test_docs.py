@@ -68,9 +68,12 @@ def commands(parser):
 
 
 def options(parser):
-    """Return what a parser takes: long options, and the names that positional arguments are shown with."""
+    """Return what a parser takes: long options, and the names that positional arguments are shown with.
+
+    Old names that still work for one version are hidden, and not documented.
+    """
     found = []
-    for action in parser._actions:
+    for action in (action for action in parser._actions if action.help != argparse.SUPPRESS):
         long = [option for option in action.option_strings if option.startswith("--")]
         found += long if action.option_strings else [action.metavar] if action.metavar else []
     return [name for name in found if name not in {"--help", "COMMAND"}]
@@ -193,6 +196,17 @@ def test_the_citation_names_this_version():
     assert text.startswith("cff-version: 1.2.0\n")
     assert f"\nversion: {surefoot.__version__}\n" in text
     assert f"## {surefoot.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_every_field_of_a_certificate_is_documented():
+    text = (ROOT / "docs" / "certificates.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]+`) \|", text[text.index("## The file") :], flags=re.MULTILINE)
+    documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    episodes = surefoot.Episodes.of([0.0, 1.0, 1.0], sigma=0.1, floor=0, ceiling=1)
+    written = set(surefoot.certify(episodes, [0.1], method="band").to_json())
+    optional = {"features", "probabilities", "quantiles", "discount", "norm"}
+    assert written <= documented
+    assert documented - written <= optional
 
 
 PAPER = json.loads((ROOT / "docs" / "paper.json").read_text(encoding="utf-8"))
