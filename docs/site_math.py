@@ -22,6 +22,7 @@ DRAWN = (
     (re.compile(r"<mo>&#x0002F;</mo>"), '<mo lspace="0" rspace="0">/</mo>'),
     (re.compile(r"<mi>&#x(003A6|00393);</mi>"), r'<mi mathvariant="normal">&#x\1;</mi>'),
 )
+LONG = 36  # characters of LaTeX; what is shorter fits on a phone
 # A line may break before these, outside of all brackets; browsers break no formula by themselves.
 RELATION = re.compile(r"\\(?:le|ge|iff)\b|[=<>]")
 DISPLAY = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', flags=re.DOTALL)
@@ -42,7 +43,9 @@ def inline(escaped: str, where: str) -> str:
 
 
 def pieces(source: str) -> list[str]:
-    """Cut a formula before its relations, where no bracket is open."""
+    """Cut a long formula before its relations, where no bracket is open."""
+    if len(source) < LONG:
+        return [source]
     places = [found.start() for found in RELATION.finditer(source) if found.start() and _whole(source[: found.start()])]
     return [source[first:last] for first, last in zip([0, *places], [*places, None], strict=True)]
 

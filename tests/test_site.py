@@ -130,9 +130,14 @@ def test_formulas_break_before_relations_outside_of_brackets():
     spec = importlib.util.spec_from_file_location("site_math", ROOT / "docs" / "site_math.py")
     site_math = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(site_math)
-    assert site_math.pieces(r"g(p) = \Phi(x) \le 1") == ["g(p) ", r"= \Phi(x) ", r"\le 1"]
-    assert site_math.pieces(r"P(X \ge x)") == [r"P(X \ge x)"]
-    assert site_math.pieces(r"\{ z : z \le t \}") == [r"\{ z : z \le t \}"]
+    long = r"g_c(p) = \Phi(\Phi^{-1}(p) - c) \le 1 + \varepsilon"
+    assert site_math.pieces(long) == ["g_c(p) ", r"= \Phi(\Phi^{-1}(p) - c) ", r"\le 1 + \varepsilon"]
+    for whole in (
+        r"c = B / \sigma",
+        r"\Phi(X \ge x + x + x + x + x + x + x + x)",
+        r"\{ z : z \le t + t + t + t + t + t + t + t \}",
+    ):
+        assert site_math.pieces(whole) == [whole]
 
 
 @pytest.fixture(scope="module")
