@@ -1,4 +1,4 @@
-"""The command on Atari tasks: certify, attack, train, blind; one-line errors where something is missing."""
+"""The command on Atari tasks: certify, attack, train, baseline; one-line errors where something is missing."""
 
 import json
 import sys
@@ -67,7 +67,20 @@ def test_the_papers_gaps_are_the_defaults(capsys, agent, monkeypatch):
 @pytest.mark.slow
 def test_fast_training_by_the_command(capsys, monkeypatch):
     monkeypatch.setitem(settings.FAST, "pong-1r", TINY)
-    call = ("train", "pong-1r", "--sigma", 0.1, "--preset", "fast", "--minutes", 5, "--device", "cpu", "--out", "run")
+    call = (
+        "train",
+        "pong-1r",
+        "--sigma",
+        0.1,
+        "--preset",
+        "fast",
+        "--time-limit",
+        5,
+        "--device",
+        "cpu",
+        "--out",
+        "run",
+    )
     code, out, err = called(capsys, *call, "--json", "--quiet")
     assert (code, err) == (0, "")
     assert json.loads(out)["training"]["preset"] == "fast"
@@ -80,13 +93,13 @@ def test_fast_training_by_the_command(capsys, monkeypatch):
     ("arguments", "match"),
     [
         ("train cartpole-5 --sigma .1 --preset fast", "the preset 'fast' has no settings for 'cartpole-5'"),
-        ("train pong-1r --sigma .1 --minutes 3", "--minutes cannot go with the preset paper"),
-        ("train pong-1r --sigma .1 --start pong-1r-s0", "--start cannot go with the preset paper"),
-        ("train pong-1r --sigma .1 --preset fast --start nobody", "nobody"),
-        ("train pong-1r --sigma .1 --preset fast --minutes 0", "the time limit must be > 0 minutes"),
+        ("train pong-1r --sigma .1 --time-limit 3", "--time-limit cannot be combined with the preset paper"),
+        ("train pong-1r --sigma .1 --init-from pong-1r-s0", "--init-from cannot be combined with the preset paper"),
+        ("train pong-1r --sigma .1 --preset fast --init-from nobody", "nobody"),
+        ("train pong-1r --sigma .1 --preset fast --time-limit 0", "the time limit must be > 0 minutes"),
         ("train freeway --sigma .1 --preset thorough", "has no settings for 'freeway'"),
         ("certify freeway --sigma .123", "there is no pretrained agent for freeway at sigma 0.123"),
-        ("certify pong-1r --agent cartpole-5-s0.2 --sigma .1", "expects observations of shape (4,)"),
+        ("certify pong-1r --agent cartpole-5-s0.2 --sigma .1", "the agent has 2 actions"),
     ],
 )
 def test_wrong_calls(capsys, arguments, match):
@@ -97,7 +110,7 @@ def test_wrong_calls(capsys, arguments, match):
 
 
 @pytest.mark.parametrize(
-    "arguments", ["certify pong-1r", "attack freeway", "train pong-full --sigma .1 --preset fast", "blind freeway"]
+    "arguments", ["certify pong-1r", "attack freeway", "train pong-full --sigma .1 --preset fast", "baseline freeway"]
 )
 def test_without_ale_py_one_line_says_what_to_install(capsys, monkeypatch, arguments):
     monkeypatch.setitem(sys.modules, "ale_py", None)

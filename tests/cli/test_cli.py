@@ -26,6 +26,7 @@ from surefoot.agents import files as zoo
 from surefoot.cli import main as cli
 from surefoot.cli.options import parse_budgets
 from surefoot.episodes import Episodes
+from surefoot.files import read_arrays
 
 KEYS = {"schema", "task", "agent", "sigma", "confidence", "episodes", "method", "seed", "floor", "ceiling"}
 KEYS |= {"budgets", "lower", "upper", "estimate"}
@@ -164,7 +165,7 @@ def test_every_option_reaches_the_certificate(capsys):
     assert made["budgets"] == [0.0, 0.1, 0.2, 0.3]
     wanted = (0.9, "dkw", 0.4, "cartpole-1-s0.4")
     assert (made["confidence"], made["method"], made["sigma"], made["agent"]) == wanted
-    surefoot_command(*QUICK, "--out", "other", "--json", "--method", "per-threshold", "--step", 50)
+    surefoot_command(*QUICK, "--out", "other", "--json", "--method", "per-threshold", "--threshold-spacing", 50)
     coarse = strict(capsys.readouterr().out)
     surefoot_command(*QUICK, "--out", "other", "--json", "--method", "per-threshold")
     assert coarse["lower"] != strict(capsys.readouterr().out)["lower"]
@@ -253,7 +254,7 @@ def test_returns_are_certified_as_in_python(capsys, ceiling, method):
 
 
 def test_probabilities_and_quantiles_are_shown_and_written(capsys):
-    asked = ("--ceiling", 200, "--budgets", "0,0.1", "--at-least", "100,200", "--quantiles", "0.1")
+    asked = ("--ceiling", 200, "--budgets", "0,0.1", "--thresholds", "100,200", "--quantiles", "0.1")
     surefoot_command(*given(*asked))
     shown = capsys.readouterr().out
     surefoot_command(*given(*asked, "--json"))
@@ -272,7 +273,7 @@ def test_probabilities_and_quantiles_are_shown_and_written(capsys):
 
 def test_what_may_bet_is_refused_where_probabilities_are_asked_for(capsys):
     for method in ("auto", "betting", "sequential"):
-        refused(capsys, *given("--at-least", "100", "--method", method), match="use --method band")
+        refused(capsys, *given("--thresholds", "100", "--method", method), match="use --method band")
 
 
 def test_a_requirement_is_met_in_the_norm_it_is_asked_in(capsys):
@@ -288,8 +289,14 @@ def test_a_requirement_is_met_in_the_norm_it_is_asked_in(capsys):
 
 
 def test_runs_that_stop_by_themselves_are_for_whole_episodes_and_l2(capsys):
-    for more in (("--shared-by", 3), ("--at-least", "100"), ("--quantiles", "0.5"), ("--per-step",), ("--norm", "l1")):
-        refused(capsys, "certify", "cartpole-5", "--until", 5, *more, match="stops by itself")
+    for more in (
+        ("--shared-episodes", 3),
+        ("--thresholds", "100"),
+        ("--quantiles", "0.5"),
+        ("--per-step",),
+        ("--norm", "l1"),
+    ):
+        refused(capsys, "certify", "cartpole-5", "--tol", 5, *more, match="sequential run")
 
 
 def test_returns_leave_files_only_where_asked(capsys):
@@ -410,7 +417,7 @@ def test_any_sb3_agent_on_any_environment(capsys, models, name, environment, flo
     assert shown.err == ""
     assert (made["task"], made["agent"], made["method"]) == (environment, zipped.stem, "auto")
     assert (made["floor"], made["ceiling"]) == (floor, ceiling)
-    surefoot_command(*setup, *more, "--trust-pickle", "--out", "trusted")
+    surefoot_command(*setup, *more, "--allow-pickle", "--out", "trusted")
     trusted = strict(capsys.readouterr().out)
     assert trusted["estimate"] == made["estimate"]
     assert trusted["lower"] == made["lower"]
@@ -459,7 +466,7 @@ def test_a_malicious_zip_does_not_run(capsys, models):
     surefoot_command(*setup, "--episodes", 2, "--json")
     assert not Path("ran").exists()
     capsys.readouterr()
-    surefoot_command(*setup, "--episodes", 2, "--out", "trusted", "--trust-pickle", code=2)
+    surefoot_command(*setup, "--episodes", 2, "--out", "trusted", "--allow-pickle", code=2)
     assert Path("ran").exists()  # the bomb is live: trusting it runs it
     assert capsys.readouterr().err.count("\n") == 1
     assert not Path("trusted").exists()
@@ -469,10 +476,10 @@ def test_a_malicious_zip_does_not_run(capsys, models):
 
 WRONG_RETURNS = {
     "a quantile of 1": ("--sigma 0.2 --floor 0 --quantiles 1", "q strictly between 0 and 1, got 1"),
-    "a probability of words": ("--sigma 0.2 --floor 0 --at-least much", "--at-least must look like 100,150"),
+    "a probability of words": ("--sigma 0.2 --floor 0 --thresholds much", "--thresholds must look like 100,150"),
     "a probability shared": (
-        "--sigma 0.2 --floor 0 --at-least 1 --shared-by 2",
-        "leave --shared-by and --per-step out",
+        "--sigma 0.2 --floor 0 --thresholds 1 --shared-episodes 2",
+        "leave --shared-episodes and --per-step out",
     ),
     "sigma 0": ("--sigma 0 --floor 0", "sigma must be > 0, got 0"),
     "sigma -1": ("--sigma -1 --floor 0", "sigma must be"),
@@ -513,13 +520,13 @@ WRONG_RETURNS = {
     "method": ("--sigma .2 --floor 0 --method magic", "magic"),
     "binary": ("--sigma .2 --floor 0 --ceiling 200 --method binary", "only the returns 0 and 200"),
     "no ceiling": ("--sigma .2 --floor 0 --method per-threshold", "needs a known ceiling"),
-    "step 0": ("--sigma .2 --floor 0 --ceiling 200 --method per-threshold --step 0", "step must be"),
-    "step -1": ("--sigma .2 --floor 0 --ceiling 200 --method per-threshold --step -1", "step must be"),
-    "step nan": ("--sigma .2 --floor 0 --ceiling 200 --method per-threshold --step nan", "step must be"),
-    "step tiny": ("--sigma .2 --floor 0 --ceiling 200 --method per-threshold --step 1e-9", "thresholds"),
-    "agent too": ("--sigma .2 --floor 0 --agent x", "--agent cannot go with --returns"),
-    "workers too": ("--sigma .2 --floor 0 --workers 2", "--workers cannot go with --returns"),
-    "max-steps too": ("--sigma .2 --floor 0 --max-steps 2", "--max-steps cannot go with --returns"),
+    "step 0": ("--sigma .2 --floor 0 --ceiling 200 --method per-threshold --threshold-spacing 0", "step must be"),
+    "step -1": ("--sigma .2 --floor 0 --ceiling 200 --method per-threshold --threshold-spacing -1", "step must be"),
+    "step nan": ("--sigma .2 --floor 0 --ceiling 200 --method per-threshold --threshold-spacing nan", "step must be"),
+    "step tiny": ("--sigma .2 --floor 0 --ceiling 200 --method per-threshold --threshold-spacing 1e-9", "thresholds"),
+    "agent too": ("--sigma .2 --floor 0 --agent x", "--agent cannot be combined with --returns"),
+    "workers too": ("--sigma .2 --floor 0 --workers 2", "--workers cannot be combined with --returns"),
+    "max-steps too": ("--sigma .2 --floor 0 --max-steps 2", "--max-steps cannot be combined with --returns"),
     "task too": ("cartpole-5 --sigma .2 --floor 0", "exactly one of"),
     "env too": ("--env CartPole-v1 --sigma .2 --floor 0", "exactly one of"),
     "option": ("--sigma .2 --floor 0 --nonsense", "--nonsense"),
@@ -613,8 +620,11 @@ WRONG_PLAY = {
     "sigma": ("certify cartpole-5 --sigma 0 --agent cartpole-5-s0.2", "sigma must be > 0"),
     "sigma negative": ("certify cartpole-5 --sigma -0.2 --agent cartpole-5-s0.2", "sigma must be"),
     "sigma nan": ("certify cartpole-5 --sigma nan --agent cartpole-5-s0.2", "sigma must be"),
-    "floor": ("certify cartpole-5 --floor 0", "--floor cannot go with a task"),
-    "ceiling": ("certify cartpole-5 --ceiling 10 --max-steps 3", "--ceiling, --max-steps cannot go with a task"),
+    "floor": ("certify cartpole-5 --floor 0", "--floor cannot be combined with a task"),
+    "ceiling": (
+        "certify cartpole-5 --ceiling 10 --max-steps 3",
+        "--ceiling, --max-steps cannot be combined with a task",
+    ),
     "episodes 0": ("certify cartpole-5 --episodes 0", "episodes must be at least 1, got 0"),
     "episodes -5": ("certify cartpole-5 --episodes -5", "episodes must be at least 1, got -5"),
     "episodes 1e4": ("certify cartpole-5 --episodes 1e4", "--episodes"),
@@ -623,7 +633,7 @@ WRONG_PLAY = {
     "workers -1": ("certify cartpole-5 --workers -1", "workers must be at least 1, got -1"),
     "device": ("certify cartpole-5 --device tpu", "--device"),
     "cuda": ("certify cartpole-5 --device cuda", "no CUDA device"),
-    "step": ("certify cartpole-5 --step 0", "step must be"),
+    "step": ("certify cartpole-5 --threshold-spacing 0", "step must be"),
     "budget": ("certify cartpole-5 --budgets -1", "a budget must be"),
     "confidence": ("certify cartpole-5 --confidence 1", "confidence must lie"),
     "out is a file": ("certify cartpole-5 --out there/file", "cannot use there/file"),
@@ -653,9 +663,9 @@ WRONG_PLAY = {
     "train sigma": ("train cartpole-5 --sigma -1", "sigma must be"),
     "train no sigma": ("train cartpole-5", "--sigma"),
     "train preset": ("train cartpole-5 --sigma .2 --preset best", "unknown preset 'best'"),
-    "blind task": ("blind cartpole-7", "unknown task"),
-    "blind episodes": ("blind cartpole-5 --episodes 0", "at least"),
-    "blind seed": ("blind cartpole-5 --seed -1", "seed must be at least 0"),
+    "baseline task": ("baseline cartpole-7", "unknown task"),
+    "baseline episodes": ("baseline cartpole-5 --episodes 0", "at least"),
+    "baseline seed": ("baseline cartpole-5 --seed -1", "seed must be at least 0"),
     "export agent": ("export nobody --out x.zip", "unknown agent 'nobody'"),
     "export name": ("export cartpole-5-s0.2 --out x.pt", "must end in .zip"),
     "export place": ("export cartpole-5-s0.2 --out there/file/x.zip", "cannot write"),
@@ -727,9 +737,9 @@ def test_a_damaged_run_is_refused(capsys, damage):
 # --- a full disk ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("writes", [0, 1, 2, 3, 4])
+@pytest.mark.parametrize("writes", [0, 1, 2, 3, 4, 5])
 def test_a_disk_that_fills_up_loses_nothing(capsys, monkeypatch, writes):
-    """The disk takes so many files (setup, block, record, certificate, figure), then no more."""
+    """The disk takes so many files (setup, block, episodes, taped episode, certificate, figure), then no more."""
     sync, left = os.fsync, [writes]
 
     def fsync(handle):
@@ -751,7 +761,7 @@ def test_a_disk_that_fills_up_loses_nothing(capsys, monkeypatch, writes):
         if path.suffix == ".json":
             strict(path.read_text())
         if path.suffix == ".npz":
-            Episodes.load(path)
+            read_arrays(path) if path.name == "replay.npz" else Episodes.load(path)
     surefoot_command(*QUICK, "--out", "run", "--json")
     fresh = surefoot.rollout("cartpole-5", "cartpole-5-s0.2", sigma=0.2, n_episodes=120)
     assert np.array_equal(returns_of("run"), fresh.returns)
@@ -941,14 +951,14 @@ def test_agents_are_exported_to_plain_sb3(capsys):
     assert strict(capsys.readouterr().out)["lower"] == there["lower"]
 
 
-def test_the_blind_floor_is_measured(capsys, monkeypatch):
+def test_the_open_loop_baseline_is_measured(capsys, monkeypatch):
     monkeypatch.setattr("surefoot.play.baseline.HALF_PERIODS", (4,))
-    surefoot_command("blind", "cartpole-1", "--episodes", 400, "--json")
+    surefoot_command("baseline", "cartpole-1", "--episodes", 400, "--json")
     found = strict(capsys.readouterr().out)
     assert (found["task"], found["episodes"]) == ("cartpole-1", 400)
     assert 30 < found["mean"] < 50
     surefoot_command("blind", "cartpole-1", "--episodes", 400, "--quiet")
-    assert "Best blind policy: " in capsys.readouterr().out
+    assert "Open-loop baseline: " in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -965,3 +975,19 @@ def test_the_blind_floor_is_measured(capsys, monkeypatch):
 )
 def test_budgets_are_read(text, budgets):
     assert parse_budgets(text) == budgets
+
+
+def test_old_names_of_options_and_commands_still_work_and_warn(capsys, tmp_path):
+    np.save(tmp_path / "r.npy", np.arange(50.0))
+    given = ("certify", "--returns", tmp_path / "r.npy", "--sigma", 1, "--floor", 0, "--ceiling", 50, "--json")
+    surefoot_command(*given, "--method", "per-threshold", "--threshold-spacing", 5)
+    new = capsys.readouterr()
+    surefoot_command(*given, "--method", "per-threshold", "--step", 5)
+    old = capsys.readouterr()
+    assert old.out == new.out
+    assert old.err == "surefoot: --step is now --threshold-spacing; the old name will be removed\n"
+    assert new.err == ""
+    for command, hidden in (("certify", "--until"), ("attack", "--draws"), ("train", "--minutes"), ("tune", "--all ")):
+        with pytest.raises(SystemExit):
+            cli.main([command, "--help"])
+        assert hidden not in capsys.readouterr().out

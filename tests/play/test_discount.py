@@ -71,7 +71,7 @@ def test_bad_input_is_named(call, match):
 def test_the_command_certifies_it_and_verify_checks_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "300", "--workers", "1", "--budgets", "0,0.2"]
-    assert cli.main([*run, "--discount", "0.95", "--method", "paper"]) == 0
+    assert cli.main([*run, "--gamma", "0.95", "--method", "paper"]) == 0
     shown = capsys.readouterr().out
     assert "mean discounted return (discount 0.95) below" in shown
     (folder,) = (tmp_path / "runs").iterdir()
@@ -86,7 +86,7 @@ def test_the_command_certifies_it_and_verify_checks_it(tmp_path, monkeypatch, ca
     names = {check.name for check in verify(folder, blocks=0).checks if check.result == "failed"}
     assert names == {"certificate and record", "sentence"}
     (folder / "certificate.json").write_text(json.dumps(made))
-    assert cli.main([*run, "--discount", "0.95", "--shared-by", "3"]) == 0
+    assert cli.main([*run, "--gamma", "0.95", "--shared-episodes", "3"]) == 0
     assert verify(folder, blocks=0).verified
 
 
@@ -94,15 +94,15 @@ def test_environments_and_wrong_calls(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     given = ["certify", "--env", "CartPole-v1", "--agent", "cartpole-1-s0.2", "--sigma", "0.2", "--floor", "0"]
     given += ["--ceiling", "10", "--episodes", "20", "--workers", "1", "--quiet", "--out", "run"]
-    assert cli.main([*given, "--discount", "0.9", "--method", "paper"]) == 0
+    assert cli.main([*given, "--gamma", "0.9", "--method", "paper"]) == 0
     assert verify("run", blocks=None).verified
     capsys.readouterr()
     np.save("r.npy", np.ones(10))
-    returns = ["certify", "--returns", "r.npy", "--sigma", "1", "--floor", "0", "--discount", "0.9"]
+    returns = ["certify", "--returns", "r.npy", "--sigma", "1", "--floor", "0", "--gamma", "0.9"]
     for wrong, match in (
-        (returns, "--discount cannot go with --returns"),
-        (["certify", "cartpole-1", "--discount", "1.5"], "strictly between 0 and 1"),
-        (["certify", "cartpole-1", "--discount", "0.9", "--per-step"], "leave the discount out"),
+        (returns, "--gamma cannot be combined with --returns"),
+        (["certify", "cartpole-1", "--gamma", "1.5"], "strictly between 0 and 1"),
+        (["certify", "cartpole-1", "--gamma", "0.9", "--per-step"], "leave the discount out"),
     ):
         assert cli.main(wrong) == 2
         assert match in capsys.readouterr().err

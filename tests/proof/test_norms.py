@@ -44,7 +44,7 @@ RUN = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "150", "--worker
     [
         (["--norm", "linf", "--method", "paper"], "certificate.json", math.sqrt(4 * 200)),
         (["--norm", "l1", "--method", "paper"], "certificate.json", 1.0),
-        (["--norm", "linf", "--shared-by", "3"], "shared.json", math.sqrt(4 * 200 * 3)),
+        (["--norm", "linf", "--shared-episodes", "3"], "shared.json", math.sqrt(4 * 200 * 3)),
         (["--norm", "linf", "--per-step"], "per-step.json", 2.0),
     ],
 )

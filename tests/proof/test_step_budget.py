@@ -304,12 +304,12 @@ def test_wrong_calls(tmp_path, monkeypatch, capsys):
     environment = ["certify", "--env", "CartPole-v1", "--agent", "cartpole-1-s0.2", "--sigma", "0.2", "--floor", "0"]
     for wrong, match in (
         (returns, "play it with --per-step"),
-        ([*task, "--shared-by", "2"], "give --per-step alone"),
+        ([*task, "--shared-episodes", "2"], "give --per-step alone"),
         ([*task, "--method", "dkw"], "give --per-step alone"),
-        ([*task, "--rewards", "0,1"], "--rewards cannot go with a task"),
+        ([*task, "--reward-range", "0,1"], "--reward-range cannot be combined with a task"),
         ([*environment, "--per-step"], "needs the limits of a step's reward"),
-        ([*environment, "--per-step", "--rewards", "0"], "two numbers LOW,HIGH"),
-        ([*environment, "--per-step", "--rewards", "1,2"], "must enclose 0"),
+        ([*environment, "--per-step", "--reward-range", "0"], "two numbers LOW,HIGH"),
+        ([*environment, "--per-step", "--reward-range", "1,2"], "must enclose 0"),
     ):
         assert cli.main(wrong) == 2
         assert match in capsys.readouterr().err, wrong

@@ -160,13 +160,13 @@ def test_the_command_stops_by_itself(capsys):
 
 
 BAD = {
-    "--max-episodes 1000": "--max-episodes needs something to stop for",
-    "--at 0.4": "--at says which budget --until is about",
-    "--until 1 --method dkw": "certified by --method sequential, got dkw",
-    "--until 1 --at 0.2 --require 100@0.4": "about different budgets",
+    "--max-episodes 1000": "--max-episodes needs a reason to stop",
+    "--tol-budget 0.4": "--tol-budget is the budget of --tol",
+    "--tol 1 --method dkw": "certified by --method sequential, got dkw",
+    "--tol 1 --tol-budget 0.2 --require 100@0.4": "about different budgets",
     "--require 100": "must look like 150@0.4",
     "--require nan@0.4": "a finite mean and a budget >= 0",
-    "--until -1": "tolerance must be a number > 0",
+    "--tol -1": "tolerance must be a number > 0",
 }
 
 
@@ -180,8 +180,8 @@ def test_a_plan_knows_the_ceiling_of_n_episodes(capsys):
     assert ceiling_of(10_000, 0.0, 0.05, 0.0, 200.0) == pytest.approx(200 * 0.05 ** (1 / 10_000))
     assert ceiling_of(1000, 2.0, 0.05, 0.0, 200.0) < ceiling_of(10_000, 2.0, 0.05, 0.0, 200.0) < 200
     assert ceiling_of(1000, 2.0, 0.05, 0.0, None) == math.inf
-    code, shown = run(capsys, "plan", "cartpole-5", "--require", "120@0.2", "--pilot", 500, "--json", "--quiet",
-                      "--sigmas", "0.2,0.4", "--workers", 1)  # fmt: skip
+    code, shown = run(capsys, "plan", "cartpole-5", "--require", "120@0.2", "--pilot-episodes", 500, "--json",
+                      "--quiet", "--sigmas", "0.2,0.4", "--workers", 1)  # fmt: skip
     made = json.loads(shown)
     assert code == 0
     assert made["best"]["sigma"] == 0.2
@@ -203,33 +203,33 @@ def test_a_plan_says_never():
 
 
 def test_a_plan_and_a_table_for_people(capsys):
-    code, shown = run(capsys, "plan", "cartpole-5", "--require", "120@0.2", "--pilot", 300, "--quiet",
+    code, shown = run(capsys, "plan", "cartpole-5", "--require", "120@0.2", "--pilot-episodes", 300, "--quiet",
                       "--sigmas", "0.2",                      "--workers", 1)  # fmt: skip
     assert code == 0
     assert "nothing here is a bound" in shown
-    assert "even an agent that never fails" in shown
+    assert "for an agent that never fails, is " in shown
 
 
 @pytest.mark.slow
 def test_tuning_certifies_on_other_episodes(capsys):
-    shared = ("tune", "cartpole-5", "--budget", 0.2, "--sigmas", "0.2,0.4", "--pilot", 300, "--episodes", 400,
+    shared = ("tune", "cartpole-5", "--budget", 0.2, "--sigmas", "0.2,0.4", "--pilot-episodes", 300, "--episodes", 400,
               "--workers", 1, "--json", "--quiet")  # fmt: skip
     made = json.loads(run(capsys, *shared)[1])
     (chosen,) = made["certificates"]
     assert (chosen["sigma"], chosen["confidence"], chosen["episodes"]) == (0.2, 0.95, 400)
-    assert "chosen on 300 other episodes" in made["how"]
+    assert "selected on 300 other episodes" in made["how"]
     assert made["forecasts"][0]["estimate"] != chosen["estimate"]  # another random stream
-    both = json.loads(run(capsys, *shared, "--all")[1])
+    both = json.loads(run(capsys, *shared, "--all-sigmas")[1])
     assert [one["confidence"] for one in both["certificates"]] == [0.975, 0.975]
     assert both["forecasts"] == []
 
 
 @pytest.mark.slow
 def test_tuning_prints_and_refuses(capsys):
-    code, shown = run(capsys, "tune", "cartpole-5", "--budget", 0.2, "--sigmas", "0.2", "--pilot", 100,
+    code, shown = run(capsys, "tune", "cartpole-5", "--budget", 0.2, "--sigmas", "0.2", "--pilot-episodes", 100,
                       "--episodes", 100,                      "--workers", 1, "--quiet")  # fmt: skip
     assert code == 0
-    assert "the certificate spends the whole risk" in shown
+    assert "at no cost in confidence" in shown
     assert cli.main(["tune", "cartpole-5", "--budget", "0.2", "--sigmas", "0"]) == 2
     assert "sigmas must be > 0, got 0" in capsys.readouterr().err
     assert cli.main(["plan", "cartpole-5", "--require", "1@0.2", "--confidence", "2"]) == 2

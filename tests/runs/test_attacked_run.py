@@ -98,7 +98,7 @@ def test_the_command_prints_a_table(tmp_path, capsys):
     )
     assert (code, err) == (0, "")
     assert "lambda 0.2" in out
-    assert "no certificate of this setup at hand" in out
+    assert "no certificate of this setup found" in out
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_the_command_prints_a_table(tmp_path, capsys):
     [
         (["--lambda-q", "-1"], "lambda_Q must be >= 0, got -1"),
         (["--lambda-q", "x"], "--lambda-q must look like"),
-        (["--draws", "0", "--sigma", "0.2"], "noise draws must be at least 1, got 0"),
+        (["--noise-samples", "0", "--sigma", "0.2"], "noise draws must be at least 1, got 0"),
         (["--method", "nuke"], "method must be one of paper"),
         (["--budgets", "-1"], "budgets must be finite numbers >= 0"),
         (["--sigma", "-0.1", "--agent", "cartpole-5-s0"], "sigma must be"),

@@ -143,7 +143,7 @@ def test_planted_the_share_of_one_round_for_all(certified):
 def test_the_command_certifies_a_shared_budget_and_verify_checks_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "700", "--workers", "1", "--out", "run"]
-    assert cli.main([*run, "--shared-by", "10", "--budgets", "0,0.4"]) == 0
+    assert cli.main([*run, "--shared-episodes", "10", "--budgets", "0,0.4"]) == 0
     shown = capsys.readouterr().out
     assert (
         "no attacker who changes the observations of 10 episodes together by at most 0.4 (l2, in the root mean" in shown
@@ -165,12 +165,12 @@ def test_returns_from_elsewhere_and_wrong_calls(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     np.save("r.npy", np.repeat([0.0, 1.0], [10, 190]))
     given = ["certify", "--returns", "r.npy", "--sigma", "0.5", "--floor", "0", "--ceiling", "1", "--budgets", "0.5"]
-    assert cli.main([*given, "--shared-by", "5", "--method", "binary", "--json"]) == 0
+    assert cli.main([*given, "--shared-episodes", "5", "--method", "binary", "--json"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert made["lower"][0] == pytest.approx(least_chance(0.916, 0.1), abs=0.01)
     for wrong, match in (
-        (["--shared-by", "0"], "at least 1, got 0"),
-        (["--shared-by", "2", "--method", "dkw"], "betting"),
+        (["--shared-episodes", "0"], "at least 1, got 0"),
+        (["--shared-episodes", "2", "--method", "dkw"], "betting"),
     ):
         assert cli.main([*given, *wrong]) == 2
         assert match in capsys.readouterr().err
@@ -179,9 +179,9 @@ def test_returns_from_elsewhere_and_wrong_calls(tmp_path, monkeypatch, capsys):
 def test_a_shared_certificate_is_not_compared_with_attacks_on_single_episodes(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "100", "--workers", "1", "--out", "runs/run"]
-    assert cli.main([*run, "--shared-by", "10", "--quiet", "--json"]) == 0
+    assert cli.main([*run, "--shared-episodes", "10", "--quiet", "--json"]) == 0
     attack = ["attack", "cartpole-1", "--sigma", "0.4", "--budgets", "0.1", "--lambda-q", "0", "--episodes", "2"]
-    attack += ["--draws", "1", "--workers", "1", "--quiet", "--certificate", "runs/run/shared.json"]
+    attack += ["--noise-samples", "1", "--workers", "1", "--quiet", "--certificate", "runs/run/shared.json"]
     capsys.readouterr()
     assert cli.main(attack) == 2
     assert "is about another task, agent or sigma" in capsys.readouterr().err

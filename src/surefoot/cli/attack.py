@@ -12,7 +12,16 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from surefoot.cli.options import add_agent, add_common, chosen_workers, parse_budgets, parse_numbers, progress_bar
+from surefoot.cli.options import (
+    add_agent,
+    add_common,
+    add_old_names,
+    chosen_workers,
+    estimate,
+    parse_budgets,
+    parse_numbers,
+    progress_bar,
+)
 from surefoot.errors import InputError
 
 CONTRADICTION = 3
@@ -22,13 +31,15 @@ def add_attack(commands: Any) -> None:
     """Describe the subcommand."""
     parser = commands.add_parser(
         "attack",
-        help="attack an agent, bare or smoothed, and compare with its certificate",
+        help="attack an agent, undefended or smoothed, and compare with its certificate",
         description="Attack an agent on TASK. Exit code 3: an attacked mean lies below a certified bound, a bug.",
         allow_abbrev=False,
     )
     parser.add_argument("task", metavar="TASK", help="such as cartpole-5, mountain-car or pong-1r")
     add_agent(parser)
-    parser.add_argument("--sigma", type=float, default=0.0, help="the agent's noise; 0 attacks it bare (default: 0)")
+    parser.add_argument(
+        "--sigma", type=float, default=0.0, help="the agent's noise; 0 attacks it undefended (default: 0)"
+    )
     parser.add_argument("--budgets", default="0.2,0.4,0.6,0.8,1", help="(default: %(default)s)")
     parser.add_argument(
         "--lambda-q",
@@ -37,11 +48,16 @@ def add_attack(commands: Any) -> None:
         "(default: the task's list)",
     )
     parser.add_argument("--method", default="paper", help="paper, adaptive, random, one-direction, at-once, structured")
-    parser.add_argument("--draws", type=int, default=128, help="noise draws to average over (default: %(default)s)")
-    parser.add_argument("--episodes", type=int, default=1_000, help="episodes per cell (default: %(default)s)")
     parser.add_argument(
-        "--certificate", type=Path, metavar="DIR", help="a run to compare with (default: look beside --out)"
+        "--noise-samples", type=int, default=128, help="noise samples to average over (default: %(default)s)"
     )
+    parser.add_argument(
+        "--episodes", type=int, default=1_000, help="episodes per budget and lambda (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--certificate", type=Path, metavar="DIR", help="run to compare with (default: those next to --out)"
+    )
+    add_old_names(parser, {"--draws": "--noise-samples"})
     add_common(parser)
     parser.set_defaults(run=run_attack)
 
@@ -62,12 +78,12 @@ def run_attack(arguments: argparse.Namespace) -> int:
     name = default_agent(task.name, arguments.sigma) if arguments.agent is None else arguments.agent
     attack = Attack(
         task,
-        resolve(name, task.spaces, trust_pickle=arguments.trust_pickle),
+        resolve(name, task.spaces, trust_pickle=arguments.allow_pickle),
         arguments.sigma,
         parse_budgets(arguments.budgets),
         margins,
         arguments.method,
-        arguments.draws,
+        arguments.noise_samples,
         arguments.episodes,
         arguments.seed,
         resolve_device(arguments.device),
@@ -107,10 +123,12 @@ def run_attack(arguments: argparse.Namespace) -> int:
 def show_attack(result: dict[str, Any], compared: list[str]) -> None:
     """Print the means per budget and threshold, and the curve."""
     console = Console(highlight=False)
-    whom = f"behind noise of sigma {result['sigma']:g}" if result["sigma"] else "bare"
+    agent = (
+        f"{result['agent']}, {'smoothed, sigma ' + format(result['sigma'], 'g') if result['sigma'] else 'undefended'}"
+    )
     console.print(
-        f"[bold]{result['agent']} on {result['task']}, {whom}, attacked ({result['method']}), "
-        f"{result['episodes']:,} episodes a cell: mean return ± standard error[/bold]\n",
+        f"[bold]Mean return ± standard error of {agent}, on {result['task']} under attack ({result['method']}, "
+        f"{result['episodes']:,} episodes per budget and lambda)[/bold]\n",
         soft_wrap=not console.is_terminal,
     )
     table = Table(box=None, pad_edge=False)
@@ -119,8 +137,8 @@ def show_attack(result: dict[str, Any], compared: list[str]) -> None:
         table.add_column("mean" if margin is None else f"lambda {margin:g}", justify="right")
     table.add_column("lowest", justify="right")
     for row, budget in enumerate(result["budgets"]):
-        cells = [f"{mean:.1f} ± {sem:.1f}" for mean, sem in zip(result["mean"][row], result["sem"][row], strict=True)]
-        table.add_row(f"{budget:g}", *cells, f"{result['curve'][row]:.1f}")
+        cells = [estimate(mean, sem) for mean, sem in zip(result["mean"][row], result["sem"][row], strict=True)]
+        table.add_row(f"{budget:g}", *cells, estimate(result["curve"][row], result["curve_sem"][row]))
     console.print(table, soft_wrap=True)
-    against = ", ".join(compared) if compared else "no certificate of this setup at hand"
+    against = ", ".join(compared) if compared else "no certificate of this setup found"
     console.print(f"\nCompared with: {against}.", soft_wrap=not console.is_terminal)

@@ -7,7 +7,7 @@ import json
 import math
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -16,6 +16,7 @@ from surefoot.cli.options import (
     Requirement,
     add_agent,
     add_common,
+    add_old_names,
     chosen_workers,
     parse_budgets,
     parse_numbers,
@@ -34,49 +35,76 @@ from surefoot.proof.step_budget import check_rewards
 from surefoot.proof.stopping import StoppingRule
 from surefoot.report.sentences import Floor, headline, law_lines, notes, rows
 
+if TYPE_CHECKING:
+    from surefoot.play.tasks import Task
+
 MOST_EPISODES = 10_000_000
+OLD_NAMES = {
+    "--at-least": "--thresholds",
+    "--step": "--threshold-spacing",
+    "--until": "--tol",
+    "--at": "--tol-budget",
+    "--shared-by": "--shared-episodes",
+    "--rewards": "--reward-range",
+    "--discount": "--gamma",
+}
 
 
 def add_certify(commands: Any) -> None:
     """Describe the subcommand."""
     parser = commands.add_parser(
         "certify",
-        help="play many episodes of a smoothed agent and certify its mean return",
-        description="Certify a shipped or trained agent on TASK, any agent on a Gymnasium --env, or --returns alone.",
+        help="run episodes of a smoothed agent and certify its expected return",
+        description="Certify an agent on TASK, any agent on a Gymnasium --env, or precomputed --returns.",
         allow_abbrev=False,
     )
-    parser.add_argument("task", nargs="?", metavar="TASK", help="such as cartpole-5, pong-1r or freeway")
-    parser.add_argument("--env", metavar="ID", help="any Gymnasium environment with Box observations, instead of TASK")
-    parser.add_argument(
-        "--returns", type=Path, metavar="FILE", help="returns played elsewhere (.npy, or a saved record)"
-    )
+    what = parser.add_argument_group("what is certified")
+    what.add_argument("task", nargs="?", metavar="TASK", help="such as cartpole-5, pong-1r or freeway")
+    what.add_argument("--env", metavar="ID", help="any Gymnasium environment with Box observations, instead of TASK")
+    what.add_argument("--returns", type=Path, metavar="FILE", help="precomputed returns (.npy, or episodes.npz)")
+    what.add_argument("--floor", type=float, help="lowest return the rules allow, not the lowest observed")
+    what.add_argument("--ceiling", type=float, help="highest return the rules allow, not the highest observed")
+    what.add_argument("--max-steps", type=int, help="maximum episode length, for an --env that has none")
+    what.add_argument("--gamma", type=float, help="certify the discounted return sum gamma^t r_t")
+    what.add_argument("--reward-range", metavar="LOW,HIGH", help="range of one reward, for --env with --per-step")
     add_agent(parser)
-    parser.add_argument(
+    smoothing = parser.add_argument_group("episodes")
+    smoothing.add_argument(
         "--sigma", help="noise on every new observation, or one per feature as 0.1,0.2 (default: the task's)"
     )
-    parser.add_argument("--episodes", type=int, default=10_000, help="episodes to play (default: %(default)s)")
-    parser.add_argument("--budgets", help="0:1:0.05 or 0,0.2,0.4 (default: the task's, else 0 to 1 by 0.1)")
-    parser.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
-    parser.add_argument("--method", choices=METHODS, help="confidence statement (default: auto, chosen on a pilot)")
-    parser.add_argument("--step", type=float, default=1.0, help="distance of per-threshold's thresholds (default: 1)")
-    parser.add_argument(
-        "--shared-by", type=int, metavar="M", help="one budget for M episodes together, kept on average (method binary)"
-    )
-    parser.add_argument("--per-step", action="store_true", help="each budget is for every single step")
-    parser.add_argument("--rewards", metavar="LOW,HIGH", help="limits of a step's reward, with --env and --per-step")
-    parser.add_argument("--at-least", metavar="LIST", help="certify the probabilities of returns of at least these")
-    parser.add_argument("--quantiles", metavar="LIST", help="certify these quantiles of the return, as 0.05,0.5")
-    parser.add_argument("--discount", type=float, metavar="G", help="certify the discounted return sum G^t r_t")
-    parser.add_argument("--norm", choices=NORMS, default="l2", help="norm of the budgets; others are covered by l2")
-    parser.add_argument("--floor", type=float, help="a return that cannot be undercut, with --env and --returns")
-    parser.add_argument("--ceiling", type=float, help="a return that cannot be exceeded, with --env and --returns")
-    parser.add_argument("--require", metavar="MEAN@BUDGET", help="exit with 0 if this is proved, else with 1")
-    parser.add_argument("--until", type=float, metavar="D", help="play on until the certificate can grow by D at most")
-    parser.add_argument("--at", type=float, metavar="BUDGET", help="the budget that --until is about (default: sigma)")
-    parser.add_argument("--max-episodes", type=int, metavar="N", help="play block after block, N at most, until then")
-    parser.add_argument("--max-steps", type=int, help="step limit for an --env that has none")
+    smoothing.add_argument("--episodes", type=int, default=10_000, help="number of episodes (default: %(default)s)")
+    _add_statement(parser)
     add_common(parser)
+    add_old_names(parser, OLD_NAMES)
     parser.set_defaults(run=run_certify)
+
+
+def _add_statement(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what is stated about the episodes, and when to stop."""
+    stated = parser.add_argument_group("bounds")
+    stated.add_argument("--budgets", help="0:1:0.05 or 0,0.2,0.4 (default: the task's, else 0 to 1 by 0.1)")
+    stated.add_argument("--norm", choices=NORMS, default="l2", help="norm of the budgets; others are covered by l2")
+    stated.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
+    stated.add_argument(
+        "--method", choices=METHODS, help="method of the bounds (default: auto, selected on pilot episodes)"
+    )
+    stated.add_argument(
+        "--threshold-spacing", type=float, default=1.0, help="distance between per-threshold's thresholds (default: 1)"
+    )
+    stated.add_argument("--per-step", action="store_true", help="each budget is for every single step")
+    stated.add_argument(
+        "--shared-episodes",
+        type=int,
+        metavar="M",
+        help="each budget is for M episodes together, on average (method binary, else betting)",
+    )
+    stated.add_argument("--thresholds", metavar="LIST", help="also bound P(return >= x) for each of these x")
+    stated.add_argument("--quantiles", metavar="LIST", help="also bound these quantiles of the return, as 0.05,0.5")
+    stopping = parser.add_argument_group("requirements and sequential runs (stop early, anytime-valid)")
+    stopping.add_argument("--require", metavar="MEAN@BUDGET", help="exit with 0 if this is proved, else with 1")
+    stopping.add_argument("--tol", type=float, metavar="D", help="stop when the lower bound can rise by at most D")
+    stopping.add_argument("--tol-budget", type=float, metavar="B", help="the budget of --tol (default: sigma)")
+    stopping.add_argument("--max-episodes", type=int, metavar="N", help="stop after at most N episodes")
 
 
 def run_certify(arguments: argparse.Namespace) -> int:
@@ -119,8 +147,8 @@ def _certify_returns(arguments: argparse.Namespace, required: Requirement | None
     from surefoot.runs.finish import finish_run
     from surefoot.runs.returns import read_outcomes
 
-    playing = ("agent", "max_steps", "workers", "rewards", "discount", "until", "at", "max_episodes")
-    refuse(arguments, playing, "--returns: nothing is played")
+    running = ("agent", "max_steps", "workers", "reward_range", "gamma", "tol", "tol_budget", "max_episodes")
+    refuse(arguments, running, "--returns: no episodes are run")
     if arguments.out is not None and (arguments.out / "setup.json").exists():
         raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
     episodes = read_outcomes(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
@@ -132,7 +160,7 @@ def _certify_returns(arguments: argparse.Namespace, required: Requirement | None
             "agent_sha256": episodes.facts.get("agent_sha256"),
             "played": False,
             "certified_with": versions(),
-            "step": arguments.step,
+            "step": arguments.threshold_spacing,
         }
         finish_run(arguments.out, certificate, metadata=metadata, baseline=None, command=arguments.command_line)
     return certificate
@@ -147,10 +175,10 @@ def _certify_played(arguments: argparse.Namespace, required: Requirement | None)
     from surefoot.play.tasks import discounted, find_task, task_of_environment
     from surefoot.runs.certified import Questions, certified_run, run_name
 
-    logger.min_level = logger.ERROR  # its advice on versions of environments would stand between our lines
+    logger.min_level = logger.ERROR  # its advice on versions of environments would appear between our lines
     if arguments.task is not None:
-        refuse(arguments, ("floor", "ceiling", "max_steps", "rewards"), "a task, which knows them")
         task = find_task(arguments.task)
+        refuse(arguments, ("floor", "ceiling", "max_steps", "reward_range"), _defined_by(task))
     else:
         for name in ("floor", "agent", "sigma"):
             if getattr(arguments, name) is None:
@@ -158,11 +186,11 @@ def _certify_played(arguments: argparse.Namespace, required: Requirement | None)
         task = task_of_environment(
             arguments.env, floor=arguments.floor, ceiling=arguments.ceiling, limit=arguments.max_steps
         )
-        if arguments.rewards is not None:
-            task = replace(task, rewards=_reward_limits(arguments.rewards))
-    if arguments.discount is not None:
+        if arguments.reward_range is not None:
+            task = replace(task, rewards=_reward_limits(arguments.reward_range))
+    if arguments.gamma is not None:
         given = None if arguments.task is not None else (arguments.floor, arguments.ceiling)
-        task = discounted(task, arguments.discount, limits=given)
+        task = discounted(task, arguments.gamma, limits=given)
     noise = Noise.of(task.sigma if arguments.sigma is None else arguments.sigma)
     norm = _norm(arguments, math.prod(task.shape), task.limit)
     budgets = with_requirement(arguments.budgets or task.budgets, required)
@@ -170,9 +198,9 @@ def _certify_played(arguments: argparse.Namespace, required: Requirement | None)
     if noise.features is not None and arguments.agent is None:
         raise InputError("there is no pretrained agent for a sigma per feature; name one with --agent")
     agent = default_agent(task.name, noise.sigma) if arguments.agent is None else arguments.agent
-    policy = resolve(agent, task.spaces, trust_pickle=arguments.trust_pickle)
-    device, watched = resolve_device(arguments.device), _watched(arguments)
-    count = (arguments.max_episodes or MOST_EPISODES) if watched else arguments.episodes
+    policy = resolve(agent, task.spaces, trust_pickle=arguments.allow_pickle)
+    device, sequential = resolve_device(arguments.device), _sequential(arguments)
+    count = (arguments.max_episodes or MOST_EPISODES) if sequential else arguments.episodes
     plan = Plan(
         task=task,
         policy=policy,
@@ -183,12 +211,12 @@ def _certify_played(arguments: argparse.Namespace, required: Requirement | None)
         per_step=arguments.per_step,
     )
     questions.answer(plan.probe())
-    folder = arguments.out or Path("runs") / (run_name(plan) + ("-sequential" if watched else ""))
+    folder = arguments.out or Path("runs") / (run_name(plan) + ("-sequential" if sequential else ""))
     workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
-    goal = _goal(arguments, noise.sigma, required) if watched else None
+    goal = _goal(arguments, noise.sigma, required) if sequential else None
     if goal is not None:
         questions = replace(questions, budgets=tuple(sorted({*budgets, goal.budget})))
-    with progress_bar("playing", "episodes", arguments) as report:
+    with progress_bar("running", "episodes", arguments) as report:
         certificate = certified_run(
             plan, questions, folder, goal=goal, workers=workers, progress=report, command=arguments.command_line
         )
@@ -197,51 +225,61 @@ def _certify_played(arguments: argparse.Namespace, required: Requirement | None)
 
 def _asked(arguments: argparse.Namespace, norm: Norm | None) -> tuple[Any, ...]:
     """Return all that is asked of the episodes beside the budgets, in the order of ``answer``."""
-    names = ("confidence", "method", "step", "shared_by", "per_step")
-    at_least = () if arguments.at_least is None else parse_numbers(arguments.at_least, "--at-least", "100,150")
+    names = ("confidence", "method", "threshold_spacing", "shared_episodes", "per_step")
+    thresholds = () if arguments.thresholds is None else parse_numbers(arguments.thresholds, "--thresholds", "100,150")
     quantiles = () if arguments.quantiles is None else parse_numbers(arguments.quantiles, "--quantiles", "0.05,0.5")
-    return (*(getattr(arguments, name) for name in names), at_least, quantiles, norm)
+    return (*(getattr(arguments, name) for name in names), thresholds, quantiles, norm)
+
+
+def _defined_by(task: Task) -> str:
+    top = "none" if task.ceiling is None else f"{task.ceiling:g}"
+    return (
+        f"a task: {task.name} defines its own floor ({task.floor:g}), ceiling ({top}), episode length and rewards; "
+        "use --env ID to set them yourself"
+    )
 
 
 def _norm(arguments: argparse.Namespace, coordinates: int | None, limit: int | None) -> Norm | None:
     """Return the norm of the budgets, or None for l2; ``limit`` is how many observations an episode has at most."""
     if arguments.norm == "l2":
         return None
-    many = None if limit is None else limit * (arguments.shared_by or 1)
+    many = None if limit is None else limit * (arguments.shared_episodes or 1)
     return Norm(arguments.norm, coordinates, 1 if arguments.per_step else many)
 
 
 def _reward_limits(text: str) -> tuple[float, float]:
-    limits = parse_numbers(text, "rewards", "-1,1")
+    limits = parse_numbers(text, "--reward-range", "-1,1")
     if len(limits) != 2:
-        raise InputError(f"--rewards must be two numbers LOW,HIGH, got {text!r}")
+        raise InputError(f"--reward-range must be two numbers LOW,HIGH, got {text!r}")
     return check_rewards(*limits)
 
 
-def _watched(arguments: argparse.Namespace) -> bool:
-    """Tell whether the run is to stop by itself."""
-    if arguments.until is None and arguments.max_episodes is None:
-        if arguments.at is not None:
-            raise InputError("--at says which budget --until is about; give --until too, or --require MEAN@BUDGET")
+def _sequential(arguments: argparse.Namespace) -> bool:
+    """Return whether the run is sequential, that is, may stop early."""
+    if arguments.tol is None and arguments.max_episodes is None:
+        if arguments.tol_budget is not None:
+            raise InputError("--tol-budget is the budget of --tol; give --tol too, or --require MEAN@BUDGET")
         return False
-    if arguments.until is None and arguments.require is None:
-        raise InputError("--max-episodes needs something to stop for: give --until D or --require MEAN@BUDGET")
+    if arguments.tol is None and arguments.require is None:
+        raise InputError("--max-episodes needs a reason to stop: give --tol D or --require MEAN@BUDGET")
     if arguments.method not in (None, "auto", "sequential"):
-        raise InputError(f"a run that stops by itself is certified by --method sequential, got {arguments.method}")
-    refuse(arguments, ("shared_by", "at_least", "quantiles"), "a run that stops by itself")
+        raise InputError(f"a sequential run is certified by --method sequential, got {arguments.method}")
+    refuse(arguments, ("shared_episodes", "thresholds", "quantiles"), "a sequential run")
     if arguments.per_step or arguments.norm != "l2":
-        raise InputError("--per-step and --norm cannot go with a run that stops by itself")
+        raise InputError("--per-step and --norm cannot be combined with a sequential run")
     return True
 
 
 def _goal(arguments: argparse.Namespace, sigma: float, required: Requirement | None) -> StoppingRule:
     """Return when a sequential run is to stop."""
-    if required is not None and arguments.at not in (None, required.budget):
-        raise InputError(f"--at {arguments.at:g} and --require {arguments.require} are about different budgets")
-    at = arguments.at if required is None else required.budget
+    if required is not None and arguments.tol_budget not in (None, required.budget):
+        raise InputError(
+            f"--tol-budget {arguments.tol_budget:g} and --require {arguments.require} are about different budgets"
+        )
+    at = arguments.tol_budget if required is None else required.budget
     return StoppingRule(
         budget=sigma if at is None else at,
-        tolerance=arguments.until,
+        tolerance=arguments.tol,
         require=None if required is None else required.mean,
     )
 

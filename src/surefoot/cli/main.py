@@ -12,9 +12,10 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from surefoot import __version__
+from surefoot.cli.agents import add_agents, add_export
 from surefoot.cli.attack import add_attack
+from surefoot.cli.baseline import add_baseline
 from surefoot.cli.certify import add_certify
-from surefoot.cli.others import add_agents, add_blind, add_export
 from surefoot.cli.plan import add_plan, add_tune
 from surefoot.cli.report import add_report
 from surefoot.cli.reproduce import add_reproduce
@@ -23,6 +24,7 @@ from surefoot.cli.verify import add_verify
 from surefoot.errors import InputError
 
 INTERRUPTED = 130
+OLD_COMMANDS = {"blind": "baseline"}  # for one more version
 
 
 class Parser(argparse.ArgumentParser):
@@ -44,6 +46,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a sign the terminal cannot show is no reason to fail
+    if given and given[0] in OLD_COMMANDS:
+        now = OLD_COMMANDS[given[0]]
+        print(f"surefoot: '{given[0]}' is now '{now}'; the old name will be removed", file=sys.stderr)
+        given[0] = now
     try:
         parsed = build_parser().parse_args(given)
         parsed.command_line = shlex.join(["surefoot", *given])
@@ -59,13 +65,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "matplotlib",
         }:
             raise
-        return _fail(f"this needs the package {error.name}; install it with: pip install 'surefoot[all]'")
+        return _fail(f"this needs the package {error.name}; from a checkout install it with: pip install '.[all]'")
     except KeyboardInterrupt:
-        kept = "what is finished is kept, and the same command goes on from there (train: with --resume)"
+        kept = "finished blocks are kept; run the same command again to resume (train: with --resume)"
         print(f"surefoot: stopped; {kept}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        # Whoever read our output has had enough.
+        # The reader of our output has stopped reading.
         _drop_output()
     except OSError as error:
         if error.filename is None:  # it was the output that could not be written
@@ -78,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _drop_output() -> None:
-    """Leave nothing for the interpreter to flush to where it cannot go."""
+    """Make the interpreter's last flush go nowhere."""
     with suppress(OSError, ValueError):
         output = sys.stdout.fileno()
         os.dup2(os.open(os.devnull, os.O_WRONLY), output)
@@ -95,7 +101,7 @@ def build_parser() -> Parser:
     parser.add_argument("--version", action="version", version=f"surefoot {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
     proofs = (add_certify, add_verify, add_plan, add_tune, add_attack, add_report, add_reproduce)
-    for add in (*proofs, add_train, add_blind, add_export, add_agents):
+    for add in (*proofs, add_train, add_baseline, add_export, add_agents):
         add(commands)
     return parser
 

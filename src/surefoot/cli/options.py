@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Iterator, Sequence
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -15,21 +17,52 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from surefoot.errors import InputError
 
 
-def add_common(parser: argparse.ArgumentParser, *, leaves: bool = True) -> None:
-    """Add the options that every long run has; one that ``leaves`` nothing behind needs no place for it."""
+def add_common(parser: argparse.ArgumentParser, *, writes: bool = True) -> None:
+    """Add the options that every long run has; one that ``writes`` no files needs no directory for them."""
     parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="(default: auto)")
-    if leaves:
-        parser.add_argument("--out", type=Path, metavar="DIR", help="where the results go (default: runs/<name>)")
+    if writes:
+        parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: runs/<name>)")
     parser.add_argument("--json", action="store_true", help="print one JSON document to stdout and nothing else")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
 
 def add_agent(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say whom to play, and with how many processes."""
-    parser.add_argument("--agent", metavar="NAME_OR_PATH", help="shipped name, trained folder, or SB3 .zip")
-    parser.add_argument("--trust-pickle", action="store_true", help="let an SB3 zip run its code to be loaded")
-    parser.add_argument("--workers", type=int, help="processes to play with (default: one per core)")
+    """Add the options that say which agent to run, and with how many processes."""
+    parser.add_argument("--agent", metavar="NAME_OR_PATH", help="pretrained agent, training directory, or SB3 .zip")
+    parser.add_argument(
+        "--allow-pickle", action="store_true", help="let an SB3 zip execute its code while it is loaded"
+    )
+    parser.add_argument("--workers", type=int, help="number of processes (default: one per core)")
+    add_old_names(parser, {"--trust-pickle": "--allow-pickle"})
+
+
+class Renamed(argparse.Action):
+    """An option's old name: it still works, says what the new name is, and is not in the help text."""
+
+    def __init__(self, *, now: argparse.Action, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.now = now
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+        """Warn, then do what the new name does."""
+        new = self.now.option_strings[0]
+        print(f"surefoot: {option_string} is now {new}; the old name will be removed", file=sys.stderr)
+        self.now(parser, namespace, values, new)
+
+
+def add_old_names(parser: argparse.ArgumentParser, names: Mapping[str, str]) -> None:
+    """Accept the old names of options, each mapped to its new one, for one more version."""
+    actions = {name: action for action in parser._actions for name in action.option_strings}
+    for old, new in names.items():
+        now = actions[new]
+        settings: dict[str, Any] = {
+            "dest": now.dest,
+            "nargs": now.nargs,
+            "type": now.type,
+            "default": argparse.SUPPRESS,
+        }
+        parser.add_argument(old, action=Renamed, now=now, help=argparse.SUPPRESS, **settings)
 
 
 @contextmanager
@@ -74,7 +107,7 @@ def parse_budgets(text: str) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Requirement:
-    """A mean return that is to be proved under every attack of a budget."""
+    """A mean return that is to be proved under every attack within a budget."""
 
     mean: float
     budget: float
@@ -112,10 +145,19 @@ def parse_numbers(text: str, what: str, looks: str = "0,0.2,0.4") -> tuple[float
         raise InputError(f"{what} must look like {looks}, got {text!r}") from error
 
 
-def chosen_workers(given: int | None, device: str, *, emulated: bool = False) -> int:
-    """Return how many processes to play with: one per core unless told, one for a GPU.
+def estimate(mean: float, sem: float) -> str:
+    """Format an estimate with its standard error, to the two leading digits of the latter."""
+    digits = 2 if sem <= 0 else min(6, max(1, 1 - math.floor(math.log10(sem))))
+    return f"{mean:.{digits}f} ± {sem:.{digits}f}"
 
-    ``emulated``  whether emulators play the game: on a GPU those of one process then run while another one's agent acts
+
+def chosen_workers(given: int | None, device: str, *, emulated: bool = False) -> int:
+    """Return the number of processes: the one given, else one per core, or one for a GPU.
+
+    Args:
+        given: What the user asked for.
+        device: "cpu" or "cuda".
+        emulated: Whether emulators run the game; on a GPU those of one process then run while another's agent acts.
     """
     from surefoot.play.workers import usable_cores
 
@@ -124,8 +166,8 @@ def chosen_workers(given: int | None, device: str, *, emulated: bool = False) ->
     return usable_cores() if device == "cpu" else 1 + emulated
 
 
-def refuse(arguments: argparse.Namespace, names: Sequence[str], whom: str) -> None:
-    """Refuse options that make no sense together."""
+def refuse(arguments: argparse.Namespace, names: Sequence[str], what: str) -> None:
+    """Reject options that make no sense together."""
     given = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) is not None]
     if given:
-        raise InputError(f"{', '.join(given)} cannot go with {whom}")
+        raise InputError(f"{', '.join(given)} cannot be combined with {what}")

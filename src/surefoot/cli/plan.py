@@ -14,6 +14,7 @@ from rich.table import Table
 from surefoot.cli.options import (
     add_agent,
     add_common,
+    add_old_names,
     chosen_workers,
     parse_numbers,
     parse_requirement,
@@ -30,9 +31,11 @@ if TYPE_CHECKING:
 def add_plan(commands: Any) -> None:
     """Describe ``plan``."""
     parser = commands.add_parser(
-        "plan", help="how many episodes a proof will probably take, and which sigma would serve it", allow_abbrev=False
+        "plan",
+        help="predict how many episodes a requirement needs, and which sigma certifies the most",
+        allow_abbrev=False,
     )
-    _add_shared(parser, leaves=False)
+    _add_shared(parser, writes=False)
     parser.add_argument("--require", required=True, metavar="MEAN@BUDGET", help="what is to be proved, e.g. 150@0.4")
     parser.set_defaults(run=run_plan)
 
@@ -40,28 +43,32 @@ def add_plan(commands: Any) -> None:
 def add_tune(commands: Any) -> None:
     """Describe ``tune``."""
     parser = commands.add_parser(
-        "tune", help="choose sigma on some episodes and certify it on others", allow_abbrev=False
+        "tune", help="select sigma on some episodes and certify it on others", allow_abbrev=False
     )
-    _add_shared(parser, leaves=True)
-    parser.add_argument("--budget", type=float, required=True, help="the budget to serve")
+    _add_shared(parser, writes=True)
+    parser.add_argument("--budget", type=float, required=True, help="the attack budget to select sigma for")
     parser.add_argument(
-        "--all", action="store_true", help="certify every sigma, with the risk divided, and choose none"
+        "--all-sigmas", action="store_true", help="certify every sigma, alpha split among them, and select none"
     )
+    add_old_names(parser, {"--all": "--all-sigmas"})
     parser.set_defaults(run=run_tune)
 
 
-def _add_shared(parser: argparse.ArgumentParser, *, leaves: bool) -> None:
+def _add_shared(parser: argparse.ArgumentParser, *, writes: bool) -> None:
     parser.add_argument("task", metavar="TASK", help="such as cartpole-5 or mountain-car")
     add_agent(parser)
-    parser.add_argument("--sigmas", help="0.1,0.2,0.4 (default: those with a shipped agent)")
-    parser.add_argument("--pilot", type=int, default=1000, help="episodes to look at per sigma (default: %(default)s)")
+    parser.add_argument("--sigmas", help="0.1,0.2,0.4 (default: those with a pretrained agent)")
+    parser.add_argument(
+        "--pilot-episodes", type=int, default=1000, help="episodes to inspect per sigma (default: %(default)s)"
+    )
     parser.add_argument("--episodes", type=int, default=10_000, help="episodes to certify with (default: %(default)s)")
     parser.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
-    add_common(parser, leaves=leaves)
+    add_old_names(parser, {"--pilot": "--pilot-episodes"})
+    add_common(parser, writes=writes)
 
 
 def run_plan(arguments: argparse.Namespace) -> None:
-    """Print what each sigma promises."""
+    """Print what each sigma is predicted to certify."""
     from surefoot.proof.forecast import best, ceiling_of
 
     required = parse_requirement(arguments.require)
@@ -75,11 +82,12 @@ def run_plan(arguments: argparse.Namespace) -> None:
         return
     _show(found)
     print(
-        f"\nEstimates from {arguments.pilot:,} episodes each, at budget {required.budget:g}; nothing here is a bound."
+        f"\nEstimates from {arguments.pilot_episodes:,} episodes each, at budget {required.budget:g}; "
+        "nothing here is a bound."
     )
     print(
-        f"Sigma {chosen.sigma:g} would serve best. With {arguments.episodes:,} episodes at that sigma even an agent "
-        f"that never fails is certified at most {most:.2f}."
+        f"Sigma {chosen.sigma:g} is predicted to certify the most. The best achievable bound with "
+        f"{arguments.episodes:,} episodes at that sigma, for an agent that never fails, is {most:.2f}."
     )
 
 
@@ -89,8 +97,8 @@ def run_tune(arguments: argparse.Namespace) -> None:
     from surefoot.runs.certified import Questions, certified_run, run_name
 
     plans = _plans(arguments)
-    found = [] if arguments.all else _forecasts(arguments, plans, arguments.budget, None)
-    kept = plans if arguments.all else [plans[found.index(best(found))]]
+    found = [] if arguments.all_sigmas else _forecasts(arguments, plans, arguments.budget, None)
+    kept = plans if arguments.all_sigmas else [plans[found.index(best(found))]]
     confidence = 1 - (1 - arguments.confidence) / len(kept)
     questions = Questions((arguments.budget,), confidence)
     made = []
@@ -101,10 +109,10 @@ def run_tune(arguments: argparse.Namespace) -> None:
             workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
             made.append(certified_run(whole, questions, folder, workers=workers, progress=report))
     how = (
-        f"All {len(kept)} sigmas are certified, each at its part of the risk: together they hold with confidence "
-        f"{arguments.confidence:g}, and the best may be picked."
-        if arguments.all
-        else f"Sigma was chosen on {arguments.pilot:,} other episodes per sigma; the certificate spends the whole risk."
+        f"All {len(kept)} sigmas are certified, alpha split among them: their bounds hold simultaneously with "
+        f"confidence {arguments.confidence:g}, and any of them may be selected."
+        if arguments.all_sigmas
+        else f"Sigma was selected on {arguments.pilot_episodes:,} other episodes per sigma, at no cost in confidence."
     )
     if arguments.json:
         content = {"forecasts": [one.to_json() for one in found], "certificates": [one.to_json() for one in made]}
@@ -125,7 +133,7 @@ def _task(arguments: argparse.Namespace) -> Any:
 
 
 def _plans(arguments: argparse.Namespace) -> list[Plan]:
-    """Return one plan per sigma, of ``--pilot`` episodes."""
+    """Return one plan per sigma, of ``--pilot-episodes`` episodes."""
     from surefoot.agents.files import default_agent, list_agents, load_card
     from surefoot.agents.resolve import resolve
     from surefoot.play.plan import Plan, resolve_device
@@ -140,13 +148,13 @@ def _plans(arguments: argparse.Namespace) -> list[Plan]:
         raise InputError(f"sigmas must be > 0, got {min(sigmas):g}: without noise nothing is certified")
     device = resolve_device(arguments.device)
     agents = [arguments.agent or default_agent(task.name, sigma) for sigma in sigmas]
-    policies = [resolve(agent, task.spaces, trust_pickle=arguments.trust_pickle) for agent in agents]
+    policies = [resolve(agent, task.spaces, trust_pickle=arguments.allow_pickle) for agent in agents]
     return [
         Plan(
             task=task,
             policy=policy,
             noise=Noise.of(sigma),
-            n_episodes=arguments.pilot,
+            n_episodes=arguments.pilot_episodes,
             seed=arguments.seed,
             device=device,
         )
@@ -174,7 +182,7 @@ def _show(found: list[Forecast]) -> None:
     table = Table(box=None, pad_edge=False)
     required = found[0].require is not None
     titles = ["sigma", "agent", "mean", "worst case", f"from {found[0].episodes:,}"]
-    for title in [*titles, *(["episodes", "if it stops itself", "any agent"] if required else [])]:
+    for title in [*titles, *(["episodes", "sequential", "at least"] if required else [])]:
         table.add_column(title, justify="right")
     for one in found:
         numbers = [f"{one.sigma:g}", one.agent, f"{one.estimate:.2f}", f"{one.worst:.2f}", f"{one.limit:.2f}"]

@@ -1,4 +1,4 @@
-"""``surefoot report``: the page about one run, made anew, or about several runs side by side."""
+"""``surefoot report``: the HTML report of one run, regenerated, or one that compares several runs."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ def add_report(commands: Any) -> None:
     """Describe the subcommand."""
     parser = commands.add_parser(
         "report",
-        help="make the page of a run anew, or one page that compares several runs",
-        description="Write one self-contained HTML page about the runs in DIR, which certify or attack have left.",
+        help="regenerate the HTML report of a run, or compare several runs in one",
+        description="Write one self-contained HTML report about the runs in DIR, output of certify or attack.",
         allow_abbrev=False,
     )
-    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="folders that certify or attack left")
+    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="run directories of certify or attack")
     parser.add_argument(
         "--out",
         type=Path,
         metavar="FILE.html",
-        help="where the page goes (default: DIR/report.html; for several folders: report.html here)",
+        help="path of the report (default: DIR/report.html; for several runs: report.html here)",
     )
     parser.set_defaults(run=run_report)
 
 
 def run_report(arguments: argparse.Namespace) -> None:
-    """Write the page."""
+    """Write the report."""
     folders = list(dict.fromkeys(arguments.folders))
     if len(folders) == 1 and arguments.out is None:
         written = write_run_report(folders[0])

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from surefoot.cli.options import add_common, progress_bar, refuse
+from surefoot.cli.options import add_common, add_old_names, progress_bar, refuse
 
 
 def add_train(commands: Any) -> None:
@@ -21,9 +21,12 @@ def add_train(commands: Any) -> None:
         default="paper",
         help="paper; thorough (Cartpole, Mountain Car); early, brief (Mountain Car); fast (Atari) (default: paper)",
     )
-    parser.add_argument("--minutes", type=float, help="stop in time, to be resumed later (preset fast)")
-    parser.add_argument("--start", metavar="AGENT", help="an agent whose weights to begin with (preset fast)")
-    parser.add_argument("--resume", action="store_true", help="go on from the checkpoint in the folder")
+    parser.add_argument(
+        "--time-limit", type=float, metavar="MINUTES", help="stop after this time; --resume continues (preset fast)"
+    )
+    parser.add_argument("--init-from", metavar="AGENT", help="agent whose weights to start with (preset fast)")
+    parser.add_argument("--resume", action="store_true", help="resume from the checkpoint in the run directory")
+    add_old_names(parser, {"--minutes": "--time-limit", "--start": "--init-from"})
     add_common(parser)
     parser.set_defaults(run=run_train)
 
@@ -33,9 +36,11 @@ def run_train(arguments: argparse.Namespace) -> None:
     from surefoot.agents.files import load_card
     from surefoot.play.plan import resolve_device
     from surefoot.play.tasks import find_task
+    from surefoot.proof.rounding import decimals
 
     task = find_task(arguments.task)
     train = _trainer(arguments, task.name)
+    digits = decimals(task.floor, task.ceiling, 0.0)
     name = f"train-{task.name}-s{arguments.sigma:g}-{arguments.preset}-seed{arguments.seed}"
     folder: Path = arguments.out or Path("runs") / name
     with progress_bar("training", "steps", arguments) as report:
@@ -48,7 +53,9 @@ def run_train(arguments: argparse.Namespace) -> None:
             resume=arguments.resume,
             command=arguments.command_line,
             preset=arguments.preset,
-            progress=None if report is None else lambda done, of, best: report(done, of, f"best validation {best:.1f}"),
+            progress=None
+            if report is None
+            else lambda done, of, best: report(done, of, f"best validation {best:.{digits}f}"),
         )
     card = load_card(str(folder))
     if arguments.json:
@@ -56,7 +63,7 @@ def run_train(arguments: argparse.Namespace) -> None:
         return
     training = card["training"]
     print(
-        f"Best validation {training['best_validation']:.1f} at step {training['best_step']:,} "
+        f"Best validation {training['best_validation']:.{digits}f} at step {training['best_step']:,} "
         f"of {training['steps']:,}.\n"
         f"Written to {folder}; certify it with: surefoot certify {task.name} --agent {folder} --sigma {card['sigma']:g}"
     )
@@ -70,11 +77,13 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
         from surefoot.train.atari.train import train_fast
 
         settings = find_fast(task)
-        start = None if arguments.start is None else load(arguments.start)
+        start = None if arguments.init_from is None else load(arguments.init_from)
         return lambda task, sigma, out, **others: train_fast(
-            task, sigma, settings, out, time_limit=arguments.minutes, init_from=start, **others
+            task, sigma, settings, out, time_limit=arguments.time_limit, init_from=start, **others
         )
-    refuse(arguments, ("minutes", "start"), f"the preset {arguments.preset}, which plays to its end from nothing")
+    refuse(
+        arguments, ("time_limit", "init_from"), f"the preset {arguments.preset}, which trains from scratch to its end"
+    )
     from surefoot.train.settings import find_settings
     from surefoot.train.train import train
 

@@ -1,4 +1,4 @@
-"""``surefoot verify``: a run's folder in; what was checked, what was not, and an exit code out."""
+"""``surefoot verify``: a run directory in; what was checked, what was not, and an exit code out."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 from surefoot.cli.options import add_agent, chosen_workers, progress_bar
 from surefoot.errors import InputError
 
-MARKS = {"passed": "ok  ", "failed": "FAIL", "impossible": "????", "skipped": "-   "}
+MARKS = {"passed": "ok", "failed": "FAILED", "impossible": "UNKNOWN", "skipped": "skipped"}
 
 
 def add_verify(commands: Any) -> None:
     """Describe the subcommand."""
     parser = commands.add_parser(
         "verify",
-        help="check a certificate: recompute its bounds, play some of its episodes again",
+        help="check a certificate: recompute its bounds, rerun some of its episodes",
         description="Check the certificate of a run: exit code 0 if it is verified, 1 if not.",
         allow_abbrev=False,
     )
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="folder that surefoot certify has left")
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of surefoot certify")
     add_agent(parser)
-    parser.add_argument("--env", metavar="ID", help="the run's environment, where its name would import a module")
-    parser.add_argument("--blocks", default="4", metavar="N", help="blocks to play again: a number or all (default: 4)")
-    parser.add_argument("--seed", type=int, help="fixes which blocks are played again (default: unpredictable)")
+    parser.add_argument("--env", metavar="ID", help="the run's environment, if its name would import a module")
+    parser.add_argument("--blocks", default="4", metavar="N", help="blocks to rerun: a number or all (default: 4)")
+    parser.add_argument("--seed", type=int, help="fixes which blocks are rerun (default: unpredictable)")
     parser.add_argument(
         "--same-code", action="store_true", help="for a method without a second computation, repeat the first one"
     )
@@ -41,14 +41,14 @@ def run_verify(arguments: argparse.Namespace) -> int:
     blocks = _blocks(arguments.blocks)
     if arguments.seed is not None and arguments.seed < 0:
         raise InputError(f"seed must be at least 0, got {arguments.seed}")
-    with progress_bar("playing again", "blocks", arguments) as report:
+    with progress_bar("rerunning", "blocks", arguments) as report:
         verdict = verify(
             arguments.run_dir,
             agent=arguments.agent,
             blocks=blocks,
             seed=arguments.seed,
             environment=arguments.env,
-            trust_pickle=arguments.trust_pickle,
+            trust_pickle=arguments.allow_pickle,
             same_code=arguments.same_code,
             workers=chosen_workers(arguments.workers, "cpu"),
             progress=report,
@@ -58,7 +58,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
     else:
         print(f"{'Verified' if verdict.verified else 'NOT VERIFIED'}: {verdict.run}\n")
         for check in verdict.checks:
-            print(f"{MARKS[check.result]} {check.name}: {check.detail}")
+            print(f"{MARKS[check.result]:7} {check.name}: {check.detail}")
         print("\nNot checked:")
         for line in verdict.not_checked:
             print(f"- {line}")

@@ -35,7 +35,9 @@ def answer(
         made = answer(episodes, norm.in_l2(budgets), *rest)
         return replace(made, asked={**made.asked, "norm": norm.to_json(budgets)})
     if (thresholds or quantiles) and (per_step or shared_by is not None):
-        raise InputError("probabilities and quantiles are for whole episodes; leave --shared-by and --per-step out")
+        raise InputError(
+            "probabilities and quantiles are for whole episodes; leave --shared-episodes and --per-step out"
+        )
     if per_step:
         if shared_by is not None or method is not None:
             raise InputError("a budget per step has a method of its own and is not shared; give --per-step alone")
