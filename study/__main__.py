@@ -1,4 +1,4 @@
-"""``surefoot reproduce``: the paper's figures and tables, from committed numbers or measured anew."""
+"""``surefoot reproduce``: the paper's figures and tables, from committed numbers or measured from scratch."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from surefoot.cli.options import chosen_workers, progress_bar
 OUT = {
     "committed": Path("runs/reproduce"),
     "quick": Path("runs/reproduce-quick"),
-    "fresh": Path("runs/reproduce-fresh"),
+    "full": Path("runs/reproduce-full"),
 }
 WORDS = {
     "committed": "from the committed numbers",
-    "quick": "from small runs, made for this page; they say little",
-    "fresh": "from runs of full size, made for this page",
+    "quick": "from small runs, made for this page; do not compare them with the paper",
+    "full": "from runs of full size, made for this page",
 }
 
 
@@ -27,28 +27,29 @@ def add_reproduce(commands: Any) -> None:
     parser = commands.add_parser(
         "reproduce",
         help="draw the paper's figures and tables from our agents",
-        description="Draw the paper's figures and tables from committed numbers, or measure the numbers anew.",
+        description="Draw the paper's figures and tables from committed numbers, or measure the numbers from scratch.",
         allow_abbrev=False,
     )
     parser.add_argument("what", nargs="?", default="all", metavar="WHAT", help="a figure, a table, a task, or all")
     size = parser.add_mutually_exclusive_group()
-    size.add_argument("--quick", action="store_true", help="measure anew with small runs, in minutes")
-    size.add_argument("--fresh", action="store_true", help="measure anew at full size, in hours or days")
-    parser.add_argument("--data", type=Path, metavar="DIR", help="the committed numbers (default: study/ of the clone)")
+    size.add_argument("--quick", action="store_true", help="measure with small runs, in minutes")
+    size.add_argument("--full", action="store_true", help="measure from scratch at full size, in hours or days")
+    size.add_argument("--fresh", dest="full", action="store_true", help=argparse.SUPPRESS)  # its name in version 0.1
+    parser.add_argument("--data", type=Path, metavar="DIR", help="committed numbers (default: study/data)")
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="(default: auto)")
-    parser.add_argument("--workers", type=int, help="processes to measure with (default: one per core)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="where the results go (default: runs/reproduce...)")
+    parser.add_argument("--workers", type=int, help="number of processes (default: one per core)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="results directory (default: runs/reproduce...)")
     parser.add_argument("--json", action="store_true", help="print one JSON document to stdout and nothing else")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.set_defaults(run=run_reproduce)
 
 
 def run_reproduce(arguments: argparse.Namespace) -> None:
-    """Measure if asked to, draw, and say what was left where."""
+    """Measure if requested, draw, and say what was written where."""
     from study.draw import chosen, draw, write_index
     from study.numbers import open_study
 
-    mode = "quick" if arguments.quick else "fresh" if arguments.fresh else "committed"
+    mode = "quick" if arguments.quick else "full" if arguments.full else "committed"
     targets, tasks = chosen(arguments.what)
     out = arguments.out or OUT[mode]
     study = open_study(arguments.data) if mode == "committed" else _measured(arguments, mode, targets, tasks, out)
@@ -85,7 +86,7 @@ def _measured(arguments: argparse.Namespace, mode: str, targets: Any, tasks: Any
 
 def _tell(arguments: argparse.Namespace, mode: str, drawn: Any, stale: list[str], out: Path) -> None:
     if stale:
-        print(f"surefoot: measured on other weights than the shipped ones: {', '.join(stale)}", file=sys.stderr)
+        print(f"surefoot: measured on other weights than those in the zoo: {', '.join(stale)}", file=sys.stderr)
     if arguments.json:
         made = {
             one.target.name: {"files": [str(path) for path in one.files], "seconds": round(one.seconds, 3)}

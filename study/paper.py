@@ -65,8 +65,8 @@ class Units:
 _OWN = "B, l2 over an episode (m, m/s, rad, rad/s)"
 _PIXELS = "B, l2 over an episode (pixels in [0, 1])"
 UNITS = {
-    "cartpole-5": Units("Cartpole, five frames", "mean return (steps, of 200)", _OWN),
-    "cartpole-1": Units("Cartpole, one frame", "mean return (steps, of 200)", _OWN),
+    "cartpole-5": Units("CartPole, five frames", "mean return (steps, of 200)", _OWN),
+    "cartpole-1": Units("CartPole, one frame", "mean return (steps, of 200)", _OWN),
     "pong-1r": Units("Pong, one round", "probability of winning", _PIXELS),
     "pong-full": Units("Pong, whole game", "mean score (-21 to 21)", _PIXELS),
     "freeway": Units("Freeway, hard", "mean return (points, of 5)", _PIXELS),

@@ -93,7 +93,7 @@ def attacks_bare(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:
             continue
         draw_floor(axes, task)
         _every_lambda(axes, study, bare, found)
-        label_axes(axes, task, f"{UNITS[task].title}, bare agent")
+        label_axes(axes, task, f"{UNITS[task].title}, undefended agent")
         small_legend(axes, "lambda")
         rows += _lambda_rows(bare, found)
     kinds_legend(figure, ("attack", "floor"))
@@ -137,7 +137,7 @@ def _every_lambda(axes: Axes, study: Study, agent: Agent, found: dict[str, Any])
         draw_attack(axes, *attack_curve(study, agent, found, column), style(rank), label, filled=False)
 
 
-_LAMBDA_HEADS = ["agent", "B", "lambda", "attacked mean", "mean spent"]
+_LAMBDA_HEADS = ["agent", "B", "lambda", "attacked mean", "mean budget used"]
 
 
 def _lambda_rows(agent: Agent, found: dict[str, Any]) -> list[list[str]]:

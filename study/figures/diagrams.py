@@ -30,7 +30,7 @@ def toy(_study: Study, _tasks: Sequence[str]) -> tuple[Figure, Table]:
     noise = np.random.default_rng(SEED).standard_normal((DRAWS, 2))
     static = noise + np.array([FIRST, FIRST])
     adapted = adaptive(noise)
-    _cloud(panels[0], noise, static, "(a) static: one offset,\nfixed before the noise is drawn")
+    _cloud(panels[0], noise, static, "(a) static: one perturbation,\nfixed before the noise is drawn")
     axis = np.linspace(-4, 5, 300)
     for place, colour, line, name in ((0.0, CLEAN, "-", "clean"), (FIRST, HOSTILE, "--", "attacked")):
         density = np.exp(-((axis - place) ** 2) / 2) / np.sqrt(2 * np.pi)
@@ -40,9 +40,9 @@ def toy(_study: Study, _tasks: Sequence[str]) -> tuple[Figure, Table]:
     panels[2].plot(axis, np.zeros_like(axis), color=CLEAN, label="clean")
     panels[2].step(axis, np.where(axis > FIRST, SECOND, 0.0), color=HOSTILE, ls="--", where="mid", label="attacker")
     panels[2].set(
-        title="(c) step 2: the offset depends\non what was seen in step 1",
+        title="(c) step 2: the perturbation depends\non the noisy observation of step 1",
         xlabel="first observation, seen (sigmas)",
-        ylabel="second offset (sigmas)",
+        ylabel="second perturbation (sigmas)",
     )
     panels[2].legend(fontsize=8)
     _cloud(panels[3], noise, adapted, "(d) adaptive: what is seen\nis no Gaussian any more")
@@ -87,10 +87,10 @@ def framework(_study: Study, _tasks: Sequence[str]) -> tuple[Figure, None]:
     _box(axes, (11.3, 0.6, 7.4, 6.2), "System B", "", HOSTILE)
     _box(axes, (0.9, 3.5, 6.2, 1.9), "environment", "moves on, pays the reward", PLAIN)
     _box(axes, (0.9, 1.0, 6.2, 1.9), "agent", "acts on all it has seen", PLAIN)
-    _box(axes, (11.9, 3.5, 6.2, 1.9), "attacker", "offset; in all at most B (l2)", PLAIN)
+    _box(axes, (11.9, 3.5, 6.2, 1.9), "attacker", "perturbation; in all at most B (l2)", PLAIN)
     _box(axes, (11.9, 1.0, 6.2, 1.9), "smoothing", "noise N(0, sigma² I)", PLAIN)
     _arrow(axes, (7.3, 4.45), (11.7, 4.45), "state, observation,\nlast action: token")
-    _arrow(axes, (11.7, 1.95), (7.3, 1.95), "offset + noise")
+    _arrow(axes, (11.7, 1.95), (7.3, 1.95), "perturbation + noise")
     return figure, None
 
 

@@ -21,7 +21,7 @@ from surefoot.play.tasks import TASKS
 SEED = 3
 # One task for each environment, what it is called, the sigma that is shown, and when an Atari frame is taken.
 SHOWN = (
-    ("cartpole-5", ("cartpole-5", "cartpole-1"), "Cartpole", 0.2, 0),
+    ("cartpole-5", ("cartpole-5", "cartpole-1"), "CartPole", 0.2, 0),
     ("mountain-car", ("mountain-car",), "Mountain Car", 0.2, 0),
     ("pong-1r", ("pong-1r", "pong-full"), "Pong", 0.1, 35),
     ("freeway", ("freeway",), "Freeway, hard", 0.1, 30),

@@ -46,7 +46,7 @@ def training(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:
 
 def _legend(figure: Figure) -> None:
     kinds: list[tuple[str, dict[str, Any]]] = [
-        ("validations of the shipped training", {"color": SHIPPED, "lw": 1.0}),
+        ("validations of the selected training run", {"color": SHIPPED, "lw": 1.0}),
         ("its best so far", {"color": "black", "lw": 1.6, "ls": "--"}),
         ("the agent that was kept", {"color": "black", "marker": "D", "mfc": "white", "ls": "none"}),
         ("other trainings", {"color": "0.7", "lw": 0.6}),
@@ -108,7 +108,7 @@ def training_settings(study: Study, tasks: Sequence[str]) -> Table:
             there = list(dict.fromkeys(_shown(one[name]) for one in ours if name in one))
             cells = [_shown(paper[name]) if name in paper else "", ", ".join(there)]
             rows.append([UNITS[task].title if number == 0 else "", name.replace("_", " "), *cells])
-    return Table(["task", "setting", "paper", "shipped agents"], rows, left=2)
+    return Table(["task", "setting", "paper", "pretrained agents"], rows, left=2)
 
 
 def _shown(value: Any) -> str:
@@ -138,7 +138,7 @@ def attack_settings(study: Study, tasks: Sequence[str]) -> Table:
         "task",
         "step size, steps",
         "lambdas, paper",
-        "lambdas, bare agent",
+        "lambdas, undefended agent",
         "lambdas, smoothed agents",
         "episodes",
     ]
@@ -223,7 +223,7 @@ def attack_times(study: Study, tasks: Sequence[str]) -> Table:
         "seconds per attacked episode",
         "paper, smallest B",
         "largest",
-        "bare, smallest B",
+        "undefended, smallest B",
         "largest",
         "smoothed, smallest B",
         "largest",

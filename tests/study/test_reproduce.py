@@ -61,7 +61,7 @@ def test_a_task_is_measured_and_drawn_in_one_command(two_agents, tmp_path, capsy
 
 def test_full_size_is_measured_the_same_way(two_agents, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("study.sizes.full", lambda task: replace(full(task), episodes=30))
-    call = ["reproduce", "evaluation-times", "--fresh", "--out", str(tmp_path), "--workers", "2", "--device", "cpu"]
+    call = ["reproduce", "evaluation-times", "--full", "--out", str(tmp_path), "--workers", "2", "--device", "cpu"]
     assert main(call) == 0
     assert "from runs of full size" in capsys.readouterr().out
     assert len(read_arrays(tmp_path / "data" / "episodes" / f"{two_agents[1].name}.npz")["returns"]) == 30
