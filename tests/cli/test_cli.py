@@ -628,7 +628,7 @@ WRONG_PLAY = {
     "episodes 0": ("certify cartpole-5 --episodes 0", "episodes must be at least 1, got 0"),
     "episodes -5": ("certify cartpole-5 --episodes -5", "episodes must be at least 1, got -5"),
     "episodes 1e4": ("certify cartpole-5 --episodes 1e4", "--episodes"),
-    "seed": ("certify cartpole-5 --seed -1", "seed must be at least 0, got -1"),
+    "seed": ("certify cartpole-5 --seed -1", "seed must be at least 0 and below 2**128, got -1"),
     "workers 0": ("certify cartpole-5 --workers 0", "workers must be at least 1, got 0"),
     "workers -1": ("certify cartpole-5 --workers -1", "workers must be at least 1, got -1"),
     "device": ("certify cartpole-5 --device tpu", "--device"),
