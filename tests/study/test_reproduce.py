@@ -1,4 +1,4 @@
-"""Numbers measured anew end to end, small but real; and the committed ones are whole and of the shipped weights."""
+"""Numbers measured end to end, small but real; and the committed ones are whole and of the shipped weights."""
 
 import json
 import re
@@ -56,7 +56,7 @@ def test_a_task_is_measured_and_drawn_in_one_command(two_agents, tmp_path, capsy
     assert [(row["sigma"], row["budget"]) for row in times] == [(0, 0.05), (0, 0.1), (0.2, 0.05), (0.2, 0.1)]
     assert all(row["seconds"] > 0 for row in times)
     page = (tmp_path / "index.html").read_text(encoding="utf-8")
-    assert "made for this page; they say little" in page
+    assert "made for this page; do not compare them with the paper" in page
 
 
 def test_full_size_is_measured_the_same_way(two_agents, tmp_path, monkeypatch, capsys):

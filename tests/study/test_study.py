@@ -370,7 +370,7 @@ def test_stale_numbers_are_told(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("study.numbers.shipped_agents", lambda: other)
     call = ["reproduce", "attack-times", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
     assert main(call) == 0
-    assert "other weights than the shipped ones: episodes of cartpole-1-s0," in capsys.readouterr().err
+    assert "other weights than those in the zoo: episodes of cartpole-1-s0," in capsys.readouterr().err
     assert "Measured on other weights" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
 
 
