@@ -18,7 +18,7 @@ from surefoot.episodes import Episodes
 from surefoot.files import write_json
 from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.tangent_scores import plug_in
-from surefoot.proof.episode_budget import certify
+from surefoot.proof.query import certify
 
 HERE = Path(__file__).resolve().parent
 DATA = HERE.parent / "study" / "data" / "published" / "cartpole-5.json"

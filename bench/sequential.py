@@ -23,7 +23,7 @@ from surefoot.files import versions, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import find_task
-from surefoot.proof.episode_budget import certify
+from surefoot.proof.query import certify
 from surefoot.proof.stopping import Monitor, StoppingRule
 
 HERE = Path(__file__).resolve().parent

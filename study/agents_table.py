@@ -23,8 +23,8 @@ from study.style import mean_of
 from study.tables import Table, measured
 from surefoot.agents.files import list_agents, load_card
 from surefoot.play.tasks import TASKS, Blind
-from surefoot.proof.episode_budget import certify
-from surefoot.report.sentences import down
+from surefoot.proof.query import certify
+from surefoot.proof.rounding import format_lower
 
 ROOT = Path(__file__).resolve().parents[1]
 SUREFOOT = (sys.executable, "-m", "surefoot")
@@ -61,11 +61,11 @@ def certified(tasks: tuple[str, ...], budgets: tuple[float, ...], digits: int) -
         assert record is not None
         answer = certify(record, budgets, method="paper")
         mean = measured(*mean_of(record.returns), digits + 1)
-        bounds = [down(value, digits) for value in answer.lower]
+        bounds = [format_lower(value, digits) for value in answer.lower]
         rows.append([f"`{agent.name}`", f"`{agent.sha256[:8]}`", f"{len(record):,}", mean, *bounds])
         blind = TASKS[agent.task].blind
         if blind is not None:
-            same = [f"*{down(blind.mean, digits)}*"] * len(budgets)
+            same = [f"*{format_lower(blind.mean, digits)}*"] * len(budgets)
             mean = measured(blind.mean, blind.sem, digits + 1)
             floors[blind] = ["*open-loop baseline*", "", f"{blind.episodes:,}", mean, *same]
     heads = ["agent", "weights", "episodes", "mean, no attack", *(f"B = {budget:g}" for budget in budgets)]
@@ -82,7 +82,7 @@ def results() -> str:
         assert record is not None
         assert task.blind is not None
         answer = certify(record, task.budgets)
-        bound = down(answer.at(record.sigma).lower, digits)
+        bound = format_lower(answer.at(record.sigma).lower, digits)
         baseline = measured(task.blind.mean, task.blind.sem, digits)
         mean = measured(*mean_of(record.returns), digits)
         rows.append([title, f"{record.sigma:g}", f"{len(record):,}", mean, f"**{bound}**", baseline])
@@ -126,7 +126,7 @@ def presets() -> str:
                 groups.setdefault(other["preset"], []).append(other["selection"]["certified_at_sigma"])
         if len(groups) > 1:
             for preset, found in sorted(groups.items()):
-                three = " | ".join(down(value, 1) for value in (min(found), median(found), max(found)))
+                three = " | ".join(format_lower(value, 1) for value in (min(found), median(found), max(found)))
                 lines.append(f"| {card['name']} | {preset} | {len(found)} | {three} |")
     return "\n".join(lines)
 
@@ -137,7 +137,7 @@ def _numbers(other: dict[str, Any], card: dict[str, Any]) -> str:
     begun = f"{other['steps']:,} | {other['best_validation']:.{digits}f}{of_task}"
     if found is None:
         return f"{begun} | no finalist | none"
-    bound = down(found["certified_at_sigma"], digits) if card["sigma"] > 0 else "none"
+    bound = format_lower(found["certified_at_sigma"], digits) if card["sigma"] > 0 else "none"
     return f"{begun} | {found['mean']:.{digits + 1}f} ± {found['sem']:.{digits + 1}f} | {bound}"
 
 

@@ -16,7 +16,8 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json
 from surefoot.play.tasks import TASKS
-from surefoot.proof.episode_budget import Certificate, certify
+from surefoot.proof.certificate import Certificate
+from surefoot.proof.query import certify
 
 UNMEASURED = "not measured yet"
 NON_VACUOUS = ("cartpole-5", "cartpole-1", ROUND)

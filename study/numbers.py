@@ -16,7 +16,8 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, sha256
 from surefoot.play.tasks import TASKS, Task
-from surefoot.proof.episode_budget import Certificate, certify
+from surefoot.proof.episode_budget import EpisodeCertificate
+from surefoot.proof.query import certify
 
 DATA = Path(__file__).resolve().parent / "data"  # the committed numbers
 CONFIDENCE = 0.95
@@ -101,13 +102,13 @@ class Study:
         found = self._read(("training", agent.name), self.folder / "training" / f"{agent.name}.json", TRAINED)
         return [] if found is None else [found]
 
-    def certificate(self, agent: Agent, method: str = "paper") -> Certificate:
+    def certificate(self, agent: Agent, method: str = "paper") -> EpisodeCertificate:
         """Return the certificate of an agent's episodes at the task's budgets."""
         record = self.record(agent)
         assert record is not None
         return self._certified(("certificate", agent.name, method), record, agent.task)
 
-    def most(self, agent: Agent, method: str = "paper") -> Certificate:
+    def most(self, agent: Agent, method: str = "paper") -> EpisodeCertificate:
         """Return what as many episodes certify at most: every one of them ends at the ceiling."""
         record = self.record(agent)
         assert record is not None
@@ -138,8 +139,8 @@ class Study:
         bad = [f"episodes of {agent.name}" for agent in self.agents if self.record(agent) is None]
         return [*bad, *(f"attacks on {agent.name}" for agent in self.agents if self.attack(agent) is None)]
 
-    def _certified(self, key: tuple[str, str, str], record: Episodes, task: str) -> Certificate:
-        made: Certificate = self._once(key, lambda: certify(record, budgets_of(TASKS[task]), CONFIDENCE, key[2]))
+    def _certified(self, key: tuple[str, str, str], record: Episodes, task: str) -> EpisodeCertificate:
+        made: EpisodeCertificate = self._once(key, lambda: certify(record, budgets_of(TASKS[task]), CONFIDENCE, key[2]))
         return made
 
     def _stale_times(self) -> list[str]:

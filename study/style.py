@@ -18,7 +18,7 @@ from study.numbers import Agent, Study, grid_of
 from study.paper import UNITS
 from surefoot.episodes import Episodes
 from surefoot.play.tasks import TASKS
-from surefoot.proof.episode_budget import Certificate
+from surefoot.proof.episode_budget import EpisodeCertificate
 
 FLOOR, MOST, BARE = "#8c4a00", "0.62", "#a61c00"
 WIDE = 1.96  # standard errors of an error bar
@@ -85,26 +85,26 @@ def empty(axes: Axes, task: str, why: str, title: str | None = None) -> None:
 
 
 def draw_bound(
-    axes: Axes, task: str, certificate: Certificate, look: Style, label: str | None = None, width: float = 2.0
+    axes: Axes, task: str, certificate: EpisodeCertificate, look: Style, label: str | None = None, width: float = 2.0
 ) -> None:
     """Draw certified lower bounds as a line; bounds at single budgets as small marks that steps join."""
-    single = certificate.means is not None
+    single = certificate.betting is not None
     if single:
         axes.plot(certificate.budgets, certificate.lower, look.mark, color=look.colour, ms=3.5)
     lines = {"color": look.colour, "ls": look.line, "lw": 0.9 if single else width}
     axes.plot(*bound_line(task, certificate), label=label, **lines)
 
 
-def bound_line(task: str, certificate: Certificate) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def bound_line(task: str, certificate: EpisodeCertificate) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return budgets and bounds of a curve; where bets were made on some budgets, each holds down to the one before."""
-    if certificate.means is None:
+    if certificate.betting is None:
         budgets = grid_of(task)
         return budgets, np.array([certificate.at(float(budget)).lower for budget in budgets])
     budgets, lower = certificate.budgets, certificate.lower
     return np.repeat(budgets, 2)[:-1], np.insert(np.repeat(lower[1:], 2), 0, lower[0])
 
 
-def draw_most(axes: Axes, task: str, certificate: Certificate, look: Style) -> None:
+def draw_most(axes: Axes, task: str, certificate: EpisodeCertificate, look: Style) -> None:
     """Draw what as many perfect episodes would certify, thin and grey, in the line of their sigma."""
     axes.plot(*bound_line(task, certificate), color=MOST, ls=look.line, lw=1.0, zorder=1)
 

@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from surefoot.proof.rounding import down
+from surefoot.proof.rounding import format_lower
 
 # A cell that is wholly bold, slanted or code, as Markdown writes it.
 _MARKED = re.compile(r"(\*\*|\*|`)([^*`]+)\1")
@@ -76,4 +76,4 @@ def measured(mean: float, error: float, digits: int) -> str:
 
 def certified(value: float, digits: int) -> str:
     """Return a certified lower bound, rounded down."""
-    return down(value, digits)
+    return format_lower(value, digits)

@@ -28,7 +28,7 @@ from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import find_task
 from surefoot.play.workers import usable_cores
-from surefoot.proof.episode_budget import certify
+from surefoot.proof.query import certify
 from surefoot.train.folder import candidate, copy_agent
 
 HERE = Path(__file__).resolve().parent

@@ -12,9 +12,11 @@ __version__ = "0.1.0"
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.proof.episode_budget import Certificate, Limits, certify
-from surefoot.proof.shared_budget import SharedCertificate, certify_shared
-from surefoot.proof.step_budget import StepCertificate, certify_per_step
+from surefoot.proof.certificate import Bounds, Certificate
+from surefoot.proof.episode_budget import EpisodeCertificate
+from surefoot.proof.query import Query, certify, certify_per_step, certify_shared, certify_shared_budget
+from surefoot.proof.shared_budget import SharedBudgetCertificate
+from surefoot.proof.step_budget import PerStepCertificate
 
 if TYPE_CHECKING:
     from surefoot.agents.files import load as load_agent
@@ -40,20 +42,23 @@ _LATER = {
 }
 
 __all__ = [
+    "Bounds",
     "Certificate",
+    "EpisodeCertificate",
     "Episodes",
     "InputError",
-    "Limits",
     "NoisyObservation",
+    "PerStepCertificate",
     "Policy",
     "PredictableNoiseWarning",
-    "SharedCertificate",
+    "Query",
+    "SharedBudgetCertificate",
     "SmoothedPolicy",
-    "StepCertificate",
     "Task",
     "certify",
     "certify_per_step",
     "certify_shared",
+    "certify_shared_budget",
     "find_task",
     "load_agent",
     "rollout",

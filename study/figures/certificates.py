@@ -83,7 +83,7 @@ def _bound_rows(study: Study, agent: Agent, methods: Sequence[str], shown: Seque
     rows: list[list[str]] = []
     for method in (*methods, MOST):
         found = study.most(agent) if method == MOST else study.certificate(agent, method)
-        named = f"{method}: {found.choice['method']}" if found.choice is not None else method
+        named = f"{method}: {found.method_selection['method']}" if found.method_selection is not None else method
         clean = measured(*mean_of(record.returns), digits + 1)
         first = [f"`{agent.name}`", f"`{agent.sha256[:8]}`", named, clean] if not rows else ["", "", named, ""]
         rows.append([*first, *(certified(found.at(budget).lower, digits) for budget in shown)])

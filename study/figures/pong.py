@@ -28,8 +28,8 @@ from study.style import (
 )
 from study.tables import Table, certified
 from surefoot.play.tasks import TASKS
-from surefoot.proof.episode_budget import Limits
-from surefoot.proof.shared_budget import certify_shared
+from surefoot.proof.certificate import Bounds
+from surefoot.proof.query import certify_shared_budget
 
 ROUND, FULL = "pong-1r", "pong-full"
 NOTHING = "no agent of the whole game\nwith played episodes"
@@ -81,13 +81,13 @@ def ways(study: Study, sigma: float) -> list[Way]:
     if whole is not None:
         for name, method in (("DKW", "dkw"), ("per threshold", "per-threshold"), ("T3, by betting", "betting")):
             certificate = study.certificate(whole, method)
-            bet_on = () if certificate.means is None else tuple(certificate.budgets.tolist())
+            bet_on = () if certificate.betting is None else tuple(certificate.budgets.tolist())
             found.append(Way(name, _along(certificate.at, _same), bound_line(FULL, certificate), bet_on))
     rounds = _at(study, ROUND, sigma)
     if rounds is not None:
         record = study.record(rounds)
         assert record is not None
-        shared = certify_shared(record, budgets_of(TASKS[ROUND]), ROUNDS, CONFIDENCE)
+        shared = certify_shared_budget(record, budgets_of(TASKS[ROUND]), ROUNDS, CONFIDENCE)
         alone = study.certificate(rounds, "binary")
         together, each = _along(shared.at, _score), _along(alone.at, _score)
         budgets = grid_of(FULL)
@@ -126,7 +126,7 @@ def _at(study: Study, task: str, sigma: float) -> Agent | None:
 
 
 def _along(
-    limits: Callable[[float], Limits], score: Callable[[float], float]
+    limits: Callable[[float], Bounds], score: Callable[[float], float]
 ) -> Callable[[Sequence[float] | Floats], Floats]:
     return lambda budgets: np.array([score(limits(float(budget)).lower) for budget in budgets])
 

@@ -111,17 +111,20 @@ def test_a_task_is_certified_shown_and_kept(capsys):
     shown = capsys.readouterr()
     assert shown.err == ""
     lines = shown.out.splitlines()
-    assert lines[0].startswith("With 95% confidence, no attacker who changes the observations by at most 0.2 ")
-    assert lines[2].split("  ")[0] == "budget"
-    table = {row.split()[0]: row.split()[1:] for row in lines[3:14]}
+    said, rows, _ = shown.out.split("\n\n", 2)
+    head, *body = rows.splitlines()
+    assert head == "attack budget  lower bound  upper bound"
+    table = {row.split()[0]: row.split()[1:3] for row in body[:11]}
     made = strict(Path("run/certificate.json").read_text())
     assert [float(budget) for budget in table] == made["budgets"]
     for (low, high), lower, upper in zip(table.values(), made["lower"], made["upper"], strict=True):
         assert lower - 0.01 < float(low) <= lower
         assert upper <= float(high) < upper + 0.01
-    assert f"below {table['0.2'][0]} of at most 200." in lines[0]
-    assert "an estimate" in shown.out
-    assert "A policy that sees nothing" in shown.out
+    sentence = f"at least {table['0.2'][0]} (maximum 200) under any observation attack with budget 0.2 (total l2 norm"
+    assert sentence in " ".join(said.split())
+    assert "(estimate ± standard error)" in shown.out
+    assert "* below the open-loop baseline of 40.81" in shown.out
+    assert max(map(len, lines[:-1])) <= 78
     assert lines[-1] == f"Written to run: {', '.join(LEFT)}"
     assert sorted(path.name for path in Path("run").iterdir()) == LEFT
     assert Path("run/certificate.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
@@ -479,7 +482,7 @@ WRONG_RETURNS = {
     "a probability of words": ("--sigma 0.2 --floor 0 --thresholds much", "--thresholds must look like 100,150"),
     "a probability shared": (
         "--sigma 0.2 --floor 0 --thresholds 1 --shared-episodes 2",
-        "leave --shared-episodes and --per-step out",
+        "cannot be combined with a shared budget",
     ),
     "sigma 0": ("--sigma 0 --floor 0", "sigma must be > 0, got 0"),
     "sigma -1": ("--sigma -1 --floor 0", "sigma must be"),
@@ -520,9 +523,18 @@ WRONG_RETURNS = {
     "method": ("--sigma .2 --floor 0 --method magic", "magic"),
     "binary": ("--sigma .2 --floor 0 --ceiling 200 --method binary", "only the returns 0 and 200"),
     "no ceiling": ("--sigma .2 --floor 0 --method per-threshold", "needs a known ceiling"),
-    "step 0": ("--sigma .2 --floor 0 --ceiling 200 --method per-threshold --threshold-spacing 0", "step must be"),
-    "step -1": ("--sigma .2 --floor 0 --ceiling 200 --method per-threshold --threshold-spacing -1", "step must be"),
-    "step nan": ("--sigma .2 --floor 0 --ceiling 200 --method per-threshold --threshold-spacing nan", "step must be"),
+    "step 0": (
+        "--sigma .2 --floor 0 --ceiling 200 --method per-threshold --threshold-spacing 0",
+        "threshold spacing must be",
+    ),
+    "step -1": (
+        "--sigma .2 --floor 0 --ceiling 200 --method per-threshold --threshold-spacing -1",
+        "threshold spacing must be",
+    ),
+    "step nan": (
+        "--sigma .2 --floor 0 --ceiling 200 --method per-threshold --threshold-spacing nan",
+        "threshold spacing must be",
+    ),
     "step tiny": ("--sigma .2 --floor 0 --ceiling 200 --method per-threshold --threshold-spacing 1e-9", "thresholds"),
     "agent too": ("--sigma .2 --floor 0 --agent x", "--agent cannot be combined with --returns"),
     "workers too": ("--sigma .2 --floor 0 --workers 2", "--workers cannot be combined with --returns"),
@@ -633,7 +645,7 @@ WRONG_PLAY = {
     "workers -1": ("certify cartpole-5 --workers -1", "workers must be at least 1, got -1"),
     "device": ("certify cartpole-5 --device tpu", "--device"),
     "cuda": ("certify cartpole-5 --device cuda", "no CUDA device"),
-    "step": ("certify cartpole-5 --threshold-spacing 0", "step must be"),
+    "step": ("certify cartpole-5 --threshold-spacing 0", "threshold spacing must be"),
     "budget": ("certify cartpole-5 --budgets -1", "a budget must be"),
     "confidence": ("certify cartpole-5 --confidence 1", "confidence must lie"),
     "out is a file": ("certify cartpole-5 --out there/file", "cannot use there/file"),
@@ -803,7 +815,7 @@ def test_a_reader_who_has_had_enough():
 def test_a_terminal_without_signs():
     done = command(*given("--budgets", "0"), env={**os.environ, "PYTHONIOENCODING": "ascii"})
     assert (done.returncode, done.stderr) == (0, "")
-    assert "an estimate" in done.stdout
+    assert "(estimate" in done.stdout
 
 
 # --- processes ------------------------------------------------------------------------------------------------------

@@ -23,8 +23,8 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import find_task
-from surefoot.proof.episode_budget import certify
-from surefoot.runs.certified import Questions, certified_run, run_name
+from surefoot.proof.query import Query, certify
+from surefoot.runs.certified import certified_run, run_name
 from surefoot.verification.verify import verify
 from toys import Spy, echo, gate, geometric, pay_first_choice, toy_task
 from verdicts import problems
@@ -171,7 +171,7 @@ def runs(tmp_path_factory):
         "different": Plan(task=task, policy=agent, noise=Noise.of(SIGMAS), n_episodes=60, n_envs=30),
     }
     for name, plan in plans.items():
-        certified_run(plan, Questions((0.0, 0.1), method="band"), folder / name)
+        certified_run(plan, Query(budgets=(0.0, 0.1), method="band"), folder / name)
     return folder
 
 

@@ -19,7 +19,7 @@ from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import find_task
 from surefoot.proof.bounds.gaussian_shift import shift_down
-from surefoot.proof.episode_budget import certify
+from surefoot.proof.query import certify
 from toys import (
     Mean,
     Spy,

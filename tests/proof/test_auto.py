@@ -11,7 +11,7 @@ from laws import LAWS, MORE_LAWS, atoms, too_many
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.proof.auto import choose
-from surefoot.proof.bounds.bands import spread_thresholds
+from surefoot.proof.bounds.bands import Band, spread_thresholds
 from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.bettors import pilot_size
 from surefoot.proof.bounds.binomial import lower_limit
@@ -19,7 +19,7 @@ from surefoot.proof.bounds.from_band import mean_lower
 from surefoot.proof.bounds.from_bets import worst_means
 from surefoot.proof.bounds.risk_by_threshold import threshold_shares
 from surefoot.proof.bounds.tangent_scores import learning_loss, plug_in
-from surefoot.proof.episode_budget import certify
+from surefoot.proof.query import certify
 
 PUBLISHED = json.loads((Path(__file__).parents[2] / "study" / "data" / "published" / "cartpole-5.json").read_text())
 BARS = [(0.2, 0.2, 187.0), (0.2, 0.4, 156.0), (0.2, 0.6, 97.0), (0.4, 0.2, 120.2), (0.4, 0.4, 95.9), (0.4, 0.8, 53.3)]
@@ -46,7 +46,11 @@ def of(law, n, seed, sigma=1.0):
 @pytest.mark.parametrize("order", [0, 1])
 def test_published_returns_are_certified_far_above_the_paper(sigma, budget, bar, order):
     certificate = certify(published(sigma, order), [budget])
-    assert (certificate.method, certificate.choice["pilot"], certificate.choice["method"]) == ("auto", 200, "betting")
+    assert (certificate.method, certificate.method_selection["pilot"], certificate.method_selection["method"]) == (
+        "auto",
+        200,
+        "betting",
+    )
     assert certificate.lower[0] >= bar
     assert certificate.lower[0] > certify(published(sigma, order), [budget], method="per-threshold").lower[0]
 
@@ -62,7 +66,7 @@ def test_eleven_budgets_at_once_cost_little(sigma):
     together = [worst_means(x, radii, 0.05, 0.0, 200.0).at(radii[:5]) for x in orders]
     assert np.all(plain - np.mean(together, axis=0) <= 1.5 * (plain - np.mean(alone, axis=0)))
     everything = certify(published(sigma, 0), radii * sigma)
-    assert everything.choice["method"] == "betting"
+    assert everything.method_selection["method"] == "betting"
     assert everything.lower[:5] == pytest.approx(together[0], abs=1e-6)
 
 
@@ -90,7 +94,7 @@ def test_a_thousand_episodes_of_few_values_lose_nothing_to_the_choice(law, radiu
 
 def test_a_rare_return_that_the_pilot_missed_has_a_threshold():
     episodes = of(LONG, 1_000, 3)
-    choice = certify(episodes, [3.0]).choice
+    choice = certify(episodes, [3.0]).method_selection
     assert (choice["method"], choice["pilot"]) == ("per-threshold", 16)
     assert -3.0 not in episodes.returns[:16]
     assert -3.0 in choice["thresholds"]
@@ -112,8 +116,8 @@ def test_few_values_are_certified_as_well_as_per_threshold(law, radius):
 def test_wins_and_losses_are_clopper_pearson_after_the_pilot(wins):
     episodes = of(atoms("coin", 0.0, 1.0, [0.0, 1.0], [1 - wins, wins]), 10_000, 1)
     certificate = certify(episodes, [0.0, 1.0])
-    rest = episodes.returns[certificate.choice["pilot"] :]
-    assert certificate.choice["method"] == "binary"
+    rest = episodes.returns[certificate.method_selection["pilot"] :]
+    assert certificate.method_selection["method"] == "binary"
     exact = lower_limit(rest.sum(), rest.size, 0.05)[0]
     assert certificate.lower[0] == pytest.approx(exact, abs=2e-9)
     assert certificate.lower[1] == pytest.approx(
@@ -126,7 +130,7 @@ def test_a_single_other_return_does_no_harm_to_wins_and_losses():
     returns = of(LAWS[4], 1000, 3).returns.copy()
     returns[-1] = 0.5
     certificate = certify(Episodes.of(returns, sigma=1, floor=0, ceiling=1), [0.0])
-    assert certificate.choice["method"] == "binary"
+    assert certificate.method_selection["method"] == "binary"
     assert certificate.lower[0] < returns.mean() < certificate.upper[0]
 
 
@@ -173,24 +177,24 @@ def test_planted_a_pilot_that_was_picked_after_looking():
     for x in coin.draw(np.random.default_rng(15), (300, 150)):
         for picked, returns in enumerate((x, np.sort(x))):
             certificate = certify(Episodes.of(returns, sigma=1, floor=0, ceiling=1), [0.0], 0.8)
-            assert certificate.choice["method"] == "binary"
+            assert certificate.method_selection["method"] == "binary"
             missed[picked] += certificate.lower[0] > 0.83
     assert [too_many(count, 300, 0.2) for count in missed] == [False, True]
 
 
 def test_few_episodes_have_no_pilot():
     certificate = certify(of(LAWS[0], 19, 1), [0.0])
-    assert certificate.choice == {"method": "band", "pilot": 0, "expected": {}}
-    assert certify(of(LAWS[0], 20, 1), [0.0]).choice["pilot"] == 2
+    assert certificate.method_selection == {"method": "band", "pilot": 0, "expected": {}}
+    assert certify(of(LAWS[0], 20, 1), [0.0]).method_selection["pilot"] == 2
 
 
 @pytest.mark.parametrize("method", ["betting", "sequential"])
 def test_bets_say_nothing_of_probabilities(method):
     certificate = certify(of(LAWS[0], 500, 1), [0.0, 1.0], method=method)
-    assert certificate.band is None
+    assert not isinstance(certificate.source, Band)
     assert certificate.joint_confidence == 0.9
     for ask in (lambda: certificate.probability(5, 0), lambda: certificate.quantile(0.5, 0)):
-        with pytest.raises(InputError, match="spent its risk on means"):
+        with pytest.raises(InputError, match="used its alpha for means"):
             ask()
     assert certificate.at(0.5).lower >= certificate.at(1.0).lower == certificate.lower[1]
     assert certificate.at(1e308).lower == 0

@@ -1,5 +1,6 @@
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,11 @@ from numpy.typing import NDArray
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.proof.episode_budget import Certificate, certify
+from surefoot.proof.certificate import Bounds, Certificate
+from surefoot.proof.episode_budget import EpisodeCertificate
+from surefoot.proof.query import certify, certify_per_step, certify_shared_budget
+from surefoot.proof.rounding import format_lower
+from surefoot.proof.wording import headline
 
 BUDGETS = [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1]
 PUBLISHED = Path(__file__).parents[2] / "study" / "data" / "published" / "cartpole-5.json"
@@ -121,7 +126,7 @@ def test_affine_equivariance(values: list[float], scale: float, move: float) -> 
 def test_affine_equivariance_on_a_grid(method: str) -> None:
     returns = np.array([0.0, 10.0, 10.0, 10.0, 0.0, 10.0])
     plain = certify(record(returns), [0, 1], method=method)
-    moved = certify(record(returns * 2 - 7, floor=-7.0, ceiling=13.0), [0, 1], method=method, step=2.0)
+    moved = certify(record(returns * 2 - 7, floor=-7.0, ceiling=13.0), [0, 1], method=method, threshold_spacing=2.0)
     assert moved.lower == pytest.approx([2 * x - 7 for x in plain.lower], abs=1e-7)
 
 
@@ -221,9 +226,9 @@ def test_the_statement_says_what_holds_together() -> None:
 
 
 def test_thresholds_end_at_the_ceiling() -> None:
-    points = certify(record([1.0]), [0], method="per-threshold", step=3.0).band.points
+    points = certify(record([1.0]), [0], method="per-threshold", threshold_spacing=3.0).source.points
     assert points.tolist() == [0, 3, 6, 9, 10]
-    tenths = certify(record([1.0]), [0], method="per-threshold", step=0.1).band.points
+    tenths = certify(record([1.0]), [0], method="per-threshold", threshold_spacing=0.1).source.points
     assert tenths.size == 101
     assert tenths[-1] == 10
 
@@ -286,10 +291,10 @@ def test_refuses_methods() -> None:
 
 
 def test_refuses_steps() -> None:
-    with pytest.raises(InputError, match="step must be a finite number > 0, got 0"):
-        certify(record([1.0]), [0], method="per-threshold", step=0)
+    with pytest.raises(InputError, match="threshold spacing must be a finite number > 0, got 0"):
+        certify(record([1.0]), [0], method="per-threshold", threshold_spacing=0)
     with pytest.raises(InputError, match="makes 100000000 thresholds, expected at most 1000000"):
-        certify(record([1.0]), [0], method="per-threshold", step=1e-7)
+        certify(record([1.0]), [0], method="per-threshold", threshold_spacing=1e-7)
 
 
 def test_refuses_a_threshold_that_is_no_number() -> None:
@@ -317,10 +322,11 @@ def test_the_joint_confidence_is_twice_the_risk() -> None:
     ]
 
 
-def test_a_printed_certificate_rounds_against_us() -> None:
+def test_a_printed_certificate_rounds_conservatively() -> None:
     certificate = certify(published(0.2), [0, 0.123456789, 0.2, 1], 0.9999999999, "band")
-    head, *lines, sentence = str(certificate).splitlines()
-    assert head.split() == ["budget", "lower", "upper"]
+    sentence, rows, notes = str(certificate).split("\n\n")
+    head, *lines = rows.splitlines()
+    assert head == "attack budget  lower bound  upper bound"
     assert len({len(line) for line in [head, *lines]}) == 1
     table = [[float(cell) for cell in line.split()] for line in lines]
     assert certificate.upper is not None
@@ -328,14 +334,89 @@ def test_a_printed_certificate_rounds_against_us() -> None:
         assert row[0] == budget
         assert low - 0.1 < row[1] <= low
         assert high <= row[2] < high + 0.1
-    assert "with 99.99999999% confidence all lower limits hold at once, and so do all upper limits." in sentence
-    assert "sigma 0.2, 10000 episodes" in sentence
+    assert sentence.startswith("With 99.99999999% confidence, the expected return of the smoothed agent is at\nleast ")
+    said = " ".join(notes.split())
+    assert "All lower bounds hold simultaneously (99.99999999% confidence); so do all upper bounds." in said
+    assert "10,000 episodes, sigma 0.2, method band" in said
+    assert max(map(len, str(certificate).splitlines())) <= 78
 
 
 def test_a_printed_certificate_without_a_ceiling() -> None:
-    lines = str(certify(Episodes.of([1.0, 2.0], sigma=1, floor=0), [0.5])).splitlines()
-    assert lines[1].split()[::2] == ["0.5", "unknown"]
-    assert lines[-1].endswith("all lower limits hold at once.")
+    _, table, notes = str(certify(Episodes.of([1.0, 2.0], sigma=1, floor=0), [0.5])).split("\n\n")
+    assert table.splitlines()[1].split()[::2] == ["0.5", "unknown"]
+    assert notes.endswith("All lower bounds hold simultaneously (95% confidence).")
+
+
+def test_a_certificate_in_a_session_is_a_few_lines() -> None:
+    shown = repr(certify(published(0.2), BUDGETS, method="betting"))
+    assert len(shown.splitlines()) <= 6
+    assert max(map(len, shown.splitlines())) <= 100
+    assert "EpisodeCertificate" in shown
+    assert "10,000 episodes" in shown
+
+
+@pytest.mark.parametrize("method", ["band", "betting", "auto", "dkw", "per-threshold"])
+def test_a_certificate_is_read_as_it_was_written(tmp_path: Path, method: str) -> None:
+    facts: dict[str, Any] = {"task": "cartpole", "agent": "dqn", "agent_sha256": "ab", "seed": 3, "discount": 0.9}
+    returns = np.tile([1.0, 2.0, 3.0], 20)
+    episodes = Episodes.of(returns, sigma=[0.2, 0.3], floor=0, ceiling=3, **facts)
+    made = certify(episodes, [0.4, 0, 0.1], method=method)
+    assert made.save(tmp_path) == tmp_path / "certificate.json"
+    for there in (Certificate.load(tmp_path), Certificate.load(tmp_path / "certificate.json")):
+        assert isinstance(there, EpisodeCertificate)
+        assert there.to_json() == made.to_json()
+        assert str(there) == str(made)
+        assert not there.recomputable
+        assert there.is_about(episodes.facts, 0.2)
+    assert made.recomputable
+    assert made.is_about(episodes.facts, 0.2)
+    assert not made.is_about(episodes.facts, 0.3)
+    assert not made.is_about({**episodes.facts, "agent_sha256": "other"}, 0.2)
+    assert not made.is_about({**episodes.facts, "features": None}, 0.2)
+
+
+def test_a_certificate_from_a_file_knows_the_listed_budgets_alone(tmp_path: Path) -> None:
+    made = certify(record([3.0, 4.0, 9.0, 9.0] * 30), [1, 0, 0.5], method="band")
+    made.save(tmp_path)
+    there = Certificate.load(tmp_path)
+    assert there.at(0.3) == Bounds(0.3, made.lower[2], made.upper[2])  # type: ignore[index]
+    assert there.at(0.5).lower == made.lower[2]
+    assert there.at(0.3).lower < made.at(0.3).lower
+    with pytest.raises(InputError, match=r"lists budgets up to 1, got 1\.5"):
+        there.at(1.5)
+    with pytest.raises(InputError, match="read from a file"):
+        there.probability(5, 0)  # type: ignore[attr-defined]
+
+
+def test_other_kinds_are_read_too(tmp_path: Path) -> None:
+    episodes = Episodes.of([0.0, 1.0] * 50, sigma=0.5, floor=0, ceiling=1, rewards=[0.0, 1.0])
+    shared = certify_shared_budget(episodes, [0, 0.2], 7)
+    steps = certify_per_step(replace(episodes, gains=np.array([[50.0, 0.0]])), [0, 0.2])
+    for made, name in ((shared, "shared.json"), (steps, "per-step.json")):
+        path = made.save(tmp_path)
+        there = Certificate.load(path)
+        assert path.name == name
+        assert type(there) is type(made)
+        assert there.to_json() == made.to_json()
+        assert str(there) == str(made)
+        assert there.at(0.1).lower == made.lower[1] < made.at(0.1).lower
+    with pytest.raises(InputError, match="not a certificate that this version reads: 'odd'"):
+        Certificate.from_json({**steps.to_json(), "kind": "odd"})
+    with pytest.raises(InputError, match="has no certificate"):
+        Certificate.load(tmp_path.parent / tmp_path.name / "..")
+
+
+def test_the_old_name_of_the_spacing_still_works_and_warns() -> None:
+    with pytest.warns(DeprecationWarning, match="step is now called threshold_spacing"):
+        old = certify(record([1.0]), [0], method="per-threshold", step=3.0)
+    assert old.to_json() == certify(record([1.0]), [0], method="per-threshold", threshold_spacing=3.0).to_json()
+
+
+def test_the_sentence_is_about_what_was_required() -> None:
+    made = certify(published(0.2), BUDGETS, method="band")
+    assert "with budget 0.2 (total l2 norm" in headline(made)
+    assert f"at least {format_lower(made.at(0.5).lower)} (maximum 200)" in headline(made, 0.5)
+    assert "with budget 0.5 (total l2 norm" in headline(made, 0.5)
 
 
 @pytest.mark.filterwarnings("error")

@@ -16,7 +16,7 @@ from laws import LAWS, Law, atoms, too_many
 from surefoot.episodes import Episodes
 from surefoot.proof.bounds import bands as cdf
 from surefoot.proof.bounds.from_band import mean_lower
-from surefoot.proof.episode_budget import certify
+from surefoot.proof.query import certify
 
 ALPHA = 0.2
 RADII = (0.0, 1.0, 2.0)
@@ -34,7 +34,7 @@ def misses(
     low = high = 0
     for returns in samples:
         episodes = Episodes.of(returns, sigma=claimed_sigma, floor=law.floor, ceiling=law.ceiling)
-        certificate = certify(episodes, BUDGETS, 1 - alpha, method, step=(law.ceiling - law.floor) / 5)
+        certificate = certify(episodes, BUDGETS, 1 - alpha, method, threshold_spacing=(law.ceiling - law.floor) / 5)
         low += bool(np.any(certificate.lower > worst))
         high += bool(np.any(np.array(certificate.upper) < best))
     return low, high
@@ -130,7 +130,7 @@ def test_probabilities_and_quantiles_hold_wherever_the_band_does(seed: int) -> N
     values, weights = np.array([0.0, 1.0, 2.0, 4.0]), np.array([0.1, 0.2, 0.3, 0.4])
     returns = law.draw(np.random.default_rng(seed), (80,))
     certificate = certify(Episodes.of(returns, sigma=SIGMA, floor=0, ceiling=4), BUDGETS, 1 - ALPHA, "band")
-    band = certificate.band
+    band = certificate.source
     assert band is not None
     reach_right = all(r <= law.at_least(x) for x, r in zip(band.points, band.reach, strict=True))
     stay_right = all(s <= weights[values <= x].sum() + 1e-15 for x, s in zip(band.points, band.stay, strict=True))

@@ -17,7 +17,7 @@ from surefoot.proof.bounds.betting import Capital, Round, Sample
 from surefoot.proof.bounds.bettors import Bettor
 from surefoot.proof.bounds.from_bets import Sequential
 from surefoot.proof.bounds.tangent_scores import propose
-from surefoot.proof.episode_budget import certify
+from surefoot.proof.query import certify
 
 ALPHA = 0.2
 RADII = np.arange(5.0)  # c = 0 to 4

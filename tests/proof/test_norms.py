@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from surefoot.cli import main as cli
 from surefoot.errors import InputError
-from surefoot.proof.norms import Norm
+from surefoot.proof.query import Norm
 from surefoot.verification.verify import verify
 
 
@@ -18,14 +18,17 @@ from surefoot.verification.verify import verify
 def test_every_vector_is_included(entries):
     offsets = np.array(entries).reshape(3, 2)
     size = np.linalg.norm(offsets.ravel())
-    assert size <= Norm("l1", 2, 3).in_l2([np.abs(offsets).sum()])[0]
-    assert size <= Norm("linf", 2, 3).in_l2([np.abs(offsets).max()])[0]
+    assert size <= Norm(name="l1", coordinates=2, observations=3).in_l2([np.abs(offsets).sum()])[0]
+    assert size <= Norm(name="linf", coordinates=2, observations=3).in_l2([np.abs(offsets).max()])[0]
+
+
+NORM = Norm(name="linf", coordinates=2, observations=3)
 
 
 def test_the_factor_is_attained():
-    assert np.linalg.norm(np.full(6, 0.3)) == pytest.approx(0.3 * Norm("linf", 2, 3).factor)
-    assert Norm("l1", None, None).factor == 1
-    assert Norm("linf", 4, 200).factor == pytest.approx(math.sqrt(800))
+    assert np.linalg.norm(np.full(6, 0.3)) == pytest.approx(0.3 * NORM.factor)
+    assert Norm(name="l1", coordinates=None, observations=None).factor == 1
+    assert Norm(name="linf", coordinates=4, observations=200).factor == pytest.approx(math.sqrt(800))
 
 
 @pytest.mark.parametrize(
@@ -33,7 +36,7 @@ def test_the_factor_is_attained():
 )
 def test_bad_input_is_named(norm, match):
     with pytest.raises(InputError, match=match):
-        Norm(*norm)
+        Norm(name=norm[0], coordinates=norm[1], observations=norm[2])
 
 
 RUN = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "150", "--workers", "1", "--out", "run", "--quiet"]
@@ -52,7 +55,9 @@ def test_the_command_converts_says_so_and_verify_checks_it(tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     assert cli.main([*RUN, *options, "--budgets", "0,0.01"]) == 0
     shown = capsys.readouterr().out
-    assert f"{options[1]} budget 0.01: an l2 budget of {0.01 * factor:.6g} includes it" in shown
+    assert f"Perturbations with {options[1]} norm b have an l2 norm of at most {factor:.6g} b." in shown
+    assert f"with {options[1]} budget 0.01" in " ".join(shown.split())
+    assert "0.010000000000" not in shown
     path = tmp_path / "run" / name
     made = json.loads(path.read_text())
     assert made["budgets"][1] == pytest.approx(0.01 * factor)

@@ -277,7 +277,8 @@ def test_the_command_certifies_per_step_and_verify_checks_it(tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     run = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "700", "--workers", "1", "--out", "run"]
     assert cli.main([*run, "--per-step", "--budgets", "0,0.02"]) == 0
-    assert "no attacker who changes each observation by at most 0.02 (l2)" in capsys.readouterr().out
+    said = " ".join(capsys.readouterr().out.split())
+    assert "attack with budget 0.02 (l2 norm of the perturbation of each single observation)." in said
     made = json.loads((tmp_path / "run" / "per-step.json").read_text())
     assert (made["kind"], made["steps"], made["rewards"]) == ("per-step", 200, [0, 1])
     assert verify("run", blocks=None).verified
@@ -304,8 +305,8 @@ def test_wrong_calls(tmp_path, monkeypatch, capsys):
     environment = ["certify", "--env", "CartPole-v1", "--agent", "cartpole-1-s0.2", "--sigma", "0.2", "--floor", "0"]
     for wrong, match in (
         (returns, "play it with --per-step"),
-        ([*task, "--shared-episodes", "2"], "give --per-step alone"),
-        ([*task, "--method", "dkw"], "give --per-step alone"),
+        ([*task, "--shared-episodes", "2"], "a budget per step is not shared"),
+        ([*task, "--method", "dkw"], "has only one method; leave out the method 'dkw'"),
         ([*task, "--reward-range", "0,1"], "--reward-range cannot be combined with a task"),
         ([*environment, "--per-step"], "needs the limits of a step's reward"),
         ([*environment, "--per-step", "--reward-range", "0"], "two numbers LOW,HIGH"),

@@ -17,8 +17,9 @@ from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.from_band import worst_mean_upper
 from surefoot.proof.bounds.tangent_scores import plug_in
 from surefoot.proof.forecast import ceiling_of, forecast
+from surefoot.proof.query import Query
 from surefoot.proof.stopping import Monitor, StoppingRule
-from surefoot.runs.certified import Questions, certified_run
+from surefoot.runs.certified import certified_run
 from toys import constant, geometric, pay_steps, toy_task
 
 
@@ -33,23 +34,23 @@ def plan(most=20_000):
     return Plan(task=task, policy=constant(), noise=Noise.of(0.5), n_episodes=most)
 
 
-QUESTIONS = Questions((0.0, 0.5))
+QUESTIONS = Query(budgets=(0.0, 0.5))
 
 
 def watched(folder, goal, most=20_000, **options):
     certificate = certified_run(plan(most), QUESTIONS, Path(folder), goal=goal, **options)
-    return certificate, (certificate.choice or {}).get("stopped")
+    return certificate, (certificate.method_selection or {}).get("stopped")
 
 
 @pytest.mark.slow
 def test_a_proof_stops_the_run_and_can_be_read_off_the_folder():
     certificate, why = watched("run", StoppingRule(budget=0.5, require=3.2))
     assert why == "proved"
-    assert 100 < certificate.episodes < 10_000
+    assert 100 < certificate.n_episodes < 10_000
     assert certificate.at(0.5).lower >= 3.2
     assert certificate.method == "sequential"
-    assert certificate.choice == {"budget": 0.5, "until": None, "require": 3.2, "stopped": "proved"}
-    assert len(Episodes.load("run/episodes.npz")) == certificate.episodes
+    assert certificate.method_selection == {"budget": 0.5, "until": None, "require": 3.2, "stopped": "proved"}
+    assert len(Episodes.load("run/episodes.npz")) == certificate.n_episodes
     assert json.loads(Path("run/run.json").read_text())["stopped"] == "proved"
     assert certificate.lower[0] < certificate.estimate < certificate.upper[0]
 
@@ -60,7 +61,7 @@ def test_workers_and_interruptions_do_not_move_the_stop():
     crowd, _ = watched("crowd", StoppingRule(budget=0.5, require=3.2), workers=2)
     assert crowd.to_json() == alone.to_json()
     first, why = watched("pieces", StoppingRule(budget=0.5, require=3.2), most=20_000, progress=interrupt_after(300))
-    assert (first.episodes, why) == (300, "stopped by hand")
+    assert (first.n_episodes, why) == (300, "stopped by hand")
     assert first.lower[1] <= alone.lower[1]
     again, _ = watched("pieces", StoppingRule(budget=0.5, require=3.2))
     assert again.to_json() == alone.to_json()
@@ -85,7 +86,7 @@ def interrupt_after(episodes):
 def test_what_cannot_be_proved_is_refuted():
     certificate, why = watched("run", StoppingRule(budget=0.5, require=5.0), most=5_000)
     assert why == "refuted"
-    assert certificate.episodes < 5_000
+    assert certificate.n_episodes < 5_000
     assert 0 < certificate.at(0.5).lower < 3.45
 
 
@@ -95,7 +96,7 @@ def test_close_enough_and_all_played():
     estimate = plug_in(Sample.of(Episodes.load("near/episodes.npz").returns), np.array([1.0]), 0.0)[0]
     assert estimate - 0.5 - 1e-6 <= near.at(0.5).lower < 3.45
     short, why = watched("short", StoppingRule(budget=0.5, tolerance=1e-6), most=300)
-    assert (short.episodes, why) == (300, "all played")
+    assert (short.n_episodes, why) == (300, "all played")
 
 
 def test_refuting_is_valid():

@@ -13,8 +13,8 @@ from selenium.webdriver.common.keys import Keys
 
 from browsers import opened, started
 from pages import HOSTILE, attacked, certified, replayed
+from surefoot.proof.rounding import format_lower, format_upper
 from surefoot.report.page import write_report
-from surefoot.report.sentences import down, up
 from surefoot.runs.finish import write_run_report
 from surefoot.runs.read import read_run
 
@@ -97,15 +97,15 @@ def test_the_numbers_are_those_of_the_certificate(browser, runs, tmp_path):
     grid = budgets(browser)
     for budget, low, high in zip(stated["budgets"], stated["lower"], stated["upper"], strict=True):
         assert float(pick(browser, grid.index(budget))) == budget
-        assert shown(browser, "lower") == down(low, 2)
-        assert shown(browser, "upper") == up(high, 2)
+        assert shown(browser, "lower") == format_lower(low, 2)
+        assert shown(browser, "upper") == format_upper(high, 2)
     rows = browser.execute_script(
         "return [...document.querySelectorAll('details table')[0].querySelectorAll('tbody tr')]"
         ".map(row => [...row.children].map(cell => cell.textContent))"
     )
     limits = zip(stated["lower"], stated["upper"], strict=True)
-    assert [row[1:3] for row in rows] == [[down(low, 2), up(high, 2)] for low, high in limits]
-    assert f"below {down(stated['lower'][2], 2)} of at most 200." in one(browser, ".headline").text
+    assert [row[1:3] for row in rows] == [[format_lower(low, 2), format_upper(high, 2)] for low, high in limits]
+    assert f"at least {format_lower(stated['lower'][2], 2)} (maximum 200)" in one(browser, ".headline").text
 
 
 def test_hovering_reads_a_budget(browser, runs):

@@ -14,21 +14,21 @@ import surefoot
 from pages import HOSTILE, SIGMA, attacked, certified, replayed, returns_of
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
+from surefoot.proof.rounding import format_lower, format_upper
 from surefoot.report import curves, page
-from surefoot.report.charts import chart_data, clashes, grouped
+from surefoot.report.charts import chart_data, grouped, inconsistent
 from surefoot.report.curves import grid_of, other_methods, own_curve, perfect_curve
 from surefoot.report.histograms import MOST_BARS, MOST_STEPS, bins, histogram_data, spending_data
-from surefoot.report.labels import colours, labels
+from surefoot.report.labels import colors, labels
 from surefoot.report.page import build_page, write_report
-from surefoot.report.sentences import down, up
 from surefoot.report.taped_frames import png, replay_data, sheet
 from surefoot.runs.finish import write_run_report
-from surefoot.runs.read import neighbours, read_run
+from surefoot.runs.read import neighbors, read_run
 
 
 @pytest.fixture
 def tmp_path(tmp_path):
-    """Give every test a folder whose neighbours are not those of other tests."""
+    """Give every test a folder whose neighbors are not those of other tests."""
     folder = tmp_path / "runs"
     folder.mkdir()
     return folder
@@ -58,8 +58,8 @@ def test_every_number_of_the_certificate_is_on_the_page_rounded_against_us(tmp_p
     (lower,), (upper,) = series(chart, "lower"), series(chart, "upper")
     for budget, low, high in zip(stated["budgets"], stated["lower"], stated["upper"], strict=True):
         at = chart["budgets"].index(budget)
-        assert lower["text"][at] == down(low, 2)
-        assert upper["text"][at] == up(high, 2)
+        assert lower["text"][at] == format_lower(low, 2)
+        assert upper["text"][at] == format_upper(high, 2)
         assert lower["y"][at] == pytest.approx(low, rel=1e-5)
         assert at in lower["marks"]
 
@@ -109,14 +109,18 @@ def test_a_certificate_at_hand_gives_the_page_that_its_file_gives(tmp_path):
 
 
 def test_another_attacker_speaks_for_itself_on_axes_of_its_own(tmp_path):
-    stated = {**certified(tmp_path / "a"), "kind": "per-step", "statement": "Under every adversary that <steps>, ok."}
+    stated = {**certified(tmp_path / "a"), "kind": "per-step", "steps": 200, "rewards": [0, 1]}
     certified(tmp_path / "b")
     (tmp_path / "a" / "certificate.json").unlink()
     write_json(tmp_path / "a" / "per-step.json", stated)
     text = build_page([read_run(tmp_path / "a")])
-    assert "no attacker who changes" not in text
-    lower = down(stated["lower"][2], 2)
-    assert f"Under every adversary that &lt;steps&gt;, ok. At budget 0.2 &#x27;lower&#x27; is {lower}." in text
+    lower, scope = format_lower(stated["lower"][2], 2), "l2 norm of the perturbation of each single observation"
+    said = f"at least {lower} (maximum 200) under any observation attack with budget 0.2 ({scope})."
+    assert said in text
+    assert f"The <b>budget</b> bounds the\n{scope}, in" in text
+    assert "perturbations of one episode" not in text
+    assert "budget for each single step" not in text
+    assert "budget for each single step" in build_page([read_run(tmp_path / "b")])
     (chart,) = data_of(text)["charts"]
     assert chart["whole"] is False
     assert {entry["role"] for entry in chart["series"]} == {"lower", "upper", "estimate", "blind"}
@@ -130,7 +134,9 @@ def test_bets_are_compared_with_only_where_they_are_quick(tmp_path, monkeypatch)
     run = read_run(tmp_path)
     monkeypatch.setattr(curves, "MOST_BET", len(run.records[0]) - 1)
     assert set(other_methods(run, [0.0, 0.2])) == {"band", "dkw", "dkw-one-sided"}
-    chosen = replace(run, certificate=replace(run.certificate, method="auto", choice={"method": "band", "pilot": 3}))
+    chosen = replace(
+        run, certificate=replace(run.certificate, method="auto", method_selection={"method": "band", "pilot": 3})
+    )
     assert set(other_methods(chosen, [0.0, 0.2])) == {"per-threshold", "dkw", "dkw-one-sided"}
 
 
@@ -138,8 +144,8 @@ def test_what_auto_chose_is_said_and_drawn_anew(tmp_path):
     certified(tmp_path, method="auto")
     run = read_run(tmp_path)
     assert own_curve(run, grid_of([run])).fine
-    pilot, method = run.certificate.choice["pilot"], run.certificate.choice["method"]
-    assert f"method auto ({method}, chosen on the first {pilot} episodes)" in build_page([run])
+    pilot, method = run.certificate.method_selection["pilot"], run.certificate.method_selection["method"]
+    assert f"method auto ({method}, selected on {pilot} episodes)" in build_page([run])
 
 
 def test_a_discounted_return_has_axes_of_its_own_and_contradicts_nothing_else(tmp_path):
@@ -148,11 +154,11 @@ def test_a_discounted_return_has_axes_of_its_own_and_contradicts_nothing_else(tm
     write_json(tmp_path / "b" / "certificate.json", {**stated, "discount": 0.95})
     groups = grouped([read_run(tmp_path / "a"), read_run(tmp_path / "b")])
     assert [group.title for group in groups] == ["cartpole-5", "cartpole-5 (discount 0.95)"]
-    assert "mean discounted return (discount 0.95) below" in build_page([read_run(tmp_path / "b")])
+    assert "the expected discounted return (gamma 0.95) of the smoothed agent" in build_page([read_run(tmp_path / "b")])
 
 
 def test_the_step_of_the_thresholds_is_remembered(tmp_path):
-    certified(tmp_path, step=7.0)
+    certified(tmp_path, threshold_spacing=7.0)
     run = read_run(tmp_path)
     assert own_curve(run, grid_of([run])).fine
 
@@ -338,10 +344,10 @@ def test_images_are_shown_as_pictures(tmp_path):
 def test_a_run_without_a_replay_says_so(tmp_path):
     certified(tmp_path)
     text = build_page([read_run(tmp_path)])
-    assert "No episode is replayed here" in text
+    assert "No episode is shown here" in text
     assert 'id="replays"' not in text
     write_json(tmp_path / "run.json", {**read_json(tmp_path / "run.json"), "replay": "RuntimeError: <it> broke"})
-    assert "No episode could be replayed: RuntimeError: &lt;it&gt; broke." in build_page([read_run(tmp_path)])
+    assert "No episode could be shown: RuntimeError: &lt;it&gt; broke." in build_page([read_run(tmp_path)])
 
 
 def test_a_damaged_replay_is_one_line(tmp_path):
@@ -373,7 +379,7 @@ def test_runs_are_told_apart_by_whatever_differs(tmp_path):
         "agent-a, sigma 0.4, band [e]",
         "attack paper on agent-a",
     ]
-    assert colours(runs) == [0, 1, 2, 3, 4, 0]
+    assert colors(runs) == [0, 1, 2, 3, 4, 0]
 
 
 def test_runs_of_one_task_share_a_chart_and_others_get_their_own(tmp_path):
@@ -394,8 +400,8 @@ def test_the_attacks_beside_a_certificate_are_on_its_page_and_strangers_are_not(
     attacked(tmp_path / "d", sigma=0.4)
     (tmp_path / "e").mkdir()
     (tmp_path / "e" / "attack.json").write_text("{")  # a stranger's damage is not ours
-    assert [run.folder.name for run in neighbours(read_run(tmp_path / "a"))] == ["b"]
-    assert [run.folder.name for run in neighbours(read_run(tmp_path / "b"))] == ["a"]
+    assert [run.name for run in neighbors(tmp_path / "a", read_run(tmp_path / "a"))] == ["b"]
+    assert [run.name for run in neighbors(tmp_path / "b", read_run(tmp_path / "b"))] == ["a"]
     for name in "ab":
         chart = data_of(write_run_report(tmp_path / name).read_text())["charts"][0]
         assert [entry["role"] for entry in chart["series"] if entry["role"] in {"lower", "attack"}] == [
@@ -440,8 +446,8 @@ def test_an_attack_below_the_bound_raises_the_alarm_and_one_above_does_not(tmp_p
     attacked(tmp_path / "c", means=(190.0, 150.0))
     (bad,) = grouped([read_run(tmp_path / "a"), read_run(tmp_path / "b")])
     (good,) = grouped([read_run(tmp_path / "a"), read_run(tmp_path / "c")])
-    assert len(clashes(bad)) == 1
-    assert clashes(good) == []
+    assert len(inconsistent(bad)) == 1
+    assert inconsistent(good) == []
     assert 'role="alert"' in build_page(bad.runs)
     assert 'role="alert"' not in build_page(good.runs)
 
@@ -508,7 +514,7 @@ def test_the_same_folders_give_the_same_page(tmp_path):
     [
         ({}, "not a certificate that this version reads: 'schema'"),
         ({"schema": 2}, "schema 2, expected 1"),
-        ({"lower": [1.0]}, "one lower and one upper limit per budget"),
+        ({"lower": [1.0]}, "one lower and one upper bound per budget"),
         ({"lower": ["x"] * 5}, "expected a number, got 'x'"),
         ({"lower": 3}, "expected a list of numbers, got int"),
         ({"estimate": True}, "expected a number, got True"),

@@ -2,7 +2,6 @@
 
 import json
 import math
-from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
@@ -11,9 +10,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import surefoot
+from surefoot.episodes import Baseline
 from surefoot.errors import InputError
-from surefoot.play.tasks import CARTPOLE_BLIND
-from surefoot.report.sentences import digits_for, down, exact, headline, notes, percent, rows, up
+from surefoot.proof.rounding import exact, format_budget, format_lower, format_upper, percent
+from surefoot.proof.wording import baseline_note, bound_rows, describe, digits_for, headline, notes
 from surefoot.runs.finish import finish_run
 from surefoot.runs.returns import read_outcomes
 
@@ -24,10 +24,8 @@ numbers = st.one_of(
 )
 
 
-@dataclass(frozen=True)
-class Floor:
-    mean: float = 40.0
-    what: str = "action 0 at every step"
+def baseline(mean=40.0):
+    return Baseline(mean=mean, sem=0.5, n_episodes=100, what="action 0 at every step", command="surefoot blind")
 
 
 def certificate(returns=None, *, budgets=(0, 0.1, 0.2, 0.4), sigma=0.2, floor=0.0, ceiling=200.0, confidence=0.95, **f):
@@ -49,8 +47,8 @@ def certificate(returns=None, *, budgets=(0, 0.1, 0.2, 0.4), sigma=0.2, floor=0.
 @example(1e-320, 2)
 @example(1.7e308, 6)
 @settings(max_examples=400, deadline=None)
-def test_bounds_are_rounded_against_us_and_by_less_than_one_digit(value, digits):
-    low, high = down(value, digits), up(value, digits)
+def test_bounds_are_rounded_conservatively_and_by_less_than_one_digit(value, digits):
+    low, high = format_lower(value, digits), format_upper(value, digits)
     assert float(low) <= value <= float(high)
     shown, unit = Fraction(repr(value)), Fraction(1, 10**digits)
     assert Fraction(low) <= shown <= Fraction(high)
@@ -75,7 +73,7 @@ def test_bounds_are_rounded_against_us_and_by_less_than_one_digit(value, digits)
     ],
 )
 def test_rounding_by_hand(value, low, high):
-    assert (down(value), up(value)) == (low, high)
+    assert (format_lower(value), format_upper(value)) == (low, high)
 
 
 @given(st.floats(0, 1e9))
@@ -101,14 +99,22 @@ def test_confidence_is_not_rounded_up(value, text):
 
 def test_a_budget_is_not_rounded_up_beside_its_bound():
     made = certificate(budgets=(0.12345678,))
-    assert rows(made)[0][0] == "0.12345678"
-    assert "at most 0.12345678 (l2" in headline(made)
+    assert bound_rows(made)[0][0] == "0.12345678"
+    assert "budget 0.12345678 (total l2" in headline(made)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.020000000000020002, "0.02"), (0.28284271247490186, "0.282842"), (0.1, "0.1"), (12.5, "12.5")]
+)
+def test_a_computed_budget_is_rounded_down(value, text):
+    assert format_budget(value) == text
+    assert float(text) <= value
 
 
 @pytest.mark.parametrize("scale", [1e-310, 1e-12, 1e-3, 1.0, 1e6, 1e100])
 def test_tables_say_what_the_certificate_says_at_any_scale(scale):
     made = certificate(np.tile([scale, 0.7 * scale], 500), ceiling=1.5 * scale, floor=-scale / 2)
-    for (budget, low, high), limit in zip(rows(made), map(made.at, made.budgets), strict=True):
+    for (budget, low, high), limit in zip(bound_rows(made), map(made.at, made.budgets), strict=True):
         assert float(budget) == limit.budget
         assert float(low) <= limit.lower
         assert float(high) >= limit.upper
@@ -119,7 +125,7 @@ def test_tables_say_what_the_certificate_says_at_any_scale(scale):
 def test_a_range_too_small_to_see_is_still_shown():
     made = certificate(np.full(5, -1e17), floor=-1e17, ceiling=None)
     assert digits_for(made) == 2
-    assert "mean return below -100000000000000000.00." in headline(made)
+    assert "is at least -100000000000000000.00 under any" in headline(made)
 
 
 # --- sentences ------------------------------------------------------------------------------------------------------
@@ -132,55 +138,60 @@ def test_a_range_too_small_to_see_is_still_shown():
 def test_the_headline_is_at_the_budget_nearest_to_sigma(budgets, nearest):
     made = certificate(budgets=budgets)
     sentence = headline(made)
-    assert f"at most {exact(nearest)} (l2, over a whole episode)" in sentence
-    assert f"below {down(made.at(nearest).lower)} of at most 200." in sentence
+    assert f"budget {exact(nearest)} (total l2 norm of the perturbations of one episode)." in sentence
+    assert f"at least {format_lower(made.at(nearest).lower)} (maximum 200) under any observation attack" in sentence
     assert sentence.startswith("With 95% confidence")
     assert "\n" not in sentence
 
 
 def test_without_a_ceiling_nothing_is_said_of_the_top():
     made = certificate(ceiling=None)
-    assert headline(made).endswith(f"below {down(made.lower[2])}.")
-    assert [row[2] for row in rows(made)] == ["unknown"] * 4
-    assert not any("upper" in line for line in notes(made, None))
+    assert f"is at least {format_lower(made.lower[2])} under any" in headline(made)
+    assert [row[2] for row in bound_rows(made)] == ["unknown"] * 4
+    assert not any("upper" in line for line in notes(made))
 
 
 def test_notes_tell_the_estimate_from_the_bounds():
-    first, second = notes(certificate(), None)
-    assert "about 176.67" in first
-    assert "not a bound" in first
+    first, second, third = notes(certificate())
+    assert first == "Mean return without attack: 176.67 ± 0.69 (estimate ± standard error)"
     assert "900 episodes, sigma 0.2, method band" in second
-    assert "95% confidence" in second
-    assert "all upper limits" in second
+    assert third == "All lower bounds hold simultaneously (95% confidence); so do all upper bounds."
 
 
 def test_one_episode_has_no_standard_error():
-    assert "±" not in notes(certificate([100.0]), None)[0]
+    assert "±" not in notes(certificate([100.0]))[0]
 
 
-def test_notes_say_from_which_budget_on_the_certificate_is_worth_nothing():
+def test_budgets_below_the_baseline_are_marked_uninformative():
     made = certificate(budgets=(0, 0.1, 0.2, 0.4, 0.8))
     below = [budget for budget, low in zip(made.budgets, made.lower, strict=True) if low < 40.0]
     assert 0 < len(below) < 5
-    (line,) = notes(made, Floor())[2:]
-    assert "action 0 at every step" in line
-    assert "reaches 40.00" in line
-    assert f"from budget {below[0]:g} on" in line
+    line = baseline_note(made, baseline())
+    assert line.startswith("Open-loop baseline: 40.00 ± 0.50 under any observation attack (action 0 at every step).")
+    assert f"At budgets of {below[0]:g} and above the lower bound is below this baseline" in line
+    text = describe(made, baseline())
+    marked = [row.split()[0] for row in text.splitlines() if row.endswith("  *")]
+    assert marked == [f"{budget:g}" for budget in below]
+    assert "\n* below the open-loop baseline of 40.00 ± 0.50 (an estimate): uninformative\n" in text
+    assert max(map(len, text.splitlines())) <= 78
 
 
-def test_notes_of_a_certificate_above_the_blind_floor_do_not_warn():
-    assert "from budget" not in notes(certificate(budgets=(0,)), Floor())[2]
-    assert "from budget 0 on" in notes(certificate(), Floor(mean=199.0))[2]
+def test_a_certificate_above_the_baseline_is_not_marked():
+    made = certificate(budgets=(0,))
+    assert "uninformative" not in baseline_note(made, baseline())
+    assert "*" not in describe(made, baseline())
+    assert "Open-loop baseline: 40.00" in describe(made, baseline())
+    assert "At budgets of 0 and above" in baseline_note(certificate(), baseline(199.0))
 
 
 # --- figures --------------------------------------------------------------------------------------------------------
 
 
-def drawn(made, blind=None):
+def drawn(made, beside=None):
     pytest.importorskip("matplotlib")
     from surefoot.report.figure import certificate_figure
 
-    return certificate_figure(made, blind)
+    return certificate_figure(made, beside)
 
 
 def labelled(axes):
@@ -189,7 +200,7 @@ def labelled(axes):
 
 def test_the_estimate_is_one_mark_and_the_bounds_are_lines():
     made = certificate()
-    (axes,) = drawn(made, Floor()).axes
+    (axes,) = drawn(made, baseline()).axes
     shown = labelled(axes)
     (estimate,) = [handle for label, handle in shown.items() if "estimate" in label]
     assert next(label for label in shown if "estimate" in label).endswith("(an estimate, not a bound)")
@@ -201,7 +212,7 @@ def test_the_estimate_is_one_mark_and_the_bounds_are_lines():
     at_zero = float(lower.get_ydata()[0])
     assert at_zero == made.at(0).lower < made.estimate  # the point at budget 0 is a bound too
     assert shown["certified upper bound"].get_ydata()[0] == made.at(0).upper
-    assert set(shown["a policy that sees nothing"].get_ydata()) == {40.0}
+    assert set(shown["open-loop baseline"].get_ydata()) == {40.0}
     assert len({handle.get_linestyle() for label, handle in shown.items() if "estimate" not in label}) == 3
 
 
@@ -222,7 +233,7 @@ def test_any_budgets_can_be_drawn(tmp_path, budgets, ceiling):
     made = certificate(budgets=budgets, ceiling=ceiling)
     (axes,) = drawn(made).axes
     assert ("certified upper bound" in labelled(axes)) == (ceiling is not None)
-    assert "a policy that sees nothing" not in labelled(axes)
+    assert "open-loop baseline" not in labelled(axes)
     low, high = axes.get_ylim()
     assert low < made.floor < made.estimate < high
 
@@ -243,7 +254,7 @@ def test_equal_returns_are_drawn():
 def test_a_folder_gets_the_certificate_and_a_picture(tmp_path):
     pytest.importorskip("matplotlib")
     made = certificate()
-    finish_run(tmp_path, made, metadata={}, baseline=CARTPOLE_BLIND, command=None)
+    finish_run(tmp_path, made, metadata={}, baseline=baseline(), command=None)
     written = ["certificate.json", "certificate.png", "report.html", "run.json"]
     assert sorted(path.name for path in tmp_path.iterdir()) == written
     assert json.loads((tmp_path / "run.json").read_text())["figure"] == "certificate.png"

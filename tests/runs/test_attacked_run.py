@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from surefoot.attacks.registry import METHODS
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
 from surefoot.play.tasks import find_task
-from surefoot.proof.contradiction import FALSE_ALARM, contradictions
+from surefoot.proof.contradiction import FALSE_ALARM, inconsistencies
 from surefoot.runs.attacked import Attack, attacked_records, attacked_run, matching_certificates
 
 TASK = find_task("cartpole-5")
@@ -143,7 +144,7 @@ def attacked_record(returns, budget, sigma=0.2):
 def certificate_of(returns, sigma=0.2, claimed=0.2):
     facts = {"task": "t", "agent": "a", "agent_sha256": "h", "method": "binary"}
     episodes = Episodes.of(returns, sigma=sigma, floor=0.0, ceiling=1.0, **facts)
-    return {**certify(episodes, [0.0, 0.1, 0.2, 0.4], method="paper").to_json(), "sigma": claimed}
+    return replace(certify(episodes, [0.0, 0.1, 0.2, 0.4], method="paper"), sigma=claimed)
 
 
 def test_a_certificate_with_twice_the_sigma_is_contradicted_by_the_worst_attack():
@@ -153,8 +154,8 @@ def test_a_certificate_with_twice_the_sigma_is_contradicted_by_the_worst_attack(
     from surefoot.proof.bounds.gaussian_shift import shift_down
 
     attacked = attacked_record(rng.random(2_000) < float(shift_down(0.9, budget / 0.2)), budget)
-    assert contradictions(certificate_of(clean), [attacked]) == []
-    (found,) = contradictions(certificate_of(clean, sigma=0.4), [attacked])
+    assert inconsistencies(certificate_of(clean), [attacked]) == []
+    (found,) = inconsistencies(certificate_of(clean, sigma=0.4), [attacked])
     assert found.attacked_upper < found.certified
     assert "was certified" in str(found)
 
@@ -163,17 +164,17 @@ def test_the_next_larger_budget_counts_between_those_listed():
     clean = np.ones(10_000)
     document = certificate_of(clean)
     dead = attacked_record(np.zeros(2_000), 0.15)
-    (found,) = contradictions(document, [dead])
-    assert found.certified == document["lower"][2]
-    assert contradictions(document, [attacked_record(np.zeros(2_000), 0.5)]) == []  # nothing was certified there
+    (found,) = inconsistencies(document, [dead])
+    assert found.certified == document.lower[2]
+    assert inconsistencies(document, [attacked_record(np.zeros(2_000), 0.5)]) == []  # nothing was certified there
 
 
 def test_other_setups_are_passed_over():
     dead = np.zeros(2_000)
-    assert contradictions(certificate_of(np.ones(10_000)), [attacked_record(dead, 0.1, sigma=0.3)]) == []
+    assert inconsistencies(certificate_of(np.ones(10_000)), [attacked_record(dead, 0.1, sigma=0.3)]) == []
     other = attacked_record(dead, 0.1)
     object.__setattr__(other, "facts", {**other.facts, "agent_sha256": "another"})
-    assert contradictions(certificate_of(np.ones(10_000)), [other]) == []
+    assert inconsistencies(certificate_of(np.ones(10_000)), [other]) == []
 
 
 def test_honest_pairs_raise_no_alarm():
@@ -184,7 +185,7 @@ def test_honest_pairs_raise_no_alarm():
     worst = float(shift_down(0.9, 1.0))
     document = certificate_of((rng.random(10_000) < 0.9).astype(float))
     records = [attacked_record(rng.random(500) < worst, 0.2) for _ in range(200)]
-    assert contradictions(document, records) == []
+    assert inconsistencies(document, records) == []
     assert FALSE_ALARM == 1e-6
 
 

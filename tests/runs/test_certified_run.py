@@ -16,12 +16,13 @@ from surefoot.errors import InputError
 from surefoot.play.plan import Plan, resolve_device
 from surefoot.play.rollout import rollout
 from surefoot.play.tasks import find_task, task_of_environment
+from surefoot.proof.query import Query
 from surefoot.runs import certified as runs
-from surefoot.runs.certified import Questions, certified_run, run_name
+from surefoot.runs.certified import certified_run, run_name
 from toys import balancer, constant, fixed, pay_steps, toy_task
 
 TASK = find_task("cartpole-5")
-QUESTIONS = Questions((0, 0.2))
+QUESTIONS = Query(budgets=(0, 0.2))
 
 
 def model(kind="DQN", environment="CartPole-v1", **options):
@@ -139,7 +140,7 @@ WRONG = [
     ({"budgets": ()}, 0.2, "at least one budget"),
     ({"confidence": 1.0}, 0.2, "confidence must lie strictly"),
     ({"method": "magic"}, 0.2, "method must be one of"),
-    ({"step": 0.0}, 0.2, "step must be"),
+    ({"threshold_spacing": 0.0}, 0.2, "threshold spacing must be"),
     ({}, 0.0, "sigma must be > 0"),
 ]
 
@@ -147,12 +148,11 @@ WRONG = [
 @pytest.mark.parametrize(("question", "sigma", "match"), WRONG)
 def test_questions_are_checked_before_the_first_step(tmp_path, monkeypatch, question, sigma, match):
     monkeypatch.setattr(runs, "play", lambda *_, **__: pytest.fail("played"))
-    questions = Questions(**{"budgets": (0, 0.2), **question})
     plan = Plan(task=TASK, policy=balancer(5), noise=Noise.of(sigma), n_episodes=10)
     with pytest.raises(InputError, match=match):
-        questions.answer(plan.probe())
+        Query(**{"budgets": (0, 0.2), **question}).answer(plan.probe())
     with pytest.raises(InputError, match=match):
-        certified_run(plan, questions, tmp_path / "run")
+        certified_run(plan, Query(**{"budgets": (0, 0.2), **question}), tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -165,8 +165,8 @@ def test_no_ceiling_is_noticed_before_the_first_step():
     task = task_of_environment("CartPole-v1", floor=0, ceiling=None)
     plan = Plan(task=task, policy=balancer(), noise=Noise.of(0.1))
     with pytest.raises(InputError, match="needs a known ceiling"):
-        Questions((0.1,), method="per-threshold").answer(plan.probe())
-    Questions((0.1,)).answer(plan.probe())
+        Query(budgets=(0.1,), method="per-threshold").answer(plan.probe())
+    Query(budgets=(0.1,)).answer(plan.probe())
 
 
 def test_no_workers_leave_no_folder(tmp_path):
@@ -200,7 +200,7 @@ def test_a_run_leaves_everything_and_is_not_played_twice(tmp_path, monkeypatch):
     assert facts["resumed"] is False
     assert np.array_equal(Episodes.load(tmp_path / "episodes.npz").returns, rollout_of(plan).returns)
     monkeypatch.setattr(runs, "play", lambda *_, **__: pytest.fail("played"))
-    again = certified_run(plan, Questions((0, 0.2), confidence=0.99), tmp_path)
+    again = certified_run(plan, Query(budgets=(0, 0.2), confidence=0.99), tmp_path)
     assert again.estimate == first.estimate
     assert (again.lower < first.lower).all()
     assert json.loads((tmp_path / "certificate.json").read_text())["confidence"] == 0.99
@@ -215,7 +215,7 @@ def test_a_reused_run_keeps_the_facts_of_its_play(tmp_path, monkeypatch):
     assert first["certified_with"] == first["versions"]
     assert first["certify_seconds"] == pytest.approx(first["wall_seconds"] - first["play_seconds"], abs=0.002)
     monkeypatch.setattr(runs, "versions", lambda: {"surefoot": "9"})
-    certified_run(plan, Questions((0, 0.4)), tmp_path, workers=2)
+    certified_run(plan, Query(budgets=(0, 0.4)), tmp_path, workers=2)
     second = json.loads((tmp_path / "run.json").read_text())
     of_play = ("agent_sha256", "versions", "wall_seconds", "play_seconds", "workers")
     assert [second[key] for key in of_play] == [first[key] for key in of_play]

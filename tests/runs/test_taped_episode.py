@@ -15,8 +15,9 @@ from surefoot.play.channel import norms
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import find_task, task_of_environment
+from surefoot.proof.query import Query
 from surefoot.runs import taped_episode as replay
-from surefoot.runs.certified import Questions, certified_run
+from surefoot.runs.certified import certified_run
 from surefoot.runs.taped_episode import attacked_plan, record_replay
 from toys import not_normal
 
@@ -115,13 +116,13 @@ def test_it_is_no_episode_of_the_certificate_and_changes_none(tmp_path):
 
 
 def test_certified_numbers_do_not_depend_on_the_replay(tmp_path, monkeypatch):
-    with_one = certified_run(plan(), Questions((0, 0.2)), tmp_path / "a")
+    with_one = certified_run(plan(), Query(budgets=(0, 0.2)), tmp_path / "a")
     monkeypatch.setattr("surefoot.runs.certified.record_replay", lambda *_: None)
-    without = certified_run(plan(), Questions((0, 0.2)), tmp_path / "b")
+    without = certified_run(plan(), Query(budgets=(0, 0.2)), tmp_path / "b")
     assert with_one.to_json() == without.to_json()
     assert (tmp_path / "a" / "replay.npz").exists()
     assert not (tmp_path / "b" / "replay.npz").exists()
-    assert "No episode is replayed here" in (tmp_path / "b" / "report.html").read_text()
+    assert "No episode is shown here" in (tmp_path / "b" / "report.html").read_text()
 
 
 def test_the_same_plan_is_replayed_alike(tmp_path):
@@ -183,6 +184,6 @@ def test_an_agent_whose_replay_fails_still_gets_its_page(tmp_path, monkeypatch):
 
     monkeypatch.setattr(replay, "_taped", broken)
     folder = tmp_path / "runs" / "this"  # among the runs of other tests an attack on the same agent might be replayed
-    certified_run(plan(), Questions((0, 0.2)), folder)
+    certified_run(plan(), Query(budgets=(0, 0.2)), folder)
     assert json.loads((folder / "run.json").read_text())["replay"] == "InputError: <b>no</b> picture"
     assert "&lt;b&gt;no&lt;/b&gt; picture" in (folder / "report.html").read_text()

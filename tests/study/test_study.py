@@ -17,8 +17,8 @@ from study.tables import Table
 from surefoot.cli.main import main
 from surefoot.errors import InputError
 from surefoot.play.tasks import TASKS
-from surefoot.proof.episode_budget import certify
-from surefoot.proof.rounding import down
+from surefoot.proof.query import certify
+from surefoot.proof.rounding import format_lower
 
 pytestmark = pytest.mark.slow
 
@@ -129,7 +129,7 @@ def test_tables_hold_what_certify_says_rounded_down(study):
     expected = certify(study.record(agent), budgets_of(TASKS["cartpole-5"]), 0.95, "per-threshold").lower[::2]
     (row,) = [row for row in table.rows if row[0] == f"`{agent.name}`"]
     assert row[2] == "paper"
-    assert row[4:] == [down(value, 1) for value in expected]
+    assert row[4:] == [format_lower(value, 1) for value in expected]
 
 
 def test_the_most_of_ten_thousand_episodes_is_what_the_theory_says(tmp_path):

@@ -9,6 +9,7 @@ import resource
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,9 +31,8 @@ from surefoot.proof.bounds.binomial import lower_limit
 from surefoot.proof.bounds.from_band import mean_lower, mean_upper
 from surefoot.proof.bounds.local_levels import local_level as our_level
 from surefoot.proof.bounds.local_levels import violation
-from surefoot.proof.episode_budget import certify
-from surefoot.proof.query import with_law
-from surefoot.runs.certified import Questions, certified_run
+from surefoot.proof.query import Query, certify
+from surefoot.runs.certified import certified_run
 from surefoot.verification.recompute import bands as recomputed
 from surefoot.verification.recompute.auto import recompute_auto
 from surefoot.verification.recompute.bands import (
@@ -57,7 +57,7 @@ def honest(tmp_path_factory):
     plan = Plan(
         task=find_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=100, seed=5, n_envs=30
     )
-    certified_run(plan, Questions((0.0, 0.2, 0.4), method="paper"), folder)
+    certified_run(plan, Query(budgets=(0.0, 0.2, 0.4), method="paper"), folder)
     return folder
 
 
@@ -125,7 +125,7 @@ def test_an_honest_run_is_verified_in_under_twenty_seconds(tmp_path):
     10,000 episodes take as long: four blocks are played again.
     """
     plan = Plan(task=find_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=2_000)
-    certified_run(plan, Questions(plan.task.budgets, method="paper"), tmp_path / "run")
+    certified_run(plan, Query(budgets=plan.task.budgets, method="paper"), tmp_path / "run")
     call = [sys.executable, "-m", "surefoot", "verify", str(tmp_path / "run")]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(call, capture_output=True, text=True, check=False)
@@ -276,7 +276,7 @@ def test_a_method_without_a_second_computation_can_be_repeated_if_asked_for(run,
 
 def test_probabilities_and_quantiles_in_the_file_are_checked(run):
     band = certify(Episodes.load(run / "episodes.npz"), [0.0, 0.2], method="paper")
-    made = with_law(band, [100.0, 150.0], [0.05, 0.5]).to_json()
+    made = replace(band, requested=band.distribution([100.0, 150.0], [0.05, 0.5])).to_json()
     write_json(run / "certificate.json", made)
     assert verify(run, blocks=0).verified
     for kind in ("probabilities", "quantiles"):

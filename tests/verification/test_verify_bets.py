@@ -14,7 +14,7 @@ from surefoot.files import read_json, write_json
 from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.bettors import Seen
 from surefoot.proof.bounds.risk_by_radius import split
-from surefoot.proof.episode_budget import certify
+from surefoot.proof.query import certify
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim
 from surefoot.verification.recompute.bets import Bettor, edges_of, recompute_bets
 from surefoot.verification.recompute.plans import Law

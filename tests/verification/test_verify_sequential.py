@@ -13,9 +13,9 @@ from surefoot.files import read_json, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.tasks import find_task
 from surefoot.proof.bounds.bettors import Seen
-from surefoot.proof.episode_budget import certify
+from surefoot.proof.query import Query, certify
 from surefoot.proof.stopping import Monitor, StoppingRule
-from surefoot.runs.certified import Questions, certified_run
+from surefoot.runs.certified import certified_run
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim
 from surefoot.verification.recompute.sequential import Stop, looks_of, recompute_sequential, stop_of, unfounded
 from surefoot.verification.verify import verify
@@ -41,9 +41,9 @@ def plan(most=3_000, slots=30):
 def honest(tmp_path_factory):
     """A run that stopped because something was proved."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
-    certificate = certified_run(plan(), Questions(BUDGETS), folder, goal=GOAL)
-    assert certificate.choice["stopped"] == "proved"
-    assert 150 < certificate.episodes < 1_000
+    certificate = certified_run(plan(), Query(budgets=BUDGETS), folder, goal=GOAL)
+    assert certificate.method_selection["stopped"] == "proved"
+    assert 150 < certificate.n_episodes < 1_000
     return folder
 
 
@@ -77,8 +77,8 @@ OTHERS = {
 @pytest.mark.parametrize("reason", OTHERS)
 def test_every_reason_to_stop_is_verified_and_no_other(reason, tmp_path):
     made, goal, progress = OTHERS[reason]
-    certificate = certified_run(made, Questions(BUDGETS), tmp_path, goal=goal, progress=progress)
-    assert certificate.choice["stopped"] == reason
+    certificate = certified_run(made, Query(budgets=BUDGETS), tmp_path, goal=goal, progress=progress)
+    assert certificate.method_selection["stopped"] == reason
     assert verify(tmp_path, blocks=2).verified, problems(verify(tmp_path, blocks=0))
     for other in {"proved", "close enough", "refuted", "all played"} - {reason}:
         retold(other)(tmp_path)

@@ -68,7 +68,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
     from surefoot.agents.resolve import resolve
     from surefoot.play.plan import resolve_device
     from surefoot.play.tasks import find_task
-    from surefoot.proof.contradiction import contradictions
+    from surefoot.proof.contradiction import inconsistencies
     from surefoot.report.page import NAME, write_report
     from surefoot.runs.attacked import Attack, attacked_records, attacked_run, matching_certificates
     from surefoot.runs.read import read_run
@@ -103,7 +103,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
     found = [
         (path, contradiction)
         for path, certificate in certificates
-        for contradiction in contradictions(certificate, attacked_records(attack, folder))
+        for contradiction in inconsistencies(certificate, attacked_records(attack, folder))
     ]
     if arguments.certificate is not None:
         with suppress(InputError):  # a lone file has no folder to read; then the page that is there stays

@@ -9,9 +9,6 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-from rich.table import Table
-
 from surefoot.cli.options import (
     Requirement,
     add_agent,
@@ -26,14 +23,15 @@ from surefoot.cli.options import (
     refuse,
     with_requirement,
 )
-from surefoot.episodes import Noise
+from surefoot.episodes import Baseline, Noise
 from surefoot.errors import InputError
+from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import METHODS
-from surefoot.proof.norms import NORMS, Norm
-from surefoot.proof.query import Answer, answer
-from surefoot.proof.step_budget import check_rewards
+from surefoot.proof.query import EPISODE, NORMS, Norm, Query, Threat
+from surefoot.proof.shared_budget import SharedBudget
+from surefoot.proof.step_budget import StepBudget, check_rewards
 from surefoot.proof.stopping import StoppingRule
-from surefoot.report.sentences import Floor, headline, law_lines, notes, rows
+from surefoot.proof.wording import asked_budgets, describe
 
 if TYPE_CHECKING:
     from surefoot.play.tasks import Task
@@ -119,15 +117,15 @@ def run_certify(arguments: argparse.Namespace) -> int:
         arguments.sigma = parse_sigma(arguments.sigma)
     required = None if arguments.require is None else parse_requirement(arguments.require)
     if arguments.returns is not None:
-        certificate, blind, folder = _certify_returns(arguments, required), None, arguments.out
+        certificate, baseline, folder = _certify_returns(arguments, required), None, arguments.out
     else:
-        certificate, blind, folder = _certify_played(arguments, required)
+        certificate, baseline, folder = _certify_played(arguments, required)
     proved = required is None or _lower_at(certificate, required.budget) >= required.mean
     if arguments.json:
         asked = {} if required is None else {"require": {**asdict(required), "proved": proved}}
         print(json.dumps({**certificate.to_json(), **asked}, indent=1, allow_nan=False))
         return 0 if proved else 1
-    show_certificate(certificate, blind)
+    print(describe(certificate, baseline, None if required is None else required.budget))
     if required is not None:
         print(f"\n{'Proved' if proved else 'NOT proved'}: a mean of {required.mean:g} at budget {required.budget:g}.")
     if folder is not None:
@@ -135,14 +133,12 @@ def run_certify(arguments: argparse.Namespace) -> int:
     return 0 if proved else 1
 
 
-def _lower_at(certificate: Answer, budget: float) -> float:
-    """Return the lower limit at one of the budgets that were asked for, in the norm that it was asked in."""
-    norm = certificate.asked.get("norm")
-    asked = certificate.budgets.tolist() if norm is None else norm["budgets"]
-    return float(certificate.lower[asked.index(budget)])
+def _lower_at(certificate: Certificate, budget: float) -> float:
+    """Return the lower bound at one of the budgets that were asked for, in the norm that it was asked in."""
+    return float(certificate.lower[asked_budgets(certificate).index(budget)])
 
 
-def _certify_returns(arguments: argparse.Namespace, required: Requirement | None) -> Answer:
+def _certify_returns(arguments: argparse.Namespace, required: Requirement | None) -> Certificate:
     from surefoot.files import versions
     from surefoot.runs.finish import finish_run
     from surefoot.runs.returns import read_outcomes
@@ -153,7 +149,7 @@ def _certify_returns(arguments: argparse.Namespace, required: Requirement | None
         raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
     episodes = read_outcomes(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
     budgets = with_requirement(arguments.budgets or parse_budgets("0:1:0.1"), required)
-    certificate = answer(episodes, budgets, *_asked(arguments, _norm(arguments, None, None)))
+    certificate = _query(arguments, budgets, _norm(arguments, None, None)).answer(episodes)
     if arguments.out is not None:
         episodes.save(arguments.out / "episodes.npz")  # next to its certificate, to check it against
         metadata = {
@@ -166,14 +162,16 @@ def _certify_returns(arguments: argparse.Namespace, required: Requirement | None
     return certificate
 
 
-def _certify_played(arguments: argparse.Namespace, required: Requirement | None) -> tuple[Answer, Floor | None, Path]:
+def _certify_played(
+    arguments: argparse.Namespace, required: Requirement | None
+) -> tuple[Certificate, Baseline | None, Path]:
     from gymnasium import logger
 
     from surefoot.agents.files import default_agent
     from surefoot.agents.resolve import resolve
     from surefoot.play.plan import Plan, resolve_device
     from surefoot.play.tasks import discounted, find_task, task_of_environment
-    from surefoot.runs.certified import Questions, certified_run, run_name
+    from surefoot.runs.certified import certified_run, run_name
 
     logger.min_level = logger.ERROR  # its advice on versions of environments would appear between our lines
     if arguments.task is not None:
@@ -194,7 +192,7 @@ def _certify_played(arguments: argparse.Namespace, required: Requirement | None)
     noise = Noise.of(task.sigma if arguments.sigma is None else arguments.sigma)
     norm = _norm(arguments, math.prod(task.shape), task.limit)
     budgets = with_requirement(arguments.budgets or task.budgets, required)
-    questions = Questions(budgets, *_asked(arguments, norm))
+    query = _query(arguments, budgets, norm)
     if noise.features is not None and arguments.agent is None:
         raise InputError("there is no pretrained agent for a sigma per feature; name one with --agent")
     agent = default_agent(task.name, noise.sigma) if arguments.agent is None else arguments.agent
@@ -210,25 +208,17 @@ def _certify_played(arguments: argparse.Namespace, required: Requirement | None)
         device=device,
         per_step=arguments.per_step,
     )
-    questions.answer(plan.probe())
+    query.answer(plan.probe())
     folder = arguments.out or Path("runs") / (run_name(plan) + ("-sequential" if sequential else ""))
     workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
     goal = _goal(arguments, noise.sigma, required) if sequential else None
     if goal is not None:
-        questions = replace(questions, budgets=tuple(sorted({*budgets, goal.budget})))
+        query = replace(query, budgets=tuple(sorted({*budgets, goal.budget})))
     with progress_bar("running", "episodes", arguments) as report:
         certificate = certified_run(
-            plan, questions, folder, goal=goal, workers=workers, progress=report, command=arguments.command_line
+            plan, query, folder, goal=goal, workers=workers, progress=report, command=arguments.command_line
         )
-    return certificate, task.blind, folder
-
-
-def _asked(arguments: argparse.Namespace, norm: Norm | None) -> tuple[Any, ...]:
-    """Return all that is asked of the episodes beside the budgets, in the order of ``answer``."""
-    names = ("confidence", "method", "threshold_spacing", "shared_episodes", "per_step")
-    thresholds = () if arguments.thresholds is None else parse_numbers(arguments.thresholds, "--thresholds", "100,150")
-    quantiles = () if arguments.quantiles is None else parse_numbers(arguments.quantiles, "--quantiles", "0.05,0.5")
-    return (*(getattr(arguments, name) for name in names), thresholds, quantiles, norm)
+    return certificate, task.baseline, folder
 
 
 def _defined_by(task: Task) -> str:
@@ -239,12 +229,36 @@ def _defined_by(task: Task) -> str:
     )
 
 
+def _query(arguments: argparse.Namespace, budgets: tuple[float, ...], norm: Norm | None) -> Query:
+    """Return what is asked of the episodes."""
+    thresholds = () if arguments.thresholds is None else parse_numbers(arguments.thresholds, "--thresholds", "100,150")
+    quantiles = () if arguments.quantiles is None else parse_numbers(arguments.quantiles, "--quantiles", "0.05,0.5")
+    return Query(
+        budgets=budgets,
+        confidence=arguments.confidence,
+        method=arguments.method,
+        threshold_spacing=arguments.threshold_spacing,
+        threat=_threat(arguments),
+        thresholds=thresholds,
+        quantiles=quantiles,
+        norm=norm,
+    )
+
+
+def _threat(arguments: argparse.Namespace) -> Threat:
+    if arguments.per_step and arguments.shared_episodes is not None:
+        raise InputError("--per-step cannot be combined with --shared-episodes: a budget per step is not shared")
+    if arguments.per_step:
+        return StepBudget()
+    return EPISODE if arguments.shared_episodes is None else SharedBudget(arguments.shared_episodes)
+
+
 def _norm(arguments: argparse.Namespace, coordinates: int | None, limit: int | None) -> Norm | None:
     """Return the norm of the budgets, or None for l2; ``limit`` is how many observations an episode has at most."""
     if arguments.norm == "l2":
         return None
     many = None if limit is None else limit * (arguments.shared_episodes or 1)
-    return Norm(arguments.norm, coordinates, 1 if arguments.per_step else many)
+    return Norm(name=arguments.norm, coordinates=coordinates, observations=1 if arguments.per_step else many)
 
 
 def _reward_limits(text: str) -> tuple[float, float]:
@@ -282,21 +296,3 @@ def _goal(arguments: argparse.Namespace, sigma: float, required: Requirement | N
         tolerance=arguments.tol,
         require=None if required is None else required.mean,
     )
-
-
-def show_certificate(certificate: Answer, blind: Floor | None) -> None:
-    """Print the sentence, the table and the notes."""
-    console = Console(highlight=False)
-    whole = not console.is_terminal  # a log or a pipe gets sentences in one piece
-    console.print(f"[bold]{headline(certificate)}[/bold]\n", soft_wrap=whole)
-    table = Table(box=None, pad_edge=False)
-    shown = rows(certificate)
-    titles = ("budget", "certified lower bound", "certified upper bound")
-    for title, *cells in zip(titles, *shown, strict=True):
-        table.add_column(title, justify="right", min_width=max(map(len, cells)))
-    for row in shown:
-        table.add_row(*row)
-    console.print(table, soft_wrap=True)
-    console.print()
-    for line in [*law_lines(certificate), *notes(certificate, blind)]:
-        console.print(line, soft_wrap=whole)

@@ -94,20 +94,21 @@ def run_plan(arguments: argparse.Namespace) -> None:
 def run_tune(arguments: argparse.Namespace) -> None:
     """Choose a sigma and certify it on other episodes, or certify all of them."""
     from surefoot.proof.forecast import best
-    from surefoot.runs.certified import Questions, certified_run, run_name
+    from surefoot.proof.query import Query
+    from surefoot.runs.certified import certified_run, run_name
 
     plans = _plans(arguments)
     found = [] if arguments.all_sigmas else _forecasts(arguments, plans, arguments.budget, None)
     kept = plans if arguments.all_sigmas else [plans[found.index(best(found))]]
     confidence = 1 - (1 - arguments.confidence) / len(kept)
-    questions = Questions((arguments.budget,), confidence)
+    query = Query(budgets=(arguments.budget,), confidence=confidence)
     made = []
     for plan in kept:
         whole = replace(plan, n_episodes=arguments.episodes)
         folder = (arguments.out or Path("runs")) / run_name(whole)
         with progress_bar(f"sigma {plan.noise.sigma:g}", "episodes", arguments) as report:
             workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
-            made.append(certified_run(whole, questions, folder, workers=workers, progress=report))
+            made.append(certified_run(whole, query, folder, workers=workers, progress=report))
     how = (
         f"All {len(kept)} sigmas are certified, alpha split among them: their bounds hold simultaneously with "
         f"confidence {arguments.confidence:g}, and any of them may be selected."

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from surefoot.agents.policies import Spaces
-from surefoot.episodes import check_limits
+from surefoot.episodes import Baseline, check_limits
 from surefoot.errors import InputError
 from surefoot.play.envs.atari.emulators import Cartridge, ale
 from surefoot.play.envs.atari.env import SHAPE, Atari, AtariEnvironment
@@ -101,6 +101,16 @@ class Task:
             processes = usable_cores() if device.type == "cuda" else 1
             return Atari(self.cartridge, slots, seeds, device, processes)
         return Gymnasium(self.open, slots, seeds, device)
+
+    @property
+    def baseline(self) -> Baseline | None:
+        """The open-loop baseline as runs and reports know it."""
+        if self.blind is None:
+            return None
+        known = self.blind
+        return Baseline(
+            mean=known.mean, sem=known.sem, n_episodes=known.episodes, what=known.what, command=known.command
+        )
 
     @property
     def spaces(self) -> Spaces:

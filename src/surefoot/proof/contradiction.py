@@ -1,22 +1,22 @@
-"""An attacked mean below its certified bound means a bug, ours or theirs: find it and say so loudly."""
+"""An attacked mean below its certified bound means a bug, in the proof or in the attack: find it and report it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from surefoot.episodes import Episodes
 from surefoot.proof.bounds.bands import tail_tight
 from surefoot.proof.bounds.from_band import mean_upper
+from surefoot.proof.certificate import Certificate
 
-# How rarely an honest pair of certificate and attack may be reported, apart from the certificate's own risk.
+# Probability of reporting a correct pair of certificate and attack, apart from the certificate's own alpha.
 FALSE_ALARM = 1e-6
 
 
 @dataclass(frozen=True)
-class Contradiction:
-    """An attacked mean whose upper confidence limit lies below the certified lower bound at its budget."""
+class Inconsistency:
+    """An attacked mean whose upper confidence bound is below the certified lower bound at its budget."""
 
     budget: float
     certified: float
@@ -30,31 +30,22 @@ class Contradiction:
         )
 
 
-def contradictions(certificate: Mapping[str, Any], attacked: Sequence[Episodes]) -> list[Contradiction]:
-    """Compare attacked records with a certificate (its JSON) of the same agent, task and sigma; others are passed over.
+def inconsistencies(certificate: Certificate, attacked: Sequence[Episodes]) -> list[Inconsistency]:
+    """Compare attacked episodes with a certificate of the same agent, task and sigma; others are skipped.
 
-    The numbers are taken as they were published. Between the certificate's budgets the next larger one counts, for a
-    bound at a larger budget holds at a smaller one. The attacked mean's upper limit comes from a simultaneous band over
-    its returns and needs their ceiling.
+    Between the certificate's listed budgets the next larger one counts, because a bound at a larger budget also holds
+    at a smaller one. The attacked mean's upper bound comes from a simultaneous band over its returns and needs their
+    ceiling.
     """
     found = []
     for record in attacked:
-        certified = _certified(certificate, float(record.facts["budget"]))
-        if record.ceiling is None or certified is None or not same_setup(certificate, record.facts, record.sigma):
+        budget = float(record.facts["budget"])
+        # An attack's budget may differ from the listed one by a rounding error.
+        listed = [index for index, one in enumerate(certificate.budgets) if one >= budget - 1e-12]
+        if record.ceiling is None or not listed or not certificate.is_about(record.facts, record.sigma):
             continue
+        certified = float(certificate.lower[min(listed, key=lambda index: float(certificate.budgets[index]))])
         upper = float(mean_upper(tail_tight(record.returns, FALSE_ALARM), record.ceiling, 0.0))
         if upper < certified:
-            found.append(Contradiction(record.facts["budget"], certified, float(record.returns.mean()), upper))
+            found.append(Inconsistency(budget, certified, float(record.returns.mean()), upper))
     return found
-
-
-def same_setup(certificate: Mapping[str, Any], facts: Mapping[str, Any], sigma: float) -> bool:
-    """Tell whether both are about the same agent in the same task behind the same noise."""
-    keys = ("task", "agent_sha256") if certificate.get("agent_sha256") else ("task", "agent")
-    noise = certificate.get("sigma") == sigma and certificate.get("features") == facts.get("features")
-    return noise and all(certificate.get(key) == facts.get(key) for key in keys)
-
-
-def _certified(certificate: Mapping[str, Any], budget: float) -> float | None:
-    pairs = sorted(zip(certificate["budgets"], certificate["lower"], strict=True))
-    return next((float(lower) for listed, lower in pairs if listed >= budget - 1e-12), None)

@@ -1,21 +1,29 @@
-"""Numbers as text: certified ones are always rounded against us, what was asked for keeps all its digits."""
+"""Numbers as text: bounds are rounded conservatively, what was asked for keeps all its digits."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
-from typing import Any
+
+_MOST_DIGITS = 12  # of a budget that somebody typed; one with more is the product of another norm's factor
 
 
-def down(value: float, digits: int = 2) -> str:
-    """Format a certified lower limit, rounded down."""
+def format_lower(value: float, digits: int = 2) -> str:
+    """Format a certified lower bound, rounded down."""
     return _rounded(value, digits, ROUND_FLOOR)
 
 
-def up(value: float, digits: int = 2) -> str:
-    """Format a certified upper limit, rounded up."""
+def format_upper(value: float, digits: int = 2) -> str:
+    """Format a certified upper bound, rounded up."""
     return _rounded(value, digits, ROUND_CEILING)
+
+
+def format_budget(value: float) -> str:
+    """Format a budget with all digits that somebody typed; a computed one is rounded down: its bounds hold below it."""
+    given = Decimal(repr(float(value)))
+    if len(given.normalize().as_tuple().digits) <= _MOST_DIGITS:
+        return exact(value)
+    return exact(float(given.normalize(Context(prec=6, rounding=ROUND_FLOOR))))
 
 
 def exact(value: float) -> str:
@@ -36,57 +44,8 @@ def decimals(floor: float, ceiling: float | None, estimate: float) -> int:
     return max(2, 3 - math.floor(math.log10(spread))) if 0 < spread < math.inf else 2
 
 
-def limit_rows(
-    budgets: Iterable[float], lower: Iterable[float], upper: Iterable[float] | None, digits: int
-) -> list[tuple[str, str, str]]:
-    """Return budget, certified lower and certified upper limit, as text."""
-    lower = list(lower)
-    highs = [None] * len(lower) if upper is None else upper
-    return [
-        (exact(budget), down(low, digits), "unknown" if high is None else up(high, digits))
-        for budget, low, high in zip(budgets, lower, highs, strict=True)
-    ]
-
-
-def limit_table(
-    budgets: Iterable[float], lower: Iterable[float], upper: Iterable[float] | None, digits: int
-) -> list[str]:
-    """Return the same as lines of a table, aligned to the right, under a head."""
-    table = [("budget", "lower", "upper"), *limit_rows(budgets, lower, upper, digits)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
-
-
-def discount_of(facts: Mapping[str, Any]) -> dict[str, float]:
-    """Return the discount as a field of a certificate, where there is one."""
-    return {} if facts.get("discount") is None else {"discount": float(facts["discount"])}
-
-
-def features_of(facts: Mapping[str, Any]) -> dict[str, list[float]]:
-    """Return the sigmas of all features as a field of a certificate, where they differ."""
-    return {} if facts.get("features") is None else {"features": [float(one) for one in facts["features"]]}
-
-
-def noise_of(sigma: float, facts: Mapping[str, Any]) -> str:
-    """Return the noise in words; where it differs from feature to feature, with the unit of the budgets."""
-    features = features_of(facts).get("features")
-    if features is None:
-        return f"sigma {exact(sigma)}"
-    shown = ", ".join(exact(one) for one in features[:8]) + (", ..." if len(features) > 8 else "")
-    return (
-        f"sigma {shown} by feature; offsets are divided by sigma / {exact(sigma)} before their norm is taken, so that "
-        "a plain norm of the budget is covered too"
-    )
-
-
-def return_of(facts: Mapping[str, Any]) -> str:
-    """Return what is added up, in words."""
-    found = discount_of(facts)
-    return f"discounted return (discount {exact(found['discount'])})" if found else "return"
-
-
 def _rounded(value: float, digits: int, direction: str) -> str:
-    # In decimal arithmetic, for in binary the multiplication and the division may round the other way.
+    # In decimal arithmetic, because in binary the multiplication and the division may round the other way.
     step = Decimal(1).scaleb(-digits)
     rounded = Decimal(repr(float(value))).quantize(step, direction, Context(prec=2000))
     return f"{abs(rounded) if rounded == 0 else rounded:f}"

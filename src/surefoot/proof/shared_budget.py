@@ -2,112 +2,124 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.proof import wording
 from surefoot.proof.bounds.relative_entropy import Coin, Tilts, coin, tilts
-from surefoot.proof.certificate import ThreatCertificate, checked_budget, common
-from surefoot.proof.episode_budget import Limits
-from surefoot.proof.rounding import return_of
+from surefoot.proof.certificate import Bounds, Certificate, checked_budget, fields_of
+
+if TYPE_CHECKING:
+    from surefoot.proof.query import Query
 
 METHODS = ("betting", "binary")
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class SharedCertificate(ThreatCertificate):
-    """What is proved about the mean return per episode when ``shared_by`` episodes share one budget.
+@dataclass(frozen=True)
+class SharedBudget:
+    """The attacker distributes one budget over ``episodes`` episodes; it holds only on average over attacks."""
 
-    ``shared_by``   how many episodes the attacker plays with one budget, M
-    ``budgets``     B: the squared offsets of the M episodes have a sum of at most B^2, on average over the attacks
-    ``lower``       certified lower limit of the mean return per episode at each budget, rounded down
-    ``upper``       certified upper limit, rounded up, or None without a known ceiling
-    ``estimate``, ``estimate_sem``  mean without attack and its standard error: not bounds
-    ``confidence``  of all lower limits together, and of all upper limits together
-    ``method``      "betting", or "binary" for wins and losses
-    ``below``, ``above``  what the limits are computed from, counted from the floor and from the ceiling
-    """
+    episodes: int
 
-    kind: ClassVar[str] = "shared"
+    def __post_init__(self) -> None:
+        _count(self.episodes)
 
-    shared_by: int
+    def certify(self, episodes: Episodes, query: Query) -> SharedBudgetCertificate:
+        """Answer a query about this attacker."""
+        query.refuse_distribution("a shared budget")
+        method = query.method or ("binary" if episodes.facts.get("method") == "binary" else "betting")
+        fields = fields_of(episodes, query.budgets, query.confidence)
+        costs = [cost(budget, episodes.sigma, self.episodes) for budget in query.budgets]
+        source = _source(episodes, 1 - query.confidence, method, costs)
+        pilot = source.below.pilot if isinstance(source.below, Tilts) else 0
+        many = _count(self.episodes)
+        made = SharedBudgetCertificate(n_shared_episodes=many, pilot=pilot, method=method, source=source, **fields)
+        return made._filled()
+
+
+@dataclass(frozen=True)
+class SharedSource:
+    """What the bounds are computed from, counted from the floor and from the ceiling."""
+
     below: Coin | Tilts
     above: Coin | Tilts | None
 
-    def at(self, budget: float, shared_by: int | None = None) -> Limits:
-        """Return the limits at any budget and, if given, for any other number of episodes that share it."""
-        spend = cost(checked_budget(budget), self.sigma, self.shared_by if shared_by is None else _count(shared_by))
-        upper = None if self.ceiling is None or self.above is None else self.ceiling - self.above.at(spend)
-        return self._outwards(float(budget), self.floor + self.below.at(spend), upper)
 
-    @property
-    def _many(self) -> str:
-        return "an episode" if self.shared_by == 1 else f"{self.shared_by} episodes together"
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class SharedBudgetCertificate(Certificate):
+    """Bounds on the mean return per episode when several episodes share one budget.
 
-    @property
-    def attacker(self) -> str:
-        """The attacker in words."""
-        return (
-            f"whose squared offsets to the observations of {self._many} have a sum of at most the square of the "
-            "budget, on average over its attacks"
-        )
-
-    @property
-    def value(self) -> str:
-        """What is bounded, in words."""
-        return f"the expected {return_of(self.facts)} per episode"
-
-    @property
-    def extra(self) -> dict[str, Any]:
-        """How many share the budget, and how many episodes settled the bets and count for nothing else."""
-        return {"shared_by": self.shared_by, "pilot": self.below.pilot if isinstance(self.below, Tilts) else 0}
-
-    def headline(self, budget: str, lower: str) -> str:
-        """Return the certificate in one sentence at one budget."""
-        return (
-            f"no attacker who changes the observations of {self._many} by at most {budget} (l2, in the root mean "
-            f"square over its attacks) can push this agent's mean return per episode below {lower}"
-        )
-
-
-def certify_shared(
-    episodes: Episodes,
-    budgets: Sequence[float],
-    shared_by: int,
-    confidence: float = 0.95,
-    method: str | None = None,
-) -> SharedCertificate:
-    """Certify the mean return per episode when ``shared_by`` episodes share one budget that holds on average.
-
-    ``episodes``    a record of unattacked play with noise, of episodes that reset
-    ``budgets``     l2 sizes of all offsets in ``shared_by`` episodes together, in the units of the observations
-    ``shared_by``   1 for an attacker whose budget for each episode holds only on average
-    ``method``      "betting", or "binary" where only floor and ceiling can occur, fixed before looking; by default
-                    "binary" if the record's facts name it, else "betting"
+    Attributes:
+        n_shared_episodes: Number of episodes M that share one budget B: the squared perturbations of the M episodes
+            have a sum of at most B^2, on average over the attacks.
+        pilot: Number of episodes, the first ones, that fixed the bets and were not used for anything else.
+        source: What the bounds are computed from; None when read from a file.
     """
-    fields = common(episodes, budgets, confidence)
-    many = _count(shared_by)
-    chosen = method or ("binary" if episodes.facts.get("method") == "binary" else "betting")
-    costs = [cost(float(budget), episodes.sigma, many) for budget in fields["budgets"]]
-    below, above = _pieces(episodes, 1 - confidence, chosen, costs)
-    return SharedCertificate(shared_by=many, method=chosen, below=below, above=above, **fields)._filled()
+
+    kind: ClassVar[str | None] = "shared"
+    file: ClassVar[str] = "shared.json"
+    per: ClassVar[str] = " per episode"
+
+    n_shared_episodes: int
+    pilot: int
+    source: SharedSource | None = None
+
+    def at(self, budget: float, n_shared_episodes: int | None = None) -> Bounds:
+        """Return the bounds at any budget and, if given, for another number of episodes that share it."""
+        if n_shared_episodes is None:
+            return super().at(budget)
+        if self.source is None:
+            raise InputError("another number of episodes needs the certificate itself; this one was read from a file")
+        return self._bounds(self.source, checked_budget(budget), _count(n_shared_episodes))
+
+    def _computed(self, budget: float) -> Bounds | None:
+        return None if self.source is None else self._bounds(self.source, budget, self.n_shared_episodes)
+
+    def _bounds(self, source: SharedSource, budget: float, many: int) -> Bounds:
+        spend = cost(budget, self.sigma, many)
+        upper = None if self.ceiling is None or source.above is None else self.ceiling - source.above.at(spend)
+        return self._rounded(budget, self.floor + source.below.at(spend), upper)
+
+    @property
+    def scope(self) -> str:
+        """What the budget bounds, in words."""
+        many = self.n_shared_episodes
+        which = "one episode" if many == 1 else f"{many} episodes together"
+        return f"total {{norm}} norm of the perturbations of {which}, root mean square over attacks"
+
+    @property
+    def statement(self) -> str:
+        """The certificate as a sentence, as its file has it."""
+        many = self.n_shared_episodes
+        which = "an episode" if many == 1 else f"{many} episodes together"
+        return wording.statement(
+            self,
+            f"whose squared offsets to the observations of {which} have a sum of at most the square of the "
+            "budget, on average over its attacks",
+        )
+
+    def _own_json(self) -> dict[str, Any]:
+        return {"shared_by": self.n_shared_episodes, "pilot": self.pilot}
+
+    @classmethod
+    def _own_fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:
+        return {"n_shared_episodes": int(content["shared_by"]), "pilot": int(content["pilot"])}
 
 
-def cost(budget: float, sigma: float, shared_by: int) -> float:
+def cost(budget: float, sigma: float, n_shared_episodes: int) -> float:
     """Return B^2 / (2 sigma^2 M): the relative entropy per episode that the budget buys."""
-    radius = budget / sigma
-    return radius * radius / (2 * shared_by)
+    scaled = budget / sigma
+    return scaled * scaled / (2 * n_shared_episodes)
 
 
-def _pieces(
-    episodes: Episodes, alpha: float, method: str, costs: Sequence[float]
-) -> tuple[Coin | Tilts, Coin | Tilts | None]:
+def _source(episodes: Episodes, alpha: float, method: str, costs: Sequence[float]) -> SharedSource:
     returns, floor, ceiling = episodes.returns, episodes.floor, episodes.ceiling
     if method == "betting":
         below = tilts(returns, floor, ceiling, alpha, costs)
-        return below, None if ceiling is None else tilts(-returns, -ceiling, -floor, alpha, costs)
+        return SharedSource(below, None if ceiling is None else tilts(-returns, -ceiling, -floor, alpha, costs))
     if method != "binary":
         raise InputError(f"the method of a shared budget must be one of {', '.join(METHODS)}, got {method!r}")
     if ceiling is None:
@@ -115,10 +127,10 @@ def _pieces(
     other = returns[(returns != floor) & (returns != ceiling)]
     if other.size:
         raise InputError(f"the binary method expects only the returns {floor:g} and {ceiling:g}, got {other[0]:g}")
-    return coin(returns, floor, ceiling, alpha), coin(-returns, -ceiling, -floor, alpha)
+    return SharedSource(coin(returns, floor, ceiling, alpha), coin(-returns, -ceiling, -floor, alpha))
 
 
-def _count(shared_by: int) -> int:
-    if isinstance(shared_by, bool) or int(shared_by) != shared_by or shared_by < 1:
-        raise InputError(f"shared_by must be a whole number of episodes, at least 1, got {shared_by}")
-    return int(shared_by)
+def _count(episodes: int) -> int:
+    if isinstance(episodes, bool) or int(episodes) != episodes or episodes < 1:
+        raise InputError(f"n_shared_episodes must be a whole number of episodes, at least 1, got {episodes}")
+    return int(episodes)

@@ -19,7 +19,7 @@ from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.from_band import worst_mean_upper
 from surefoot.proof.bounds.from_bets import Means, Sequential, worst_means
 from surefoot.proof.bounds.tangent_scores import plug_in
-from surefoot.proof.episode_budget import Certificate, certificate_of
+from surefoot.proof.episode_budget import EpisodeCertificate, certificate_of
 
 _GROWTH = 1.02  # the next look comes when there are this many times as many episodes, or after the next block
 _FIRST_REFUTATION = 1000  # episodes
@@ -84,7 +84,7 @@ class Monitor:
         band = tail_tight(returns, self.alpha / 2**self._refutations)
         return bool(worst_mean_upper(band, self.floor, self.ceiling, self.scaled_budget) < self.rule.require)
 
-    def certificate(self, episodes: Episodes, *, budgets: Sequence[float], stopped: str) -> Certificate:
+    def certificate(self, episodes: Episodes, *, budgets: Sequence[float], stopped: str) -> EpisodeCertificate:
         """Return what these episodes prove; ``stopped`` is the reason why there are no more."""
         lower = self.bets.after(episodes.returns)
         mirror = None
@@ -92,4 +92,11 @@ class Monitor:
             scaled = [self.scaled_budget]
             mirror = worst_means(-episodes.returns, scaled, self.alpha, -self.ceiling, -self.floor, anytime=True)
         fixed = {**self.rule.to_json(), "stopped": stopped}
-        return certificate_of(episodes, budgets, self.confidence, "sequential", Means(lower, mirror), fixed)
+        return certificate_of(
+            episodes,
+            budgets=budgets,
+            confidence=self.confidence,
+            method="sequential",
+            source=Means(lower, mirror),
+            method_selection=fixed,
+        )

@@ -6,54 +6,55 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from surefoot.proof.contradiction import contradictions
-from surefoot.proof.rounding import decimals
+from surefoot.proof.certificate import Certificate
+from surefoot.proof.contradiction import inconsistencies
+from surefoot.proof.rounding import decimals, format_budget
+from surefoot.proof.wording import digits_for
 from surefoot.report.curves import Curve, drawn, grid_of, line, other_methods, own_curve, perfect_curve
-from surefoot.report.labels import colours, labels
-from surefoot.report.sentences import digits_for, exact, headline_budget
-from surefoot.runs.read import Published, Run, about_the_same
+from surefoot.report.finished_run import FinishedRun
+from surefoot.report.labels import colors, labels
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs of one task, to be shown on the same axes, with a label and a colour for each."""
+    """Runs of one task, to be shown on the same axes, with a label and a color for each."""
 
     title: str
-    runs: Sequence[Run]
+    runs: Sequence[FinishedRun]
     labels: Sequence[str]
-    colours: Sequence[int]
+    colors: Sequence[int]
 
     @property
-    def certified(self) -> list[tuple[Run, str, int]]:
-        """The certificates, with label and colour."""
+    def certified(self) -> list[tuple[FinishedRun, str, int]]:
+        """The certificates, with label and color."""
         return [entry for entry in self._entries() if entry[0].certificate is not None]
 
     @property
-    def attacked(self) -> list[tuple[Run, str, int]]:
-        """The attacks, with label and colour."""
+    def attacked(self) -> list[tuple[FinishedRun, str, int]]:
+        """The attacks, with label and color."""
         return [entry for entry in self._entries() if entry[0].attack is not None]
 
-    def _entries(self) -> list[tuple[Run, str, int]]:
-        return list(zip(self.runs, self.labels, self.colours, strict=True))
+    def _entries(self) -> list[tuple[FinishedRun, str, int]]:
+        return list(zip(self.runs, self.labels, self.colors, strict=True))
 
 
-def grouped(runs: Sequence[Run]) -> list[Group]:
+def grouped(runs: Sequence[FinishedRun]) -> list[Group]:
     """Put runs of one task together, in the order they came."""
     groups = []
     for axes in dict.fromkeys(_axes(run) for run in runs):
         members = [run for run in runs if _axes(run) == axes]
         title = str(axes[0] or "returns given") + "".join(f" ({what})" for what in axes[1:] if what)
-        groups.append(Group(title, members, labels(members), colours(members)))
+        groups.append(Group(title, members, labels(members), colors(members)))
     return groups
 
 
-def _axes(run: Run) -> tuple[Any, ...]:
+def _axes(run: FinishedRun) -> tuple[Any, ...]:
     """Return what runs must have in common to be drawn on the same axes: task, what the budget is for, discount."""
     if run.certificate is None:
-        return run.whom.get("task"), None, None
-    discount = run.certificate.facts.get("discount")
+        return run.identity.get("task"), None, None
+    discount = run.certificate.metadata.get("discount")
     counted = None if discount is None else f"discount {discount}"
-    return run.whom.get("task"), run.certificate.kind, counted
+    return run.identity.get("task"), run.certificate.kind, counted
 
 
 def chart_data(group: Group) -> dict[str, Any]:
@@ -61,38 +62,38 @@ def chart_data(group: Group) -> dict[str, Any]:
     grid = grid_of(group.runs)
     several = len(group.certified) > 1
     series: list[dict[str, Any]] = []
-    for run, label, colour in group.certified:
-        series += _of_certificate(run, label if several else "", colour, grid, several)
-    for run, label, colour in group.attacked:
-        series.append(_of_attack(run, label, colour, grid))
-    series += _floors(group, grid)
+    for run, label, color in group.certified:
+        series += _of_certificate(run, label if several else "", color, grid, several)
+    for run, label, color in group.attacked:
+        series.append(_of_attack(run, label, color, grid))
+    series += _baselines(group, grid)
     for number, entry in enumerate(series):
         entry["id"] = f"s{number}"
     return {
         "title": group.title,
         "whole": all(run.certificate is None or run.certificate.kind is None for run in group.runs),
         "budgets": grid,
-        "texts": [exact(budget) for budget in grid],
+        "texts": [format_budget(budget) for budget in grid],
         "start": _start(group, grid),
         "range": _range(group, series),
         "series": series,
     }
 
 
-def clashes(group: Group) -> list[str]:
-    """Return the attacks that contradict a certificate of the same setup: then one of the two is wrong."""
+def inconsistent(group: Group) -> list[str]:
+    """Return the attacks whose mean is below a certified bound of the same setup: then one of the two is wrong."""
     found = []
     for certified, name, _ in group.certified:
         for attacked, label, _ in group.attacked:
-            if about_the_same(certified, attacked):
+            if certified.certificate is not None and certified.matches(attacked):
                 found += [
                     f"{label}, against {name}: {clash}"
-                    for clash in contradictions(_as_file(certified), attacked.records)
+                    for clash in inconsistencies(certified.certificate, attacked.records)
                 ]
     return found
 
 
-def digits_of(run: Run) -> int:
+def digits_of(run: FinishedRun) -> int:
     """Return how many decimals the numbers of a run are shown with."""
     if run.certificate is not None:
         return digits_for(run.certificate)
@@ -102,7 +103,7 @@ def digits_of(run: Run) -> int:
     return decimals(float(floor) if known and floor is not None else 0.0, ceiling, max(run.attack["curve"]))
 
 
-def _of_certificate(run: Run, label: str, colour: int, grid: list[float], several: bool) -> list[dict[str, Any]]:
+def _of_certificate(run: FinishedRun, label: str, color: int, grid: list[float], several: bool) -> list[dict[str, Any]]:
     stated = run.certificate
     assert stated is not None
     lead = f"{label}: " if label else ""
@@ -110,7 +111,7 @@ def _of_certificate(run: Run, label: str, colour: int, grid: list[float], severa
     curve, perfect = own_curve(run, grid), perfect_curve(run, grid)
 
     def entry(role: str, name: str, shown: Curve, side: str = "lower", **options: Any) -> dict[str, Any]:
-        base = {"role": role, "label": lead + name, "colour": colour, "prefix": "at least", "suffix": "", "on": False}
+        base = {"role": role, "label": lead + name, "colour": color, "prefix": "at least", "suffix": "", "on": False}
         return {**base, **line(shown, stated, grid, side), **options}
 
     entries = [entry("lower", f"certified lower bound{how}", curve, on=True)]
@@ -121,18 +122,18 @@ def _of_certificate(run: Run, label: str, colour: int, grid: list[float], severa
         for method, other in other_methods(run, grid).items()
     ]
     if perfect is not None:
-        most = f"the most that {stated.episodes:,} episodes can certify"
-        entries.append(entry("perfect", most, perfect, prefix="a perfect agent would get", on=not several))
-    return [*entries, _estimate(stated, lead, colour, grid)]
+        most = f"best achievable bound with {stated.n_episodes:,} episodes"
+        entries.append(entry("perfect", most, perfect, prefix="at most", on=not several))
+    return [*entries, _estimate(stated, lead, color, grid)]
 
 
-def _estimate(stated: Published, lead: str, colour: int, grid: list[float]) -> dict[str, Any]:
+def _estimate(stated: Certificate, lead: str, color: int, grid: list[float]) -> dict[str, Any]:
     digits = digits_for(stated)
     error = "" if stated.estimate_sem is None else f" ± {stated.estimate_sem:.{digits}f}"
     return {
         "role": "estimate",
         "label": f"{lead}mean without attack (an estimate)",
-        "colour": colour,
+        "colour": color,
         "on": True,
         "prefix": "about",
         "suffix": "(estimate, not a bound)",
@@ -142,7 +143,7 @@ def _estimate(stated: Published, lead: str, colour: int, grid: list[float]) -> d
     }
 
 
-def _of_attack(run: Run, label: str, colour: int, grid: list[float]) -> dict[str, Any]:
+def _of_attack(run: FinishedRun, label: str, color: int, grid: list[float]) -> dict[str, Any]:
     attack = run.attack
     assert attack is not None
     digits = digits_of(run)
@@ -153,7 +154,7 @@ def _of_attack(run: Run, label: str, colour: int, grid: list[float]) -> dict[str
     return {
         "role": "attack",
         "label": f"{label}: mean under attack (measured)",
-        "colour": colour,
+        "colour": color,
         "on": True,
         "prefix": "about",
         "suffix": "(measured, not a bound)",
@@ -166,13 +167,13 @@ def _of_attack(run: Run, label: str, colour: int, grid: list[float]) -> dict[str
     }
 
 
-def _floors(group: Group, grid: list[float]) -> list[dict[str, Any]]:
-    """Return the blind floor, once for each that is known."""
-    known = {(run.blind.mean, run.blind.what): digits_of(run) for run in group.runs if run.blind is not None}
+def _baselines(group: Group, grid: list[float]) -> list[dict[str, Any]]:
+    """Return the open-loop baseline, once for each that is known."""
+    known = {(run.baseline.mean, run.baseline.what): digits_of(run) for run in group.runs if run.baseline is not None}
     return [
         {
             "role": "blind",
-            "label": f"a policy that sees nothing ({what})" if what else "a policy that sees nothing",
+            "label": f"open-loop baseline ({what})" if what else "open-loop baseline",
             "colour": 0,
             "on": True,
             "prefix": "about",
@@ -194,7 +195,7 @@ def _start(group: Group, grid: list[float]) -> int:
     """Return where the reader begins: at the headline's budget."""
     for run, _, _ in group.certified:
         assert run.certificate is not None
-        return grid.index(headline_budget(run.certificate))
+        return grid.index(run.certificate.budgets[run.headline_index])
     (run, _, _), *_ = group.attacked
     assert run.attack is not None
     return grid.index(run.attack["budgets"][-1])
@@ -209,9 +210,3 @@ def _range(group: Group, series: Sequence[dict[str, Any]]) -> list[float]:
                if isinstance(run.setup.get(key), int | float)]  # fmt: skip
     low, high = min(values), max(values)
     return [low, high if high > low else low + 1]
-
-
-def _as_file(run: Run) -> dict[str, Any]:
-    assert run.certificate is not None
-    stated = run.certificate
-    return {**run.whom, "sigma": stated.sigma, "budgets": stated.budgets, "lower": stated.lower}

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.proof.rounding import exact
 from surefoot.report.charts import Group, digits_of
-from surefoot.report.sentences import exact
 
 MOST_BARS = 48
 FEW = 1  # a single bar as wide as the page shows nothing

@@ -1,4 +1,4 @@
-"""The page's sentences and tables as HTML; every name in them is foreign text and is escaped."""
+"""Sentences, numbers and tables as HTML; every name in them is untrusted input and is escaped."""
 
 from __future__ import annotations
 
@@ -6,69 +6,24 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from surefoot.proof.certificate import Certificate
+from surefoot.proof.rounding import exact, format_budget, format_lower, percent
+from surefoot.proof.wording import baseline_note, bound_rows, budget_texts, digits_for, notes, requested_lines
 from surefoot.report.charts import Group, digits_of
+from surefoot.report.finished_run import FinishedRun
 from surefoot.report.histograms import rows_of
-from surefoot.report.sentences import digits_for, down, exact, headline, headline_budget, notes, percent, rows
-from surefoot.runs.read import Published, Run
 
 MOST_COLUMNS = 7
 
 
-def title_of(groups: Sequence[Group]) -> str:
-    """Return what the page is called."""
-    runs = [run for group in groups for run in group.runs]
-    certified = [run for run in runs if run.certificate is not None]
-    agents = list(dict.fromkeys(str(run.whom["agent"]) for run in runs if run.whom.get("agent")))
-    if len(certified) > 1:
-        return f"{len(certified)} certificates compared"
-    if certified and certified[0].whom.get("agent"):
-        return f"{certified[0].whom['agent']} certified"
-    if len(agents) == 1:
-        return f"{agents[0]} under attack"
-    return "Certificate" if certified else f"{len(runs)} attacks"
-
-
-def opening(groups: Sequence[Group], clashes: Sequence[str]) -> str:
-    """Return the sentences that stand at the top: first what is proved, then what was measured."""
-    proved = [_sentence(run.certificate) for group in groups for run, _, _ in group.certified if run.certificate]
-    measured = [_attack_sentence(run) for group in groups for run, _, _ in group.attacked]
-    if len(proved) == 1:
-        lead, rest = proved[0], measured
-    elif proved:
-        lead, rest = _comparison(len(proved)), measured
-    else:
-        lead, rest = measured[0], measured[1:]
+def opening(sentences: Sequence[str], inconsistencies: Sequence[str]) -> str:
+    """Return the sentences at the top, the first one large, after any inconsistency."""
     alarm = [
-        tag("p", f"Contradiction: {clash}. One of the two is wrong.", role="alert", kind="alarm") for clash in clashes
+        tag("p", f"Inconsistency: {found}. One of the two is wrong.", role="alert", kind="alarm")
+        for found in inconsistencies
     ]
+    lead, *rest = sentences
     return "\n".join([*alarm, tag("p", lead, kind="headline"), *(tag("p", text, kind="lead") for text in rest)])
-
-
-def _sentence(stated: Published) -> str:
-    """Return what is proved; of a certificate against another attacker its own words, for ours would claim more."""
-    if stated.kind is None:
-        return headline(stated)
-    budget = headline_budget(stated)
-    lower = dict(zip(stated.budgets, stated.lower, strict=True))[budget]
-    return f"{stated.statement} At budget {exact(budget)} 'lower' is {down(lower, digits_for(stated))}."
-
-
-def _comparison(count: int) -> str:
-    return (
-        f"{count} certificates, compared. Each holds with its own confidence by itself; "
-        "for all of them together the risks add up."
-    )
-
-
-def curve_words(groups: Sequence[Group]) -> tuple[str, str]:
-    """Return the title of the curves and how their lines and marks are told apart."""
-    proved = any(group.certified for group in groups)
-    floor = any(run.blind is not None for group in groups for run in group.runs)
-    measured = "Hollow marks" + (" and the dotted line" if floor else "")
-    told = f"{measured} are measured: they show what happened, not what could happen."
-    solid = "A solid line is proved, with the stated confidence, against every attacker. " if proved else ""
-    title = "What an attacker can do at most" if proved else "What the attacks did"
-    return title, f"{solid}{told} Move over the chart, or move the slider, to read a budget."
 
 
 def tiles(groups: Sequence[Group]) -> str:
@@ -77,38 +32,45 @@ def tiles(groups: Sequence[Group]) -> str:
     if len(certified) != 1 or certified[0].certificate is None:
         return ""
     run, stated = certified[0], certified[0].certificate
-    digits, budget = digits_for(stated), headline_budget(stated)
-    lower = dict(zip(stated.budgets, stated.lower, strict=True))[budget]
+    digits, index = digits_for(stated), run.headline_index
+    budget = budget_texts(stated)[index]
     error = "" if stated.estimate_sem is None else f" ± {stated.estimate_sem:.{digits}f}"
     shown = [
-        (f"≥ {down(lower, digits)}", f"certified at budget {exact(budget)}", "bound"),
+        (f"≥ {format_lower(stated.lower[index], digits)}", f"certified at budget {budget}", "bound"),
         (f"{stated.estimate:.{digits}f}{error}", "mean without attack, an estimate", "estimate"),
     ]
-    if run.blind is not None:
-        shown.append((f"{run.blind.mean:.{digits}f}", "a policy that sees nothing, an estimate", "estimate"))
-    shown += [(percent(stated.confidence), "confidence", "fact"), (f"{stated.episodes:,}", "episodes", "fact")]
+    if run.baseline is not None:
+        shown.append((f"{run.baseline.mean:.{digits}f}", "open-loop baseline, an estimate", "estimate"))
+    shown += [(percent(stated.confidence), "confidence", "fact"), (f"{stated.n_episodes:,}", "episodes", "fact")]
     cells = "".join(
         f'<div class="tile {kind}"><dt>{escape(what)}</dt><dd>{escape(value)}</dd></div>' for value, what, kind in shown
     )
     return f'<dl class="tiles">{cells}</dl>'
 
 
-def limits_tables(group: Group) -> str:
-    """Return the certified limits of a group as tables, with what attacks measured beside them."""
-    return "\n".join(_limits_table(group, run, label) for run, label, _ in group.certified) + _attack_tables(group)
+def bounds_tables(group: Group) -> str:
+    """Return the certified bounds of a group as tables, next to what attacks measured."""
+    return "\n".join(_bounds_table(group, run, label) for run, label, _ in group.certified) + _attack_tables(group)
 
 
-def _limits_table(group: Group, run: Run, label: str) -> str:
+def _bounds_table(group: Group, run: FinishedRun, label: str) -> str:
     stated = run.certificate
     assert stated is not None
-    attacks = [(other, name) for other, name, colour in group.attacked if colour == _colour(group, run)]
-    heads = ["budget", "certified lower bound", "certified upper bound", *(f"{name} (measured)" for _, name in attacks)]
+    attacks = [(other, name) for other, name, color in group.attacked if color == _color(group, run)]
+    heads = [
+        "attack budget",
+        "certified lower bound",
+        "certified upper bound",
+        *(f"{name} (measured)" for _, name in attacks),
+    ]
     body = [
         [*row, *(_measured(other, budget) for other, _ in attacks)]
-        for row, budget in zip(rows(stated), stated.budgets, strict=True)
+        for row, budget in zip(bound_rows(stated), sorted(stated.budgets.tolist()), strict=True)
     ]
-    said = "".join(tag("p", sentence, kind="note") for sentence in notes(stated, run.blind))
-    return table(label, heads, body) + said
+    said = [*requested_lines(stated), *notes(stated)]
+    if run.baseline is not None:
+        said.append(baseline_note(stated, run.baseline))
+    return table(label, heads, body) + "".join(tag("p", sentence, kind="note") for sentence in said)
 
 
 def _attack_tables(group: Group) -> str:
@@ -117,7 +79,11 @@ def _attack_tables(group: Group) -> str:
         assert run.attack is not None
         digits = digits_of(run)
         body = [
-            [exact(budget), f"{mean:.{digits}f} ± {sem:.{digits}f}", "none" if margin is None else f"{margin:g}"]
+            [
+                format_budget(budget),
+                f"{mean:.{digits}f} ± {sem:.{digits}f}",
+                "none" if margin is None else f"{margin:g}",
+            ]
             for budget, mean, sem, margin in zip(
                 *(run.attack[key] for key in ("budgets", "curve", "curve_sem", "curve_lambda")), strict=True
             )
@@ -126,7 +92,7 @@ def _attack_tables(group: Group) -> str:
     return "".join(made)
 
 
-def _measured(run: Run, budget: float) -> str:
+def _measured(run: FinishedRun, budget: float) -> str:
     assert run.attack is not None
     digits = digits_of(run)
     for tried, mean, sem in zip(*(run.attack[key] for key in ("budgets", "curve", "curve_sem")), strict=True):
@@ -135,8 +101,8 @@ def _measured(run: Run, budget: float) -> str:
     return "not tried"
 
 
-def _colour(group: Group, wanted: Run) -> int:
-    return next(colour for run, _, colour in group.certified if run is wanted)
+def _color(group: Group, wanted: FinishedRun) -> int:
+    return next(color for run, _, color in group.certified if run is wanted)
 
 
 def comparison_table(group: Group) -> str:
@@ -144,40 +110,31 @@ def comparison_table(group: Group) -> str:
     entries = [(run.certificate, label) for run, label, _ in group.certified if run.certificate is not None]
     if len(entries) < 2:
         return ""
-    common = sorted(set.intersection(*(set(stated.budgets) for stated, _ in entries)))
+    common = sorted(set.intersection(*(set(stated.budgets.tolist()) for stated, _ in entries)))
     chosen = common[:: -(-len(common) // MOST_COLUMNS)]
     heads = ["run", "sigma", "method", "episodes", "confidence", "no attack (estimate)"]
     body = [_comparison_row(stated, label, chosen) for stated, label in entries]
-    return table("Certified lower bounds at budget B", [*heads, *(f"B\u00a0=\u00a0{exact(b)}" for b in chosen)], body)
+    return table(
+        "Certified lower bounds at budget B", [*heads, *(f"B\u00a0=\u00a0{format_budget(b)}" for b in chosen)], body
+    )
 
 
-def _comparison_row(stated: Published, label: str, chosen: Sequence[float]) -> list[str]:
+def _comparison_row(stated: Certificate, label: str, chosen: Sequence[float]) -> list[str]:
     digits = digits_for(stated)
-    limits = dict(zip(stated.budgets, stated.lower, strict=True))
-    played = [exact(stated.sigma), stated.method, f"{stated.episodes:,}", percent(stated.confidence)]
-    return [label, *played, f"{stated.estimate:.{digits}f}", *(down(limits[budget], digits) for budget in chosen)]
+    lower = dict(zip(stated.budgets.tolist(), stated.lower.tolist(), strict=True))
+    played = [exact(stated.sigma), stated.method, f"{stated.n_episodes:,}", percent(stated.confidence)]
+    return [
+        label,
+        *played,
+        f"{stated.estimate:.{digits}f}",
+        *(format_lower(lower[budget], digits) for budget in chosen),
+    ]
 
 
 def histogram_table(histogram: Mapping[str, Any]) -> str:
     """Return a histogram as a table of counts."""
     heads, body = rows_of(dict(histogram))
     return table("Number of episodes", heads, body)
-
-
-def _attack_sentence(run: Run) -> str:
-    assert run.attack is not None
-    attack, digits = run.attack, digits_of(run)
-    # Of equally low means the one with the larger budget says more.
-    worst = min(range(len(attack["curve"])), key=lambda number: (attack["curve"][number], -attack["budgets"][number]))
-    agent, noise = (
-        attack.get("agent"),
-        f"behind noise of sigma {exact(run.sigma)}" if run.sigma > 0 else "without noise",
-    )
-    return (
-        f"The strongest attack tried (method {attack.get('method')}, budget {exact(attack['budgets'][worst])}) left "
-        f"{agent}, {noise}, with a mean return of {attack['curve'][worst]:.{digits}f} ± "
-        f"{attack['curve_sem'][worst]:.{digits}f} over {attack['episodes']:,} episodes: a measurement, not a bound."
-    )
 
 
 def table(caption: str, heads: Sequence[str], body: Iterable[Sequence[str]]) -> str:

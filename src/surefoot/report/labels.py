@@ -1,17 +1,17 @@
-"""Names and colours that tell the runs of one page apart."""
+"""Names and colors that tell the runs of one page apart."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from surefoot.report.sentences import exact
-from surefoot.runs.read import Run, about_the_same
+from surefoot.proof.rounding import exact
+from surefoot.report.finished_run import FinishedRun
 
 
-def labels(runs: Sequence[Run]) -> list[str]:
+def labels(runs: Sequence[FinishedRun]) -> list[str]:
     """Name each run by its agent and, where that is not enough, by whatever tells it from the others."""
-    folders = [run.folder.resolve().name for run in runs]
-    agents = [str(run.whom.get("agent") or folder) for run, folder in zip(runs, folders, strict=True)]
+    folders = [run.name for run in runs]
+    agents = [str(run.identity.get("agent") or folder) for run, folder in zip(runs, folders, strict=True)]
     parts = [_parts(run) for run in runs]
     named = [part["attack"] + agent for agent, part in zip(agents, parts, strict=True)]
     for key in ("sigma", "method", "episodes", "confidence", "seed"):
@@ -21,8 +21,8 @@ def labels(runs: Sequence[Run]) -> list[str]:
     return [f"{name} [{folder}]" if name in twins else name for name, folder in zip(named, folders, strict=True)]
 
 
-def colours(runs: Sequence[Run]) -> list[int]:
-    """Give each certificate a colour, and each attack the colour of the agent that it attacks."""
+def colors(runs: Sequence[FinishedRun]) -> list[int]:
+    """Give each certificate a color, and each attack the color of the agent that it attacks."""
     given: list[int] = []
     for number, run in enumerate(runs):
         same = (given[other] for other in range(number) if _attack_on(runs[other], run))
@@ -30,17 +30,17 @@ def colours(runs: Sequence[Run]) -> list[int]:
     return given
 
 
-def _attack_on(one: Run, other: Run) -> bool:
+def _attack_on(one: FinishedRun, other: FinishedRun) -> bool:
     both_certify = one.certificate is not None and other.certificate is not None
-    return about_the_same(one, other) and not both_certify
+    return one.matches(other) and not both_certify
 
 
-def _parts(run: Run) -> dict[str, str]:
-    stated, seed = run.certificate, run.whom.get("seed")
+def _parts(run: FinishedRun) -> dict[str, str]:
+    stated, seed = run.certificate, run.identity.get("seed")
     return {
         "sigma": f"sigma {exact(run.sigma)}",
         "method": "" if stated is None else stated.method,
-        "episodes": "" if stated is None else f"{stated.episodes:,} episodes",
+        "episodes": "" if stated is None else f"{stated.n_episodes:,} episodes",
         "confidence": "" if stated is None else f"confidence {exact(stated.confidence)}",
         "seed": "" if stated is None or seed is None else f"seed {seed}",
         "attack": "" if run.attack is None else f"attack {run.attack.get('method')} on ",

@@ -1,120 +1,77 @@
-"""Numbers made for people: certified ones are always rounded against us."""
+"""The sentences of a page: what is proved, what was measured, and how to read both."""
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Sequence
 
-from surefoot.proof.certificate import ThreatCertificate
-from surefoot.proof.query import Answer
-from surefoot.proof.rounding import decimals, down, exact, limit_rows, noise_of, percent, return_of, up
-from surefoot.report.stated import Stated
+from surefoot.proof.rounding import exact
+from surefoot.proof.wording import headline, norm_of
+from surefoot.report.charts import Group, digits_of
+from surefoot.report.finished_run import FinishedRun
 
-__all__ = [
-    "Floor",
-    "digits_for",
-    "down",
-    "exact",
-    "headline",
-    "headline_budget",
-    "law_lines",
-    "notes",
-    "percent",
-    "rows",
-    "up",
-]
+ATTACKS = "total l2 norm of the perturbations of one episode"  # what the budget of a measured attack bounds
 
 
-class Floor(Protocol):
-    """What a policy reaches that sees nothing but the clock."""
-
-    @property
-    def mean(self) -> float:
-        """Its estimated mean return."""
-        ...
-
-    @property
-    def what(self) -> str:
-        """The policy in words."""
-        ...
-
-
-def digits_for(certificate: Stated) -> int:
-    """Return decimals that show a thousandth of the range, at least two."""
-    return decimals(certificate.floor, certificate.ceiling, certificate.estimate)
+def title_of(groups: Sequence[Group]) -> str:
+    """Return the title of the page."""
+    runs = [run for group in groups for run in group.runs]
+    certified = [run for run in runs if run.certificate is not None]
+    agents = list(dict.fromkeys(str(run.identity["agent"]) for run in runs if run.identity.get("agent")))
+    if len(certified) > 1:
+        return f"{len(certified)} certificates compared"
+    if certified and certified[0].identity.get("agent"):
+        return f"{certified[0].identity['agent']} certified"
+    if len(agents) == 1:
+        return f"{agents[0]} under attack"
+    return "Certificate" if certified else f"{len(runs)} attacks"
 
 
-def headline_budget(certificate: Stated) -> float:
-    """Return the budget that the sentence is about: of those asked for, the one nearest to sigma."""
-    asked = [budget for budget in certificate.budgets if budget > 0] or list(certificate.budgets)
-    return float(min(asked, key=lambda candidate: abs(candidate - certificate.sigma)))
+def opening_sentences(groups: Sequence[Group]) -> list[str]:
+    """Return the sentences at the top: first what is proved, then what was measured."""
+    certified = [run for group in groups for run, _, _ in group.certified]
+    proved = [headline(run.certificate, run.required) for run in certified if run.certificate is not None]
+    measured = [_attack_sentence(run) for group in groups for run, _, _ in group.attacked]
+    if len(proved) > 1:
+        proved = [
+            f"{len(proved)} certificates, compared. Each holds with its own confidence by itself; for all of them "
+            "simultaneously the error probabilities add up."
+        ]
+    return [*proved, *measured]
 
 
-def headline(certificate: Stated) -> str:
-    """Return the certificate in one sentence, at the budget nearest to sigma."""
-    budget = headline_budget(certificate)
-    digits = digits_for(certificate)
-    limits = dict(zip(certificate.budgets, certificate.lower, strict=True))
-    lower = down(limits[budget], digits)
-    best = "" if certificate.ceiling is None else f" of at most {exact(certificate.ceiling)}"
-    if isinstance(certificate, ThreatCertificate):
-        said = certificate.headline(exact(budget), lower)
-        return f"With {percent(certificate.confidence)} confidence, {said}{best}."
+def curve_words(groups: Sequence[Group]) -> tuple[str, str]:
+    """Return the title of the curves and how to read their lines and marks."""
+    proved = any(group.certified for group in groups)
+    baseline = any(run.baseline is not None for group in groups for run in group.runs)
+    measured = "Hollow marks" + (" and the dotted line" if baseline else "")
+    explained = f"{measured} are measured: they show what happened, not what could happen."
+    solid = "A solid line is proved, with the stated confidence, against every attacker. " if proved else ""
+    title = "Certified bounds under attack" if proved else "Measured attacks"
+    return title, f"{solid}{explained} Move over the chart, or move the slider, to read a budget."
+
+
+def budget_meanings(groups: Sequence[Group]) -> list[str]:
+    """Return what the budgets of the page bound, one text per threat."""
+    certificates = [run.certificate for group in groups for run, _, _ in group.certified]
+    stated = [one.scope.format(norm=norm_of(one)) for one in certificates if one is not None]
+    attacks = [ATTACKS for group in groups if group.attacked]
+    return list(dict.fromkeys([*stated, *attacks]))
+
+
+def excluded_threat(groups: Sequence[Group]) -> str:
+    """Return the threat that a page about whole episodes must exclude; empty where a budget per step is certified."""
+    kinds = {run.certificate.kind for group in groups for run, _, _ in group.certified if run.certificate is not None}
+    return "" if "per-step" in kinds else ", or about a budget for each single step"
+
+
+def _attack_sentence(run: FinishedRun) -> str:
+    assert run.attack is not None
+    attack, digits = run.attack, digits_of(run)
+    # Of equally low means the one with the larger budget says more.
+    worst = min(range(len(attack["curve"])), key=lambda number: (attack["curve"][number], -attack["budgets"][number]))
+    noise = f"smoothed with sigma {exact(run.sigma)}" if run.sigma > 0 else "undefended (sigma = 0)"
     return (
-        f"With {percent(certificate.confidence)} confidence, no attacker who changes the observations by at most "
-        f"{exact(budget)} (l2, over a whole episode) can push this agent's mean {return_of(certificate.facts)} "
-        f"below {lower}{best}."
+        f"Under the strongest attack tried (method {attack.get('method')}, budget {exact(attack['budgets'][worst])}), "
+        f"{attack.get('agent')}, {noise}, had a mean return of {attack['curve'][worst]:.{digits}f} ± "
+        f"{attack['curve_sem'][worst]:.{digits}f} over {attack['episodes']:,} episodes: a measurement, not a bound."
     )
-
-
-def rows(certificate: Stated) -> list[tuple[str, str, str]]:
-    """Return budget, certified lower and certified upper limit, as text."""
-    return limit_rows(certificate.budgets, certificate.lower, certificate.upper, digits_for(certificate))
-
-
-def law_lines(certificate: Answer) -> list[str]:
-    """Return the certified probabilities and quantiles that were asked for, one line per budget and question."""
-    digits = digits_for(certificate)
-    lines = []
-    norm = certificate.asked.get("norm", {"budgets": ()})
-    for given, budget, low in zip(norm["budgets"], certificate.budgets, certificate.lower, strict=False):
-        said = f"{norm['name']} budget {exact(given)}: an l2 budget of {float(budget):.6g} includes it"
-        lines.append(f"{said}, so the mean is at least {down(low, digits)}")
-    for row in certificate.asked.get("probabilities", ()):
-        for budget, low, high in zip(certificate.budgets, row["lower"], row["upper"], strict=True):
-            said = f"P(return >= {exact(row['at_least'])}) is at least {down(low, 4)} and at most {up(high, 4)}"
-            lines.append(f"budget {exact(budget)}: {said}")
-    for row in certificate.asked.get("quantiles", ()):
-        for budget, low, high in zip(certificate.budgets, row["lower"], row["upper"], strict=True):
-            most = "" if high is None else f" and at most {up(high, digits)}"
-            lines.append(
-                f"budget {exact(budget)}: the {exact(row['q'])}-quantile is at least {down(low, digits)}{most}"
-            )
-    return [*lines, ""] if lines else []
-
-
-def _method(certificate: Stated) -> str:
-    choice, pilot = certificate.choice or {}, (certificate.choice or {}).get("pilot")
-    if choice.get("stopped"):
-        return f"valid at every stopping time ({choice['stopped']})"
-    if choice.get("method"):
-        looked = f"on the first {pilot:,} episodes" if isinstance(pilot, int) and pilot else "without a pilot"
-        return f"method auto ({choice['method']}, chosen {looked})"
-    return f"method {certificate.method}"
-
-
-def notes(certificate: Stated, blind: Floor | None) -> list[str]:
-    """Return what a reader must know beside the table."""
-    digits = digits_for(certificate)
-    error = "" if certificate.estimate_sem is None else f" ± {certificate.estimate_sem:.{digits}f}"
-    lines = [
-        f"Without an attack the mean {return_of(certificate.facts)} is about {certificate.estimate:.{digits}f}{error} "
-        "(an estimate with its standard error, not a bound).",
-        f"{certificate.episodes:,} episodes, {noise_of(certificate.sigma, certificate.facts)}, {_method(certificate)}; "
-        f"all lower limits hold at once with {percent(certificate.confidence)} confidence"
-        + ("." if certificate.upper is None else ", and so do all upper limits."),
-    ]
-    if blind is not None:
-        below = [b for b, low in zip(certificate.budgets, certificate.lower, strict=True) if low < blind.mean]
-        line = f"A policy that sees nothing ({blind.what}) reaches {blind.mean:.{digits}f} under any attack"
-        lines.append(line + (f": from budget {exact(min(below))} on, the certificate says no more." if below else "."))
-    return lines

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
+from surefoot.proof.rounding import exact
 from surefoot.report.charts import Group
+from surefoot.report.finished_run import FinishedRun
 from surefoot.report.html import tag
-from surefoot.report.sentences import exact
-from surefoot.runs.read import Run
 
-LONG = 40  # characters: longer facts get a line of their own
 # What a reader looks for first, and what it is called.
 NAMES = {
     "task": "task",
@@ -37,8 +35,6 @@ NAMES = {
     "stream": "random stream",
     "agent_sha256": "sha256 of the agent",
 }
-STATED = ("method", "confidence", "episodes", "sigma", "floor", "ceiling")
-FILES = ("certificate.json", "shared.json", "per-step.json", "attack.json", "episodes.npz")
 
 
 def setups(groups: Sequence[Group]) -> str:
@@ -47,45 +43,33 @@ def setups(groups: Sequence[Group]) -> str:
     return "\n".join(_setup(run, label) for run, label in named)
 
 
-def _setup(run: Run, label: str) -> str:
-    known = [*_facts(run), *_digests(run)]
+def _setup(run: FinishedRun, label: str) -> str:
+    known = [*_facts(run), *((f"sha256 of {name}", digest) for name, digest in run.digests.items())]
     items = "".join(
         f"<div><dt>{escape(key)}</dt><dd>{escape(_plain(v))}</dd></div>" for key, v in known if v is not None
     )
-    command = run.facts.get("command")
+    command = run.notes.get("command")
     repeat = f'<p>To repeat it:</p><pre tabindex="0"><code>{escape(str(command))}</code></pre>' if command else ""
     stated = run.certificate
-    sentence = tag("p", stated.statement, kind="note") if stated is not None and stated.statement else ""
+    sentence = tag("p", stated.statement, kind="note") if stated is not None else ""
     return f'<article class="setup"><h3>{escape(label)}</h3>{sentence}{repeat}<dl class="facts">{items}</dl></article>'
 
 
-def _item(key: str, value: str) -> str:
-    wide = ' class="wide"' if len(value) > LONG else ""
-    return f"<div{wide}><dt>{escape(key)}</dt><dd>{escape(value)}</dd></div>"
-
-
-def _facts(run: Run) -> Iterator[tuple[str, Any]]:
-    facts = {**run.setup, **{key: value for key, value in run.whom.items() if value is not None}}
+def _facts(run: FinishedRun) -> Iterator[tuple[str, Any]]:
+    facts = {**run.setup, **{key: value for key, value in run.identity.items() if value is not None}}
     stated = run.certificate
     if stated is not None:
-        facts |= {
-            key: getattr(stated, key) for key in ("method", "confidence", "episodes", "sigma", "floor", "ceiling")
-        }
+        facts |= {key: getattr(stated, key) for key in ("method", "confidence", "sigma", "floor", "ceiling")}
+        facts["episodes"] = stated.n_episodes
     if run.attack is not None:
         facts |= {key: run.attack.get(key) for key in ("method", "episodes", "draws", "lambdas")}
         facts = {key: value for key, value in facts.items() if key not in {"adversary", "budget"}}  # those of a cell
-    yield "folder", run.folder.resolve().name
+    yield "folder", run.name
     for key in (*(key for key in NAMES if key in facts), *sorted(set(facts) - set(NAMES) - {"schema"})):
         yield NAMES.get(key, key.replace("_", " ")), facts[key]
-    yield "seconds", run.facts.get("wall_seconds")
-    yield "played with", run.facts.get("versions")
-    yield "certified with", run.facts.get("certified_with")
-
-
-def _digests(run: Run) -> Iterator[tuple[str, str]]:
-    for name in FILES:
-        if (run.folder / name).exists():
-            yield f"sha256 of {name}", hashlib.sha256((run.folder / name).read_bytes()).hexdigest()
+    yield "seconds", run.notes.get("wall_seconds")
+    yield "played with", run.notes.get("versions")
+    yield "certified with", run.notes.get("certified_with")
 
 
 def _plain(value: Any) -> str:

@@ -13,21 +13,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import InputError
-from surefoot.runs.read import Run
+from surefoot.report.finished_run import FinishedRun
 
 COLUMNS = 10  # pictures side by side on a sheet
 MOST_COORDINATES = 12
 SCHEMA = 1
 
 
-def replay_data(run: Run, label: str) -> dict[str, Any] | None:
+def replay_data(run: FinishedRun, label: str) -> dict[str, Any] | None:
     """Return a run's replayed episode as the page's data, or None where there is none."""
-    if run.replay is None:
+    if run.tape is None:
         return None
     try:
-        return _data(run.replay, label)
+        return _data(run.tape, label)
     except (KeyError, ValueError, TypeError, IndexError) as error:
-        raise InputError(f"{run.folder / 'replay.npz'} is not a replay that this version reads: {error}") from error
+        raise InputError(f"{run.name}/replay.npz is not a replay that this version reads: {error}") from error
 
 
 def _data(arrays: Mapping[str, Any], label: str) -> dict[str, Any]:

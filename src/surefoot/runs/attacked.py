@@ -16,12 +16,13 @@ from surefoot.attacks.registry import METHODS
 from surefoot.attacks.victim import Smoothing, check_continuous, check_discrete
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
-from surefoot.files import read_json, safe_name, versions
+from surefoot.files import safe_name, versions
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import Progress, play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import Task
-from surefoot.proof.contradiction import same_setup
+from surefoot.proof.certificate import Certificate
+from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.runs.finish import finish_run
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.taped_episode import record_replay
@@ -110,7 +111,7 @@ def attacked_run(
         "workers": workers,
         "replay": _replay(attack, result, folder),
     }
-    finish_run(folder, result, metadata=metadata, baseline=attack.task.blind, command=command)
+    finish_run(folder, result, metadata=metadata, baseline=attack.task.baseline, command=command)
     return result
 
 
@@ -126,39 +127,29 @@ def attacked_records(attack: Attack, folder: Path) -> list[Episodes]:
     return [Episodes.load(folder / cell_name(budget, margin) / "episodes.npz") for budget, margin in attack.cells()]
 
 
-def matching_certificates(attack: Attack, given: Path | None, beside: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """Return the certificates of this setup: the one that was named, or those lying beside the attack."""
+def matching_certificates(attack: Attack, given: Path | None, beside: Path) -> list[tuple[Path, Certificate]]:
+    """Return the certificates of this setup: the one that was named, or those next to the attack."""
     if given is not None:
-        path = given / "certificate.json" if given.is_dir() else given
-        certificate = read_json(path)
+        path = given / EpisodeCertificate.file if given.is_dir() else given
+        certificate = Certificate.load(path)
         if not _fits(certificate, attack):
             raise InputError(f"{path} is about another task, agent or sigma than this attack; name one that fits")
         return [(path, certificate)]
     found = []
-    for path in sorted(beside.glob("*/certificate.json")):
+    for path in sorted(beside.glob(f"*/{EpisodeCertificate.file}")):
         with suppress(InputError):
-            certificate = read_json(path)
+            certificate = Certificate.load(path)
             if _fits(certificate, attack):
                 found.append((path, certificate))
     return found
 
 
-def _fits(certificate: dict[str, Any], attack: Attack) -> bool:
-    try:
-        # A certificate of another threat says its kind; its budgets are not those of one episode. Attacks are measured
-        # by the plain return, which a certificate of the discounted one says nothing about.
-        return (
-            certificate["schema"] == SCHEMA
-            and "kind" not in certificate
-            and certificate.get("discount") is None
-            and same_setup(
-                certificate,
-                {"task": attack.task.name, "agent": attack.policy.name, "agent_sha256": attack.policy.sha256 or None},
-                attack.sigma,
-            )
-        )
-    except KeyError:
-        return False
+def _fits(certificate: Certificate, attack: Attack) -> bool:
+    # The budgets of another threat are not those of one episode. Attacks are measured by the plain return, which a
+    # certificate of the discounted one says nothing about.
+    metadata = {"task": attack.task.name, "agent": attack.policy.name, "agent_sha256": attack.policy.sha256 or None}
+    plain = certificate.kind is None and certificate.metadata.get("discount") is None
+    return plain and certificate.is_about(metadata, attack.sigma)
 
 
 def summary(attack: Attack, records: dict[tuple[float, float | None], Episodes]) -> dict[str, Any]:

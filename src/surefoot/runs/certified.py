@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable
 from contextlib import closing
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,34 +15,13 @@ from surefoot.errors import InputError
 from surefoot.files import read_json, safe_name, sha256, versions
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import Progress, blocks_of, play
-from surefoot.proof.certificate import ThreatCertificate
-from surefoot.proof.norms import Norm
-from surefoot.proof.query import Answer, answer
+from surefoot.proof.certificate import Certificate
+from surefoot.proof.query import Query
 from surefoot.proof.stopping import Monitor, StoppingRule
-from surefoot.report.sentences import headline_budget
+from surefoot.proof.wording import headline_budget
 from surefoot.runs.finish import finish_run
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.taped_episode import attacked_plan, record_replay
-
-
-@dataclass(frozen=True)
-class Questions:
-    """What is asked of the episodes, settled before they are played."""
-
-    budgets: Sequence[float]
-    confidence: float = 0.95
-    method: str | None = None
-    step: float = 1.0
-    shared_by: int | None = None
-    per_step: bool = False
-    thresholds: Sequence[float] = ()
-    quantiles: Sequence[float] = ()
-    norm: Norm | None = None
-
-    def answer(self, episodes: Episodes) -> Answer:
-        """Certify."""
-        rest = (self.method, self.step, self.shared_by, self.per_step, self.thresholds, self.quantiles, self.norm)
-        return answer(episodes, self.budgets, self.confidence, *rest)
 
 
 def run_name(plan: Plan) -> str:
@@ -67,19 +45,19 @@ def _noise_name(plan: Plan) -> str:
 
 def certified_run(
     plan: Plan,
-    questions: Questions,
+    query: Query,
     folder: Path,
     *,
     goal: StoppingRule | None = None,
     workers: int = 1,
     progress: Progress | None = None,
     command: str | None = None,
-) -> Answer:
+) -> Certificate:
     """Run the episodes that are missing, certify, and write everything into ``folder``.
 
     Args:
         plan: What to run.
-        questions: What to certify, fixed before the first episode.
+        query: What to certify, fixed before the first episode.
         folder: The run directory; a run that was killed resumes there.
         goal: When to stop early; the certificate is then anytime-valid. None runs every episode of the plan.
         workers: Number of processes; they do not change the results.
@@ -88,12 +66,12 @@ def certified_run(
     """
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
-    questions.answer(plan.probe())
+    query.answer(plan.probe())
     began = time.monotonic()
     with RunFolder(folder, _setup_of(plan, goal)).opened() as store:
         reused = goal is None and store.record.exists()
         resumed = store.record.exists() or bool(store.finished())
-        certificate, ran = _certified(plan, questions, store, goal, workers, progress)
+        certificate, ran = _certified(plan, query, store, goal, workers, progress)
         ended = time.monotonic()
         facts = {
             "versions": versions(),
@@ -107,11 +85,11 @@ def certified_run(
             "resumed": resumed,
             "certified_with": versions(),
             "certify_seconds": round(ended - ran, 3),
-            "step": questions.step,
-            **({} if goal is None else {"goal": goal.to_json(), "stopped": (certificate.choice or {})["stopped"]}),
+            "step": query.threshold_spacing,
+            **({} if goal is None else {"goal": goal.to_json(), "stopped": _reason(certificate)}),
             "replay": record_replay(plan, _attacked(plan, certificate), folder),
         }
-        finish_run(folder, certificate, metadata=metadata, baseline=plan.task.blind, command=command)
+        finish_run(folder, certificate, metadata=metadata, baseline=plan.task.baseline, command=command)
     return certificate
 
 
@@ -125,24 +103,24 @@ def _setup_of(plan: Plan, goal: StoppingRule | None) -> dict[str, Any]:
 
 def _certified(
     plan: Plan,
-    questions: Questions,
+    query: Query,
     store: RunFolder,
     goal: StoppingRule | None,
     workers: int,
     progress: Progress | None,
-) -> tuple[Answer, float]:
+) -> tuple[Certificate, float]:
     """Return the certificate, and when the last episode was over."""
     if goal is None:
         episodes = store.recorded(
             lambda done, save: play(plan, workers=workers, done=done, on_block=save, progress=progress)
         )
         ran = time.monotonic()
-        return questions.answer(episodes), ran
+        return query.answer(episodes), ran
     floor, ceiling = plan.task.floor, plan.task.ceiling
-    monitor = Monitor(goal, confidence=questions.confidence, sigma=plan.noise.sigma, floor=floor, ceiling=ceiling)
+    monitor = Monitor(goal, confidence=query.confidence, sigma=plan.noise.sigma, floor=floor, ceiling=ceiling)
     episodes, stopped = _run_until(monitor, plan, store, workers, progress)
     ran = time.monotonic()
-    certificate = monitor.certificate(episodes, budgets=questions.budgets, stopped=stopped)
+    certificate = monitor.certificate(episodes, budgets=query.budgets, stopped=stopped)
     store.finish(episodes)
     return certificate, ran
 
@@ -190,9 +168,13 @@ def _in_order(plan: Plan, store: RunFolder, workers: int) -> Generator[Episodes,
             yield ready.pop(index)
 
 
-def _attacked(plan: Plan, certificate: Answer) -> Plan | None:
+def _reason(certificate: Certificate) -> str:
+    return str((certificate.method_selection or {})["stopped"])
+
+
+def _attacked(plan: Plan, certificate: Certificate) -> Plan | None:
     """Return an attack to show beside the quiet episode; none where the budget is not that of one episode."""
-    if isinstance(certificate, ThreatCertificate):
+    if certificate.kind is not None:
         return None
     return attacked_plan(plan, headline_budget(certificate))
 

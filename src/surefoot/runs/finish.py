@@ -4,30 +4,29 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from surefoot.episodes import Baseline
 from surefoot.errors import InputError
 from surefoot.files import write_json, write_whole
-from surefoot.proof.certificate import ThreatCertificate
-from surefoot.proof.episode_budget import Certificate
+from surefoot.proof.certificate import Certificate
+from surefoot.proof.episode_budget import EpisodeCertificate
+from surefoot.report.curves import same_bounds
 from surefoot.report.page import NAME, write_report
-from surefoot.runs.read import neighbours, read_run
-
-if TYPE_CHECKING:
-    from surefoot.play.tasks import Blind
+from surefoot.runs.read import neighbors, read_run
 
 SCHEMA = 1
-MOST_NEIGHBOURS = 8
+MOST_NEIGHBORS = 8
 
 
 def finish_run(
     folder: Path,
-    result: Certificate | ThreatCertificate | Mapping[str, Any],
+    result: Certificate | Mapping[str, Any],
     *,
     metadata: Mapping[str, Any],
-    baseline: Blind | None,
+    baseline: Baseline | None,
     command: str | None,
 ) -> Path:
     """Write everything a finished run contains besides its episodes.
@@ -43,7 +42,7 @@ def finish_run(
         The path of the report.
     """
     figure = _write_result(folder, result, baseline)
-    known = None if baseline is None else asdict(baseline)
+    known = None if baseline is None else baseline.to_json()
     write_json(
         folder / "run.json", {"schema": SCHEMA, **metadata, "figure": figure, "blind": known, "command": command}
     )
@@ -57,8 +56,10 @@ def write_run_report(folder: Path, certificate: Certificate | None = None) -> Pa
         folder: The run directory.
         certificate: The directory's certificate if it is available; without it the same page takes longer.
     """
-    run = replace(read_run(folder), made=certificate)
-    others = neighbours(run)[:MOST_NEIGHBOURS]
+    run = read_run(folder)
+    if certificate is not None and run.certificate is not None and same_bounds(certificate, run.certificate):
+        run = replace(run, certificate=certificate)
+    others = neighbors(folder, run)[:MOST_NEIGHBORS]
     try:
         write_report([run, *others] if run.certificate is not None else [*others, run], folder / NAME)
     except InputError:
@@ -67,18 +68,14 @@ def write_run_report(folder: Path, certificate: Certificate | None = None) -> Pa
     return folder / NAME
 
 
-def _write_result(
-    folder: Path, result: Certificate | ThreatCertificate | Mapping[str, Any], baseline: Blind | None
-) -> str | None:
+def _write_result(folder: Path, result: Certificate | Mapping[str, Any], baseline: Baseline | None) -> str | None:
     """Write the result under its own name; return the name of the figure, if there is one."""
     if isinstance(result, Mapping):
         write_json(folder / "attack.json", result)
         return None
-    if isinstance(result, ThreatCertificate):
-        # Under a name of its own, so that it is never taken for a certificate about the attacker of one episode.
-        write_json(folder / f"{result.kind}.json", result.to_json())
+    result.save(folder)  # each kind under a name of its own, so that none is taken for another
+    if not isinstance(result, EpisodeCertificate):
         return None
-    write_json(folder / "certificate.json", result.to_json())
     try:
         from surefoot.report.figure import certificate_figure
     except ImportError:

@@ -7,7 +7,7 @@ from typing import Any
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.proof.episode_budget import certify
+from surefoot.proof.query import certify
 from surefoot.verification.recompute.run_files import differences
 
 
@@ -17,7 +17,7 @@ def made_again(folder: Path, certificate: dict[str, Any]) -> list[str]:
         episodes = Episodes.load(folder / "episodes.npz")
         settings = {"method": certificate["method"]}
         if certificate.get("step") is not None:
-            settings["step"] = certificate["step"]
+            settings["threshold_spacing"] = certificate["step"]
         made = certify(episodes, certificate["budgets"], certificate["confidence"], **settings).to_json()
     except (InputError, KeyError, TypeError, ValueError) as error:
         return [f"it cannot be made from this record: {error}"]
