@@ -10,7 +10,7 @@ import torch
 
 from surefoot.agents import files as zoo
 from surefoot.attacks.dqn import PaperAttack
-from surefoot.attacks.projections import unit
+from surefoot.attacks.projections import normalize_rows
 from surefoot.attacks.victim import Smoothing
 from surefoot.episodes import Noise
 from surefoot.play.channel import View
@@ -160,17 +160,17 @@ def test_the_attack_of_a_bare_agent_hurts_it():
     assert play(plan).returns.mean() < 100
 
 
-def test_unit_leaves_zeros_alone():
-    assert torch.equal(unit(torch.zeros(2, 3)), torch.zeros(2, 3))
-    torch.testing.assert_close(unit(torch.tensor([[3.0, 4.0]])), torch.tensor([[0.6, 0.8]]))
+def test_normalizing_leaves_zeros_alone():
+    assert torch.equal(normalize_rows(torch.zeros(2, 3)), torch.zeros(2, 3))
+    torch.testing.assert_close(normalize_rows(torch.tensor([[3.0, 4.0]])), torch.tensor([[0.6, 0.8]]))
 
 
 @pytest.mark.parametrize(
     ("settings", "text"),
     [
-        ({"margin": -1.0}, "lambda_Q must be >= 0, got -1"),
-        ({"margin": math.nan}, "lambda_Q must be >= 0"),
-        ({"margin": 0.0, "step": 0.0}, "must be > 0"),
+        ({"lambda_q": -1.0}, "lambda_Q must be >= 0, got -1"),
+        ({"lambda_q": math.nan}, "lambda_Q must be >= 0"),
+        ({"lambda_q": 0.0, "step": 0.0}, "must be > 0"),
     ],
 )
 def test_bad_settings(settings, text):
@@ -178,6 +178,6 @@ def test_bad_settings(settings, text):
         PaperAttack(**settings)
 
 
-def test_no_draws_is_an_error():
-    with pytest.raises(ValueError, match="noise draws must be at least 1, got 0"):
+def test_no_samples_is_an_error():
+    with pytest.raises(ValueError, match="noise samples must be at least 1, got 0"):
         Smoothing(0.2, 0)

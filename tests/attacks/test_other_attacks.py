@@ -9,7 +9,15 @@ import torch
 from surefoot.agents import files as zoo
 from surefoot.agents.policies import from_callable
 from surefoot.attacks.adaptive_pgd import AdaptivePGD
-from surefoot.attacks.composed import AtOnce, Composed, Evenly, OneDirection, RandomDirection, Structured, WhenItMatters
+from surefoot.attacks.composed import (
+    Composed,
+    ConstantDirection,
+    Evenly,
+    RandomDirection,
+    SingleStep,
+    Structured,
+    WhenItMatters,
+)
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Scene, Smoothing, clean_values, stacked
 from surefoot.episodes import Noise
@@ -25,8 +33,8 @@ EVERY = {
     "paper": PaperAttack(0.0, smoothing=SMOOTHING),
     "adaptive": Composed(WhenItMatters(0.0, SMOOTHING), AdaptivePGD(SMOOTHING, iterations=4, tries=2)),
     "random": Composed(Evenly(0.4, 200), RandomDirection()),
-    "one direction": Composed(Evenly(0.4, 200), OneDirection()),
-    "at once": Composed(AtOnce(3), OneDirection()),
+    "one direction": Composed(Evenly(0.4, 200), ConstantDirection()),
+    "at once": Composed(SingleStep(3), ConstantDirection()),
     "structured": Structured(),
 }
 
@@ -120,8 +128,8 @@ def test_one_direction_is_the_same_at_every_step_of_an_episode_and_differs_betwe
     policy = zoo.load("cartpole-5-s0.2")
     early, late = view_of(policy, step=1, seed=1), view_of(policy, step=2, seed=2)
     one = torch.ones(6, dtype=torch.float64)
-    assert torch.equal(OneDirection().offset(early, one), OneDirection().offset(late, one))
-    assert len(np.unique(OneDirection().offset(early, one).numpy(), axis=0)) == 6
+    assert torch.equal(ConstantDirection().perturbation(early, one), ConstantDirection().perturbation(late, one))
+    assert len(np.unique(ConstantDirection().perturbation(early, one).numpy(), axis=0)) == 6
 
 
 def test_adaptive_pgd_reaches_what_a_brute_search_finds():
@@ -137,7 +145,7 @@ def test_adaptive_pgd_reaches_what_a_brute_search_finds():
         direction = torch.randn(20, 4, generator=generator)
         moved = view.observation + 0.3 * direction / direction.norm(dim=1, keepdim=True)
         flipped |= scene.share_choosing(moved, target) == 1
-    offset = AdaptivePGD(certainty=1.0).offset(view, view.left)
+    offset = AdaptivePGD(certainty=1.0).perturbation(view, view.left)
     found = scene.share_choosing(view.observation + offset, target) == 1
     assert flipped.any()
     assert (found | ~flipped).all()
@@ -146,8 +154,8 @@ def test_adaptive_pgd_reaches_what_a_brute_search_finds():
 
 def test_random_starts_do_not_make_a_larger_offset():
     view = view_of(zoo.load("cartpole-5-s0"), rows=20, left=0.3)
-    single = AdaptivePGD(tries=1).offset(view, view.left).norm(dim=1)
-    several = AdaptivePGD(tries=3).offset(view, view.left).norm(dim=1)
+    single = AdaptivePGD(tries=1).perturbation(view, view.left).norm(dim=1)
+    several = AdaptivePGD(tries=3).perturbation(view, view.left).norm(dim=1)
     both = (single > 0) & (several > 0)
     assert both.any()
     assert (several[both] <= single[both] + 1e-6).all()
@@ -203,14 +211,14 @@ def test_agents_without_gradients_and_continuous_agents_are_refused():
         PaperAttack(0.0).propose(view_of(blind))
     smooth = from_callable(lambda seen: [0.0], shape=(4,), choices=None, frames=5)
     with pytest.raises(ValueError, match="needs discrete actions"):
-        AdaptivePGD().offset(view_of(smooth), torch.ones(6, dtype=torch.float64))
+        AdaptivePGD().perturbation(view_of(smooth), torch.ones(6, dtype=torch.float64))
 
 
 @pytest.mark.parametrize(
     ("build", "text"),
     [
         (lambda: Evenly(1.0, 0), "steps must be at least 1, got 0"),
-        (lambda: AtOnce(-1), "must be >= 0, got -1"),
+        (lambda: SingleStep(-1), "must be >= 0, got -1"),
         (lambda: WhenItMatters(-0.5), "lambda_Q must be >= 0, got -0.5"),
         (lambda: AdaptivePGD(iterations=0), "must be at least 1, got 0"),
         (lambda: AdaptivePGD(certainty=2.0), "between 0 and 1, got 2"),

@@ -58,7 +58,7 @@ def test_spending_over_time_sums_to_what_was_spent(tmp_path):
 
 
 def test_spending_is_told_up_to_the_last_offset(tmp_path):
-    result = attacked_run(attack(method="at-once", budgets=(0.0, 0.6)), tmp_path)
+    result = attacked_run(attack(method="single-step", budgets=(0.0, 0.6)), tmp_path)
     assert result["spending"] == [[0.0], [pytest.approx(0.36)]], "all of it at the first step, of 200"
 
 
@@ -76,7 +76,7 @@ def test_workers_and_resuming_change_nothing(tmp_path):
 def test_every_method_runs_on_a_smoothed_agent(tmp_path, method):
     plan = Attack(TASK, zoo.load("cartpole-5-s0.2"), 0.2, (0.3,), (0.5,), method, draws=4, episodes=4)
     result = attacked_run(plan, tmp_path)
-    assert result["lambdas"] == ([0.5] if METHODS[method].margins else [None])
+    assert result["lambdas"] == ([0.5] if METHODS[method].has_lambda else [None])
     assert result["draws"] == 4
     assert result["largest_spent"] <= 0.3 * (1 + 1e-6)
 
@@ -107,7 +107,7 @@ def test_the_command_prints_a_table(tmp_path, capsys):
     [
         (["--lambda-q", "-1"], "lambda_Q must be >= 0, got -1"),
         (["--lambda-q", "x"], "--lambda-q must look like"),
-        (["--noise-samples", "0", "--sigma", "0.2"], "noise draws must be at least 1, got 0"),
+        (["--noise-samples", "0", "--sigma", "0.2"], "noise samples must be at least 1, got 0"),
         (["--method", "nuke"], "method must be one of paper"),
         (["--budgets", "-1"], "budgets must be finite numbers >= 0"),
         (["--sigma", "-0.1", "--agent", "cartpole-5-s0"], "sigma must be"),
@@ -215,3 +215,11 @@ def test_certificates_beside_the_attack_are_found(tmp_path):
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "certificate.json").write_text("{")
     assert matching_certificates(plan, None, tmp_path) == []
+
+
+def test_old_names_of_methods_work_for_now_and_warn(tmp_path, capsys):
+    call = ["attack", "cartpole-1", "--method", "at-once", "--budgets", "0.1", "--episodes", "2", "--quiet", "--json"]
+    assert cli.main([*call, "--out", str(tmp_path / "run")]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["method"] == "single-step"
+    assert shown.err == "surefoot: --method at-once is now single-step; the old name will be removed\n"

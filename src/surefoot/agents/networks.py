@@ -164,7 +164,7 @@ class CNN(nn.Module):
         return hidden.permute(0, 2, 3, 1)
 
     def first_of_change(self, change: Tensor, fresh: Tensor | None) -> Tensor:
-        """Return by how much ``first`` changes when the newest observation does, as ``TakenApart`` has it."""
+        """Return by how much ``first`` changes when the newest observation does (see ``LinearFirstLayer``)."""
         layer = self.convolutions[0]
         assert isinstance(layer, nn.Conv2d)
         into = change.reshape(len(change), -1, *change.shape[-2:])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 import torch
@@ -84,29 +84,6 @@ class Policy:
             high=None if self.high is None else self.high.to(device),
             critic=None if self.critic is None else self.critic.to(device),
         )
-
-
-@runtime_checkable
-class TakenApart(Protocol):
-    """A network whose first layer is linear and can be computed by itself, for whoever changes one observation often.
-
-    ``after_first(first(history))`` is the network.
-    """
-
-    def first(self, history: Tensor) -> Tensor:
-        """Return what the first layer makes of histories."""
-        ...
-
-    def first_of_change(self, change: Tensor, fresh: Tensor | None) -> Tensor:
-        """Return by how much ``first`` changes when the newest observation does.
-
-        ``fresh``  which rows begin an episode, so that the newest observation fills their stack; None when none does
-        """
-        ...
-
-    def after_first(self, hidden: Tensor) -> Tensor:
-        """Return the output, of what ``first`` made; ``hidden`` is overwritten."""
-        ...
 
 
 class FrameStack:

@@ -1,17 +1,18 @@
-"""Adversaries made of two answers: when to spend, and in which direction."""
+"""Attackers made of two parts, when to spend and in which direction; and the one the certificate is tight for."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.attacks.projections import unit, wide
-from surefoot.attacks.victim import BARE, Smoothing, check_discrete, clean_values
+from surefoot.attacks.base import Described, check_discrete
+from surefoot.attacks.projections import expand_rows, normalize_rows
+from surefoot.attacks.victim import UNDEFENDED, Smoothing, clean_values
 from surefoot.errors import InputError
 from surefoot.play.channel import View
 from surefoot.play.streams import direction_seeds
@@ -30,10 +31,10 @@ class Timing(Protocol):
 
 
 class Direction(Protocol):
-    """How to spend: an offset of at most the allowed size."""
+    """How to spend: a perturbation of at most the allowed size."""
 
-    def offset(self, view: View, allowance: Tensor) -> Tensor:
-        """Return the offsets, shaped like the observations."""
+    def perturbation(self, view: View, allowance: Tensor) -> Tensor:
+        """Return the perturbations, shaped like the observations."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -50,7 +51,7 @@ class Composed:
 
     def propose(self, view: View) -> Tensor:
         """Spend what the timing allows in the direction's way."""
-        return self.direction.offset(view, torch.minimum(self.timing.allowance(view), view.left))
+        return self.direction.perturbation(view, torch.minimum(self.timing.allowance(view), view.left))
 
     def describe(self) -> dict[str, Any]:
         """Return both parts."""
@@ -58,8 +59,10 @@ class Composed:
 
 
 @dataclass(frozen=True)
-class Evenly:
+class Evenly(Described):
     """The same share of the squared budget at each of ``steps`` steps: B / sqrt(steps) a step."""
+
+    name: ClassVar[str] = "evenly"
 
     budget: float
     steps: int
@@ -73,14 +76,12 @@ class Evenly:
         share = torch.full_like(view.left, self.budget / self.steps**0.5)
         return torch.where(view.step < self.steps, share, 0.0)
 
-    def describe(self) -> dict[str, Any]:
-        """Return its name and settings."""
-        return {"name": "evenly", **asdict(self)}
-
 
 @dataclass(frozen=True)
-class AtOnce:
+class SingleStep(Described):
     """Everything that is left, at one step of the episode."""
+
+    name: ClassVar[str] = "at once"
 
     at: int = 0
 
@@ -92,64 +93,54 @@ class AtOnce:
         """Return what is left at that step, nothing at others."""
         return torch.where(view.step == self.at, view.left, 0.0)
 
-    def describe(self) -> dict[str, Any]:
-        """Return its name and settings."""
-        return {"name": "at once", **asdict(self)}
-
 
 @dataclass(frozen=True)
-class WhenItMatters:
-    """Everything that is left, at steps where the worst action's clean value lies ``margin`` or more below the best."""
+class WhenItMatters(Described):
+    """All that is left, at steps where the worst action's clean value lies ``lambda_q`` or more below the best."""
 
-    margin: float
-    smoothing: Smoothing = BARE
+    name: ClassVar[str] = "when it matters"
+
+    lambda_q: float
+    smoothing: Smoothing = UNDEFENDED
 
     def __post_init__(self) -> None:
-        if not self.margin >= 0:
-            raise InputError(f"lambda_Q must be >= 0, got {self.margin}")
+        if not self.lambda_q >= 0:
+            raise InputError(f"lambda_Q must be >= 0, got {self.lambda_q}")
 
     def allowance(self, view: View) -> Tensor:
         """Return what is left where it matters."""
         check_discrete(view.policy)
         values = clean_values(view, self.smoothing)
         gap = values.max(dim=1).values - values.min(dim=1).values
-        return torch.where(gap >= self.margin, view.left, 0.0)
-
-    def describe(self) -> dict[str, Any]:
-        """Return its name and settings."""
-        return {"name": "when it matters", **asdict(self)}
+        return torch.where(gap >= self.lambda_q, view.left, 0.0)
 
 
 @dataclass(frozen=True)
-class RandomDirection:
-    """A fresh random direction at every step, at the full allowance: what blind luck achieves."""
+class RandomDirection(Described):
+    """A fresh random direction at every step, at the full allowance: what chance achieves."""
 
-    def offset(self, view: View, allowance: Tensor) -> Tensor:
+    name: ClassVar[str] = "random"
+
+    def perturbation(self, view: View, allowance: Tensor) -> Tensor:
         """Return a uniformly random direction of the allowed length."""
-        direction = unit(view.stream.normal(tuple(view.observation.shape)))
-        return direction * wide(allowance, direction)
-
-    def describe(self) -> dict[str, Any]:
-        """Return its name."""
-        return {"name": "random"}
+        direction = normalize_rows(view.stream.normal(tuple(view.observation.shape)))
+        return direction * expand_rows(allowance, direction)
 
 
 @dataclass(frozen=True)
-class OneDirection:
+class ConstantDirection(Described):
     """One random direction for a whole episode, the same at every step of it."""
+
+    name: ClassVar[str] = "one direction"
 
     seed: int = 0
 
-    def offset(self, view: View, allowance: Tensor) -> Tensor:
+    def perturbation(self, view: View, allowance: Tensor) -> Tensor:
         """Return the episode's direction, made from its number alone."""
         shape = view.observation.shape[1:]
         rows = [_direction(self.seed, episode, tuple(shape)) for episode in view.episode.tolist()]
-        direction = unit(torch.stack(rows)).to(view.observation.device)
-        return direction * wide(allowance, direction)
-
-    def describe(self) -> dict[str, Any]:
-        """Return its name and seed."""
-        return {"name": "one direction", **asdict(self)}
+        direction = normalize_rows(torch.stack(rows)).to(view.observation.device)
+        return direction * expand_rows(allowance, direction)
 
 
 @lru_cache(maxsize=65_536)
@@ -159,14 +150,17 @@ def _direction(seed: int, episode: int, shape: tuple[int, ...]) -> Tensor:
 
 
 @dataclass(frozen=True)
-class Structured:
+class Structured(Described):
     """The whole budget on the first coordinate of the first observation, nothing afterwards: (B, 0, ..., 0), 0, ...
 
-    No adversary of any kind can lower a probability p further than this one lowers it in the worst game for it, to
-    Phi(Phi^-1(p) - B / sigma). In other games it may do nothing at all.
+    The certificate is tight for it (paper, section 4 and Appendix A): no attacker can lower a probability p further
+    than this one does in its worst-case environment, to Phi(Phi^-1(p) - B / sigma). In others it may have no effect.
 
-    ``sign``  +1 raises the coordinate, -1 lowers it
+    Attributes:
+        sign: +1 raises the coordinate, -1 lowers it.
     """
+
+    name: ClassVar[str] = "structured"
 
     sign: int = 1
 
@@ -176,10 +170,6 @@ class Structured:
 
     def propose(self, view: View) -> Tensor:
         """Return everything that is left on the first coordinate at the first step, zeros later."""
-        offset = torch.zeros(view.observation.shape, dtype=torch.float64, device=view.observation.device)
-        offset.flatten(1)[:, 0] = torch.where(view.step == 0, self.sign * view.left, 0.0)
-        return offset
-
-    def describe(self) -> dict[str, Any]:
-        """Return its name and sign."""
-        return {"name": "structured", "sign": self.sign}
+        perturbation = torch.zeros(view.observation.shape, dtype=torch.float64, device=view.observation.device)
+        perturbation.flatten(1)[:, 0] = torch.where(view.step == 0, self.sign * view.left, 0.0)
+        return perturbation

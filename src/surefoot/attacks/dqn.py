@@ -3,62 +3,65 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from surefoot.attacks.projections import boxed, inside, unit
-from surefoot.attacks.victim import BARE, Scene, Smoothing, check_discrete, clean_values, scene_rows
+from surefoot.attacks.base import Described, check_discrete
+from surefoot.attacks.projections import clip_to_box, normalize_rows, project_l2
+from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing, clean_values, scene_rows
 from surefoot.errors import InputError
 from surefoot.play.channel import View
 
 
 @dataclass(frozen=True)
-class PaperAttack:
+class PaperAttack(Described):
     """Push the agent into the worst action it can be pushed into, if that action is bad enough.
 
-    Targets are the actions whose clean value lies at least ``margin`` (lambda_Q) below the best one. For every target,
-    o' starts at o and climbs the log-softmax of the target by steps of length ``step`` (eta), projected on the ball of
-    the budget left B, at most floor(``multiplier`` B / ``step``) times (nu), and stops as soon as the agent would
-    choose the target. Of the targets reached, the one with the lowest clean value wins; if none is reached, nothing is
-    spent.
+    Targets are the actions whose clean value lies at least ``lambda_q`` below the best one. For every target, o' starts
+    at o and climbs the log-softmax of the target by steps of length ``step`` (eta), projected on the ball of the budget
+    left B, at most floor(``multiplier`` B / ``step``) times (nu), and stops as soon as the agent would choose it.
+    Of the targets reached, the one with the lowest clean value wins; if none is reached, no budget is used.
 
-    ``smoothing``  sigma and draws, for a smoothed agent: every value and gradient is a mean over the same noise draws
-    ``low``, ``high``  box constraints on what the agent is shown before the noise, one per feature or one for all
+    Attributes:
+        lambda_q: The paper's threshold of values: budget is saved where no action is that much worse than the best.
+        step: Step size eta.
+        multiplier: Step multiplier nu.
+        smoothing: For a smoothed agent: every value and gradient is a mean over the same noise samples.
+        low: Box of the perturbed observation before the noise, one bound per feature or one for all.
+        high: Likewise.
     """
 
-    margin: float
+    name: ClassVar[str] = "paper"
+
+    lambda_q: float
     step: float = 0.01
     multiplier: float = 2.0
-    smoothing: Smoothing = BARE
+    smoothing: Smoothing = UNDEFENDED
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
-        if not self.margin >= 0:
-            raise InputError(f"lambda_Q must be >= 0, got {self.margin}")
+        if not self.lambda_q >= 0:
+            raise InputError(f"lambda_Q must be >= 0, got {self.lambda_q}")
         if not (self.step > 0 and self.multiplier > 0):
             raise InputError(f"step and multiplier must be > 0, got {self.step} and {self.multiplier}")
-
-    def describe(self) -> dict[str, Any]:
-        """Return its name and settings."""
-        return {"name": "paper", **asdict(self)}
 
     def propose(self, view: View) -> Tensor:
         """Return o_worst - o."""
         check_discrete(view.policy)
-        offsets = torch.zeros_like(view.observation)
+        perturbations = torch.zeros_like(view.observation)
         # Most steps of a long episode come after the budget is spent.
         (able,) = (self.tries(view.left) > 0).nonzero(as_tuple=True)
         if able.numel() == 0:
-            return offsets
+            return perturbations
         values = clean_values(view, self.smoothing, able)
         best = values.max(dim=1).values
-        who, actions = (values <= best.unsqueeze(1) - self.margin).nonzero(as_tuple=True)
+        who, actions = (values <= best.unsqueeze(1) - self.lambda_q).nonzero(as_tuple=True)
         if who.numel() == 0:
-            return offsets
+            return perturbations
         rows = able[who]
         size = scene_rows(view, self.smoothing)
         found = [
@@ -70,8 +73,8 @@ class PaperAttack:
         score = torch.full_like(values, math.inf)
         score[who[gain], actions[gain]] = values[who, actions][gain]
         wins = gain & (score.argmin(dim=1)[who] == actions)
-        offsets[rows[wins]] = (moved - view.observation[rows])[wins]
-        return offsets
+        perturbations[rows[wins]] = (moved - view.observation[rows])[wins]
+        return perturbations
 
     def tries(self, left: Tensor) -> Tensor:
         """Return floor(nu B / eta); a quotient that is whole but for rounding counts as whole."""
@@ -101,6 +104,6 @@ class PaperAttack:
 
     def stepped(self, moved: Tensor, gradient: Tensor, start: Tensor, left: Tensor) -> Tensor:
         """Take one step of length eta, back to the ball and the box where it left them; a zero gradient stays put."""
-        moved = moved + self.step * unit(gradient)
-        moved = start + inside(moved - start, left)
-        return boxed(moved, self.low, self.high)
+        moved = moved + self.step * normalize_rows(gradient)
+        moved = start + project_l2(moved - start, left)
+        return clip_to_box(moved, self.low, self.high)

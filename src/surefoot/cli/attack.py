@@ -47,7 +47,8 @@ def add_attack(commands: Any) -> None:
         help="value gaps below which the budget is saved; with continuous actions, prices of moving far "
         "(default: the task's list)",
     )
-    parser.add_argument("--method", default="paper", help="paper, adaptive, random, one-direction, at-once, structured")
+    methods = "paper, adaptive, random, constant-direction, single-step, structured (default: %(default)s)"
+    parser.add_argument("--method", default="paper", help=methods)
     parser.add_argument(
         "--noise-samples", type=int, default=128, help="noise samples to average over (default: %(default)s)"
     )
@@ -60,6 +61,15 @@ def add_attack(commands: Any) -> None:
     add_old_names(parser, {"--draws": "--noise-samples"})
     add_common(parser)
     parser.set_defaults(run=run_attack)
+
+
+def _method(name: str) -> str:
+    """Return the name of an attack; its old name is accepted with a warning."""
+    from surefoot.attacks.registry import OLD_NAMES
+
+    if name in OLD_NAMES:
+        print(f"surefoot: --method {name} is now {OLD_NAMES[name]}; the old name will be removed", file=sys.stderr)
+    return OLD_NAMES.get(name, name)
 
 
 def run_attack(arguments: argparse.Namespace) -> int:
@@ -82,7 +92,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
         arguments.sigma,
         parse_budgets(arguments.budgets),
         margins,
-        arguments.method,
+        _method(arguments.method),
         arguments.noise_samples,
         arguments.episodes,
         arguments.seed,

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from surefoot.agents.policies import Policy
-from surefoot.attacks.registry import METHODS
-from surefoot.attacks.victim import Smoothing, check_continuous, check_discrete
+from surefoot.attacks.registry import METHODS, Configuration
+from surefoot.attacks.victim import Smoothing
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.files import safe_name, versions
@@ -50,10 +50,9 @@ class Attack:
             raise InputError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
         if not self.budgets or not all(np.isfinite(budget) and budget >= 0 for budget in self.budgets):
             raise InputError(f"budgets must be finite numbers >= 0, at least one, got {list(self.budgets)}")
-        if METHODS[self.method].margins and not self.margins:
+        if METHODS[self.method].has_lambda and not self.margins:
             raise InputError(f"the method {self.method} needs at least one lambda")
-        if METHODS[self.method].gradients:
-            (check_continuous if self.method == "paper" and self.task.choices is None else check_discrete)(self.policy)
+        METHODS[self.method].check(self.task, self.policy)
         for budget, margin in self.cells():
             self.plan(budget, margin)
 
@@ -66,7 +65,7 @@ class Attack:
     @property
     def columns(self) -> list[float | None]:
         """The thresholds; a method without any has one column."""
-        return list(self.margins) if METHODS[self.method].margins else [None]
+        return list(self.margins) if METHODS[self.method].has_lambda else [None]
 
     def cells(self) -> list[tuple[float, float | None]]:
         """Return every pair of budget and threshold."""
@@ -75,7 +74,7 @@ class Attack:
     def plan(self, budget: float, margin: float | None) -> Plan:
         """Return the run of one cell."""
         smoothing = Smoothing(self.sigma, self.draws)
-        adversary = METHODS[self.method].build(margin or 0.0, budget, smoothing, self.task)
+        chosen = Configuration(task=self.task, budget=budget, smoothing=smoothing, lambda_q=margin or 0.0)
         return Plan(
             task=self.task,
             policy=self.policy,
@@ -83,7 +82,7 @@ class Attack:
             n_episodes=self.episodes,
             seed=self.seed,
             device=self.device,
-            attacker=adversary,
+            attacker=METHODS[self.method].build(chosen),
             budget=budget,
             purpose=(Purpose.ATTACK,),
         )

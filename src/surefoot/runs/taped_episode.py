@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.attacks.composed import Composed, Evenly, OneDirection
+from surefoot.attacks.composed import Composed, Evenly, ConstantDirection
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Smoothing
 from surefoot.files import write_npz
@@ -82,7 +82,7 @@ def _quick_attack(plan: Plan, budget: float) -> Attacker:
     policy = plan.policy
     if policy.choices is not None and policy.differentiable and not policy.blind and math.prod(policy.shape) <= SMALL:
         return PaperAttack(0.0, step=budget / TRIES, multiplier=1.0, smoothing=Smoothing(plan.noise.sigma, DRAWS))
-    return Composed(Evenly(budget, plan.task.limit), OneDirection())
+    return Composed(Evenly(budget, plan.task.limit), ConstantDirection())
 
 
 def _taped(plan: Plan, name: str) -> Mapping[str, NDArray[Any]]:
