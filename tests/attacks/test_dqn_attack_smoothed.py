@@ -18,7 +18,9 @@ from surefoot.agents import files as zoo
 from surefoot.attacks import dqn, victim
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Scene, Smoothing
-from surefoot.play.loop import Plan, play
+from surefoot.episodes import Noise
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.play.tasks import find_task
 
 SIGMA, SAMPLES = 0.2, 6
@@ -120,7 +122,8 @@ class Both:
 def compared(agent="cartpole-5-s0.2", lambda_q=0.02, budget=0.5, views=8):
     both = Both(lambda_q, views)
     task = find_task(agent.rsplit("-", 1)[0])
-    play(Plan(task, zoo.load(agent), SIGMA, 6, adversary=both, budget=budget))
+    noise = Noise.of(SIGMA)
+    play(Plan(task=task, policy=zoo.load(agent), noise=noise, n_episodes=6, attacker=both, budget=budget))
     return both
 
 

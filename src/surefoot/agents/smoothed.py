@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
-from scipy.special import ndtri
 from torch import Tensor
 
 from surefoot.agents.policies import FrameStack, Policy, Spaces
@@ -188,7 +187,7 @@ def system_normal(shape: int | tuple[int, ...]) -> NDArray[np.float32]:
     words = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
     # An odd numerator fits the 53 bits of a float; adding a half would round the largest one up to exactly 1.
     uniforms = ((words >> np.uint64(11)) | np.uint64(1)) * 2.0**-53
-    return np.asarray(ndtri(uniforms), dtype=np.float32).reshape(shape)
+    return np.asarray(torch.special.ndtri(torch.from_numpy(uniforms)), dtype=np.float32).reshape(shape)
 
 
 def _seeded_normal(seed: int) -> Callable[[tuple[int, ...]], NDArray[np.float32]]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.attacks.composed import Composed, Evenly, ConstantDirection
+from surefoot.attacks.composed import Composed, ConstantDirection, Evenly
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Smoothing
 from surefoot.files import write_npz
