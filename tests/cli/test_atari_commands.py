@@ -34,6 +34,7 @@ def called(capsys, *arguments):
     return code, out.out, out.err
 
 
+@pytest.mark.slow
 def test_a_round_of_pong_is_certified_as_a_win_or_a_loss(capsys, agent):
     call = ("certify", "pong-1r", "--agent", agent, "--sigma", 0.1, "--episodes", 2, "--workers", 1)
     code, out, err = called(capsys, *call, "--method", "paper", "--device", "cpu", "--json", "--quiet")

@@ -205,12 +205,14 @@ def test_another_run_does_not_enter_the_same_folder(capsys, other):
     refused(capsys, *QUICK, "--out", "run", *other, match="holds a run with another setup")
 
 
+@pytest.mark.slow
 def test_workers_do_not_change_the_returns(capsys):
     for workers in (1, 2):
         surefoot_command("certify", "cartpole-1", "--episodes", 1_100, "--workers", workers, "--out", f"w{workers}")
     assert np.array_equal(returns_of("w1"), returns_of("w2"))
 
 
+@pytest.mark.slow
 def test_frames_belong_to_the_agent(capsys):
     surefoot_command(*QUICK, "--agent", "cartpole-1-s0.2", "--out", "run", "--json")
     assert strict(capsys.readouterr().out)["agent"] == "cartpole-1-s0.2"
@@ -279,6 +281,7 @@ def test_what_may_bet_is_refused_where_probabilities_are_asked_for(capsys):
         refused(capsys, *given("--thresholds", "100", "--method", method), match="use --method band")
 
 
+@pytest.mark.slow
 def test_a_requirement_is_met_in_the_norm_it_is_asked_in(capsys):
     """A budget of 0.01 for every coordinate of 200 observations is an l2 budget of 0.28, at which less holds."""
     task = ("certify", "cartpole-1", "--episodes", 120, "--seed", 5, "--workers", 1, "--budgets", "0", "--quiet")
@@ -313,6 +316,7 @@ def test_returns_leave_files_only_where_asked(capsys):
 # --- report ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_run_ends_with_a_page_that_names_its_command(capsys):
     surefoot_command(*QUICK, "--out", "run", "--json")
     stated = strict(capsys.readouterr().out)
@@ -322,6 +326,7 @@ def test_every_run_ends_with_a_page_that_names_its_command(capsys):
     assert stated["agent_sha256"] in text
 
 
+@pytest.mark.slow
 def test_a_page_is_made_anew_and_compares_runs(capsys):
     surefoot_command(*QUICK, "--out", "run")
     surefoot_command(*given("--out", "other"))

@@ -73,6 +73,7 @@ def test_eleven_budgets_at_once_cost_little(sigma):
 LONG = MORE_LAWS[10]
 
 
+@pytest.mark.slow
 def test_large_budgets_of_a_grid_are_certified_as_well_as_per_threshold():
     """At budgets that the pilot gave up too: it saw no low return, and could not foresee what a bet would bring."""
     grid = np.linspace(0, 1, 11)
@@ -158,6 +159,7 @@ def test_limits_of_auto_hold():
     assert not too_many(high, runs, 0.2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", [LAWS[1], LONG, FEW[3]], ids=lambda law: law.name)
 def test_limits_of_few_values_hold(law):
     """300 certificates at radius 2, where thresholds are chosen: misses of either side against Binomial(300, alpha)."""

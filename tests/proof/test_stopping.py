@@ -67,6 +67,7 @@ def test_workers_and_interruptions_do_not_move_the_stop():
     assert again.to_json() == alone.to_json()
 
 
+@pytest.mark.slow
 def test_another_goal_does_not_bet_on_returns_already_seen():
     watched("run", StoppingRule(budget=0.5, require=3.2))
     with pytest.raises(InputError, match=r"run holds a run with another setup \(goal .*; choose another --out"):

@@ -98,6 +98,7 @@ TAMPERED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("change", TAMPERED.values(), ids=TAMPERED)
 def test_tampering_with_limits_or_bets_is_caught(run, change):
     rewritten(run, change)

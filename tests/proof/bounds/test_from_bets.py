@@ -140,6 +140,7 @@ def test_limits_hold_from_below_and_above(law):
     assert not too_many(high, 10, ALPHA)
 
 
+@pytest.mark.slow
 def test_limits_hold_whenever_somebody_stops():
     """Looked at again and again, with a claim just below the truth, by somebody who waits for a miss."""
     rng, misses, runs = np.random.default_rng(32), 0, 0
