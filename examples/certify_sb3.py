@@ -18,8 +18,8 @@ BUDGETS = (0.0, 0.1, 0.2)
 
 def train(steps: int, path: Path) -> None:
     """Train with the noise that will be certified."""
-    noise = {"wrapper_class": surefoot.NoisyObservation, "wrapper_kwargs": {"sigma": SIGMA}}
-    environments = make_vec_env(ENVIRONMENT, 8, seed=0, **noise)
+    noisy = surefoot.NoisyObservation
+    environments = make_vec_env(ENVIRONMENT, 8, seed=0, wrapper_class=noisy, wrapper_kwargs={"sigma": SIGMA})
     model = PPO("MlpPolicy", environments, n_steps=128, batch_size=256, learning_rate=1e-3, seed=0, device="cpu")
     model.learn(steps)
     model.save(path)

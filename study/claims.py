@@ -35,10 +35,14 @@ class Finding:
 def claims(study: Study, tasks: Sequence[str]) -> Table:
     """Return every claim of the paper with our numbers and the verdict."""
     listed: list[tuple[str, str, Callable[[Study, str], Finding]]] = [
-        *(("The certificate exceeds the bare agent under attack", task, non_vacuous) for task in NON_VACUOUS),
+        *(("The certificate exceeds the undefended agent under attack", task, non_vacuous) for task in NON_VACUOUS),
         *(("A smoothed agent under attack keeps more than is certified", task, above_bound) for task in MAIN),
-        ("Point-wise limits certify more than DKW", "cartpole-5", point_wise_better),
-        ("The bare multi-frame agent is much more vulnerable than the single-frame one", "cartpole-1", more_vulnerable),
+        ("Point-wise bounds certify more than DKW", "cartpole-5", point_wise_better),
+        (
+            "The undefended multi-frame agent is much more vulnerable than the single-frame one",
+            "cartpole-1",
+            more_vulnerable,
+        ),
         ("The certificate of a whole game is vacuous", FULL, full_pong_vacuous),
     ]
     rows = []
@@ -62,7 +66,7 @@ def non_vacuous(study: Study, task: str) -> Finding:
         held += [f"{budget:g}"] if more else []
         parts.append(
             f"B = {budget:g}: certified {certified(best, digits)} (sigma {agent.sigma:g}), "
-            f"bare {measured(mean, error, digits)}"
+            f"undefended {measured(mean, error, digits)}"
         )
     verdict = f"yes, at B = {', '.join(held)}" if held else "no"
     return Finding("; ".join(parts), verdict + _blind_note(study, task, bare["budgets"], agents))
@@ -88,7 +92,7 @@ def _blind_note(study: Study, task: str, budgets: Sequence[float], agents: Seque
         for budget in budgets
         if max(study.certificate(agent).at(budget).lower for agent in agents) <= blind.mean
     ]
-    return f"; below the blind floor at B = {', '.join(below)}" if below else ""
+    return f"; below the open-loop baseline at B = {', '.join(below)}" if below else ""
 
 
 def above_bound(study: Study, task: str) -> Finding:
@@ -152,7 +156,7 @@ def full_pong_vacuous(study: Study, _task: str) -> Finding:
     if not agents:
         return Finding(UNMEASURED, UNMEASURED)
     if bare is None:
-        return Finding(_ways_in_words(study, agents, budgets_of(TASKS[FULL])[::4]), "bare agent not attacked yet")
+        return Finding(_ways_in_words(study, agents, budgets_of(TASKS[FULL])[::4]), "undefended agent not attacked yet")
     held: dict[str, set[str]] = {}
     for agent in agents:
         for way in ways(study, agent.sigma):
@@ -160,9 +164,11 @@ def full_pong_vacuous(study: Study, _task: str) -> Finding:
             limits = np.array(bare["curve"]) + np.array(room)
             better = [f"{budget:g}" for budget in np.array(bare["budgets"])[way.lower(bare["budgets"]) > limits]]
             held.setdefault(way.name, set()).update(better)
-    beaten = [f"{name}: above the bare agent at B = {', '.join(sorted(at))}" for name, at in held.items() if at]
+    beaten = [f"{name}: above the undefended agent at B = {', '.join(sorted(at))}" for name, at in held.items() if at]
     nowhere = ", ".join(name for name, at in held.items() if not at)
-    verdict = "; ".join([*beaten, f"nowhere above the bare agent by {nowhere}" if nowhere else "vacuous by no method"])
+    verdict = "; ".join(
+        [*beaten, f"nowhere above the undefended agent by {nowhere}" if nowhere else "vacuous by no method"]
+    )
     return Finding(_ways_in_words(study, agents, bare["budgets"]), verdict)
 
 

@@ -45,7 +45,7 @@ def main() -> None:
     """Draw, and print or write."""
     write = "--write" in sys.argv[1:]
     out = ROOT / "docs" / "figures" / "study" if write else Path("runs/docs-study")
-    study = open_study(ROOT / "study")
+    study = open_study(ROOT / "study" / "data")
     drawn = [draw(study, target, EVERY, out) for target in TARGETS]
     blocks = {"commands": commands(drawn).markdown()}
     for one in drawn:

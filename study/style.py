@@ -179,8 +179,8 @@ def small_legend(axes: Axes, title: str | None = None) -> None:
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "bound": ("certified lower bound (95% confidence)", {"color": "black", "lw": 2.0}),
-    "most": ("most that as many episodes could certify", {"color": MOST, "lw": 1.0}),
-    "floor": ("a policy that sees nothing (blind floor)", {"color": FLOOR, "lw": 1.8, "ls": (0, (1, 2))}),
+    "most": ("best achievable bound with as many episodes", {"color": MOST, "lw": 1.0}),
+    "floor": ("open-loop baseline", {"color": FLOOR, "lw": 1.8, "ls": (0, (1, 2))}),
     "estimate": (
         "mean without attack (an estimate, ± 1.96 standard errors)",
         {"color": "black", "marker": "D", "mfc": "white", "ls": "none"},
@@ -189,7 +189,7 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
         "mean under attack (an estimate, ± 1.96 standard errors)",
         {"color": "black", "marker": "o", "lw": 0.8},
     ),
-    "bare": ("bare agent under attack", {"color": BARE, "marker": "x", "lw": 0.8, "ls": "--"}),
+    "bare": ("undefended agent under attack", {"color": BARE, "marker": "x", "lw": 0.8, "ls": "--"}),
 }
 
 

@@ -139,7 +139,7 @@ def _clean_panel(axes: Axes, task: str, found: dict[Agent, tuple[float, float]])
 
 
 METHODS = (
-    ("paper", "(a) point-wise limits (the paper's)"),
+    ("paper", "(a) point-wise bounds (the paper's)"),
     ("dkw", "(b) DKW"),
     ("auto", "(c) ours: auto"),
 )

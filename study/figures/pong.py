@@ -32,7 +32,7 @@ from surefoot.proof.certificate import Bounds
 from surefoot.proof.query import certify_shared_budget
 
 ROUND, FULL = "pong-1r", "pong-full"
-NOTHING = "no agent of the whole game\nwith played episodes"
+NOTHING = "no agent of the whole game\nwith episodes"
 Floats = NDArray[np.float64]
 
 

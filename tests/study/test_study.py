@@ -232,13 +232,13 @@ def test_one_budget_for_all_rounds_is_worth_much_more_than_one_for_each(tmp_path
 
 def test_whole_games_without_rounds_or_a_bare_agent_are_judged_as_far_as_they_go(tmp_path):
     study = whole_games(tmp_path)
-    assert claims.full_pong_vacuous(study, "pong-full").verdict == "bare agent not attacked yet"
+    assert claims.full_pong_vacuous(study, "pong-full").verdict == "undefended agent not attacked yet"
     alone = Study(tmp_path, study.agents[1:])
     assert [way.name for way in pong.ways(alone, 0.05)] == ["DKW", "per threshold", "T3, by betting"]
 
 
 @pytest.mark.parametrize(
-    ("share", "words"), [(0.0, "vacuous by no method"), (1.0, "nowhere above the bare agent by DKW")]
+    ("share", "words"), [(0.0, "vacuous by no method"), (1.0, "nowhere above the undefended agent by DKW")]
 )
 def test_a_whole_game_is_vacuous_where_the_bare_agent_keeps_more(tmp_path, share, words):
     study = made_up(tmp_path, Made(clean=0.97), ("pong-1r", "pong-full"))
