@@ -4,6 +4,7 @@ import tempfile
 from math import floor
 from pathlib import Path
 
+import gymnasium
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 
@@ -18,8 +19,7 @@ BUDGETS = (0.0, 0.1, 0.2)
 
 def train(steps: int, path: Path) -> None:
     """Train with the noise that will be certified."""
-    noisy = surefoot.NoisyObservation
-    environments = make_vec_env(ENVIRONMENT, 8, seed=0, wrapper_class=noisy, wrapper_kwargs={"sigma": SIGMA})
+    environments = make_vec_env(lambda: surefoot.NoisyObservation(gymnasium.make(ENVIRONMENT), SIGMA), 8, seed=0)
     model = PPO("MlpPolicy", environments, n_steps=128, batch_size=256, learning_rate=1e-3, seed=0, device="cpu")
     model.learn(steps)
     model.save(path)
