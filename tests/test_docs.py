@@ -198,6 +198,20 @@ def test_the_citation_names_this_version():
     assert f"## {surefoot.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
 
 
+def missing_modules(text):
+    """Return the modules and folders with a slash in their name that a page names and that are not there."""
+    named = {span for span in re.findall(r"`([\w/-]+/[\w/-]*)`", text) if not span.startswith("runs/NAME")}
+    places = (ROOT, ROOT / "src" / "surefoot")
+    there = {span for span in named for place in places if (place / span).exists() or (place / f"{span}.py").exists()}
+    return sorted(named - there)
+
+
+def test_the_modules_of_the_design_exist():
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    assert missing_modules(text) == []
+    assert missing_modules("`play/channel`, `play/no_such_module`, `proof/`") == ["play/no_such_module"]
+
+
 def test_every_field_of_a_certificate_is_documented():
     text = (ROOT / "docs" / "certificates.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| (`[^|]+`) \|", text[text.index("## The file") :], flags=re.MULTILINE)
