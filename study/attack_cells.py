@@ -22,7 +22,8 @@ from study.measure import Place, attack_agent, attack_of
 from study.numbers import DATA, Agent, shipped_agents
 from study.sizes import AttackSize, full
 from surefoot.play.workers import usable_cores
-from surefoot.runs.attacked import Attack, attacked_cell, cell_name
+from surefoot.runs.attacked import AttackGrid, run_configuration
+from surefoot.runs.folder import configuration_name
 
 
 def agent_of(task: str, sigma: float) -> Agent:
@@ -45,7 +46,7 @@ def size_of(task: str, sigma: float, arguments: argparse.Namespace) -> AttackSiz
     )
 
 
-def attack_on(task: str, sigma: float, arguments: argparse.Namespace) -> Attack:
+def attack_on(task: str, sigma: float, arguments: argparse.Namespace) -> AttackGrid:
     """Return the attack on one agent."""
     return attack_of(agent_of(task, sigma), size_of(task, sigma, arguments), arguments.device, arguments.method)
 
@@ -54,8 +55,10 @@ def play_cell(task: str, sigma: float, budget: float, margin: float | None, argu
     """Play one cell in a process of its own."""
     began = time.monotonic()
     attack = attack_on(task, sigma, arguments)
-    mean = attacked_cell(attack, budget, margin, arguments.work / attack.name).returns.mean()
-    return f"{attack.policy.name} {cell_name(budget, margin)}: {mean:.2f} after {time.monotonic() - began:.0f} s"
+    mean = run_configuration(attack, budget, margin, arguments.work / attack.name).returns.mean()
+    return (
+        f"{attack.policy.name} {configuration_name(budget, margin)}: {mean:.2f} after {time.monotonic() - began:.0f} s"
+    )
 
 
 def play_cells(attacks: list[tuple[str, float]], arguments: argparse.Namespace) -> None:
@@ -63,7 +66,7 @@ def play_cells(attacks: list[tuple[str, float]], arguments: argparse.Namespace) 
     cells = [
         (task, sigma, budget, margin)
         for task, sigma in attacks
-        for budget, margin in attack_on(task, sigma, arguments).cells()
+        for budget, margin in attack_on(task, sigma, arguments).configurations()
     ]
     cells.sort(key=lambda cell: (attack_on(cell[0], cell[1], arguments).columns.index(cell[3]), -cell[2]))
     fresh = multiprocessing.get_context("spawn")

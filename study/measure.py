@@ -21,8 +21,8 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import find_task
 from surefoot.play.workers import spread
-from surefoot.runs.attacked import Attack, attacked_cell, cell_name, summary
-from surefoot.runs.folder import RunFolder
+from surefoot.runs.attacked import AttackGrid, run_configuration, summary
+from surefoot.runs.folder import RunFolder, configuration_name
 
 SCHEMA = 1
 SEED = 0
@@ -94,30 +94,31 @@ def attack_agent(agent: Agent, size: AttackSize, place: Place, method: str = "pa
     """Attack an agent over budgets and lambdas; keep means, the curve, and every episode's return and spending."""
     attack = attack_of(agent, size, place.device, method)
     folder = place.work / attack.name
-    records = {cell: attacked_cell(attack, *cell, folder, place.workers) for cell in attack.cells()}
+    records = {cell: run_configuration(attack, *cell, folder, place.workers) for cell in attack.configurations()}
     arrays: dict[str, NDArray[np.float64]] = {}
     for cell, record in records.items():
         assert record.spent is not None
-        arrays[f"{cell_name(*cell)}.returns"], arrays[f"{cell_name(*cell)}.spent"] = record.returns, record.spent
-    name = place.data / "attacks" / f"{agent.name}-{method}"
+        name = configuration_name(*cell)
+        arrays |= {f"{name}.returns": record.returns, f"{name}.spent": record.spent}
+    path = place.data / "attacks" / f"{agent.name}-{method}"
     result = summary(attack, records)
-    write_arrays(name.with_name(f"{name.name}.npz"), arrays)
-    write_json(name.with_name(f"{name.name}.json"), {**result, "device": place.device, "versions": versions()})
+    write_arrays(path.with_name(f"{path.name}.npz"), arrays)
+    write_json(path.with_name(f"{path.name}.json"), {**result, "device": place.device, "versions": versions()})
     curve = ", ".join(f"{mean:.3f}" for mean in result["curve"])
     return f"{agent.name} {method}: {curve} at budgets {', '.join(f'{budget:g}' for budget in attack.budgets)}"
 
 
-def attack_of(agent: Agent, size: AttackSize, device: str, method: str = "paper") -> Attack:
+def attack_of(agent: Agent, size: AttackSize, device: str, method: str = "paper") -> AttackGrid:
     """Return the attack on one agent."""
-    return Attack(
-        find_task(agent.task),
-        zoo.load(agent.name),
-        agent.sigma,
-        size.budgets,
-        size.lambdas,
-        method,
-        draws=size.draws,
-        episodes=size.episodes,
+    return AttackGrid(
+        task=find_task(agent.task),
+        policy=zoo.load(agent.name),
+        sigma=agent.sigma,
+        budgets=size.budgets,
+        lambdas=size.lambdas,
+        method=method,
+        noise_samples=size.draws,
+        n_episodes=size.episodes,
         device=device,
     )
 

@@ -25,7 +25,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import find_task
-from surefoot.runs.attacked import Attack
+from surefoot.runs.attacked import AttackGrid
 
 SHAPE = (84, 84)
 
@@ -242,7 +242,9 @@ def test_noise_on_black_and_white_reaches_the_network_unclipped(level):
 
 def test_the_papers_attack_stays_inside_the_box():
     attack = PaperAttack(0.0, low=(0.0,), high=(1.0,))
-    attack_of_task = Attack(find_task("freeway"), small(), 0.0, [0.5]).plan(0.5, 0.06).attacker
+    attack_of_task = (
+        AttackGrid(task=find_task("freeway"), policy=small(), sigma=0.0, budgets=[0.5]).plan(0.5, 0.06).attacker
+    )
     assert (attack_of_task.low, attack_of_task.high) == ((0.0,), (1.0,))
     start = torch.tensor([[0.0, 1.0], [0.5, 0.5]])
     moved = attack.stepped(start, torch.tensor([[-1.0, 1.0], [1.0, 0.0]]), start, torch.ones(2).double())

@@ -62,7 +62,7 @@ def test_the_papers_gaps_are_the_defaults(capsys, agent, monkeypatch):
     )
     with pytest.raises(SystemExit):
         called(capsys, "attack", "pong-full", "--agent", agent, "--quiet")
-    assert tuple(seen[0].margins) == (0.1, 0.3, 0.5, 0.9, 1.3, 1.7)
+    assert tuple(seen[0].lambdas) == (0.1, 0.3, 0.5, 0.9, 1.3, 1.7)
 
 
 @pytest.mark.slow

@@ -16,14 +16,14 @@ from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
 from surefoot.play.tasks import find_task
 from surefoot.proof.contradiction import FALSE_ALARM, inconsistencies
-from surefoot.runs.attacked import Attack, attacked_records, attacked_run, matching_certificates
+from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, matching_certificates
 
 TASK = find_task("cartpole-5")
 
 
 def attack(**more):
-    settings = {"budgets": (0.3, 0.6), "margins": (0.0, 0.2), "episodes": 8, **more}
-    return Attack(TASK, zoo.load("cartpole-5-s0"), 0.0, **settings)
+    settings = {"budgets": (0.3, 0.6), "lambdas": (0.0, 0.2), "n_episodes": 8, **more}
+    return AttackGrid(task=TASK, policy=zoo.load("cartpole-5-s0"), sigma=0.0, **settings)
 
 
 def command(capsys, *arguments):
@@ -51,7 +51,7 @@ def test_the_summary_is_that_of_the_records(tmp_path):
 
 
 def test_spending_over_time_sums_to_what_was_spent(tmp_path):
-    result = attacked_run(attack(margins=(0.0,), budgets=(0.3, 0.6)), tmp_path)
+    result = attacked_run(attack(lambdas=(0.0,), budgets=(0.3, 0.6)), tmp_path)
     for budget, spending in zip((0.3, 0.6), result["spending"], strict=True):
         record = Episodes.load(tmp_path / f"B{budget:g}-lambda0" / "episodes.npz")
         assert sum(spending) == pytest.approx(float((record.spent**2).mean()), rel=1e-9)
@@ -63,18 +63,27 @@ def test_spending_is_told_up_to_the_last_offset(tmp_path):
 
 
 def test_workers_and_resuming_change_nothing(tmp_path):
-    once = attacked_run(attack(episodes=520, budgets=(0.6,), method="random"), tmp_path / "a", workers=2)
-    again = attacked_run(attack(episodes=520, budgets=(0.6,), method="random"), tmp_path / "b", workers=1)
+    once = attacked_run(attack(n_episodes=520, budgets=(0.6,), method="random"), tmp_path / "a", workers=2)
+    again = attacked_run(attack(n_episodes=520, budgets=(0.6,), method="random"), tmp_path / "b", workers=1)
     assert once == again
     record = tmp_path / "a" / "B0.6" / "episodes.npz"
     changed = record.stat().st_mtime_ns
-    assert attacked_run(attack(episodes=520, budgets=(0.6,), method="random"), tmp_path / "a") == once
+    assert attacked_run(attack(n_episodes=520, budgets=(0.6,), method="random"), tmp_path / "a") == once
     assert record.stat().st_mtime_ns == changed
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_on_a_smoothed_agent(tmp_path, method):
-    plan = Attack(TASK, zoo.load("cartpole-5-s0.2"), 0.2, (0.3,), (0.5,), method, draws=4, episodes=4)
+    plan = AttackGrid(
+        task=TASK,
+        policy=zoo.load("cartpole-5-s0.2"),
+        sigma=0.2,
+        budgets=(0.3,),
+        lambdas=(0.5,),
+        method=method,
+        noise_samples=4,
+        n_episodes=4,
+    )
     result = attacked_run(plan, tmp_path)
     assert result["lambdas"] == ([0.5] if METHODS[method].has_lambda else [None])
     assert result["draws"] == 4
@@ -129,8 +138,10 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, arguments, text
 def test_agents_that_cannot_be_attacked_so_are_refused():
     plain = from_callable(lambda seen: 0, shape=(4,), choices=2)
     with pytest.raises(ValueError, match="needs gradients"):
-        Attack(TASK, plain, 0.0, (0.1,))
-    assert Attack(TASK, plain, 0.0, (0.1,), method="random").cells() == [(0.1, None)]
+        AttackGrid(task=TASK, policy=plain, sigma=0.0, budgets=(0.1,))
+    assert AttackGrid(task=TASK, policy=plain, sigma=0.0, budgets=(0.1,), method="random").configurations() == [
+        (0.1, None)
+    ]
 
 
 # --- contradictions -------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import json
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
@@ -23,6 +23,9 @@ from surefoot.cli.options import (
     progress_bar,
 )
 from surefoot.errors import InputError
+
+if TYPE_CHECKING:
+    from surefoot.play.tasks import Task
 
 CONTRADICTION = 3
 
@@ -42,10 +45,10 @@ def add_attack(commands: Any) -> None:
     )
     parser.add_argument("--budgets", default="0.2,0.4,0.6,0.8,1", help="(default: %(default)s)")
     parser.add_argument(
-        "--lambda-q",
-        "--lambda",
-        help="value gaps below which the budget is saved; with continuous actions, prices of moving far "
-        "(default: the task's list)",
+        "--lambda-q", metavar="LIST", help="value gaps below which Algorithm 1 saves its budget (discrete actions)"
+    )
+    parser.add_argument(
+        "--lambda", dest="weights", metavar="LIST", help="weights of the norm in Algorithm 2 (continuous actions)"
     )
     methods = "paper, adaptive, random, constant-direction, single-step, structured (default: %(default)s)"
     parser.add_argument("--method", default="paper", help=methods)
@@ -80,40 +83,39 @@ def run_attack(arguments: argparse.Namespace) -> int:
     from surefoot.play.tasks import find_task
     from surefoot.proof.contradiction import inconsistencies
     from surefoot.report.page import NAME, write_report
-    from surefoot.runs.attacked import Attack, attacked_records, attacked_run, matching_certificates
+    from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, matching_certificates
     from surefoot.runs.read import read_run
 
     task = find_task(arguments.task)
-    margins = task.margins if arguments.lambda_q is None else parse_numbers(arguments.lambda_q, "--lambda-q")
     name = default_agent(task.name, arguments.sigma) if arguments.agent is None else arguments.agent
-    attack = Attack(
-        task,
-        resolve(name, task.spaces, trust_pickle=arguments.allow_pickle),
-        arguments.sigma,
-        parse_budgets(arguments.budgets),
-        margins,
-        _method(arguments.method),
-        arguments.noise_samples,
-        arguments.episodes,
-        arguments.seed,
-        resolve_device(arguments.device),
+    grid = AttackGrid(
+        task=task,
+        policy=resolve(name, task.spaces, trust_pickle=arguments.allow_pickle),
+        sigma=arguments.sigma,
+        budgets=parse_budgets(arguments.budgets),
+        lambdas=_lambdas(arguments, task),
+        method=_method(arguments.method),
+        noise_samples=arguments.noise_samples,
+        n_episodes=arguments.episodes,
+        seed=arguments.seed,
+        device=resolve_device(arguments.device),
     )
-    folder: Path = arguments.out or Path("runs") / attack.name
+    folder: Path = arguments.out or Path("runs") / grid.name
     if arguments.certificate is not None:
-        matching_certificates(attack, arguments.certificate, folder.parent)  # a wrong one is told before the attack
+        matching_certificates(grid, arguments.certificate, folder.parent)  # a wrong one is rejected before the attack
     with progress_bar("attacking", "episodes", arguments) as report:
         result = attacked_run(
-            attack,
+            grid,
             folder,
-            workers=chosen_workers(arguments.workers, attack.device, emulated=attack.task.emulated),
+            workers=chosen_workers(arguments.workers, grid.device, emulated=grid.task.emulated),
             progress=report,
             command=arguments.command_line,
         )
-    certificates = matching_certificates(attack, arguments.certificate, folder.parent)
+    certificates = matching_certificates(grid, arguments.certificate, folder.parent)
     found = [
         (path, contradiction)
         for path, certificate in certificates
-        for contradiction in inconsistencies(certificate, attacked_records(attack, folder))
+        for contradiction in inconsistencies(certificate, attacked_records(grid, folder))
     ]
     if arguments.certificate is not None:
         with suppress(InputError):  # a lone file has no folder to read; then the page that is there stays
@@ -130,8 +132,18 @@ def run_attack(arguments: argparse.Namespace) -> int:
     return CONTRADICTION if found else 0
 
 
+def _lambdas(arguments: argparse.Namespace, task: Task) -> tuple[float, ...]:
+    """Return the lambdas of the algorithm that fits the task's actions: those given, else the task's."""
+    given, other = (arguments.lambda_q, arguments.weights)[:: 1 if task.choices is not None else -1]
+    name, wrong = ("--lambda-q", "--lambda")[:: 1 if task.choices is not None else -1]
+    if other is not None:
+        kind = "discrete" if task.choices is not None else "continuous"
+        raise InputError(f"{wrong} cannot be used with {task.name}, which has {kind} actions; use {name}")
+    return task.margins if given is None else parse_numbers(given, name)
+
+
 def show_attack(result: dict[str, Any], compared: list[str]) -> None:
-    """Print the means per budget and threshold, and the curve."""
+    """Print the means per budget and lambda, and the curve."""
     console = Console(highlight=False)
     agent = (
         f"{result['agent']}, {'smoothed, sigma ' + format(result['sigma'], 'g') if result['sigma'] else 'undefended'}"

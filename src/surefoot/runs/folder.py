@@ -105,3 +105,8 @@ class RunFolder:
         if differing:
             what = ", ".join(f"{key} {there.get(key)} there, {self.setup.get(key)} now" for key in differing[:3])
             raise InputError(f"{self.folder} holds a run with another setup ({what}); choose another --out")
+
+
+def configuration_name(budget: float, lambda_: float | None) -> str:
+    """Return the name of the directory of one attack configuration."""
+    return f"B{budget:g}" + ("" if lambda_ is None else f"-lambda{lambda_:g}")

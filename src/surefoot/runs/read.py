@@ -13,6 +13,7 @@ from surefoot.errors import InputError
 from surefoot.files import read_arrays, read_json
 from surefoot.proof.certificate import FILES, Certificate, number
 from surefoot.report.finished_run import FinishedRun
+from surefoot.runs.folder import configuration_name
 
 SCHEMA = 1
 _IDENTITY = ("task", "agent", "agent_sha256", "seed", "features")
@@ -59,7 +60,9 @@ def _attacked(folder: Path, content: Mapping[str, Any]) -> FinishedRun:
         _check_attack(content)
     except (KeyError, TypeError, ValueError) as error:
         raise InputError(f"{folder / 'attack.json'} is not a result that this version reads: {error}") from error
-    cells = [folder / _cell(b, m) for b, m in zip(content["budgets"], content["curve_lambda"], strict=True)]
+    cells = [
+        folder / configuration_name(b, m) for b, m in zip(content["budgets"], content["curve_lambda"], strict=True)
+    ]
     records = [Episodes.load(cell / "episodes.npz") for cell in cells if (cell / "episodes.npz").exists()]
     whole = records if len(records) == len(cells) else []
     return _run(folder, content, attack=content, records=whole, setup=cells[0] / "setup.json")
@@ -118,11 +121,6 @@ def _check_attack(content: Mapping[str, Any]) -> None:
         _numbers(spending)
     number(content["sigma"])
     int(content["episodes"])
-
-
-def _cell(budget: float, margin: float | None) -> str:
-    # As attacked.cell_name has it, which cannot be imported without torch.
-    return f"B{budget:g}" + ("" if margin is None else f"-lambda{margin:g}")
 
 
 def _optional(path: Path) -> dict[str, Any]:
