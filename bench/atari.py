@@ -21,17 +21,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from surefoot import zoo
-from surefoot.atari import slot_seeds
-from surefoot.emulators import Board, Emulators
-from surefoot.files import write_json
-from surefoot.play import Plan, play
-from surefoot.policies import Policy
-from surefoot.policies_cnn import NATURE, cnn_policy, fresh_arrays, halved
-from surefoot.sb3 import write_zip
-from surefoot.tasks import Task, find_task
-from surefoot.versions import versions
-from surefoot.workers import usable_cores
+from surefoot.agents import files as zoo
+from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
+from surefoot.agents.policies import Policy
+from surefoot.agents.sb3.write import write_zip
+from surefoot.episodes import Noise
+from surefoot.files import versions, write_json
+from surefoot.play.envs.atari.emulators import Board, Emulators
+from surefoot.play.envs.atari.env import slot_seeds
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.tasks import Task, find_task
+from surefoot.play.workers import usable_cores
 
 SIGMA = 0.1
 HERE = Path(__file__).resolve().parent
@@ -111,7 +112,9 @@ def measured(task: Task, device: str, episodes: int, seconds: float, agent: str 
     before, length = one_by_one(task, policy, seconds / 2)
     alone = emulator_alone(task)
     began = time.perf_counter()
-    played = play(Plan(task, policy, SIGMA, episodes, device=device), workers=workers)
+    played = play(
+        Plan(task=task, policy=policy, noise=Noise.of(SIGMA), n_episodes=episodes, device=device), workers=workers
+    )
     wall = time.perf_counter() - began
     # Before and after: what the machine does beside this changes within minutes.
     slow = (before + one_by_one(task, policy, seconds / 2)[0]) / 2
@@ -147,7 +150,7 @@ def main() -> None:
     results = []
     for name in arguments.tasks:
         task = find_task(name)
-        block = Plan(task, _still(task), SIGMA, device=arguments.device).shape_of_blocks[1]
+        block = Plan(task=task, policy=_still(task), noise=Noise.of(SIGMA), device=arguments.device).block_size
         cores = usable_cores() if arguments.device == "cpu" else 1
         episodes = arguments.episodes or block * cores
         result = measured(task, arguments.device, episodes, arguments.seconds, arguments.agent)
@@ -167,7 +170,7 @@ def main() -> None:
 
 
 def _still(task: Task) -> Policy:
-    from surefoot.policies import from_callable
+    from surefoot.agents.policies import from_callable
 
     return from_callable(lambda _: 0, shape=task.shape, choices=task.choices)
 

@@ -25,14 +25,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from surefoot import certify, zoo
-from surefoot.files import write_json
-from surefoot.play import Plan, play, single_thread
-from surefoot.policies import MLP, Policy, Squashed
-from surefoot.sb3 import write_zip
-from surefoot.tasks import Task, find_task
-from surefoot.versions import versions
-from surefoot.workers import usable_cores
+from surefoot import certify
+from surefoot.agents import files as zoo
+from surefoot.agents.networks import MLP, Squashed
+from surefoot.agents.policies import Policy
+from surefoot.agents.sb3.write import write_zip
+from surefoot.episodes import Noise
+from surefoot.files import versions, write_json
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.tasks import Task, find_task
+from surefoot.play.workers import single_thread, usable_cores
 
 SIGMA, BUDGETS = 0.2, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 HERE = Path(__file__).resolve().parent
@@ -86,7 +89,7 @@ def products_alone(policy: Policy, forwards: int, rows: int) -> float:
 def on_cpu(task: Task, episodes: int, repeats: int) -> dict[str, Any]:
     policy, workers = zoo.load(f"{task.name}-s{SIGMA:g}"), usable_cores()
     slow = paper_protocol(task, policy, 50)
-    plan = Plan(task, policy, SIGMA, episodes)
+    plan = Plan(task=task, policy=policy, noise=Noise.of(SIGMA), n_episodes=episodes)
     played = [seconds(lambda: play(plan, workers=workers)) for _ in range(repeats)]
     ours = statistics.median(played)
     record = play(plan, workers=workers)
@@ -113,7 +116,7 @@ def on_cuda(task: Task, episodes: int, repeats: int) -> dict[str, Any]:
     policy = zoo.load(f"{task.name}-s{SIGMA:g}")
 
     def certified(count: int) -> None:
-        certify(play(Plan(task, policy, SIGMA, count, device="cuda")), BUDGETS)
+        certify(play(Plan(task=task, policy=policy, noise=Noise.of(SIGMA), n_episodes=count, device="cuda")), BUDGETS)
 
     certified(65_536)
     torch.cuda.reset_peak_memory_stats()

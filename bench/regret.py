@@ -23,17 +23,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.bounds import cdf
-from surefoot.bounds.shifted_mean import worst_means
-from surefoot.bounds.worst_case import mean_lower
-from surefoot.choice import Choice, choose
 from surefoot.episodes import Episodes
 from surefoot.files import write_json
+from surefoot.proof.auto import Choice, choose
+from surefoot.proof.bounds import bands as cdf
+from surefoot.proof.bounds.from_band import mean_lower
+from surefoot.proof.bounds.from_bets import worst_means
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Floats]
 HERE = Path(__file__).resolve().parent
-STUDY = HERE.parent / "study"
+STUDY = HERE.parent / "study" / "data"
 ALPHA = 0.05
 MEAN, DRAW = 0.985, 0.95  # of the best single method: the mean over draws, and any single draw
 TOLERANCE = 0.005  # of the range

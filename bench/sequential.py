@@ -17,15 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from surefoot import zoo
-from surefoot.certify import certify
-from surefoot.commands.terminal import Requirement, parse_requirement
-from surefoot.episodes import Episodes
-from surefoot.files import write_json
-from surefoot.play import Plan, play
-from surefoot.sequential import Goal, Watch
-from surefoot.tasks import find_task
-from surefoot.versions import versions
+from surefoot.agents import files as zoo
+from surefoot.cli.options import Requirement, parse_requirement
+from surefoot.episodes import Episodes, Noise
+from surefoot.files import versions, write_json
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.tasks import find_task
+from surefoot.proof.query import certify
+from surefoot.proof.stopping import Monitor, StoppingRule
 
 HERE = Path(__file__).resolve().parent
 AGENT, SIGMA, CONFIDENCE = "cartpole-5-s0.2", 0.2, 0.95
@@ -33,10 +33,10 @@ AGENT, SIGMA, CONFIDENCE = "cartpole-5-s0.2", 0.2, 0.95
 
 def stopped_after(record: Episodes, block: int, required: Requirement) -> int | None:
     """Return after how many episodes the sequential run has proved the requirement."""
-    goal = Goal(required.budget, require=required.mean)
-    watch = Watch(goal, SIGMA, 1 - CONFIDENCE, record.floor, record.ceiling)
+    rule = StoppingRule(budget=required.budget, require=required.mean)
+    monitor = Monitor(rule, confidence=CONFIDENCE, sigma=SIGMA, floor=record.floor, ceiling=record.ceiling)
     for n in range(block, len(record) + 1, block):
-        if watch.reason_to_stop(record.returns[:n]) == "proved":
+        if monitor.reason_to_stop(record.returns[:n]) == "proved":
             return n
     return None
 
@@ -72,8 +72,8 @@ def main() -> None:
     task, policy = find_task("cartpole-5"), zoo.load(AGENT)
     stops, paper = [], []
     for seed in range(1000, 1000 + arguments.seeds):  # seeds of their own
-        plan = Plan(task, policy, SIGMA, arguments.most, seed)
-        record, block = play(plan, workers=arguments.workers), plan.shape_of_blocks[1]
+        plan = Plan(task=task, policy=policy, noise=Noise.of(SIGMA), n_episodes=arguments.most, seed=seed)
+        record, block = play(plan, workers=arguments.workers), plan.block_size
         stops.append(stopped_after(record, block, required))
         paper.append(proved_by_paper(record, block, required))
         print(seed, stops[-1], sum(not one for one in paper[-1]) * block, flush=True)

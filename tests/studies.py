@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from study.numbers import Agent, Study
+from study.paper import EVERY
 from surefoot.episodes import Episodes
 from surefoot.files import write_json
-from surefoot.study.data import Agent, Study
-from surefoot.study.facts import EVERY
-from surefoot.tasks import TASKS
+from surefoot.play.tasks import TASKS
 
 SIGMAS = {"pong-1r": (0, 0.05, 0.1), "pong-full": (0, 0.05), "freeway": (0, 0.05, 0.1)}
 USUAL = (0, 0.2, 0.4)

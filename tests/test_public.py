@@ -9,7 +9,7 @@ import pytest
 
 import surefoot
 from surefoot import __main__ as command
-from surefoot import cli
+from surefoot.cli import main as cli
 
 COMMANDS = ("certify", "report", "train", "blind", "export", "agents")
 

@@ -17,9 +17,11 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from surefoot.channel import Stream, View
-from surefoot.policies import MLP, Policy
-from surefoot.tasks import Task
+from surefoot.agents.networks import MLP, Critic, Squashed
+from surefoot.agents.policies import Policy
+from surefoot.play.channel import View
+from surefoot.play.streams import Stream
+from surefoot.play.tasks import Task
 
 ALARM = 1e-6
 
@@ -254,3 +256,18 @@ def ten_times_too_much(view: View) -> Tensor:
     offset = torch.zeros_like(view.observation)
     offset[:, 0] = 10.0
     return offset
+
+
+def layers(rng: np.random.Generator, *widths: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    shapes = list(zip(widths[1:], widths, strict=False))
+    return [rng.normal(size=shape) / math.sqrt(shape[1]) for shape in shapes], [rng.normal(size=w) for w in widths[1:]]
+
+
+def actor_with_critic(seed: int = 0, frames: int = 5) -> Policy:
+    """A small agent with a critic; its first layer looks hard at the observations, so that attacks move it."""
+    rng, limit = np.random.default_rng(seed), np.ones(1, dtype=np.float32)
+    weights, biases = layers(rng, 2 * frames, 24, 16, 1)
+    weights[0] *= 3
+    judge = Critic(MLP(*layers(rng, 2 * frames + 1, 24, 16, 1)), -limit, limit)
+    actor = Squashed(MLP(weights, biases), -limit, limit)
+    return Policy(actor, frames, (2,), None, "toy", low=torch.tensor([-1.0]), high=torch.tensor([1.0]), critic=judge)

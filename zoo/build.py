@@ -20,23 +20,25 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from surefoot.certify import certify
+from surefoot.agents.files import load
+from surefoot.episodes import Noise
 from surefoot.files import read_json
-from surefoot.play import Plan, play
-from surefoot.tasks import find_task
-from surefoot.workers import usable_cores
-from surefoot.zoo import load, save
-
-# The stream of the selection episodes.
-SELECTION = 2
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.streams import Purpose
+from surefoot.play.tasks import find_task
+from surefoot.play.workers import usable_cores
+from surefoot.proof.query import certify
+from surefoot.train.folder import candidate, copy_agent
 
 HERE = Path(__file__).resolve().parent
 
 
 def one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path) -> None:
     """Train one agent with a preset's settings."""
-    from surefoot.train.run import train
+    from surefoot.train.folder import has_checkpoint
     from surefoot.train.settings import find_settings
+    from surefoot.train.train import train
 
     command = f"surefoot train {task} --sigma {sigma:g} --seed {seed} --preset {preset} --device {device}"
     settings = find_settings(preset, task)
@@ -49,7 +51,8 @@ def one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path)
         device=device,
         command=command,
         preset=preset,
-        resume=True,
+        repeats=1,  # seeds are chosen here, on selection episodes
+        resume=has_checkpoint(out),
     )
 
 
@@ -94,7 +97,14 @@ def select(folder: Path, card: dict[str, Any], episodes: int, device: str) -> di
         if (known["sha256"], found.get("episodes"), found.get("device")) == (card["sha256"], episodes, device):
             return found
     task, policy = find_task(card["task"]), load(str(folder))
-    plan = Plan(task, policy, card["sigma"], episodes, device=device, stream=(SELECTION,))
+    plan = Plan(
+        task=task,
+        policy=policy,
+        noise=Noise.of(card["sigma"]),
+        n_episodes=episodes,
+        device=device,
+        purpose=(Purpose.SELECTION,),
+    )
     played = play(plan, workers=usable_cores())
     result = {
         "episodes": episodes,
@@ -117,11 +127,9 @@ def pick(arguments: argparse.Namespace) -> None:
             finalist = folder in ranked[: arguments.finalists]
             card["selection"] = select(folder, card, arguments.episodes, arguments.device) if finalist else None
         best = max(ranked[: arguments.finalists], key=lambda folder: family[folder]["selection"]["certified_at_sigma"])
-        card = dict(family[best])
-        card["candidates"] = [_line(other) for other in family.values()]
-        facts = {key: value for key, value in card.items() if key not in {"schema", "name", "layout", "sha256"}}
-        save(load(str(best)), HERE / name, facts)
-        for other in card["candidates"]:
+        card, candidates = family[best], [candidate(other) for other in family.values()]
+        copy_agent(str(best), HERE / name, selection=card["selection"], candidates=candidates)
+        for other in candidates:
             show(name, other, card["training"])
 
 
@@ -129,18 +137,13 @@ def show(name: str, other: dict[str, Any], chosen: dict[str, Any]) -> None:
     """Print how one candidate did."""
     mark = "*" if (other["seed"], other["preset"]) == (chosen["seed"], chosen["preset"]) else " "
     found = other["selection"]
-    told = f"mean {found['mean']:.4f}, certified at sigma {found['certified_at_sigma']:.4f}" if found else "no finalist"
+    shown = (
+        f"mean {found['mean']:.4f}, certified at sigma {found['certified_at_sigma']:.4f}" if found else "no finalist"
+    )
     print(
-        f"{mark} {name} {other['preset']} seed {other['seed']}: validation {other['best_validation']:.4f}, {told}",
+        f"{mark} {name} {other['preset']} seed {other['seed']}: validation {other['best_validation']:.4f}, {shown}",
         flush=True,
     )
-
-
-def _line(card: dict[str, Any]) -> dict[str, Any]:
-    training = card["training"]
-    kept = {key: training[key] for key in ("preset", "seed", "steps", "seconds", "best_step", "best_validation")}
-    lent = {"trained_on": training["trained_on"]} if "trained_on" in training else {}
-    return {**kept, **lent, "selection": card["selection"], "curve": card["curve"]}
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 A choice decides how tight bounds are. They are true because the returns that are certified did not make it. What has to
 be verified is therefore not the planner's formulas but what they were computed from. So the planner itself is run
 again, and is given the earlier returns and nothing else: a planner that needs a later return cannot repeat its choice
-here, whatever its code does. The bounds that follow from the choice are computed by ``recompute_auto``.
+here, whatever its code does. The bounds that follow from the choice are computed by ``recompute.auto``.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.bounds.mean import pilot_size
-from surefoot.choice import PLANNER, select
-from surefoot.verification.recompute import Claim
+from surefoot.proof.auto import PLANNER, select
+from surefoot.proof.bounds.bettors import pilot_size
+from surefoot.verification.recompute.bands import Claim
 
 Floats = NDArray[np.float64]
 SHARE = 1e-5  # relative, of a threshold's share of alpha

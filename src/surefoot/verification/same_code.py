@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from surefoot.certify import certify
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.verification.raw import differences
+from surefoot.proof.query import certify
+from surefoot.verification.recompute.run_files import differences
 
 
 def made_again(folder: Path, certificate: dict[str, Any]) -> list[str]:
@@ -17,7 +17,7 @@ def made_again(folder: Path, certificate: dict[str, Any]) -> list[str]:
         episodes = Episodes.load(folder / "episodes.npz")
         settings = {"method": certificate["method"]}
         if certificate.get("step") is not None:
-            settings["step"] = certificate["step"]
+            settings["threshold_spacing"] = certificate["step"]
         made = certify(episodes, certificate["budgets"], certificate["confidence"], **settings).to_json()
     except (InputError, KeyError, TypeError, ValueError) as error:
         return [f"it cannot be made from this record: {error}"]

@@ -1,0 +1,344 @@
+"""What a certificate says, against its own record: facts, hash, returns, limits, estimate, sentence."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.verification.plan_again import check_choice, other_planner
+from surefoot.verification.recompute.auto import chosen_method, recompute_auto
+from surefoot.verification.recompute.bands import METHODS, CannotRecomputeError, Claim, Side, recompute
+from surefoot.verification.recompute.bets import recompute_bets
+from surefoot.verification.recompute.law import recompute_law
+from surefoot.verification.recompute.limits import check_stop, stop_for
+from surefoot.verification.recompute.run_files import Raw, differences, same
+from surefoot.verification.recompute.sentences import SENTENCES
+from surefoot.verification.recompute.sequential import recompute_sequential
+from surefoot.verification.recompute.shared_budget import METHODS as SHARED_METHODS
+from surefoot.verification.recompute.shared_budget import SharedClaim, pilot_of, recompute_shared
+from surefoot.verification.recompute.step_budget import recompute_per_step
+from surefoot.verification.verdict import IMPOSSIBLE, Verdict
+
+ALL = {
+    *("schema", "task", "agent", "agent_sha256", "seed", "sigma", "confidence", "episodes", "method", "record_sha256"),
+    *("floor", "ceiling", "budgets", "lower", "upper", "estimate", "estimate_sem", "statement"),
+}
+FIELDS = {
+    "certificate.json": ALL | {"joint_confidence", "step"},
+    "shared.json": ALL | {"kind", "shared_by", "pilot"},
+    "per-step.json": ALL | {"kind", "steps", "rewards"},
+}
+_ROUNDING = 1e-7  # of the range: limits are rounded outwards by 1e-9 of it, and computed by other formulas here
+
+
+def check_record(raw: Raw, verdict: Verdict) -> bool:
+    """Check the record and the notes beside it; without usable returns nothing can be recomputed."""
+    given = raw.run is not None and raw.run.get("played") is False  # returns from elsewhere come without setup.json
+    if raw.written_setup is not None or (raw.run is not None and not given):
+        wrong = differences(dict(raw.written_setup or {}), {"schema": 1, **raw.setup, **_ending(raw)})
+        verdict.judge("setup.json and record", wrong, "the same setup")
+    if raw.run is not None:
+        wrong = differences({"agent": raw.run.get("agent_sha256")}, {"agent": raw.setup.get("agent_sha256")})
+        verdict.judge("run.json and record", wrong, "the same agent")
+    return _check_returns(raw, verdict)
+
+
+def _ending(raw: Raw) -> dict[str, Any]:
+    """Return what the setup of a sequential run says besides its record: the goal that the certificate states."""
+    if raw.certificate.get("method") != "sequential" or "sequential" not in (raw.written_setup or {}):
+        return {}
+    choice = raw.certificate.get("choice")
+    goal = {key: value for key, value in (choice or {}).items() if key != "stopped"} if choice else None
+    # Directories written before the goal was part of the setup do not have it.
+    return {"sequential": True, **({"goal": goal} if "goal" in (raw.written_setup or {}) else {})}
+
+
+def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> None:
+    """Check everything in a certificate that can be told from the files alone."""
+    optional = {
+        "discount",
+        "features",
+        "norm",
+        "choice",
+        "bets",
+        "planner",
+        *(("probabilities", "quantiles") if raw.name == "certificate.json" else ()),
+    }
+    strange = sorted((set(raw.certificate) - optional) ^ FIELDS[raw.name])
+    if strange:
+        verdict.note(f"{prefix}fields", IMPOSSIBLE, f"missing, or not known here: {', '.join(strange)}")
+    verdict.judge(f"{prefix}certificate and record", _facts(raw), f"{raw.returns.size} episodes, the same setup")
+    claimed, found = raw.certificate.get("record_sha256"), raw.sha256()
+    wrong = [] if claimed == found else [f"the certificate is of the record {claimed!r}, here lies {found!r}"]
+    verdict.judge(f"{prefix}hash of the record", wrong, found)
+    unknown = other_planner(raw.certificate)
+    if unknown is not None:
+        verdict.note(f"{prefix}choice", IMPOSSIBLE, unknown)
+        verdict.not_checked.insert(0, "that the method was selected on the pilot episodes alone")
+    if usable:
+        try:
+            wrong = COMPARE[raw.name](raw) + _norm(raw)
+            verdict.judge(f"{prefix}limits", wrong, f"recomputed from the returns, method {raw.certificate['method']}")
+        except (CannotRecomputeError, TypeError, ValueError, KeyError, ArithmeticError) as error:
+            verdict.note(
+                f"{prefix}limits", IMPOSSIBLE, f"{error}; --same-code makes them again by the code that made them"
+            )
+        verdict.judge(f"{prefix}estimate", _estimate(raw), "the mean return and its standard error")
+    wrong = (
+        []
+        if raw.certificate.get("statement") == SENTENCES[raw.name](raw.certificate)
+        else ["it is not the one that follows"]
+    )
+    verdict.judge(f"{prefix}sentence", wrong, "it says what the fields say")
+
+
+def _facts(raw: Raw) -> list[str]:
+    certificate, setup, count = raw.certificate, raw.setup, raw.returns.size
+    names = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed", "discount", "features")
+    wrong = differences({name: certificate.get(name) for name in names}, {name: setup.get(name) for name in names})
+    if not same(certificate.get("episodes"), count):
+        wrong.append(f"episodes is {certificate.get('episodes')!r}, the record has {count} returns")
+    planned = setup.get("planned", count)
+    if not same(planned, count) and not _stopped(certificate, setup, count):
+        wrong.append(f"planned were {planned!r} episodes, the record has {count} returns")
+    features = setup.get("features")
+    if features is not None and not _least_of(features, setup.get("sigma")):
+        wrong.append(f"sigma {setup.get('sigma')!r} is not the least of the features' {features!r}")
+    if setup.get("adversary") is not None or "spent" in raw.arrays:
+        wrong.append("the record is of attacked play")
+    return wrong
+
+
+def _least_of(features: Any, sigma: Any) -> bool:
+    """Whether sigma is what budgets are measured in: the least of several sigmas that differ."""
+    right = isinstance(features, list) and all(_is_number(one) and one > 0 for one in features)
+    return right and len(set(features)) > 1 and same(min(features), sigma)
+
+
+def _stopped(certificate: dict[str, Any], setup: dict[str, Any], count: int) -> bool:
+    """Whether a run may have ended before all that was planned: a method for any stopping time, after a whole block."""
+    block, planned = setup.get("block"), setup.get("planned")
+    whole = isinstance(block, int) and block > 0 and count % block == 0
+    return certificate.get("method") == "sequential" and whole and isinstance(planned, int) and count < planned
+
+
+def _check_returns(raw: Raw, verdict: Verdict) -> bool:
+    """Check that the returns are what a certificate may be made of; without that nothing can be recomputed."""
+    low, high = raw.setup.get("floor"), raw.setup.get("ceiling")
+    wrong = []
+    if not _is_number(low) or not (high is None or (_is_number(high) and high > low)):
+        wrong.append(f"floor {low!r} and ceiling {high!r} are no limits")
+    elif not np.isfinite(raw.returns).all() or raw.returns.min() < low:
+        wrong.append("some return is not finite or lies below the floor")
+    elif high is not None and raw.returns.max() > high:
+        wrong.append("some return lies above the ceiling")
+    usable = not wrong
+    lengths = raw.arrays.get("lengths")
+    if lengths is not None and (lengths.shape != raw.returns.shape or (lengths < 1).any()):
+        wrong.append("not every episode has a length of at least one step")
+    verdict.judge("returns", wrong + _twins(raw), "finite, within floor and ceiling, no two blocks alike")
+    return usable
+
+
+def _twins(raw: Raw) -> list[str]:
+    """Find blocks that agree in every outcome although such agreement has a probability below 10^-12."""
+    size = raw.setup.get("block")
+    if not isinstance(size, int) or size < 1:
+        return []
+    _, inverse, counts = np.unique(raw.returns, return_inverse=True, return_counts=True)
+    surprise = -np.log(counts[inverse] / raw.returns.size)
+    seen: dict[bytes, int] = {}
+    found = []
+    for index, begin in enumerate(range(0, raw.returns.size, size)):
+        block = raw.returns[begin : begin + size].tobytes()
+        if block in seen and surprise[begin : begin + size].sum() > math.log(1e12):
+            found.append(f"block {index} repeats block {seen[block]}")
+        seen.setdefault(block, index)
+    return found
+
+
+def _limits(raw: Raw) -> list[str]:
+    certificate, claim = raw.certificate, claim_of(raw.certificate)
+    lower, upper, wrong = _recomputed(raw, claim)
+    wrong += _both_compared(raw, claim, lower, upper) + check_stop(raw, claim, lower)
+    wrong += _law(raw, claim)
+    both = max(0.0, 1 - (claim.alpha if claim.method == "dkw" else 2 * claim.alpha))
+    if not _close(certificate.get("joint_confidence"), both, 1e-12):
+        wrong.append(f"joint_confidence is {certificate.get('joint_confidence')!r}, expected {both:.12g}")
+    return wrong
+
+
+def _recomputed(raw: Raw, claim: Claim) -> tuple[Side, Side | None, list[str]]:
+    """Return lower and upper limits, and what is wrong with the choices that are recorded beside them."""
+    choice, bets = raw.certificate.get("choice"), raw.certificate.get("bets")
+    method = chosen_method(raw.returns.size, choice) if claim.method == "auto" else claim.method
+    if method == "sequential":
+        return recompute_sequential(raw.returns, claim, bets, stop_for(claim, choice))
+    if claim.method == "auto":
+        wrong = [] if other_planner(raw.certificate) else check_choice(raw.returns, claim, choice)
+    else:
+        wrong = [] if choice is None else [f"the method {method} makes no choice"]
+    if method == "betting":
+        lower, upper, unplanned = recompute_bets(raw.returns, claim, bets)
+        return lower, upper, wrong + unplanned
+    lower, upper = (
+        recompute_auto(raw.returns, claim, choice) if claim.method == "auto" else recompute(raw.returns, claim)
+    )
+    return lower, upper, wrong + ([] if bets is None else [f"the method {method} makes no bets"])
+
+
+def _norm(raw: Raw) -> list[str]:
+    """Check that the l2 budgets include the budgets of another norm that were asked for."""
+    norm = raw.certificate.get("norm")
+    if norm is None:
+        return []
+    limit, many = raw.setup.get("limit"), raw.certificate.get("shared_by", 1)
+    seen = {"per-step.json": 1}.get(raw.name, limit * many if isinstance(limit, int) else None)
+    if not isinstance(norm, dict) or set(norm) != {"name", "budgets", "coordinates", "observations", "factor"}:
+        raise CannotRecomputeError("the norm must say its name, budgets, coordinates, observations and factor")
+    if norm["name"] not in ("l1", "linf") or not same(norm["observations"], seen):
+        return [f"the norm {norm['name']!r} over {norm['observations']!r} observations is not that of the record"]
+    size = norm["coordinates"]
+    if norm["name"] == "linf" and not (isinstance(size, int) and isinstance(seen, int)):
+        return ["an l-infinity norm needs the number of coordinates"]
+    factor = 1.0 if norm["name"] == "l1" else math.sqrt(size * seen)
+    given, used = norm["budgets"], raw.certificate["budgets"]
+    pairs = list(zip(given, used, strict=True)) if isinstance(given, list) and len(given) == len(used) else [(1, 0)]
+    right = all(_is_number(b) and factor * b <= l2 <= factor * b * (1 + 1e-9) for b, l2 in pairs)
+    return (
+        [] if right and _close(norm["factor"], factor, 1e-9 * factor) else ["the l2 budgets are not those of the norm"]
+    )
+
+
+def _law(raw: Raw, claim: Claim) -> list[str]:
+    """Compare the probabilities and quantiles that were asked for."""
+    wrong = []
+    for kind, key in (("probabilities", "at_least"), ("quantiles", "q")):
+        rows = raw.certificate.get(kind, [])
+        if not isinstance(rows, list) or not all(isinstance(row, dict) and _is_number(row.get(key)) for row in rows):
+            raise CannotRecomputeError(f"{kind} must be a list of questions")
+        if rows and claim.method not in METHODS:
+            raise CannotRecomputeError(f"{kind} are not computed here for the method {claim.method!r}")
+        for row in rows:
+            found = recompute_law(raw.returns, claim, **{key: float(row[key])})
+            wrong += _law_compared(row, key, claim, found)
+    return wrong
+
+
+def _law_compared(row: dict[str, Any], key: str, claim: Claim, found: NDArray[np.float64]) -> list[str]:
+    lower, upper = row.get("lower"), row.get("upper")
+    fits = all(isinstance(column, list) and len(column) == len(claim.budgets) for column in (lower, upper))
+    if not fits or set(row) != {key, "lower", "upper"}:
+        raise CannotRecomputeError(f"{key} {row[key]!r} must have one lower and one upper limit per budget")
+    wrong = []
+    for budget, low, high, ((least, best), (top, loose)) in zip(claim.budgets, lower, upper, found, strict=True):  # type: ignore[arg-type]
+        right = _is_number(low) and least <= low <= best
+        right &= math.isinf(top) if high is None else _is_number(high) and top <= high <= loose
+        if not right:
+            wrong.append(f"at budget {budget:g} the limits for {key} {row[key]:g} are not {low!r} and {high!r}")
+    return wrong
+
+
+def _shared_limits(raw: Raw) -> list[str]:
+    certificate, claim = raw.certificate, claim_of(raw.certificate)
+    many = certificate.get("shared_by")
+    if certificate.get("kind") != "shared" or not isinstance(many, int) or isinstance(many, bool) or many < 1:
+        raise CannotRecomputeError(f"kind {certificate.get('kind')!r}, shared by {many!r}: this is not computed here")
+    if claim.method not in SHARED_METHODS:
+        raise CannotRecomputeError(f"the method {claim.method!r} of a shared budget is not computed here")
+    coin = claim.ceiling is not None and np.isin(raw.returns, (claim.floor, claim.ceiling)).all()
+    if claim.method == "binary" and not coin:
+        raise CannotRecomputeError("the binary method allows no returns but floor and ceiling")
+    costs = tuple((budget / claim.sigma) ** 2 / (2 * many) for budget in claim.budgets)
+    terms = SharedClaim(claim.method, claim.alpha, claim.floor, claim.ceiling, costs)
+    lower, upper = recompute_shared(raw.returns, terms)
+    wrong = _both_compared(raw, claim, Side(lower, lower), None if upper is None else Side(upper, upper))
+    pilot = pilot_of(raw.returns.size) if claim.method == "betting" else 0
+    return wrong + ([] if same(certificate.get("pilot"), pilot) else [f"the pilot has {pilot} episodes"])
+
+
+def _step_limits(raw: Raw) -> list[str]:
+    certificate, claim, gains = raw.certificate, claim_of(raw.certificate), raw.arrays.get("gains")
+    low, high = (certificate.get("rewards") or [None, None])[:2]
+    if certificate.get("kind") != "per-step" or claim.method != "per-step":
+        raise CannotRecomputeError(f"kind {certificate.get('kind')!r}, method {claim.method!r}: not computed here")
+    if gains is None or gains.ndim != 2 or not _is_number(low) or not _is_number(high) or not low <= 0 <= high:
+        raise CannotRecomputeError("the record has no rewards of each step, or no limits for them")
+    if not low < high or not same(certificate.get("rewards"), raw.setup.get("rewards")):
+        raise CannotRecomputeError(
+            f"rewards {certificate.get('rewards')!r}, the record has {raw.setup.get('rewards')!r}"
+        )
+    radii = [budget / claim.sigma for budget in claim.budgets]
+    lower, upper = recompute_per_step(gains, raw.returns.size, (low, high), claim.alpha, radii)
+    lower, upper = np.maximum(lower, claim.floor), np.minimum(upper, claim.ceiling or math.inf)
+    wrong = _both_compared(raw, claim, Side(lower, lower), None if claim.ceiling is None else Side(upper, upper))
+    if not _close(float(gains.sum()), float(raw.returns.sum()), 1e-9 * float(np.abs(raw.returns).sum() + 1)):
+        wrong.append("the rewards of all steps do not add up to the returns")
+    return wrong + ([] if same(certificate.get("steps"), gains.shape[1]) else [f"there are {gains.shape[1]} steps"])
+
+
+def _both_compared(raw: Raw, claim: Claim, lower: Side, upper: Side | None) -> list[str]:
+    top = float(raw.returns.max()) if claim.ceiling is None else claim.ceiling
+    hair = 1e-10 * (top - claim.floor) + 1e-14 * max(abs(claim.floor), abs(top))
+    wrong = _compared("lower", raw.certificate.get("lower"), lower, hair, 1, claim)
+    if upper is not None:
+        return wrong + _compared("upper", raw.certificate.get("upper"), upper, hair, -1, claim)
+    return wrong + ([] if raw.certificate.get("upper") is None else ["upper limits are claimed without a ceiling"])
+
+
+def claim_of(certificate: dict[str, Any]) -> Claim:
+    """Return what the limits are said to be computed from, or say what of it is no such thing."""
+    numbers = {name: certificate.get(name) for name in ("confidence", "sigma", "floor")}
+    budgets, ceiling, step = (certificate.get(name) for name in ("budgets", "ceiling", "step"))
+    for name, value in numbers.items():
+        if not _is_number(value):
+            raise CannotRecomputeError(f"{name} is {value!r}, expected a number")
+    confidence, sigma, floor = (float(value) for value in numbers.values())  # type: ignore[arg-type]
+    if not (0 < confidence < 1 and sigma > 0):
+        raise CannotRecomputeError(f"confidence {confidence} and sigma {sigma} allow no certificate")
+    if not isinstance(budgets, list) or not budgets or not all(_is_number(b) and b >= 0 for b in budgets):
+        raise CannotRecomputeError(f"budgets are {budgets!r}, expected numbers >= 0")
+    if not (ceiling is None or _is_number(ceiling)) or not (step is None or _is_number(step)):
+        raise CannotRecomputeError(f"ceiling is {ceiling!r} and step {step!r}, expected numbers or null")
+    method = str(certificate.get("method"))
+    return Claim(method, 1 - confidence, sigma, floor, ceiling, tuple(map(float, budgets)), step)
+
+
+def _compared(name: str, claimed: Any, found: Side, hair: float, sign: int, claim: Claim) -> list[str]:
+    """Say at which budgets a limit is better than the returns allow, or not the one the method gives."""
+    if not isinstance(claimed, list) or len(claimed) != len(claim.budgets) or not all(map(_is_number, claimed)):
+        return [f"{name} must hold one number per budget"]
+    loose = hair / 1e-10 * _ROUNDING
+    wrong = []
+    for budget, value, best, least in zip(claim.budgets, claimed, found.best, found.least, strict=True):
+        if sign * (value - best) > hair:
+            wrong.append(f"at budget {budget:g} {name} is {value!r}, the returns prove no better than {best:.9g}")
+        elif sign * (least - value) > loose:
+            wrong.append(f"at budget {budget:g} {name} is {value!r}, the method gives {best:.9g}")
+    return wrong
+
+
+def _estimate(raw: Raw) -> list[str]:
+    returns: NDArray[np.float64] = raw.returns
+    mean = math.fsum(returns.tolist()) / returns.size
+    spread = max(1e-300, float(np.abs(returns).max()))
+    wrong = [] if _close(raw.certificate.get("estimate"), mean, 1e-9 * spread) else [f"the mean return is {mean:.9g}"]
+    error = raw.certificate.get("estimate_sem")
+    if returns.size == 1:
+        return wrong + ([] if error is None else ["a single episode has no standard error"])
+    expected = math.sqrt(math.fsum(((returns - mean) ** 2).tolist()) / (returns.size - 1) / returns.size)
+    return wrong + ([] if _close(error, expected, 1e-9 * spread) else [f"its standard error is {expected:.9g}"])
+
+
+COMPARE = {"certificate.json": _limits, "shared.json": _shared_limits, "per-step.json": _step_limits}
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _close(value: Any, expected: float, within: float) -> bool:
+    return _is_number(value) and abs(value - expected) <= within
