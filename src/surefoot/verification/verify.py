@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from surefoot.errors import InputError
-from surefoot.verification.recompute.claims import check_claims, check_record
+from surefoot.verification.claims import check_claims, check_record
 from surefoot.verification.recompute.run_files import DamagedError, Raw, read_run
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE, SKIPPED, Verdict
 
