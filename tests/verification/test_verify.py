@@ -39,6 +39,7 @@ from surefoot.verification.recompute.bands import (
     CannotRecomputeError,
     Claim,
     checked_ranks,
+    least_level,
     local_level,
     proportion_at_least,
     recompute,
@@ -104,6 +105,13 @@ def test_a_sample_says_what_it_would_have_missed(honest):
     assert verify(honest, blocks=1, seed=3).replayed == verdict.replayed
     chosen = {verify(honest, blocks=1).seed for _ in range(2)}
     assert len(chosen) == 2  # 63 random bits
+
+
+def test_every_block_may_be_among_those_played_again(honest, monkeypatch):
+    """Otherwise whoever forges the others is never caught, whatever probability the verdict states."""
+    monkeypatch.setattr("surefoot.verification.play_again.replay", lambda *_: [])
+    for count, seeds, choices in ((1, 20, 4), (2, 40, 6)):
+        assert len({tuple(verify(honest, blocks=count, seed=seed).replayed) for seed in range(seeds)}) == choices
 
 
 def test_the_command_says_it_in_words_and_in_json(honest, capsys):
@@ -596,6 +604,16 @@ def test_the_local_level_is_found_again(n, alpha):
     limits = proportion_at_least(ranks, n, level)
     assert risk_of(n, ranks, limits) == pytest.approx(alpha, rel=1e-3)
     assert violation(n, ranks, limits, alpha) == pytest.approx(alpha, rel=1e-3)
+
+
+@pytest.mark.parametrize("alpha", [1e-12, 3e-8, 1e-6])
+@pytest.mark.parametrize("n", [1, 30, 1000, 20_000])
+def test_the_local_level_is_found_again_for_a_tiny_alpha(n, alpha):
+    """Where rounding could matter both take the union bound; just before, the search makes allowance for it."""
+    level, size = local_level(n, alpha), checked_ranks(n).size
+    assert 0.96 * level <= least_level(n, alpha) <= our_level(n, alpha) <= level * (1 + 1e-6)
+    if 4e-12 * (size + 10) > 0.02 * alpha:
+        assert level == our_level(n, alpha) == alpha / size
 
 
 def test_the_risk_of_two_uniforms_in_closed_form():
