@@ -209,6 +209,30 @@ def test_emulators_used_before_play_as_new_ones():
     assert all(torch.equal(one, two) for one, two in zip(first, record(1), strict=True))
 
 
+def begun(cartridge, action, frames):
+    """Everything an emulator holds at the first step of an episode, after so many frames of an action before it."""
+    emulators = Emulators([cartridge], [11], Board(1))
+    emulators.reset()
+    machine = emulators.machines[0]
+    for _ in range(frames):
+        machine.act(action)
+    # The random numbers of the new episode, in which the first actions stick.
+    machine.random = np.random.Generator(np.random.PCG64(4))
+    machine.sticks = iter([True] * 3 + [False] * 97)
+    machine.start()
+    state = machine.emulator.cloneState().__getstate__()
+    emulators.close()
+    return state
+
+
+@pytest.mark.parametrize("cartridge", [FREEWAY, PONG], ids=["freeway", "pong"])
+def test_an_episode_begins_in_the_same_state_whatever_was_played_before(cartridge):
+    """Equal random numbers give equal states: the last action is forgotten, and so is the number of frames."""
+    first = begun(cartridge, 0, 0)
+    for action, frames in [(0, 10), (0, 11), (1, 40), (2, 40), (1, 400), (1, 401)]:
+        assert begun(cartridge, action, frames) == first, (action, frames)
+
+
 def test_slots_do_not_share_their_randomness():
     seeds = slot_seeds(np.random.SeedSequence(0), 300)
     assert len(set(seeds)) == 300

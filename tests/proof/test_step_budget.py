@@ -27,6 +27,7 @@ from surefoot.proof.bounds.step_means import kept, step_means
 from surefoot.verification.recompute.step_budget import recompute_per_step
 from surefoot.verification.verify import verify
 from toys import fixed, gate, geometric, pay_first_choice, pay_steps, shifted, too_few, toy_task
+from verdicts import problems
 
 SIGMA, STEPS = 0.5, 12
 ALPHA = 0.2
@@ -295,6 +296,20 @@ def test_the_command_certifies_per_step_and_verify_checks_it(tmp_path, monkeypat
     (tmp_path / "run" / "per-step.json").write_text(json.dumps(certify_per_step(forged, [0, 0.02]).to_json()))
     failed = {check.name: check.detail for check in verify("run", blocks=None).checks if check.result == "failed"}
     assert "block 0: the sums of the gains differ" in failed["replay"]
+
+
+def test_rewards_that_do_not_add_up_to_the_returns_are_refused_without_playing(tmp_path, monkeypatch):
+    """A forger who makes hash and limits anew from rewards that nobody got."""
+    monkeypatch.chdir(tmp_path)
+    run = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "60", "--workers", "1", "--out", "run", "--quiet"]
+    assert cli.main([*run, "--per-step", "--budgets", "0,0.02"]) == 0
+    there = Episodes.load("run/episodes.npz")
+    for gains, right in ((there.gains, True), (np.minimum(there.gains + 20, 60), False)):
+        forged = replace(there, gains=gains.copy())
+        forged.save("run/episodes.npz")
+        (tmp_path / "run" / "per-step.json").write_text(json.dumps(certify_per_step(forged, [0, 0.02]).to_json()))
+        wrong = problems(verify("run", blocks=0))
+        assert wrong == {} if right else "do not add up to the returns" in wrong["per-step.json: limits"]
 
 
 def test_wrong_calls(tmp_path, monkeypatch, capsys):
