@@ -151,7 +151,7 @@ def test_bounds_are_rounded_outward_by_more_than_rounding_errors(method: str) ->
     else:
         means = both_sides(returns, radii, alpha, 0.0, 10.0)
         lower, upper = means.lower.at(radii), -means.mirror.at(radii)  # type: ignore[union-attr]
-    assert np.all(0.0 < made.lower)
+    assert np.all(made.lower > 0.0)
     assert np.all(made.lower <= lower - 0.9e-9 * 10)
     assert np.all(upper + 0.9e-9 * 10 <= made.upper)
 
