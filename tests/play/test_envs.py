@@ -9,7 +9,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from surefoot.agents.policies import from_callable
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
-from surefoot.play.envs.base import CartPole, Gymnasium, open_environment
+from surefoot.play.envs.cartpole import CartPole
+from surefoot.play.envs.gymnasium_env import Gymnasium, open_environment
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream

@@ -15,7 +15,9 @@ from surefoot.episodes import Baseline, check_limits
 from surefoot.errors import InputError
 from surefoot.play.envs.atari.emulators import Cartridge, ale
 from surefoot.play.envs.atari.env import SHAPE, Atari, AtariEnvironment
-from surefoot.play.envs.base import CartPole, Game, Gymnasium, open_environment
+from surefoot.play.envs.base import Game
+from surefoot.play.envs.cartpole import CartPole
+from surefoot.play.envs.gymnasium_env import Gymnasium, open_environment
 from surefoot.play.envs.mountain_car import HIGH, LOW, MountainCar, open_mountain_car
 from surefoot.play.streams import Stream
 from surefoot.play.workers import usable_cores

@@ -8,7 +8,8 @@ import gymnasium
 import torch
 from torch import Tensor
 
-from surefoot.play.envs.base import Starts, open_environment
+from surefoot.play.envs.base import Starts
+from surefoot.play.envs.gymnasium_env import open_environment
 from surefoot.play.streams import Stream
 
 LOW, HIGH = (-1.2, -0.07), (0.6, 0.07)
