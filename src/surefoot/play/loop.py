@@ -17,7 +17,7 @@ from surefoot.agents.policies import FrameStack
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.play.channel import Channel, Ledger, Rows, units_of
-from surefoot.play.envs.base import Game
+from surefoot.play.envs.base import BatchEnv
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Stream, block_seeds
 from surefoot.play.workers import single_thread
@@ -95,7 +95,7 @@ def _ledger(plan: Plan, n_envs: int, stream: Stream) -> Ledger:
 class Loop:
     """One block being run: rows are environments with an episode to run, dropped when they have none left."""
 
-    def __init__(self, *, plan: Plan, env: Game, channel: Channel, count: int) -> None:
+    def __init__(self, *, plan: Plan, env: BatchEnv, channel: Channel, count: int) -> None:
         device = torch.device(plan.device)
         self.env, self.channel, self.policy = env, channel, plan.policy.to(device)
         self.n_envs, self.count, self.gamma = channel.n_envs, count, plan.task.discount

@@ -15,7 +15,7 @@ from surefoot.episodes import Baseline, check_limits
 from surefoot.errors import InputError
 from surefoot.play.envs.atari.emulators import Cartridge, ale
 from surefoot.play.envs.atari.env import SHAPE, Atari, AtariEnvironment
-from surefoot.play.envs.base import Game
+from surefoot.play.envs.base import BatchEnv
 from surefoot.play.envs.cartpole import CartPole
 from surefoot.play.envs.gymnasium_env import Gymnasium, open_environment
 from surefoot.play.envs.mountain_car import HIGH, LOW, MountainCar, open_mountain_car
@@ -82,7 +82,7 @@ class Task:
     rounds: int = 8
     blind: Blind | None = None
     margins: tuple[float, ...] = (0.0,)
-    native: Callable[[int, Stream], Game] | None = None
+    native: Callable[[int, Stream], BatchEnv] | None = None
     rewards: tuple[float, float] | None = None
     discount: float | None = None
     make: Callable[[], Any] | None = None
@@ -94,7 +94,7 @@ class Task:
     distinct: tuple[int, ...] | None = None
     blind_search: tuple[int, int] = (2_000, 100_000)
 
-    def game(self, slots: int, seeds: np.random.SeedSequence, device: torch.device) -> Game:
+    def game(self, slots: int, seeds: np.random.SeedSequence, device: torch.device) -> BatchEnv:
         """Build the game with ``slots`` slots on ``device``."""
         if self.native is not None:
             return self.native(slots, Stream(seeds, device))

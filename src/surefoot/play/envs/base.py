@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 
-class Game(Protocol):
+class BatchEnv(Protocol):
     """Many slots of one environment. Rows are slots that still play; episodes are never cut short.
 
     ``patience``  in how many steps the loop looks for finished rows; above 1 only where stepping them is harmless
