@@ -15,7 +15,7 @@ from surefoot.play.envs.atari.processes import Fleet
 from surefoot.play.envs.atari.screens import AT_ONCE, Shrinker
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import TASKS, find_task
+from surefoot.play.tasks import TASKS, get_task
 from toys import off
 
 pytest.importorskip("ale_py")
@@ -253,7 +253,7 @@ def test_a_dead_process_is_told():
 def test_ale_py_is_asked_for_in_words(monkeypatch):
     monkeypatch.setitem(sys.modules, "ale_py", None)
     with pytest.raises(InputError, match=r"Atari needs ale-py.*pip install surefoot\[atari\]"):
-        find_task("freeway")
+        get_task("freeway")
     with pytest.raises(InputError, match="Atari needs ale-py"):
         Fleet([ROUND], [0])
 
@@ -263,8 +263,8 @@ def up(_):
 
 
 def test_blocks_of_freeway_are_the_same_with_any_number_of_workers():
-    task = find_task("freeway")
-    policy = from_callable(up, shape=task.shape, choices=3)
+    task = get_task("freeway")
+    policy = from_callable(up, shape=task.spaces.shape, choices=3)
     plan = Plan(task=task, policy=policy, noise=Noise.of(0.1), n_episodes=3, n_envs=1, episodes_per_env=1)
     one, two = play(plan), play(plan, workers=2)
     assert np.array_equal(one.returns, two.returns)
@@ -274,12 +274,12 @@ def test_blocks_of_freeway_are_the_same_with_any_number_of_workers():
 
 @pytest.mark.parametrize("name", ["pong-1r", "pong-full", "freeway"])
 def test_tasks_agree_with_their_cartridges(name):
-    task = find_task(name)
-    environment = task.open()
-    assert environment.observation_space.shape == task.shape == (84, 84)
-    assert environment.action_space.n == task.choices == task.cartridge.moves
-    assert task.limit == task.cartridge.limit
-    assert task.frames == 4
+    task = get_task(name)
+    environment = task.backend.open()
+    assert environment.observation_space.shape == task.spaces.shape == (84, 84)
+    assert environment.action_space.n == task.spaces.n_actions == task.cartridge.moves
+    assert task.scoring.max_steps == task.cartridge.limit
+    assert task.spaces.n_stack == 4
     assert task.box == ((0.0,), (1.0,))
 
 
@@ -353,6 +353,6 @@ def test_freeways_chicken_is_never_faster():
 
 
 def test_the_ceiling_of_freeway_follows():
-    task = find_task("freeway")
-    frames, per_point = 4 * task.limit, GOAL - START_HEIGHT
-    assert task.ceiling == frames // per_point == 5
+    task = get_task("freeway")
+    frames, per_point = 4 * task.scoring.max_steps, GOAL - START_HEIGHT
+    assert task.scoring.ceiling == frames // per_point == 5

@@ -160,7 +160,9 @@ class EveryStep:
 
 
 def gates(draw=None, pay=pay_first_choice, steps=STEPS):
-    return toy_task(draw or fixed(steps), pay, ceiling=float(steps), limit=steps, method="band", rewards=(0.0, 1.0))
+    return toy_task(
+        draw or fixed(steps), pay, ceiling=float(steps), max_steps=steps, method="band", reward_range=(0.0, 1.0)
+    )
 
 
 def test_an_adversary_at_every_step_stays_above_the_certificate():
@@ -254,7 +256,7 @@ def test_gains_are_kept_on_disk_and_joined(tmp_path):
         (
             lambda: play(
                 Plan(
-                    task=replace(gates(), rewards=(0.0, 0.5)),
+                    task=replace(gates(), scoring=replace(gates().scoring, reward_range=(0.0, 0.5))),
                     policy=gate(0.9, 1.0),
                     noise=Noise.of(1.0),
                     n_episodes=5,

@@ -31,7 +31,7 @@ def _own_folder(tmp_path, monkeypatch):
 
 def plan(most=20_000):
     """Episodes of 1 to 10 steps that pay their length; the worst-case mean at budget 0.5 is about 3.44."""
-    task = toy_task(geometric(0.1, 10), pay_steps, floor=0.0, ceiling=10.0, slots=100, rounds=1)
+    task = toy_task(geometric(0.1, 10), pay_steps, floor=0.0, ceiling=10.0, n_envs=100, episodes_per_env=1)
     return Plan(task=task, policy=constant(), noise=Noise.of(0.5), n_episodes=most)
 
 

@@ -25,7 +25,7 @@ from surefoot.episodes import Episodes, Noise
 from surefoot.files import read_json, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.proof.bounds.bands import Band
 from surefoot.proof.bounds.binomial import lower_limit
 from surefoot.proof.bounds.from_band import mean_lower, mean_upper
@@ -56,7 +56,7 @@ def honest(tmp_path_factory):
     """A real run of four blocks, as the command leaves it."""
     folder = tmp_path_factory.mktemp("honest") / "run"
     plan = Plan(
-        task=find_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=100, seed=5, n_envs=30
+        task=get_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=100, seed=5, n_envs=30
     )
     certified_run(plan, Query(budgets=(0.0, 0.2, 0.4), method="paper"), folder)
     return folder
@@ -133,8 +133,8 @@ def test_an_honest_run_is_verified_in_under_twenty_seconds(tmp_path):
 
     10,000 episodes take as long: four blocks are played again.
     """
-    plan = Plan(task=find_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=2_000)
-    certified_run(plan, Query(budgets=plan.task.budgets, method="paper"), tmp_path / "run")
+    plan = Plan(task=get_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=2_000)
+    certified_run(plan, Query(budgets=plan.task.paper.budgets, method="paper"), tmp_path / "run")
     call = [sys.executable, "-m", "surefoot", "verify", str(tmp_path / "run")]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(call, capture_output=True, text=True, check=False)
@@ -438,7 +438,7 @@ def test_a_dropped_block_with_the_plan_shortened_is_caught(run):
 
 def test_attacked_play_in_disguise(tmp_path):
     """Episodes that an adversary has *helped*, with its name and spending taken out of the record."""
-    task, agent = find_task("cartpole-1"), zoo.load(AGENT)
+    task, agent = get_task("cartpole-1"), zoo.load(AGENT)
     attacked = Plan(
         task=task, policy=agent, noise=Noise.of(0.4), n_episodes=30, n_envs=30, attacker=Structured(), budget=2.0
     )

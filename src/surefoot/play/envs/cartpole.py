@@ -19,8 +19,8 @@ class CartPole:
     force, tick = 10.0, 0.02
     position_limit, angle_limit = 2.4, 12 * 2 * math.pi / 360
 
-    def __init__(self, slots: int, stream: Stream, limit: int = 200) -> None:
-        self.slots, self.stream, self.limit = slots, stream, limit
+    def __init__(self, slots: int, stream: Stream, max_steps: int = 200) -> None:
+        self.slots, self.stream, self.max_steps = slots, stream, max_steps
         self.variables = torch.empty(0)
         self.clock = torch.empty(0)
         self.starts: Starts
@@ -46,7 +46,7 @@ class CartPole:
         angle, spin = angle + self.tick * spin, spin + self.tick * angular
         self.variables = torch.stack((x, speed, angle, spin))
         self.clock = self.clock + 1
-        over = (x.abs() > self.position_limit) | (angle.abs() > self.angle_limit) | (self.clock >= self.limit)
+        over = (x.abs() > self.position_limit) | (angle.abs() > self.angle_limit) | (self.clock >= self.max_steps)
         return self._observe(), torch.ones_like(x), over
 
     def restart(self, rows: Tensor) -> Tensor:

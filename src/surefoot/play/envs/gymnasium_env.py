@@ -80,14 +80,14 @@ class Gymnasium:
         return torch.from_numpy(batch.astype(np.float32)).to(self.device)
 
 
-def open_environment(name: str, limit: int | None = None) -> Any:
+def open_environment(name: str, max_steps: int | None = None) -> Any:
     """Make a Gymnasium environment that is sure to end, or say what is wrong with it."""
     import gymnasium
 
-    if limit is not None and limit < 1:
-        raise InputError(f"a step limit must be at least 1, got {limit}")
+    if max_steps is not None and max_steps < 1:
+        raise InputError(f"a step limit must be at least 1, got {max_steps}")
     try:
-        environment = gymnasium.make(name, max_episode_steps=limit) if limit else gymnasium.make(name)
+        environment = gymnasium.make(name, max_episode_steps=max_steps) if max_steps else gymnasium.make(name)
     except (gymnasium.error.Error, ImportError, ModuleNotFoundError, TypeError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
         raise InputError(f"Gymnasium cannot make the environment {name!r}: {reason}") from error
@@ -98,6 +98,6 @@ def open_environment(name: str, limit: int | None = None) -> Any:
         raise InputError(f"{name} has {space.dtype} observations; only floats and uint8 images can carry noise")
     if not isinstance(environment.action_space, gymnasium.spaces.Box | gymnasium.spaces.Discrete):
         raise InputError(f"{name} must have Discrete or Box actions, it has {environment.action_space}")
-    if limit is None and (environment.spec is None or environment.spec.max_episode_steps is None):
+    if max_steps is None and (environment.spec is None or environment.spec.max_episode_steps is None):
         raise InputError(f"{name} has no step limit, so an episode might never end; give one with --max-steps")
     return environment
