@@ -29,7 +29,7 @@ from surefoot.files import versions, write_json
 from surefoot.play.channel import View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.play.workers import single_thread, usable_cores
 
 HERE = Path(__file__).resolve().parent
@@ -40,7 +40,7 @@ MARGIN, BUDGET = 0.0, 1.0
 
 def batched(episodes: int, workers: int) -> dict[str, float]:
     """Time the batched attack as users run it, then count its gradients in a second, untimed run."""
-    policy, task = zoo.load("cartpole-5-s0"), find_task("cartpole-5")
+    policy, task = zoo.load("cartpole-5-s0"), get_task("cartpole-5")
     plan = Plan(
         task=task, policy=policy, noise=Noise.of(0.0), n_episodes=episodes, attacker=PaperAttack(MARGIN), budget=BUDGET
     )
@@ -61,7 +61,7 @@ def batched(episodes: int, workers: int) -> dict[str, float]:
 def line_by_line(episodes: int) -> dict[str, float]:
     """Time the reference of the tests on a few episodes."""
     reference = importlib.import_module("test_attacks_paper")
-    policy, task = zoo.load("cartpole-5-s0"), find_task("cartpole-5")
+    policy, task = zoo.load("cartpole-5-s0"), get_task("cartpole-5")
     count, honest = [0], torch.autograd.grad
 
     def counting(*rest: Any, **named: Any) -> Any:

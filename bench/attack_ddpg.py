@@ -16,7 +16,7 @@ from typing import Any
 from surefoot.agents import files as zoo
 from surefoot.files import versions, write_json
 from surefoot.play.rollout import play
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.play.workers import usable_cores
 from surefoot.runs.attacked import AttackGrid
 
@@ -26,7 +26,7 @@ WEIGHT, BUDGET = 0.0001, 0.3
 
 def attacked(sigma: float, episodes: int, draws: int) -> dict[str, Any]:
     """Time one cell as users run it."""
-    task, policy = find_task("mountain-car"), zoo.load(f"mountain-car-s{sigma:g}")
+    task, policy = get_task("mountain-car"), zoo.load(f"mountain-car-s{sigma:g}")
     attack = AttackGrid(
         task=task,
         policy=policy,

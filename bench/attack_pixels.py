@@ -21,7 +21,7 @@ from surefoot.agents import files as zoo
 from surefoot.attacks.victim import Scene
 from surefoot.files import versions, write_json
 from surefoot.play.rollout import play
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.runs.attacked import AttackGrid
 
 HERE = Path(__file__).resolve().parent
@@ -47,7 +47,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="default: bench/results/attack-pixels-<device>.json")
     arguments = parser.parse_args()
     attack = AttackGrid(
-        task=find_task("pong-1r"),
+        task=get_task("pong-1r"),
         policy=zoo.load(AGENT),
         sigma=SIGMA,
         budgets=(BUDGET,),

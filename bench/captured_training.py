@@ -19,7 +19,7 @@ import torch
 from stable_baselines3 import DDPG, DQN
 
 from surefoot.files import versions, write_json
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.train import ddpg, dqn
 from surefoot.train.settings import find_settings
 
@@ -31,7 +31,7 @@ def trained(task: str, steps: int, device: str) -> dict[str, float]:
     """Time one training run; the first tenth, in which the graph is captured, is left out."""
     settings: Any = replace(find_settings("paper", task), total_steps=steps)
     build = ddpg.build_model if task == "mountain-car" else dqn.build_model
-    model = build(find_task(task), SIGMA, settings, 0, device)
+    model = build(get_task(task), SIGMA, settings, 0, device)
     model.learn(steps // 10)
     before, updates, began = model.num_timesteps, model._n_updates, time.perf_counter()
     model.learn(steps, reset_num_timesteps=False)

@@ -23,7 +23,7 @@ from surefoot.episodes import Episodes, Noise
 from surefoot.files import versions, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.proof.query import certify
 from surefoot.proof.stopping import Monitor, StoppingRule
 
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     arguments = parser.parse_args()
     required = parse_requirement(arguments.require)
-    task, policy = find_task("cartpole-5"), zoo.load(AGENT)
+    task, policy = get_task("cartpole-5"), zoo.load(AGENT)
     stops, paper = [], []
     for seed in range(1000, 1000 + arguments.seeds):  # seeds of their own
         plan = Plan(task=task, policy=policy, noise=Noise.of(SIGMA), n_episodes=arguments.most, seed=seed)

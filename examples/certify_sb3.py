@@ -29,7 +29,7 @@ def main(episodes: int = 200, steps: int = 20_000) -> surefoot.Certificate:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.zip"
         train(steps, path)
-        task = surefoot.task_of_environment(ENVIRONMENT, floor=FLOOR, ceiling=CEILING)
+        task = surefoot.make_task(ENVIRONMENT, floor=FLOOR, ceiling=CEILING)
         # The zip is read as data: nothing in it is unpickled.
         played = surefoot.rollout(task, path, sigma=SIGMA, n_episodes=episodes)
     certificate = surefoot.certify(played, BUDGETS)

@@ -22,7 +22,8 @@ from study.numbers import Study, shipped_agents
 from study.style import mean_of
 from study.tables import Table, measured
 from surefoot.agents.files import list_agents, load_card
-from surefoot.play.tasks import TASKS, Blind
+from surefoot.episodes import Baseline
+from surefoot.play.tasks import TASKS
 from surefoot.proof.query import certify
 from surefoot.proof.rounding import format_lower
 
@@ -55,7 +56,7 @@ def certified(tasks: tuple[str, ...], budgets: tuple[float, ...], digits: int) -
     """Return the certified numbers of the smoothed agents of some tasks, rounded down, and their baselines."""
     study = Study(ROOT / "study" / "data", shipped_agents())
     rows: list[list[str]] = []
-    floors: dict[Blind, list[str]] = {}
+    floors: dict[Baseline, list[str]] = {}
     for agent in (agent for task in tasks for agent in study.smoothed(task)):
         record = study.record(agent)
         assert record is not None
@@ -63,11 +64,11 @@ def certified(tasks: tuple[str, ...], budgets: tuple[float, ...], digits: int) -
         mean = measured(*mean_of(record.returns), digits + 1)
         bounds = [format_lower(value, digits) for value in answer.lower]
         rows.append([f"`{agent.name}`", f"`{agent.sha256[:8]}`", f"{len(record):,}", mean, *bounds])
-        blind = TASKS[agent.task].blind
+        blind = TASKS[agent.task].baseline
         if blind is not None:
             same = [f"*{format_lower(blind.mean, digits)}*"] * len(budgets)
             mean = measured(blind.mean, blind.sem, digits + 1)
-            floors[blind] = ["*open-loop baseline*", "", f"{blind.episodes:,}", mean, *same]
+            floors[blind] = ["*open-loop baseline*", "", f"{blind.n_episodes:,}", mean, *same]
     heads = ["agent", "weights", "episodes", "mean, no attack", *(f"B = {budget:g}" for budget in budgets)]
     return Table(heads, [*rows, *floors.values()], left=2).markdown()
 
@@ -80,10 +81,10 @@ def results() -> str:
     for name, (title, digits) in RESULTS.items():
         record, task = study.record(agents[name]), TASKS[agents[name].task]
         assert record is not None
-        assert task.blind is not None
-        answer = certify(record, task.budgets)
+        assert task.baseline is not None
+        answer = certify(record, task.paper.budgets)
         bound = format_lower(answer.at(record.sigma).lower, digits)
-        baseline = measured(task.blind.mean, task.blind.sem, digits)
+        baseline = measured(task.baseline.mean, task.baseline.sem, digits)
         mean = measured(*mean_of(record.returns), digits)
         rows.append([title, f"{record.sigma:g}", f"{len(record):,}", mean, f"**{bound}**", baseline])
     heads = ["task (range of the return)", "sigma", "episodes", "mean, no attack", "lower bound", "open-loop baseline"]

@@ -59,7 +59,7 @@ def non_vacuous(study: Study, task: str) -> Finding:
     agents = study.smoothed(task)
     if bare is None or not agents:
         return Finding(UNMEASURED, UNMEASURED)
-    digits, parts, held = digits_of(TASKS[task].ceiling), [], []
+    digits, parts, held = digits_of(TASKS[task].scoring.ceiling), [], []
     for budget, mean, error in zip(bare["budgets"], bare["curve"], bare["curve_sem"], strict=True):
         best, agent = max(((study.certificate(one).at(budget).lower, one) for one in agents), key=lambda pair: pair[0])
         more = best > mean + doubt(error, bare["episodes"], task)
@@ -79,12 +79,12 @@ def doubt(error: float, episodes: int, task: str) -> float:
     still have been missed.
     """
     rules = TASKS[task]
-    assert rules.ceiling is not None
-    return max(SURE * error, 3 / episodes * (rules.ceiling - rules.floor))
+    assert rules.scoring.ceiling is not None
+    return max(SURE * error, 3 / episodes * (rules.scoring.ceiling - rules.scoring.floor))
 
 
 def _blind_note(study: Study, task: str, budgets: Sequence[float], agents: Sequence[Agent]) -> str:
-    blind = TASKS[task].blind
+    blind = TASKS[task].baseline
     if blind is None:
         return ""
     below = [
@@ -105,7 +105,7 @@ def above_bound(study: Study, task: str) -> Finding:
                 margins.append((min(row) - study.certificate(agent).at(budget).lower, agent, budget))
     if not margins:
         return Finding(UNMEASURED, UNMEASURED)
-    digits = digits_of(TASKS[task].ceiling)
+    digits = digits_of(TASKS[task].scoring.ceiling)
     least, most = min(margins, key=lambda row: row[0]), max(margins, key=lambda row: row[0])
     text = (
         f"least margin {least[0]:.{digits}f} (sigma {least[1].sigma:g}, B = {least[2]:g}), "

@@ -19,7 +19,7 @@ from surefoot.episodes import Noise
 from surefoot.files import read_json, versions, write_arrays, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.play.workers import spread
 from surefoot.runs.attacked import AttackGrid, run_configuration, summary
 from surefoot.runs.folder import RunFolder, configuration_name
@@ -49,7 +49,7 @@ def play_episodes(agent: Agent, episodes: int, place: Place) -> str:
     One process on a CPU counts the time of its processor, which does not depend on what else is running.
     """
     plan = Plan(
-        task=find_task(agent.task),
+        task=get_task(agent.task),
         policy=zoo.load(agent.name),
         noise=Noise.of(agent.sigma),
         n_episodes=episodes,
@@ -111,7 +111,7 @@ def attack_agent(agent: Agent, size: AttackSize, place: Place, method: str = "pa
 def attack_of(agent: Agent, size: AttackSize, device: str, method: str = "paper") -> AttackGrid:
     """Return the attack on one agent."""
     return AttackGrid(
-        task=find_task(agent.task),
+        task=get_task(agent.task),
         policy=zoo.load(agent.name),
         sigma=agent.sigma,
         budgets=size.budgets,
@@ -178,7 +178,7 @@ def train_once(task: str, sigma: float, sizes: Sizes, place: Place) -> str:
     folder = place.work / f"train-{name}-{sizes.training.total_steps}"
     if not (folder / "agent.json").is_file():
         train(
-            find_task(task),
+            get_task(task),
             sigma,
             sizes.training,
             folder,
@@ -233,7 +233,7 @@ def _jobs(
     if "training" in needs:
         for task in tasks:
             noise = min((agent.sigma for agent in agents if agent.task == task and agent.sigma > 0), default=None)
-            sigmas = (0.0, find_task(task).sigma if noise is None else noise)
+            sigmas = (0.0, get_task(task).paper.sigma if noise is None else noise)
             jobs += [_untimed(partial(train_once, task, sigma, sizes(task), place)) for sigma in sigmas]
     timed = timed_agents(agents) if "times" in needs else []
     for agent in agents:

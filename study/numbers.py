@@ -186,8 +186,8 @@ def shipped_agents() -> tuple[Agent, ...]:
 
 def budgets_of(task: Task) -> list[float]:
     """Return the budgets that a task is certified at."""
-    last = LARGEST.get(task.name, task.budgets[-1])
-    return [round(last * index / 10, 10) for index in range(11)] if task.name in LARGEST else list(task.budgets)
+    last = LARGEST.get(task.name, task.paper.budgets[-1])
+    return [round(last * index / 10, 10) for index in range(11)] if task.name in LARGEST else list(task.paper.budgets)
 
 
 def grid_of(task: str) -> NDArray[np.float64]:

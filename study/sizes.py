@@ -52,7 +52,7 @@ SMOOTHED_LAMBDAS = {"cartpole-5": (0.1, 4, 6, 8, 10), "cartpole-1": (0.1, 0, 0.0
 def full(task: str) -> Sizes:
     """Return the paper's sizes: 10,000 episodes, 1,000 attacked ones (Mountain Car: 250), 128 draws of noise."""
     budgets, attacked, timed = _full_attack(task)
-    margins = TASKS[task].margins
+    margins = TASKS[task].paper.lambdas
     return Sizes(
         episodes=10_000,
         bare=AttackSize(budgets, BARE_LAMBDAS.get(task, margins), attacked),

@@ -70,9 +70,9 @@ def label_axes(axes: Axes, task: str, title: str | None = None) -> None:
     axes.tick_params(labelsize=8)
     last = float(grid_of(task)[-1])
     axes.set_xlim(-0.03 * last, 1.03 * last)
-    assert rules.ceiling is not None
-    room = 0.05 * (rules.ceiling - rules.floor)
-    axes.set_ylim(rules.floor - room, rules.ceiling + room)
+    assert rules.scoring.ceiling is not None
+    room = 0.05 * (rules.scoring.ceiling - rules.scoring.floor)
+    axes.set_ylim(rules.scoring.floor - room, rules.scoring.ceiling + room)
     axes.grid(alpha=0.25)
 
 
@@ -111,7 +111,7 @@ def draw_most(axes: Axes, task: str, certificate: EpisodeCertificate, look: Styl
 
 def draw_floor(axes: Axes, task: str) -> None:
     """Draw what a policy reaches that sees nothing, where it has been measured."""
-    blind = TASKS[task].blind
+    blind = TASKS[task].baseline
     if blind is not None:
         axes.axhline(blind.mean, color=FLOOR, ls=(0, (1, 2)), lw=1.8, zorder=1.5)
 

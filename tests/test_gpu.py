@@ -17,7 +17,7 @@ from surefoot.play.channel import Channel
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.train import ddpg, dqn
 from surefoot.train import validation as watch
 from surefoot.train.cuda_graph import GraphDDPG, GraphDQN
@@ -49,7 +49,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*primarily intended to run on the CPU.*"),
 ]
 
-TASK = find_task("cartpole-5")
+TASK = get_task("cartpole-5")
 SETTINGS = dataclasses.replace(TINY, learning_rate=0.01, hidden=(16, 16))
 
 
@@ -102,7 +102,7 @@ def test_the_captured_graph_learns_like_eager_steps(monkeypatch):
 
 
 def test_the_captured_ddpg_learns_like_eager_steps(monkeypatch):
-    task, settings = find_task("mountain-car"), DdpgSettings(total_steps=2_000, learning_rate=0.01, hidden=(16, 16))
+    task, settings = get_task("mountain-car"), DdpgSettings(total_steps=2_000, learning_rate=0.01, hidden=(16, 16))
     graph = ddpg.build_model(task, 0.2, settings, 1, "cuda")
     monkeypatch.setattr(ddpg, "GraphDDPG", DDPG)
     plain = ddpg.build_model(task, 0.2, settings, 0, "cuda")
@@ -247,7 +247,7 @@ def captured_and_plain(settings, steps):
     from surefoot.train.atari.train import stretch
     from surefoot.train.folder import Curve
 
-    task, learners = find_task("freeway"), []
+    task, learners = get_task("freeway"), []
     for capture in (True, False):
         learner, curve = Learner(task, 0.1, settings, torch.device("cuda"), 0), Curve()
         players = Players(task, 0.1, settings, torch.device("cuda"), 0, 0, 2)
@@ -292,9 +292,9 @@ def test_a_short_fast_training_on_a_gpu(tmp_path):
         validation_interval=400,
         validation_episodes=4,
     )
-    first = train_fast(find_task("pong-1r"), 0.1, settings, tmp_path / "run", device="cuda")
+    first = train_fast(get_task("pong-1r"), 0.1, settings, tmp_path / "run", device="cuda")
     longer = dataclasses.replace(settings, total_steps=1_200)
-    second = train_fast(find_task("pong-1r"), 0.1, longer, tmp_path / "run", device="cuda", resume=True)
+    second = train_fast(get_task("pong-1r"), 0.1, longer, tmp_path / "run", device="cuda", resume=True)
     assert zoo.load(str(tmp_path / "run")).sha256 == second.sha256
     assert first.choices == second.choices == 6
 
@@ -330,8 +330,8 @@ def test_atari_on_a_gpu_plays_the_games_of_a_cpu():
     """Frames and rewards do not depend on where the network is: always up gives the same points."""
     from surefoot.agents.policies import from_callable
 
-    task = find_task("freeway")
-    policy = from_callable(lambda _: 1, shape=task.shape, choices=3)
+    task = get_task("freeway")
+    policy = from_callable(lambda _: 1, shape=task.spaces.shape, choices=3)
     here, there = (
         play(
             Plan(
@@ -349,7 +349,7 @@ def test_two_processes_share_a_gpu_without_changing_anything():
 
     policy = cnn_policy(halved(fresh_arrays(4, 3, 0)), NATURE, 4, (84, 84), 3)
     plan = Plan(
-        task=find_task("freeway"),
+        task=get_task("freeway"),
         policy=policy,
         noise=Noise.of(0.1),
         n_episodes=8,

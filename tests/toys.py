@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -18,10 +18,10 @@ from scipy import stats
 from torch import Tensor, nn
 
 from surefoot.agents.networks import MLP, Critic, Squashed
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.play.channel import View
 from surefoot.play.streams import Stream
-from surefoot.play.tasks import Task
+from surefoot.play.tasks import Blocks, PaperSetup, Scoring, Task, TensorBackend
 
 ALARM = 1e-6
 
@@ -153,9 +153,24 @@ def pay_first_choice(actions: Tensor, clock: Tensor, length: Tensor) -> Tensor:
 def toy_task(
     draw: Draw, pay: Pay, *, clean: tuple[float, ...] = (0.0,), choices: int | None = 2, patience: int = 1, **more: Any
 ) -> Task:
-    facts = {"floor": 0.0, "ceiling": 1.0, "limit": 1_000, "frames": 1, "method": "binary", "name": "toy", **more}
+    facts = {"max_steps": 1_000, "floor": 0.0, "ceiling": 1.0, **more}
+    rest = {name: facts.pop(name) for name in ("n_envs", "episodes_per_env") if name in facts}
+    name, method, n_stack = (facts.pop(*pair) for pair in (("name", "toy"), ("method", "binary"), ("n_stack", 1)))
     game = partial(Timed, draw=draw, pay=pay, clean=clean, patience=patience)
-    return Task(environment="toy", shape=(len(clean),), choices=choices, native=game, **facts)
+    return Task(
+        name=name,
+        environment="toy",
+        spaces=Spaces(shape=(len(clean),), n_actions=choices, n_stack=n_stack),
+        scoring=Scoring(**facts),
+        backend=TensorBackend(build=game, make=lambda: None),
+        blocks=Blocks(**rest),
+        paper=PaperSetup(method=method),
+    )
+
+
+def with_env(task: Task, build: Callable[[int, Stream], Any]) -> Task:
+    """The same task, run by another environment."""
+    return replace(task, backend=TensorBackend(build=build, make=lambda: None))
 
 
 def geometric_mean(end: float, limit: int) -> tuple[float, float]:

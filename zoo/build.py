@@ -26,7 +26,7 @@ from surefoot.files import read_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.play.workers import usable_cores
 from surefoot.proof.query import certify
 from surefoot.train.folder import candidate, copy_agent
@@ -43,7 +43,7 @@ def one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path)
     command = f"surefoot train {task} --sigma {sigma:g} --seed {seed} --preset {preset} --device {device}"
     settings = find_settings(preset, task)
     train(
-        find_task(task),
+        get_task(task),
         sigma,
         settings,
         out,
@@ -96,7 +96,7 @@ def select(folder: Path, card: dict[str, Any], episodes: int, device: str) -> di
         found: dict[str, Any] = known.get("selection") or {}
         if (known["sha256"], found.get("episodes"), found.get("device")) == (card["sha256"], episodes, device):
             return found
-    task, policy = find_task(card["task"]), load(str(folder))
+    task, policy = get_task(card["task"]), load(str(folder))
     plan = Plan(
         task=task,
         policy=policy,

@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from surefoot.agents.files import load, load_card
 from surefoot.errors import InputError
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.play.workers import usable_cores
 from surefoot.train.atari.learner import Learner
 from surefoot.train.atari.players import Players
@@ -52,7 +52,7 @@ def changed(settings: FastSettings, pairs: list[str]) -> FastSettings:
 
 def train(arguments: argparse.Namespace) -> None:
     """Train one agent until the time limit; print every validation."""
-    task = find_task(arguments.task)
+    task = get_task(arguments.task)
     settings = changed(find_fast(task.name), arguments.set)
     began = time.monotonic()
 
@@ -78,8 +78,8 @@ def train(arguments: argparse.Namespace) -> None:
 
 def lend(arguments: argparse.Namespace) -> None:
     """Copy a trained agent for another task of the same game; its model card keeps what it was trained on."""
-    card, task = load_card(arguments.folder), find_task(arguments.task)
-    trained_on = find_task(card["task"])
+    card, task = load_card(arguments.folder), get_task(arguments.task)
+    trained_on = get_task(card["task"])
     if task.cartridge is None or trained_on.cartridge is None or task.cartridge.rom != trained_on.cartridge.rom:
         raise InputError(f"{task.name} is not the game of {card['name']}, which was trained on {trained_on.name}")
     training = {**card["training"], "trained_on": trained_on.name}
@@ -89,7 +89,7 @@ def lend(arguments: argparse.Namespace) -> None:
 
 def speed(arguments: argparse.Namespace) -> None:
     """Measure steps per second of emulators alone, and of playing and learning together."""
-    task = find_task(arguments.task)
+    task = get_task(arguments.task)
     settings = changed(find_fast(task.name), [*arguments.set, "learning_starts=2000"])
     device = torch.device(arguments.device)
     players = Players(task, 0.1, settings, device, 0, 0, arguments.processes or usable_cores())

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, smooth
     from surefoot.play.envs.noisy import NoisyObservation
     from surefoot.play.rollout import rollout
-    from surefoot.play.tasks import Task, find_task, task_of_environment
+    from surefoot.play.tasks import Task, get_task, make_task
     from surefoot.verification.verify import verify
 
 _LATER = {
@@ -33,11 +34,11 @@ _LATER = {
     "PredictableNoiseWarning": ("surefoot.agents.smoothed", "PredictableNoiseWarning"),
     "SmoothedPolicy": ("surefoot.agents.smoothed", "SmoothedPolicy"),
     "Task": ("surefoot.play.tasks", "Task"),
-    "find_task": ("surefoot.play.tasks", "find_task"),
+    "get_task": ("surefoot.play.tasks", "get_task"),
     "load_agent": ("surefoot.agents.files", "load"),
     "rollout": ("surefoot.play.rollout", "rollout"),
     "smooth": ("surefoot.agents.smoothed", "smooth"),
-    "task_of_environment": ("surefoot.play.tasks", "task_of_environment"),
+    "make_task": ("surefoot.play.tasks", "make_task"),
     "verify": ("surefoot.verification.verify", "verify"),
 }
 
@@ -59,17 +60,25 @@ __all__ = [
     "certify_per_step",
     "certify_shared",
     "certify_shared_budget",
-    "find_task",
+    "get_task",
     "load_agent",
+    "make_task",
     "rollout",
     "smooth",
-    "task_of_environment",
     "verify",
 ]
 
 
+# Old names of public functions, for one minor version.
+_RENAMED = {"find_task": "get_task", "task_of_environment": "make_task"}
+
+
 def __getattr__(name: str) -> Any:
     """Load what needs torch or gymnasium only when it is asked for."""
+    if name in _RENAMED:
+        message = f"surefoot.{name} is now surefoot.{_RENAMED[name]}; the old name will be removed in the next version"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        name = _RENAMED[name]
     if name not in _LATER:
         raise AttributeError(f"module 'surefoot' has no attribute {name!r}")
     module, attribute = _LATER[name]

@@ -67,7 +67,7 @@ def attack_table(study: Study, tasks: Sequence[str]) -> Table:
         if found is None:
             continue
         bounds = study.certificate(agent) if agent.sigma > 0 and study.record(agent) is not None else None
-        digits = digits_of(TASKS[agent.task].ceiling)
+        digits = digits_of(TASKS[agent.task].scoring.ceiling)
         for place, budget in enumerate(found["budgets"]):
             rows.append(
                 [
@@ -141,7 +141,7 @@ _LAMBDA_HEADS = ["agent", "B", "lambda", "attacked mean", "mean budget used"]
 
 
 def _lambda_rows(agent: Agent, found: dict[str, Any]) -> list[list[str]]:
-    digits = digits_of(TASKS[agent.task].ceiling)
+    digits = digits_of(TASKS[agent.task].scoring.ceiling)
     return [
         [
             f"`{agent.name}`",

@@ -78,7 +78,7 @@ def bounds_table(study: Study, tasks: Sequence[str], methods: Sequence[str]) -> 
 
 
 def _bound_rows(study: Study, agent: Agent, methods: Sequence[str], shown: Sequence[float]) -> list[list[str]]:
-    record, digits = study.record(agent), digits_of(TASKS[agent.task].ceiling)
+    record, digits = study.record(agent), digits_of(TASKS[agent.task].scoring.ceiling)
     assert record is not None
     rows: list[list[str]] = []
     for method in (*methods, MOST):
@@ -114,7 +114,7 @@ def clean_test(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:
             continue
         found = {agent: _clean(study, agent) for agent in agents}
         _clean_panel(axes, task, found)
-        digits = digits_of(TASKS[task].ceiling) + 1
+        digits = digits_of(TASKS[task].scoring.ceiling) + 1
         rows += [[f"`{agent.name}`", f"{agent.sigma:g}", measured(*found[agent], digits)] for agent in agents]
     kinds_legend(figure, ("estimate", "floor"))
     return figure, Table(["agent", "sigma", "mean return, no attack"], rows)
@@ -163,6 +163,8 @@ def _methods_table(study: Study, tasks: Sequence[str]) -> Table:
     for agent in (agent for task in tasks for agent in study.smoothed(task)):
         for method, _ in METHODS:
             found = study.certificate(agent, method)
-            cells = [certified(found.at(budget).lower, digits_of(TASKS[agent.task].ceiling)) for budget in shown]
+            cells = [
+                certified(found.at(budget).lower, digits_of(TASKS[agent.task].scoring.ceiling)) for budget in shown
+            ]
             rows.append([f"`{agent.name}`" if method == METHODS[0][0] else "", method, *cells])
     return Table(["agent", "method", *(f"B = {budget:g}" for budget in shown)], rows, left=2)

@@ -70,9 +70,9 @@ def _training_panel(axes: Any, study: Study, agent: Agent) -> None:
         best = int(np.argmax(means))
         axes.plot([steps[best] / scale], [means[best]], "D", mfc="white", color="black", ms=6, zorder=5)
     rules = TASKS[agent.task]
-    assert rules.ceiling is not None
-    room = 0.05 * (rules.ceiling - rules.floor)
-    axes.set_ylim(rules.floor - room, rules.ceiling + room)
+    assert rules.scoring.ceiling is not None
+    room = 0.05 * (rules.scoring.ceiling - rules.scoring.floor)
+    axes.set_ylim(rules.scoring.floor - room, rules.scoring.ceiling + room)
     axes.set_title(f"{UNITS[agent.task].title}, sigma {agent.sigma:g}", fontsize=9)
     axes.set_xlabel(f"training steps ({unit})", fontsize=8)
     axes.set_ylabel(UNITS[agent.task].returns.replace("mean return", "return"), fontsize=8)
@@ -128,7 +128,7 @@ def attack_settings(study: Study, tasks: Sequence[str]) -> Table:
             [
                 UNITS[task].title,
                 f"{ATTACK_STEP:g}, {ATTACK_STEPS.get(task, ATTACK_STEPS_DQN)}",
-                _listed(TASKS[task].margins),
+                _listed(TASKS[task].paper.lambdas),
                 NONE if bare is None else _listed(sorted(bare["lambdas"])),
                 _listed(tried) if tried else NONE,
                 ", ".join(dict.fromkeys(f"{found['episodes']:,}" for found in (bare, *smoothed) if found)) or NONE,

@@ -17,7 +17,7 @@ from surefoot.errors import InputError
 from surefoot.files import read_arrays, read_json, write_arrays, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.train.atari.settings import FAST
 from surefoot.train.settings import PRESETS, DdpgSettings, DqnSettings, find_settings
 from toys import constant
@@ -193,13 +193,13 @@ def test_no_weights_lie_about_without_a_card():
 def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     agent, card = zoo.load(name), zoo.load_card(name)
-    task = find_task(card["task"])
+    task = get_task(card["task"])
     assert agent.name == card["name"] == name == f"{card['task']}-s{card['sigma']:g}"
-    assert agent.frames == task.frames
+    assert agent.frames == task.spaces.n_stack
     assert agent.sha256 == card["sha256"]
     assert len(card["sha256"]) == 64
     training = card["training"]
-    if task.emulated:  # every sitting has settings of its own
+    if task.cartridge is not None:  # every sitting has settings of its own
         trained_on = training.get("trained_on", card["task"])
         assert set(training["settings"]) == set(FAST[card["task"]].facts())
         assert trained_on == card["task"] or training["settings"]["beside"] == card["task"]
@@ -215,8 +215,8 @@ def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch,
     assert training["best_validation"] == best
     assert [training["best_step"], best] in card["curve"]
     assert next(step for step, mean in card["curve"] if mean == best) == training["best_step"]  # the first of equals
-    episodes = 2 if task.emulated else 20
-    played = find_task("pong-1r") if task.name == "pong-full" else task  # a whole game takes a minute
+    episodes = 2 if task.cartridge is not None else 20
+    played = get_task("pong-1r") if task.name == "pong-full" else task  # a whole game takes a minute
     assert len(play(Plan(task=played, policy=agent, noise=Noise.of(card["sigma"]), n_episodes=episodes))) == episodes
     assert Path(zoo.find_card(name)).stat().st_size < 200_000
     json.dumps(card, allow_nan=False)
@@ -250,7 +250,7 @@ def test_the_papers_preset_is_its_table(column, task):
     assert {name: getattr(settings, name) for name in TABLE_1} == {name: row[column] for name, row in TABLE_1.items()}
     assert set(settings.facts()) == set(TABLE_1)  # nothing is set that the table does not name
     assert (settings.stop_when_perfect, settings.repeats) == (True, 1)
-    assert find_task(task).frames == (5, 1)[column]
+    assert get_task(task).spaces.n_stack == (5, 1)[column]
 
 
 def test_every_setting_says_what_it_is():

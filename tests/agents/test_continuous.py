@@ -19,7 +19,7 @@ from surefoot.errors import InputError
 from surefoot.play.envs.mountain_car import MountainCar, open_mountain_car
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import TensorBackend, get_task
 from surefoot.train import ddpg
 from surefoot.train.folder import Curve, TrainingFolder
 from surefoot.train.sb3_checkpoint import load_checkpoint, save_checkpoint
@@ -27,9 +27,13 @@ from surefoot.train.settings import DdpgSettings, find_settings
 from surefoot.train.train import train
 from toys import actor_with_critic
 
-TASK = find_task("mountain-car")
+TASK = get_task("mountain-car")
 # Episodes of sixty steps, so that a few of them are learned from in no time.
-SHORT = dataclasses.replace(TASK, limit=60, native=partial(MountainCar, limit=60), make=partial(open_mountain_car, 60))
+SHORT = dataclasses.replace(
+    TASK,
+    scoring=dataclasses.replace(TASK.scoring, max_steps=60),
+    backend=TensorBackend(build=partial(MountainCar, max_steps=60), make=partial(open_mountain_car, 60)),
+)
 TINY = DdpgSettings(total_steps=240, validation_interval=80, validation_episodes=2, hidden=(12, 8))
 
 
@@ -74,14 +78,14 @@ def test_what_plain_sb3_loads_is_the_same_agent(tmp_path):
     with torch.no_grad():
         (values,) = model.critic(some, torch.from_numpy(theirs))
     np.testing.assert_allclose(values[:, 0].numpy(), policy.critic(some, policy.act(some)).numpy(), atol=1e-5)
-    back = fit_to(sb3.read_zip(tmp_path / "toy.zip"), TASK.shape)
+    back = fit_to(sb3.read_zip(tmp_path / "toy.zip"), TASK.spaces.shape)
     assert isinstance(back.critic, Critic)
     assert torch.equal(back.act(some), policy.act(some))
     assert torch.equal(back.critic(some, back.act(some)), policy.critic(some, policy.act(some)))
 
 
 def test_the_first_of_two_critics_is_read():
-    model = TD3("MlpPolicy", TASK.open(), policy_kwargs={"net_arch": [9, 7]}, device="cpu", buffer_size=1)
+    model = TD3("MlpPolicy", TASK.backend.open(), policy_kwargs={"net_arch": [9, 7]}, device="cpu", buffer_size=1)
     policy, some = sb3.from_model(model), histories()[:, :1]
     action = policy.act(some)
     with torch.no_grad():
@@ -165,4 +169,4 @@ def test_a_checkpoint_holds_both_optimizers(tmp_path):
 
 def test_ddpg_wants_continuous_actions(tmp_path):
     with pytest.raises(InputError, match="DDPG needs continuous actions"):
-        train(find_task("cartpole-5"), 0.2, TINY, tmp_path / "x")
+        train(get_task("cartpole-5"), 0.2, TINY, tmp_path / "x")

@@ -24,7 +24,7 @@ from surefoot.play.channel import Channel, View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.runs.attacked import AttackGrid
 
 SHAPE = (84, 84)
@@ -243,7 +243,7 @@ def test_noise_on_black_and_white_reaches_the_network_unclipped(level):
 def test_the_papers_attack_stays_inside_the_box():
     attack = PaperAttack(0.0, low=(0.0,), high=(1.0,))
     attack_of_task = (
-        AttackGrid(task=find_task("freeway"), policy=small(), sigma=0.0, budgets=[0.5]).plan(0.5, 0.06).attacker
+        AttackGrid(task=get_task("freeway"), policy=small(), sigma=0.0, budgets=[0.5]).plan(0.5, 0.06).attacker
     )
     assert (attack_of_task.low, attack_of_task.high) == ((0.0,), (1.0,))
     start = torch.tensor([[0.0, 1.0], [0.5, 0.5]])
@@ -330,7 +330,7 @@ def test_searches_that_do_not_fit_the_memory_are_made_in_turn(monkeypatch):
 
 @pytest.mark.parametrize("sigma", [0.0, 0.1])
 def test_an_attacked_round_of_freeway_spends_its_budget_and_no_more(sigma):
-    task = find_task("freeway")
+    task = get_task("freeway")
     adversary = PaperAttack(0.0, step=0.1, smoothing=Smoothing(sigma, 2), low=0.0, high=1.0)
     short = Plan(task=_short(task), policy=small(), noise=Noise.of(sigma), n_episodes=1, attacker=adversary, budget=0.3)
     played = play(short)
@@ -341,4 +341,5 @@ def test_an_attacked_round_of_freeway_spends_its_budget_and_no_more(sigma):
 def _short(task):
     from dataclasses import replace
 
-    return replace(task, limit=6, cartridge=replace(task.cartridge, limit=6))
+    backend = replace(task.backend, cartridge=replace(task.cartridge, limit=6))
+    return replace(task, scoring=replace(task.scoring, max_steps=6), backend=backend)

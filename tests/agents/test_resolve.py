@@ -14,9 +14,9 @@ from surefoot.agents.networks import MLP, Squashed
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import locate, resolve
 from surefoot.errors import InputError
-from surefoot.play.tasks import find_task, task_of_environment
+from surefoot.play.tasks import get_task, make_task
 
-TASK = find_task("cartpole-5")
+TASK = get_task("cartpole-5")
 
 
 def model(kind="DQN", environment="CartPole-v1", **options):
@@ -75,7 +75,7 @@ def test_other_limits_of_continuous_actions_do_not_fit(tmp_path):
     """Pendulum's actions reach 2, the Mountain Car's 1: clipping would certify another agent."""
     pendulum = model("SAC", "Pendulum-v1")
     pendulum.save(tmp_path / "model.zip")
-    car = task_of_environment("MountainCarContinuous-v0", floor=-1000, ceiling=100)
+    car = make_task("MountainCarContinuous-v0", floor=-1000, ceiling=100)
     for agent in (pendulum, tmp_path / "model.zip"):
         with pytest.raises(InputError, match="actions lie from"):
             resolve(agent, car.spaces)

@@ -204,7 +204,7 @@ def test_pickles_in_the_weights_do_not_run(tmp_path, zipped):
     else:
         armed.write_bytes(pickle.dumps(Bomb(trace)))
     path = edited(saved(tmp_path, make()), policy=armed.read_bytes())
-    with pytest.raises(InputError, match=r"is refused: its policy\.pth is damaged or holds more than tensors"):
+    with pytest.raises(InputError, match=r"is rejected: its policy\.pth is damaged or contains more than tensors"):
         sb3.read_zip(path)
     assert not trace.exists()
     with contextlib.suppress(RuntimeError):
@@ -222,10 +222,10 @@ def weights_of(tmp_path, change):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        (lambda w: w.update({"q_net.q_net.4.bias": "no"}), "no dictionary of plain tensors"),
+        (lambda w: w.update({"q_net.q_net.4.bias": "no"}), "not a dictionary of plain tensors"),
         (
             lambda w: w.update({"q_net.q_net.0.weight": torch.zeros(1).expand(16, 5)}),
-            "no dictionary of plain tensors",
+            "not a dictionary of plain tensors",
         ),
         (
             lambda w: w.pop("q_net.q_net.4.bias"),
@@ -268,11 +268,11 @@ def test_flipped_bytes_never_raise_anything_else(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"data": b"{"}, "is no SB3 model file: its settings are not JSON"),
+        ({"data": b"{"}, "is not an SB3 model file: its settings are not JSON"),
         ({"data": b"[" * 100_000}, "its settings are not JSON"),
-        ({"data": b"[]"}, "is no SB3 model file: expected a JSON object, got list"),
-        ({"data": None}, "is no SB3 model file: it has no data"),
-        ({"policy": None}, "is no SB3 model file: it has no policy.pth"),
+        ({"data": b"[]"}, "is not an SB3 model file: expected a JSON object, got list"),
+        ({"data": None}, "is not an SB3 model file: it has no data"),
+        ({"policy": None}, "is not an SB3 model file: it has no policy.pth"),
         ({"data": lambda data: data.pop("action_space")}, "does not print its action_space"),
         ({"data": lambda data: data["action_space"].pop("n")}, "does not print the number of its actions"),
         ({"data": lambda data: data["action_space"].update(start="1")}, "3 actions start at 1, expected 0"),

@@ -13,11 +13,11 @@ from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.runs.attacked import Attack, attacked_run
 from toys import actor_with_critic
 
-TASK = find_task("mountain-car")
+TASK = get_task("mountain-car")
 
 
 def push(context, observation, frames):

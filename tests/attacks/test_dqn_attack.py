@@ -16,7 +16,7 @@ from surefoot.episodes import Noise
 from surefoot.play.channel import View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 
 
 def reference(q, context, dirty, o, budget, margin, eta=0.01, nu=2.0):
@@ -91,7 +91,7 @@ class Both:
 @pytest.mark.slow
 @pytest.mark.parametrize(("agent", "margin", "budget"), [("cartpole-5-s0", 0.02, 0.6), ("cartpole-1-s0", 0.02, 0.3)])
 def test_the_batched_attack_equals_the_reference_step_by_step_and_over_whole_episodes(agent, margin, budget):
-    policy, task = zoo.load(agent), find_task(agent.rsplit("-", 1)[0])
+    policy, task = zoo.load(agent), get_task(agent.rsplit("-", 1)[0])
     both = Both(margin)
     fast = play(Plan(task=task, policy=policy, noise=Noise.of(0.0), n_episodes=6, attacker=both, budget=budget))
     slow = play(
@@ -110,7 +110,7 @@ def test_a_wrong_sign_is_noticed_by_that_comparison(monkeypatch):
     both = Both(0.02)
     play(
         Plan(
-            task=find_task("cartpole-5"),
+            task=get_task("cartpole-5"),
             policy=zoo.load("cartpole-5-s0"),
             noise=Noise.of(0.0),
             n_episodes=1,
@@ -123,7 +123,7 @@ def test_a_wrong_sign_is_noticed_by_that_comparison(monkeypatch):
 
 def test_nothing_is_spent_where_no_action_is_bad_enough():
     plan = Plan(
-        task=find_task("cartpole-5"),
+        task=get_task("cartpole-5"),
         policy=zoo.load("cartpole-5-s0"),
         noise=Noise.of(0.0),
         n_episodes=8,
@@ -138,7 +138,7 @@ def test_never_over_budget_and_deterministic():
     policy = zoo.load("cartpole-5-s0.2")
     adversary = PaperAttack(0.0, smoothing=Smoothing(0.2, 8))
     plan = Plan(
-        task=find_task("cartpole-5"), policy=policy, noise=Noise.of(0.2), n_episodes=6, attacker=adversary, budget=0.5
+        task=get_task("cartpole-5"), policy=policy, noise=Noise.of(0.2), n_episodes=6, attacker=adversary, budget=0.5
     )
     one, two = play(plan), play(plan)
     np.testing.assert_array_equal(one.returns, two.returns)
@@ -150,7 +150,7 @@ def test_never_over_budget_and_deterministic():
 @pytest.mark.slow
 def test_the_attack_of_a_bare_agent_hurts_it():
     plan = Plan(
-        task=find_task("cartpole-5"),
+        task=get_task("cartpole-5"),
         policy=zoo.load("cartpole-5-s0"),
         noise=Noise.of(0.0),
         n_episodes=40,

@@ -25,9 +25,9 @@ from surefoot.play.channel import View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 
-TASK = find_task("cartpole-5")
+TASK = get_task("cartpole-5")
 SMOOTHING = Smoothing(0.2, 8)
 EVERY = {
     "paper": PaperAttack(0.0, smoothing=SMOOTHING),

@@ -894,7 +894,7 @@ def nobody_left(group, patience):
 @pytest.fixture(scope="module")
 def whole(models):
     agent = str(models / "DQN-CartPole-v1.zip")
-    task = surefoot.task_of_environment(waiting_env.ID, floor=0.0, ceiling=5.0)
+    task = surefoot.make_task(waiting_env.ID, floor=0.0, ceiling=5.0)
     return surefoot.rollout(task, agent, sigma=0.1, n_episodes=1_024, workers=1).returns
 
 

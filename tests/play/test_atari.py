@@ -15,7 +15,7 @@ from surefoot.play.envs.atari.processes import Fleet
 from surefoot.play.envs.atari.screens import AT_ONCE, Shrinker
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import TASKS, find_task
+from surefoot.play.tasks import TASKS, get_task
 from toys import off
 
 pytest.importorskip("ale_py")
@@ -209,6 +209,30 @@ def test_emulators_used_before_play_as_new_ones():
     assert all(torch.equal(one, two) for one, two in zip(first, record(1), strict=True))
 
 
+def begun(cartridge, action, frames):
+    """Everything an emulator holds at the first step of an episode, after so many frames of an action before it."""
+    emulators = Emulators([cartridge], [11], Board(1))
+    emulators.reset()
+    machine = emulators.machines[0]
+    for _ in range(frames):
+        machine.act(action)
+    # The random numbers of the new episode, in which the first actions stick.
+    machine.random = np.random.Generator(np.random.PCG64(4))
+    machine.sticks = iter([True] * 3 + [False] * 97)
+    machine.start()
+    state = machine.emulator.cloneState().__getstate__()
+    emulators.close()
+    return state
+
+
+@pytest.mark.parametrize("cartridge", [FREEWAY, PONG], ids=["freeway", "pong"])
+def test_an_episode_begins_in_the_same_state_whatever_was_played_before(cartridge):
+    """Equal random numbers give equal states: the last action is forgotten, and so is the number of frames."""
+    first = begun(cartridge, 0, 0)
+    for action, frames in [(0, 10), (0, 11), (1, 40), (2, 40), (1, 400), (1, 401)]:
+        assert begun(cartridge, action, frames) == first, (action, frames)
+
+
 def test_slots_do_not_share_their_randomness():
     seeds = slot_seeds(np.random.SeedSequence(0), 300)
     assert len(set(seeds)) == 300
@@ -229,7 +253,7 @@ def test_a_dead_process_is_told():
 def test_ale_py_is_asked_for_in_words(monkeypatch):
     monkeypatch.setitem(sys.modules, "ale_py", None)
     with pytest.raises(InputError, match=r"Atari needs ale-py.*pip install surefoot\[atari\]"):
-        find_task("freeway")
+        get_task("freeway")
     with pytest.raises(InputError, match="Atari needs ale-py"):
         Fleet([ROUND], [0])
 
@@ -239,8 +263,8 @@ def up(_):
 
 
 def test_blocks_of_freeway_are_the_same_with_any_number_of_workers():
-    task = find_task("freeway")
-    policy = from_callable(up, shape=task.shape, choices=3)
+    task = get_task("freeway")
+    policy = from_callable(up, shape=task.spaces.shape, choices=3)
     plan = Plan(task=task, policy=policy, noise=Noise.of(0.1), n_episodes=3, n_envs=1, episodes_per_env=1)
     one, two = play(plan), play(plan, workers=2)
     assert np.array_equal(one.returns, two.returns)
@@ -250,12 +274,12 @@ def test_blocks_of_freeway_are_the_same_with_any_number_of_workers():
 
 @pytest.mark.parametrize("name", ["pong-1r", "pong-full", "freeway"])
 def test_tasks_agree_with_their_cartridges(name):
-    task = find_task(name)
-    environment = task.open()
-    assert environment.observation_space.shape == task.shape == (84, 84)
-    assert environment.action_space.n == task.choices == task.cartridge.moves
-    assert task.limit == task.cartridge.limit
-    assert task.frames == 4
+    task = get_task(name)
+    environment = task.backend.open()
+    assert environment.observation_space.shape == task.spaces.shape == (84, 84)
+    assert environment.action_space.n == task.spaces.n_actions == task.cartridge.moves
+    assert task.scoring.max_steps == task.cartridge.limit
+    assert task.spaces.n_stack == 4
     assert task.box == ((0.0,), (1.0,))
 
 
@@ -329,6 +353,6 @@ def test_freeways_chicken_is_never_faster():
 
 
 def test_the_ceiling_of_freeway_follows():
-    task = find_task("freeway")
-    frames, per_point = 4 * task.limit, GOAL - START_HEIGHT
-    assert task.ceiling == frames // per_point == 5
+    task = get_task("freeway")
+    frames, per_point = 4 * task.scoring.max_steps, GOAL - START_HEIGHT
+    assert task.scoring.ceiling == frames // per_point == 5

@@ -10,11 +10,11 @@ import torch
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play import baseline as blind
-from surefoot.play.baseline import HALF_PERIODS, Clockwork, Wave, blind_policy, find_blind, names_of, waves
+from surefoot.play.baseline import HALF_PERIODS, Clockwork, Wave, find_baseline, names_of, open_loop_policy, waves
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
-from surefoot.play.tasks import TASKS, find_task
+from surefoot.play.tasks import TASKS, get_task
 from toys import fixed, geometric, pay_action, pay_steps, toy_task
 
 Z = 4.8916  # two-sided 1e-6
@@ -39,9 +39,9 @@ def test_the_constant_wave_is_constant():
 
 def test_waves_say_what_they_do():
     names = ["a", "b"]
-    assert Wave(1, 1, 1, 0).told(names) == "action b at every step"
-    assert Wave(1, 0, 4, 0).told(names) == "actions b and a in turn, 4 steps each"
-    assert Wave(1, 0, 4, 2).told(names) == "actions b and a in turn, 4 steps each, 2 steps in"
+    assert Wave(1, 1, 1, 0).describe(names) == "action b at every step"
+    assert Wave(1, 0, 4, 0).describe(names) == "actions b and a in turn, 4 steps each"
+    assert Wave(1, 0, 4, 2).describe(names) == "actions b and a in turn, 4 steps each, 2 steps in"
 
 
 @pytest.mark.parametrize("choices", [1, 2, 3])
@@ -66,8 +66,8 @@ def pay_wave(wave):
 @pytest.mark.parametrize("wave", [Wave(2, 2, 1, 0), Wave(2, 0, 3, 0), Wave(0, 1, 4, 2)])
 def test_the_known_best_is_found(wave):
     task = toy_task(fixed(24), pay_wave(wave), choices=3, ceiling=24.0)
-    found = find_blind(task, search=2, measure=3)
-    assert (found.mean, found.sem, found.episodes, found.what) == (24.0, 0.0, 3, wave.told("012"))
+    found = find_baseline(task, search=2, measure=3)
+    assert (found.mean, found.sem, found.n_episodes, found.what) == (24.0, 0.0, 3, wave.describe("012"))
 
 
 def test_the_search_is_not_the_measurement(monkeypatch):
@@ -75,7 +75,7 @@ def test_the_search_is_not_the_measurement(monkeypatch):
     plans = []
     monkeypatch.setattr(blind, "play", lambda plan: plans.append(plan) or play(plan))
     task = toy_task(geometric(0.1, 200), pay_steps, ceiling=200.0)
-    found = find_blind(task, search=20, measure=4_000)
+    found = find_baseline(task, search=20, measure=4_000)
     assert len({(plan.seed, plan.purpose) for plan in plans}) == len(plans) == len(list(waves(range(2)))) + 1
     assert [plan.n_episodes for plan in plans] == [20] * (len(plans) - 1) + [4_000]
     assert all(plan.purpose != () for plan in plans)  # and neither is any certificate's
@@ -86,14 +86,14 @@ def test_the_search_is_not_the_measurement(monkeypatch):
 
 def test_seeds_change_the_measurement_and_nothing_else_does():
     task = toy_task(geometric(0.1, 200), pay_steps, ceiling=200.0)
-    first, again, other = (find_blind(task, seed=seed, search=2, measure=50) for seed in (0, 0, 1))
+    first, again, other = (find_baseline(task, seed=seed, search=2, measure=50) for seed in (0, 0, 1))
     assert first == again
     assert first.mean != other.mean
 
 
 def test_blind_policies_see_nothing():
-    task = find_task("cartpole-1")
-    policy = blind_policy(task, Wave(1, 0, 4, 2))
+    task = get_task("cartpole-1")
+    policy = open_loop_policy(task, Wave(1, 0, 4, 2))
     noiseless, drowned = (
         play(Plan(task=task, policy=policy, noise=Noise.of(sigma), n_episodes=300, n_envs=100)).returns
         for sigma in (0.0, 50.0)
@@ -104,7 +104,7 @@ def test_blind_policies_see_nothing():
 def test_progress_counts_the_policies():
     seen = []
     task = toy_task(fixed(1), pay_steps, ceiling=1.0)
-    find_blind(task, search=1, measure=2, progress=lambda done, of: seen.append((done, of)))
+    find_baseline(task, search=1, measure=2, progress=lambda done, of: seen.append((done, of)))
     count = len(list(waves(range(2))))
     assert seen == [(number + 1, count) for number in range(count)]
 
@@ -113,39 +113,40 @@ def test_progress_counts_the_policies():
 def test_too_few_episodes_are_refused_before_anything_runs(monkeypatch, search, measure):
     monkeypatch.setattr(blind, "play", lambda plan: pytest.fail("played"))
     with pytest.raises(InputError, match="at least"):
-        find_blind(find_task("cartpole-5"), search=search, measure=measure)
+        find_baseline(get_task("cartpole-5"), search=search, measure=measure)
 
 
 def test_continuous_actions_without_limits_are_refused():
     task = toy_task(fixed(1), pay_action, choices=None)
-    for actions in (None, ((-1.0,), (math.inf,))):
+    for actions in ((None, None), ((-1.0,), (math.inf,))):
         with pytest.raises(InputError, match="discrete actions or continuous ones with limits"):
-            find_blind(replace(task, actions=actions))
+            find_baseline(replace(task, spaces=replace(task.spaces, low=actions[0], high=actions[1])))
 
 
 def test_waves_of_continuous_actions_use_the_ends_and_the_middle():
-    task = replace(toy_task(fixed(4), pay_action, choices=None, ceiling=12.0), actions=((1.0,), (3.0,)))
+    toy = toy_task(fixed(4), pay_action, choices=None, ceiling=12.0)
+    task = replace(toy, spaces=replace(toy.spaces, low=(1.0,), high=(3.0,)))
     assert names_of(task) == ["1", "2", "3"]
-    found = find_blind(task, search=2, measure=3)
+    found = find_baseline(task, search=2, measure=3)
     assert (found.mean, found.what) == (12.0, "action 3 at every step")
-    wide = replace(task, actions=((-1.0, 0.0), (1.0, 0.5)))
+    wide = replace(task, spaces=replace(task.spaces, low=(-1.0, 0.0), high=(1.0, 0.5)))
     assert names_of(wide) == ["(-1, 0)", "(0, 0.25)", "(1, 0.5)"]
 
 
 @pytest.mark.parametrize("name", sorted(name for name, task in TASKS.items() if task.cartridge is None))
 def test_the_stored_floor_is_what_is_measured(name):
     """A z-test at 1e-6 on episodes that were not used for it."""
-    task = find_task(name)
-    assert task.blind is not None
+    task = get_task(name)
+    assert task.baseline is not None
     names = names_of(task)
-    (wave,) = [wave for wave in waves(range(len(names))) if wave.told(names) == task.blind.what]
-    policy = blind_policy(task, wave)
+    (wave,) = [wave for wave in waves(range(len(names))) if wave.describe(names) == task.baseline.what]
+    policy = open_loop_policy(task, wave)
     returns = play(
         Plan(task=task, policy=policy, noise=Noise.of(0.0), n_episodes=4_000, seed=77, purpose=(Purpose.PILOT,))
     ).returns
-    error = math.hypot(task.blind.sem, returns.std(ddof=1) / math.sqrt(returns.size))
-    assert abs(returns.mean() - task.blind.mean) <= Z * error
-    assert abs(returns.mean() - 1.1 * task.blind.mean) > Z * error  # the test would notice a tenth
+    error = math.hypot(task.baseline.sem, returns.std(ddof=1) / math.sqrt(returns.size))
+    assert abs(returns.mean() - task.baseline.mean) <= Z * error
+    assert abs(returns.mean() - 1.1 * task.baseline.mean) > Z * error  # the test would notice a tenth
 
 
 @pytest.mark.slow
@@ -153,10 +154,10 @@ def test_the_stored_floor_is_what_is_measured(name):
 def test_the_stored_floor_of_an_atari_task_is_plausible(name, episodes, wrong):
     """A few episodes, for emulators are slow: Hoeffding at 1e-6 lets the stored mean pass, and a wrong one not."""
     pytest.importorskip("ale_py")
-    task = find_task(name)
+    task = get_task(name)
     names = names_of(task)
-    (wave,) = [wave for wave in waves(range(len(names))) if wave.told(names) == task.blind.what]
-    policy = blind_policy(task, wave)
+    (wave,) = [wave for wave in waves(range(len(names))) if wave.describe(names) == task.baseline.what]
+    policy = open_loop_policy(task, wave)
     returns = play(
         Plan(
             task=task,
@@ -168,15 +169,17 @@ def test_the_stored_floor_of_an_atari_task_is_plausible(name, episodes, wrong):
             purpose=(Purpose.PILOT,),
         )
     ).returns
-    reach = (task.ceiling - task.floor) * math.sqrt(math.log(2e6) / (2 * episodes))
-    assert abs(returns.mean() - task.blind.mean) < reach
+    reach = (task.scoring.ceiling - task.scoring.floor) * math.sqrt(math.log(2e6) / (2 * episodes))
+    assert abs(returns.mean() - task.baseline.mean) < reach
     assert abs(returns.mean() - wrong) > reach
 
 
 def test_the_clock_beats_the_constants_at_cartpole():
     """What makes the floor worth plotting: about 40 instead of 9, at any budget."""
-    task = find_task("cartpole-5")
-    still = blind_policy(task, Wave(0, 0, 1, 0))
+    task = get_task("cartpole-5")
+    still = open_loop_policy(task, Wave(0, 0, 1, 0))
     assert (
-        play(Plan(task=task, policy=still, noise=Noise.of(0.0), n_episodes=500)).returns.mean() < 12 < task.blind.mean
+        play(Plan(task=task, policy=still, noise=Noise.of(0.0), n_episodes=500)).returns.mean()
+        < 12
+        < task.baseline.mean
     )

@@ -11,7 +11,7 @@ from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import discounted, find_task
+from surefoot.play.tasks import discounted, get_task
 from surefoot.verification.verify import verify
 from toys import balancer, gate, geometric, pay_steps, toy_task
 
@@ -19,7 +19,8 @@ GAMMA = 0.9
 
 
 def toy(**more):
-    return toy_task(geometric(0.2, 30), pay_steps, ceiling=30.0, limit=30, method="band", rewards=(0.0, 1.0), **more)
+    facts = {"ceiling": 30.0, "max_steps": 30, "method": "band", "reward_range": (0.0, 1.0), **more}
+    return toy_task(geometric(0.2, 30), pay_steps, **facts)
 
 
 def test_a_step_counts_gamma_to_the_power_of_those_before():
@@ -41,22 +42,22 @@ def test_a_step_counts_gamma_to_the_power_of_those_before():
 
 
 def test_the_limits_are_those_of_the_longest_episode():
-    task = discounted(find_task("cartpole-1"), 0.99)
-    assert task.floor == 0
-    assert task.ceiling == pytest.approx((1 - 0.99**200) / 0.01, rel=1e-9)
-    assert task.blind is None  # it was measured on the plain return
+    task = discounted(get_task("cartpole-1"), 0.99)
+    assert task.scoring.floor == 0
+    assert task.scoring.ceiling == pytest.approx((1 - 0.99**200) / 0.01, rel=1e-9)
+    assert task.baseline is None  # it was measured on the plain return
     played = play(Plan(task=task, policy=balancer(), noise=Noise.of(0.05), n_episodes=50, n_envs=50))
-    assert played.returns.max() <= task.ceiling
-    signed = discounted(replace(toy(), rewards=(-2.0, 1.0)), GAMMA)
-    assert signed.floor == pytest.approx(-2 * (1 - GAMMA**30) / (1 - GAMMA))
-    assert discounted(replace(toy(), rewards=None), GAMMA, limits=(-1.0, None)).ceiling is None
+    assert played.returns.max() <= task.scoring.ceiling
+    signed = discounted(toy(reward_range=(-2.0, 1.0)), GAMMA)
+    assert signed.scoring.floor == pytest.approx(-2 * (1 - GAMMA**30) / (1 - GAMMA))
+    assert discounted(toy(reward_range=None), GAMMA, limits=(-1.0, None)).scoring.ceiling is None
 
 
 @pytest.mark.parametrize(
     ("call", "match"),
     [
         (lambda: discounted(toy(), 1.0), "strictly between 0 and 1, got 1.0"),
-        (lambda: discounted(replace(toy(), rewards=None), GAMMA), "does not know the limits of a step's reward"),
+        (lambda: discounted(toy(reward_range=None), GAMMA), "does not know the limits of a step's reward"),
         (
             lambda: Plan(task=discounted(toy(), GAMMA), policy=gate(0.5, 1.0), noise=Noise.of(1.0), per_step=True),
             "leave the discount out",

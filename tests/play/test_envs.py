@@ -9,11 +9,12 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 from surefoot.agents.policies import from_callable
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
-from surefoot.play.envs.base import CartPole, Gymnasium, open_environment
+from surefoot.play.envs.cartpole import CartPole
+from surefoot.play.envs.gymnasium_env import Gymnasium, open_environment
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
-from surefoot.play.tasks import TASKS, find_task, task_of_environment
+from surefoot.play.tasks import TASKS, get_task, make_task
 from toys import off
 
 CPU = torch.device("cpu")
@@ -86,7 +87,7 @@ def test_cartpole_starts_where_gymnasium_starts():
 
 
 def test_cartpole_ends_at_its_limit():
-    game = cartpole(1, limit=3)
+    game = cartpole(1, max_steps=3)
     game.reset()
     assert [bool(game.step(torch.tensor([k % 2]))[2]) for k in range(3)] == [False, False, True]
 
@@ -137,9 +138,14 @@ def test_later_starts_of_a_slot_do_not_depend_on_its_neighbours(others):
 
 def test_cartpole_tasks_are_the_papers():
     for frames in (1, 5):
-        task = find_task(f"cartpole-{frames}")
-        assert (task.frames, task.limit, task.floor, task.ceiling) == (frames, 200, 0.0, 200.0)
-        environment = task.open()
+        task = get_task(f"cartpole-{frames}")
+        assert (task.spaces.n_stack, task.scoring.max_steps, task.scoring.floor, task.scoring.ceiling) == (
+            frames,
+            200,
+            0.0,
+            200.0,
+        )
+        environment = task.backend.open()
         assert environment.spec.max_episode_steps == 200
         environment.close()
     assert set(TASKS) >= {"cartpole-1", "cartpole-5"}
@@ -147,7 +153,7 @@ def test_cartpole_tasks_are_the_papers():
 
 def test_an_unknown_task_lists_the_known():
     with pytest.raises(InputError, match=r"unknown task 'pong'; the tasks are cartpole-5, cartpole-1"):
-        find_task("pong")
+        get_task("pong")
 
 
 # --- any Gymnasium environment --------------------------------------------------------------------------------------
@@ -215,7 +221,7 @@ def test_slots_have_seeds_of_their_own():
 
 
 def test_runs_seeded_0_and_1_share_no_episodes():
-    task = task_of_environment("ToyMove-v0", floor=-100, ceiling=100)
+    task = make_task("ToyMove-v0", floor=-100, ceiling=100)
     follow = from_callable(lambda seen: seen, shape=(2,), choices=None)
     returns = [
         play(
@@ -274,8 +280,8 @@ def test_dropped_environments_are_closed():
 
 
 def test_an_environment_is_played_to_its_ends():
-    task = task_of_environment("ToyFloat-v0", floor=25, ceiling=35)
-    assert (task.shape, task.choices, task.limit, task.frames) == ((2,), 3, 50, 1)
+    task = make_task("ToyFloat-v0", floor=25, ceiling=35)
+    assert (task.spaces.shape, task.spaces.n_actions, task.scoring.max_steps, task.spaces.n_stack) == ((2,), 3, 50, 1)
     policy = from_callable(lambda seen: 2, shape=(2,), choices=3)
     played = play(Plan(task=task, policy=policy, noise=Noise.of(0.1), n_episodes=10, n_envs=3, episodes_per_env=2))
     assert played.returns.tolist() == [35] * 10
@@ -284,7 +290,7 @@ def test_an_environment_is_played_to_its_ends():
 
 def test_a_step_limit_may_be_given():
     policy = from_callable(lambda seen: 2, shape=(2,), choices=3)
-    task = task_of_environment("ToyEndless-v0", floor=0, ceiling=35, limit=3)
+    task = make_task("ToyEndless-v0", floor=0, ceiling=35, max_steps=3)
     assert play(Plan(task=task, policy=policy, noise=Noise.of(0.1), n_episodes=4)).lengths.tolist() == [3] * 4
 
 
@@ -294,8 +300,8 @@ def test_native_cartpole_and_gymnasiums_are_the_same_law():
 
     from toys import balancer
 
-    native = find_task("cartpole-1")
-    slow = task_of_environment("CartPole-v1", floor=0, ceiling=200, limit=200)
+    native = get_task("cartpole-1")
+    slow = make_task("CartPole-v1", floor=0, ceiling=200, max_steps=200)
     reached = [
         int((play(Plan(task=t, policy=balancer(), noise=Noise.of(0.6), n_episodes=400)).returns >= 60).sum())
         for t in (native, slow)
@@ -320,13 +326,13 @@ def test_native_cartpole_and_gymnasiums_are_the_same_law():
 )
 def test_environments_that_cannot_be_played_are_refused(name, match):
     with pytest.raises(InputError, match=match):
-        task_of_environment(name, floor=0, ceiling=1)
+        make_task(name, floor=0, ceiling=1)
 
 
 @pytest.mark.parametrize("limit", [0, -3])
 def test_a_step_limit_must_be_positive(limit):
     with pytest.raises(InputError, match=f"step limit must be at least 1, got {limit}"):
-        task_of_environment("ToyFloat-v0", floor=0, ceiling=1, limit=limit)
+        make_task("ToyFloat-v0", floor=0, ceiling=1, max_steps=limit)
 
 
 @pytest.mark.parametrize(
@@ -339,4 +345,4 @@ def test_a_step_limit_must_be_positive(limit):
 )
 def test_limits_of_the_return_are_checked_before_playing(floor, ceiling, match):
     with pytest.raises(InputError, match=match):
-        task_of_environment("ToyFloat-v0", floor=floor, ceiling=ceiling)
+        make_task("ToyFloat-v0", floor=floor, ceiling=ceiling)

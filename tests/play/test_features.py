@@ -22,7 +22,7 @@ from surefoot.play.envs.noisy import NoisyObservation
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.proof.query import Query, certify
 from surefoot.runs.certified import certified_run, run_name
 from surefoot.verification.verify import verify
@@ -98,7 +98,7 @@ def test_there_must_be_one_sigma_per_feature():
     with pytest.raises(InputError, match="one for each of the 4 features, got 2"):
         channel((0.1, 0.2))
     with pytest.raises(InputError, match="one for each of the 4 features, got 2"):
-        Plan(task=find_task("cartpole-1"), policy=zoo.load("cartpole-1-s0.2"), noise=Noise.of((0.1, 0.2)))
+        Plan(task=get_task("cartpole-1"), policy=zoo.load("cartpole-1-s0.2"), noise=Noise.of((0.1, 0.2)))
     with pytest.raises(InputError, match="sigma must be the least"):
         Noise(0.2, SIGMAS)
 
@@ -108,7 +108,9 @@ def test_there_must_be_one_sigma_per_feature():
 
 def one_question(p, feature, sigmas):
     """A game of one step: won if the given coordinate of what is seen is at most its p-quantile (paper, Appendix A)."""
-    task = toy_task(geometric(0.5, 1), pay_first_choice, clean=(0.0, 0.0), floor=0.0, ceiling=1.0, slots=500, rounds=1)
+    task = toy_task(
+        geometric(0.5, 1), pay_first_choice, clean=(0.0, 0.0), floor=0.0, ceiling=1.0, n_envs=500, episodes_per_env=1
+    )
     inner = gate(p, sigmas[feature], 2)
 
     class Turned(torch.nn.Module):
@@ -164,7 +166,7 @@ def test_limits_hold_for_a_game_in_which_features_differ():
 def runs(tmp_path_factory):
     """The same plan with equal and with different sigmas, certified."""
     folder = tmp_path_factory.mktemp("features")
-    agent, task = zoo.load("cartpole-1-s0.2"), find_task("cartpole-1")
+    agent, task = zoo.load("cartpole-1-s0.2"), get_task("cartpole-1")
     plans = {
         "scalar": Plan(task=task, policy=agent, noise=Noise.of(0.1), n_episodes=60, n_envs=30),
         "equal": Plan(task=task, policy=agent, noise=Noise.of([0.1] * 4), n_episodes=60, n_envs=30),
@@ -195,7 +197,7 @@ def test_different_sigmas_are_another_run_and_say_so(runs):
     assert not np.array_equal(episodes.returns, Episodes.load(runs / "scalar" / "episodes.npz").returns)
     with pytest.raises(InputError, match="differ in features"):
         Episodes.concat([episodes, Episodes.load(runs / "scalar" / "episodes.npz")])
-    plan = Plan(task=find_task("cartpole-1"), policy=zoo.load("cartpole-1-s0.2"), noise=Noise.of(SIGMAS), n_episodes=60)
+    plan = Plan(task=get_task("cartpole-1"), policy=zoo.load("cartpole-1-s0.2"), noise=Noise.of(SIGMAS), n_episodes=60)
     assert "sigma0.1_0.2_0.1_0.4-" in run_name(plan)
 
 

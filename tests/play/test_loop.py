@@ -17,7 +17,7 @@ from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.query import certify
 from toys import (
@@ -44,10 +44,11 @@ from toys import (
     ten_times_too_much,
     too_few,
     toy_task,
+    with_env,
 )
 
 SIGMA, P, N = 0.3, 0.9, 40_000
-ONE_STEP = toy_task(fixed(1), pay_first_choice, clean=(0.0, 5.0), slots=1_000, rounds=2)
+ONE_STEP = toy_task(fixed(1), pay_first_choice, clean=(0.0, 5.0), n_envs=1_000, episodes_per_env=2)
 
 
 def worst_case(adversary=None, budget=0.0, *, two_sided=False, seed=3):
@@ -258,7 +259,7 @@ def test_short_episodes_are_not_favoured(slots, episodes, rounds, patience):
     assert length_biased(played.returns, (played.returns <= MOST).sum()) == (False, False)
     short = play(
         Plan(
-            task=replace(task, native=_paying_short(task)),
+            task=with_env(task, _paying_short(task)),
             policy=constant(),
             noise=Noise.of(0.1),
             n_episodes=episodes,
@@ -298,7 +299,7 @@ def test_planted_first_finished_episodes_are_caught(slots, episodes, rounds):
 def test_episode_k_is_played_by_slot_k_mod_slots(patience):
     task = toy_task(listed([3, 1, 9, 4]), pay_steps, ceiling=9.0, patience=patience)
     # Four slots and ten episodes: slots 0 and 1 play three, slots 2 and 3 play two. Lists only fit four rows.
-    task = replace(task, native=lambda slots, stream: _BySlot(stream, [3, 1, 9, 4], patience))
+    task = with_env(task, lambda slots, stream: _BySlot(stream, [3, 1, 9, 4], patience))
     played = play(Plan(task=task, policy=constant(), noise=Noise.of(0.1), n_episodes=10, n_envs=4, episodes_per_env=3))
     assert played.returns.tolist() == [3, 1, 9, 4, 3, 1, 9, 4, 3, 1]
     assert played.lengths.tolist() == played.returns.tolist()
@@ -350,7 +351,7 @@ def test_memory_keeps_the_noise_an_observation_was_first_seen_with():
 
 
 def test_workers_do_not_change_the_returns():
-    task, agent = find_task("cartpole-1"), balancer()
+    task, agent = get_task("cartpole-1"), balancer()
     plan = Plan(task=task, policy=agent, noise=Noise.of(0.4), n_episodes=700, seed=5, n_envs=100)
     one, two = play(plan), play(plan, workers=2)
     assert one.returns.tobytes() == two.returns.tobytes()
@@ -377,7 +378,7 @@ def test_workers_do_not_change_attacked_play_with_several_rounds():
 
 
 def test_a_block_is_a_function_of_plan_and_index():
-    plan = Plan(task=find_task("cartpole-1"), policy=balancer(), noise=Noise.of(0.4), n_episodes=250, n_envs=50)
+    plan = Plan(task=get_task("cartpole-1"), policy=balancer(), noise=Noise.of(0.4), n_episodes=250, n_envs=50)
     whole = play(plan)
     assert [play_block(plan, k).returns.tolist() for k in (4, 0)] == [
         whole[200:250].returns.tolist(),
@@ -386,7 +387,7 @@ def test_a_block_is_a_function_of_plan_and_index():
 
 
 def test_a_longer_run_begins_like_a_shorter_one():
-    plan = Plan(task=find_task("cartpole-1"), policy=balancer(), noise=Noise.of(0.4), n_episodes=100, n_envs=50)
+    plan = Plan(task=get_task("cartpole-1"), policy=balancer(), noise=Noise.of(0.4), n_episodes=100, n_envs=50)
     assert play(replace(plan, n_episodes=200)).returns[:100].tolist() == play(plan).returns.tolist()
 
 
@@ -429,7 +430,7 @@ def test_the_game_is_closed_even_when_the_policy_fails():
         made.append(Timed(slots, stream, draw=fixed(2), pay=pay_steps))
         return made[-1]
 
-    task = replace(toy_task(fixed(2), pay_steps), native=build)
+    task = with_env(toy_task(fixed(2), pay_steps), build)
     with pytest.raises(ZeroDivisionError):
         play(
             Plan(

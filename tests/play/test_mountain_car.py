@@ -12,10 +12,10 @@ from surefoot.play.envs.mountain_car import MountainCar
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 
 CPU = torch.device("cpu")
-TASK = find_task("mountain-car")
+TASK = get_task("mountain-car")
 
 
 def game(slots, seed=5, limit=999):
@@ -24,7 +24,7 @@ def game(slots, seed=5, limit=999):
 
 def environments(starts):
     """Gymnasium's environments, put where the batch starts: a start is double precision there too."""
-    opened = [TASK.open() for _ in starts]
+    opened = [TASK.backend.open() for _ in starts]
     for environment, start in zip(opened, starts, strict=True):
         environment.reset(seed=0)
         environment.unwrapped.state = np.array([start, 0.0])
@@ -72,7 +72,7 @@ def test_a_slip_of_one_rounding_is_noticed_by_that_comparison(monkeypatch):
 
 def test_starts_are_gymnasiums():
     starts = game(4_000).reset().numpy()
-    theirs = np.array([TASK.open().reset(seed=seed)[0] for seed in range(400)])
+    theirs = np.array([TASK.backend.open().reset(seed=seed)[0] for seed in range(400)])
     for values in (starts, theirs):
         assert -0.6 <= values[:, 0].min() < -0.59
         assert -0.41 < values[:, 0].max() <= -0.4

@@ -12,6 +12,9 @@ from numpy.typing import NDArray
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.proof.bounds.bands import tail_tight
+from surefoot.proof.bounds.from_band import mean_lower, mean_upper
+from surefoot.proof.bounds.from_bets import both_sides
 from surefoot.proof.certificate import Bounds, Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.proof.query import certify, certify_per_step, certify_shared_budget
@@ -136,6 +139,21 @@ def test_rounded_outward_and_inside_floor_and_ceiling() -> None:
     assert sure.lower[0] == pytest.approx(10 * 0.05 ** (1 / 10), abs=2e-8)
     assert sure.lower[1] == 0
     assert sure.upper.tolist() == [10, 10]
+
+
+@pytest.mark.parametrize("method", ["band", "betting"])
+def test_bounds_are_rounded_outward_by_more_than_rounding_errors(method: str) -> None:
+    returns, radii, alpha = np.array([3.0, 4.0, 9.0, 9.0] * 30), np.array([0.0, 0.5, 1.0]), 1 - 0.95
+    made = certify(record(returns), radii.tolist(), method=method)
+    if method == "band":
+        band = tail_tight(returns, alpha)
+        lower, upper = mean_lower(band, 0.0, radii), mean_upper(band, 10.0, radii)
+    else:
+        means = both_sides(returns, radii, alpha, 0.0, 10.0)
+        lower, upper = means.lower.at(radii), -means.mirror.at(radii)  # type: ignore[union-attr]
+    assert np.all(made.lower > 0.0)
+    assert np.all(made.lower <= lower - 0.9e-9 * 10)
+    assert np.all(upper + 0.9e-9 * 10 <= made.upper)
 
 
 def test_any_budget_afterwards_from_the_same_band() -> None:

@@ -27,6 +27,7 @@ from surefoot.proof.bounds.step_means import kept, step_means
 from surefoot.verification.recompute.step_budget import recompute_per_step
 from surefoot.verification.verify import verify
 from toys import fixed, gate, geometric, pay_first_choice, pay_steps, shifted, too_few, toy_task
+from verdicts import problems
 
 SIGMA, STEPS = 0.5, 12
 ALPHA = 0.2
@@ -159,7 +160,9 @@ class EveryStep:
 
 
 def gates(draw=None, pay=pay_first_choice, steps=STEPS):
-    return toy_task(draw or fixed(steps), pay, ceiling=float(steps), limit=steps, method="band", rewards=(0.0, 1.0))
+    return toy_task(
+        draw or fixed(steps), pay, ceiling=float(steps), max_steps=steps, method="band", reward_range=(0.0, 1.0)
+    )
 
 
 def test_an_adversary_at_every_step_stays_above_the_certificate():
@@ -253,7 +256,7 @@ def test_gains_are_kept_on_disk_and_joined(tmp_path):
         (
             lambda: play(
                 Plan(
-                    task=replace(gates(), rewards=(0.0, 0.5)),
+                    task=replace(gates(), scoring=replace(gates().scoring, reward_range=(0.0, 0.5))),
                     policy=gate(0.9, 1.0),
                     noise=Noise.of(1.0),
                     n_episodes=5,
@@ -295,6 +298,20 @@ def test_the_command_certifies_per_step_and_verify_checks_it(tmp_path, monkeypat
     (tmp_path / "run" / "per-step.json").write_text(json.dumps(certify_per_step(forged, [0, 0.02]).to_json()))
     failed = {check.name: check.detail for check in verify("run", blocks=None).checks if check.result == "failed"}
     assert "block 0: the sums of the gains differ" in failed["replay"]
+
+
+def test_rewards_that_do_not_add_up_to_the_returns_are_refused_without_playing(tmp_path, monkeypatch):
+    """A forger who makes hash and limits anew from rewards that nobody got."""
+    monkeypatch.chdir(tmp_path)
+    run = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "60", "--workers", "1", "--out", "run", "--quiet"]
+    assert cli.main([*run, "--per-step", "--budgets", "0,0.02"]) == 0
+    there = Episodes.load("run/episodes.npz")
+    for gains, right in ((there.gains, True), (np.minimum(there.gains + 20, 60), False)):
+        forged = replace(there, gains=gains.copy())
+        forged.save("run/episodes.npz")
+        (tmp_path / "run" / "per-step.json").write_text(json.dumps(certify_per_step(forged, [0, 0.02]).to_json()))
+        wrong = problems(verify("run", blocks=0))
+        assert wrong == {} if right else "do not add up to the returns" in wrong["per-step.json: limits"]
 
 
 def test_wrong_calls(tmp_path, monkeypatch, capsys):

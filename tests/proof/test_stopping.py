@@ -12,6 +12,7 @@ from surefoot.cli import main as cli
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
+from surefoot.proof import stopping
 from surefoot.proof.bounds.bands import tail_tight
 from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.from_band import worst_mean_upper
@@ -31,7 +32,7 @@ def _own_folder(tmp_path, monkeypatch):
 
 def plan(most=20_000):
     """Episodes of 1 to 10 steps that pay their length; the worst-case mean at budget 0.5 is about 3.44."""
-    task = toy_task(geometric(0.1, 10), pay_steps, floor=0.0, ceiling=10.0, slots=100, rounds=1)
+    task = toy_task(geometric(0.1, 10), pay_steps, floor=0.0, ceiling=10.0, n_envs=100, episodes_per_env=1)
     return Plan(task=task, policy=constant(), noise=Noise.of(0.5), n_episodes=most)
 
 
@@ -177,6 +178,19 @@ def test_a_monitor_looks_at_settled_places_only():
     monitor = Monitor(rule, confidence=0.95, sigma=0.5, floor=0.0, ceiling=1.0)
     assert monitor.reason_to_stop(np.ones(1000)) == "proved"
     assert monitor.reason_to_stop(np.ones(1001)) is None
+
+
+def test_all_refutations_together_spend_alpha_once(monkeypatch):
+    """Five looks, none of which refutes anything."""
+    alphas = []
+    monkeypatch.setattr(stopping, "tail_tight", lambda returns, alpha: alphas.append(alpha))
+    monkeypatch.setattr(stopping, "worst_mean_upper", lambda *_: math.inf)
+    rule = StoppingRule(budget=0.5, require=9.0)
+    monitor = Monitor(rule, confidence=0.95, sigma=0.5, floor=0.0, ceiling=10.0)
+    returns = LAWS[0].draw(np.random.default_rng(1), (16_000,))
+    assert [monitor.reason_to_stop(returns[: 1_000 * 2**look]) for look in range(5)] == [None] * 5
+    assert len(alphas) == 5
+    assert 0 < sum(alphas) <= 1 - 0.95
 
 
 def run(capsys, *arguments):

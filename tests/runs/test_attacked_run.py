@@ -14,11 +14,11 @@ from surefoot.agents.policies import from_callable
 from surefoot.attacks.registry import METHODS
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.proof.contradiction import FALSE_ALARM, inconsistencies
 from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, matching_certificates
 
-TASK = find_task("cartpole-5")
+TASK = get_task("cartpole-5")
 
 
 def attack(**more):

@@ -15,13 +15,13 @@ from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan, resolve_device
 from surefoot.play.rollout import rollout
-from surefoot.play.tasks import find_task, task_of_environment
+from surefoot.play.tasks import get_task, make_task
 from surefoot.proof.query import Query
 from surefoot.runs import certified as runs
 from surefoot.runs.certified import certified_run, run_name
 from toys import balancer, constant, fixed, pay_steps, toy_task
 
-TASK = find_task("cartpole-5")
+TASK = get_task("cartpole-5")
 QUESTIONS = Query(budgets=(0, 0.2))
 
 
@@ -43,7 +43,7 @@ def lean(observation):
 def test_a_model_and_its_zip_play_alike(tmp_path):
     made = model()
     made.save(tmp_path / "model.zip")
-    task = find_task("cartpole-1")
+    task = get_task("cartpole-1")
     one, two = (rollout(task, agent, sigma=0.1, n_episodes=20) for agent in (made, tmp_path / "model.zip"))
     assert np.array_equal(one.returns, two.returns)
     assert one.facts["agent_sha256"] == two.facts["agent_sha256"]
@@ -76,7 +76,7 @@ def test_frames_belong_to_the_agent():
 
 def test_other_observations_do_not_fit(tmp_path):
     made = model("DQN", "MountainCar-v0")
-    acrobot = task_of_environment("Acrobot-v1", floor=-500, ceiling=0)
+    acrobot = make_task("Acrobot-v1", floor=-500, ceiling=0)
     with pytest.raises(InputError, match=r"made for observations of shape \(2,\)"):
         resolve(made, acrobot.spaces)
     with pytest.raises(InputError, match=r"agent has 2 actions from 0, the environment takes 3 actions from 0"):
@@ -89,7 +89,7 @@ def test_a_function_with_a_foreign_action_is_named():
 
 
 def test_pendulum_with_a_function():
-    task = task_of_environment("Pendulum-v1", floor=-3300, ceiling=0)
+    task = make_task("Pendulum-v1", floor=-3300, ceiling=0)
     episodes = rollout(task, lambda seen: [-seen[1]], sigma=0.1, n_episodes=2)
     assert len(episodes) == 2
     assert (episodes.lengths == 200).all()
@@ -113,7 +113,7 @@ def test_cuda_without_cuda_is_refused(monkeypatch):
 
 def named(name, **plan):
     policy = Policy(balancer().network, 1, (4,), 2, name)
-    return run_name(Plan(task=find_task("cartpole-1"), policy=policy, **{"noise": Noise.of(0.2), **plan}))
+    return run_name(Plan(task=get_task("cartpole-1"), policy=policy, **{"noise": Noise.of(0.2), **plan}))
 
 
 @pytest.mark.parametrize(
@@ -162,7 +162,7 @@ def test_no_sigma_is_noticed_at_once():
 
 
 def test_no_ceiling_is_noticed_before_the_first_step():
-    task = task_of_environment("CartPole-v1", floor=0, ceiling=None)
+    task = make_task("CartPole-v1", floor=0, ceiling=None)
     plan = Plan(task=task, policy=balancer(), noise=Noise.of(0.1))
     with pytest.raises(InputError, match="needs a known ceiling"):
         Query(budgets=(0.1,), method="per-threshold").answer(plan.probe())
@@ -268,7 +268,7 @@ def test_a_damaged_run_is_an_error_and_not_a_result(tmp_path, damage):
 
 
 def test_returns_below_the_floor_are_no_certificate(tmp_path):
-    task = task_of_environment("CartPole-v1", floor=400, ceiling=500)
+    task = make_task("CartPole-v1", floor=400, ceiling=500)
     plan = Plan(task=task, policy=balancer(), noise=Noise.of(5.0), n_episodes=3)
     with pytest.raises(InputError, match="below the floor 400"):
         certified_run(plan, QUESTIONS, tmp_path / "run")

@@ -16,12 +16,12 @@ from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.runs.folder import RunFolder
 from toys import balancer, constant, fixed, pay_steps, toy_task
 
 PLAN = Plan(
-    task=find_task("cartpole-1"),
+    task=get_task("cartpole-1"),
     policy=balancer(),
     noise=Noise.of(0.5),
     n_episodes=230,

@@ -45,7 +45,7 @@ class Mover:
 
 
 def rounds_task():
-    return toy_task(fixed(ROUNDS), pay_first_choice, ceiling=float(ROUNDS), limit=ROUNDS, method="band")
+    return toy_task(fixed(ROUNDS), pay_first_choice, ceiling=float(ROUNDS), max_steps=ROUNDS, method="band")
 
 
 def rounds_won(p: float, attacker=None, budget=0.0, episodes=4_000, seed=0) -> Episodes:

@@ -14,14 +14,14 @@ from surefoot.errors import InputError
 from surefoot.play.channel import norms
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import find_task, task_of_environment
+from surefoot.play.tasks import get_task, make_task
 from surefoot.proof.query import Query
 from surefoot.runs import taped_episode as replay
 from surefoot.runs.certified import certified_run
 from surefoot.runs.taped_episode import attacked_plan, record_replay
 from toys import not_normal
 
-TASK = find_task("cartpole-5")
+TASK = get_task("cartpole-5")
 
 
 def plan(**options):
@@ -60,7 +60,7 @@ class Falling(gymnasium.Env):
 @pytest.fixture
 def falling():
     gymnasium.register("Falling-v0", entry_point=Falling, max_episode_steps=50)
-    yield task_of_environment("Falling-v0", floor=0, ceiling=50)
+    yield make_task("Falling-v0", floor=0, ceiling=50)
     gymnasium.registry.pop("Falling-v0")
 
 
@@ -166,7 +166,7 @@ def test_what_cannot_be_replayed_spoils_nothing(tmp_path):
                 raise RuntimeError("no more\ntoday")
             return int(observation[2] > 0)
 
-    task = find_task("cartpole-1")
+    task = get_task("cartpole-1")
     moody = Moody()
     moody.__name__ = "moody"
     quiet = Plan(task=task, policy=resolve(moody, task.spaces), noise=Noise.of(0.2), n_episodes=10)

@@ -177,10 +177,10 @@ def test_the_episodes_are_those_that_certify_plays():
     from surefoot.agents.files import load
     from surefoot.play.loop import play_block
     from surefoot.play.plan import Plan
-    from surefoot.play.tasks import find_task
+    from surefoot.play.tasks import get_task
 
     agent = next(agent for agent in STUDY.agents if agent.name == "cartpole-5-s0.4")
-    block = play_block(Plan(task=find_task(agent.task), policy=load(agent.name), noise=Noise.of(agent.sigma)), 0)
+    block = play_block(Plan(task=get_task(agent.task), policy=load(agent.name), noise=Noise.of(agent.sigma)), 0)
     record = STUDY.record(agent)
     assert np.array_equal(block.returns, record.returns[: len(block)])
 

@@ -96,7 +96,7 @@ def test_bounds_are_lines_and_estimates_hollow_marks(figures):
 
 def test_the_blind_floor_and_the_most_that_episodes_certify_are_drawn(figures):
     axes = panels(figures["certificates"])[0]
-    level = TASKS["cartpole-5"].blind.mean
+    level = TASKS["cartpole-5"].baseline.mean
     assert [line for line in axes.lines if list(line.get_ydata()) == [level, level]]
     assert len([line for line in axes.lines if line.get_color() == "0.62"]) == 2
 

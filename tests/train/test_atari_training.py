@@ -16,7 +16,7 @@ from surefoot.files import read_npz, write_arrays, write_npz
 from surefoot.play.envs.atari.emulators import CUT, ENDED
 from surefoot.play.envs.atari.env import AtariEnvironment
 from surefoot.play.streams import Stream
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.train import dqn
 from surefoot.train.atari.checkpoint import load_checkpoint, save_checkpoint
 from surefoot.train.atari.learner import Learner, copy_weights
@@ -178,7 +178,7 @@ def batch(rows=6, seed=0):
 
 @pytest.mark.slow
 def test_the_loss_is_double_q_learnings():
-    learner = Learner(find_task("freeway"), 0.0, TINY, CPU, seed=3)
+    learner = Learner(get_task("freeway"), 0.0, TINY, CPU, seed=3)
     copy_weights(CNN(fresh_arrays(4, 3, 99), NATURE), learner.target)
     drawn = batch()
     with torch.no_grad():
@@ -194,7 +194,7 @@ def test_the_loss_is_double_q_learnings():
 
 
 def test_learning_lowers_the_loss_of_what_it_sees():
-    task = find_task("freeway")
+    task = get_task("freeway")
     learner = Learner(task, 0.0, replace(TINY, learning_rate=1e-3, target_interval=10**6), CPU, seed=0)
     drawn = batch()
     learner.replay.draw = lambda: drawn
@@ -211,7 +211,7 @@ def test_learning_lowers_the_loss_of_what_it_sees():
 def test_what_to_do_is_learned_from_what_is_seen():
     """A bright picture wants action 2, a dark one action 0: buffer, noise, loss and optimiser together find it out."""
     settings = replace(TINY, batch_size=16, learning_rate=5e-4, slots=4)
-    learner, random = Learner(find_task("freeway"), 0.1, settings, CPU, 0), torch.Generator().manual_seed(0)
+    learner, random = Learner(get_task("freeway"), 0.1, settings, CPU, 0), torch.Generator().manual_seed(0)
     for _ in range(40):
         bright = torch.randint(2, (4,), generator=random)
         frames = (60 + 120 * bright).to(torch.uint8).view(4, 1, 1).expand(4, 84, 84)
@@ -227,7 +227,7 @@ def test_what_to_do_is_learned_from_what_is_seen():
 
 
 def test_the_target_follows_at_its_interval():
-    learner = Learner(find_task("freeway"), 0.0, replace(TINY, target_interval=2), CPU, seed=0)
+    learner = Learner(get_task("freeway"), 0.0, replace(TINY, target_interval=2), CPU, seed=0)
     learner.replay.draw = lambda: batch()
     same = []
     for _ in range(4):
@@ -237,7 +237,7 @@ def test_the_target_follows_at_its_interval():
 
 
 def test_the_learning_rate_falls_to_a_tenth():
-    learner = Learner(find_task("freeway"), 0.0, TINY, CPU, seed=0)
+    learner = Learner(get_task("freeway"), 0.0, TINY, CPU, seed=0)
     learner.replay.draw = lambda: batch()
     rates = []
     for fraction in (0.0, 0.5, 1.0):
@@ -250,7 +250,7 @@ def test_exploration_falls_and_holds_its_actions():
     assert exploration(TINY, 0) == 1
     assert exploration(TINY, 30) == pytest.approx(0.5015)
     assert exploration(TINY, 10**6) == pytest.approx(TINY.exploration_final)
-    players = Players(find_task("freeway"), 0.1, replace(TINY, slots=1), CPU, 0, 0, 1)
+    players = Players(get_task("freeway"), 0.1, replace(TINY, slots=1), CPU, 0, 0, 1)
     players.left, players.held = (torch.zeros(4_000, dtype=torch.int64) for _ in range(2))
     greedy = torch.full((4_000,), 7)
     first = players._explored(greedy, 0.3)
@@ -263,7 +263,7 @@ def test_exploration_falls_and_holds_its_actions():
 
 def test_players_and_buffer_agree_with_the_emulators():
     """What is booked is what was played; a goal ends the bootstrapping and the network sees the noisy stack."""
-    task = find_task("pong-full")
+    task = get_task("pong-full")
     settings = replace(TINY, loss_weight=0.5)
     learner, curve = Learner(task, 0.1, settings, CPU, 0), Curve()
     players = Players(task, 0.1, settings, CPU, 0, 0, 1)
@@ -288,7 +288,7 @@ def trained(tmp_path_factory):
     out = tmp_path_factory.mktemp("fast") / "run"
     seen = []
     policy = train_fast(
-        find_task("pong-1r"), 0.1, TINY, out, device="cpu", processes=1, progress=lambda *facts: seen.append(facts)
+        get_task("pong-1r"), 0.1, TINY, out, device="cpu", processes=1, progress=lambda *facts: seen.append(facts)
     )
     return out, policy, seen
 
@@ -313,7 +313,7 @@ def test_a_training_folder_fits_into_few_small_files(trained):
 
 
 def test_a_checkpoint_restores_what_was_learned(trained):
-    task, out = find_task("pong-1r"), trained[0]
+    task, out = get_task("pong-1r"), trained[0]
     learner, folder = Learner(task, 0.1, TINY, CPU, 5), TrainingFolder(out, resume=True)
     assert load_checkpoint(folder, learner) is None
     curve = folder.curve
@@ -339,7 +339,7 @@ def test_a_checkpoint_restores_what_was_learned(trained):
 def test_a_training_run_is_resumed_with_more_steps(trained):
     out, _, _ = trained
     longer = replace(TINY, total_steps=144)
-    train_fast(find_task("pong-1r"), 0.1, longer, out, device="cpu", processes=1, resume=True)
+    train_fast(get_task("pong-1r"), 0.1, longer, out, device="cpu", processes=1, resume=True)
     card = json.loads((out / "agent.json").read_text())
     assert [row[0] for row in card["curve"]] == [48, 96, 144]
     assert card["training"]["steps"] == 144
@@ -351,14 +351,14 @@ def test_a_training_begins_with_the_weights_of_another_agent(trained, tmp_path):
     _, earlier, _ = trained
     still = replace(TINY, learning_rate=1e-12)
     options = {"device": "cpu", "processes": 1, "init_from": earlier}
-    policy = train_fast(find_task("pong-1r"), 0.2, still, tmp_path / "run", **options)
+    policy = train_fast(get_task("pong-1r"), 0.2, still, tmp_path / "run", **options)
     pairs = zip(policy.network.parameters(), earlier.network.parameters(), strict=True)
     assert all(torch.allclose(one, other, rtol=1e-3, atol=1e-6) for one, other in pairs)
     card = json.loads((tmp_path / "run" / "agent.json").read_text())
     assert card["training"]["started_from"] == {"name": "pong-1r-s0.1", "sha256": earlier.sha256}
     assert card["training"]["settings"]["exploration_initial"] == 0.05
     longer = replace(still, total_steps=still.total_steps + 48)
-    train_fast(find_task("pong-1r"), 0.2, longer, tmp_path / "run", device="cpu", processes=1, resume=True)
+    train_fast(get_task("pong-1r"), 0.2, longer, tmp_path / "run", device="cpu", processes=1, resume=True)
     again = json.loads((tmp_path / "run" / "agent.json").read_text())
     assert again["training"]["started_from"] == card["training"]["started_from"]
     assert again["training"]["settings"]["exploration_initial"] == 0.05
@@ -366,13 +366,13 @@ def test_a_training_begins_with_the_weights_of_another_agent(trained, tmp_path):
 
 def test_a_start_that_does_not_fit_is_refused(trained):
     with pytest.raises(InputError, match=r"pong-1r-s0.1 does not have the layers of this training run"):
-        Learner(find_task("freeway"), 0.1, TINY, CPU, 0).begin_with(trained[1])
+        Learner(get_task("freeway"), 0.1, TINY, CPU, 0).begin_with(trained[1])
     with pytest.raises(InputError, match="does not have the layers"):
-        Learner(find_task("pong-1r"), 0.1, TINY, CPU, 0).begin_with(zoo.load("cartpole-5-s0"))
+        Learner(get_task("pong-1r"), 0.1, TINY, CPU, 0).begin_with(zoo.load("cartpole-5-s0"))
 
 
 def test_every_second_emulator_may_play_another_task_of_the_game():
-    one, full = find_task("pong-1r"), find_task("pong-full")
+    one, full = get_task("pong-1r"), get_task("pong-full")
     settings = replace(TINY, slots=4, beside="pong-full")
     assert cartridges(one, settings) == [one.cartridge, full.cartridge] * 2
     assert cartridges(one, TINY) == [one.cartridge] * 2
@@ -386,7 +386,7 @@ def test_a_kill_between_the_files_of_a_checkpoint_loses_no_weights(trained, tmp_
     """What does not belong to the first file is not loaded: moments restart, and with ``b`` the average."""
     for path in trained[0].glob("checkpoint-*.npz"):
         (tmp_path / path.name).write_bytes(path.read_bytes())
-    task = find_task("pong-1r")
+    task = get_task("pong-1r")
     older = (tmp_path / f"checkpoint-{stale}.npz").read_bytes()
     folder, other = TrainingFolder(tmp_path, resume=True), Learner(task, 0.1, TINY, CPU, 9)
     copy_weights(Learner(task, 0.1, TINY, CPU, 8).online, other.average)
@@ -403,7 +403,7 @@ def test_a_kill_between_the_files_of_a_checkpoint_loses_no_weights(trained, tmp_
 
 def test_a_checkpoint_of_version_0_1_is_read(trained, tmp_path):
     """It was divided into two files, with the curve in the header and the best weights in a file of their own."""
-    out, task = trained[0], find_task("pong-1r")
+    out, task = trained[0], get_task("pong-1r")
     header, first = read_npz(out / "checkpoint-a.npz", "checkpoint")
     second, third = (read_npz(out / f"checkpoint-{name}.npz", "checkpoint")[1] for name in "bc")
     curve = header.pop("curve")
@@ -427,7 +427,7 @@ def test_a_checkpoint_of_version_0_1_is_read(trained, tmp_path):
 
 def test_time_ends_a_training(tmp_path):
     settings = replace(TINY, total_steps=10**6, validation_interval=10**6)
-    train_fast(find_task("pong-1r"), 0.0, settings, tmp_path / "run", device="cpu", processes=1, time_limit=0.01)
+    train_fast(get_task("pong-1r"), 0.0, settings, tmp_path / "run", device="cpu", processes=1, time_limit=0.01)
     card = json.loads((tmp_path / "run" / "agent.json").read_text())
     assert 0 < card["training"]["steps"] < 10**5
 
@@ -441,17 +441,17 @@ def test_time_ends_a_training(tmp_path):
 )
 def test_bad_options_are_refused(tmp_path, options, match):
     with pytest.raises(InputError, match=match):
-        train_fast(find_task("pong-1r"), 0.1, TINY, tmp_path / "run", device="cpu", **options)
+        train_fast(get_task("pong-1r"), 0.1, TINY, tmp_path / "run", device="cpu", **options)
 
 
 def test_a_folder_in_use_is_not_written_over(trained):
     with pytest.raises(InputError, match="is not empty; give --resume"):
-        train_fast(find_task("pong-1r"), 0.1, TINY, trained[0], device="cpu")
+        train_fast(get_task("pong-1r"), 0.1, TINY, trained[0], device="cpu")
 
 
 def test_a_checkpoint_of_another_task_is_refused(trained):
     with pytest.raises(InputError, match="another task or version"):
-        load_checkpoint(TrainingFolder(trained[0], resume=True), Learner(find_task("freeway"), 0.1, TINY, CPU, 0))
+        load_checkpoint(TrainingFolder(trained[0], resume=True), Learner(get_task("freeway"), 0.1, TINY, CPU, 0))
 
 
 def test_only_atari_has_fast_settings(tmp_path):
@@ -459,7 +459,7 @@ def test_only_atari_has_fast_settings(tmp_path):
     with pytest.raises(InputError, match="has no settings for 'cartpole-5'"):
         find_fast("cartpole-5")
     with pytest.raises(InputError, match="is for Atari tasks"):
-        train_fast(find_task("cartpole-5"), 0.1, TINY, tmp_path, device="cpu")
+        train_fast(get_task("cartpole-5"), 0.1, TINY, tmp_path, device="cpu")
 
 
 # --- the paper's own training ---------------------------------------------------------------------------------------
@@ -486,7 +486,7 @@ def test_sb3s_own_training_keeps_noise_out_of_bytes(tmp_path):
         learning_starts=8,
         batch_size=4,
     )
-    task = find_task("pong-1r")
+    task = get_task("pong-1r")
     policy = train(task, 0.1, settings, tmp_path / "run", progress=lambda *_: None)
     assert isinstance(policy.network, CNN)
     assert zoo.load(str(tmp_path / "run")).sha256 == policy.sha256

@@ -21,7 +21,7 @@ from surefoot.files import read_npz, write_arrays
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
-from surefoot.play.tasks import Task, find_task
+from surefoot.play.tasks import get_task, make_task
 from surefoot.train import dqn
 from surefoot.train import validation as watch
 from surefoot.train.cuda_graph import GraphDQN
@@ -32,7 +32,7 @@ from surefoot.train.settings import PRESETS, DqnSettings, find_settings
 from surefoot.train.train import train
 from toys import not_normal
 
-TASK = find_task("cartpole-5")
+TASK = get_task("cartpole-5")
 TINY = DqnSettings(
     total_steps=600,
     validation_interval=100,
@@ -153,7 +153,7 @@ def test_it_stops_at_the_first_perfect_validation(tmp_path, monkeypatch):
 
 def test_without_a_ceiling_nothing_is_perfect(tmp_path, monkeypatch):
     asked = scripted(monkeypatch, [1e9])
-    tiny(tmp_path / "run", task=dataclasses.replace(TASK, ceiling=None))
+    tiny(tmp_path / "run", task=dataclasses.replace(TASK, scoring=dataclasses.replace(TASK.scoring, ceiling=None)))
     assert len(asked) == 6
 
 
@@ -162,7 +162,7 @@ def test_each_validation_plays_episodes_of_its_own(validated):
     _, policy, asked = validated
     streams = [stream for _, stream in asked]
     assert streams == [(Purpose.VALIDATION, k) for k in range(1, 7)]
-    noisy = dataclasses.replace(TASK, slots=10)
+    noisy = dataclasses.replace(TASK, blocks=dataclasses.replace(TASK.blocks, n_envs=10))
     starts = set()
     for stream in [(), *streams]:
         starts |= {
@@ -343,7 +343,7 @@ def test_a_checkpoint_holds_everything(tmp_path):
 
 def test_a_checkpoint_of_another_task_is_refused(tmp_path):
     save_checkpoint(TrainingFolder(tmp_path, resume=False), build_model(TASK, 0.2, TINY, 0, "cpu"))
-    other = build_model(find_task("cartpole-1"), 0.2, TINY, 0, "cpu")
+    other = build_model(get_task("cartpole-1"), 0.2, TINY, 0, "cpu")
     with pytest.raises(InputError, match="holds a checkpoint of another task or version"):
         load_checkpoint(TrainingFolder(tmp_path, resume=True), other)
 
@@ -467,13 +467,14 @@ class Still(gymnasium.Env):
 @pytest.fixture
 def still():
     gymnasium.register("Still-v0", Still, max_episode_steps=7)
-    yield Task("still", "Still-v0", (3,), 2, 1, 7, 0.0, 7.0, "band")
+    yield make_task("Still-v0", floor=0.0, ceiling=7.0)
     del gymnasium.registry["Still-v0"]
 
 
 @pytest.mark.parametrize("frames", [1, 4])
 def test_the_buffer_holds_the_noise_unwrapped(still, frames):
-    model = build_model(dataclasses.replace(still, frames=frames), 0.4, TINY, 0, "cpu")
+    stacked = dataclasses.replace(still, spaces=dataclasses.replace(still.spaces, n_stack=frames))
+    model = build_model(stacked, 0.4, TINY, 0, "cpu")
     model.learn(1_000)
     buffer = model.replay_buffer
     assert buffer.observations.dtype == np.float32

@@ -25,7 +25,7 @@ from surefoot.episodes import Episodes, Noise
 from surefoot.files import read_json, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.proof.auto import PLANNER
 from surefoot.proof.bounds.bands import Band
 from surefoot.proof.bounds.binomial import lower_limit
@@ -40,6 +40,7 @@ from surefoot.verification.recompute.bands import (
     CannotRecomputeError,
     Claim,
     checked_ranks,
+    least_level,
     local_level,
     proportion_at_least,
     recompute,
@@ -56,7 +57,7 @@ def honest(tmp_path_factory):
     """A real run of four blocks, as the command leaves it."""
     folder = tmp_path_factory.mktemp("honest") / "run"
     plan = Plan(
-        task=find_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=100, seed=5, n_envs=30
+        task=get_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=100, seed=5, n_envs=30
     )
     certified_run(plan, Query(budgets=(0.0, 0.2, 0.4), method="paper"), folder)
     return folder
@@ -107,6 +108,13 @@ def test_a_sample_says_what_it_would_have_missed(honest):
     assert len(chosen) == 2  # 63 random bits
 
 
+def test_every_block_may_be_among_those_played_again(honest, monkeypatch):
+    """Otherwise whoever forges the others is never caught, whatever probability the verdict states."""
+    monkeypatch.setattr("surefoot.verification.play_again.replay", lambda *_: [])
+    for count, seeds, choices in ((1, 20, 4), (2, 40, 6)):
+        assert len({tuple(verify(honest, blocks=count, seed=seed).replayed) for seed in range(seeds)}) == choices
+
+
 def test_the_command_says_it_in_words_and_in_json(honest, capsys):
     assert cli.main(["verify", str(honest), "--blocks", "1", "--seed", "1", "--workers", "1"]) == 0
     shown = capsys.readouterr()
@@ -126,8 +134,8 @@ def test_an_honest_run_is_verified_in_under_twenty_seconds(tmp_path):
 
     10,000 episodes take as long: four blocks are played again.
     """
-    plan = Plan(task=find_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=2_000)
-    certified_run(plan, Query(budgets=plan.task.budgets, method="paper"), tmp_path / "run")
+    plan = Plan(task=get_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=2_000)
+    certified_run(plan, Query(budgets=plan.task.paper.budgets, method="paper"), tmp_path / "run")
     call = [sys.executable, "-m", "surefoot", "verify", str(tmp_path / "run")]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(call, capture_output=True, text=True, check=False)
@@ -456,7 +464,7 @@ def test_a_dropped_block_with_the_plan_shortened_is_caught(run):
 
 def test_attacked_play_in_disguise(tmp_path):
     """Episodes that an adversary has *helped*, with its name and spending taken out of the record."""
-    task, agent = find_task("cartpole-1"), zoo.load(AGENT)
+    task, agent = get_task("cartpole-1"), zoo.load(AGENT)
     attacked = Plan(
         task=task, policy=agent, noise=Noise.of(0.4), n_episodes=30, n_envs=30, attacker=Structured(), budget=2.0
     )
@@ -622,6 +630,16 @@ def test_the_local_level_is_found_again(n, alpha):
     limits = proportion_at_least(ranks, n, level)
     assert risk_of(n, ranks, limits) == pytest.approx(alpha, rel=1e-3)
     assert violation(n, ranks, limits, alpha) == pytest.approx(alpha, rel=1e-3)
+
+
+@pytest.mark.parametrize("alpha", [1e-12, 3e-8, 1e-6])
+@pytest.mark.parametrize("n", [1, 30, 1000, 20_000])
+def test_the_local_level_is_found_again_for_a_tiny_alpha(n, alpha):
+    """Where rounding could matter both take the union bound; just before, the search makes allowance for it."""
+    level, size = local_level(n, alpha), checked_ranks(n).size
+    assert 0.96 * level <= least_level(n, alpha) <= our_level(n, alpha) <= level * (1 + 1e-6)
+    if 4e-12 * (size + 10) > 0.02 * alpha:
+        assert level == our_level(n, alpha) == alpha / size
 
 
 def test_the_risk_of_two_uniforms_in_closed_form():

@@ -36,6 +36,15 @@ def test_every_method_was_chosen_above():
     assert methods == {"band", "binary", "per-threshold", "betting"}
 
 
+@pytest.mark.parametrize("values", [4, 5, 6, 7])
+def test_how_many_different_returns_a_short_pilot_may_have(values):
+    """Up to five whole numbers 13 of 700 episodes are enough; both computations draw the line at the same place."""
+    returns = np.resize(np.arange(float(values)), 700)
+    made = choose(returns, np.array([1.0]), 0.05, 0.0, 20.0).to_json()
+    assert made["pilot"] == (13 if values <= 5 else 53)
+    assert check_choice(returns, Claim("auto", 0.05, 1.0, 0.0, 20.0, (1.0,)), made) == []
+
+
 @pytest.mark.parametrize("law", MORE_LAWS[:4], ids=lambda law: law.name)
 def test_another_method_or_pilot_is_refused(law):
     returns, claim, made = chosen(law, 700, [2.0])

@@ -12,7 +12,7 @@ from surefoot.cli import main as cli
 from surefoot.episodes import Episodes, Noise
 from surefoot.files import read_json, write_json
 from surefoot.play.plan import Plan
-from surefoot.play.tasks import find_task
+from surefoot.play.tasks import get_task
 from surefoot.proof.bounds.bettors import Seen
 from surefoot.proof.query import Query, certify
 from surefoot.proof.stopping import Monitor, StoppingRule
@@ -29,7 +29,7 @@ BUDGETS, GOAL = (0.0, 0.1), StoppingRule(budget=0.1, require=122.0)
 
 def plan(most=3_000, slots=30):
     return Plan(
-        task=find_task("cartpole-1"),
+        task=get_task("cartpole-1"),
         policy=zoo.load("cartpole-1-s0.4"),
         noise=Noise.of(0.4),
         n_episodes=most,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,18 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from surefoot.agents.networks import CNN, MLP, Critic, Sizes, Squashed, cnn_parts, cnn_policy, weights_hash
+from surefoot.agents.networks import (
+    CNN,
+    MLP,
+    Critic,
+    Sizes,
+    Squashed,
+    cnn_parts,
+    cnn_policy,
+    fit_together,
+    stored_layers,
+    weights_hash,
+)
 from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
 from surefoot.files import checkout, read_arrays, read_json, write_arrays, write_json
@@ -71,76 +82,60 @@ def load_card(name_or_path: str) -> dict[str, Any]:
 
 
 def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], origin: str) -> Policy:
-    """Build a policy from a card and its arrays."""
+    """Build a policy from a model card and its arrays."""
     if card.get("schema") != SCHEMA:
         raise InputError(f"{origin} has schema {card.get('schema')}, this version reads {SCHEMA}")
-    if isinstance(card.get("layout"), dict) and card["layout"].get("kind") == "cnn":
-        return _convolutional(card, arrays, origin)
     try:
-        layout = card["layout"]
-        layers = _stored(arrays, "", int(layout["layers"]))
-        critic = _stored(arrays, "critic.", int(layout.get("critic", 0)))
-        frames, shape = int(layout["frames"]), tuple(layout["shape"])
-        choices = None if layout["choices"] is None else int(layout["choices"])
-        limits = [np.asarray(layout[name], dtype=np.float32) for name in ("low", "high") if choices is None]
-        activation, name, expected = layout["activation"], str(card["name"]), card["sha256"]
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{origin} is not a model card that fits its weights: missing or wrong {error}") from error
-    found = weights_hash(dict(arrays), layout)
-    if found != expected:
-        raise InputError(f"the weights of {origin} have hash {found[:12]}, its card says {str(expected)[:12]}")
-    inputs, outputs = frames * int(np.prod(shape)), limits[0].size if choices is None else choices
-    if not _fit_together(layers, inputs, outputs) or (critic[0] and not _fit_together(critic, inputs + outputs, 1)):
-        raise InputError(
-            f"the layers of {origin} do not fit together: {[weight.shape for weight in (*layers[0], *critic[0])]}"
-        )
-    network = MLP(*layers, activation)
-    if choices is not None:
-        return Policy(network, frames, shape, choices, name, found)
-    low, high = limits
-    return Policy(
-        Squashed(network, low, high),
-        frames,
-        shape,
-        None,
-        name,
-        found,
-        low=torch.from_numpy(low),
-        high=torch.from_numpy(high),
-        critic=Critic(MLP(*critic, activation), low, high) if critic[0] else None,
-    )
-
-
-Layers = tuple[list[NDArray[Any]], list[NDArray[Any]]]
-
-
-def _stored(arrays: Mapping[str, NDArray[Any]], prefix: str, count: int) -> Layers:
-    numbers = range(count)
-    return [arrays[f"{prefix}{i}.weight"] for i in numbers], [arrays[f"{prefix}{i}.bias"] for i in numbers]
-
-
-def _fit_together(layers: Layers, inputs: int, outputs: int) -> bool:
-    weights, biases = layers
-    widths = [inputs, *(bias.size for bias in biases)]
-    flat = len(biases) > 0 and all(bias.ndim == 1 for bias in biases)
-    return flat and [w.shape for w in weights] == list(zip(widths[1:], widths, strict=False)) and widths[-1] == outputs
-
-
-def _convolutional(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], origin: str) -> Policy:
-    layout = card["layout"]
-    try:
-        frames, shape, choices = int(layout["frames"]), tuple(layout["shape"]), int(layout["choices"])
-        sizes = Sizes(tuple(int(stride) for stride in layout["strides"]), int(layout["layers"]))
-        name, expected = str(card["name"]), card["sha256"]
-    except (KeyError, TypeError, ValueError) as error:
+        layout, name, expected = card["layout"], str(card["name"]), card["sha256"]
+        build = (_convolutional if layout.get("kind") == "cnn" else _connected)(layout, arrays)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{origin} is not a model card that fits its weights: missing or wrong {error}") from error
     found = weights_hash(dict(arrays), layout)
     if found != expected:
         raise InputError(f"the weights of {origin} have hash {found[:12]}, its card says {str(expected)[:12]}")
     try:
-        return cnn_policy(arrays, sizes, frames, shape, choices, name)
+        return build(name, found)
     except InputError as error:
         raise InputError(f"the layers of {origin} do not fit together: {error}") from error
+
+
+Build = Callable[[str, str], Policy]  # of a name and a hash
+
+
+def _connected(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
+    layers = stored_layers(arrays, "", int(layout["layers"]))
+    critic = stored_layers(arrays, "critic.", int(layout.get("critic", 0)))
+    frames, shape, activation = int(layout["frames"]), tuple(layout["shape"]), layout["activation"]
+    choices = None if layout["choices"] is None else int(layout["choices"])
+    bounds = [np.asarray(layout[name], dtype=np.float32) for name in ("low", "high") if choices is None]
+
+    def build(name: str, sha256: str) -> Policy:
+        inputs, outputs = frames * int(np.prod(shape)), bounds[0].size if choices is None else choices
+        if not fit_together(layers, inputs, outputs) or (critic[0] and not fit_together(critic, inputs + outputs, 1)):
+            raise InputError(f"{[weight.shape for weight in (*layers[0], *critic[0])]}")
+        network = MLP(*layers, activation)
+        if choices is not None:
+            return Policy(network, frames, shape, choices, name, sha256)
+        low, high = bounds
+        return Policy(
+            Squashed(network, low, high),
+            frames,
+            shape,
+            None,
+            name,
+            sha256,
+            low=torch.from_numpy(low),
+            high=torch.from_numpy(high),
+            critic=Critic(MLP(*critic, activation), low, high) if critic[0] else None,
+        )
+
+    return build
+
+
+def _convolutional(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
+    frames, shape, choices = int(layout["frames"]), tuple(layout["shape"]), int(layout["choices"])
+    sizes = Sizes(tuple(int(stride) for stride in layout["strides"]), int(layout["layers"]))
+    return lambda name, _: cnn_policy(arrays, sizes, frames, shape, choices, name)
 
 
 def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -151,9 +146,9 @@ def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     if not isinstance(network, MLP) or (policy.choices is None) != isinstance(policy.network, Squashed):
         raise InputError(
             "only fully connected or convolutional agents with discrete actions, or fully connected ones with "
-            f"continuous actions between limits (tanh), can be stored; {policy.name} is none"
+            f"bounded continuous actions (tanh), can be stored; {policy.name} is neither"
         )
-    arrays = _arrays(network, "")
+    arrays = network.arrays()
     layout: dict[str, Any] = {
         "kind": "mlp",
         "activation": network.activation,
@@ -166,16 +161,8 @@ def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         layout |= {"low": policy.network.low.tolist(), "high": policy.network.high.tolist()}
         if isinstance(policy.critic, Critic):
             layout["critic"] = len(policy.critic.network.layers)
-            arrays |= _arrays(policy.critic.network, "critic.")
+            arrays |= policy.critic.network.arrays("critic.")
     return layout, arrays
-
-
-def _arrays(network: MLP, prefix: str) -> dict[str, NDArray[Any]]:
-    arrays: dict[str, NDArray[Any]] = {}
-    for index, layer in enumerate(network.linear):
-        arrays[f"{prefix}{index}.weight"] = layer.weight.detach().cpu().numpy()
-        arrays[f"{prefix}{index}.bias"] = layer.bias.detach().cpu().numpy()
-    return arrays
 
 
 def save(policy: Policy, path: Path, facts: Mapping[str, Any]) -> None:

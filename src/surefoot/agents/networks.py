@@ -18,6 +18,8 @@ from surefoot.errors import InputError
 from surefoot.files import sha256
 
 Arrays = Mapping[str, NDArray[Any]]
+Layers = tuple[list[NDArray[Any]], list[NDArray[Any]]]  # weights and biases
+PARTS = ("weight", "bias")
 NATURE_STRIDES = (4, 2, 1)
 
 
@@ -43,18 +45,22 @@ class MLP(nn.Module):
         """The layers, first to last."""
         return [layer for layer in self.layers if isinstance(layer, nn.Linear)]
 
+    def arrays(self, prefix: str = "") -> dict[str, NDArray[Any]]:
+        """Return the weights by their names in files: ``0.weight``, ``0.bias``, ..."""
+        named = {f"{prefix}{i}.{part}": getattr(layer, part) for i, layer in enumerate(self.layers) for part in PARTS}
+        return {name: parameter.detach().cpu().numpy() for name, parameter in named.items()}
+
     def forward(self, history: Tensor) -> Tensor:
         """Return the outputs, (rows, width of the last layer)."""
         hidden = history.flatten(1)
-        between = ACTIVATIONS[self.activation]
         for layer in self.layers[:-1]:
-            hidden = between(layer(hidden))
+            hidden = ACTIVATIONS[self.activation](layer(hidden))
         output: Tensor = self.layers[-1](hidden)
         return output
 
 
-class Squashed(nn.Module):
-    """A network whose outputs go through tanh and are then stretched from [-1, 1] to [low, high]."""
+class _Bounded(nn.Module):
+    """A network and the bounds of the actions it knows."""
 
     def __init__(self, network: nn.Module, low: NDArray[Any], high: NDArray[Any]) -> None:
         super().__init__()
@@ -64,21 +70,19 @@ class Squashed(nn.Module):
         self.register_buffer("low", torch.as_tensor(low, dtype=torch.float32))
         self.register_buffer("high", torch.as_tensor(high, dtype=torch.float32))
 
+
+class Squashed(_Bounded):
+    """A network whose outputs go through tanh and are then stretched from [-1, 1] to [low, high]."""
+
     def forward(self, history: Tensor) -> Tensor:
-        """Return actions inside the limits."""
+        """Return actions inside the bounds."""
         return self.low + 0.5 * (torch.tanh(self.network(history)) + 1.0) * (self.high - self.low)
 
 
-class Critic(nn.Module):
+class Critic(_Bounded):
     """The value of continuous actions: a network over the flattened history and the action scaled to [-1, 1]."""
 
-    def __init__(self, network: MLP, low: NDArray[Any], high: NDArray[Any]) -> None:
-        super().__init__()
-        self.network = network
-        self.low: Tensor
-        self.high: Tensor
-        self.register_buffer("low", torch.as_tensor(low, dtype=torch.float32))
-        self.register_buffer("high", torch.as_tensor(high, dtype=torch.float32))
+    network: MLP
 
     def forward(self, history: Tensor, action: Tensor) -> Tensor:
         """Return one value per row."""
@@ -96,6 +100,20 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "silu": nn.functional.silu,
     "gelu": nn.functional.gelu,
 }
+
+
+def stored_layers(arrays: Arrays, prefix: str, count: int) -> Layers:
+    """Return the first ``count`` layers among named arrays."""
+    weights, biases = ([arrays[f"{prefix}{i}.{part}"] for i in range(count)] for part in PARTS)
+    return weights, biases
+
+
+def fit_together(layers: Layers, inputs: int, outputs: int) -> bool:
+    """Return whether fully connected layers lead from so many inputs to so many outputs."""
+    weights, biases = layers
+    widths = [inputs, *(bias.size for bias in biases)]
+    flat = len(biases) > 0 and all(bias.ndim == 1 for bias in biases)
+    return flat and [w.shape for w in weights] == list(zip(widths[1:], widths, strict=False)) and widths[-1] == outputs
 
 
 def weights_hash(arrays: dict[str, NDArray[Any]], layout: dict[str, Any]) -> str:
@@ -128,9 +146,8 @@ class CNN(nn.Module):
         for index, stride in enumerate(sizes.strides):
             out, into, high, wide = arrays[f"conv{index}.weight"].shape
             self.convolutions.append(nn.Conv2d(into, out, (high, wide), stride))
-        self.linear = nn.ModuleList(
-            nn.Linear(*reversed(arrays[f"linear{index}.weight"].shape)) for index in range(sizes.linear)
-        )
+        shapes = [arrays[f"linear{index}.weight"].shape for index in range(sizes.linear)]
+        self.linear = nn.ModuleList(nn.Linear(*reversed(shape)) for shape in shapes)
         with torch.no_grad():
             for name, parameter in self.named_parts():
                 parameter.copy_(torch.from_numpy(np.ascontiguousarray(arrays[name], dtype=np.float32)))
@@ -149,7 +166,7 @@ class CNN(nn.Module):
         """Return the parameters by the names of ``arrays``."""
         layers = [(f"conv{index}", layer) for index, layer in enumerate(self.convolutions)]
         layers += [(f"linear{index}", layer) for index, layer in enumerate(self.linear)]
-        return [(f"{name}.{part}", getattr(layer, part)) for name, layer in layers for part in ("weight", "bias")]
+        return [(f"{name}.{part}", getattr(layer, part)) for name, layer in layers for part in PARTS]
 
     def forward(self, history: Tensor) -> Tensor:
         """Return the values of the actions, (rows, width of the last layer)."""
@@ -229,7 +246,7 @@ def check_fit(arrays: Arrays, sizes: Sizes, frames: int, shape: tuple[int, ...],
     """Say so if the layers do not lead from stacked frames to one value per action."""
     counts = {"conv": len(sizes.strides), "linear": sizes.linear}
     names = [f"{kind}{index}" for kind, count in counts.items() for index in range(count)]
-    expected = {f"{name}.{part}" for name in names for part in ("weight", "bias")}
+    expected = {f"{name}.{part}" for name in names for part in PARTS}
     if set(arrays) != expected or not sizes.strides or not sizes.linear or len(shape) < 2:
         odd = ", ".join(sorted(set(arrays) ^ expected)[:3])
         raise InputError(f"a convolutional agent needs convolutions and linear layers over frames, got {odd or shape}")

@@ -58,14 +58,14 @@ class Method:
     def check(self, task: Task, policy: Policy) -> None:
         """Raise InputError if the agent does not have what the attack needs."""
         if self.needs_gradients:
-            continuous = self.build is _paper and task.choices is None
+            continuous = self.build is _paper and task.spaces.n_actions is None
             (check_continuous if continuous else check_discrete)(policy)
 
 
 def _paper(of: Configuration) -> Attacker:
     """Return Algorithm 1 for discrete actions, Algorithm 2 for continuous ones, inside the task's box."""
     low, high = (None, None) if of.task.box is None else of.task.box
-    kind = DdpgAttack if of.task.choices is None else PaperAttack
+    kind = DdpgAttack if of.task.spaces.n_actions is None else PaperAttack
     return kind(of.lambda_q, smoothing=of.smoothing, low=low, high=high)
 
 
@@ -74,7 +74,7 @@ def _adaptive(of: Configuration) -> Attacker:
 
 
 def _evenly(of: Configuration) -> Evenly:
-    return Evenly(of.budget, of.task.limit)
+    return Evenly(of.budget, of.task.scoring.max_steps)
 
 
 METHODS: dict[str, Method] = {

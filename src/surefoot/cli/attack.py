@@ -80,13 +80,13 @@ def run_attack(arguments: argparse.Namespace) -> int:
     from surefoot.agents.files import default_agent
     from surefoot.agents.resolve import resolve
     from surefoot.play.plan import resolve_device
-    from surefoot.play.tasks import find_task
+    from surefoot.play.tasks import get_task
     from surefoot.proof.contradiction import inconsistencies
     from surefoot.report.page import NAME, write_report
     from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, matching_certificates
     from surefoot.runs.read import read_run
 
-    task = find_task(arguments.task)
+    task = get_task(arguments.task)
     name = default_agent(task.name, arguments.sigma) if arguments.agent is None else arguments.agent
     grid = AttackGrid(
         task=task,
@@ -107,7 +107,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
         result = attacked_run(
             grid,
             folder,
-            workers=chosen_workers(arguments.workers, grid.device, emulated=grid.task.emulated),
+            workers=chosen_workers(arguments.workers, grid.device, emulated=grid.task.cartridge is not None),
             progress=report,
             command=arguments.command_line,
         )
@@ -134,12 +134,12 @@ def run_attack(arguments: argparse.Namespace) -> int:
 
 def _lambdas(arguments: argparse.Namespace, task: Task) -> tuple[float, ...]:
     """Return the lambdas of the algorithm that fits the task's actions: those given, else the task's."""
-    given, other = (arguments.lambda_q, arguments.weights)[:: 1 if task.choices is not None else -1]
-    name, wrong = ("--lambda-q", "--lambda")[:: 1 if task.choices is not None else -1]
+    given, other = (arguments.lambda_q, arguments.weights)[:: 1 if task.spaces.n_actions is not None else -1]
+    name, wrong = ("--lambda-q", "--lambda")[:: 1 if task.spaces.n_actions is not None else -1]
     if other is not None:
-        kind = "discrete" if task.choices is not None else "continuous"
+        kind = "discrete" if task.spaces.n_actions is not None else "continuous"
         raise InputError(f"{wrong} cannot be used with {task.name}, which has {kind} actions; use {name}")
-    return task.margins if given is None else parse_numbers(given, name)
+    return task.paper.lambdas if given is None else parse_numbers(given, name)
 
 
 def show_attack(result: dict[str, Any], compared: list[str]) -> None:

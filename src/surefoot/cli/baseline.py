@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-from dataclasses import asdict
 from typing import Any
 
 from surefoot.cli.options import progress_bar
@@ -29,15 +28,17 @@ def add_baseline(commands: Any) -> None:
 
 def run_baseline(arguments: argparse.Namespace) -> None:
     """Search for the best open-loop policy and measure it."""
-    from surefoot.play.baseline import find_blind
-    from surefoot.play.tasks import find_task
+    from surefoot.play.baseline import find_baseline
+    from surefoot.play.tasks import get_task
 
     with progress_bar("searching", "policies", arguments) as report:
-        found = find_blind(find_task(arguments.task), seed=arguments.seed, measure=arguments.episodes, progress=report)
+        found = find_baseline(
+            get_task(arguments.task), seed=arguments.seed, measure=arguments.episodes, progress=report
+        )
     if arguments.json:
-        print(json.dumps({"schema": 1, "task": arguments.task, **asdict(found)}, indent=1))
+        print(json.dumps({"schema": 1, "task": arguments.task, **found.to_json()}, indent=1))
         return
     print(
-        f"Open-loop baseline: {found.mean:.4g} ± {found.sem:.2g} (mean return ± standard error, {found.episodes:,} "
+        f"Open-loop baseline: {found.mean:.4g} ± {found.sem:.2g} (mean return ± standard error, {found.n_episodes:,} "
         f"episodes), with {found.what}."
     )

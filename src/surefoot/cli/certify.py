@@ -170,28 +170,27 @@ def _certify_played(
     from surefoot.agents.files import default_agent
     from surefoot.agents.resolve import resolve
     from surefoot.play.plan import Plan, resolve_device
-    from surefoot.play.tasks import discounted, find_task, task_of_environment
+    from surefoot.play.tasks import discounted, get_task, make_task
     from surefoot.runs.certified import certified_run, run_name
 
     logger.min_level = logger.ERROR  # its advice on versions of environments would appear between our lines
     if arguments.task is not None:
-        task = find_task(arguments.task)
+        task = get_task(arguments.task)
         refuse(arguments, ("floor", "ceiling", "max_steps", "reward_range"), _defined_by(task))
     else:
         for name in ("floor", "agent", "sigma"):
             if getattr(arguments, name) is None:
                 raise InputError(f"--env needs --{name}")
-        task = task_of_environment(
-            arguments.env, floor=arguments.floor, ceiling=arguments.ceiling, limit=arguments.max_steps
-        )
+        task = make_task(arguments.env, floor=arguments.floor, ceiling=arguments.ceiling, max_steps=arguments.max_steps)
         if arguments.reward_range is not None:
-            task = replace(task, rewards=_reward_limits(arguments.reward_range))
+            rewards = _reward_limits(arguments.reward_range)
+            task = replace(task, scoring=replace(task.scoring, reward_range=rewards))
     if arguments.gamma is not None:
         given = None if arguments.task is not None else (arguments.floor, arguments.ceiling)
         task = discounted(task, arguments.gamma, limits=given)
-    noise = Noise.of(task.sigma if arguments.sigma is None else arguments.sigma)
-    norm = _norm(arguments, math.prod(task.shape), task.limit)
-    budgets = with_requirement(arguments.budgets or task.budgets, required)
+    noise = Noise.of(task.paper.sigma if arguments.sigma is None else arguments.sigma)
+    norm = _norm(arguments, math.prod(task.spaces.shape), task.scoring.max_steps)
+    budgets = with_requirement(arguments.budgets or task.paper.budgets, required)
     query = _query(arguments, budgets, norm)
     if noise.features is not None and arguments.agent is None:
         raise InputError("there is no pretrained agent for a sigma per feature; name one with --agent")
@@ -210,7 +209,7 @@ def _certify_played(
     )
     query.answer(plan.probe())
     folder = arguments.out or Path("runs") / (run_name(plan) + ("-sequential" if sequential else ""))
-    workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
+    workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.cartridge is not None)
     goal = _goal(arguments, noise.sigma, required) if sequential else None
     if goal is not None:
         query = replace(query, budgets=tuple(sorted({*budgets, goal.budget})))
@@ -222,9 +221,10 @@ def _certify_played(
 
 
 def _defined_by(task: Task) -> str:
-    top = "none" if task.ceiling is None else f"{task.ceiling:g}"
+    floor, ceiling = task.scoring.floor, task.scoring.ceiling
+    top = "none" if ceiling is None else f"{ceiling:g}"
     return (
-        f"a task: {task.name} defines its own floor ({task.floor:g}), ceiling ({top}), episode length and rewards; "
+        f"a task: {task.name} defines its own floor ({floor:g}), ceiling ({top}), episode length and rewards; "
         "use --env ID to set them yourself"
     )
 

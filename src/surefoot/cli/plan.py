@@ -75,7 +75,9 @@ def run_plan(arguments: argparse.Namespace) -> None:
     found = _forecasts(arguments, _plans(arguments), required.budget, required.mean)
     chosen, task = best(found), _task(arguments)
     risk = 1 - arguments.confidence
-    most = ceiling_of(arguments.episodes, required.budget / chosen.sigma, risk, task.floor, task.ceiling)
+    most = ceiling_of(
+        arguments.episodes, required.budget / chosen.sigma, risk, task.scoring.floor, task.scoring.ceiling
+    )
     if arguments.json:
         content = {"forecasts": [one.to_json() for one in found], "best": chosen.to_json(), "most": most}
         print(json.dumps({"schema": 1, "task": task.name, "confidence": arguments.confidence, **content}, indent=1))
@@ -107,7 +109,7 @@ def run_tune(arguments: argparse.Namespace) -> None:
         whole = replace(plan, n_episodes=arguments.episodes)
         folder = (arguments.out or Path("runs")) / run_name(whole)
         with progress_bar(f"sigma {plan.noise.sigma:g}", "episodes", arguments) as report:
-            workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
+            workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.cartridge is not None)
             made.append(certified_run(whole, query, folder, workers=workers, progress=report))
     how = (
         f"All {len(kept)} sigmas are certified, alpha split among them: their bounds hold simultaneously with "
@@ -128,9 +130,9 @@ def run_tune(arguments: argparse.Namespace) -> None:
 
 
 def _task(arguments: argparse.Namespace) -> Any:
-    from surefoot.play.tasks import find_task
+    from surefoot.play.tasks import get_task
 
-    return find_task(arguments.task)
+    return get_task(arguments.task)
 
 
 def _plans(arguments: argparse.Namespace) -> list[Plan]:
@@ -173,7 +175,7 @@ def _forecasts(
     found = []
     for plan in plans:
         with progress_bar(f"pilot, sigma {plan.noise.sigma:g}", "episodes", arguments) as report:
-            workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.emulated)
+            workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.cartridge is not None)
             pilot = play(replace(plan, purpose=(Purpose.PILOT,)), workers=workers, progress=report)
         found.append(forecast(pilot, budget, 1 - arguments.confidence, arguments.episodes, require))
     return found

@@ -35,12 +35,12 @@ def run_train(arguments: argparse.Namespace) -> None:
     """Train one agent."""
     from surefoot.agents.files import load_card
     from surefoot.play.plan import resolve_device
-    from surefoot.play.tasks import find_task
+    from surefoot.play.tasks import get_task
     from surefoot.proof.rounding import decimals
 
-    task = find_task(arguments.task)
+    task = get_task(arguments.task)
     train = _trainer(arguments, task.name)
-    digits = decimals(task.floor, task.ceiling, 0.0)
+    digits = decimals(task.scoring.floor, task.scoring.ceiling, 0.0)
     name = f"train-{task.name}-s{arguments.sigma:g}-{arguments.preset}-seed{arguments.seed}"
     folder: Path = arguments.out or Path("runs") / name
     with progress_bar("training", "steps", arguments) as report:

@@ -17,7 +17,7 @@ from surefoot.agents.policies import FrameStack
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.play.channel import Channel, Ledger, Rows, units_of
-from surefoot.play.envs.base import Game
+from surefoot.play.envs.base import BatchEnv
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Stream, block_seeds
 from surefoot.play.workers import single_thread
@@ -55,10 +55,10 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
     count = min(plan.block_size, plan.n_episodes - first)
     n_envs, device = min(plan.block_envs, count), torch.device(plan.device)
     env_seeds, noise_seeds, own_seeds = block_seeds(plan.seed, plan.purpose, index)
-    env = plan.task.game(n_envs, env_seeds, device)
+    env = plan.task.backend.batch(n_envs, env_seeds, device)
     ledger = None if plan.attacker is None else _ledger(plan, n_envs, Stream(own_seeds, device))
     noise = Stream(noise_seeds, device)
-    channel = Channel(noise=plan.noise, n_envs=n_envs, shape=plan.task.shape, stream=noise, ledger=ledger)
+    channel = Channel(noise=plan.noise, n_envs=n_envs, shape=plan.task.spaces.shape, stream=noise, ledger=ledger)
     with single_thread(), torch.inference_mode(plan.attacker is None):
         try:
             loop = Loop(plan=plan, env=env, channel=channel, count=count)
@@ -68,8 +68,8 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
     return Episodes(
         returns=loop.table[0].cpu().numpy(),
         sigma=plan.noise.sigma,
-        floor=plan.task.floor,
-        ceiling=plan.task.ceiling,
+        floor=plan.task.scoring.floor,
+        ceiling=plan.task.scoring.ceiling,
         lengths=loop.table[1].cpu().numpy().astype(np.int64),
         spent=None if ledger is None else loop.table[2].cpu().numpy(),
         spending=None if ledger is None else ledger.by_step.cpu().numpy(),
@@ -85,20 +85,20 @@ def _ledger(plan: Plan, n_envs: int, stream: Stream) -> Ledger:
         budget=plan.budget,
         policy=plan.policy.to(stream.device),
         stream=stream,
-        unit=units_of(plan.noise, plan.task.shape, stream.device),
+        unit=units_of(plan.noise, plan.task.spaces.shape, stream.device),
         n_envs=n_envs,
-        shape=plan.task.shape,
-        max_steps=plan.task.limit,
+        shape=plan.task.spaces.shape,
+        max_steps=plan.task.scoring.max_steps,
     )
 
 
 class Loop:
     """One block being run: rows are environments with an episode to run, dropped when they have none left."""
 
-    def __init__(self, *, plan: Plan, env: Game, channel: Channel, count: int) -> None:
+    def __init__(self, *, plan: Plan, env: BatchEnv, channel: Channel, count: int) -> None:
         device = torch.device(plan.device)
         self.env, self.channel, self.policy = env, channel, plan.policy.to(device)
-        self.n_envs, self.count, self.gamma = channel.n_envs, count, plan.task.discount
+        self.n_envs, self.count, self.gamma = channel.n_envs, count, plan.task.scoring.gamma
         self.memory = FrameStack(self.policy.frames)
         self.number = torch.arange(self.n_envs, device=device)
         self.turn = torch.zeros_like(self.number)
@@ -106,8 +106,8 @@ class Loop:
         self.steps = torch.zeros_like(self.number)
         self.alive = torch.ones(self.n_envs, dtype=torch.bool, device=device)
         self.fresh: Tensor | None = self.alive.clone()
-        limits = plan.task.rewards if plan.per_step else None
-        self.reward_sums = None if limits is None else RewardSums(plan.task.limit, limits)
+        limits = plan.task.scoring.reward_range if plan.per_step else None
+        self.reward_sums = None if limits is None else RewardSums(plan.task.scoring.max_steps, limits)
         self.table = torch.full((3, count), torch.nan, dtype=torch.float64, device=device)
         # An attacker must not spend on episodes that are over, and some environments cannot step them.
         self.patience = env.patience if channel.ledger is None else 1

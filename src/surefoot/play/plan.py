@@ -61,7 +61,7 @@ class Plan:
                 raise InputError(f"{name} must be at least 1, got {value}")
         seed_sequence(self.seed)
         check_purpose(self.purpose)
-        self.noise.over(self.task.shape)
+        self.noise.over(self.task.spaces.shape)
         if not (math.isfinite(self.budget) and self.budget >= 0):
             raise InputError(f"budget must be a finite number >= 0, got {self.budget}")
         _check_fit(self.task, self.policy)
@@ -71,12 +71,12 @@ class Plan:
     @property
     def block_envs(self) -> int:
         """How many environments of a block run in parallel."""
-        return self.n_envs or self.task.slots_on(torch.device(self.device))
+        return self.n_envs or self.task.blocks.on(torch.device(self.device))[0]
 
     @property
     def block_size(self) -> int:
         """How many episodes a block has."""
-        return self.block_envs * (self.episodes_per_env or self.task.rounds_on(torch.device(self.device)))
+        return self.block_envs * (self.episodes_per_env or self.task.blocks.on(torch.device(self.device))[1])
 
     @property
     def n_blocks(self) -> int:
@@ -85,16 +85,18 @@ class Plan:
 
     def setup(self) -> dict[str, Any]:
         """Return all that a record of this plan must agree on, as ``Episodes.setup`` has it."""
-        return {"sigma": self.noise.sigma, "floor": self.task.floor, "ceiling": self.task.ceiling, **self.facts()}
+        scoring = self.task.scoring
+        return {"sigma": self.noise.sigma, "floor": scoring.floor, "ceiling": scoring.ceiling, **self.facts()}
 
     def facts(self) -> dict[str, Any]:
         """Return the setup as JSON data, as it is written into the record."""
+        scoring = self.task.scoring
         return {
             "task": self.task.name,
             "environment": self.task.environment,
             "frames": self.policy.frames,
-            "limit": self.task.limit,
-            "method": self.task.method,
+            "limit": scoring.max_steps,
+            "method": self.task.paper.method,
             "agent": self.policy.name,
             "agent_sha256": self.policy.sha256 or None,
             "seed": self.seed,
@@ -105,24 +107,24 @@ class Plan:
             "device": self.device,
             "adversary": None if self.attacker is None else self.attacker.describe(),
             "budget": self.budget if self.attacker is not None else None,
-            **({"rewards": list(self.task.rewards)} if self.per_step and self.task.rewards is not None else {}),
+            **({"rewards": list(scoring.reward_range)} if self.per_step and scoring.reward_range is not None else {}),
             **self.noise.setup,
-            **({} if self.task.discount is None else {"discount": self.task.discount}),
+            **({} if scoring.gamma is None else {"discount": scoring.gamma}),
         }
 
     def probe(self) -> Episodes:
         """Return a record of the lowest and the highest return, to try a query on before hours of simulation."""
-        task = self.task
+        scoring = self.task.scoring
         made_up = Episodes.of(
-            [task.floor] if task.ceiling is None else [task.floor, task.ceiling],
+            [scoring.floor] if scoring.ceiling is None else [scoring.floor, scoring.ceiling],
             sigma=self.noise.features or self.noise.sigma,
-            floor=task.floor,
-            ceiling=task.ceiling,
-            method=task.method,
-            rewards=task.rewards,
-            discount=task.discount,
+            floor=scoring.floor,
+            ceiling=scoring.ceiling,
+            method=self.task.paper.method,
+            rewards=scoring.reward_range,
+            discount=scoring.gamma,
         )
-        return replace(made_up, gains=np.zeros((1, task.limit))) if self.per_step else made_up
+        return replace(made_up, gains=np.zeros((1, scoring.max_steps))) if self.per_step else made_up
 
 
 def resolve_device(name: str) -> str:
@@ -138,19 +140,18 @@ def resolve_device(name: str) -> str:
 
 def _check_rewards(task: Task) -> None:
     """Reject a task whose rewards cannot be certified step by step."""
-    if task.discount is not None:
+    if task.scoring.gamma is not None:
         raise InputError("a budget per step goes with the plain return only; leave the discount out")
-    if task.rewards is None:
+    if task.scoring.reward_range is None:
         raise InputError(f"a budget per step needs the limits of a step's reward; {task.name} has none")
 
 
 def _check_fit(task: Task, policy: Policy) -> None:
-    if policy.shape != task.shape:
+    shape, counts = task.spaces.shape, (policy.choices, task.spaces.n_actions)
+    if policy.shape != shape:
         raise InputError(
-            f"the agent {policy.name} expects observations of shape {policy.shape}, {task.name} gives {task.shape}"
+            f"the agent {policy.name} expects observations of shape {policy.shape}, {task.name} gives {shape}"
         )
-    if policy.choices != task.choices:
-        kinds = [
-            f"{n} discrete actions" if n is not None else "continuous actions" for n in (policy.choices, task.choices)
-        ]
+    if counts[0] != counts[1]:
+        kinds = [f"{n} discrete actions" if n is not None else "continuous actions" for n in counts]
         raise InputError(f"the agent {policy.name} has {kinds[0]}, {task.name} takes {kinds[1]}")

@@ -12,7 +12,7 @@ from surefoot.episodes import Episodes, Noise, checked_returns
 from surefoot.errors import InputError
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan, resolve_device
-from surefoot.play.tasks import Task, find_task
+from surefoot.play.tasks import Task, get_task
 from surefoot.play.workers import spread
 
 Progress = Callable[[int, int], None]
@@ -33,7 +33,7 @@ def rollout(
     """Run episodes of a smoothed agent and return their record, ready to be certified.
 
     Args:
-        task: A task's name, or a Task (``surefoot.task_of_environment`` makes one of any Gymnasium ID).
+        task: A task's name, or a Task (``surefoot.make_task`` makes one of any Gymnasium ID).
         agent: A pretrained agent's name, a path, a Stable-Baselines3 model or zip, a Policy, or a function of one
             observation.
         sigma: Standard deviation of the noise on every new observation, in the observation's units, or one for each
@@ -48,7 +48,7 @@ def rollout(
     Raises:
         InputError: If the agent does not fit the task, or a number makes no sense.
     """
-    task = find_task(task) if isinstance(task, str) else task
+    task = get_task(task) if isinstance(task, str) else task
     plan = Plan(
         task=task,
         policy=resolve(agent, task.spaces),
@@ -105,7 +105,7 @@ def blocks_of(plan: Plan, missing: list[int], workers: int) -> Generator[tuple[i
 def _dealt(plan: Plan, missing: list[int], workers: int) -> Iterator[tuple[int, Episodes]]:
     cuda = torch.device(plan.device).type == "cuda"
     # One process fills a GPU, unless it waits for emulators.
-    if workers <= 1 or (cuda and not plan.task.emulated):
+    if workers <= 1 or (cuda and not plan.task.cartridge is not None):
         yield from ((index, play_block(plan, index)) for index in missing)
         return
     if cuda:
@@ -116,7 +116,7 @@ def _dealt(plan: Plan, missing: list[int], workers: int) -> Iterator[tuple[int, 
 def _check_block(plan: Plan, index: int, block: Episodes) -> None:
     """Reject at once what no certificate could be computed from, rather than after hours of simulation."""
     try:
-        checked_returns(block.returns, plan.task.floor, plan.task.ceiling)
+        checked_returns(block.returns, plan.task.scoring.floor, plan.task.scoring.ceiling)
     except InputError as error:
         first = index * plan.block_size
         raise InputError(f"in episodes {first} to {first + len(block) - 1} of {plan.task.name}: {error}") from error

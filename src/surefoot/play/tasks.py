@@ -1,4 +1,4 @@
-"""The tasks as data: environment, memory, limits of the return, units, and how the paper certifies them."""
+"""The tasks as data: environment, scoring, and how the paper certifies them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from surefoot.episodes import Baseline, check_limits
 from surefoot.errors import InputError
 from surefoot.play.envs.atari.emulators import Cartridge, ale
 from surefoot.play.envs.atari.env import SHAPE, Atari, AtariEnvironment
-from surefoot.play.envs.base import CartPole, Game, Gymnasium, open_environment
+from surefoot.play.envs.base import BatchEnv
+from surefoot.play.envs.cartpole import CartPole
+from surefoot.play.envs.gymnasium_env import Gymnasium, open_environment
 from surefoot.play.envs.mountain_car import HIGH, LOW, MountainCar, open_mountain_car
 from surefoot.play.streams import Stream
 from surefoot.play.workers import usable_cores
@@ -23,203 +25,198 @@ from surefoot.play.workers import usable_cores
 Limits = tuple[tuple[float, ...], tuple[float, ...]]
 
 
-@dataclass(frozen=True)
-class Blind:
-    """What a policy that sees nothing but the clock reaches: a certificate below it is worth nothing.
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """What an episode is worth, as far as the rules say.
 
-    ``mean``, ``sem``  an estimate and its standard error over ``episodes`` episodes
-    ``what``           the policy, in words
-    ``command``        what measures it
+    Attributes:
+        max_steps: Maximum episode length.
+        floor: Lowest return the rules allow.
+        ceiling: Highest return the rules allow, None if unknown.
+        reward_range: Lowest and highest reward of one step, 0 among them, where they are known.
+        gamma: The discount, where the return is sum gamma^t r_t; None for the plain sum.
     """
 
-    mean: float
-    sem: float
-    episodes: int
-    what: str
-    command: str
+    max_steps: int
+    floor: float
+    ceiling: float | None
+    reward_range: tuple[float, float] | None = None
+    gamma: float | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
+class TensorBackend:
+    """An environment written as tensors, and the same rules as a Gymnasium environment."""
+
+    build: Callable[[int, Stream], BatchEnv]
+    make: Callable[[], Any]
+
+    def batch(self, n_envs: int, seeds: np.random.SeedSequence, device: torch.device) -> BatchEnv:
+        """Build ``n_envs`` environments on ``device``."""
+        return self.build(n_envs, Stream(seeds, device))
+
+    def open(self) -> Any:
+        """Open one Gymnasium environment with the task's rules, without noise or frame stack."""
+        return self.make()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GymnasiumBackend:
+    """Gymnasium environments, one for each row."""
+
+    make: Callable[[], Any]
+
+    def batch(self, n_envs: int, seeds: np.random.SeedSequence, device: torch.device) -> BatchEnv:
+        """Build ``n_envs`` environments whose observations are on ``device``."""
+        return Gymnasium(self.make, n_envs, seeds, device)
+
+    def open(self) -> Any:
+        """Open one Gymnasium environment with the task's rules, without noise or frame stack."""
+        return self.make()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtariBackend:
+    """Emulators on the CPU, wherever the agent runs."""
+
+    cartridge: Cartridge
+
+    def batch(self, n_envs: int, seeds: np.random.SeedSequence, device: torch.device) -> BatchEnv:
+        """Build ``n_envs`` emulators whose frames are on ``device``."""
+        # On a CPU every block has a process of its own already.
+        processes = usable_cores() if device.type == "cuda" else 1
+        return Atari(self.cartridge, n_envs, seeds, device, processes)
+
+    def open(self) -> Any:
+        """Open one Gymnasium environment with the task's rules, without noise or frame stack."""
+        return AtariEnvironment(self.cartridge)
+
+
+Backend = TensorBackend | GymnasiumBackend | AtariBackend
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """How a run is cut: what fits the cache on a CPU, what fills a GPU.
+
+    Attributes:
+        n_envs: Environments that run in parallel in one block.
+        episodes_per_env: Episodes that each of them runs in turn.
+        gpu_n_envs: ``n_envs`` on a GPU, where it differs.
+        gpu_episodes_per_env: ``episodes_per_env`` on a GPU, where it differs: more where starting takes longer.
+    """
+
+    n_envs: int = 32
+    episodes_per_env: int = 8
+    gpu_n_envs: int | None = None
+    gpu_episodes_per_env: int | None = None
+
+    def on(self, device: torch.device) -> tuple[int, int]:
+        """Return environments per block, and episodes per environment."""
+        if device.type != "cuda":
+            return self.n_envs, self.episodes_per_env
+        return self.gpu_n_envs or self.n_envs, self.gpu_episodes_per_env or self.episodes_per_env
+
+
+def _grid(last: float, count: int) -> tuple[float, ...]:
+    return tuple(np.round(np.linspace(0, last, count), 10).tolist())
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperSetup:
+    """How the paper certifies and attacks a task.
+
+    Attributes:
+        method: What ``method="paper"`` means.
+        sigma: Standard deviation of the noise.
+        budgets: Attack budgets of its figures.
+        lambdas: What makes its attacks save their budget: value gaps lambda_Q, or weights lambda.
+    """
+
+    method: str
+    sigma: float = 0.2
+    budgets: tuple[float, ...] = _grid(1, 11)
+    lambdas: tuple[float, ...] = (0.0,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineSearch:
+    """How the open-loop baseline is searched for.
+
+    Attributes:
+        actions: The actions that differ in what they do, where not all do.
+        n_search: Episodes per candidate.
+        n_measure: Episodes to measure the best one on.
+    """
+
+    actions: tuple[int, ...] | None = None
+    n_search: int = 2_000
+    n_measure: int = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """One experiment's fixed facts.
 
-    ``name``         what people type
-    ``environment``  the Gymnasium id whose rules are played
-    ``shape``        shape of one observation, in the environment's own units (pixels: [0, 1])
-    ``choices``      number of discrete actions, None for continuous ones
-    ``frames``       how many observations the agent remembers
-    ``limit``        most steps of an episode
-    ``floor``, ``ceiling``  limits of the return, known before playing (ceiling None: unknown)
-    ``method``       how the paper certifies it: what ``method="paper"`` means
-    ``slots``, ``rounds``   episodes side by side in one block, and how many each slot plays in turn
-    ``rewards``      limits of the reward of one step, 0 among them, where they are known
-    ``discount``     gamma, where the return is sum gamma^t r_t; None for the plain sum
-    ``margins``      the paper's list of what makes attacks save their budget: value gaps lambda_Q, or weights lambda
-    ``native``       builds the tensor-native game where there is one
-    ``make``         opens the Gymnasium environment where its rules are not those of its id
-    ``box``          limits of what is observed, low and high, which attacks keep to (None: there are none)
-    ``actions``      limits of continuous actions, low and high (None: discrete ones)
-    ``cartridge``    the Atari game, where it is one
-    ``gpu_slots``, ``gpu_rounds``   slots and rounds on a GPU
-    ``distinct``     the actions that differ in what they do, where not all do
-    ``blind_search`` episodes per candidate of the search for the blind floor, and of its measurement
+    Attributes:
+        name: What people type.
+        environment: The Gymnasium ID whose rules hold.
+        spaces: Observations, in the environment's own units (pixels: [0, 1]), and actions.
+        box: Lowest and highest values of what is observed, which attacks keep to; None if there are none.
+        scoring: What an episode is worth.
+        backend: What runs it.
+        blocks: How a run is cut.
+        paper: How the paper certifies it.
+        baseline: The open-loop baseline, if it was measured.
+        baseline_search: How that is searched for.
     """
 
     name: str
     environment: str
-    shape: tuple[int, ...]
-    choices: int | None
-    frames: int
-    limit: int
-    floor: float
-    ceiling: float | None
-    method: str
-    sigma: float = 0.2
-    budgets: tuple[float, ...] = field(default_factory=lambda: tuple(np.round(np.linspace(0, 1, 11), 10).tolist()))
-    slots: int = 32
-    rounds: int = 8
-    blind: Blind | None = None
-    margins: tuple[float, ...] = (0.0,)
-    native: Callable[[int, Stream], Game] | None = None
-    rewards: tuple[float, float] | None = None
-    discount: float | None = None
-    make: Callable[[], Any] | None = None
+    spaces: Spaces
     box: Limits | None = None
-    actions: Limits | None = None
-    cartridge: Cartridge | None = None
-    gpu_slots: int | None = None
-    gpu_rounds: int | None = None
-    distinct: tuple[int, ...] | None = None
-    blind_search: tuple[int, int] = (2_000, 100_000)
-
-    def game(self, slots: int, seeds: np.random.SeedSequence, device: torch.device) -> Game:
-        """Build the game with ``slots`` slots on ``device``."""
-        if self.native is not None:
-            return self.native(slots, Stream(seeds, device))
-        if self.cartridge is not None:
-            # On a CPU every block has a process of its own already.
-            processes = usable_cores() if device.type == "cuda" else 1
-            return Atari(self.cartridge, slots, seeds, device, processes)
-        return Gymnasium(self.open, slots, seeds, device)
+    scoring: Scoring
+    backend: Backend
+    blocks: Blocks = field(default_factory=Blocks)
+    paper: PaperSetup
+    baseline: Baseline | None = None
+    baseline_search: BaselineSearch = field(default_factory=BaselineSearch)
 
     @property
-    def baseline(self) -> Baseline | None:
-        """The open-loop baseline as runs and reports know it."""
-        if self.blind is None:
-            return None
-        known = self.blind
-        return Baseline(
-            mean=known.mean, sem=known.sem, n_episodes=known.episodes, what=known.what, command=known.command
-        )
-
-    @property
-    def spaces(self) -> Spaces:
-        """What the environment gives and takes."""
-        low, high = self.actions or (None, None)
-        return Spaces(shape=self.shape, n_actions=self.choices, n_stack=self.frames, low=low, high=high)
-
-    @property
-    def emulated(self) -> bool:
-        """Whether emulators on the CPU play it, wherever the agent runs."""
-        return self.cartridge is not None
-
-    def open(self) -> Any:
-        """Make one Gymnasium environment with this task's rules, without noise or frame stack."""
-        if self.cartridge is not None:
-            return AtariEnvironment(self.cartridge)
-        return open_environment(self.environment, self.limit) if self.make is None else self.make()
-
-    def slots_on(self, device: torch.device) -> int:
-        """Return how many episodes to play side by side: what fits the cache on a CPU, what fills a GPU."""
-        return self.gpu_slots if self.gpu_slots is not None and device.type == "cuda" else self.slots
-
-    def rounds_on(self, device: torch.device) -> int:
-        """Return how many episodes a slot plays in turn: more where starting its emulators takes longer."""
-        return self.gpu_rounds if self.gpu_rounds is not None and device.type == "cuda" else self.rounds
+    def cartridge(self) -> Cartridge | None:
+        """The Atari game, where it is one."""
+        return self.backend.cartridge if isinstance(self.backend, AtariBackend) else None
 
 
-CARTPOLE_BLIND = Blind(
-    mean=40.815,
-    sem=0.043,
-    episodes=100_000,
-    what="actions 1 and 0 in turn, 4 steps each, 2 steps in",
-    command="surefoot blind cartpole-5",
-)
+def _measured(task: str, mean: float, sem: float, n_episodes: int, what: str) -> Baseline:
+    return Baseline(mean=mean, sem=sem, n_episodes=n_episodes, what=what, command=f"surefoot baseline {task}")
 
 
-PONG_BLIND = Blind(
-    mean=0.0665,
-    sem=0.0056,
-    episodes=2_000,
-    what="actions 2 and 3 in turn, 6 steps each, 3 steps in",
-    command="surefoot blind pong-1r",
-)
-
-PONG_FULL_BLIND = Blind(
-    mean=-20.35,
-    sem=0.091,
-    episodes=100,
-    what="actions 2 and 3 in turn, 12 steps each, 6 steps in",
-    command="surefoot blind pong-full",
-)
-
-FREEWAY_BLIND = Blind(
-    mean=1.52,
-    sem=0.039,
-    episodes=500,
-    what="action 1 at every step",
-    command="surefoot blind freeway",
-)
-
-
-def _cartpole(frames: int, margins: tuple[float, ...]) -> Task:
+def _cartpole(n_stack: int, lambdas: tuple[float, ...]) -> Task:
     return Task(
-        name=f"cartpole-{frames}",
+        name=f"cartpole-{n_stack}",
         environment="CartPole-v1",
-        shape=(4,),
-        choices=2,
-        frames=frames,
-        limit=200,
-        floor=0.0,
-        ceiling=200.0,
-        method="per-threshold",
-        slots=500,
-        rounds=1,
-        blind=CARTPOLE_BLIND,
-        margins=margins,
-        native=partial(CartPole, limit=200),
-        rewards=(0.0, 1.0),
-        gpu_slots=65_536,
+        spaces=Spaces(shape=(4,), n_actions=2, n_stack=n_stack),
+        scoring=Scoring(max_steps=200, floor=0.0, ceiling=200.0, reward_range=(0.0, 1.0)),
+        backend=TensorBackend(
+            build=partial(CartPole, max_steps=200), make=partial(open_environment, "CartPole-v1", 200)
+        ),
+        blocks=Blocks(n_envs=500, episodes_per_env=1, gpu_n_envs=65_536),
+        paper=PaperSetup(method="per-threshold", lambdas=lambdas),
+        baseline=_measured("cartpole-5", 40.815, 0.043, 100_000, "actions 1 and 0 in turn, 4 steps each, 2 steps in"),
     )
 
-
-MOUNTAIN_CAR_BLIND = Blind(
-    mean=1.0,
-    sem=0.0,
-    episodes=100_000,
-    what="actions -1 and 1 in turn, 32 steps each",
-    command="surefoot blind mountain-car",
-)
 
 MOUNTAIN_CAR = Task(
     name="mountain-car",
     environment="MountainCarContinuous-v0",
-    shape=(2,),
-    choices=None,
-    frames=5,
-    limit=999,
-    floor=0.0,
-    ceiling=1.0,
-    method="binary",
-    slots=500,
-    rounds=1,
-    blind=MOUNTAIN_CAR_BLIND,
-    margins=(0.001, 0.0001, 0.00001),
-    native=partial(MountainCar, limit=999),
-    gpu_slots=65_536,
-    make=partial(open_mountain_car, 999),
+    spaces=Spaces(shape=(2,), n_actions=None, n_stack=5, low=(-1.0,), high=(1.0,)),
     box=(LOW, HIGH),
-    actions=((-1.0,), (1.0,)),
+    scoring=Scoring(max_steps=999, floor=0.0, ceiling=1.0),
+    backend=TensorBackend(build=partial(MountainCar, max_steps=999), make=partial(open_mountain_car, 999)),
+    blocks=Blocks(n_envs=500, episodes_per_env=1, gpu_n_envs=65_536),
+    paper=PaperSetup(method="binary", lambdas=(0.001, 0.0001, 0.00001)),
+    baseline=_measured("mountain-car", 1.0, 0.0, 100_000, "actions -1 and 1 in turn, 32 steps each"),
 )
 
 
@@ -228,34 +225,26 @@ def _atari(
     environment: str,
     cartridge: Cartridge,
     limits: tuple[float, float],
-    margins: tuple[float, ...],
-    rounds: tuple[int, int],
-    blind: Blind,
-    blind_search: tuple[int, int],
+    *,
+    lambdas: tuple[float, ...],
+    episodes_per_env: tuple[int, int],
+    baseline: Baseline,
+    search: BaselineSearch,
     method: str = "per-threshold",
 ) -> Task:
     return Task(
         name=name,
         environment=environment,
-        shape=SHAPE,
-        choices=cartridge.moves,
-        frames=4,
-        limit=cartridge.limit,
-        floor=limits[0],
-        ceiling=limits[1],
-        method=method,
-        sigma=0.1,
-        budgets=tuple(np.round(np.linspace(0, 0.4, 9), 10).tolist()),
-        slots=32,
-        rounds=rounds[0],
-        gpu_rounds=rounds[1],
-        blind=blind,
-        margins=margins,
-        cartridge=cartridge,
-        gpu_slots=256,
-        distinct=PONG_MOVES if cartridge.rom == "pong" else None,
-        blind_search=blind_search,
+        spaces=Spaces(shape=SHAPE, n_actions=cartridge.moves, n_stack=4),
         box=((0.0,), (1.0,)),
+        scoring=Scoring(max_steps=cartridge.limit, floor=limits[0], ceiling=limits[1]),
+        backend=AtariBackend(cartridge=cartridge),
+        blocks=Blocks(
+            n_envs=32, episodes_per_env=episodes_per_env[0], gpu_n_envs=256, gpu_episodes_per_env=episodes_per_env[1]
+        ),
+        paper=PaperSetup(method=method, sigma=0.1, budgets=_grid(0.4, 9), lambdas=lambdas),
+        baseline=baseline,
+        baseline_search=search,
     )
 
 
@@ -275,10 +264,10 @@ TASKS: dict[str, Task] = {
             "PongNoFrameskip-v0",
             Cartridge("pong", moves=6, limit=27_000, first_goal=True),
             (0.0, 1.0),
-            margins=(0.1, 0.3, 0.5),
-            rounds=(8, 20),
-            blind=PONG_BLIND,
-            blind_search=(32, 2_000),
+            lambdas=(0.1, 0.3, 0.5),
+            episodes_per_env=(8, 20),
+            baseline=_measured("pong-1r", 0.0665, 0.0056, 2_000, "actions 2 and 3 in turn, 6 steps each, 3 steps in"),
+            search=BaselineSearch(actions=PONG_MOVES, n_search=32, n_measure=2_000),
             method="binary",
         ),
         _atari(
@@ -286,76 +275,97 @@ TASKS: dict[str, Task] = {
             "PongNoFrameskip-v0",
             Cartridge("pong", moves=6, limit=27_000),
             (-21.0, 21.0),
-            margins=(0.1, 0.3, 0.5, 0.9, 1.3, 1.7),
-            rounds=(2, 8),
-            blind=PONG_FULL_BLIND,
-            blind_search=(2, 100),
+            lambdas=(0.1, 0.3, 0.5, 0.9, 1.3, 1.7),
+            episodes_per_env=(2, 8),
+            baseline=_measured("pong-full", -20.35, 0.091, 100, "actions 2 and 3 in turn, 12 steps each, 6 steps in"),
+            search=BaselineSearch(actions=PONG_MOVES, n_search=2, n_measure=100),
         ),
         _atari(
             "freeway",
             "FreewayNoFrameskip-v0",
             Cartridge("freeway", moves=3, limit=250, difficulty=1),
             FREEWAY_LIMITS,
-            margins=(0.0, 0.06, 0.12),
-            rounds=(4, 20),
-            blind=FREEWAY_BLIND,
-            blind_search=(8, 500),
+            lambdas=(0.0, 0.06, 0.12),
+            episodes_per_env=(4, 20),
+            baseline=_measured("freeway", 1.52, 0.039, 500, "action 1 at every step"),
+            search=BaselineSearch(n_search=8, n_measure=500),
         ),
     )
 }
 
 
-def find_task(name: str) -> Task:
-    """Return a task by its name."""
+def get_task(name: str) -> Task:
+    """Return a task by its name.
+
+    Raises:
+        InputError: If there is no such task, or it is an Atari task and ALE is not installed.
+    """
     if name not in TASKS:
         raise InputError(
             f"unknown task {name!r}; the tasks are {', '.join(TASKS)} (or give --env for any Gymnasium id)"
         )
     if TASKS[name].cartridge is not None:
-        ale()  # whoever asks for an Atari task is about to play it
+        ale()  # an Atari task that is asked for is about to be run
     return TASKS[name]
 
 
-def discounted(task: Task, discount: float, *, limits: tuple[float, float | None] | None = None) -> Task:
-    """Return the task with the discounted return sum gamma^t r_t, t = 0, 1, ..., and limits that hold for it.
+def discounted(task: Task, gamma: float, *, limits: tuple[float, float | None] | None = None) -> Task:
+    """Return the task with the discounted return sum gamma^t r_t, t = 0, 1, ..., and a floor and ceiling for it.
 
-    ``limits``  floor and ceiling of the discounted return, where the task does not know the limits of a step's reward
+    Args:
+        task: The task.
+        gamma: The discount, strictly between 0 and 1.
+        limits: Floor and ceiling of the discounted return, where the task does not know the range of a step's reward.
     """
-    if not 0 < discount < 1:
-        raise InputError(f"a discount must lie strictly between 0 and 1, got {discount}")
-    if limits is None and task.rewards is None:
-        raise InputError(f"{task.name} does not know the limits of a step's reward, so none for a discounted return")
+    if not 0 < gamma < 1:
+        raise InputError(f"a discount must lie strictly between 0 and 1, got {gamma}")
+    rewards = task.scoring.reward_range
     if limits is None:
-        assert task.rewards is not None
-        # A hair outwards: the sum is made step by step and rounded at each.
-        longest = (1 - discount**task.limit) / (1 - discount) * (1 + 1e-12)
-        limits = (task.rewards[0] * longest, task.rewards[1] * longest)
-    return replace(task, floor=limits[0], ceiling=limits[1], method="band", blind=None, discount=discount)
+        if rewards is None:
+            raise InputError(
+                f"{task.name} does not know the limits of a step's reward, so none for a discounted return"
+            )
+        # Rounded outward: the sum is made step by step and rounded at each.
+        longest = (1 - gamma**task.scoring.max_steps) / (1 - gamma) * (1 + 1e-12)
+        limits = (rewards[0] * longest, rewards[1] * longest)
+    scoring = replace(task.scoring, floor=limits[0], ceiling=limits[1], gamma=gamma)
+    return replace(task, scoring=scoring, paper=replace(task.paper, method="band"), baseline=None)
 
 
-def task_of_environment(
-    environment: str, *, floor: float, ceiling: float | None, frames: int = 1, limit: int | None = None
+def make_task(
+    env_id: str, *, floor: float, ceiling: float | None, n_stack: int = 1, max_steps: int | None = None
 ) -> Task:
-    """Describe any Gymnasium environment as a task; the limits of the return must be known, not observed."""
+    """Create a certification task from a Gymnasium environment ID.
+
+    Args:
+        env_id: Gymnasium ID of an environment with a Box observation space.
+        floor: Lowest return the rules allow, not the lowest observed: a floor that is too high makes the bound false.
+        ceiling: Highest return the rules allow, or None if unknown (the mean then has no upper bound).
+        n_stack: How many observations a function is given as an agent; other agents bring their own number.
+        max_steps: Maximum episode length; required if the environment does not define one.
+
+    Raises:
+        InputError: If ``ceiling`` is not above ``floor``, or if the episode length is unbounded.
+    """
     check_limits(floor, ceiling)
-    opened = open_environment(environment, limit)
+    opened = open_environment(env_id, max_steps)
     try:
-        choices = getattr(opened.action_space, "n", None)
+        steps = int(max_steps or opened.spec.max_episode_steps)
         return Task(
-            name=environment,
-            environment=environment,
-            shape=tuple(opened.observation_space.shape),
-            choices=None if choices is None else int(choices),
-            actions=None if choices is not None else _limits(opened.action_space),
-            frames=frames,
-            limit=int(limit or opened.spec.max_episode_steps),
-            floor=floor,
-            ceiling=ceiling,
-            method="dkw",
+            name=env_id,
+            environment=env_id,
+            spaces=_spaces(opened, n_stack),
+            scoring=Scoring(max_steps=steps, floor=floor, ceiling=ceiling),
+            backend=GymnasiumBackend(make=partial(open_environment, env_id, steps)),
+            paper=PaperSetup(method="dkw"),
         )
     finally:
         opened.close()
 
 
-def _limits(space: Any) -> Limits:
-    return tuple(space.low.ravel().tolist()), tuple(space.high.ravel().tolist())
+def _spaces(environment: Any, n_stack: int) -> Spaces:
+    shape, space = tuple(environment.observation_space.shape), environment.action_space
+    if hasattr(space, "n"):
+        return Spaces(shape=shape, n_actions=int(space.n), n_stack=n_stack, first_action=int(space.start))
+    low, high = (tuple(limit.ravel().tolist()) for limit in (space.low, space.high))
+    return Spaces(shape=shape, n_actions=None, n_stack=n_stack, low=low, high=high)

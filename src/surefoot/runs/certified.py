@@ -31,7 +31,7 @@ def run_name(plan: Plan) -> str:
     name = (
         f"{agent}-sigma{_noise_name(plan)}-seed{plan.seed}-n{plan.n_episodes}{where}{'-steps' if plan.per_step else ''}"
     )
-    name += "" if plan.task.discount is None else f"-discount{plan.task.discount:g}"
+    name += "" if plan.task.scoring.gamma is None else f"-discount{plan.task.scoring.gamma:g}"
     return safe_name(name)
 
 
@@ -127,7 +127,7 @@ def _certified(
         )
         ran = time.monotonic()
         return query.answer(episodes), ran
-    floor, ceiling = plan.task.floor, plan.task.ceiling
+    floor, ceiling = plan.task.scoring.floor, plan.task.scoring.ceiling
     monitor = Monitor(goal, confidence=query.confidence, sigma=plan.noise.sigma, floor=floor, ceiling=ceiling)
     episodes, stopped = _run_until(monitor, plan, store, workers, progress)
     ran = time.monotonic()

@@ -82,11 +82,11 @@ def _quick_attack(plan: Plan, budget: float) -> Attacker:
     policy = plan.policy
     if policy.choices is not None and policy.differentiable and not policy.blind and math.prod(policy.shape) <= SMALL:
         return PaperAttack(0.0, step=budget / TRIES, multiplier=1.0, smoothing=Smoothing(plan.noise.sigma, DRAWS))
-    return Composed(Evenly(budget, plan.task.limit), ConstantDirection())
+    return Composed(Evenly(budget, plan.task.scoring.max_steps), ConstantDirection())
 
 
 def _taped(plan: Plan, name: str) -> Mapping[str, NDArray[Any]]:
-    pictures = len(plan.task.shape) >= 2
+    pictures = len(plan.task.spaces.shape) >= 2
     tape = Tape(MOST_PICTURES if pictures else MOST_STEPS)
     alone = replace(plan, n_episodes=1, n_envs=1, episodes_per_env=1, purpose=(Purpose.TAPED,))
     with suppress(RecordingFull):
@@ -117,7 +117,7 @@ def _facts(plan: Plan, attacked: Plan | None) -> dict[str, Any]:
         "environment": plan.task.environment,
         "agent": plan.policy.name,
         "sigma": plan.noise.sigma,
-        "limit": plan.task.limit,
+        "limit": plan.task.scoring.max_steps,
         "seed": plan.seed,
         "budget": None if attacked is None else attacked.budget,
         "adversary": None if attacked is None or attacked.attacker is None else attacked.attacker.describe(),

@@ -64,8 +64,8 @@ def policy_of(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Pol
     return hashed(
         Policy(
             Squashed(mlp_of(weights), low, high),
-            task.frames,
-            task.shape,
+            task.spaces.n_stack,
+            task.spaces.shape,
             None,
             name,
             low=torch.from_numpy(low),
@@ -76,9 +76,11 @@ def policy_of(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Pol
 
 
 def _limits(task: Task) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    if task.actions is None:
-        raise InputError(f"DDPG needs continuous actions with limits, {task.name} has {task.choices} discrete ones")
-    return task.actions
+    if task.spaces.low is None or task.spaces.high is None:
+        raise InputError(
+            f"DDPG needs continuous actions with limits, {task.name} has {task.spaces.n_actions} discrete ones"
+        )
+    return task.spaces.low, task.spaces.high
 
 
 LEARNER = Learner(

@@ -86,9 +86,9 @@ def kept_weights(model: DQN) -> Arrays:
 def policy_of(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:
     """Return the policy of the weights: convolutional for pixels, else fully connected."""
     if task.cartridge is not None:
-        assert task.choices is not None
-        return cnn_policy(weights, NATURE, task.frames, task.shape, task.choices, name)
-    return hashed(Policy(mlp_of(weights), task.frames, task.shape, task.choices, name))
+        assert task.spaces.n_actions is not None
+        return cnn_policy(weights, NATURE, task.spaces.n_stack, task.spaces.shape, task.spaces.n_actions, name)
+    return hashed(Policy(mlp_of(weights), task.spaces.n_stack, task.spaces.shape, task.spaces.n_actions, name))
 
 
 LEARNER = Learner(

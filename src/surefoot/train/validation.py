@@ -49,9 +49,9 @@ class Learner:
 
 def training_environment(task: Task, sigma: float) -> gymnasium.Env[Any, Any]:
     """Return the task's environment as the agent sees it: noise on every new observation, then the frame stack."""
-    noisy: gymnasium.Env[Any, Any] = NoisyObservation(task.open(), sigma)
-    if task.frames > 1:
-        noisy = FrameStackObservation(noisy, task.frames, padding_type="reset")
+    noisy: gymnasium.Env[Any, Any] = NoisyObservation(task.backend.open(), sigma)
+    if task.spaces.n_stack > 1:
+        noisy = FrameStackObservation(noisy, task.spaces.n_stack, padding_type="reset")
     return Monitor(noisy)
 
 
@@ -136,7 +136,7 @@ class Validation(BaseCallback):
 
 def is_perfect(task: Task, settings: Settings, mean: float) -> bool:
     """Return whether a validation ends training: nothing could replace it, and the settings stop there."""
-    return settings.stop_when_perfect and task.ceiling is not None and mean >= task.ceiling
+    return settings.stop_when_perfect and task.scoring.ceiling is not None and mean >= task.scoring.ceiling
 
 
 def _board(folder: Path) -> Any:

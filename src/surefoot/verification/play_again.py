@@ -17,7 +17,7 @@ from surefoot.errors import InputError
 from surefoot.files import versions
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
-from surefoot.play.tasks import TASKS, Task, discounted, find_task, task_of_environment
+from surefoot.play.tasks import TASKS, Task, discounted, get_task, make_task
 from surefoot.play.workers import spread
 from surefoot.verification.recompute.run_files import Raw, differences
 
@@ -50,8 +50,9 @@ def plan_of(raw: Raw, agent: str | None, *, environment: str | None = None, trus
             limits = None if known else (float(setup["floor"]), setup["ceiling"])
             task = discounted(task, float(setup["discount"]), limits=limits)
         steps = "rewards" in setup
-        if steps and task.rewards is None:
-            task = replace(task, rewards=(float(setup["rewards"][0]), float(setup["rewards"][1])))
+        if steps and task.scoring.reward_range is None:
+            low, high = (float(one) for one in setup["rewards"])
+            task = replace(task, scoring=replace(task.scoring, reward_range=(low, high)))
         plan = Plan(
             task=task,
             policy=policy,
@@ -116,13 +117,13 @@ def _compared(index: int, name: str, begin: int, played: Any, there: Any) -> lis
 def _task(setup: dict[str, Any], environment: str | None) -> Task:
     name = str(setup.get("task"))
     if name in TASKS:
-        return find_task(name)
+        return get_task(name)
     wanted = str(setup.get("environment"))
     if ":" in wanted and environment != wanted:
         # gymnasium.make imports what stands before the colon: a certificate must not choose what is run here.
         raise CannotReplayError(f"the environment {wanted!r} would import a module; --env {wanted} allows it")
-    return task_of_environment(
-        wanted, floor=float(setup["floor"]), ceiling=setup["ceiling"], frames=1, limit=int(setup["limit"])
+    return make_task(
+        wanted, floor=float(setup["floor"]), ceiling=setup["ceiling"], n_stack=1, max_steps=int(setup["limit"])
     )
 
 

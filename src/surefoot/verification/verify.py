@@ -107,7 +107,7 @@ def _replay(
     except replay.CannotReplayError as error:
         verdict.note("replay", IMPOSSIBLE, f"{error}; --blocks 0 checks the rest alone")
         return
-    _check_coordinates(certified, math.prod(plan.task.shape), verdict)
+    _check_coordinates(certified, math.prod(plan.task.spaces.shape), verdict)
     verdict.judge("setup and weights", [], f"those of {plan.task.name} and {plan.policy.name}, {plan.policy.sha256}")
     verdict.blocks = there = -(-raw.returns.size // plan.block_size)
     verdict.seed = secrets.randbits(63) if seed is None else seed

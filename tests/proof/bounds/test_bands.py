@@ -108,6 +108,16 @@ def test_the_union_bound_takes_over_where_rounding_would_matter() -> None:
     assert levels.local_level(30_000_000, 0.05) == 0.05 / levels.checked_ranks(30_000_000).size
 
 
+@pytest.mark.parametrize("n", [30, 300, 3000])
+def test_the_level_allows_for_rounding(n: int) -> None:
+    """At the smallest alpha that is searched for, where rounding is 1.9% of it."""
+    ranks = levels.checked_ranks(n)
+    rounding = levels._ROUNDING * (ranks.size + 10)
+    alpha = rounding / 0.019
+    limits = lower_limit(ranks, n, levels.local_level(n, alpha))
+    assert 0.9 * alpha < levels.violation(n, ranks, limits, alpha) + rounding <= alpha
+
+
 RETURNS = np.array([3.0, 1.0, 1.0, 2.0, 3.0, 3.0])
 
 

@@ -81,6 +81,17 @@ def test_hedged_limits_miss_no_more_often_than_promised_exactly(p):
     assert reached > 0.5
 
 
+@pytest.mark.parametrize(
+    ("done", "expected"),
+    [([1, 0, 1], 0.1), ([0, 1, 1], -math.inf), ([1, 1, 0], 0.2), ([1, 1, 1], 0.3), ([0, 0, 0], -math.inf)],
+)
+def test_a_hedged_limit_ends_at_the_first_gap(done, expected):
+    """A value beyond one that was not reached proves nothing: the proof needs all below the limit."""
+    player = Hedger(plain, ALPHA, [2, 4, 9], 0.0)
+    player.claims, player.done = np.array([0.1, 0.2, 0.3]), np.array(done, dtype=bool)
+    assert player._proved() == expected
+
+
 def test_capital_is_the_product_of_its_factors():
     rng = np.random.default_rng(1)
     x, y = rng.random(40), rng.random(25) + 1

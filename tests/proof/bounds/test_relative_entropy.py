@@ -153,6 +153,17 @@ def test_the_pilot_alone_settles_thetas_and_stakes():
     assert tilts(draws, 0.0, 10.0, 0.05, np.linspace(0, 5, 40).tolist()).thetas.size <= shared._MOST
 
 
+def test_every_tilt_is_bounded_on_the_other_returns_at_its_share_of_alpha():
+    """Without the pilot, which settled theta and stake, and all of them together at alpha."""
+    draws = LAWS[0].draw(np.random.default_rng(4), (400,))
+    made, rest = tilts(draws, 0.0, 10.0, 0.05, COSTS), draws[pilot_size(400) :]
+    assert made.thetas.size > 1
+    assert made.uppers.tolist() == [
+        mean_at_most(np.exp(-theta * rest), stake, 0.05 / made.thetas.size)
+        for theta, stake in zip(made.thetas, made.stakes, strict=True)
+    ]
+
+
 def test_too_few_returns_prove_nothing_but_the_floor():
     assert tilts([3.0], 0.0, 10.0, 0.05, [0.1]).at(0.0) == 0.0
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from surefoot.agents.networks import CNN, NATURE_STRIDES, Sizes, cnn_policy
+from surefoot.agents.networks import CNN, NATURE_STRIDES, PARTS, Sizes, cnn_policy
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.settings import Facts, UnreadableError
 from surefoot.errors import InputError
@@ -19,7 +19,7 @@ EXTRACTOR, HEAD = "q_net.features_extractor", "q_net.q_net"
 
 
 def has_convolutions(weights: Mapping[str, Tensor]) -> bool:
-    """Tell whether these are weights of a DQN that looks at images."""
+    """Return whether these are weights of a DQN that looks at images."""
     return f"{EXTRACTOR}.cnn.0.weight" in weights
 
 
@@ -64,7 +64,7 @@ def cnn_weights(network: CNN) -> dict[str, Tensor]:
         f"{net}{old.removeprefix('q_net')}.{part}": parts[f"{new}.{part}"]
         for net in ("q_net", "q_net_target")
         for new, old in names.items()
-        for part in ("weight", "bias")
+        for part in PARTS
     }
 
 
@@ -80,7 +80,7 @@ def cnn_settings(network: CNN) -> dict[str, Any]:
 
 def _names(weights: Mapping[str, Tensor]) -> dict[str, str]:
     layers = _layer_names(_heads(weights))
-    return {f"{new}.{part}": f"{old}.{part}" for new, old in layers.items() for part in ("weight", "bias")}
+    return {f"{new}.{part}": f"{old}.{part}" for new, old in layers.items() for part in PARTS}
 
 
 def _layer_names(heads: int) -> dict[str, str]:

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from math import prod
 from typing import Any
 
 import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from surefoot.agents.networks import MLP, Critic, Squashed, weights_hash
+from surefoot.agents.networks import MLP, PARTS, Critic, Layers, Squashed, fit_together, weights_hash
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.cnn import has_convolutions, rebuilt_cnn
 from surefoot.agents.sb3.settings import Facts, UnreadableError
@@ -132,35 +130,34 @@ def _critic(weights: Mapping[str, Tensor], facts: Facts, activation: str) -> Cri
     """Build the first critic of DDPG, TD3 and SAC from its weights; None when there is none that is a plain MLP."""
     own = {name.removeprefix("critic.qf0."): value for name, value in weights.items() if name.startswith("critic.qf0.")}
     layers = [str(2 * i) for i in range(len(own)) if f"{2 * i}.weight" in own]
-    if facts.limits is None or not layers or set(own) != {f"{i}.{part}" for i in layers for part in ("weight", "bias")}:
+    if facts.limits is None or not layers or set(own) != {f"{i}.{part}" for i in layers for part in PARTS}:
         return None
-    matrices = [own[f"{i}.weight"].detach().cpu().float().numpy().copy() for i in layers]
-    biases = [own[f"{i}.bias"].detach().cpu().float().numpy().copy() for i in layers]
-    widths = [prod(facts.shape) + facts.width, *(bias.size for bias in biases)]
-    fits = [matrix.shape for matrix in matrices] == [pair[::-1] for pair in pairwise(widths)] and widths[-1] == 1
-    return Critic(MLP(matrices, biases, activation), *facts.limits) if fits else None
+    found = _arrays(own, layers)
+    fits = fit_together(found, prod(facts.shape) + facts.width, 1)
+    return Critic(MLP(*found, activation), *facts.limits) if fits else None
 
 
-def _layers(
-    family: _Family, weights: Mapping[str, Tensor], facts: Facts
-) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
+def _arrays(weights: Mapping[str, Tensor], layers: Sequence[str]) -> Layers:
+    """Return the matrices and biases of some layers, as copies."""
+    matrices, biases = (
+        [weights[f"{layer}.{part}"].detach().cpu().float().numpy().copy() for layer in layers] for part in PARTS
+    )
+    return matrices, biases
+
+
+def _layers(family: _Family, weights: Mapping[str, Tensor], facts: Facts) -> Layers:
     """Return the matrices and biases of the actor, or say why they are not those of a plain MLP."""
     names = {name for name in weights if not name.startswith(family.unused)}
     if any("features_extractor" in name for name in names):
         raise UnreadableError("it has a feature extractor of its own (a CNN or custom layers)")
     layers = [f"{family.trunk}.{2 * i}" for i in range(len(names)) if f"{family.trunk}.{2 * i}.weight" in names]
     layers += [] if family.head is None else [family.head]
-    expected = {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")}
+    expected = {f"{layer}.{part}" for layer in layers for part in PARTS}
     if not layers or names != expected:
         odd = ", ".join(sorted(names ^ expected)[:3])
         raise UnreadableError(f"its weights are not those of plain fully connected layers ({odd or 'there are none'})")
-    matrices = [weights[f"{layer}.weight"].detach().cpu().float().numpy().copy() for layer in layers]
-    biases = [weights[f"{layer}.bias"].detach().cpu().float().numpy().copy() for layer in layers]
-    widths = [prod(facts.shape), *(bias.size for bias in biases)]
-    fits = [
-        m.shape == pair[::-1] and b.ndim == 1 for m, b, pair in zip(matrices, biases, pairwise(widths), strict=True)
-    ]
-    if not all(fits) or widths[-1] != facts.width:
+    matrices, biases = _arrays(weights, layers)
+    if not fit_together((matrices, biases), prod(facts.shape), facts.width):
         raise UnreadableError(
             f"its layers {[m.shape for m in matrices]} do not lead from {facts.shape} to {facts.width}"
         )

@@ -29,14 +29,14 @@ Limits = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 class UnreadableError(Exception):
-    """Why a model is no plain MLP that can be rebuilt from its weights and settings."""
+    """Why a model cannot be rebuilt from its weights and settings."""
 
 
 @dataclass(frozen=True)
 class Facts:
     """What the settings of a model say, from a file or from a live object.
 
-    ``module``    where its policy class was defined, which tells how it names its weights
+    ``module``    where its policy class was defined, which says how it names its weights
     ``shape``     shape of its observations, stacked if it was trained on stacks
     ``choices``   number of discrete actions, or None for continuous ones
     ``width``     number of outputs of its actor
@@ -60,33 +60,33 @@ def read_settings(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is no SB3 model file: its settings are not JSON; it may be damaged") from error
+        raise InputError(f"{path} is not an SB3 model file: its settings are not JSON; it may be damaged") from error
     if not isinstance(data, dict):
-        raise InputError(f"{path} is no SB3 model file: expected a JSON object, got {type(data).__name__}")
+        raise InputError(f"{path} is not an SB3 model file: expected a JSON object, got {type(data).__name__}")
     return data
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """Return the weights of the file's policy; anything but plain tensors is refused."""
+    """Return the weights of the file's policy; anything but plain tensors is rejected."""
     content = _member(path, "policy.pth")
     try:
         weights = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except Exception as error:  # a hostile stream may raise anything
         raise InputError(
-            f"{path} is refused: its policy.pth is damaged or holds more than tensors, which would run code; "
-            "ask its maker to save it again with Stable-Baselines3"
+            f"{path} is rejected: its policy.pth is damaged or contains more than tensors, which would execute code; "
+            "ask its author to save it again with Stable-Baselines3"
         ) from error
     # A tensor that is not contiguous may claim any size over a few bytes.
     if not isinstance(weights, dict) or not all(
         isinstance(value, Tensor) and value.layout == torch.strided and value.is_contiguous()
         for value in weights.values()
     ):
-        raise InputError(f"{path} is refused: its policy.pth is no dictionary of plain tensors")
+        raise InputError(f"{path} is rejected: its policy.pth is not a dictionary of plain tensors")
     return {str(name): value for name, value in weights.items()}
 
 
 def facts_of_file(data: Mapping[str, Any]) -> Facts:
-    """Return what the printed attributes beside the pickled fields tell."""
+    """Return what the attributes printed next to the pickled fields say."""
     module = _entry(data, "policy_class").get("__module__")
     observations, actions = _entry(data, "observation_space"), _entry(data, "action_space")
     if _kind(observations) != "Box":
@@ -105,7 +105,7 @@ def facts_of_file(data: Mapping[str, Any]) -> Facts:
 
 
 def facts_of_model(model: Any) -> Facts:
-    """Return what the attributes of a live model tell."""
+    """Return what the attributes of a live model say."""
     observations, actions = model.observation_space, model.action_space
     pixels = observations.dtype == np.uint8
     if not isinstance(observations, Box) or not (pixels or np.issubdtype(observations.dtype, np.floating)):
@@ -171,12 +171,12 @@ def _member(path: Path, name: str) -> bytes:
     try:
         with zipfile.ZipFile(path) as archive:
             if archive.getinfo(name).file_size > LARGEST_MEMBER:
-                raise InputError(f"{path} is refused: its {name} unpacks to more than {LARGEST_MEMBER} bytes")
+                raise InputError(f"{path} is rejected: its {name} unpacks to more than {LARGEST_MEMBER} bytes")
             return archive.read(name)
     except FileNotFoundError as error:
         raise InputError(f"no file {path}") from error
     except KeyError as error:
-        raise InputError(f"{path} is no SB3 model file: it has no {name}; it may be truncated") from error
+        raise InputError(f"{path} is not an SB3 model file: it has no {name}; it may be truncated") from error
     except InputError:
         raise
     except Exception as error:  # damaged archives raise whatever their decompressor does

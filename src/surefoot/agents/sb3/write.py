@@ -16,7 +16,7 @@ import torch
 from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
-from surefoot.agents.networks import CNN, MLP, Critic, Squashed
+from surefoot.agents.networks import CNN, MLP, PARTS, Critic, Squashed
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.cnn import cnn_settings, cnn_weights
 from surefoot.agents.sb3.rebuild import ACTIVATIONS
@@ -71,7 +71,7 @@ def _archive(policy: Policy) -> bytes:
     spaces = _Spaces(Box(-np.inf, np.inf, stacked, np.float32), made.actions)
     if made.kind == "CnnPolicy":
         spaces.observation_space.seed(0)  # SB3 draws a picture to learn its size, and pickles the generator
-    with torch.random.fork_rng(devices=[]):  # making a model draws initial weights nobody asked for
+    with torch.random.fork_rng(devices=[]):  # making a model draws initial weights that are not used
         model = getattr(stable_baselines3, made.algorithm)(
             made.kind, spaces, buffer_size=1, device="cpu", policy_kwargs=made.settings
         )
@@ -115,7 +115,7 @@ def _named(parts: Mapping[str, MLP]) -> dict[str, Tensor]:
         f"{place}.{2 * i}.{part}": getattr(layer, part).detach().cpu()
         for place, network in parts.items()
         for i, layer in enumerate(network.linear)
-        for part in ("weight", "bias")
+        for part in PARTS
     }
 
 

@@ -8,7 +8,8 @@ import gymnasium
 import torch
 from torch import Tensor
 
-from surefoot.play.envs.base import Starts, open_environment
+from surefoot.play.envs.base import Starts
+from surefoot.play.envs.gymnasium_env import open_environment
 from surefoot.play.streams import Stream
 
 LOW, HIGH = (-1.2, -0.07), (0.6, 0.07)
@@ -20,8 +21,8 @@ class MountainCar:
     patience = 8
     power, pull, goal = 0.0015, 0.0025, 0.45
 
-    def __init__(self, slots: int, stream: Stream, limit: int = 999) -> None:
-        self.slots, self.stream, self.limit = slots, stream, limit
+    def __init__(self, slots: int, stream: Stream, max_steps: int = 999) -> None:
+        self.slots, self.stream, self.max_steps = slots, stream, max_steps
         self.position, self.velocity = torch.empty(0), torch.empty(0)
         self.clock = torch.empty(0)
         self.starts: Starts
@@ -49,7 +50,7 @@ class MountainCar:
             self.beginning = False
         self.position, self.velocity = position.double(), velocity.double()
         self.clock = self.clock + 1
-        return self._observe(), reached.double(), reached | (self.clock >= self.limit)
+        return self._observe(), reached.double(), reached | (self.clock >= self.max_steps)
 
     def restart(self, rows: Tensor) -> Tensor:
         """Start the marked rows anew."""
@@ -97,6 +98,6 @@ class GoalReward(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, float(terminated), terminated, truncated, info
 
 
-def open_mountain_car(limit: int) -> Any:
+def open_mountain_car(max_steps: int) -> Any:
     """Make Gymnasium's environment with the paper's reward."""
-    return GoalReward(open_environment("MountainCarContinuous-v0", limit))
+    return GoalReward(open_environment("MountainCarContinuous-v0", max_steps))

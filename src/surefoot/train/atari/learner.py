@@ -21,10 +21,10 @@ class Learner:
     """The networks, their optimiser and the buffer; on CUDA its gradient steps are one captured graph."""
 
     def __init__(self, task: Task, sigma: float, settings: FastSettings, device: torch.device, seed: int) -> None:
-        assert task.choices is not None
+        assert task.spaces.n_actions is not None
         self.settings, self.device, self.updates = settings, device, 0
         *_, learning, weights = training_seeds(seed, 0)
-        first = fresh_arrays(task.frames, task.choices, weights)
+        first = fresh_arrays(task.spaces.n_stack, task.spaces.n_actions, weights)
         self.online, self.target, self.average = (CNN(first, NATURE).to(device) for _ in range(3))
         self.online.requires_grad_(True)
         self.rate = torch.tensor(settings.learning_rate, device=device)
@@ -33,10 +33,10 @@ class Learner:
             self.online.parameters(), lr=self.rate, eps=1.5e-4, capturable=graph, fused=graph
         )
         self.replay = Replay(
-            max(settings.buffer_size // settings.slots, 4 * (task.frames + settings.n_steps)),
+            max(settings.buffer_size // settings.slots, 4 * (task.spaces.n_stack + settings.n_steps)),
             settings.slots,
-            task.shape,
-            task.frames,
+            task.spaces.shape,
+            task.spaces.n_stack,
             steps=settings.n_steps,
             gamma=settings.gamma,
             sigma=sigma,

@@ -14,7 +14,7 @@ from surefoot.play.envs.atari.emulators import ENDED, Board, Cartridge
 from surefoot.play.envs.atari.env import slot_seeds
 from surefoot.play.envs.atari.processes import Fleet
 from surefoot.play.streams import Stream, training_seeds
-from surefoot.play.tasks import Task, find_task
+from surefoot.play.tasks import Task, get_task
 from surefoot.train.atari.learner import half_precision
 from surefoot.train.atari.replay_buffer import Replay
 from surefoot.train.atari.settings import FastSettings
@@ -33,15 +33,17 @@ class Players:
         first_step: int,
         processes: int,
     ) -> None:
-        assert task.choices is not None
-        self.settings, self.device, self.choices, self.first_step = settings, device, task.choices, first_step
+        assert task.spaces.n_actions is not None
+        self.settings, self.device, self.choices, self.first_step = settings, device, task.spaces.n_actions, first_step
         # A resumed run plays other episodes than the run before.
         emulating, acting, *_ = training_seeds(seed, first_step)
         self.fleet = Fleet(cartridges(task, settings), slot_seeds(emulating, settings.slots), processes)
         self.stream = Stream(acting, device)
-        self.channel = Channel(noise=Noise.of(sigma), n_envs=settings.slots, shape=task.shape, stream=self.stream)
-        self.stack = FrameStack(task.frames)
-        self.stack.fill(torch.zeros((settings.slots, *task.shape), device=device))
+        self.channel = Channel(
+            noise=Noise.of(sigma), n_envs=settings.slots, shape=task.spaces.shape, stream=self.stream
+        )
+        self.stack = FrameStack(task.spaces.n_stack)
+        self.stack.fill(torch.zeros((settings.slots, *task.spaces.shape), device=device))
         self.age = torch.zeros(settings.slots, dtype=torch.int64, device=device)
         self.left, self.held = torch.zeros_like(self.age), torch.zeros_like(self.age)
         self.action = torch.zeros_like(self.age)
@@ -95,7 +97,7 @@ class Players:
 def cartridges(task: Task, settings: FastSettings) -> list[Cartridge]:
     """Return what each emulator plays."""
     assert task.cartridge is not None
-    other = find_task(settings.beside).cartridge if settings.beside else task.cartridge
+    other = get_task(settings.beside).cartridge if settings.beside else task.cartridge
     if other is None or other.rom != task.cartridge.rom:
         raise InputError(f"{settings.beside} is not the game of {task.name}; set beside to another task of it, or none")
     return [other if slot % 2 else task.cartridge for slot in range(settings.slots)]

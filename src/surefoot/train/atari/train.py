@@ -76,7 +76,7 @@ def train_fast(
     """
     deadline = None if time_limit is None else time.monotonic() + 60 * time_limit
     checked_sigma(sigma)
-    if task.cartridge is None or task.choices is None:
+    if task.cartridge is None or task.spaces.n_actions is None:
         raise InputError(f"the preset 'fast' is for Atari tasks, {task.name} is not one; use --preset paper")
     if time_limit is not None and not time_limit > 0:
         raise InputError(f"the time limit must be > 0 minutes, got {time_limit}")
@@ -179,9 +179,9 @@ def exploration(settings: FastSettings, steps: int) -> float:
 
 def agent(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:
     """Return the policy of these weights."""
-    assert task.choices is not None
+    assert task.spaces.n_actions is not None
     arrays = {key: array.astype(np.float32) for key, array in weights.items()}
-    return cnn_policy(arrays, NATURE, task.frames, task.shape, task.choices, name)
+    return cnn_policy(arrays, NATURE, task.spaces.n_stack, task.spaces.shape, task.spaces.n_actions, name)
 
 
 def _late(deadline: float | None) -> bool:

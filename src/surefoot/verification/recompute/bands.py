@@ -24,7 +24,7 @@ from scipy.stats import poisson
 
 Floats = NDArray[np.float64]
 METHODS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
-TIGHTEST = 0.98  # a band's local level is searched for: this much of the exact level is the least that is accepted
+TIGHTEST = 0.98  # a band's local level is searched for: this much of the exact level is accepted, see least_level
 
 
 class CannotRecomputeError(Exception):
@@ -78,7 +78,8 @@ def family(
     n = returns.size
     if claim.method == "band":
         level = local_level(n, claim.alpha)
-        return points, _limits_by_rank(n, counts, level), _limits_by_rank(n, counts, TIGHTEST * level)
+        least = least_level(n, claim.alpha)
+        return points, _limits_by_rank(n, counts, level), _limits_by_rank(n, counts, least)
     if claim.method.startswith("dkw"):
         sides = 2 if claim.method == "dkw" else 1
         reach = np.maximum(counts / n - math.sqrt(math.log(sides / claim.alpha) / (2 * n)), 0)
@@ -142,7 +143,7 @@ def _limits_by_rank(n: int, counts: NDArray[np.int64], level: float) -> Floats:
 def local_level(n: int, alpha: float) -> float:
     """Return the level a at which n ordered uniforms all exceed their a-quantiles with probability 1 - alpha."""
     ranks = checked_ranks(n)
-    if 4e-12 * (ranks.size + 10) > 0.02 * alpha or n > 10_000_000:
+    if _rounding(ranks) > 0.02 * alpha or n > 10_000_000:
         return alpha / ranks.size  # the method's own rule: where rounding could matter, the union bound
     aim = math.log(-math.log1p(-alpha))
     level, slope, before = alpha / max(1.0, 7 * math.log(n)), 0.93, None
@@ -156,6 +157,16 @@ def local_level(n: int, alpha: float) -> float:
             slope = min(max((here[1] - before[1]) / (here[0] - before[0]), 0.2), 50.0)
         before, level = here, min(math.exp(here[0] + (aim - here[1]) / slope), 1 - 1e-12)
     raise CannotRecomputeError(f"no local level was found for n = {n} and alpha = {alpha}")
+
+
+def least_level(n: int, alpha: float) -> float:
+    """Return the least local level that a search within 2% would have ended at, with its allowance for rounding."""
+    return local_level(n, alpha) * (TIGHTEST - min(0.02, _rounding(checked_ranks(n)) / alpha))
+
+
+def _rounding(ranks: NDArray[np.int64]) -> float:
+    """Return what the method allows for the rounding of a band's risk."""
+    return 4e-12 * (ranks.size + 10)
 
 
 def checked_ranks(n: int) -> NDArray[np.int64]:
