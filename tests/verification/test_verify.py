@@ -271,17 +271,9 @@ def test_an_unknown_method_is_never_passed(run, capsys):
     assert "the method 'magic' is not computed here" in found["limits"]["detail"]
 
 
-def test_a_method_without_a_second_computation_can_be_repeated_if_asked_for(run, monkeypatch):
+def test_a_method_without_a_second_computation_is_not_verified(run, monkeypatch):
     monkeypatch.setattr(recomputed, "METHODS", ("band",))
     assert failures(verify(run, blocks=0)).keys() == {"limits"}
-    verdict = verify(run, blocks=0, same_code=True)
-    assert verdict.verified
-    assert verdict.not_checked[0] == "where the returns come from: no block was played again"
-    assert verdict.not_checked[1] == "the computation: method 'per-threshold' has no second one here"
-    certificate(lower=raised)(run)
-    assert "certificate made again by the same code" in failures(verify(run, blocks=0, same_code=True))
-    certificate(method=lambda m: "magic")(run)
-    assert "certificate made again by the same code" in failures(verify(run, blocks=0, same_code=True))
 
 
 def test_probabilities_and_quantiles_in_the_file_are_checked(run):
@@ -352,7 +344,7 @@ def test_what_auto_has_certified_is_recomputed(law, tmp_path):
     write_json(tmp_path / "certificate.json", certify(episodes, [0, 0.3, 1.1]).to_json())
     assert failures(verify(tmp_path, blocks=0)) == {}
     certificate(lower=lambda lower: [low + 1e-5 * (law.ceiling - law.floor) for low in lower])(tmp_path)
-    assert failures(verify(tmp_path, blocks=0, same_code=True)).keys() == {"limits"}
+    assert failures(verify(tmp_path, blocks=0)).keys() == {"limits"}
 
 
 def test_another_method_than_the_one_the_pilot_chose_is_refused(run):

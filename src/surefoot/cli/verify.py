@@ -26,9 +26,6 @@ def add_verify(commands: Any) -> None:
     parser.add_argument("--env", metavar="ID", help="the run's environment, if its name would import a module")
     parser.add_argument("--blocks", default="4", metavar="N", help="blocks to rerun: a number or all (default: 4)")
     parser.add_argument("--seed", type=int, help="fixes which blocks are rerun (default: unpredictable)")
-    parser.add_argument(
-        "--same-code", action="store_true", help="for a method without a second computation, repeat the first one"
-    )
     parser.add_argument("--json", action="store_true", help="print one JSON document to stdout and nothing else")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
     parser.set_defaults(run=run_verify)
@@ -49,7 +46,6 @@ def run_verify(arguments: argparse.Namespace) -> int:
             seed=arguments.seed,
             environment=arguments.env,
             trust_pickle=arguments.allow_pickle,
-            same_code=arguments.same_code,
             workers=chosen_workers(arguments.workers, "cpu"),
             progress=report,
         )

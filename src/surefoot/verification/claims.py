@@ -83,9 +83,7 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
             wrong = COMPARE[raw.name](raw) + _norm(raw)
             verdict.judge(f"{prefix}limits", wrong, f"recomputed from the returns, method {raw.certificate['method']}")
         except (CannotRecomputeError, TypeError, ValueError, KeyError, ArithmeticError) as error:
-            verdict.note(
-                f"{prefix}limits", IMPOSSIBLE, f"{error}; --same-code makes them again by the code that made them"
-            )
+            verdict.note(f"{prefix}limits", IMPOSSIBLE, str(error))
         verdict.judge(f"{prefix}estimate", _estimate(raw), "the mean return and its standard error")
     wrong = (
         []

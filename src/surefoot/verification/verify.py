@@ -30,7 +30,6 @@ def verify(
     seed: int | None = None,
     environment: str | None = None,
     trust_pickle: bool = False,
-    same_code: bool = False,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verdict:
@@ -40,7 +39,6 @@ def verify(
     ``blocks``       how many blocks of episodes to play again, chosen at random; 0 for none, None for all
     ``seed``         fixes which blocks; by default nobody can know beforehand
     ``environment``  the environment's id, where its name would import a module
-    ``same_code``    where a method has no second computation, accept the same limits from the code that made them
     """
     if blocks is not None and blocks < 0:
         raise InputError(f"blocks must be at least 0, got {blocks}")
@@ -56,28 +54,12 @@ def verify(
         check_claims(each, verdict, usable, "" if each.name == "certificate.json" else f"{each.name}: ")
     if raw.certificate.get("method") == "sequential":
         verdict.not_checked.insert(0, "that the run passed no earlier place at which it should have stopped")
-    if same_code and usable:
-        _make_again(raw, Path(folder), verdict)
     if blocks == 0:
         verdict.note("replay", SKIPPED, "not asked for")
         verdict.not_checked.insert(0, "where the returns come from: no block was played again")
     else:
         _replay(certified, verdict, blocks, seed, agent, environment, trust_pickle, workers, progress)
     return verdict
-
-
-def _make_again(raw: Raw, folder: Path, verdict: Verdict) -> None:
-    """Where limits could not be recomputed, make the certificate again by the code that made it."""
-    again = [check for check in verdict.checks if check.name in ("limits", "fields") and check.result == IMPOSSIBLE]
-    choice = raw.certificate.get("choice")
-    if not again or raw.name != "certificate.json" or (isinstance(choice, dict) and "stopped" in choice):
-        return  # a run that stopped by itself cannot be made again from its record alone
-    from surefoot.verification.same_code import made_again
-
-    verdict.checks = [check for check in verdict.checks if check not in again]
-    wrong = made_again(folder, raw.certificate)
-    verdict.judge("certificate made again by the same code", wrong, "every field is the same")
-    verdict.not_checked.insert(0, f"the computation: method {raw.certificate.get('method')!r} has no second one here")
 
 
 def _replay(
