@@ -63,7 +63,7 @@ def _pictures(
         screen, frame = atari_moment(cartridge, steps)
     except InputError:
         for axes in panels:
-            axes.text(0.5, 0.5, "needs ale-py:\npip install surefoot[atari]", ha="center", transform=axes.transAxes)
+            axes.text(0.5, 0.5, "needs ale-py:\npip install '.[all]'", ha="center", transform=axes.transAxes)
         return
     panels[0].imshow(screen, aspect=210 / 160 * 0.9)
     noisy = frame / 255 + sigma * random.standard_normal(frame.shape)

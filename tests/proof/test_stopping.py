@@ -18,7 +18,7 @@ from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.from_band import worst_mean_upper
 from surefoot.proof.bounds.tangent_scores import plug_in
 from surefoot.proof.episode_budget import METHODS
-from surefoot.proof.forecast import ceiling_of, forecast
+from surefoot.proof.forecast import best_achievable, forecast
 from surefoot.proof.query import Query, certify
 from surefoot.proof.stopping import Monitor, StoppingRule
 from surefoot.runs.certified import certified_run
@@ -214,6 +214,9 @@ def test_required_and_proved_or_not(capsys):
     code, shown = run(capsys, *QUICK[:-1], "--episodes", 600, "--require", "199@0.4")
     assert code == 1
     assert "NOT proved: a mean of 199 at budget 0.4." in shown
+    said = "under any observation attack with budget 0.4 (total l2 norm of the perturbations of one episode)."
+    assert said in " ".join(shown.split())
+    assert said in Path("runs/cartpole-5-s0.2-sigma0.2-seed0-n600/report.html").read_text()
 
 
 def test_returns_may_be_required_too(capsys):
@@ -251,9 +254,9 @@ def test_wrong_calls_are_one_line(capsys, options):
 
 
 def test_a_plan_knows_the_ceiling_of_n_episodes(capsys):
-    assert ceiling_of(10_000, 0.0, 0.05, 0.0, 200.0) == pytest.approx(200 * 0.05 ** (1 / 10_000))
-    assert ceiling_of(1000, 2.0, 0.05, 0.0, 200.0) < ceiling_of(10_000, 2.0, 0.05, 0.0, 200.0) < 200
-    assert ceiling_of(1000, 2.0, 0.05, 0.0, None) == math.inf
+    assert best_achievable(10_000, 0.0, 0.05, 0.0, 200.0) == pytest.approx(200 * 0.05 ** (1 / 10_000))
+    assert best_achievable(1000, 2.0, 0.05, 0.0, 200.0) < best_achievable(10_000, 2.0, 0.05, 0.0, 200.0) < 200
+    assert best_achievable(1000, 2.0, 0.05, 0.0, None) == math.inf
     code, shown = run(capsys, "plan", "cartpole-5", "--require", "120@0.2", "--pilot-episodes", 500, "--json",
                       "--quiet", "--sigmas", "0.2,0.4", "--workers", 1)  # fmt: skip
     made = json.loads(shown)
@@ -268,10 +271,10 @@ def test_a_plan_knows_the_ceiling_of_n_episodes(capsys):
 def test_a_plan_says_never():
     law = LAWS[0]
     record = Episodes.of(law.draw(np.random.default_rng(1), (1000,)), sigma=1.0, floor=0, ceiling=10)
-    told = forecast(record, 1.0, 0.05, 10_000, require=9.0)
+    told = forecast(record, budget=1.0, alpha=0.05, n_episodes=10_000, require=9.0)
     assert (told.fixed, told.sequential) == (None, None)
     assert told.least is not None
-    soon = forecast(record, 1.0, 0.05, 10_000, require=4.5)
+    soon = forecast(record, budget=1.0, alpha=0.05, n_episodes=10_000, require=4.5)
     assert soon.least < soon.fixed < 2000
     assert law.worst_mean(1.0) - 0.5 < soon.limit < soon.worst
 

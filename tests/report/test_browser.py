@@ -252,10 +252,10 @@ def test_the_histogram_and_the_spending_follow_their_controls(browser, runs):
     assert len(plain) == len(stretched) == 3
     assert min(stretched) > 3 * min(plain)
     said = one(browser, "#spendings .note").text
-    assert "budget 1. On average 70% of the squared budget was spent" in said
+    assert "budget 1. On average 70% of the squared budget was used" in said
     select = one(browser, "#spendings select")
     select.send_keys(Keys.ARROW_UP)
-    assert "budget 0.4. On average 56% of the squared budget was spent" in one(browser, "#spendings .note").text
+    assert "budget 0.4. On average 56% of the squared budget was used" in one(browser, "#spendings .note").text
 
 
 def test_the_replay_moves_only_when_asked(browser, runs):

@@ -122,7 +122,7 @@ def test_another_attacker_speaks_for_itself_on_axes_of_its_own(tmp_path):
     assert "budget for each single step" not in text
     assert "budget for each single step" in build_page([read_run(tmp_path / "b")])
     (chart,) = data_of(text)["charts"]
-    assert chart["whole"] is False
+    assert chart["budget"] == scope
     assert {entry["role"] for entry in chart["series"]} == {"lower", "upper", "estimate", "blind"}
     assert not series(chart, "lower")[0]["fine"]  # what certify makes of the episodes is about another attacker
     both = grouped([read_run(tmp_path / "a"), read_run(tmp_path / "b")])
@@ -267,7 +267,7 @@ def test_spending_is_what_the_attack_wrote(tmp_path):
     first, second = spending_data(group)
     assert first["values"] == made["spending"][0]
     assert (
-        second["says"] == "On average 70% of the squared budget was spent, half of that by step 1, all of it by step 3."
+        second["says"] == "On average 70% of the squared budget was used, half of that by step 1, all of it by step 3."
     )
 
 
@@ -276,7 +276,7 @@ def test_an_attack_that_spends_nothing_says_so(tmp_path):
     made["spending"] = [[0.0], [0.0]]
     write_json(tmp_path / "attack.json", made)
     (group,) = grouped([read_run(tmp_path)])
-    assert [found["says"] for found in spending_data(group)] == ["On average 0% of the squared budget was spent."] * 2
+    assert [found["says"] for found in spending_data(group)] == ["On average 0% of the squared budget was used."] * 2
 
 
 def test_long_episodes_have_their_steps_added_up(tmp_path):

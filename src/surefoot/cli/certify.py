@@ -157,6 +157,7 @@ def _certify_returns(arguments: argparse.Namespace, required: Requirement | None
             "played": False,
             "certified_with": versions(),
             "step": arguments.threshold_spacing,
+            "required_budget": None if required is None else required.budget,
         }
         finish_run(arguments.out, certificate, metadata=metadata, baseline=None, command=arguments.command_line)
     return certificate
@@ -215,7 +216,14 @@ def _certify_played(
         query = replace(query, budgets=tuple(sorted({*budgets, goal.budget})))
     with progress_bar("running", "episodes", arguments) as report:
         certificate = certified_run(
-            plan, query, folder, goal=goal, workers=workers, progress=report, command=arguments.command_line
+            plan,
+            query,
+            folder,
+            goal=goal,
+            required=None if required is None else required.budget,
+            workers=workers,
+            progress=report,
+            command=arguments.command_line,
         )
     return certificate, task.baseline, folder
 

@@ -69,13 +69,13 @@ def _add_shared(parser: argparse.ArgumentParser, *, writes: bool) -> None:
 
 def run_plan(arguments: argparse.Namespace) -> None:
     """Print what each sigma is predicted to certify."""
-    from surefoot.proof.forecast import best, ceiling_of
+    from surefoot.proof.forecast import best, best_achievable
 
     required = parse_requirement(arguments.require)
     found = _forecasts(arguments, _plans(arguments), required.budget, required.mean)
     chosen, task = best(found), _task(arguments)
     risk = 1 - arguments.confidence
-    most = ceiling_of(
+    most = best_achievable(
         arguments.episodes, required.budget / chosen.sigma, risk, task.scoring.floor, task.scoring.ceiling
     )
     if arguments.json:
@@ -177,7 +177,8 @@ def _forecasts(
         with progress_bar(f"pilot, sigma {plan.noise.sigma:g}", "episodes", arguments) as report:
             workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.cartridge is not None)
             pilot = play(replace(plan, purpose=(Purpose.PILOT,)), workers=workers, progress=report)
-        found.append(forecast(pilot, budget, 1 - arguments.confidence, arguments.episodes, require))
+        alpha, n_episodes = 1 - arguments.confidence, arguments.episodes
+        found.append(forecast(pilot, budget=budget, alpha=alpha, n_episodes=n_episodes, require=require))
     return found
 
 

@@ -1,6 +1,6 @@
-"""Before the certificate: how many episodes it will probably take, and which sigma would serve best. All estimates.
+"""Before the certificate: how many episodes it will probably take, and which sigma certifies the most. All estimates.
 
-Pilots are played on a random stream of their own, so that whatever is chosen with them is certified on other episodes.
+Pilot episodes have a seed stream of their own, so that whatever is selected on them is certified on other episodes.
 """
 
 from __future__ import annotations
@@ -22,18 +22,19 @@ from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.bounds.hedged_bets import expected_limit
 from surefoot.proof.bounds.tangent_scores import plug_in, propose
 
-LONGEST = 10**9  # episodes beyond which nobody plans
+LONGEST = 10**9  # episodes beyond which no run is planned
 
 
 @dataclass(frozen=True)
 class Forecast:
-    """What a pilot lets one expect of one agent at one budget.
+    """What pilot episodes predict for one agent at one budget.
 
-    ``worst``       plug-in of the worst-case mean: about what infinitely many episodes would certify, rather too high
-    ``limit``       what ``episodes`` episodes would probably certify at that budget alone
-    ``fixed``       episodes, settled in advance, after which the required mean is probably proved, or None
-    ``sequential``  episodes after which a run that stops by itself has probably proved it, or None
-    ``least``       episodes below which no agent whatever could prove it, by any method, or None
+    Attributes:
+        worst: Plug-in estimate of the worst-case mean: about what infinitely many episodes would certify, biased up.
+        limit: Lower bound that ``episodes`` episodes would probably certify at that budget alone.
+        fixed: Number of episodes, fixed in advance, that probably prove the required mean, or None.
+        sequential: Number of episodes after which a sequential run has probably proved it, or None.
+        least: Number of episodes below which no agent could prove it, by any method, or None.
     """
 
     agent: str
@@ -54,8 +55,10 @@ class Forecast:
         return asdict(self)
 
 
-def forecast(pilot: Episodes, budget: float, alpha: float, episodes: int, require: float | None = None) -> Forecast:
-    """Say what to expect, from a pilot."""
+def forecast(
+    pilot: Episodes, *, budget: float, alpha: float, n_episodes: int, require: float | None = None
+) -> Forecast:
+    """Predict what ``n_episodes`` episodes certify at a budget, and how many a required mean needs."""
     radius, law = budget / pilot.sigma, Sample.of(pilot.returns)
 
     def limit(n: float) -> float:
@@ -66,7 +69,7 @@ def forecast(pilot: Episodes, budget: float, alpha: float, episodes: int, requir
     if require is not None:
         fixed = _first(lambda n: limit(n) >= require)
         sequential = _sequential(law, radius, alpha, pilot.floor, require)
-        least = _first(lambda n: ceiling_of(n, radius, alpha, pilot.floor, pilot.ceiling) >= require)
+        least = _first(lambda n: best_achievable(n, radius, alpha, pilot.floor, pilot.ceiling) >= require)
     return Forecast(
         agent=str(pilot.facts.get("agent")),
         sigma=pilot.sigma,
@@ -74,8 +77,8 @@ def forecast(pilot: Episodes, budget: float, alpha: float, episodes: int, requir
         pilot=len(pilot),
         estimate=float(pilot.returns.mean()),
         worst=float(plug_in(law, np.array([radius]), pilot.floor)[0]),
-        episodes=episodes,
-        limit=limit(episodes),
+        episodes=n_episodes,
+        limit=limit(n_episodes),
         require=require,
         fixed=fixed,
         sequential=sequential,
@@ -83,23 +86,23 @@ def forecast(pilot: Episodes, budget: float, alpha: float, episodes: int, requir
     )
 
 
-def ceiling_of(n: float, radius: float, alpha: float, floor: float, ceiling: float | None) -> float:
-    """Return the most that n episodes can certify at a budget, by any method, of an agent that never fails.
+def best_achievable(n: float, scaled_budget: float, alpha: float, floor: float, ceiling: float | None) -> float:
+    """Return the best bound that n episodes can certify at a scaled budget, by any method, for a perfect agent.
 
     An agent that wins with a probability just above alpha^(1/n) looks as perfect in n episodes with probability alpha.
     """
     if ceiling is None:
         return math.inf
-    return floor + (ceiling - floor) * float(shift_down(alpha ** (1 / n), radius))
+    return floor + (ceiling - floor) * float(shift_down(alpha ** (1 / n), scaled_budget))
 
 
 def _learnt(law: Sample, n: float) -> Sample:
-    """The law as somebody knows it who has seen a third of n episodes: bets learn as they go."""
+    """Return the distribution with the weight of a third of n episodes: bets learn as they go."""
     return Sample(law.values, law.counts * max(1.0, n / 3 / float(law.counts.sum())))
 
 
 def _sequential(law: Sample, radius: float, alpha: float, floor: float, require: float) -> int | None:
-    """Return when the capital of who bets against the requirement is expected to reach what is needed."""
+    """Return when the capital of bets against the requirement is expected to suffice."""
     player = Bettor(partial(propose, expected=None, radius=radius, floor=floor), alpha * PROOF, [0], claim=require)
     needed = math.log(1 / (alpha * PROOF))
 
@@ -111,7 +114,7 @@ def _sequential(law: Sample, radius: float, alpha: float, floor: float, require:
 
 
 def _first(proved: Callable[[float], bool]) -> int | None:
-    """Return about the least n for which a statement that stays true holds."""
+    """Return about the smallest n at which a statement becomes true that then stays true."""
     n = 100.0
     while not proved(n):
         n *= 2
@@ -125,7 +128,7 @@ def _first(proved: Callable[[float], bool]) -> int | None:
 
 
 def best(forecasts: list[Forecast]) -> Forecast:
-    """Return the agent that is expected to be certified highest."""
+    """Return the forecast with the highest predicted bound."""
     if not forecasts:
         raise InputError("expected at least one sigma to choose from, got none")
     return max(forecasts, key=lambda one: one.limit)

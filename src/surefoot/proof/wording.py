@@ -68,9 +68,9 @@ def headline_index(certificate: Certificate, required: float | None = None) -> i
     return budgets.index(min(positive, key=lambda candidate: abs(candidate - certificate.sigma)))
 
 
-def headline_budget(certificate: Certificate) -> float:
+def headline_budget(certificate: Certificate, required: float | None = None) -> float:
     """Return the l2 budget that the sentence is about."""
-    return float(certificate.budgets[headline_index(certificate)])
+    return float(certificate.budgets[headline_index(certificate, required)])
 
 
 def headline(certificate: Certificate, required: float | None = None) -> str:

@@ -14,6 +14,8 @@ from surefoot.report.curves import Curve, drawn, grid_of, line, other_methods, o
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.labels import colors, labels
 
+ATTACK_SCOPE = "total l2 norm of the perturbations of one episode"  # what the budget of a measured attack bounds
+
 
 @dataclass(frozen=True, eq=False)
 class Group:
@@ -71,13 +73,19 @@ def chart_data(group: Group) -> dict[str, Any]:
         entry["id"] = f"s{number}"
     return {
         "title": group.title,
-        "whole": all(run.certificate is None or run.certificate.kind is None for run in group.runs),
+        "budget": _budget_words(group),
         "budgets": grid,
         "texts": [format_budget(budget) for budget in grid],
         "start": _start(group, grid),
         "range": _range(group, series),
         "series": series,
     }
+
+
+def _budget_words(group: Group) -> str:
+    """Return what the budgets of a chart bound; its certificates are all of one kind, its budgets are in l2."""
+    scopes = [run.certificate.scope for run in group.runs if run.certificate is not None]
+    return scopes[0].format(norm="l2") if scopes else ATTACK_SCOPE
 
 
 def inconsistent(group: Group) -> list[str]:

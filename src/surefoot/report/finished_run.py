@@ -47,8 +47,8 @@ class FinishedRun:
     @property
     def required(self) -> float | None:
         """The budget of the requirement that the run was for, if there was one."""
-        found = self.notes.get("require")
-        return found.get("budget") if isinstance(found, Mapping) else None
+        found = self.notes.get("required_budget")
+        return float(found) if isinstance(found, int | float) else None
 
     @property
     def headline_index(self) -> int:

@@ -87,7 +87,7 @@ def _spent(label: str, budget: float, spending: NDArray[np.float64]) -> dict[str
         "steps": int(spending.size),
         "values": [float(f"{value:.5g}") for value in padded.reshape(-1, together).sum(axis=1)],
         "says": (
-            f"On average {100 * share:.0f}% of the squared budget was spent"
+            f"On average {100 * share:.0f}% of the squared budget was used"
             + (f", half of that by step {half + 1:,}, all of it by step {last + 1:,}." if total > 0 else ".")
         ),
     }

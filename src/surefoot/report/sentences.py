@@ -6,10 +6,8 @@ from collections.abc import Sequence
 
 from surefoot.proof.rounding import exact
 from surefoot.proof.wording import headline, norm_of
-from surefoot.report.charts import Group, digits_of
+from surefoot.report.charts import ATTACK_SCOPE, Group, digits_of
 from surefoot.report.finished_run import FinishedRun
-
-ATTACKS = "total l2 norm of the perturbations of one episode"  # what the budget of a measured attack bounds
 
 
 def title_of(groups: Sequence[Group]) -> str:
@@ -54,7 +52,7 @@ def budget_meanings(groups: Sequence[Group]) -> list[str]:
     """Return what the budgets of the page bound, one text per threat."""
     certificates = [run.certificate for group in groups for run, _, _ in group.certified]
     stated = [one.scope.format(norm=norm_of(one)) for one in certificates if one is not None]
-    attacks = [ATTACKS for group in groups if group.attacked]
+    attacks = [ATTACK_SCOPE for group in groups if group.attacked]
     return list(dict.fromkeys([*stated, *attacks]))
 
 

@@ -1,4 +1,4 @@
-"""Everything that is needed to repeat a run, as HTML: facts, hashes, versions, the command."""
+"""Everything that is needed to repeat a run, as HTML: setup, hashes, versions, the command."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ NAMES = {
     "method": "method",
     "confidence": "confidence",
     "episodes": "episodes",
-    "floor": "least return by the rules",
-    "ceiling": "largest return by the rules",
-    "frames": "frames remembered",
-    "limit": "step limit",
+    "floor": "floor (lowest possible return)",
+    "ceiling": "ceiling (highest possible return)",
+    "frames": "stacked frames",
+    "limit": "maximum steps",
     "seed": "seed",
     "device": "device",
-    "lambdas": "value gaps (lambda_Q)",
-    "draws": "noise draws of the attacker",
-    "slots": "episodes side by side",
+    "lambdas": "lambda_Q",
+    "draws": "noise samples of the attacker",
+    "slots": "parallel environments",
     "block": "episodes in a block",
     "planned": "episodes planned",
-    "stream": "random stream",
+    "stream": "seed stream",
     "agent_sha256": "sha256 of the agent",
 }
 
@@ -68,7 +68,7 @@ def _facts(run: FinishedRun) -> Iterator[tuple[str, Any]]:
     for key in (*(key for key in NAMES if key in facts), *sorted(set(facts) - set(NAMES) - {"schema"})):
         yield NAMES.get(key, key.replace("_", " ")), facts[key]
     yield "seconds", run.notes.get("wall_seconds")
-    yield "played with", run.notes.get("versions")
+    yield "run with", run.notes.get("versions")
     yield "certified with", run.notes.get("certified_with")
 
 

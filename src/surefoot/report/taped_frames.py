@@ -35,11 +35,11 @@ def _data(arrays: Mapping[str, Any], label: str) -> dict[str, Any]:
     if facts.get("schema") != SCHEMA:
         raise ValueError(f"schema {facts.get('schema')}, expected {SCHEMA}")
     sigma = float(facts["sigma"])
-    panels = [_panel("What really happens", "clean", arrays, "quiet", "clean")]
+    panels = [_panel("True state", "clean", arrays, "quiet", "clean")]
     if sigma > 0:
-        panels.append(_panel("Seen by the agent, with noise", "seen", arrays, "quiet", "seen"))
+        panels.append(_panel("Noisy observation", "seen", arrays, "quiet", "seen"))
     if "attacked_seen" in arrays:
-        panels.append(_panel("Seen by the agent, under attack", "attacked", arrays, "attacked", "seen"))
+        panels.append(_panel("Perturbed and noisy observation", "attacked", arrays, "attacked", "seen"))
     shape = arrays["quiet_clean"].shape[1:]
     return {
         "label": label,

@@ -49,6 +49,7 @@ def certified_run(
     folder: Path,
     *,
     goal: StoppingRule | None = None,
+    required: float | None = None,
     workers: int = 1,
     progress: Progress | None = None,
     command: str | None = None,
@@ -60,6 +61,7 @@ def certified_run(
         query: What to certify, fixed before the first episode.
         folder: The run directory; a run that was killed resumes there.
         goal: When to stop early; the certificate is then anytime-valid. None runs every episode of the plan.
+        required: Budget of a requirement, which the report's sentence and the taped attack are then about.
         workers: Number of processes; they do not change the results.
         progress: Called with the number of episodes that are done and the number planned.
         command: What was typed to get this; the report shows it.
@@ -89,7 +91,8 @@ def certified_run(
             "certify_seconds": round(ended - ran, 3),
             "step": query.threshold_spacing,
             **({} if goal is None else {"goal": goal.to_json(), "stopped": _reason(certificate)}),
-            "replay": record_replay(plan, _attacked(plan, certificate), folder),
+            "required_budget": required,
+            "replay": record_replay(plan, _attacked(plan, certificate, required), folder),
         }
         finish_run(folder, certificate, metadata=metadata, baseline=plan.task.baseline, command=command)
     return certificate
@@ -183,11 +186,11 @@ def _reason(certificate: Certificate) -> str:
     return str((certificate.method_selection or {})["stopped"])
 
 
-def _attacked(plan: Plan, certificate: Certificate) -> Plan | None:
-    """Return an attack to show beside the quiet episode; none where the budget is not that of one episode."""
+def _attacked(plan: Plan, certificate: Certificate, required: float | None) -> Plan | None:
+    """Return an attack to show next to the quiet episode; none where the budget is not that of one episode."""
     if certificate.kind is not None:
         return None
-    return attacked_plan(plan, headline_budget(certificate))
+    return attacked_plan(plan, headline_budget(certificate, required))
 
 
 def _facts_of_play(path: Path, keys: Iterable[str]) -> dict[str, Any]:

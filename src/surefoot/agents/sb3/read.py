@@ -104,6 +104,8 @@ def _load(path: Path, data: Mapping[str, Any]) -> Any:
         # Acting needs no replay buffer, which would otherwise take gigabytes.
         return getattr(stable_baselines3, kind).load(path, device="cpu", buffer_size=1)
     except ImportError as error:
-        raise InputError(f"{path} needs a package that is not here ({error}); pip install surefoot[train]") from error
+        raise InputError(
+            f"{path} needs a package that is not installed ({error}); from a checkout: pip install '.[all]'"
+        ) from error
     except Exception as error:  # unpickling may raise anything
         raise InputError(f"{path} could not be loaded by Stable-Baselines3: {error}") from error

@@ -65,7 +65,9 @@ def _archive(policy: Policy) -> bytes:
     try:
         import stable_baselines3
     except ImportError as error:
-        raise InputError("writing an SB3 file needs Stable-Baselines3; pip install surefoot[train]") from error
+        raise InputError(
+            "writing an SB3 file needs Stable-Baselines3; from a checkout: pip install '.[all]'"
+        ) from error
     stacked = policy.shape if policy.frames == 1 else (policy.frames, *policy.shape)
     made = _actor_and_critic(policy) if isinstance(policy.network, Squashed) else _q_network(policy)
     spaces = _Spaces(Box(-np.inf, np.inf, stacked, np.float32), made.actions)

@@ -1,4 +1,4 @@
-"""Environments as batches of slots: the clean observations of many episodes played in lock step."""
+"""Environments in batches: the clean observations of many episodes that run in lock step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class BatchEnv(Protocol):
-    """Many slots of one environment. Rows are slots that still play; episodes are never cut short.
+    """Copies of one environment. Rows are those that still run; episodes are never cut short.
 
     ``patience``  in how many steps the loop looks for finished rows; above 1 only where stepping them is harmless
     """
@@ -18,7 +18,7 @@ class BatchEnv(Protocol):
     patience: int
 
     def reset(self) -> Tensor:
-        """Start every slot and return the observations, float32."""
+        """Start every row and return the observations, float32."""
         ...
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -38,14 +38,14 @@ class BatchEnv(Protocol):
         ...
 
     def close(self) -> None:
-        """Release what the game holds."""
+        """Release what the environment holds."""
         ...
 
 
 class Starts:
-    """Where the episodes of every slot start: the k-th start of a slot is the same whatever its neighbours do.
+    """Where episodes start: the k-th start of an environment is the same whatever its neighbors do.
 
-    ``draw`` returns one start for every slot, those that have been dropped included, and waits for each of them.
+    ``draw`` returns one start for every environment, those that have been dropped included.
     """
 
     def __init__(self, draw: Callable[[], Tensor]) -> None:
@@ -55,7 +55,7 @@ class Starts:
         self.turn = torch.zeros_like(self.slot)
 
     def again(self, rows: Tensor) -> Tensor:
-        """Go on to the next start of the rows marked; return the present start of every row."""
+        """Move to the next start of the rows marked; return the present start of every row."""
         self.turn = self.turn + rows
         while len(self.drawn) <= int(self.turn.max()):
             self.drawn.append(self.draw())

@@ -19,17 +19,17 @@ class CartPole:
     force, tick = 10.0, 0.02
     position_limit, angle_limit = 2.4, 12 * 2 * math.pi / 360
 
-    def __init__(self, slots: int, stream: Stream, max_steps: int = 200) -> None:
-        self.slots, self.stream, self.max_steps = slots, stream, max_steps
+    def __init__(self, n_envs: int, stream: Stream, max_steps: int = 200) -> None:
+        self.n_envs, self.stream, self.max_steps = n_envs, stream, max_steps
         self.variables = torch.empty(0)
         self.clock = torch.empty(0)
         self.starts: Starts
 
     def reset(self) -> Tensor:
-        """Start every slot near the upright position."""
-        self.starts = Starts(lambda: self.stream.uniform(-0.05, 0.05, (self.slots, 4)))
+        """Start every environment near the upright position."""
+        self.starts = Starts(lambda: self.stream.uniform(-0.05, 0.05, (self.n_envs, 4)))
         self.variables = self.starts.drawn[0].T.contiguous()
-        self.clock = torch.zeros(self.slots, dtype=torch.int64, device=self.stream.device)
+        self.clock = torch.zeros(self.n_envs, dtype=torch.int64, device=self.stream.device)
         return self._observe()
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -50,7 +50,7 @@ class CartPole:
         return self._observe(), torch.ones_like(x), over
 
     def restart(self, rows: Tensor) -> Tensor:
-        """Start the marked rows anew."""
+        """Start new episodes on the marked rows."""
         self.variables = torch.where(rows, self.starts.again(rows).T, self.variables)
         self.clock = self.clock.masked_fill(rows, 0)
         return self._observe()[rows]

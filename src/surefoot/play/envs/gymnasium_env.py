@@ -14,20 +14,20 @@ from surefoot.errors import InputError
 
 
 class Gymnasium:
-    """Any Gymnasium environments with Box observations, one per slot, stepped in turn.
+    """Any Gymnasium environments with Box observations, one per row, stepped in turn.
 
-    A slot is seeded once and then runs on: its later episodes are independent of the earlier ones, and some simulators
-    take long to reseed.
+    An environment is seeded once and then runs on: its later episodes are independent of the earlier ones, and some
+    simulators take long to reseed.
     """
 
     patience = 1
 
     def __init__(
-        self, make: Callable[[], Any], slots: int, seeds: np.random.SeedSequence, device: torch.device
+        self, make: Callable[[], Any], n_envs: int, seeds: np.random.SeedSequence, device: torch.device
     ) -> None:
-        self.environments: list[Any] = [make() for _ in range(slots)]
-        # 62 bits: among the 10^5 slots of a long run, two 32-bit seeds would agree.
-        self.seeds = [int(seed) >> 2 for seed in seeds.generate_state(slots, np.uint64)]
+        self.environments: list[Any] = [make() for _ in range(n_envs)]
+        # 62 bits: among the 10^5 environments of a long run, two 32-bit seeds would agree.
+        self.seeds = [int(seed) >> 2 for seed in seeds.generate_state(n_envs, np.uint64)]
         self.device = device
         space = self.environments[0].action_space
         self.first_action = int(getattr(space, "start", 0))
@@ -35,7 +35,7 @@ class Gymnasium:
         self.action_type = space.dtype
 
     def reset(self) -> Tensor:
-        """Start every slot with its own seed."""
+        """Start every environment with its own seed."""
         pairs = zip(self.environments, self.seeds, strict=True)
         return self._observe([environment.reset(seed=seed)[0] for environment, seed in pairs])
 

@@ -21,19 +21,19 @@ class MountainCar:
     patience = 8
     power, pull, goal = 0.0015, 0.0025, 0.45
 
-    def __init__(self, slots: int, stream: Stream, max_steps: int = 999) -> None:
-        self.slots, self.stream, self.max_steps = slots, stream, max_steps
+    def __init__(self, n_envs: int, stream: Stream, max_steps: int = 999) -> None:
+        self.n_envs, self.stream, self.max_steps = n_envs, stream, max_steps
         self.position, self.velocity = torch.empty(0), torch.empty(0)
         self.clock = torch.empty(0)
         self.starts: Starts
         self.beginning = True
 
     def reset(self) -> Tensor:
-        """Start every slot at rest in the valley."""
-        self.starts = Starts(lambda: self.stream.uniform(-0.6, -0.4, (self.slots,)))
+        """Start every environment at rest in the valley."""
+        self.starts = Starts(lambda: self.stream.uniform(-0.6, -0.4, (self.n_envs,)))
         self.position = self.starts.drawn[0]
         self.velocity = torch.zeros_like(self.position)
-        self.clock = torch.zeros(self.slots, dtype=torch.int64, device=self.stream.device)
+        self.clock = torch.zeros(self.n_envs, dtype=torch.int64, device=self.stream.device)
         self.beginning = True
         return self._observe()
 
@@ -53,7 +53,7 @@ class MountainCar:
         return self._observe(), reached.double(), reached | (self.clock >= self.max_steps)
 
     def restart(self, rows: Tensor) -> Tensor:
-        """Start the marked rows anew."""
+        """Start new episodes on the marked rows."""
         self.position = torch.where(rows, self.starts.again(rows), self.position)
         self.velocity = self.velocity.masked_fill(rows, 0.0)
         self.clock = self.clock.masked_fill(rows, 0)

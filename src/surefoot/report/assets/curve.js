@@ -76,8 +76,7 @@ class Curve {
       viewBox: `0 0 ${size.width} ${size.height}`, width: size.width, height: size.height, role: "img",
       "aria-label": `Mean return over the attack budget for ${this.data.title}. The numbers stand in the table below.`,
     });
-    const long = "attack budget: l2 size of all changes to the observations of one episode";
-    const name = !this.data.whole ? "attack budget" : width < 560 ? "attack budget (l2, whole episode)" : long;
+    const name = width < 560 ? "attack budget" : `attack budget: ${this.data.budget}`;
     this.at = frame(root, size, [0, last], [low - pad, high + pad], { x: name, y: "mean return" }, { yTicks: ticks(low, high, size.height > 320 ? 6 : 4) });
     for (const series of this.data.series.filter((one) => one.on)) this.series(root, series);
     this.cross = svg("g", { "aria-hidden": "true" });

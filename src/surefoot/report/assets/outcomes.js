@@ -94,7 +94,7 @@ class Spending {
     const size = { width, height: Math.round(Math.min(300, Math.max(230, width * 0.36))) };
     const root = svg("svg", { viewBox: `0 0 ${size.width} ${size.height}`, width: size.width, height: size.height, role: "img", "aria-label": `Spending over time. ${item.label}. ${item.says}` });
     const each = item.together > 1 ? ` (${item.together} steps a bar)` : "";
-    const at = frame(root, size, [0, last * item.together], [0, top], { x: `step of the episode${each}`, y: "mean squared change" });
+    const at = frame(root, size, [0, last * item.together], [0, top], { x: `step of the episode${each}`, y: "mean squared perturbation" });
     item.values.slice(0, last).forEach((value, k) => {
       const [from, to] = [at.x(k * item.together), at.x((k + 1) * item.together)];
       root.append(svg("rect", { class: "bar", x: from, y: at.y(value), width: Math.max(0.7, to - from - (to - from > 4 ? 1 : 0)), height: at.box.bottom - at.y(value) }));

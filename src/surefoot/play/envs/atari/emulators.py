@@ -215,5 +215,7 @@ def ale() -> Any:
         import ale_py
         import ale_py.roms
     except ImportError as error:
-        raise InputError(f"Atari needs ale-py, which is not here ({error}); pip install surefoot[atari]") from error
+        raise InputError(
+            f"Atari needs ale-py, which is not installed ({error}); from a checkout: pip install '.[all]'"
+        ) from error
     return ale_py
