@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from surefoot.attacks.registry import METHODS
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
 from surefoot.play.tasks import get_task
-from surefoot.proof.contradiction import FALSE_ALARM, inconsistencies
 from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, matching_certificates
 
 TASK = get_task("cartpole-5")
@@ -145,59 +143,6 @@ def test_agents_that_cannot_be_attacked_so_are_refused():
 
 
 # --- contradictions -------------------------------------------------------------------------------------------------
-
-
-def attacked_record(returns, budget, sigma=0.2):
-    facts = {"task": "t", "agent": "a", "agent_sha256": "h", "budget": budget, "adversary": {"name": "x"}}
-    return Episodes(np.asarray(returns, float), sigma, 0.0, 1.0, facts=facts)
-
-
-def certificate_of(returns, sigma=0.2, claimed=0.2):
-    facts = {"task": "t", "agent": "a", "agent_sha256": "h", "method": "binary"}
-    episodes = Episodes.of(returns, sigma=sigma, floor=0.0, ceiling=1.0, **facts)
-    return replace(certify(episodes, [0.0, 0.1, 0.2, 0.4], method="paper"), sigma=claimed)
-
-
-def test_a_certificate_with_twice_the_sigma_is_contradicted_by_the_worst_attack():
-    """The structured adversary attains the bound; a certificate computed with sigma 0.4 claims more than that."""
-    rng = np.random.default_rng(0)
-    clean, budget = (rng.random(10_000) < 0.9).astype(float), 0.4
-    from surefoot.proof.bounds.gaussian_shift import shift_down
-
-    attacked = attacked_record(rng.random(2_000) < float(shift_down(0.9, budget / 0.2)), budget)
-    assert inconsistencies(certificate_of(clean), [attacked]) == []
-    (found,) = inconsistencies(certificate_of(clean, sigma=0.4), [attacked])
-    assert found.attacked_upper < found.certified
-    assert "was certified" in str(found)
-
-
-def test_the_next_larger_budget_counts_between_those_listed():
-    clean = np.ones(10_000)
-    document = certificate_of(clean)
-    dead = attacked_record(np.zeros(2_000), 0.15)
-    (found,) = inconsistencies(document, [dead])
-    assert found.certified == document.lower[2]
-    assert inconsistencies(document, [attacked_record(np.zeros(2_000), 0.5)]) == []  # nothing was certified there
-
-
-def test_other_setups_are_passed_over():
-    dead = np.zeros(2_000)
-    assert inconsistencies(certificate_of(np.ones(10_000)), [attacked_record(dead, 0.1, sigma=0.3)]) == []
-    other = attacked_record(dead, 0.1)
-    object.__setattr__(other, "facts", {**other.facts, "agent_sha256": "another"})
-    assert inconsistencies(certificate_of(np.ones(10_000)), [other]) == []
-
-
-def test_honest_pairs_raise_no_alarm():
-    """200 attacks that attain the bound exactly: an alarm has probability at most 200 x (1e-6 + the certificate's)."""
-    rng = np.random.default_rng(1)
-    from surefoot.proof.bounds.gaussian_shift import shift_down
-
-    worst = float(shift_down(0.9, 1.0))
-    document = certificate_of((rng.random(10_000) < 0.9).astype(float))
-    records = [attacked_record(rng.random(500) < worst, 0.2) for _ in range(200)]
-    assert inconsistencies(document, records) == []
-    assert FALSE_ALARM == 1e-6
 
 
 def test_the_command_reports_a_planted_contradiction_with_exit_code_3(tmp_path, capsys):
