@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+import pytest
 
 from surefoot import certify
 from surefoot.episodes import Episodes
@@ -12,15 +13,15 @@ from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.contradiction import FALSE_ALARM, inconsistencies
 
 
-def attacked_record(returns, budget, sigma=0.2):
-    facts = {"task": "t", "agent": "a", "agent_sha256": "h", "budget": budget, "adversary": {"name": "x"}}
+def attacked_record(returns, budget, sigma=0.2, **more):
+    facts = {"task": "t", "agent": "a", "agent_sha256": "h", "budget": budget, "adversary": {"name": "x"}, **more}
     return Episodes(np.asarray(returns, float), sigma, 0.0, 1.0, facts=facts)
 
 
-def certificate_of(returns, sigma=0.2, claimed=0.2):
+def certificate_of(returns, sigma=0.2, claimed=0.2, budgets=(0.0, 0.1, 0.2, 0.4)):
     facts = {"task": "t", "agent": "a", "agent_sha256": "h", "method": "binary"}
     episodes = Episodes.of(returns, sigma=sigma, floor=0.0, ceiling=1.0, **facts)
-    return replace(certify(episodes, [0.0, 0.1, 0.2, 0.4], method="paper"), sigma=claimed)
+    return replace(certify(episodes, budgets, method="paper"), sigma=claimed)
 
 
 def test_a_certificate_with_twice_the_sigma_is_contradicted_by_the_worst_attack():
@@ -49,6 +50,24 @@ def test_other_setups_are_passed_over():
     other = attacked_record(dead, 0.1)
     object.__setattr__(other, "facts", {**other.facts, "agent_sha256": "another"})
     assert inconsistencies(certificate_of(np.ones(10_000)), [other]) == []
+
+
+def test_noise_per_feature_is_another_setup_even_if_the_least_sigma_agrees():
+    plain, dead = certificate_of(np.ones(10_000)), np.zeros(2_000)
+    features = certificate_of(np.ones(10_000), sigma=(0.2, 0.3))
+    assert inconsistencies(plain, [attacked_record(dead, 0.1, features=[0.2, 0.3])]) == []
+    assert inconsistencies(features, [attacked_record(dead, 0.1)]) == []
+    assert inconsistencies(features, [attacked_record(dead, 0.1, features=[0.2, 0.4])]) == []
+    assert len(inconsistencies(features, [attacked_record(dead, 0.1, features=[0.2, 0.3])])) == 1
+
+
+@pytest.mark.parametrize("budgets", [(0.1, 0.3), (0.1, 0.3, 0.6)])
+def test_a_budget_that_is_listed_but_for_rounding_is_compared_with_that_one(budgets):
+    """0.1 + 0.2 > 0.3: the next larger budget would certify less, and none is listed at the end."""
+    document = certificate_of(np.ones(10_000), budgets=budgets)
+    assert 0.1 + 0.2 > 0.3
+    (found,) = inconsistencies(document, [attacked_record(np.zeros(2_000), 0.1 + 0.2)])
+    assert found.certified == document.lower[1]
 
 
 def test_honest_pairs_raise_no_alarm():
