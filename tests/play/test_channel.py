@@ -279,6 +279,19 @@ def test_a_restart_gives_the_budget_back_to_the_rows_that_begin():
     assert channel.ledger.left.shape == (2,)
 
 
+def test_rows_that_stay_keep_what_is_theirs():
+    """What each has spent, its last perturbation, noise and frames, when others between them are dropped."""
+    spy = Spy(lambda view: torch.arange(4)[:, None] * torch.tensor([0.1, 0.0]))
+    channel, rows = attacked(spy), torch.tensor([1, 3])
+    channel.send(torch.arange(8.0).reshape(4, 2), record(4))
+    ledger = channel.ledger
+    before = (ledger.spent, ledger.offset, ledger.noise, ledger.clean.history)
+    channel.keep(rows)
+    after = (ledger.spent, ledger.offset, ledger.noise, ledger.clean.history)
+    assert all(torch.equal(old[rows], new) for old, new in zip(before, after, strict=True))
+    assert ledger.spent.tolist() == pytest.approx([0.1, 0.3])
+
+
 def test_a_zero_budget_lets_nothing_through():
     channel = attacked(Spy(lambda view: torch.ones_like(view.observation)), budget=0.0, sigma=0)
     assert not channel.send(torch.zeros(4, 2), record(4)).any()
