@@ -909,7 +909,7 @@ def test_interrupted_runs_stop_at_once_and_go_on(capsys, whole, long_run, worker
         assert time.monotonic() - begun < 5
     assert process.returncode == 130
     assert out == ""
-    kept = "what is finished is kept, and the same command goes on from there (train: with --resume)"
+    kept = "finished blocks are kept; run the same command again to resume (train: with --resume)"
     assert err == f"surefoot: stopped; {kept}\n"
     assert nobody_left(process.pid, 3)
     assert not Path("run/episodes.npz").exists()

@@ -201,6 +201,17 @@ def test_every_episode_of_a_slot_has_the_whole_budget():
         assert (view["left"][~first] < 1e-3).all()
 
 
+def test_nothing_is_spent_on_episodes_that_are_over():
+    """Also where the environment lets rows that are over wait for others: every step but theirs is booked."""
+    task = toy_task(geometric(0.3, 50), pay_steps, clean=(1.0, 2.0), ceiling=50.0, patience=8)
+    spy = Spy(lambda view: torch.full_like(view.observation, 0.1))
+    deal = {"n_episodes": 40, "n_envs": 8, "episodes_per_env": 5}
+    plan = Plan(task=task, policy=constant(2), noise=Noise.of(SIGMA), attacker=spy, budget=100.0, **deal)
+    played = play(plan)
+    assert played.spent**2 == pytest.approx(0.02 * played.lengths, rel=1e-6)
+    assert played.spending.sum() == pytest.approx(0.02 * played.lengths.sum(), rel=1e-6)
+
+
 def test_a_new_episode_shows_nothing_of_the_one_before():
     task = toy_task(geometric(0.3, 50), pay_steps, clean=(1.0, 2.0), ceiling=50.0)
     spy = Spy()
