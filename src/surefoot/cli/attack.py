@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,9 +24,10 @@ from surefoot.cli.options import (
     progress_bar,
 )
 from surefoot.errors import InputError
+from surefoot.report.sentences import attack_notes
 
 if TYPE_CHECKING:
-    from surefoot.play.tasks import Task
+    from surefoot.runs.attacked import AttackGrid
 
 CONTRADICTION = 3
 
@@ -45,10 +47,16 @@ def add_attack(commands: Any) -> None:
     )
     parser.add_argument("--budgets", default="0.2,0.4,0.6,0.8,1", help="(default: %(default)s)")
     parser.add_argument(
-        "--lambda-q", metavar="LIST", help="value gaps below which Algorithm 1 saves its budget (discrete actions)"
+        "--lambda-q",
+        metavar="LIST",
+        help="value gaps below which Algorithm 1 saves its budget (discrete actions): a list, or 'paper' for the "
+        "paper's (default: 0 and quantiles of the agent's own value gaps)",
     )
     parser.add_argument(
-        "--lambda", dest="weights", metavar="LIST", help="weights of the norm in Algorithm 2 (continuous actions)"
+        "--lambda",
+        dest="weights",
+        metavar="LIST",
+        help="weights of the norm in Algorithm 2 (continuous actions; default: the paper's)",
     )
     methods = "paper, adaptive, random, constant-direction, single-step, structured (default: %(default)s)"
     parser.add_argument("--method", default="paper", help=methods)
@@ -93,13 +101,13 @@ def run_attack(arguments: argparse.Namespace) -> int:
         policy=resolve(name, task.spaces, trust_pickle=arguments.allow_pickle),
         sigma=arguments.sigma,
         budgets=parse_budgets(arguments.budgets),
-        lambdas=_lambdas(arguments, task),
         method=_method(arguments.method),
         noise_samples=arguments.noise_samples,
         n_episodes=arguments.episodes,
         seed=arguments.seed,
         device=resolve_device(arguments.device),
     )
+    grid = replace(grid, lambdas=_lambdas(arguments, grid))
     folder: Path = arguments.out or Path("runs") / grid.name
     if arguments.certificate is not None:
         matching_certificates(grid, arguments.certificate, folder.parent)  # a wrong one is rejected before the attack
@@ -132,14 +140,17 @@ def run_attack(arguments: argparse.Namespace) -> int:
     return CONTRADICTION if found else 0
 
 
-def _lambdas(arguments: argparse.Namespace, task: Task) -> tuple[float, ...]:
-    """Return the lambdas of the algorithm that fits the task's actions: those given, else the task's."""
-    given, other = (arguments.lambda_q, arguments.weights)[:: 1 if task.spaces.n_actions is not None else -1]
-    name, wrong = ("--lambda-q", "--lambda")[:: 1 if task.spaces.n_actions is not None else -1]
+def _lambdas(arguments: argparse.Namespace, grid: AttackGrid) -> tuple[float, ...]:
+    """Return the lambdas of the algorithm that fits the task's actions: those given, else the default ones."""
+    task, discrete = grid.task, grid.task.spaces.n_actions is not None
+    given, other = (arguments.lambda_q, arguments.weights)[:: 1 if discrete else -1]
+    name, wrong = ("--lambda-q", "--lambda")[:: 1 if discrete else -1]
     if other is not None:
-        kind = "discrete" if task.spaces.n_actions is not None else "continuous"
+        kind = "discrete" if discrete else "continuous"
         raise InputError(f"{wrong} cannot be used with {task.name}, which has {kind} actions; use {name}")
-    return task.paper.lambdas if given is None else parse_numbers(given, name)
+    if given is not None and given != "paper":
+        return parse_numbers(given, name, "0,0.2,0.4")
+    return task.paper.lambdas if given == "paper" or not discrete else grid.default_lambdas()
 
 
 def show_attack(result: dict[str, Any], compared: list[str]) -> None:
@@ -159,8 +170,13 @@ def show_attack(result: dict[str, Any], compared: list[str]) -> None:
         table.add_column("mean" if margin is None else f"lambda {margin:g}", justify="right")
     table.add_column("lowest", justify="right")
     for row, budget in enumerate(result["budgets"]):
-        cells = [estimate(mean, sem) for mean, sem in zip(result["mean"][row], result["sem"][row], strict=True)]
+        cells = [
+            estimate(mean, sem) + (" *" if idle else "")
+            for mean, sem, idle in zip(*(result[key][row] for key in ("mean", "sem", "did_not_attack")), strict=True)
+        ]
         table.add_row(f"{budget:g}", *cells, estimate(result["curve"][row], result["curve_sem"][row]))
     console.print(table, soft_wrap=True)
+    for line in attack_notes(result):
+        console.print(line, soft_wrap=not console.is_terminal)
     against = ", ".join(compared) if compared else "no certificate of this setup found"
     console.print(f"\nCompared with: {against}.", soft_wrap=not console.is_terminal)

@@ -40,6 +40,7 @@ class Purpose(IntEnum):
     TRAINING = 7  # not of a plan: see training_seeds
     DIRECTION = 8  # not of a plan: see direction_seeds
     TAPED = 9  # one episode to look at
+    VALUE_GAPS = 10  # units of an agent's values, for attacks
 
 
 # How many numbers of its own a plan's purpose has behind its first part.
@@ -51,6 +52,7 @@ _NUMBERS: dict[int, int] = {
     Purpose.ATTACK: 0,
     Purpose.PILOT: 0,
     Purpose.TAPED: 0,
+    Purpose.VALUE_GAPS: 0,
 }
 
 

@@ -12,6 +12,7 @@ from surefoot.proof.wording import baseline_note, bound_rows, budget_texts, digi
 from surefoot.report.charts import Group, digits_of
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.histograms import rows_of
+from surefoot.report.sentences import IDLE, budget_used
 
 MOST_COLUMNS = 7
 
@@ -78,17 +79,22 @@ def _attack_tables(group: Group) -> str:
     for run, label, _ in group.attacked:
         assert run.attack is not None
         digits = digits_of(run)
+        columns = zip(
+            *(run.attack[key] for key in ("budgets", "curve", "curve_sem", "curve_lambda")),
+            budget_used(run.attack),
+            strict=True,
+        )
         body = [
             [
                 format_budget(budget),
                 f"{mean:.{digits}f} ± {sem:.{digits}f}",
-                "none" if margin is None else f"{margin:g}",
+                "none" if lambda_ is None else f"{lambda_:g}",
+                "did not attack" if used < IDLE else f"{used:.0%}",
             ]
-            for budget, mean, sem, margin in zip(
-                *(run.attack[key] for key in ("budgets", "curve", "curve_sem", "curve_lambda")), strict=True
-            )
+            for budget, mean, sem, lambda_, used in columns
         ]
-        made.append(table(f"{label}: measured, not bounds", ["budget", "mean ± standard error", "lambda_Q"], body))
+        heads = ["budget", "mean ± standard error", "lambda_Q", "mean budget used"]
+        made.append(table(f"{label}: measured, not bounds", heads, body))
     return "".join(made)
 
 

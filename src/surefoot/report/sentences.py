@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from surefoot.proof.rounding import exact
 from surefoot.proof.wording import headline, norm_of
 from surefoot.report.charts import ATTACK_SCOPE, Group, digits_of
 from surefoot.report.finished_run import FinishedRun
+
+IDLE = 0.01  # of the budget: an attack that used less did not attack
 
 
 def title_of(groups: Sequence[Group]) -> str:
@@ -73,3 +76,28 @@ def _attack_sentence(run: FinishedRun) -> str:
         f"{attack.get('agent')}, {noise}, had a mean return of {attack['curve'][worst]:.{digits}f} ± "
         f"{attack['curve_sem'][worst]:.{digits}f} over {attack['episodes']:,} episodes: a measurement, not a bound."
     )
+
+
+def budget_used(attack: Mapping[str, Any]) -> list[float]:
+    """Return the mean share of its budget that the strongest attack at each budget used; 1 for a budget of 0."""
+    if "mean_spent" not in attack:
+        return [1.0] * len(attack["budgets"])
+    best = [attack["lambdas"].index(lambda_) for lambda_ in attack["curve_lambda"]]
+    used = [row[column] for row, column in zip(attack["mean_spent"], best, strict=True)]
+    return [1.0 if budget == 0 else one / budget for budget, one in zip(attack["budgets"], used, strict=True)]
+
+
+def attack_notes(attack: Mapping[str, Any]) -> list[str]:
+    """Return what must be said of an attack that spared the agent, and the way out."""
+    notes = []
+    if any(any(row) for row in attack["did_not_attack"]):
+        notes.append("* did not attack: used less than 1% of its budget.")
+    curve, sem, budgets = attack["curve"], attack["curve_sem"], attack["budgets"]
+    first, last = budgets.index(min(budgets)), budgets.index(max(budgets))
+    flat = len(budgets) > 1 and curve[last] >= curve[first] - 2 * (sem[last] + sem[first])
+    if flat or (attack["did_not_attack"] and all(all(row) for row in attack["did_not_attack"])):
+        notes.append(
+            "Warning: the mean return does not fall with the budget. This does not show that the agent is robust; try "
+            "--lambda-q 0, --method adaptive, or larger --budgets."
+        )
+    return notes

@@ -13,6 +13,7 @@ import numpy as np
 
 from surefoot.agents.policies import Policy
 from surefoot.attacks.registry import METHODS, Configuration
+from surefoot.attacks.value_gaps import default_lambdas
 from surefoot.attacks.victim import Smoothing
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
@@ -23,6 +24,7 @@ from surefoot.play.streams import Purpose
 from surefoot.play.tasks import Task
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
+from surefoot.report.sentences import IDLE
 from surefoot.runs.finish import finish_run
 from surefoot.runs.folder import RunFolder, configuration_name
 from surefoot.runs.taped_episode import record_replay
@@ -79,6 +81,13 @@ class AttackGrid:
     def columns(self) -> list[float | None]:
         """The lambdas; a method without any has one column."""
         return list(self.lambdas) if METHODS[self.method].has_lambda else [None]
+
+    def default_lambdas(self) -> tuple[float, ...]:
+        """Return 0 and quantiles of the agent's own value gaps; for an attack without a lambda, just 0."""
+        if not METHODS[self.method].has_lambda:
+            return (0.0,)
+        METHODS[self.method].check(self.task, self.policy)
+        return default_lambdas(self.plan(0.0, 0.0), Smoothing(self.sigma, self.noise_samples))
 
     def configurations(self) -> list[tuple[float, float | None]]:
         """Return every pair of budget and lambda."""
@@ -189,7 +198,11 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
         "curve_sem": [row[best] for row, best in zip(sem, worst, strict=True)],
         "curve_lambda": [lambdas[best] for best in worst],
         "largest_spent": max(float(one.spent.max()) for row in rows for one in row if one.spent is not None),
-        "mean_spent": [[float(one.spent.mean()) for one in row if one.spent is not None] for row in rows],
+        "mean_spent": [[_mean_used(one) for one in row] for row in rows],
+        "did_not_attack": [
+            [budget > 0 and _mean_used(one) < IDLE * budget for one in row]
+            for budget, row in zip(grid.budgets, rows, strict=True)
+        ],
         "spending": [_spending(row[best]) for row, best in zip(rows, worst, strict=True)],
     }
 
@@ -212,6 +225,11 @@ def run_configuration(
 
 def _within(progress: Progress, number: int, configurations: int) -> Progress:
     return lambda done, of: progress(number * of + done, configurations * of)
+
+
+def _mean_used(episodes: Episodes) -> float:
+    assert episodes.spent is not None
+    return float(episodes.spent.mean())
 
 
 def _sem(episodes: Episodes) -> float:
