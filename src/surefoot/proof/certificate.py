@@ -280,13 +280,12 @@ def _common_fields(content: Mapping[str, Any]) -> dict[str, Any]:
     upper = None if content["upper"] is None else _numbers(content["upper"])
     if not budgets.size or budgets.size != lower.size or (upper is not None and upper.size != budgets.size):
         raise ValueError("expected one lower and one upper bound per budget")
-    numbers = {key: number(content[key]) for key in ("estimate", "confidence", "sigma", "floor")}
     optional = {key: None if content[key] is None else number(content[key]) for key in ("estimate_sem", "ceiling")}
     return {
         "budgets": budgets,
         "lower": lower,
         "upper": upper,
-        **numbers,
+        **{key: number(content[key]) for key in ("estimate", "confidence", "sigma", "floor")},
         **optional,
         "method": str(content["method"]),
         "n_episodes": int(content["episodes"]),
