@@ -279,7 +279,7 @@ def test_flipped_bytes_never_raise_anything_else(tmp_path):
         ({"data": lambda data: data["observation_space"].pop("_shape")}, "does not print the shape"),
         (
             {"data": lambda data: data["policy_class"].update(__module__="mine")},
-            "policy class comes from mine.*if you trust its author, use --trust-pickle",
+            "policy class comes from mine.*if you trust its author, use --allow-pickle",
         ),
         (
             {"data": lambda data: data["policy_class"].update(__module__="sb3_contrib.common.recurrent.policies")},
@@ -348,7 +348,7 @@ UNREADABLE = [
 def test_what_cannot_be_rebuilt_needs_trust(tmp_path, setup, match):
     model = make(**setup)
     path = saved(tmp_path, model)
-    with pytest.raises(InputError, match=match + r".*--trust-pickle \(trust_pickle=True\)"):
+    with pytest.raises(InputError, match=match + r".*--allow-pickle \(trust_pickle=True\)"):
         sb3.read_zip(path)
     for policy in (sb3.read_zip(path, trust_pickle=True), sb3.from_model(model)):
         assert not policy.differentiable

@@ -14,10 +14,14 @@ from surefoot.errors import InputError
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from surefoot.runs.attacked import Attack, attacked_run
+from surefoot.runs.attacked import AttackGrid, attacked_run
 from toys import actor_with_critic
 
 TASK = get_task("mountain-car")
+
+
+def grid(policy, **more):
+    return AttackGrid(task=TASK, policy=policy, sigma=0.0, budgets=(0.1,), lambdas=(0.001,), **more)
 
 
 def push(context, observation, frames):
@@ -186,7 +190,7 @@ def test_a_vanished_gradient_spends_nothing():
 @pytest.mark.slow
 def test_attacked_episodes_are_played_once(tmp_path):
     """The limits of the box are part of the setup that is compared when a folder is used again."""
-    attack = Attack(TASK, actor_with_critic(), 0.0, (0.1,), (0.001,), episodes=2)
+    attack = grid(actor_with_critic(), n_episodes=2)
     first = attacked_run(attack, tmp_path / "a")
     record = tmp_path / "a" / "B0.1-lambda0.001" / "episodes.npz"
     before = record.stat().st_mtime_ns
@@ -211,9 +215,9 @@ def test_bad_settings(settings, text):
 def test_agents_that_cannot_be_attacked_so_are_refused():
     plain = from_callable(lambda seen: [0.0], shape=(2,), choices=None, frames=5)
     with pytest.raises(InputError, match="needs gradients"):
-        Attack(TASK, plain, 0.0, (0.1,), (0.001,))
+        grid(plain)
     blindfolded = Policy(actor_with_critic().network, 5, (2,), None, "no critic")
     with pytest.raises(InputError, match="no critic has none"):
-        Attack(TASK, blindfolded, 0.0, (0.1,), (0.001,))
+        grid(blindfolded)
     with pytest.raises(InputError, match="needs discrete actions"):
-        Attack(TASK, actor_with_critic(), 0.0, (0.1,), (0.001,), "adaptive")
+        grid(actor_with_critic(), method="adaptive")

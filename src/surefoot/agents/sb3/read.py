@@ -26,7 +26,7 @@ from surefoot.agents.sb3.settings import (
 )
 from surefoot.errors import InputError
 
-TRUST = "if you trust its author, use --trust-pickle (trust_pickle=True)"
+TRUST = "if you trust its author, use --allow-pickle (trust_pickle=True)"
 
 
 def read_zip(path: str | Path, *, trust_pickle: bool = False, spaces: Spaces | None = None) -> Policy:
