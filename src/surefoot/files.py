@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import platform
 import sys
@@ -98,6 +99,20 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path} must hold a JSON object, got {type(content).__name__}")
     return content
+
+
+def number(value: Any) -> float:
+    """Return a finite number of JSON data as a float, or raise TypeError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError(f"expected a number, got {value!r:.60}")
+    return float(value)
+
+
+def numbers(values: Any) -> list[float]:
+    """Return a list of finite numbers of JSON data as floats, or raise TypeError."""
+    if not isinstance(values, list):
+        raise TypeError(f"expected a list of numbers, got {type(values).__name__}")
+    return [number(value) for value in values]
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:

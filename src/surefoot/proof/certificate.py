@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
-from surefoot.files import read_json, write_json
+from surefoot.files import number, numbers, read_json, write_json
 from surefoot.proof import wording
 from surefoot.proof.rounding import exact
 
@@ -276,17 +276,16 @@ def checked_budget(budget: float) -> float:
 
 
 def _common_fields(content: Mapping[str, Any]) -> dict[str, Any]:
-    budgets, lower = _numbers(content["budgets"]), _numbers(content["lower"])
-    upper = None if content["upper"] is None else _numbers(content["upper"])
+    budgets, lower = _array(content["budgets"]), _array(content["lower"])
+    upper = None if content["upper"] is None else _array(content["upper"])
     if not budgets.size or budgets.size != lower.size or (upper is not None and upper.size != budgets.size):
         raise ValueError("expected one lower and one upper bound per budget")
-    optional = {key: None if content[key] is None else number(content[key]) for key in ("estimate_sem", "ceiling")}
     return {
         "budgets": budgets,
         "lower": lower,
         "upper": upper,
         **{key: number(content[key]) for key in ("estimate", "confidence", "sigma", "floor")},
-        **optional,
+        **{key: None if content[key] is None else number(content[key]) for key in ("estimate_sem", "ceiling")},
         "method": str(content["method"]),
         "n_episodes": int(content["episodes"]),
         "metadata": {key: content[key] for key in (*_SETUP, *_OPTIONAL) if content.get(key) is not None},
@@ -296,14 +295,5 @@ def _common_fields(content: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _numbers(values: Any) -> NDArray[np.float64]:
-    if not isinstance(values, list):
-        raise TypeError(f"expected a list of numbers, got {type(values).__name__}")
-    return frozen(np.array([number(value) for value in values], dtype=np.float64))
-
-
-def number(value: Any) -> float:
-    """Return a finite number of JSON data as a float, or raise TypeError."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise TypeError(f"expected a number, got {value!r:.60}")
-    return float(value)
+def _array(values: Any) -> NDArray[np.float64]:
+    return frozen(np.array(numbers(values), dtype=np.float64))

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.files import number
 from surefoot.proof import wording
 from surefoot.proof.auto import PLANNER, choose
 from surefoot.proof.bounds import bands as cdf
@@ -32,7 +33,6 @@ from surefoot.proof.certificate import (
     checked_episodes,
     fields_of,
     frozen,
-    number,
     outward,
 )
 from surefoot.proof.rounding import exact

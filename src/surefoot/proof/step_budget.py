@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.files import number
 from surefoot.proof import wording
 from surefoot.proof.bounds.step_means import kept, step_means
-from surefoot.proof.certificate import Bounds, Certificate, fields_of, number
+from surefoot.proof.certificate import Bounds, Certificate, fields_of
 
 if TYPE_CHECKING:
     from surefoot.proof.query import Query

@@ -10,8 +10,8 @@ from typing import Any
 
 from surefoot.episodes import Baseline, Episodes
 from surefoot.errors import InputError
-from surefoot.files import read_arrays, read_json
-from surefoot.proof.certificate import FILES, Certificate, number
+from surefoot.files import number, numbers, read_arrays, read_json
+from surefoot.proof.certificate import FILES, Certificate
 from surefoot.report.finished_run import FinishedRun
 from surefoot.runs.folder import configuration_name
 
@@ -112,22 +112,16 @@ def _baseline(found: Any) -> Baseline | None:
 def _check_attack(content: Mapping[str, Any]) -> None:
     if content["schema"] != SCHEMA:
         raise ValueError(f"schema {content['schema']}, expected {SCHEMA}")
-    length = len(_numbers(content["budgets"]))
-    if not length or any(len(_numbers(content[key])) != length for key in ("curve", "curve_sem")):
+    length = len(numbers(content["budgets"]))
+    if not length or any(len(numbers(content[key])) != length for key in ("curve", "curve_sem")):
         raise ValueError("expected one mean and one standard error per budget")
     if len(content["curve_lambda"]) != length or len(content["spending"]) != length:
         raise ValueError("expected one value gap and one list of spending per budget")
     for spending in content["spending"]:
-        _numbers(spending)
+        numbers(spending)
     number(content["sigma"])
     int(content["episodes"])
 
 
 def _optional(path: Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}
-
-
-def _numbers(values: Any) -> list[float]:
-    if not isinstance(values, list):
-        raise TypeError(f"expected a list of numbers, got {type(values).__name__}")
-    return [number(value) for value in values]
