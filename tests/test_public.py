@@ -11,7 +11,7 @@ import surefoot
 from surefoot import __main__ as command
 from surefoot.cli import main as cli
 
-COMMANDS = ("certify", "report", "train", "blind", "export", "agents")
+COMMANDS = ("certify", "report", "train", "baseline", "export", "agents")
 
 
 @pytest.mark.parametrize("name", surefoot.__all__)
@@ -102,7 +102,7 @@ def test_the_promised_options_are_there(capsys):
         cli.main(["certify", "--help"])
     shown = capsys.readouterr().out
     promised = "agent sigma episodes budgets confidence method seed device workers out json quiet returns floor ceiling"
-    for option in [*promised.split(), "step", "env", "trust-pickle"]:
+    for option in [*promised.split(), "threshold-spacing", "env", "allow-pickle"]:
         assert f"--{option}" in shown
     for method in ("per-threshold", "dkw", "dkw-one-sided", "band", "binary"):
         assert method in shown

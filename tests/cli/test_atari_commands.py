@@ -55,13 +55,13 @@ def test_an_attacked_round_of_pong(capsys, agent):
     assert 0 <= found["largest_spent"] <= 0.01
 
 
-def test_the_papers_gaps_are_the_defaults(capsys, agent, monkeypatch):
+def test_the_papers_gaps_are_asked_for_by_name(capsys, agent, monkeypatch):
     seen = []
     monkeypatch.setattr(
         "surefoot.runs.attacked.attacked_run", lambda attack, *_, **__: seen.append(attack) or sys.exit(0)
     )
     with pytest.raises(SystemExit):
-        called(capsys, "attack", "pong-full", "--agent", agent, "--quiet")
+        called(capsys, "attack", "pong-full", "--agent", agent, "--lambda-q", "paper", "--quiet")
     assert tuple(seen[0].lambdas) == (0.1, 0.3, 0.5, 0.9, 1.3, 1.7)
 
 
