@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # Who is not root asks for it to install the browser that the page is tested in.
 ASROOT := $(shell test "$$(id -u)" = 0 || echo sudo)
 
-.PHONY: certify test check lint setup browser docs bench clean
+.PHONY: certify test test-fast check lint setup browser docs bench clean
 
 setup: $(STAMP)
 
@@ -27,8 +27,13 @@ browser:
 	  { $(ASROOT) apt-get update --quiet && \
 	    $(ASROOT) apt-get install --quiet --yes --no-install-recommends chromium chromium-driver; }
 
+# One process per file, so that what the tests of a file share is made once.
 test: setup browser
-	$(BIN)/python -m pytest -n 2
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+# What is left without the tests that take more than a second or two; for every change, before ``make test``.
+test-fast: setup
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 
 lint: setup
 	$(BIN)/ruff check .

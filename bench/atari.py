@@ -21,17 +21,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from surefoot import zoo
-from surefoot.atari import slot_seeds
-from surefoot.emulators import Board, Emulators
-from surefoot.files import write_json
-from surefoot.play import Plan, play
-from surefoot.policies import Policy
-from surefoot.policies_cnn import NATURE, cnn_policy, fresh_arrays, halved
-from surefoot.sb3 import write_zip
-from surefoot.tasks import Task, find_task
-from surefoot.versions import versions
-from surefoot.workers import usable_cores
+from surefoot.agents import files as zoo
+from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
+from surefoot.agents.policies import Policy
+from surefoot.agents.sb3.write import write_zip
+from surefoot.episodes import Noise
+from surefoot.files import versions, write_json
+from surefoot.play.envs.atari.emulators import Board, Emulators
+from surefoot.play.envs.atari.env import slot_seeds
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.tasks import Task, get_task
+from surefoot.play.workers import usable_cores
 
 SIGMA = 0.1
 HERE = Path(__file__).resolve().parent
@@ -72,14 +73,14 @@ def one_by_one(task: Task, policy: Policy, seconds: float) -> tuple[float, float
     steps = episodes = 0
     began = time.perf_counter()
     while time.perf_counter() < began + seconds:
-        history = deque([noisy(environment.reset()[0])] * task.frames, task.frames)
+        history = deque([noisy(environment.reset()[0])] * task.spaces.n_stack, task.spaces.n_stack)
         over, age, episodes = False, 0, episodes + 1
         while not over:
             action, _ = model.predict(np.stack(history), deterministic=True)
             frame, reward, ended, cut, _ = environment.step(int(action))
             history.append(noisy(frame))
             steps, age = steps + 1, age + 1
-            over = ended or cut or age == task.limit or (task.cartridge.first_goal and reward != 0)
+            over = ended or cut or age == task.scoring.max_steps or (task.cartridge.first_goal and reward != 0)
     return (time.perf_counter() - began) / steps, steps / episodes
 
 
@@ -101,17 +102,19 @@ def emulator_alone(task: Task, steps: int = 1_500) -> float:
 
 def measured(task: Task, device: str, episodes: int, seconds: float, agent: str | None) -> dict[str, Any]:
     """Compare on one task."""
-    assert task.choices is not None
+    assert task.spaces.n_actions is not None
     if agent is not None:
         policy = zoo.load(agent)
     else:
-        weights = halved(fresh_arrays(task.frames, task.choices, 0))
-        policy = cnn_policy(weights, NATURE, task.frames, task.shape, task.choices, "untrained")
+        weights = halved(fresh_arrays(task.spaces.n_stack, task.spaces.n_actions, 0))
+        policy = cnn_policy(weights, NATURE, task.spaces.n_stack, task.spaces.shape, task.spaces.n_actions, "untrained")
     workers = usable_cores() if device == "cpu" else 1
     before, length = one_by_one(task, policy, seconds / 2)
     alone = emulator_alone(task)
     began = time.perf_counter()
-    played = play(Plan(task, policy, SIGMA, episodes, device=device), workers=workers)
+    played = play(
+        Plan(task=task, policy=policy, noise=Noise.of(SIGMA), n_episodes=episodes, device=device), workers=workers
+    )
     wall = time.perf_counter() - began
     # Before and after: what the machine does beside this changes within minutes.
     slow = (before + one_by_one(task, policy, seconds / 2)[0]) / 2
@@ -146,8 +149,8 @@ def main() -> None:
     arguments = parser.parse_args()
     results = []
     for name in arguments.tasks:
-        task = find_task(name)
-        block = Plan(task, _still(task), SIGMA, device=arguments.device).shape_of_blocks[1]
+        task = get_task(name)
+        block = Plan(task=task, policy=_still(task), noise=Noise.of(SIGMA), device=arguments.device).block_size
         cores = usable_cores() if arguments.device == "cpu" else 1
         episodes = arguments.episodes or block * cores
         result = measured(task, arguments.device, episodes, arguments.seconds, arguments.agent)
@@ -167,9 +170,9 @@ def main() -> None:
 
 
 def _still(task: Task) -> Policy:
-    from surefoot.policies import from_callable
+    from surefoot.agents.policies import from_callable
 
-    return from_callable(lambda _: 0, shape=task.shape, choices=task.choices)
+    return from_callable(lambda _: 0, shape=task.spaces.shape, choices=task.spaces.n_actions)
 
 
 if __name__ == "__main__":

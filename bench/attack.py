@@ -20,16 +20,17 @@ from unittest.mock import patch
 import torch
 from torch import Tensor
 
-from surefoot import zoo
-from surefoot.attacks.paper import PaperAttack
+from surefoot.agents import files as zoo
+from surefoot.agents.networks import MLP
+from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Scene, Smoothing
-from surefoot.channel import View
-from surefoot.files import write_json
-from surefoot.play import Plan, play, single_thread
-from surefoot.policies import MLP
-from surefoot.tasks import find_task
-from surefoot.versions import versions
-from surefoot.workers import usable_cores
+from surefoot.episodes import Noise
+from surefoot.files import versions, write_json
+from surefoot.play.channel import View
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.tasks import get_task
+from surefoot.play.workers import single_thread, usable_cores
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))  # where the reference lies
@@ -39,8 +40,10 @@ MARGIN, BUDGET = 0.0, 1.0
 
 def batched(episodes: int, workers: int) -> dict[str, float]:
     """Time the batched attack as users run it, then count its gradients in a second, untimed run."""
-    policy, task = zoo.load("cartpole-5-s0"), find_task("cartpole-5")
-    plan = Plan(task, policy, 0.0, episodes, adversary=PaperAttack(MARGIN), budget=BUDGET)
+    policy, task = zoo.load("cartpole-5-s0"), get_task("cartpole-5")
+    plan = Plan(
+        task=task, policy=policy, noise=Noise.of(0.0), n_episodes=episodes, attacker=PaperAttack(MARGIN), budget=BUDGET
+    )
     began = time.perf_counter()
     record = play(plan, workers=workers)
     took = time.perf_counter() - began
@@ -58,7 +61,7 @@ def batched(episodes: int, workers: int) -> dict[str, float]:
 def line_by_line(episodes: int) -> dict[str, float]:
     """Time the reference of the tests on a few episodes."""
     reference = importlib.import_module("test_attacks_paper")
-    policy, task = zoo.load("cartpole-5-s0"), find_task("cartpole-5")
+    policy, task = zoo.load("cartpole-5-s0"), get_task("cartpole-5")
     count, honest = [0], torch.autograd.grad
 
     def counting(*rest: Any, **named: Any) -> Any:
@@ -67,7 +70,16 @@ def line_by_line(episodes: int) -> dict[str, float]:
 
     with patch.object(torch.autograd, "grad", counting):
         began = time.perf_counter()
-        play(Plan(task, policy, 0.0, episodes, adversary=reference.LineByLine(MARGIN), budget=BUDGET))
+        play(
+            Plan(
+                task=task,
+                policy=policy,
+                noise=Noise.of(0.0),
+                n_episodes=episodes,
+                attacker=reference.LineByLine(MARGIN),
+                budget=BUDGET,
+            )
+        )
         took = time.perf_counter() - began
     return {"seconds": took, "gradients": float(count[0])}
 
@@ -82,12 +94,25 @@ def smoothed_share(rows: int = 128, draws: int = 128, repeats: int = 20) -> floa
     context = torch.randn(rows, policy.frames, 4)
     import numpy as np
 
-    from surefoot.channel import Stream
+    from surefoot.play.streams import Stream
 
     stream = Stream(np.random.SeedSequence(0), torch.device("cpu"))
     left = torch.ones(rows, dtype=torch.float64)
     zeros = torch.zeros(rows, 4)
-    view = View(some, some + 9, zeros, None, context, context, None, zeros, zeros, left, policy, stream)
+    view = View(
+        episode=some,
+        step=some + 9,
+        observation=zeros,
+        state=None,
+        history=context,
+        clean=context,
+        action=None,
+        offset=zeros,
+        noise=zeros,
+        left=left,
+        policy=policy,
+        stream=stream,
+    )
     scene, actions = Scene.of(view, some, smoothing), torch.zeros(rows, dtype=torch.long)
     with single_thread():
         scene.values_and_gradient(zeros, actions)

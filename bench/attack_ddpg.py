@@ -13,13 +13,12 @@ import time
 from pathlib import Path
 from typing import Any
 
-from surefoot import zoo
-from surefoot.attacked import Attack
-from surefoot.files import write_json
-from surefoot.play import play
-from surefoot.tasks import find_task
-from surefoot.versions import versions
-from surefoot.workers import usable_cores
+from surefoot.agents import files as zoo
+from surefoot.files import versions, write_json
+from surefoot.play.rollout import play
+from surefoot.play.tasks import get_task
+from surefoot.play.workers import usable_cores
+from surefoot.runs.attacked import AttackGrid
 
 HERE = Path(__file__).resolve().parent
 WEIGHT, BUDGET = 0.0001, 0.3
@@ -27,8 +26,16 @@ WEIGHT, BUDGET = 0.0001, 0.3
 
 def attacked(sigma: float, episodes: int, draws: int) -> dict[str, Any]:
     """Time one cell as users run it."""
-    task, policy = find_task("mountain-car"), zoo.load(f"mountain-car-s{sigma:g}")
-    attack = Attack(task, policy, sigma, (BUDGET,), (WEIGHT,), "paper", draws, episodes)
+    task, policy = get_task("mountain-car"), zoo.load(f"mountain-car-s{sigma:g}")
+    attack = AttackGrid(
+        task=task,
+        policy=policy,
+        sigma=sigma,
+        budgets=(BUDGET,),
+        lambdas=(WEIGHT,),
+        noise_samples=draws,
+        n_episodes=episodes,
+    )
     began = time.perf_counter()
     record = play(attack.plan(BUDGET, WEIGHT), workers=usable_cores())
     took = time.perf_counter() - began

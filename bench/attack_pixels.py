@@ -17,19 +17,18 @@ from unittest.mock import patch
 
 import numpy as np
 
-from surefoot import zoo
-from surefoot.attacked import Attack
+from surefoot.agents import files as zoo
 from surefoot.attacks.victim import Scene
-from surefoot.files import write_json
-from surefoot.play import play
-from surefoot.tasks import find_task
-from surefoot.versions import versions
+from surefoot.files import versions, write_json
+from surefoot.play.rollout import play
+from surefoot.play.tasks import get_task
+from surefoot.runs.attacked import AttackGrid
 
 HERE = Path(__file__).resolve().parent
 AGENT, SIGMA, BUDGET, LAMBDA = "pong-1r-s0.05", 0.05, 0.3, 0.3
 
 
-def timed(attack: Attack) -> dict[str, float]:
+def timed(attack: AttackGrid) -> dict[str, float]:
     """Play the attacked episodes."""
     clock = time.process_time if attack.device == "cpu" else time.perf_counter
     began = clock()
@@ -47,14 +46,14 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=8)
     parser.add_argument("--out", type=Path, help="default: bench/results/attack-pixels-<device>.json")
     arguments = parser.parse_args()
-    attack = Attack(
-        find_task("pong-1r"),
-        zoo.load(AGENT),
-        SIGMA,
-        (BUDGET,),
-        (LAMBDA,),
-        draws=arguments.draws,
-        episodes=arguments.episodes,
+    attack = AttackGrid(
+        task=get_task("pong-1r"),
+        policy=zoo.load(AGENT),
+        sigma=SIGMA,
+        budgets=(BUDGET,),
+        lambdas=(LAMBDA,),
+        noise_samples=arguments.draws,
+        n_episodes=arguments.episodes,
         device=arguments.device,
     )
     play(attack.plan(0.0, LAMBDA))
@@ -62,7 +61,13 @@ def main() -> None:
     with patch.object(Scene, "look_ahead", lambda _scene: None):
         results["whole"] = timed(attack)
     ratio = results["whole"]["seconds"] / results["apart"]["seconds"]
-    setup = {"agent": AGENT, "budget": BUDGET, "lambda": LAMBDA, "draws": attack.draws, "episodes": attack.episodes}
+    setup = {
+        "agent": AGENT,
+        "budget": BUDGET,
+        "lambda": LAMBDA,
+        "draws": attack.noise_samples,
+        "episodes": attack.n_episodes,
+    }
     result = {"setup": {**setup, "device": attack.device}, **results, "ratio": ratio, "versions": versions()}
     write_json(arguments.out or HERE / "results" / f"attack-pixels-{attack.device}.json", result)
     print(json.dumps({"ratio": round(ratio, 3), **results}))

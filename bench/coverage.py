@@ -27,10 +27,10 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
 from laws import FALSE_ALARM, MORE_LAWS, Law, atoms, too_many  # noqa: E402
-from surefoot.bounds.shifted_mean import Sequential  # noqa: E402
-from surefoot.certify import certify  # noqa: E402
 from surefoot.episodes import Episodes  # noqa: E402
 from surefoot.files import write_json  # noqa: E402
+from surefoot.proof.bounds.from_bets import Sequential  # noqa: E402
+from surefoot.proof.query import certify  # noqa: E402
 
 ALPHA, SETTLED, LOOKS = 0.2, 150, (100, 150, 225, 340, 500, 750, 1000)
 CHEAP, DEAR = ("band", "per-threshold", "dkw", "dkw-one-sided"), ("betting", "auto")
@@ -45,7 +45,7 @@ def lower_and_upper(law: Law, radius: float, returns: Floats, method: str, floor
     """Return the certified limits; one threshold for a coin, ten for other laws."""
     episodes = Episodes.of(returns, sigma=1.0, floor=floor, ceiling=law.ceiling)
     step = (law.ceiling - law.floor) / (1 if law is COIN else 10)
-    certificate = certify(episodes, [radius], 1 - ALPHA, method, step=step)
+    certificate = certify(episodes, [radius], 1 - ALPHA, method, threshold_spacing=step)
     assert certificate.upper is not None
     return float(certificate.lower[0]), float(certificate.upper[0])
 

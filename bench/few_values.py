@@ -21,9 +21,9 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
 from laws import LAWS, MORE_LAWS, Law, atoms  # noqa: E402
-from surefoot.certify import certify  # noqa: E402
 from surefoot.episodes import Episodes  # noqa: E402
 from surefoot.files import write_json  # noqa: E402
+from surefoot.proof.query import certify  # noqa: E402
 
 FEW = (
     LAWS[1],
@@ -43,11 +43,11 @@ def compared(law: Law, radius: float, n: int, seeds: int) -> dict[str, Any]:
         returns = law.draw(np.random.default_rng(seed), (n,))
         episodes = Episodes.of(returns, sigma=1.0, floor=law.floor, ceiling=law.ceiling)
         made = certify(episodes, [radius])
-        assert made.choice is not None
-        chosen[made.choice["method"]] += 1
+        assert made.method_selection is not None
+        chosen[made.method_selection["method"]] += 1
         other = certify(episodes, [radius], method="per-threshold")
         if law in COINS:
-            other = certify(episodes[made.choice["pilot"] :], [radius], method="binary")
+            other = certify(episodes[made.method_selection["pilot"] :], [radius], method="binary")
         ours.append(float(made.lower[0]) - law.floor)
         theirs.append(float(other.lower[0]) - law.floor)
     ratios = [ratio(one, two) for one, two in zip(ours, theirs, strict=True)]

@@ -25,14 +25,17 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from surefoot import certify, zoo
-from surefoot.files import write_json
-from surefoot.play import Plan, play, single_thread
-from surefoot.policies import MLP, Policy, Squashed
-from surefoot.sb3 import write_zip
-from surefoot.tasks import Task, find_task
-from surefoot.versions import versions
-from surefoot.workers import usable_cores
+from surefoot import certify
+from surefoot.agents import files as zoo
+from surefoot.agents.networks import MLP, Squashed
+from surefoot.agents.policies import Policy
+from surefoot.agents.sb3.write import write_zip
+from surefoot.episodes import Noise
+from surefoot.files import versions, write_json
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.tasks import Task, get_task
+from surefoot.play.workers import single_thread, usable_cores
 
 SIGMA, BUDGETS = 0.2, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 HERE = Path(__file__).resolve().parent
@@ -50,22 +53,26 @@ def paper_protocol(task: Task, policy: Policy, episodes: int) -> float:
 
     with tempfile.TemporaryDirectory() as folder:
         write_zip(policy, Path(folder) / "agent.zip")
-        model = (DDPG if task.choices is None else DQN).load(Path(folder) / "agent.zip", device="cpu", buffer_size=1)
-    environment = task.open()
+        model = (DDPG if task.spaces.n_actions is None else DQN).load(
+            Path(folder) / "agent.zip", device="cpu", buffer_size=1
+        )
+    environment = task.backend.open()
     rng = np.random.default_rng(0)
 
     def noisy(observation: NDArray[np.float32]) -> NDArray[np.float32]:
-        return observation + SIGMA * rng.standard_normal(task.shape, dtype=np.float32)
+        return observation + SIGMA * rng.standard_normal(task.spaces.shape, dtype=np.float32)
 
     began = time.perf_counter()
     for episode in range(episodes):
         observation, _ = environment.reset(seed=episode)
         # Nothing of ours slows this down: noise and frame stack are two lines of numpy.
-        history = deque([noisy(observation)] * task.frames, task.frames)
+        history = deque([noisy(observation)] * task.spaces.n_stack, task.spaces.n_stack)
         over = False
         while not over:
             action, _ = model.predict(np.stack(history), deterministic=True)
-            observation, _, terminated, truncated, _ = environment.step(action if task.choices is None else int(action))
+            observation, _, terminated, truncated, _ = environment.step(
+                action if task.spaces.n_actions is None else int(action)
+            )
             history.append(noisy(observation))
             over = terminated or truncated
     return (time.perf_counter() - began) / episodes
@@ -86,12 +93,12 @@ def products_alone(policy: Policy, forwards: int, rows: int) -> float:
 def on_cpu(task: Task, episodes: int, repeats: int) -> dict[str, Any]:
     policy, workers = zoo.load(f"{task.name}-s{SIGMA:g}"), usable_cores()
     slow = paper_protocol(task, policy, 50)
-    plan = Plan(task, policy, SIGMA, episodes)
+    plan = Plan(task=task, policy=policy, noise=Noise.of(SIGMA), n_episodes=episodes)
     played = [seconds(lambda: play(plan, workers=workers)) for _ in range(repeats)]
     ours = statistics.median(played)
     record = play(plan, workers=workers)
     certified = seconds(lambda: certify(record, BUDGETS))
-    floor = products_alone(policy, int(record.lengths.sum()), task.slots) / workers  # type: ignore[union-attr]
+    floor = products_alone(policy, int(record.lengths.sum()), task.blocks.n_envs) / workers  # type: ignore[union-attr]
     largest = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss + workers * largest
     return {
@@ -113,7 +120,7 @@ def on_cuda(task: Task, episodes: int, repeats: int) -> dict[str, Any]:
     policy = zoo.load(f"{task.name}-s{SIGMA:g}")
 
     def certified(count: int) -> None:
-        certify(play(Plan(task, policy, SIGMA, count, device="cuda")), BUDGETS)
+        certify(play(Plan(task=task, policy=policy, noise=Noise.of(SIGMA), n_episodes=count, device="cuda")), BUDGETS)
 
     certified(65_536)
     torch.cuda.reset_peak_memory_stats()
@@ -139,7 +146,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
     measure = on_cpu if arguments.device == "cpu" else on_cuda
-    measured = measure(find_task(arguments.task), arguments.episodes, arguments.repeats)
+    measured = measure(get_task(arguments.task), arguments.episodes, arguments.repeats)
     result = {"task": arguments.task, **measured, "machine": platform.machine(), "versions": versions()}
     print(json.dumps(result, indent=1))
     write_json(arguments.out or HERE / "results" / f"{arguments.task}-{arguments.device}.json", result)

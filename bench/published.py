@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.bounds.betting import Sample
-from surefoot.bounds.scores import plug_in
-from surefoot.certify import certify
 from surefoot.episodes import Episodes
 from surefoot.files import write_json
+from surefoot.proof.bounds.betting import Sample
+from surefoot.proof.bounds.tangent_scores import plug_in
+from surefoot.proof.query import certify
 
 HERE = Path(__file__).resolve().parent
-DATA = HERE.parent / "study" / "published" / "cartpole-5.json"
+DATA = HERE.parent / "study" / "data" / "published" / "cartpole-5.json"
 BUDGETS = {0.2: (0.2, 0.4, 0.6), 0.4: (0.2, 0.4, 0.8)}
 GRID = tuple(np.round(np.linspace(0, 1, 11), 10).tolist())
 

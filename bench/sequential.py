@@ -11,20 +11,21 @@ the requirement for at least half of the seeds (and, for comparison, for nine in
 from __future__ import annotations
 
 import argparse
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from surefoot import zoo
-from surefoot.certify import certify
-from surefoot.commands.terminal import Requirement, parse_requirement
-from surefoot.episodes import Episodes
-from surefoot.files import write_json
-from surefoot.play import Plan, play
-from surefoot.sequential import Goal, Watch
-from surefoot.tasks import find_task
-from surefoot.versions import versions
+from surefoot.agents import files as zoo
+from surefoot.cli.options import Requirement, parse_requirement
+from surefoot.episodes import Episodes, Noise
+from surefoot.files import versions, write_json
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.tasks import get_task
+from surefoot.proof.query import certify
+from surefoot.proof.stopping import Monitor, StoppingRule
 
 HERE = Path(__file__).resolve().parent
 AGENT, SIGMA, CONFIDENCE = "cartpole-5-s0.2", 0.2, 0.95
@@ -32,18 +33,23 @@ AGENT, SIGMA, CONFIDENCE = "cartpole-5-s0.2", 0.2, 0.95
 
 def stopped_after(record: Episodes, block: int, required: Requirement) -> int | None:
     """Return after how many episodes the sequential run has proved the requirement."""
-    goal = Goal(required.budget, require=required.mean)
-    watch = Watch(goal, SIGMA, 1 - CONFIDENCE, record.floor, record.ceiling)
+    rule = StoppingRule(budget=required.budget, require=required.mean)
+    monitor = Monitor(rule, confidence=CONFIDENCE, sigma=SIGMA, floor=record.floor, ceiling=record.ceiling)
     for n in range(block, len(record) + 1, block):
-        if watch.reason_to_stop(record.returns[:n]) == "proved":
+        if monitor.reason_to_stop(record.returns[:n]) == "proved":
             return n
     return None
+
+
+def as_planned(record: Episodes, n: int) -> Episodes:
+    """Return the first n episodes as a run would have recorded them that planned no more."""
+    return replace(record[:n], facts={**record.facts, "planned": n})
 
 
 def proved_by_paper(record: Episodes, block: int, required: Requirement) -> list[bool]:
     """Return for every number of blocks whether the paper's method would have proved the requirement."""
     return [
-        bool(certify(record[:n], [required.budget], CONFIDENCE, "paper").lower[0] >= required.mean)
+        bool(certify(as_planned(record, n), [required.budget], CONFIDENCE, "paper").lower[0] >= required.mean)
         for n in range(block, len(record) + 1, block)
     ]
 
@@ -63,11 +69,11 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1)
     arguments = parser.parse_args()
     required = parse_requirement(arguments.require)
-    task, policy = find_task("cartpole-5"), zoo.load(AGENT)
+    task, policy = get_task("cartpole-5"), zoo.load(AGENT)
     stops, paper = [], []
     for seed in range(1000, 1000 + arguments.seeds):  # seeds of their own
-        plan = Plan(task, policy, SIGMA, arguments.most, seed)
-        record, block = play(plan, workers=arguments.workers), plan.shape_of_blocks[1]
+        plan = Plan(task=task, policy=policy, noise=Noise.of(SIGMA), n_episodes=arguments.most, seed=seed)
+        record, block = play(plan, workers=arguments.workers), plan.block_size
         stops.append(stopped_after(record, block, required))
         paper.append(proved_by_paper(record, block, required))
         print(seed, stops[-1], sum(not one for one in paper[-1]) * block, flush=True)

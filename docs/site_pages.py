@@ -24,7 +24,7 @@ PAGES = {
 }
 EXAMPLES = "examples.md"
 # The button of the reports, which the site has too.
-THEME = "src/surefoot/report/page/theme.js"
+THEME = "src/surefoot/report/assets/theme.js"
 SHOWN = {origin: page for page, origin in PAGES.items()}
 PICTURES = (".png", ".svg", ".jpg")
 LINK = re.compile(r"(\]\(|^\[[^\]]+\]: )([^)\s]+)", flags=re.MULTILINE)
@@ -88,6 +88,16 @@ def place_of(path: str, anchor: str) -> tuple[str, str]:
         return path.removeprefix("docs/"), anchor
     # A browser shows plain text, and would offer other files for saving.
     return f"files/{path}" + ("" if path.endswith(PICTURES) else ".txt"), anchor
+
+
+def on_page_content(content: str, **_: Any) -> str:
+    """Let figures be enlarged, and keep names in tables on one line."""
+    content = re.sub(
+        r'(?<!">)<img alt="([^"]*)" src="([^"]+)" ?/?>',
+        r'<a class="figure" href="\2"><img alt="\1" src="\2"></a>',
+        content,
+    )
+    return re.sub(r"(<t[dh][^>]*>)<code>([^<\s]+)</code>", r'\1<code class="name">\2</code>', content)
 
 
 def examples() -> str:

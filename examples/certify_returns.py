@@ -1,4 +1,4 @@
-"""Certify returns that were played elsewhere, by any simulator, in any language."""
+"""Certify precomputed returns, from any simulator, in any language."""
 
 from math import floor
 
@@ -7,20 +7,25 @@ import numpy as np
 import surefoot
 
 SIGMA = 0.5
-# The rules of the game, not the smallest and largest return that happened to be seen.
+# What the rules allow, not the smallest and largest return that happened to be observed.
 FLOOR, CEILING = -21.0, 21.0
 BUDGETS = (0.0, 0.25, 0.5, 1.0)
 
 
-def returns_from_elsewhere(episodes: int) -> np.ndarray:
-    """Stand in for your own log: independent episodes, all played to their ends, with noise and without attack."""
+def precomputed_returns(episodes: int) -> np.ndarray:
+    """Stand in for your own log: independent episodes, all run to their ends, with noise and without attack."""
     wins = np.random.default_rng(0).binomial(42, 0.9, size=episodes)
     return wins.astype(np.float64) - 21
 
 
 def main(episodes: int = 10_000) -> surefoot.Certificate:
     record = surefoot.Episodes.of(
-        returns_from_elsewhere(episodes), sigma=SIGMA, floor=FLOOR, ceiling=CEILING, task="my game", agent="my agent"
+        precomputed_returns(episodes),
+        sigma=SIGMA,
+        floor=FLOOR,
+        ceiling=CEILING,
+        task="my environment",
+        agent="my agent",
     )
     certificate = surefoot.certify(record, BUDGETS, method="band")
     for budget in certificate.budgets:

@@ -1,4 +1,4 @@
-"""Certify a shipped agent: its mean return, the chance of a good episode, and a quantile, under attack."""
+"""Certify a pretrained agent under attack: its mean return, the probability of a good episode, and a quantile."""
 
 from math import floor
 
@@ -12,14 +12,15 @@ CONFIDENCE = 0.95
 
 
 def main(episodes: int = 10_000) -> surefoot.Certificate:
-    played = surefoot.rollout(TASK, AGENT, sigma=SIGMA, episodes=episodes, seed=0)
-    certificate = surefoot.certify(played, BUDGETS, CONFIDENCE)
+    played = surefoot.rollout(TASK, AGENT, sigma=SIGMA, n_episodes=episodes, seed=0)
+    # A band bounds the whole distribution of returns; the default method may bound the mean alone.
+    certificate = surefoot.certify(played, BUDGETS, CONFIDENCE, method="band")
     print(certificate.statement)
     # Bounds are rounded down when printed, never to the nearest digit.
     for budget, lower in zip(certificate.budgets, certificate.lower, strict=True):
         print(f"budget {budget:.1f}: mean return at least {floor(100 * lower) / 100}")
 
-    # The same band answers other questions at any budget, without further risk.
+    # The same band answers other questions at any budget, at no cost in confidence.
     reach = certificate.probability(threshold=150, budget=0.3)
     print(f"budget 0.3: a return of 150 or more with probability at least {floor(1000 * reach.lower) / 1000}")
     median = certificate.quantile(0.5, budget=0.3)

@@ -23,7 +23,7 @@ def controller(frames: NDArray[Any]) -> int:
 
 
 def main(episodes: int = 500) -> surefoot.Certificate:
-    played = surefoot.rollout("cartpole-5", controller, sigma=SIGMA, episodes=episodes)
+    played = surefoot.rollout("cartpole-5", controller, sigma=SIGMA, n_episodes=episodes)
     certificate = surefoot.certify(played, BUDGETS)
     # Bounds are rounded down when printed, never to the nearest digit.
     for budget, lower in zip(certificate.budgets, certificate.lower, strict=True):

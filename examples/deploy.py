@@ -1,4 +1,4 @@
-"""Deploy a certified agent: the same policy behind unpredictable noise, called like SB3's predict."""
+"""Deploy a certified agent: the same policy with unpredictable noise, called like SB3's predict."""
 
 import gymnasium
 import numpy as np
@@ -16,7 +16,7 @@ def main(episodes: int = 20) -> float:
     returns = []
     for _ in range(episodes):
         observation, _ = environment.reset()
-        agent.reset()  # a new episode: forget what was seen
+        agent.reset()  # a new episode: clear the frame stack
         total, over = 0.0, False
         while not over:
             action, _ = agent.predict(observation)

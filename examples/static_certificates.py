@@ -1,8 +1,8 @@
 """Why certificates for fixed inputs fail for agents: the second move may depend on the first noise.
 
-A game of two steps with one number seen at each: the agent wins if both noisy numbers have the same sign. Against
-every offset that is fixed in advance the win probability stays above the dotted claim; an adversary that waits for the
-first noise goes below it. Theorem 1 holds for both. (The paper's Figure 1 and Appendix B.)
+An environment of two steps with one number observed at each: the agent wins if both noisy numbers have the same sign.
+Against every perturbation that is fixed in advance the win probability stays above the dotted claim; an attacker that
+waits for the first noise goes below it. Theorem 1 holds for both. (The paper's Figure 1 and Appendix B.)
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import numpy as np
 from matplotlib.figure import Figure
 from scipy.special import ndtr
 
-from surefoot.bounds.shift import shift_down
+from surefoot.proof.bounds.gaussian_shift import shift_down
 
 SIGMA, BUDGETS = 1.0, np.linspace(0, 2.5, 26)
 
 
 def play(rng: np.random.Generator, samples: int, budget: float) -> np.ndarray:
-    """Return the offsets-plus-noise of both steps under the adversary that pushes against the first noise."""
+    """Return perturbation plus noise of both steps under the attacker that pushes against the first noise."""
     first = rng.normal(0, SIGMA, samples)
     second = rng.normal(-budget * np.sign(first), SIGMA)
     return np.stack((first, second))
 
 
 def best_fixed(budget: float) -> float:
-    """Return the lowest win probability over offsets fixed in advance: what a static certificate would claim."""
+    """Return the lowest win probability over perturbations fixed in advance: what a static certificate would claim."""
     angles = np.linspace(0, np.pi, 721)
     up = ndtr(budget * np.stack((np.cos(angles), np.sin(angles))) / SIGMA)
     return float((up.prod(axis=0) + (1 - up).prod(axis=0)).min())
@@ -42,13 +42,13 @@ def main(samples: int = 100_000, out: Path | None = Path("static-certificates.pn
         figure = Figure(figsize=(9, 3.8), layout="constrained")
         scatter, curves = figure.subplots(1, 2)
         few = slice(0, 2_000)
-        scatter.plot(*play(rng, samples, 0.0)[:, few], ".", ms=2, color="#7f9fbf", label="no adversary: isotropic")
-        scatter.plot(*played[15][:, few], "x", ms=3, color="#b45f06", label="adaptive adversary, B = 1.5: not")
-        scatter.set(xlabel="first offset plus noise", ylabel="second offset plus noise", aspect="equal")
-        curves.plot(BUDGETS, claimed, "k:", label="claim for offsets fixed in advance")
-        curves.plot(BUDGETS, attacked, "x", color="#b45f06", label="adaptive adversary (simulated)")
-        curves.plot(BUDGETS, theorem, color="#0b5394", label="Theorem 1: every adversary")
-        curves.set(xlabel="budget B (sigma = 1)", ylabel="probability to win", ylim=(0, 0.55))
+        scatter.plot(*play(rng, samples, 0.0)[:, few], ".", ms=2, color="#7f9fbf", label="no attacker: isotropic")
+        scatter.plot(*played[15][:, few], "x", ms=3, color="#b45f06", label="adaptive attacker, B = 1.5: not")
+        scatter.set(xlabel="first perturbation plus noise", ylabel="second perturbation plus noise", aspect="equal")
+        curves.plot(BUDGETS, claimed, "k:", label="claim for fixed perturbations")
+        curves.plot(BUDGETS, attacked, "x", color="#b45f06", label="adaptive attacker (simulated)")
+        curves.plot(BUDGETS, theorem, color="#0b5394", label="Theorem 1: every attacker")
+        curves.set(xlabel="attack budget B (sigma = 1)", ylabel="probability to win", ylim=(0, 0.55))
         scatter.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0))
         curves.legend(fontsize=8)
         figure.savefig(out, dpi=130)

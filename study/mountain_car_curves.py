@@ -1,7 +1,7 @@
 """Every training curve of Mountain Car in one figure, from the validation tables that training left.
 
-python study/mountain_car_curves.py gather runs/zoo   # curve.csv of every run -> study/mountain-car/curves.json
-python study/mountain_car_curves.py draw              # -> study/mountain-car/curves.png
+python -m study.mountain_car_curves gather runs/zoo   # curve.csv of every run -> study/data/mountain-car/curves.json
+python -m study.mountain_car_curves draw              # -> study/data/mountain-car/curves.png
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
-HERE = Path(__file__).resolve().parent / "mountain-car"
+from study.numbers import DATA
+
+HERE = DATA / "mountain-car"
 PRESETS = {
     "thorough": "preset thorough: 300,000 steps",
     "early": "preset early: 40,000 steps",

@@ -1,12 +1,12 @@
 """Say which numbers of the study are missing or were measured on other weights than the shipped ones, or renew them.
 
-    python study/renew.py                           # list them
-    python study/renew.py --run episodes times      # measure these anew, where missing or stale
-    python study/renew.py --run attacks --tasks mountain-car
-    python study/renew.py --run episodes attacks times --device cuda
+    python -m study.renew                           # list them
+    python -m study.renew --run episodes times      # measure these anew, where missing or stale
+    python -m study.renew --run attacks --tasks mountain-car
+    python -m study.renew --run episodes attacks times --device cuda
 
-Attacks on smoothed agents take hours on two cores; ``study/attacks.py --device cuda --jobs 16`` spreads them over a
-GPU. Afterwards ``python docs/figures/study.py --write`` renews the figures and tables of the documentation.
+Attacks on smoothed agents take hours on two cores; ``python -m study.attack_cells --device cuda --jobs 16``
+spreads them over a GPU. Afterwards ``python -m study.documentation --write`` renews the documentation.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from surefoot.study.data import Agent, Study, shipped_agents
-from surefoot.study.gather import Place, attack_agent, play_episodes, time_attacks, timed_agents, write_times
-from surefoot.study.sizes import full
-from surefoot.workers import usable_cores
+from study.measure import Place, attack_agent, play_episodes, time_attacks, timed_agents, write_times
+from study.numbers import DATA, Agent, Study, shipped_agents
+from study.sizes import full
+from surefoot.play.workers import usable_cores
 
-HERE = Path(__file__).resolve().parent
 PARTS = ("episodes", "attacks", "times")
 
 
@@ -32,13 +31,13 @@ def wanting(study: Study, tasks: list[str] | None, again: bool = False) -> dict[
     timed = {(row["agent"], row["agent_sha256"]) for row in study.times()}
     return {
         "episodes": [agent for agent in agents if (found := study.record(agent)) is None or _stale(found.facts, agent)],
-        "attacks": [agent for agent in agents if (found := study.attack(agent)) is None or _stale(found, agent)],
+        "attacks": [agent for agent in agents if (made := study.attack(agent)) is None or _stale(made, agent)],
         "times": [agent for agent in timed_agents(agents) if (agent.name, agent.sha256) not in timed],
     }
 
 
 def _stale(facts: Any, agent: Agent) -> bool:
-    return facts.get("agent_sha256") != agent.sha256
+    return bool(facts.get("agent_sha256") != agent.sha256)
 
 
 def renew(part: str, agents: list[Agent], place: Place, episodes: int | None = None) -> None:
@@ -65,7 +64,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--workers", type=int, help="processes (default: one per core; one to measure times)")
     parser.add_argument("--work", type=Path, default=Path("runs/study"))
-    parser.add_argument("--out", type=Path, default=HERE)
+    parser.add_argument("--out", type=Path, default=DATA)
     arguments = parser.parse_args()
     workers = arguments.workers or (usable_cores() if arguments.device == "cpu" else 1)
     place = Place(arguments.out, arguments.work, arguments.device, workers)

@@ -24,7 +24,13 @@ def certified(
     folder: Path, *, agent: str | None = "agent-a", sigma: float = SIGMA, returns: Any = None, **options: Any
 ) -> dict[str, Any]:
     """Leave what ``certify`` leaves, and return the certificate's JSON."""
-    ask = {"budgets": (0, 0.1, 0.2, 0.4, 1.0), "confidence": 0.95, "method": "per-threshold", "step": 1.0, **options}
+    ask = {
+        "budgets": (0, 0.1, 0.2, 0.4, 1.0),
+        "confidence": 0.95,
+        "method": "per-threshold",
+        "threshold_spacing": 1.0,
+        **options,
+    }
     ceiling = ask.pop("ceiling", 200.0)
     named = {} if agent is None else whom(agent)
     record = surefoot.Episodes.of(
@@ -36,7 +42,7 @@ def certified(
     write_json(folder / "setup.json", {"schema": 1, **record.setup, "environment": "CartPole-v1"})
     blind = {"mean": 40.815, "sem": 0.043, "episodes": 100_000, "what": "actions 1 and 0 in turn", "command": "blind"}
     facts = {"schema": 1, "versions": {"surefoot": "0.1.0"}, "command": "surefoot certify cartpole-5 --sigma 0.2"}
-    write_json(folder / "run.json", {**facts, "step": ask["step"], "blind": blind, "replay": None})
+    write_json(folder / "run.json", {**facts, "step": ask["threshold_spacing"], "blind": blind, "replay": None})
     return made
 
 

@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from study.numbers import Agent, Study
+from study.paper import EVERY
 from surefoot.episodes import Episodes
 from surefoot.files import write_json
-from surefoot.study.data import Agent, Study
-from surefoot.study.facts import EVERY
-from surefoot.tasks import TASKS
+from surefoot.play.tasks import TASKS
 
 SIGMAS = {"pong-1r": (0, 0.05, 0.1), "pong-full": (0, 0.05), "freeway": (0, 0.05, 0.1)}
 USUAL = (0, 0.2, 0.4)
@@ -40,16 +40,18 @@ def agents_of(tasks=EVERY):
 def value(task, share):
     """Return the return that lies this far between floor and ceiling."""
     rules = TASKS[task]
-    return rules.floor + share * (rules.ceiling - rules.floor)
+    return rules.scoring.floor + share * (rules.scoring.ceiling - rules.scoring.floor)
 
 
 def returns_of(task, share, count, seed=0):
     """Return made-up returns: wins and losses, or whole numbers around a mean."""
     random, rules = np.random.default_rng(seed), TASKS[task]
-    if rules.ceiling - rules.floor == 1:
+    if rules.scoring.ceiling - rules.scoring.floor == 1:
         return (random.random(count) < share).astype(float)
-    drawn = np.round(value(task, share) + 0.05 * (rules.ceiling - rules.floor) * random.standard_normal(count))
-    return np.clip(drawn, rules.floor, rules.ceiling)
+    drawn = np.round(
+        value(task, share) + 0.05 * (rules.scoring.ceiling - rules.scoring.floor) * random.standard_normal(count)
+    )
+    return np.clip(drawn, rules.scoring.floor, rules.scoring.ceiling)
 
 
 def write_episodes(folder, agent, returns):
@@ -58,8 +60,8 @@ def write_episodes(folder, agent, returns):
     record = Episodes.of(
         returns,
         sigma=agent.sigma,
-        floor=rules.floor,
-        ceiling=rules.ceiling,
+        floor=rules.scoring.floor,
+        ceiling=rules.scoring.ceiling,
         method=rules.method,
         task=agent.task,
         agent=agent.name,
@@ -72,10 +74,10 @@ def write_episodes(folder, agent, returns):
 
 def write_attack(folder, agent, share):
     """Leave an attack that pushes an agent to the same mean at every budget."""
-    last = TASKS[agent.task].budgets[-1]
+    last = TASKS[agent.task].paper.budgets[-1]
     budgets, lambdas = ([last / 4, last / 2], [0.1, 0.3])
     low = value(agent.task, share)
-    spread = 0.01 * (TASKS[agent.task].ceiling - TASKS[agent.task].floor)
+    spread = 0.01 * (TASKS[agent.task].scoring.ceiling - TASKS[agent.task].scoring.floor)
     grid = [[low, low + spread] for _ in budgets]
     content = {
         "agent_sha256": agent.sha256,

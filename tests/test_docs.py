@@ -1,16 +1,18 @@
 """What the documentation says is there, runs, and was measured on the weights that are shipped."""
 
 import argparse
+import ast
 import inspect
 import json
 import re
-from importlib.util import find_spec
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
 import pytest
 
 import surefoot
-from surefoot.cli import build_parser
+from study.paper import TARGETS
+from surefoot.cli.main import build_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "zoo/README.md")
@@ -66,16 +68,25 @@ def commands(parser):
 
 
 def options(parser):
-    """Return what a parser takes: long options, and the names that positional arguments are shown with."""
+    """Return what a parser takes: long options, and the names that positional arguments are shown with.
+
+    Old names that still work for one version are hidden, and not documented.
+    """
     found = []
-    for action in parser._actions:
+    for action in (action for action in parser._actions if action.help != argparse.SUPPRESS):
         long = [option for option in action.option_strings if option.startswith("--")]
         found += long if action.option_strings else [action.metavar] if action.metavar else []
     return [name for name in found if name not in {"--help", "COMMAND"}]
 
 
+def is_old(name):
+    """Return whether a public name is an old one that works for one more version; its docstring says so."""
+    return (inspect.getdoc(getattr(surefoot, name)) or "").startswith("Deprecated name of")
+
+
 def test_every_public_name_is_in_the_reference():
-    assert undocumented(surefoot.__all__, REFERENCE) == []
+    names = surefoot.__all__ if find_spec("torch") is None else [name for name in surefoot.__all__ if not is_old(name)]
+    assert undocumented(names, REFERENCE) == []
 
 
 @pytest.mark.parametrize("command", sorted(commands(build_parser())))
@@ -138,22 +149,52 @@ def test_prose_keeps_its_width(page):
 def test_the_commands_of_the_documentation_parse():
     for page in PAGES:
         for code in blocks(page.read_text(encoding="utf-8"), "sh"):
-            for line in (line.split("#")[0].split(">")[0] for line in code.splitlines()):
+            whole = code.replace("\\\n", " ")
+            for line in (line.split("#")[0].split(">")[0] for line in whole.splitlines()):
                 if line.startswith("surefoot "):
                     build_parser().parse_args(line.split()[1:])
 
 
 @NEEDS_TORCH
 def test_the_numbers_were_measured_on_the_shipped_weights():
-    """Red after retraining until docs/figures/agents_table.py --write has been run, as CONTRIBUTING.md says."""
-    from surefoot.zoo import card_of, shipped
+    """Red after retraining until study/agents_table.py --write has been run, as CONTRIBUTING.md says."""
+    from surefoot.agents.files import list_agents, load_card
 
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    shown = dict(re.findall(r"^\| `([\w.-]+)` \| `(\w{8})` \|", readme, flags=re.MULTILINE))
-    cards = {name: card_of(name) for name in shipped()}
+    results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
+    shown = dict(re.findall(r"^\| `([\w.-]+)` \| `(\w{8})` \|", results, flags=re.MULTILINE))
+    cards = {name: load_card(name) for name in list_agents()}
     assert shown == {name: card["sha256"][:8] for name, card in cards.items() if card["sigma"] > 0}
-    curve = json.loads((ROOT / "docs" / "figures" / "cartpole-5-s0.2.json").read_text(encoding="utf-8"))
-    assert curve["agent_sha256"] == cards["cartpole-5-s0.2"]["sha256"]
+    assert drawn()["agent_sha256"] == cards["cartpole-5-s0.2"]["sha256"]
+
+
+def drawn():
+    """Return the certificate that the README's figure shows."""
+    return json.loads((ROOT / "docs" / "figures" / "cartpole-5-s0.2.json").read_text(encoding="utf-8"))
+
+
+def certified_rows(text):
+    """Return budget, lower and upper bound of every line of a printed certificate."""
+    return re.findall(r"^ *([\d.]+) +([\d.]+) +([\d.]+)(?:  \*)?$", text, flags=re.MULTILINE)
+
+
+def test_figure_and_printed_output_of_the_readme_show_one_certificate():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    figure = drawn()
+    rows = certified_rows(blocks(readme, "text")[0])
+    assert [float(budget) for budget, _, _ in rows] == figure["budgets"]
+    for (_, lower, upper), proved, above in zip(rows, figure["lower"], figure["upper"], strict=True):
+        assert proved - 0.01 <= float(lower) <= proved
+        assert above <= float(upper) <= above + 0.01
+    at_sigma = rows[figure["budgets"].index(0.2)][1]
+    assert readme.count(at_sigma) == 4  # in the sentence, in the table, in the text below it, and in the results
+    assert figure["curve"]["lower"][10] == pytest.approx(figure["lower"][2])
+
+
+def test_a_printed_row_is_read_with_and_without_its_mark():
+    assert certified_rows("  0.2   195.76   200.00\n  0.8    33.22   200.00  *\n0.8 words\n") == [
+        ("0.2", "195.76", "200.00"),
+        ("0.8", "33.22", "200.00"),
+    ]
 
 
 def test_the_citation_names_this_version():
@@ -161,3 +202,112 @@ def test_the_citation_names_this_version():
     assert text.startswith("cff-version: 1.2.0\n")
     assert f"\nversion: {surefoot.__version__}\n" in text
     assert f"## {surefoot.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def missing_modules(text):
+    """Return the modules and folders with a slash in their name that a page names and that are not there."""
+    named = {span for span in re.findall(r"`([\w/-]+/[\w/-]*)`", text) if not span.startswith("runs/NAME")}
+    places = (ROOT, ROOT / "src" / "surefoot")
+    there = {span for span in named for place in places if (place / span).exists() or (place / f"{span}.py").exists()}
+    return sorted(named - there)
+
+
+def test_the_modules_of_the_design_exist():
+    text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    assert missing_modules(text) == []
+    assert missing_modules("`play/channel`, `play/no_such_module`, `proof/`") == ["play/no_such_module"]
+
+
+def test_every_field_of_a_certificate_is_documented():
+    text = (ROOT / "docs" / "certificates.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]+`) \|", text[text.index("## The file") :], flags=re.MULTILINE)
+    documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    episodes = surefoot.Episodes.of([0.0, 1.0, 1.0], sigma=0.1, floor=0, ceiling=1)
+    written = set(surefoot.certify(episodes, [0.1], method="band").to_json())
+    optional = {"features", "probabilities", "quantiles", "discount", "norm"}
+    assert written <= documented
+    assert documented - written <= optional
+
+
+PAPER = json.loads((ROOT / "docs" / "paper.json").read_text(encoding="utf-8"))
+ITEMS = [item for section in PAPER["sections"] for item in section["items"]]
+DIFFERENCES = (ROOT / "docs" / "deviations.md").read_text(encoding="utf-8")
+
+
+def defined(path):
+    """Return the names that a module defines: functions, classes, their methods, and constants."""
+    names = set()
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+            names |= {f"{node.name}.{part.name}" for part in node.body if isinstance(part, ast.FunctionDef)}
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        names |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return names
+
+
+def is_there(where):
+    """Return whether a place of the map exists: a command that parses, a heading of a page, a name of a module."""
+    if where.startswith("surefoot "):
+        build_parser().parse_args(where.split()[1:])
+        return where.split()[1] != "reproduce" or where.split()[2] in {target.name for target in TARGETS}
+    path, _, anchor = where.partition("#")
+    if path.endswith(".md"):
+        text = (ROOT / path).read_text(encoding="utf-8")
+        return not anchor or anchor in anchors(text)
+    path, _, name = where.partition(":")
+    own = path.startswith(("study/", "examples/", "tests/"))
+    file = ROOT / path if own else ROOT / "src" / "surefoot" / path
+    return file.is_file() and (not name or name in defined(file))
+
+
+@pytest.mark.parametrize("item", ITEMS, ids=lambda item: item["item"][:40])
+def test_every_place_of_the_map_of_the_paper_exists(item):
+    assert [where for where in item["where"] if not is_there(where)] == []
+    assert item["where"]
+    assert item["paper"]
+
+
+def test_a_place_that_is_gone_is_noticed():
+    gone = ("play/channel.py:NoSuchName", "play/no_such_module.py", "docs/theory.md#no-such-heading")
+    assert [is_there(where) for where in gone] == [False] * 3
+    assert not is_there("surefoot reproduce no-such-figure")
+    with pytest.raises(surefoot.InputError):
+        is_there("surefoot certify --no-such-option")
+
+
+def headings(text):
+    """Return the anchors of the differences, one per heading of the third level."""
+    return anchors("\n".join(line for line in text.splitlines() if line.startswith("### ")))
+
+
+def test_the_map_of_the_paper_and_the_differences_agree():
+    linked = {anchor for item in ITEMS for anchor in item.get("deviations", ())}
+    assert linked == headings(DIFFERENCES)
+    for item in ITEMS:
+        assert item["verdict"] in {"equal", "deviation", "not done"}
+        assert (item["verdict"] == "equal") == (not item.get("deviations")), item["item"]
+
+
+def test_every_figure_and_table_of_the_paper_is_on_its_map():
+    named = {
+        word for item in ITEMS for word in re.findall(r"(?:Figure|Table|Algorithm|Lemma|Theorem) \d+", item["item"])
+    }
+    figures = {f"Figure {number}" for number in range(1, 14)} | {f"Table {number}" for number in range(1, 8)}
+    assert figures | {"Algorithm 1", "Algorithm 2", "Lemma 1", "Lemma 2", "Lemma 3", "Theorem 1"} <= named
+
+
+def test_the_page_of_the_map_is_made_of_its_data():
+    spec = spec_from_file_location("paper_map", ROOT / "docs" / "paper_map.py")
+    paper_map = module_from_spec(spec)
+    spec.loader.exec_module(paper_map)
+    assert (ROOT / "docs" / "paper.md").read_text(encoding="utf-8") == paper_map.page(PAPER)
+
+
+def test_the_functions_of_the_theory_exist():
+    text = (ROOT / "docs" / "theory.md").read_text(encoding="utf-8")
+    table = text[text.index("## Theorems and functions") :]
+    rows = re.findall(r"^\| [^|`]+ \| (`[^|]+`) \| `([^`|]+)` \|$", table, flags=re.MULTILINE)
+    assert len(rows) >= 18
+    for names, path in rows:
+        assert set(re.findall(r"`(\w+)`", names)) <= defined(ROOT / "src" / "surefoot" / path), path

@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import math
 import os
 import stat
 
@@ -11,7 +12,7 @@ import pytest
 
 from surefoot import files
 from surefoot.errors import InputError
-from surefoot.files import read_arrays, read_json, sha256, write_arrays, write_json, write_text
+from surefoot.files import read_arrays, read_json, read_npz, sha256, write_arrays, write_json, write_npz, write_text
 
 ARRAYS = {"a": np.arange(2_000, dtype=np.float64), "b": np.zeros((2, 3), dtype=np.int8)}
 
@@ -158,3 +159,24 @@ def test_pickles_are_not_opened(tmp_path):
 def test_sha256_is_the_usual_one():
     assert sha256(b"a", b"bc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     assert json.dumps(sha256()) == '"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"'
+
+
+def test_arrays_with_a_header_come_back(tmp_path):
+    for compress in (True, False):
+        write_npz(tmp_path / "a.npz", {"schema": 1, "what": "é"}, {"x": np.arange(3)}, compress=compress)
+        header, arrays = read_npz(tmp_path / "a.npz", "test", "x")
+        assert header == {"schema": 1, "what": "é"}
+        assert list(arrays) == ["x"]
+        assert (arrays["x"] == np.arange(3)).all()
+    with pytest.raises(InputError, match=r"a\.npz is not a test: no readable header and x and y"):
+        read_npz(tmp_path / "a.npz", "test", "x", "y")
+    with pytest.raises(ValueError, match="Out of range float"):
+        write_npz(tmp_path / "b.npz", {"schema": 1, "best": math.inf}, {})
+    assert not (tmp_path / "b.npz").exists()
+
+
+@pytest.mark.parametrize("text", [b"{", b"[1]", b"{}", b"\xff"])
+def test_a_file_without_a_readable_header_is_rejected(tmp_path, text):
+    write_arrays(tmp_path / "a.npz", {"header": np.frombuffer(text, dtype=np.uint8)})
+    with pytest.raises(InputError, match="is not a checkpoint: no readable header"):
+        read_npz(tmp_path / "a.npz", "checkpoint")

@@ -8,19 +8,22 @@ import torch
 from scipy import stats
 from stable_baselines3 import DDPG, DQN
 
-from surefoot import zoo
-from surefoot.attacks.structured import Structured
+from agents.test_networks import pixel_view, plainly
+from surefoot.agents import files as zoo
+from surefoot.attacks.composed import Structured
 from surefoot.attacks.victim import Scene, Smoothing
-from surefoot.channel import Channel, Stream
-from surefoot.play import Plan, play
-from surefoot.tasks import find_task
-from surefoot.train import ddpg, dqn, watch
+from surefoot.episodes import Noise
+from surefoot.play.channel import Channel
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.streams import Stream
+from surefoot.play.tasks import get_task
+from surefoot.train import ddpg, dqn
+from surefoot.train import validation as watch
+from surefoot.train.cuda_graph import GraphDDPG, GraphDQN
 from surefoot.train.dqn import build_model
-from surefoot.train.graph import GraphDDPG, GraphDQN
-from surefoot.train.run import train
 from surefoot.train.settings import DdpgSettings
-from test_cnn import pixel_view, plainly
-from test_train import TINY, KilledError, same_updates, stop_at
+from surefoot.train.train import train
 from toys import (
     ALARM,
     balancer,
@@ -38,6 +41,7 @@ from toys import (
     shifted,
     toy_task,
 )
+from train.test_train import TINY, KilledError, same_updates, stop_at
 
 pytestmark = [
     pytest.mark.gpu,
@@ -45,7 +49,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*primarily intended to run on the CPU.*"),
 ]
 
-TASK = find_task("cartpole-5")
+TASK = get_task("cartpole-5")
 SETTINGS = dataclasses.replace(TINY, learning_rate=0.01, hidden=(16, 16))
 
 
@@ -98,7 +102,7 @@ def test_the_captured_graph_learns_like_eager_steps(monkeypatch):
 
 
 def test_the_captured_ddpg_learns_like_eager_steps(monkeypatch):
-    task, settings = find_task("mountain-car"), DdpgSettings(total_steps=2_000, learning_rate=0.01, hidden=(16, 16))
+    task, settings = get_task("mountain-car"), DdpgSettings(total_steps=2_000, learning_rate=0.01, hidden=(16, 16))
     graph = ddpg.build_model(task, 0.2, settings, 1, "cuda")
     monkeypatch.setattr(ddpg, "GraphDDPG", DDPG)
     plain = ddpg.build_model(task, 0.2, settings, 0, "cuda")
@@ -145,7 +149,7 @@ def test_training_resumes_on_the_gpu(tmp_path, monkeypatch):
     with pytest.raises(KilledError):
         train(TASK, 0.2, TINY, tmp_path / "run", device="cuda", progress=stop_at(1_000))
     train(TASK, 0.2, TINY, tmp_path / "run", device="cuda", resume=True)
-    card = zoo.card_of(str(tmp_path / "run"))
+    card = zoo.load_card(str(tmp_path / "run"))
     assert card["training"]["graph_captured"]
     assert [step for step, _ in card["curve"]] == [200, 400, 600, 800, 1_000, 1_200]
     zoo.load(str(tmp_path / "run"))
@@ -156,18 +160,22 @@ def test_training_resumes_on_the_gpu(tmp_path, monkeypatch):
 
 def test_noise_has_the_right_law():
     stream = Stream(np.random.SeedSequence(3), torch.device("cuda"))
-    channel = Channel(0.3, 2_000, (4,), stream)
+    channel = Channel(noise=Noise.of(0.3), n_envs=2_000, shape=(4,), stream=stream)
     clean = torch.zeros(2_000, 4, device="cuda")
     noise = torch.stack([channel.send(clean) for _ in range(25)]).cpu().numpy()
     assert not not_normal(noise, 0.3)
     assert not_normal(noise * 1.02, 0.3)
     assert not dependent(noise[1:], noise[:-1])
-    other = Channel(0.3, 2_000, (4,), Stream(np.random.SeedSequence(4), torch.device("cuda")))
+    other = Channel(
+        noise=Noise.of(0.3), n_envs=2_000, shape=(4,), stream=Stream(np.random.SeedSequence(4), torch.device("cuda"))
+    )
     assert not dependent(noise[0], other.send(clean).cpu().numpy())
 
 
 def test_play_repeats_bit_for_bit():
-    plan = Plan(TASK, balancer(5), 0.4, 3_000, seed=5, device="cuda", slots=1_024)
+    plan = Plan(
+        task=TASK, policy=balancer(5), noise=Noise.of(0.4), n_episodes=3_000, seed=5, device="cuda", n_envs=1_024
+    )
     one, two = play(plan), play(plan, workers=2)
     assert one.returns.tobytes() == two.returns.tobytes()
     assert play(dataclasses.replace(plan, seed=6)).returns.tobytes() != one.returns.tobytes()
@@ -175,9 +183,9 @@ def test_play_repeats_bit_for_bit():
 
 def test_play_has_the_law_of_the_cpu():
     """Kolmogorov-Smirnov (conservative for atoms) and means, two samples, at level ALARM."""
-    gpu = play(Plan(TASK, balancer(5), 0.4, 20_000, device="cuda")).returns
-    cpu = play(Plan(TASK, balancer(5), 0.4, 4_000, seed=1)).returns
-    other = play(Plan(TASK, balancer(5), 0.45, 20_000, device="cuda")).returns
+    gpu = play(Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.4), n_episodes=20_000, device="cuda")).returns
+    cpu = play(Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.4), n_episodes=4_000, seed=1)).returns
+    other = play(Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.45), n_episodes=20_000, device="cuda")).returns
     assert stats.ks_2samp(gpu, cpu).pvalue > ALARM
     assert stats.ttest_ind(gpu, cpu, equal_var=False).pvalue > ALARM
     assert stats.ks_2samp(other, cpu).pvalue < ALARM
@@ -185,7 +193,15 @@ def test_play_has_the_law_of_the_cpu():
 
 def test_the_worst_case_is_attained():
     task = toy_task(fixed(1), pay_first_choice, clean=(0.0, 5.0))
-    plan = Plan(task, gate(0.9, 0.3, 2), 0.3, 200_000, device="cuda", adversary=Structured(), budget=0.3)
+    plan = Plan(
+        task=task,
+        policy=gate(0.9, 0.3, 2),
+        noise=Noise.of(0.3),
+        n_episodes=200_000,
+        device="cuda",
+        attacker=Structured(),
+        budget=0.3,
+    )
     played = play(plan)
     assert not off(played.returns.sum(), len(played), shifted(0.9, 1))
     assert (played.spent <= 0.3 * (1 + 1e-6)).all()
@@ -193,7 +209,17 @@ def test_the_worst_case_is_attained():
 
 def test_short_episodes_are_not_favoured():
     task = toy_task(geometric(0.1, 80), pay_steps, ceiling=80.0, patience=8)
-    played = play(Plan(task, constant(), 0.1, 30_000, device="cuda", slots=1_000, rounds=10))
+    played = play(
+        Plan(
+            task=task,
+            policy=constant(),
+            noise=Noise.of(0.1),
+            n_episodes=30_000,
+            device="cuda",
+            n_envs=1_000,
+            episodes_per_env=10,
+        )
+    )
     mean, variance = geometric_mean(0.1, 80)
     assert not mean_off(played.returns, mean, variance, 80)
 
@@ -202,7 +228,9 @@ def test_memory_does_not_grow_with_the_episodes():
     def peak(episodes):
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        play(Plan(TASK, balancer(5), 0.4, episodes, device="cuda", slots=16_384))
+        play(
+            Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.4), n_episodes=episodes, device="cuda", n_envs=16_384)
+        )
         return torch.cuda.max_memory_allocated()
 
     once = peak(16_384)
@@ -214,17 +242,17 @@ def test_memory_does_not_grow_with_the_episodes():
 
 def captured_and_plain(settings, steps):
     """Two learners with the same weights, buffer and random numbers; one replays a graph, the other does not."""
-    from surefoot.train.fast import stretch
-    from surefoot.train.fast_checkpoint import Progressed
-    from surefoot.train.fast_learner import Learner
-    from surefoot.train.fast_players import Players
+    from surefoot.train.atari.learner import Learner
+    from surefoot.train.atari.players import Players
+    from surefoot.train.atari.train import stretch
+    from surefoot.train.folder import Curve
 
-    task, learners = find_task("freeway"), []
+    task, learners = get_task("freeway"), []
     for capture in (True, False):
-        learner, so_far = Learner(task, 0.1, settings, torch.device("cuda"), 0), Progressed()
+        learner, curve = Learner(task, 0.1, settings, torch.device("cuda"), 0), Curve()
         players = Players(task, 0.1, settings, torch.device("cuda"), 0, 0, 2)
         stretch(
-            players, learner, so_far, dataclasses.replace(settings, learning_starts=10**9), 40 * settings.slots, None
+            players, learner, curve, dataclasses.replace(settings, learning_starts=10**9), 40 * settings.slots, None
         )
         players.close()
         if not capture:
@@ -238,7 +266,7 @@ def captured_and_plain(settings, steps):
 
 def test_the_captured_steps_of_the_fast_training_are_the_plain_ones():
     """The same random numbers, the same weights but for the order of sums in half precision."""
-    from surefoot.train.settings import FAST
+    from surefoot.train.atari.settings import FAST
 
     settings = dataclasses.replace(FAST["freeway"], slots=4, buffer_size=800, batch_size=16, updates=2)
     captured, plain = captured_and_plain(settings, steps=4)
@@ -251,8 +279,8 @@ def test_the_captured_steps_of_the_fast_training_are_the_plain_ones():
 
 
 def test_a_short_fast_training_on_a_gpu(tmp_path):
-    from surefoot.train.fast import train_fast
-    from surefoot.train.settings import FAST
+    from surefoot.train.atari.settings import FAST
+    from surefoot.train.atari.train import train_fast
 
     settings = dataclasses.replace(
         FAST["pong-1r"],
@@ -264,16 +292,16 @@ def test_a_short_fast_training_on_a_gpu(tmp_path):
         validation_interval=400,
         validation_episodes=4,
     )
-    first = train_fast(find_task("pong-1r"), 0.1, settings, tmp_path / "run", device="cuda")
+    first = train_fast(get_task("pong-1r"), 0.1, settings, tmp_path / "run", device="cuda")
     longer = dataclasses.replace(settings, total_steps=1_200)
-    second = train_fast(find_task("pong-1r"), 0.1, longer, tmp_path / "run", device="cuda", resume=True)
+    second = train_fast(get_task("pong-1r"), 0.1, longer, tmp_path / "run", device="cuda", resume=True)
     assert zoo.load(str(tmp_path / "run")).sha256 == second.sha256
     assert first.choices == second.choices == 6
 
 
 def test_a_convolutional_agent_acts_on_a_gpu_as_on_a_cpu():
     """Values agree to the rounding of tensor cores; actions wherever the best is better than that."""
-    from surefoot.policies_cnn import NATURE, cnn_policy, fresh_arrays, halved
+    from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
 
     policy = cnn_policy(halved(fresh_arrays(4, 6, 0)), NATURE, 4, (84, 84), 6)
     stack = torch.rand((64, 4, 84, 84), generator=torch.Generator().manual_seed(0))
@@ -300,20 +328,33 @@ def test_half_precision_searches_in_the_same_direction():
 
 def test_atari_on_a_gpu_plays_the_games_of_a_cpu():
     """Frames and rewards do not depend on where the network is: always up gives the same points."""
-    from surefoot.policies import from_callable
+    from surefoot.agents.policies import from_callable
 
-    task = find_task("freeway")
-    policy = from_callable(lambda _: 1, shape=task.shape, choices=3)
+    task = get_task("freeway")
+    policy = from_callable(lambda _: 1, shape=task.spaces.shape, choices=3)
     here, there = (
-        play(Plan(task, policy, 0.0, 6, slots=3, rounds=2, device=device)).returns for device in ("cpu", "cuda")
+        play(
+            Plan(
+                task=task, policy=policy, noise=Noise.of(0.0), n_episodes=6, n_envs=3, episodes_per_env=2, device=device
+            )
+        ).returns
+        for device in ("cpu", "cuda")
     )
     assert np.array_equal(here, there)
 
 
 def test_two_processes_share_a_gpu_without_changing_anything():
     """Emulators of one run while the agent of the other acts."""
-    from surefoot.policies_cnn import NATURE, cnn_policy, fresh_arrays, halved
+    from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
 
     policy = cnn_policy(halved(fresh_arrays(4, 3, 0)), NATURE, 4, (84, 84), 3)
-    plan = Plan(find_task("freeway"), policy, 0.1, 8, slots=2, rounds=2, device="cuda")
+    plan = Plan(
+        task=get_task("freeway"),
+        policy=policy,
+        noise=Noise.of(0.1),
+        n_episodes=8,
+        n_envs=2,
+        episodes_per_env=2,
+        device="cuda",
+    )
     assert np.array_equal(play(plan).returns, play(plan, workers=2).returns)

@@ -1,4 +1,4 @@
-"""The import map of the design, read from the sources; and the light half works with nothing heavy installed."""
+"""What may import what, read from the sources; and the proving half works with nothing heavy installed."""
 
 import ast
 import subprocess
@@ -44,145 +44,86 @@ def foreign(found, allowed):
     return {name for name in tops if not any(name == top or name.startswith(f"{top}.") for top in allowed)}
 
 
-LIGHT = ("numpy", "surefoot.errors")
-# What people read is made from files, by whoever has numpy and scipy; figures alone need matplotlib.
-REPORT = (
-    *LIGHT,
-    *(f"surefoot.{name}" for name in ("answers", "bounds", "certify", "contradiction", "episodes", "files", "report")),
-    *(f"surefoot.{name}" for name in ("rounding", "threats", "versions")),
-)
-STUDY = (
-    *LIGHT,
-    "scipy",
-    *(f"surefoot.{name}" for name in ("certify", "episodes", "files", "rounding", "shared", "study", "tasks")),
-    *(f"surefoot.{name}" for name in ("versions", "zoo")),
-)
-MAP = {
+BASE = ("numpy", "surefoot.errors", "surefoot.files", "surefoot.episodes")
+PLANNER = ("surefoot.proof.auto", "surefoot.proof.bounds")
+
+# What a module may import besides the standard library and its own folder; the longest name that fits decides.
+FOLDERS = {
+    "surefoot": ("surefoot",),
+    "surefoot.__main__": ("surefoot.cli.main",),
     "surefoot.errors": (),
-    "surefoot.files": LIGHT,
-    "surefoot.episodes": (*LIGHT, "surefoot.files"),
-    "surefoot.rounding": (),
-    "surefoot.norms": ("surefoot.errors",),
-    "surefoot.threats": (*LIGHT, "surefoot.certify", "surefoot.episodes", "surefoot.rounding"),
-    **{
-        f"surefoot.{name}": (
-            *LIGHT,
-            "surefoot.bounds",
-            "surefoot.certify",
-            "surefoot.episodes",
-            "surefoot.rounding",
-            "surefoot.threats",
-        )
-        for name in ("shared", "per_step")
-    },
-    "surefoot.gains": ("torch", "surefoot.errors"),
-    "surefoot.certify": (*LIGHT, "surefoot.bounds", "surefoot.choice", "surefoot.episodes", "surefoot.rounding"),
-    "surefoot.choice": (*LIGHT, "surefoot.bounds"),
-    **{name: (*LIGHT, "scipy", "surefoot.bounds") for name in MODULES if name.startswith("surefoot.bounds")},
-    "surefoot.channel": (*LIGHT, "torch", "surefoot.episodes", "surefoot.policies"),
-    "surefoot.policies": (*LIGHT, "torch", "surefoot.files"),
-    "surefoot.games": (*LIGHT, "torch", "gymnasium", "surefoot.channel"),
-    "surefoot.emulators": (*LIGHT, "ale_py", "surefoot.shrinking"),
-    "surefoot.fleet": (*LIGHT, "surefoot.emulators"),
-    "surefoot.shrinking": ("numpy",),
-    "surefoot.atari": (*LIGHT, "torch", "gymnasium", "surefoot.emulators", "surefoot.fleet", "surefoot.shrinking"),
-    "surefoot.policies_cnn": (*LIGHT, "torch", "surefoot.policies"),
-    "surefoot.store": (*LIGHT, "surefoot.episodes", "surefoot.files"),
-    "surefoot.workers": ("surefoot.errors",),
-    "surefoot.verification.recompute": ("numpy", "scipy"),
-    "surefoot.verification.recompute_shared": ("numpy", "scipy"),
-    "surefoot.verification.recompute_per_step": ("numpy", "scipy"),
-    "surefoot.verification.recompute_auto": ("numpy", "surefoot.verification.recompute"),
-    "surefoot.verification.recompute_plans": ("numpy", "scipy"),
-    "surefoot.verification.recompute_shares": ("numpy", "scipy", "surefoot.verification.recompute_plans"),
-    "surefoot.verification.recompute_bets": (
-        *("numpy", "scipy"),
-        *(f"surefoot.verification.recompute{name}" for name in ("", "_auto", "_plans", "_shares")),
+    "surefoot.files": ("numpy", "surefoot.errors"),
+    "surefoot.episodes": ("numpy", "surefoot.errors", "surefoot.files"),
+    "surefoot.agents": (*BASE, "torch"),
+    "surefoot.agents.sb3": (*BASE, "torch", "gymnasium", "stable_baselines3", "surefoot.agents"),
+    "surefoot.play": (*BASE, "torch", "gymnasium", "surefoot.agents"),
+    "surefoot.play.envs.atari": (*BASE, "torch", "gymnasium", "ale_py", "surefoot.play"),
+    "surefoot.attacks": (*BASE, "torch", "surefoot.agents", "surefoot.play"),
+    "surefoot.train": (*BASE, "torch", "gymnasium", "stable_baselines3", "surefoot.agents", "surefoot.play"),
+    "surefoot.proof": (*BASE, "scipy"),
+    "surefoot.proof.bounds": ("numpy", "scipy", "surefoot.errors"),
+    "surefoot.report": (*BASE, "surefoot.proof"),
+    "surefoot.report.figure": (*BASE, "matplotlib", "surefoot.proof", "surefoot.report"),
+    "surefoot.verification": (*BASE, "torch", "gymnasium", "surefoot.agents", "surefoot.play"),
+    "surefoot.verification.plan_again": (*BASE, *PLANNER, "surefoot.verification"),
+    "surefoot.verification.recompute": ("numpy", "scipy", "surefoot.errors"),
+    "surefoot.runs": (
+        *(*BASE, "torch"),
+        *(f"surefoot.{name}" for name in ("agents", "play", "attacks", "proof", "report")),
     ),
-    "surefoot.verification.recompute_choice": (
-        *("numpy", "scipy"),
-        *(f"surefoot.verification.recompute{name}" for name in ("", "_auto", "_plans", "_shares")),
-    ),
-    "surefoot.verification.recompute_sequential": (
-        *("numpy", "scipy"),
-        *(f"surefoot.verification.{name}" for name in ("recompute", "recompute_bets", "recompute_plans")),
-        "surefoot.verification.recompute_shares",
-    ),
-    "surefoot.verification.recompute_law": ("numpy", "scipy", "surefoot.verification.recompute"),
-    "surefoot.verification.sentences": (),
-    "surefoot.verification.stopping": ("surefoot.verification",),
-    "surefoot.verification.raw": LIGHT,
-    "surefoot.verification.verdict": (),
-    "surefoot.verification.claims": ("numpy", "surefoot.verification"),
-    "surefoot.verification.run": (*LIGHT, "surefoot.verification"),
-    "surefoot.replay": (
-        *LIGHT,
-        "torch",
-        *(f"surefoot.{name}" for name in ("attacks", "channel", "files", "play")),
-    ),
-    **{name: REPORT for name in MODULES if name.startswith("surefoot.report.") and not name.endswith(".figures")},
-    # Raw numbers are read and judged by what proves; what measures them plays, what draws needs matplotlib.
-    "surefoot.study.facts": (),
-    "surefoot.study.table": ("surefoot.rounding",),
-    "surefoot.study.data": STUDY,
-    "surefoot.study.claims": STUDY,
-    "surefoot.study.sizes": ("surefoot.tasks", "surefoot.train.settings"),
-    **{
-        f"surefoot.study.{name}": (*STUDY, "matplotlib")
-        for name in ("attacks", "certificates", "diagrams", "draw", "marks", "pong")
-    },
-    "surefoot.study.training": (*STUDY, "matplotlib", "surefoot.train.settings"),
-    "surefoot.study.environments": (*STUDY, "matplotlib", "surefoot.atari", "surefoot.emulators"),
-    "surefoot.study.gather": (
-        *STUDY,
-        *(f"surefoot.{name}" for name in ("attacked", "play", "store", "train.run", "versions", "workers")),
-    ),
-    **{
-        name: (*LIGHT, "torch", "surefoot.channel", "surefoot.policies", "surefoot.attacks")
-        for name in MODULES
-        if name.startswith("surefoot.attacks")
-    },
+    "surefoot.cli": ("numpy", "rich", "gymnasium", "surefoot"),
 }
 
 
-@pytest.mark.parametrize("module", sorted(MAP))
-def test_each_room_imports_what_it_may(module):
-    assert foreign(IMPORTS[module], MAP[module]) == set()
+def folder_of(module):
+    """Return the longest name in the table that the module is, or is in."""
+    fitting = [name for name in FOLDERS if module == name or module.startswith(f"{name}.")]
+    return max(fitting, key=len)
 
 
-def test_nobody_imports_the_command():
-    assert [module for module, found in IMPORTS.items() if "surefoot.cli" in found] == ["surefoot.__main__"]
+def allowed(module):
+    folder = folder_of(module)
+    own = () if folder in ("surefoot", module) else (folder,)
+    return (*FOLDERS[folder], *own)
 
 
-def test_nobody_but_a_subcommand_imports_the_study():
-    users = [m for m, found in IMPORTS.items() if any(name.startswith("surefoot.study") for name in found)]
-    assert [module for module in users if not module.startswith("surefoot.study")] == ["surefoot.commands.reproduce"]
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_each_module_imports_what_its_folder_may(module):
+    if module != "surefoot":
+        assert folder_of(module) != "surefoot", f"{module} is in no folder of the table"
+    assert foreign(IMPORTS[module], allowed(module)) == set()
 
 
-def test_the_proving_half_imports_nothing_of_the_playing_half():
-    playing = {
-        f"surefoot.{name}"
-        for name in ("atari", "channel", "emulators", "games", "play", "policies", "tasks", "train", "noise", "zoo")
-    }
-    for module in MODULES:
-        if (
-            module in ("surefoot.certify", "surefoot.choice", "surefoot.episodes", "surefoot.files")
-            or ".bounds" in module
-        ):
-            assert not playing & IMPORTS[module], module
+def test_no_module_but_the_entry_point_imports_the_command():
+    importing = [m for m, found in IMPORTS.items() if any(name.startswith("surefoot.cli") for name in found)]
+    assert [m for m in importing if not m.startswith("surefoot.cli")] == ["surefoot.__main__"]
 
 
-def test_what_verifies_shares_no_code_with_what_proves():
-    found = {module: IMPORTS[module] for module in MODULES if module.startswith("surefoot.verification")}
-    assert "surefoot.certify" in found.pop("surefoot.verification.same_code")  # which says so, and must be asked for
-    proving = ("surefoot.bounds", "surefoot.certify", "surefoot.rounding")
-    assert len(found) >= 6
-    assert [m for m, names in found.items() if any(name.startswith(proving) for name in names)] == []
+def test_the_package_never_imports_the_study():
+    users = [m for m, found in IMPORTS.items() if any(name.split(".")[0] == "study" for name in found)]
+    assert users == []
+
+
+def test_packages_are_empty():
+    """Emulator processes import through them and must not load torch."""
+    packages = [path for module, path in FILES.items() if path.name == "__init__.py" and module != "surefoot"]
+    assert len(packages) >= 12
+    for path in packages:
+        body = ast.parse(path.read_text()).body
+        assert len(body) == 1, path
+        assert isinstance(body[0], ast.Expr), path
+
+
+def test_the_top_level_is_small_and_no_folder_is_crowded():
+    top = [entry for entry in PACKAGE.iterdir() if entry.name not in ("__pycache__", "py.typed")]
+    assert len([entry for entry in top if not entry.name.startswith("__")]) <= 12, sorted(e.name for e in top)
+    for folder in {path.parent for path in FILES.values()}:
+        assert len(list(folder.glob("*.py"))) <= 20, folder
 
 
 def test_bounds_are_recomputed_with_no_other_line_of_surefoot():
     """The file alone, in an interpreter in which nothing of surefoot can be imported."""
-    path = FILES["surefoot.verification.recompute"]
+    path = FILES["surefoot.verification.recompute.bands"]
     result = python(
         BLOCKED.replace(f"{HEAVY}", "('surefoot',)")
         + f"""
@@ -197,36 +138,18 @@ print(round(float(lower.best[0]), 6))
     assert result.stdout.strip() == f"{0.05 ** (1 / 100):.6f}", result.stderr
 
 
-def test_the_playing_half_proves_nothing():
-    for module in (
-        "atari",
-        "channel",
-        "emulators",
-        "fleet",
-        "games",
-        "play",
-        "policies",
-        "tasks",
-        "store",
-        "workers",
-        "zoo",
-    ):
-        found = IMPORTS[f"surefoot.{module}"]
-        assert not any(name.startswith(("surefoot.bounds", "surefoot.certify")) for name in found), module
-
-
 @pytest.mark.parametrize(
     ("source", "bad"),
     [
         ("import torch", {"torch"}),
         ("from scipy.special import ndtri", {"scipy.special"}),
-        ("def f():\n    from surefoot.play import Plan", {"surefoot.play"}),
-        ("from surefoot import play", {"surefoot.play"}),
+        ("def f():\n    from surefoot.play.loop import play_block", {"surefoot.play.loop"}),
+        ("from surefoot.play import loop", {"surefoot.play.loop"}),
         ("import os\nimport numpy as np\nfrom surefoot.errors import InputError", set()),
     ],
 )
 def test_planted_imports_are_found(source, bad):
-    assert foreign(imports_of(source, "planted"), LIGHT) == bad
+    assert foreign(imports_of(source, "planted"), BASE) == bad
 
 
 def python(script):

@@ -9,9 +9,9 @@ import pytest
 
 import surefoot
 from surefoot import __main__ as command
-from surefoot import cli
+from surefoot.cli import main as cli
 
-COMMANDS = ("certify", "report", "train", "blind", "export", "agents")
+COMMANDS = ("certify", "report", "train", "baseline", "export", "agents")
 
 
 @pytest.mark.parametrize("name", surefoot.__all__)
@@ -44,6 +44,13 @@ def test_names_are_sorted_and_unique():
 def test_names_that_are_not_there():
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         surefoot.nonsense  # noqa: B018
+
+
+@pytest.mark.parametrize(("old", "new"), [("find_task", "get_task"), ("task_of_environment", "make_task")])
+def test_old_names_warn_and_still_work(old, new):
+    with pytest.warns(DeprecationWarning, match=f"surefoot.{old} is now surefoot.{new}"):
+        assert getattr(surefoot, old) is getattr(surefoot, new)
+    assert old not in surefoot.__all__
 
 
 def test_the_version_is_one():
@@ -95,7 +102,7 @@ def test_the_promised_options_are_there(capsys):
         cli.main(["certify", "--help"])
     shown = capsys.readouterr().out
     promised = "agent sigma episodes budgets confidence method seed device workers out json quiet returns floor ceiling"
-    for option in [*promised.split(), "step", "env", "trust-pickle"]:
+    for option in [*promised.split(), "threshold-spacing", "env", "allow-pickle"]:
         assert f"--{option}" in shown
     for method in ("per-threshold", "dkw", "dkw-one-sided", "band", "binary"):
         assert method in shown

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -17,9 +17,11 @@ import torch
 from scipy import stats
 from torch import Tensor, nn
 
-from surefoot.channel import Stream, View
-from surefoot.policies import MLP, Policy
-from surefoot.tasks import Task
+from surefoot.agents.networks import MLP, Critic, Squashed
+from surefoot.agents.policies import Policy, Spaces
+from surefoot.play.channel import View
+from surefoot.play.streams import Stream
+from surefoot.play.tasks import Blocks, PaperSetup, Scoring, Task, TensorBackend
 
 ALARM = 1e-6
 
@@ -151,9 +153,24 @@ def pay_first_choice(actions: Tensor, clock: Tensor, length: Tensor) -> Tensor:
 def toy_task(
     draw: Draw, pay: Pay, *, clean: tuple[float, ...] = (0.0,), choices: int | None = 2, patience: int = 1, **more: Any
 ) -> Task:
-    facts = {"floor": 0.0, "ceiling": 1.0, "limit": 1_000, "frames": 1, "method": "binary", "name": "toy", **more}
+    facts = {"max_steps": 1_000, "floor": 0.0, "ceiling": 1.0, **more}
+    rest = {name: facts.pop(name) for name in ("n_envs", "episodes_per_env") if name in facts}
+    name, method, n_stack = (facts.pop(*pair) for pair in (("name", "toy"), ("method", "binary"), ("n_stack", 1)))
     game = partial(Timed, draw=draw, pay=pay, clean=clean, patience=patience)
-    return Task(environment="toy", shape=(len(clean),), choices=choices, native=game, **facts)
+    return Task(
+        name=name,
+        environment="toy",
+        spaces=Spaces(shape=(len(clean),), n_actions=choices, n_stack=n_stack),
+        scoring=Scoring(**facts),
+        backend=TensorBackend(build=game, make=lambda: None),
+        blocks=Blocks(**rest),
+        paper=PaperSetup(method=method),
+    )
+
+
+def with_env(task: Task, build: Callable[[int, Stream], Any]) -> Task:
+    """The same task, run by another environment."""
+    return replace(task, backend=TensorBackend(build=build, make=lambda: None))
 
 
 def geometric_mean(end: float, limit: int) -> tuple[float, float]:
@@ -254,3 +271,18 @@ def ten_times_too_much(view: View) -> Tensor:
     offset = torch.zeros_like(view.observation)
     offset[:, 0] = 10.0
     return offset
+
+
+def layers(rng: np.random.Generator, *widths: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    shapes = list(zip(widths[1:], widths, strict=False))
+    return [rng.normal(size=shape) / math.sqrt(shape[1]) for shape in shapes], [rng.normal(size=w) for w in widths[1:]]
+
+
+def actor_with_critic(seed: int = 0, frames: int = 5) -> Policy:
+    """A small agent with a critic; its first layer looks hard at the observations, so that attacks move it."""
+    rng, limit = np.random.default_rng(seed), np.ones(1, dtype=np.float32)
+    weights, biases = layers(rng, 2 * frames, 24, 16, 1)
+    weights[0] *= 3
+    judge = Critic(MLP(*layers(rng, 2 * frames + 1, 24, 16, 1)), -limit, limit)
+    actor = Squashed(MLP(weights, biases), -limit, limit)
+    return Policy(actor, frames, (2,), None, "toy", low=torch.tensor([-1.0]), high=torch.tensor([1.0]), critic=judge)

@@ -20,28 +20,30 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from surefoot.certify import certify
+from surefoot.agents.files import load
+from surefoot.episodes import Noise
 from surefoot.files import read_json
-from surefoot.play import Plan, play
-from surefoot.tasks import find_task
-from surefoot.workers import usable_cores
-from surefoot.zoo import load, save
-
-# The stream of the selection episodes.
-SELECTION = 2
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.streams import Purpose
+from surefoot.play.tasks import get_task
+from surefoot.play.workers import usable_cores
+from surefoot.proof.query import certify
+from surefoot.train.folder import candidate, copy_agent
 
 HERE = Path(__file__).resolve().parent
 
 
 def one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path) -> None:
     """Train one agent with a preset's settings."""
-    from surefoot.train.run import train
+    from surefoot.train.folder import has_checkpoint
     from surefoot.train.settings import find_settings
+    from surefoot.train.train import train
 
     command = f"surefoot train {task} --sigma {sigma:g} --seed {seed} --preset {preset} --device {device}"
     settings = find_settings(preset, task)
     train(
-        find_task(task),
+        get_task(task),
         sigma,
         settings,
         out,
@@ -49,7 +51,8 @@ def one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path)
         device=device,
         command=command,
         preset=preset,
-        resume=True,
+        repeats=1,  # seeds are chosen here, on selection episodes
+        resume=has_checkpoint(out),
     )
 
 
@@ -93,8 +96,15 @@ def select(folder: Path, card: dict[str, Any], episodes: int, device: str) -> di
         found: dict[str, Any] = known.get("selection") or {}
         if (known["sha256"], found.get("episodes"), found.get("device")) == (card["sha256"], episodes, device):
             return found
-    task, policy = find_task(card["task"]), load(str(folder))
-    plan = Plan(task, policy, card["sigma"], episodes, device=device, stream=(SELECTION,))
+    task, policy = get_task(card["task"]), load(str(folder))
+    plan = Plan(
+        task=task,
+        policy=policy,
+        noise=Noise.of(card["sigma"]),
+        n_episodes=episodes,
+        device=device,
+        purpose=(Purpose.SELECTION,),
+    )
     played = play(plan, workers=usable_cores())
     result = {
         "episodes": episodes,
@@ -102,36 +112,36 @@ def select(folder: Path, card: dict[str, Any], episodes: int, device: str) -> di
         "mean": float(played.returns.mean()),
         "sem": float(played.returns.std(ddof=1) / len(played) ** 0.5),
     }
-    score = certify(played, [card["sigma"]], method="paper").lower[0] if card["sigma"] > 0 else result["mean"]
+    method = "binary" if task.paper.method == "binary" else "per-threshold"
+    score = certify(played, [card["sigma"]], method=method).lower[0] if card["sigma"] > 0 else result["mean"]
     return {**result, "certified_at_sigma": score}
 
 
 def pick(arguments: argparse.Namespace) -> None:
-    """Ship the best candidate of each task and sigma; the other seeds' numbers stand in its card.
+    """Keep the best candidate of each task and sigma; its model card has the numbers of the other seeds.
 
-    The agent that is shipped already takes part, and what its card tells of seeds whose weights are gone stays there.
+    The agent that is already kept takes part. What its card says of seeds whose weights no longer exist stays there.
     """
     folders = sorted(path.parent for path in Path(arguments.work).glob("*/agent.json"))
     cards = {folder: read_json(folder / "agent.json") for folder in folders}
     for name in sorted({card["name"] for card in cards.values()}):
         family = {folder: card for folder, card in cards.items() if card["name"] == name}
-        before: list[dict[str, Any]] = []
+        known: list[dict[str, Any]] = []
         if (HERE / f"{name}.json").exists():
-            shipped = read_json(HERE / f"{name}.json")
-            before = shipped.pop("candidates", [])
-            if _key(shipped["training"]) not in {_key(card["training"]) for card in family.values()}:
-                family[HERE / name] = shipped
+            kept = read_json(HERE / f"{name}.json")
+            known = kept.pop("candidates", [])
+            if _key(kept["training"]) not in {_key(card["training"]) for card in family.values()}:
+                family[HERE / name] = kept
         ranked = sorted(family, key=lambda folder: -family[folder]["training"]["best_validation"])
         for folder, card in family.items():
             finalist = folder in ranked[: arguments.finalists]
             card["selection"] = select(folder, card, arguments.episodes, arguments.device) if finalist else None
         best = max(ranked[: arguments.finalists], key=lambda folder: family[folder]["selection"]["certified_at_sigma"])
-        card = dict(family[best])
-        told = {_key(line): line for line in (*before, *(_line(other) for other in family.values()))}
-        card["candidates"] = [told[key] for key in sorted(told)]
-        facts = {key: value for key, value in card.items() if key not in {"schema", "name", "layout", "sha256"}}
-        save(load(str(best)), HERE / name, facts)
-        for other in card["candidates"]:
+        card = family[best]
+        rows = {_key(row): row for row in (*known, *(candidate(other) for other in family.values()))}
+        candidates = [rows[key] for key in sorted(rows)]
+        copy_agent(str(best), HERE / name, selection=card["selection"], candidates=candidates)
+        for other in candidates:
             show(name, other, card["training"])
 
 
@@ -139,22 +149,17 @@ def show(name: str, other: dict[str, Any], chosen: dict[str, Any]) -> None:
     """Print how one candidate did."""
     mark = "*" if (other["seed"], other["preset"]) == (chosen["seed"], chosen["preset"]) else " "
     found = other["selection"]
-    told = f"mean {found['mean']:.4f}, certified at sigma {found['certified_at_sigma']:.4f}" if found else "no finalist"
+    shown = (
+        f"mean {found['mean']:.4f}, certified at sigma {found['certified_at_sigma']:.4f}" if found else "no finalist"
+    )
     print(
-        f"{mark} {name} {other['preset']} seed {other['seed']}: validation {other['best_validation']:.4f}, {told}",
+        f"{mark} {name} {other['preset']} seed {other['seed']}: validation {other['best_validation']:.4f}, {shown}",
         flush=True,
     )
 
 
 def _key(training: dict[str, Any]) -> tuple[str, int]:
     return training["preset"], training["seed"]
-
-
-def _line(card: dict[str, Any]) -> dict[str, Any]:
-    training = card["training"]
-    kept = {key: training[key] for key in ("preset", "seed", "steps", "seconds", "best_step", "best_validation")}
-    lent = {"trained_on": training["trained_on"]} if "trained_on" in training else {}
-    return {**kept, **lent, "selection": card["selection"], "curve": card["curve"]}
 
 
 def main() -> None:

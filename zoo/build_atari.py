@@ -1,14 +1,14 @@
-"""Train Atari agents on a GPU in sittings of a few minutes; ``zoo/build.py pick`` puts the best into the zoo.
+"""Train Atari agents on a GPU in resumable parts of a few minutes; ``zoo/build.py pick`` puts the best into the zoo.
 
-    python zoo/build_atari.py train pong-1r 0.1 --seed 0 --minutes 8 --out runs/atari/pong-1r-s0.1-seed0
-    python zoo/build_atari.py train pong-1r 0.1 --seed 0 --minutes 8 --out runs/atari/pong-1r-s0.1-seed0   # goes on
+    python zoo/build_atari.py train pong-1r 0.1 --seed 0 --time-limit 8 --out runs/atari/pong-1r-s0.1-seed0
+    python zoo/build_atari.py train pong-1r 0.1 --seed 0 --time-limit 8 --out runs/atari/pong-1r-s0.1-seed0   # resumes
     python zoo/build_atari.py speed freeway --seconds 60
     python zoo/build_atari.py lend runs/atari/pong-1r-s0.05-seed0 pong-full --out runs/atari/pong-full-s0.05-seed0
     python zoo/build.py pick --work runs/atari --device cuda --episodes 2000
 
-A folder of a training holds six files of less than 16 MiB each; a sitting goes on where the last one stopped, after
-collecting frames for its empty replay buffer. ``--start`` begins with the weights of another training. ``--set
-updates=8 learning_rate=1e-4`` changes settings of the preset.
+A training folder holds six files of less than 16 MiB each; a resumed run first collects frames for its empty replay
+buffer. ``--init-from`` begins with the weights of another agent. ``--set updates=8 learning_rate=1e-4`` changes
+settings of the preset.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
+from surefoot.agents.files import load, load_card
 from surefoot.errors import InputError
-from surefoot.tasks import find_task
-from surefoot.train.fast import stretch, train_fast
-from surefoot.train.fast_checkpoint import FIRST, Progressed
-from surefoot.train.fast_learner import Learner
-from surefoot.train.fast_players import Players
-from surefoot.train.settings import FastSettings, find_fast
-from surefoot.workers import usable_cores
-from surefoot.zoo import card_of, load, save
+from surefoot.play.tasks import get_task
+from surefoot.play.workers import usable_cores
+from surefoot.train.atari.learner import Learner
+from surefoot.train.atari.players import Players
+from surefoot.train.atari.settings import FastSettings, find_fast
+from surefoot.train.atari.train import stretch, train_fast
+from surefoot.train.folder import Curve, copy_agent, has_checkpoint
 
 
 def changed(settings: FastSettings, pairs: list[str]) -> FastSettings:
@@ -51,8 +51,8 @@ def changed(settings: FastSettings, pairs: list[str]) -> FastSettings:
 
 
 def train(arguments: argparse.Namespace) -> None:
-    """Train one agent for a sitting; print every validation."""
-    task = find_task(arguments.task)
+    """Train one agent until the time limit; print every validation."""
+    task = get_task(arguments.task)
     settings = changed(find_fast(task.name), arguments.set)
     began = time.monotonic()
 
@@ -66,46 +66,45 @@ def train(arguments: argparse.Namespace) -> None:
         arguments.out,
         seed=arguments.seed,
         device=arguments.device,
-        minutes=arguments.minutes,
+        time_limit=arguments.time_limit,
         processes=arguments.processes,
-        resume=(arguments.out / FIRST).exists(),
+        resume=has_checkpoint(arguments.out),
         command=shlex.join(("python", "zoo/build_atari.py", *sys.argv[1:])),
-        start=None if arguments.start is None else load(arguments.start),
+        init_from=None if arguments.init_from is None else load(arguments.init_from),
         progress=report,
     )
     print((arguments.out / "curve.csv").read_text())
 
 
 def lend(arguments: argparse.Namespace) -> None:
-    """Write a trained agent once more, for another task of the same game; its card keeps what it was trained on."""
-    card, policy, task = card_of(arguments.folder), load(arguments.folder), find_task(arguments.task)
-    trained_on = find_task(card["task"])
+    """Copy a trained agent for another task of the same game; its model card keeps what it was trained on."""
+    card, task = load_card(arguments.folder), get_task(arguments.task)
+    trained_on = get_task(card["task"])
     if task.cartridge is None or trained_on.cartridge is None or task.cartridge.rom != trained_on.cartridge.rom:
         raise InputError(f"{task.name} is not the game of {card['name']}, which was trained on {trained_on.name}")
-    facts = {key: value for key, value in card.items() if key not in {"schema", "name", "layout", "sha256"}}
-    facts["training"] = {**facts["training"], "trained_on": trained_on.name}
-    named = replace(policy, name=f"{task.name}-s{card['sigma']:g}")
-    save(named, arguments.out / "agent", {**facts, "task": task.name})
+    training = {**card["training"], "trained_on": trained_on.name}
+    name = f"{task.name}-s{card['sigma']:g}"
+    copy_agent(arguments.folder, arguments.out / "agent", name, task=task.name, training=training)
 
 
 def speed(arguments: argparse.Namespace) -> None:
     """Measure steps per second of emulators alone, and of playing and learning together."""
-    task = find_task(arguments.task)
+    task = get_task(arguments.task)
     settings = changed(find_fast(task.name), [*arguments.set, "learning_starts=2000"])
     device = torch.device(arguments.device)
     players = Players(task, 0.1, settings, device, 0, 0, arguments.processes or usable_cores())
-    learner, so_far = Learner(task, 0.1, settings, device, 0), Progressed()
+    learner, curve = Learner(task, 0.1, settings, device, 0), Curve()
     try:
         began, steps = time.monotonic(), 0
         while time.monotonic() < began + arguments.seconds / 3:
             players.fleet.run("step_on")
             steps += settings.slots
         print(f"emulators alone: {steps / (time.monotonic() - began):,.0f} steps/s", flush=True)
-        stretch(players, learner, so_far, settings, 10_000, None)
-        before, began = so_far.steps, time.monotonic()
-        stretch(players, learner, so_far, settings, settings.total_steps, began + arguments.seconds / 3)
+        stretch(players, learner, curve, settings, 10_000, None)
+        before, began = curve.steps, time.monotonic()
+        stretch(players, learner, curve, settings, settings.total_steps, began + arguments.seconds / 3)
         _wait(device)
-        print(f"playing and learning: {(so_far.steps - before) / (time.monotonic() - began):,.0f} steps/s", flush=True)
+        print(f"playing and learning: {(curve.steps - before) / (time.monotonic() - began):,.0f} steps/s", flush=True)
         began = time.monotonic()
         for _ in range(100):
             learner.learn(0.0)
@@ -126,19 +125,19 @@ def main() -> None:
     """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
-    one = commands.add_parser("train", help="train one agent for a sitting, going on from its checkpoint")
+    one = commands.add_parser("train", help="train one agent for a while, resuming from its checkpoint")
     one.add_argument("task")
     one.add_argument("sigma", type=float)
     one.add_argument("--seed", type=int, default=0)
-    one.add_argument("--minutes", type=float, default=8.0)
-    one.add_argument("--start", help="an agent whose weights to begin with: a folder or the name of a shipped one")
+    one.add_argument("--time-limit", type=float, default=8.0, metavar="MINUTES")
+    one.add_argument("--init-from", help="an agent whose weights to begin with: a folder or a pretrained agent's name")
     one.add_argument("--out", type=Path, required=True)
     one.set_defaults(run=train)
     fast = commands.add_parser("speed", help="measure the parts of a training")
     fast.add_argument("task")
     fast.add_argument("--seconds", type=float, default=60.0)
     fast.set_defaults(run=speed)
-    other = commands.add_parser("lend", help="write an agent once more, for another task of the same game")
+    other = commands.add_parser("lend", help="copy an agent for another task of the same game")
     other.add_argument("folder")
     other.add_argument("task")
     other.add_argument("--out", type=Path, required=True)

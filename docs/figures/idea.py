@@ -1,7 +1,6 @@
-"""Draw the idea in one figure: the loop on the left, a real certificate on the right.
+"""Draw the idea in two figures: the loop, and the certificate that ``make certify`` prints, from the same episodes.
 
-surefoot certify cartpole-5 --sigma 0.2 --budgets 0:1:0.02 --json --quiet > docs/figures/cartpole-5-s0.2.json
-python docs/figures/idea.py
+python docs/figures/idea.py    # writes idea-loop.svg, idea-curve.svg and cartpole-5-s0.2.json, the numbers drawn
 """
 
 from __future__ import annotations
@@ -10,21 +9,26 @@ import json
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
+import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from surefoot.tasks import CARTPOLE_BLIND
+import surefoot
+from surefoot.play.tasks import CARTPOLE_BLIND
 
 HERE = Path(__file__).resolve().parent
+EPISODES = HERE.parents[1] / "study" / "data" / "episodes" / "cartpole-5-s0.2.npz"
+BUDGETS = tuple(step / 10 for step in range(11))
 BOUND, UPPER, FLOOR, ATTACK, NOISE, PLAIN = "#0b5394", "#7f9fbf", "#b45f06", "#a61c00", "#38761d", "#333333"
 
 
 def box(axes: Axes, centre: tuple[float, float], title: str, note: str, colour: str) -> None:
     """Draw one station of the loop."""
     x, y = centre
-    width, height = 3.6, 1.7
+    width, height = 3.9, 1.75
     axes.add_patch(
         FancyBboxPatch(
             (x - width / 2, y - height / 2), width, height, boxstyle="round,pad=0.05", fc="white", ec=colour, lw=1.8
@@ -46,60 +50,65 @@ def draw_loop(axes: Axes) -> None:
     axes.axis("off")
     axes.set_title("Every step: attack first, then noise", fontsize=11)
     left, right, low, high = 2.0, 8.0, 1.6, 6.2
-    box(axes, (left, high), "environment", "the game, unchanged", PLAIN)
-    box(axes, (right, high), "attacker", "adds an offset; all offsets\nof an episode: l2 ≤ budget", ATTACK)
+    box(axes, (left, high), "environment", "unchanged", PLAIN)
+    box(axes, (right, high), "attacker", "adds a perturbation; l2 norm\nover the episode ≤ budget", ATTACK)
     box(axes, (right, low), "noise", "adds fresh Gaussian noise,\nunknown to the attacker", NOISE)
-    box(axes, (left, low), "agent", "deterministic function of\nall it has seen", BOUND)
-    arrow(axes, (left + 1.9, high), (right - 1.9, high))
+    box(axes, (left, low), "agent", "deterministic function of\nits observations", BOUND)
+    arrow(axes, (left + 2.05, high), (right - 2.05, high))
     arrow(axes, (right, high - 0.95), (right, low + 0.95))
-    arrow(axes, (right - 1.9, low), (left + 1.9, low))
+    arrow(axes, (right - 2.05, low), (left + 2.05, low))
     arrow(axes, (left, low + 0.95), (left, high - 0.95))
     small = {"fontsize": 9, "color": PLAIN}
     axes.text(5.0, high + 0.25, "observation", ha="center", **small)
-    axes.text(right - 0.2, (low + high) / 2, "tampered\nobservation", ha="right", va="center", **small)
-    axes.text(5.0, low - 0.55, "what the\nagent sees", ha="center", va="center", **small)
+    axes.text(right - 0.2, (low + high) / 2, "perturbed\nobservation", ha="right", va="center", **small)
+    axes.text(5.0, low - 0.55, "noisy\nobservation", ha="center", va="center", **small)
     axes.text(left + 0.2, (low + high) / 2, "action", ha="left", va="center", **small)
 
 
-def draw_curve(axes: Axes, certificate: dict[str, Any]) -> None:
-    """Draw the certified curve, the estimate as a single mark, and the floor of a policy that sees nothing."""
-    budgets = certificate["budgets"]
-    axes.plot(budgets, certificate["upper"], color=UPPER, lw=1.4, ls="--", label="certified upper bound")
-    axes.plot(budgets, certificate["lower"], color=BOUND, lw=2.4, label="certified lower bound")
-    axes.fill_between(budgets, certificate["lower"], certificate["upper"], color=BOUND, alpha=0.07, lw=0)
-    axes.plot(
-        [0],
-        [certificate["estimate"]],
-        "D",
-        mfc="white",
-        color="black",
-        ms=7,
-        clip_on=False,
-        zorder=5,
-        label="mean without attack (an estimate)",
-    )
-    axes.axhline(CARTPOLE_BLIND.mean, color=FLOOR, ls=":", lw=1.8, label="a policy that sees nothing (an estimate)")
+def draw_curve(axes: Axes, drawn: dict[str, Any]) -> None:
+    """Draw the certified curve, the estimate as a single mark, and the open-loop baseline."""
+    budgets, lower, upper = (drawn["curve"][name] for name in ("budgets", "lower", "upper"))
+    axes.plot(budgets, upper, color=UPPER, lw=1.4, ls="--", label="certified upper bound")
+    axes.plot(budgets, lower, color=BOUND, lw=2.4, label="certified lower bound")
+    axes.fill_between(budgets, lower, upper, color=BOUND, alpha=0.07, lw=0)
+    mark = {"mfc": "white", "color": "black", "ms": 7, "clip_on": False, "zorder": 5}
+    axes.plot([0], [drawn["estimate"]], "D", label="mean without attack (estimate)", **mark)
+    axes.axhline(CARTPOLE_BLIND.mean, color=FLOOR, ls=":", lw=1.8, label="open-loop baseline (estimate)")
     axes.set_xlim(0, budgets[-1])
-    axes.set_ylim(0, 1.06 * certificate["ceiling"])
-    axes.set_xlabel("attack budget: l2 change of the observations over a whole episode", fontsize=9)
+    axes.set_ylim(0, 1.06 * drawn["ceiling"])
+    axes.set_xlabel("attack budget (l2 norm over an episode)")
     axes.set_ylabel("mean return")
     axes.set_title(
-        f"{certificate['agent']}: {certificate['episodes']:,} episodes, {certificate['confidence']:.0%} confidence",
-        fontsize=11,
+        f"CartPole, sigma {drawn['sigma']:g}: method {drawn['method']}, {drawn['confidence']:.0%} confidence"
     )
     axes.grid(alpha=0.25)
-    axes.legend(fontsize=8, loc="center left", bbox_to_anchor=(0.015, 0.42), framealpha=0.95)
+    axes.legend(fontsize=8, loc="lower left", bbox_to_anchor=(0.0, 0.21), framealpha=0.95)
+
+
+def certified() -> dict[str, Any]:
+    """Return the certificate that ``make certify`` prints, and its bounds at the budgets in between."""
+    certificate = surefoot.certify(surefoot.Episodes.load(EPISODES), BUDGETS)
+    between = [certificate.at(float(budget)) for budget in np.linspace(0, 1, 51)]
+    curve = {name: [getattr(bound, name) for bound in between] for name in ("lower", "upper")}
+    stated = {key: value for key, value in certificate.to_json().items() if key not in {"bets", "choice"}}
+    return {**stated, "curve": {"budgets": [bound.budget for bound in between], **curve}}
+
+
+def save(name: str, draw: Any, *content: Any) -> None:
+    """Draw one figure and save it."""
+    figure = Figure(figsize=(4.6, 3.7), layout="constrained")
+    FigureCanvasSVG(figure)
+    draw(figure.subplots(), *content)
+    figure.savefig(HERE / f"{name}.svg", metadata={"Date": None, "Creator": None})
 
 
 def main() -> None:
-    """Read the committed certificate and write idea.png."""
-    certificate = json.loads((HERE / "cartpole-5-s0.2.json").read_text(encoding="utf-8"))
-    figure = Figure(figsize=(11, 4.3), layout="constrained")
-    FigureCanvasAgg(figure)
-    loop, curve = figure.subplots(1, 2, width_ratios=(1, 1.1))
-    draw_loop(loop)
-    draw_curve(curve, certificate)
-    figure.savefig(HERE / "idea.png", dpi=130, metadata={"Software": None})
+    """Certify the committed episodes, write the numbers and both figures."""
+    mpl.rcParams.update({"svg.hashsalt": "surefoot", "font.size": 9})
+    drawn = certified()
+    (HERE / "cartpole-5-s0.2.json").write_text(json.dumps(drawn, indent=2) + "\n", encoding="utf-8")
+    save("idea-loop", draw_loop)
+    save("idea-curve", draw_curve, drawn)
 
 
 if __name__ == "__main__":

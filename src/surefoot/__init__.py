@@ -5,66 +5,80 @@
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-from surefoot.certify import Certificate, Limits, certify
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.per_step import StepCertificate, certify_per_step
-from surefoot.shared import SharedCertificate, certify_shared
+from surefoot.proof.certificate import Bounds, Certificate
+from surefoot.proof.episode_budget import EpisodeCertificate
+from surefoot.proof.query import Query, certify, certify_per_step, certify_shared, certify_shared_budget
+from surefoot.proof.shared_budget import SharedBudgetCertificate
+from surefoot.proof.step_budget import PerStepCertificate
 
 if TYPE_CHECKING:
-    from surefoot.defence import PredictableNoiseWarning, SmoothedPolicy, smooth
-    from surefoot.noise import NoisyObservation
-    from surefoot.policies import Policy
-    from surefoot.runs import rollout
-    from surefoot.tasks import Task, find_task, task_of_environment
-    from surefoot.verification.run import verify
-    from surefoot.zoo import load as load_agent
+    from surefoot.agents.files import load as load_agent
+    from surefoot.agents.policies import Policy
+    from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, smooth
+    from surefoot.play.envs.noisy import NoisyObservation
+    from surefoot.play.rollout import rollout
+    from surefoot.play.tasks import Task, get_task, make_task
+    from surefoot.verification.verify import verify
 
 _LATER = {
-    "NoisyObservation": ("surefoot.noise", "NoisyObservation"),
-    "Policy": ("surefoot.policies", "Policy"),
-    "PredictableNoiseWarning": ("surefoot.defence", "PredictableNoiseWarning"),
-    "SmoothedPolicy": ("surefoot.defence", "SmoothedPolicy"),
-    "Task": ("surefoot.tasks", "Task"),
-    "find_task": ("surefoot.tasks", "find_task"),
-    "load_agent": ("surefoot.zoo", "load"),
-    "rollout": ("surefoot.runs", "rollout"),
-    "smooth": ("surefoot.defence", "smooth"),
-    "task_of_environment": ("surefoot.tasks", "task_of_environment"),
-    "verify": ("surefoot.verification.run", "verify"),
+    "NoisyObservation": ("surefoot.play.envs.noisy", "NoisyObservation"),
+    "Policy": ("surefoot.agents.policies", "Policy"),
+    "PredictableNoiseWarning": ("surefoot.agents.smoothed", "PredictableNoiseWarning"),
+    "SmoothedPolicy": ("surefoot.agents.smoothed", "SmoothedPolicy"),
+    "Task": ("surefoot.play.tasks", "Task"),
+    "get_task": ("surefoot.play.tasks", "get_task"),
+    "load_agent": ("surefoot.agents.files", "load"),
+    "rollout": ("surefoot.play.rollout", "rollout"),
+    "smooth": ("surefoot.agents.smoothed", "smooth"),
+    "make_task": ("surefoot.play.tasks", "make_task"),
+    "verify": ("surefoot.verification.verify", "verify"),
 }
 
 __all__ = [
+    "Bounds",
     "Certificate",
+    "EpisodeCertificate",
     "Episodes",
     "InputError",
-    "Limits",
     "NoisyObservation",
+    "PerStepCertificate",
     "Policy",
     "PredictableNoiseWarning",
-    "SharedCertificate",
+    "Query",
+    "SharedBudgetCertificate",
     "SmoothedPolicy",
-    "StepCertificate",
     "Task",
     "certify",
     "certify_per_step",
     "certify_shared",
-    "find_task",
+    "certify_shared_budget",
+    "get_task",
     "load_agent",
+    "make_task",
     "rollout",
     "smooth",
-    "task_of_environment",
     "verify",
 ]
 
 
+# Old names of public functions, for one minor version.
+_RENAMED = {"find_task": "get_task", "task_of_environment": "make_task"}
+
+
 def __getattr__(name: str) -> Any:
     """Load what needs torch or gymnasium only when it is asked for."""
+    if name in _RENAMED:
+        message = f"surefoot.{name} is now surefoot.{_RENAMED[name]}; the old name will be removed in the next version"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        name = _RENAMED[name]
     if name not in _LATER:
         raise AttributeError(f"module 'surefoot' has no attribute {name!r}")
     module, attribute = _LATER[name]

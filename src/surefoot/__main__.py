@@ -8,7 +8,7 @@ import sys
 def main() -> int:
     """Load the command and run it."""
     try:
-        from surefoot.cli import main as command
+        from surefoot.cli.main import main as command
 
         return command()
     except KeyboardInterrupt:

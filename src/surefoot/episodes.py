@@ -17,10 +17,86 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
-from surefoot.files import read_arrays, sha256, write_arrays
+from surefoot.files import read_npz, sha256, write_npz
 
 SCHEMA = 1
 LARGEST = 1e140  # of a return: sums of squares of larger ones leave the floats
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Gaussian noise on every new observation: one standard deviation, or one per feature.
+
+    Attributes:
+        sigma: The standard deviation; where features differ, the least of theirs. Budgets are then in units of the
+            least: the perturbation of feature i counts divided by sigma_i / sigma.
+        features: The standard deviation of each feature where they differ, else None.
+    """
+
+    sigma: float
+    features: tuple[float, ...] | None = None
+
+    def __post_init__(self) -> None:
+        checked_sigma(self.sigma)
+        if self.features is not None and not 0 < self.sigma == min(self.features) < max(self.features):
+            raise InputError(f"sigma must be the least of the features' {self.features}, got {self.sigma}")
+
+    @classmethod
+    def of(cls, sigma: float | Sequence[float]) -> Noise:
+        """Return the noise with one sigma, or with one per feature; equal ones are one sigma."""
+        if isinstance(sigma, int | float | np.number):
+            return cls(checked_sigma(float(sigma)))
+        try:
+            features = tuple(checked_sigma(float(one)) for one in sigma)
+        except (TypeError, ValueError) as error:
+            raise InputError(f"sigma must be a number, or numbers, one per feature, got {sigma!r}") from error
+        if not features or min(features) == 0 < max(features):
+            raise InputError(f"a sigma per feature must be > 0 for every feature, got {list(features)}")
+        return cls(min(features), None if min(features) == max(features) else features)
+
+    def over(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
+        """Return the sigma of each feature of an observation of this shape."""
+        if self.features is None:
+            return np.full(shape, self.sigma, dtype=np.float32)
+        if len(self.features) != math.prod(shape):
+            raise InputError(
+                f"a sigma per feature needs one for each of the {math.prod(shape)} features, got {len(self.features)}"
+            )
+        return np.array(self.features, dtype=np.float32).reshape(shape)
+
+    @property
+    def setup(self) -> dict[str, Any]:
+        """What a record's setup says of features that differ."""
+        return {} if self.features is None else {"features": list(self.features)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Baseline:
+    """The open-loop baseline: what the best known fixed sequence of actions reaches, under any observation attack.
+
+    Attributes:
+        mean: Estimated mean return.
+        sem: Its standard error.
+        n_episodes: Number of episodes it was measured on.
+        what: The actions in words.
+        command: The command that measures it.
+    """
+
+    mean: float
+    sem: float
+    n_episodes: int
+    what: str
+    command: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the baseline as ``run.json`` has it."""
+        return {
+            "mean": self.mean,
+            "sem": self.sem,
+            "episodes": self.n_episodes,
+            "what": self.what,
+            "command": self.command,
+        }
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,15 +137,14 @@ class Episodes:
         **facts: Any,
     ) -> Episodes:
         """Make a record of outcomes that were played elsewhere, after checking them."""
-        least, features = parted_sigma(sigma)
-        facts |= {} if features is None else {"features": list(features)}
+        noise = Noise.of(sigma)
         return cls(
             returns=checked_returns(returns, floor, ceiling),
-            sigma=least,
+            sigma=noise.sigma,
             floor=float(floor),
             ceiling=None if ceiling is None else float(ceiling),
             lengths=None if lengths is None else np.array(lengths, dtype=np.int64),
-            facts=facts,
+            facts={**facts, **noise.setup},
         )
 
     def __post_init__(self) -> None:
@@ -102,6 +177,19 @@ class Episodes:
     def attacked(self) -> bool:
         """Whether an adversary sat in the channel."""
         return self.spent is not None or self.facts.get("adversary") is not None
+
+    def check_complete(self) -> None:
+        """Reject a record with another number of episodes than planned; all methods but `sequential` need that.
+
+        Raises:
+            InputError: If the record says how many episodes were planned and has more or fewer.
+        """
+        planned = self.facts.get("planned")
+        if planned is not None and planned != len(self):
+            raise InputError(
+                f"the record has {len(self)} of {planned} planned episodes; if it was stopped because of its returns, "
+                "only method 'sequential' (--method sequential) is valid; for other methods run all planned episodes"
+            )
 
     @property
     def setup(self) -> dict[str, Any]:
@@ -144,20 +232,13 @@ class Episodes:
 
     def save(self, path: str | Path) -> None:
         """Write the record as one ``.npz`` (no pickle), whole or not at all."""
-        header = json.dumps({"schema": SCHEMA, **self.setup}, allow_nan=False)
-        arrays: dict[str, NDArray[Any]] = {"header": np.frombuffer(header.encode(), dtype=np.uint8)}
-        write_arrays(Path(path), {**arrays, **self._arrays()})
+        write_npz(Path(path), {"schema": SCHEMA, **self.setup}, self._arrays())
 
     @classmethod
     def load(cls, path: str | Path) -> Episodes:
         """Read a record that ``save`` wrote."""
-        arrays = read_arrays(Path(path))
-        try:
-            header = json.loads(arrays.pop("header").tobytes())
-            returns = arrays["returns"]
-            schema = header.pop("schema")
-        except (KeyError, ValueError, AttributeError, TypeError) as error:
-            raise InputError(f"{path} is not a record of episodes: no readable header and returns") from error
+        header, arrays = read_npz(Path(path), "record of episodes", "returns")
+        schema = header.pop("schema")
         if schema != SCHEMA:
             raise InputError(f"{path} has schema {schema}, this version reads {SCHEMA}")
         try:
@@ -166,11 +247,12 @@ class Episodes:
             raise InputError(f"{path} does not say its {error.args[0]}") from error
         if not all(isinstance(value, int | float) for value in (sigma, floor, 0.0 if ceiling is None else ceiling)):
             raise InputError(f"{path} must give sigma, floor and ceiling as numbers, got {sigma}, {floor}, {ceiling}")
-        if "features" in header and parted_sigma(header["features"]) != (sigma, tuple(header["features"])):
-            raise InputError(f"{path} has sigma {sigma}, but features with {header['features']}")
+        noise = Noise.of(header.get("features", sigma))
+        if noise.sigma != sigma or noise.setup != {key: header[key] for key in ("features",) if key in header}:
+            raise InputError(f"{path} has sigma {sigma}, but features with {header.get('features')}")
         return cls(
-            returns=checked_returns(returns, floor, ceiling),
-            sigma=checked_sigma(sigma),
+            returns=checked_returns(arrays["returns"], floor, ceiling),
+            sigma=noise.sigma,
             floor=floor,
             ceiling=ceiling,
             lengths=arrays.get("lengths"),
@@ -226,22 +308,6 @@ def checked_sigma(sigma: float) -> float:
     if not (math.isfinite(sigma) and sigma >= 0):
         raise InputError(f"sigma must be a finite number >= 0, got {sigma}")
     return float(sigma)
-
-
-def parted_sigma(sigma: float | Sequence[float]) -> tuple[float, tuple[float, ...] | None]:
-    """Return the least sigma and, where they differ, those of all features; equal ones are one sigma.
-
-    Budgets are then measured in units of the least: the offset of feature i counts divided by sigma_i / least.
-    """
-    if isinstance(sigma, int | float | np.number):
-        return checked_sigma(float(sigma)), None
-    try:
-        features = tuple(checked_sigma(float(one)) for one in sigma)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"sigma must be a number, or numbers, one per feature, got {sigma!r}") from error
-    if not features or min(features) == 0 < max(features):
-        raise InputError(f"a sigma per feature must be > 0 for every feature, got {list(features)}")
-    return min(features), None if min(features) == max(features) else features
 
 
 def _join(columns: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:

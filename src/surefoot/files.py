@@ -7,11 +7,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
+import platform
+import sys
 import tempfile
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
 from pathlib import Path
 from typing import IO, Any
 
@@ -20,6 +26,7 @@ from numpy.typing import NDArray
 
 from surefoot.errors import InputError
 
+PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "stable-baselines3")  # whose versions shape a result
 # What reading a damaged zip raises; the last two are for features that we never write.
 DAMAGED = (
     OSError,
@@ -65,11 +72,20 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_text(path, json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
-def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Write named arrays as a compressed ``.npz``; object arrays would need pickle and are refused."""
+def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], *, compress: bool = True) -> None:
+    """Write named arrays as an ``.npz``; object arrays would need pickle and are rejected."""
     assert all(array.dtype != object for array in arrays.values())
-    save: Any = np.savez_compressed
+    save: Any = np.savez_compressed if compress else np.savez
     write_whole(path, lambda file: save(file, **arrays))
+
+
+def write_npz(
+    path: Path, header: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], *, compress: bool = True
+) -> None:
+    """Write named arrays and a JSON object about them as one ``.npz``; none of the arrays is called ``header``."""
+    assert "header" not in arrays
+    text = json.dumps(header, allow_nan=False).encode()
+    write_arrays(path, {"header": np.frombuffer(text, dtype=np.uint8), **arrays}, compress=compress)
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -83,6 +99,20 @@ def read_json(path: Path) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise InputError(f"{path} must hold a JSON object, got {type(content).__name__}")
     return content
+
+
+def number(value: Any) -> float:
+    """Return a finite number of JSON data as a float, or raise TypeError."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise TypeError(f"expected a number, got {value!r:.60}")
+    return float(value)
+
+
+def numbers(values: Any) -> list[float]:
+    """Return a list of finite numbers of JSON data as floats, or raise TypeError."""
+    if not isinstance(values, list):
+        raise TypeError(f"expected a list of numbers, got {type(values).__name__}")
+    return [number(value) for value in values]
 
 
 def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
@@ -101,6 +131,43 @@ def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
         raise
     except DAMAGED as error:
         raise InputError(f"{path} is not a readable .npz file ({error}); it may be truncated") from error
+
+
+def read_npz(path: Path, what: str, *needs: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Read the header and the arrays that ``write_npz`` wrote.
+
+    Args:
+        path: The file.
+        what: What the file should be, for the error message.
+        needs: Names of arrays that must be there.
+
+    Raises:
+        InputError: If the file is absent or damaged, or its header (with a schema number) or an array is missing.
+    """
+    arrays = read_arrays(path)
+    try:
+        header = json.loads(arrays.pop("header").tobytes())
+    except (KeyError, ValueError):
+        header = None
+    if not isinstance(header, dict) or "schema" not in header or not arrays.keys() >= set(needs):
+        raise InputError(f"{path} is not a {what}: no readable {' and '.join(('header', *needs))}")
+    return header, arrays
+
+
+def checkout() -> Path | None:
+    """Return the root of the checkout that the package is run from, or None where it was installed as a wheel."""
+    root = Path(str(files("surefoot"))).resolve().parents[1]
+    return root if (root / "zoo").is_dir() and (root / "study").is_dir() else None
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that shape a result, as far as they are installed."""
+    own = sys.modules["surefoot"].__version__  # loaded before any of its modules, so it need not be imported
+    found = {"surefoot": own, "python": platform.python_version()}
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
 
 
 def safe_name(text: str) -> str:

@@ -1,1 +1,1 @@
-"""Adversaries: they read a View and propose offsets; the channel keeps the budget."""
+"""Attackers: they read a View and propose perturbations; the channel keeps the budget."""

@@ -2,36 +2,45 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from surefoot.attacks.paper import boxed, inside, unit
-from surefoot.attacks.victim import BARE, Scene, Smoothing, check_continuous, noisy_clean, rows_at_once
-from surefoot.channel import View, norms
+from surefoot.attacks.base import Described, check_continuous
+from surefoot.attacks.projections import clip_to_box, normalize_rows, project_l2
+from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing, noisy_clean, rows_at_once
 from surefoot.errors import InputError
+from surefoot.play.channel import View, norms
 
 
 @dataclass(frozen=True)
-class DdpgAttack:
-    """Show the agent what makes it do the least valuable thing, at a price for moving far.
+class DdpgAttack(Described):
+    """Show the agent what makes it take the least valuable action, at a price for moving far.
 
     o' starts at o and goes down the gradient D of Q(C; o, pi(C'; o')) + ``weight`` ||o' - o||^2 (lambda) by steps of
     length ``step`` (eta), ``steps`` times (tau), projected on the ball of the budget left and on the box, and stops as
     soon as ||D|| <= ``tolerance`` ||o'||. The printed algorithm goes up the gradient, the text wants the minimum.
 
-    ``smoothing``  sigma and draws, for a smoothed agent: Q and pi see independent noise, the same draws at every step
-    ``low``, ``high``  limits of what the agent is shown before the noise, one per feature
-    ``least``      a budget left that is smaller than this is not spent any more: a tenth of one step
+    Attributes:
+        weight: The paper's lambda.
+        step: Step size eta.
+        steps: Step count tau.
+        tolerance: Of the stopping rule.
+        smoothing: For a smoothed agent: Q and pi get independent noise, the same samples at every step.
+        low: Box of the perturbed observation before the noise, one bound per feature.
+        high: Likewise.
+        least: A remaining budget smaller than this is not spent any more: a tenth of one step.
     """
+
+    name: ClassVar[str] = "paper"
 
     weight: float
     step: float = 0.01
     steps: int = 100
     tolerance: float = 0.001
-    smoothing: Smoothing = BARE
+    smoothing: Smoothing = UNDEFENDED
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
     least: float = 0.001
@@ -45,20 +54,16 @@ class DdpgAttack:
                 f"got {self.step}, {self.steps}, {self.tolerance} and {self.least}"
             )
 
-    def describe(self) -> dict[str, Any]:
-        """Return its name and settings."""
-        return {"name": "paper", **asdict(self)}
-
     def propose(self, view: View) -> Tensor:
         """Return o' - o."""
         check_continuous(view.policy)
-        offsets = torch.zeros_like(view.observation)
+        perturbations = torch.zeros_like(view.observation)
         (rows,) = (view.left >= max(self.least, 1e-12)).nonzero(as_tuple=True)
-        size = max(1, rows_at_once(view) // (self.smoothing.draws if self.smoothing.sigma > 0 else 1))
+        size = max(1, rows_at_once(view) // self.smoothing.samples_used)
         for some in torch.split(rows, size):
             if some.numel():
-                offsets[some] = self.descend(view, some) - view.observation[some]
-        return offsets
+                perturbations[some] = self.descend(view, some) - view.observation[some]
+        return perturbations
 
     def descend(self, view: View, rows: Tensor) -> Tensor:
         """Run the loop for some rows at once; rows whose gradient has vanished drop out."""
@@ -75,7 +80,7 @@ class DdpgAttack:
                 moved, start, left = moved[on], start[on], left[on]
                 if place.numel() == 0:
                     return ends
-            moved = start + inside(moved - self.step * unit(gradient) - start, left)
-            moved = boxed(moved, self.low, self.high)
+            moved = start + project_l2(moved - self.step * normalize_rows(gradient) - start, left)
+            moved = clip_to_box(moved, self.low, self.high)
         ends[place] = moved
         return ends

@@ -1,20 +1,22 @@
-"""The victim's values as an adversary can compute them: on what was seen, on what is true, averaged over noise.
+"""The victim's values as an attacker can compute them: on noisy observations, on clean ones, averaged over noise.
 
-A smoothed agent is attacked through the mean of its values over noise draws (paper, "Attacks on Smoothed Agents"). The
-dirty context holds the noise really realised, so only the present observation is averaged over; the clean context is
-averaged over too, which estimates the values of an undisturbed smoothed agent in this state.
+A smoothed agent is attacked through the mean of its values over noise samples (paper, "Attacks on Smoothed Agents").
+The dirty context holds the noise that was really added, so only the present observation is averaged over; the clean
+context is averaged over too, which estimates the values of an unattacked smoothed agent in this state.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from surefoot.channel import View
+from surefoot.agents.policies import Policy
+from surefoot.attacks.base import check_continuous
 from surefoot.errors import InputError
-from surefoot.policies import Policy, TakenApart
+from surefoot.play.channel import View
 
 # Rows of one forward and backward pass: what fits the cache of a core, what fills a GPU.
 ROWS_AT_ONCE = {"cpu": 16_384, "cuda": 1_048_576}
@@ -23,67 +25,69 @@ NUMBERS_AT_ONCE = {"cpu": 2**23, "cuda": 2**29}
 
 # Numbers in the stacks of one scene, which holds noise for all of its rows, gigabytes at most.
 NUMBERS_OF_SCENE = {"cpu": 2**28, "cuda": 2**32}
-# By how much the gradient of one draw is larger on its way through a convolutional network.
+# By how much the gradient of one sample is larger on its way through a convolutional network.
 SCALE = 64
 
 
 @dataclass(frozen=True)
 class Smoothing:
-    """The noise an adversary averages over: none for a bare agent.
+    """The noise an attacker averages over: none for an undefended agent.
 
-    ``sigma``  the victim's noise
-    ``draws``  how many noise draws stand for it (the paper takes 128)
+    Attributes:
+        sigma: Standard deviation of the victim's noise.
+        n_samples: Number of noise samples that an average is taken over (the paper: 128).
     """
 
     sigma: float = 0.0
-    draws: int = 128
+    n_samples: int = 128
 
     def __post_init__(self) -> None:
         if not self.sigma >= 0:
             raise InputError(f"sigma must be >= 0, got {self.sigma}")
-        if self.draws < 1:
-            raise InputError(f"the number of noise draws must be at least 1, got {self.draws}")
+        if self.n_samples < 1:
+            raise InputError(f"the number of noise samples must be at least 1, got {self.n_samples}")
+
+    @property
+    def samples_used(self) -> int:
+        """How many samples an average really takes: one for an undefended agent."""
+        return self.n_samples if self.sigma > 0 else 1
 
     def noise(self, view: View, rows: Tensor, frames: int) -> Tensor | None:
-        """Draw (rows, draws, frames, *shape) of noise, or nothing for a bare agent."""
+        """Draw (rows, samples, frames, *shape) of noise, or None for an undefended agent."""
         if self.sigma == 0:
             return None
         shape = view.observation.shape[1:]
-        return view.stream.normal((rows.numel(), self.draws, frames, *shape)).mul_(self.sigma)
+        return view.stream.normal((rows.numel(), self.n_samples, frames, *shape)).mul_(self.sigma)
 
 
-BARE = Smoothing()
+UNDEFENDED = Smoothing()
 
 
-def check_discrete(policy: Policy) -> int:
-    """Return the number of actions of a policy whose values have gradients, or say why it cannot be attacked so."""
-    if policy.choices is None:
-        raise InputError(f"this attack needs discrete actions, the agent {policy.name} has continuous ones")
-    _check_gradients(policy)
-    return policy.choices
+@runtime_checkable
+class LinearFirstLayer(Protocol):
+    """A network whose linear first layer can be computed by itself: a search changes one observation many times.
 
+    ``after_first(first(history))`` is the network.
+    """
 
-def check_continuous(policy: Policy) -> nn.Module:
-    """Return the critic of a policy with continuous actions and gradients, or say why it cannot be attacked so."""
-    if policy.choices is not None:
-        raise InputError(f"this attack needs continuous actions, the agent {policy.name} has discrete ones")
-    _check_gradients(policy)
-    if policy.critic is None:
-        raise InputError(
-            f"this attack asks the agent's critic, {policy.name} has none (DDPG, TD3 and SAC do); use --method random"
-        )
-    return policy.critic
+    def first(self, history: Tensor) -> Tensor:
+        """Return the output of the first layer for histories."""
+        ...
 
+    def first_of_change(self, change: Tensor, fresh: Tensor | None) -> Tensor:
+        """Return by how much ``first`` changes when the newest observation does.
 
-def _check_gradients(policy: Policy) -> None:
-    if not policy.differentiable:
-        raise InputError(
-            f"this attack needs gradients, the agent {policy.name} has none (a plain function?); use --method random"
-        )
+        ``fresh``  which rows begin an episode, so that the newest observation fills their stack; None when none does
+        """
+        ...
+
+    def after_first(self, hidden: Tensor) -> Tensor:
+        """Return the output of the network, given that of ``first``; ``hidden`` is overwritten."""
+        ...
 
 
 def noisy_clean(view: View, rows: Tensor, smoothing: Smoothing) -> Tensor:
-    """Return the clean stacks of some rows, (rows, draws, frames, *shape), with noise on all of it; bare: one draw."""
+    """Return the clean stacks of some rows, (rows, samples, frames, *shape), with noise on all of it."""
     stack = stacked(view.clean[rows], view.observation[rows], view.step[rows] == 0).unsqueeze(1)
     noise = smoothing.noise(view, rows, view.policy.frames)
     return stack if noise is None else stack + _shared_by_copies(noise, view.step[rows])
@@ -99,20 +103,21 @@ def clean_values(view: View, smoothing: Smoothing, rows: Tensor | None = None) -
     with torch.no_grad():
         if smoothing.sigma == 0:
             return _values(view.policy, noisy_clean(view, rows, smoothing).flatten(0, 1))
-        parts = torch.split(rows, max(1, rows_at_once(view) // smoothing.draws))
-        return torch.cat([_mean_values(view.policy, noisy_clean(view, some, smoothing)) for some in parts])
+        parts = torch.split(rows, max(1, rows_at_once(view) // smoothing.samples_used))
+        stacks = (noisy_clean(view, some, smoothing) for some in parts)
+        return torch.cat([_mean_over_samples(_values(view.policy, s.flatten(0, 1)), *s.shape[:2]) for s in stacks])
 
 
 @dataclass(eq=False)
 class Scene:
-    """What some rows' agents have in mind while an adversary searches: the dirty context, and noise to average over.
+    """What some rows' agents have in mind while an attacker searches: the dirty context, and noise to average over.
 
-    ``context``  the frames seen before, with their offsets and the noise really realised
+    ``context``  the frames seen before, with their perturbations and the noise really added
     ``fresh``    which rows begin an episode, so that the present observation fills their stack; None when none does
-    ``noise``    draws for the present observation, (rows, draws, *shape), or None for a bare agent
+    ``noise``    samples for the present observation, (rows, samples, *shape), or None for an undefended agent
     ``clean``    the present observation as it is
-    ``ahead``    what the network's first layer makes of the stacks with ``clean`` in them, (rows, draws, ...); it is
-                 linear, so a search needs that once, and then what it makes of the offset, which all draws share
+    ``ahead``    what the network's first layer makes of the stacks with ``clean`` in them, (rows, samples, ...); it is
+                 linear, so a search computes it once, and then adds that of the perturbation, the same for all samples
     """
 
     policy: Policy
@@ -125,7 +130,7 @@ class Scene:
 
     @classmethod
     def of(cls, view: View, rows: Tensor, smoothing: Smoothing) -> Scene:
-        """Set the scene for some rows of a view; the draws stay the same as long as it lasts."""
+        """Set the scene for some rows of a view; the noise samples stay the same as long as it lasts."""
         fresh = (view.step == 0)[rows]
         noise = smoothing.noise(view, rows, 1)
         scene = cls(
@@ -140,18 +145,18 @@ class Scene:
         return scene
 
     def look_ahead(self) -> None:
-        """Compute ``ahead`` where the agent's network can be taken apart."""
+        """Compute ``ahead`` where the first layer of the agent's network can be computed by itself."""
         network = self.policy.network
-        if not isinstance(network, TakenApart) or not len(self.clean):
+        if not isinstance(network, LinearFirstLayer) or not len(self.clean):
             return
         with torch.no_grad(), self._precision():
             parts = [network.first(part.stack(part.clean)) for part in map(self.part, self._parts())]
         whole = torch.cat(parts)
-        self.ahead = whole.view(-1, self.draws, *whole.shape[1:])
+        self.ahead = whole.view(-1, self.n_samples, *whole.shape[1:])
 
     @property
-    def draws(self) -> int:
-        """How many noise draws every row has; one for a bare agent."""
+    def n_samples(self) -> int:
+        """How many noise samples every row has; one for an undefended agent."""
         return 1 if self.noise is None else self.noise.shape[1]
 
     def part(self, rows: Tensor | slice) -> Scene:
@@ -160,29 +165,29 @@ class Scene:
         return Scene(self.policy, self.context[rows], fresh, noise, self.at_once, self.clean[rows], ahead)
 
     def stack(self, moved: Tensor) -> Tensor:
-        """Return the stacks the agent would hold, row after row the noise draws, when it is shown ``moved``."""
+        """Return the stacks the agent would hold, row after row the noise samples, when it is shown ``moved``."""
         if self.noise is None:
             return stacked(self.context, moved, self.fresh)
-        wide = self.context.unsqueeze(1).expand(-1, self.draws, *self.context.shape[1:]).flatten(0, 1)
-        fresh = None if self.fresh is None else self.fresh.repeat_interleave(self.draws)
+        wide = self.context.unsqueeze(1).expand(-1, self.n_samples, *self.context.shape[1:]).flatten(0, 1)
+        fresh = None if self.fresh is None else self.fresh.repeat_interleave(self.n_samples)
         return stacked(wide, (moved.unsqueeze(1) + self.noise).flatten(0, 1), fresh)
 
     def values(self, moved: Tensor) -> Tensor:
         """Return the values of every action when the present observation is ``moved``, averaged over the noise."""
         network = self.policy.network
-        if self.ahead is None or not isinstance(network, TakenApart):
+        if self.ahead is None or not isinstance(network, LinearFirstLayer):
             values = _values(self.policy, self.stack(moved))
         else:
             with self._precision():
                 change = network.first_of_change(moved - self.clean, self.fresh)
                 values = network.after_first((self.ahead + change.unsqueeze(1)).flatten(0, 1)).float()
-        return values if self.noise is None else _mean_over_draws(values, *self.noise.shape[:2])
+        return values if self.noise is None else _mean_over_samples(values, *self.noise.shape[:2])
 
     def value_gradient(self, moved: Tensor, clean: Tensor) -> Tensor:
         """Return the gradient, with respect to ``moved``, of the critic's value of what the agent would then do.
 
-        The critic judges on the stacks ``clean``, (rows, draws, frames, *shape), each beside one noise draw of the
-        scene.
+        The critic judges on the stacks ``clean``, (rows, samples, frames, *shape), each with one noise sample of
+        the scene.
         """
         critic = check_continuous(self.policy)
         here = moved.detach().requires_grad_()
@@ -199,34 +204,34 @@ class Scene:
 
     def _parts(self) -> list[slice]:
         """Cut the rows into parts for one pass each."""
-        size = max(1, self.at_once // self.draws)
+        size = max(1, self.at_once // self.n_samples)
         return [slice(first, first + size) for first in range(0, len(self.clean), size)]
 
     def _precision(self) -> torch.autocast:
         """Average over noise in half precision on a GPU, whose usual products of matrices keep no more digits (TF32).
 
-        Not so for a bare agent: its search ends where two actions are nearly tied, and must see which one it takes.
+        Not for an undefended agent: its search ends where two actions are nearly tied, and must see which one it takes.
         """
         kind = self.clean.device.type
         return torch.autocast(kind, torch.float16, enabled=kind == "cuda" and self.noise is not None)
 
     def share_choosing(self, moved: Tensor, actions: Tensor) -> Tensor:
-        """Return the share of the noise draws under which the agent chooses ``actions`` (bare: 0 or 1)."""
-        bare = Scene(self.policy, self.context, self.fresh, None, self.at_once, self.clean)
+        """Return the share of the noise samples under which the agent chooses ``actions`` (undefended: 0 or 1)."""
+        plain = Scene(self.policy, self.context, self.fresh, None, self.at_once, self.clean)
         with torch.no_grad():
             if self.noise is None:
-                return (bare.values(moved).argmax(dim=1) == actions).double()
-            draws = self.noise.unbind(dim=1)
-            chosen = [(bare.values(moved + draw).argmax(dim=1) == actions).double() for draw in draws]
-            return torch.stack(chosen).sum(dim=0) / len(draws)
+                return (plain.values(moved).argmax(dim=1) == actions).double()
+            samples = self.noise.unbind(dim=1)
+            chosen = [(plain.values(moved + sample).argmax(dim=1) == actions).double() for sample in samples]
+            return torch.stack(chosen).sum(dim=0) / len(samples)
 
     def _gradient(self, moved: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         here = moved.detach().requires_grad_()
         with torch.enable_grad():
             values = self.values(here)
             wanted = torch.log_softmax(values, dim=1).gather(1, actions.unsqueeze(1)).sum()
-            # Every draw's share is small; half precision would round it to nothing.
-            scale = 1 if self.ahead is None else SCALE * self.draws
+            # The share of every sample is small; half precision would round it to nothing.
+            scale = 1 if self.ahead is None else SCALE * self.n_samples
             (gradient,) = torch.autograd.grad(scale * wanted, here)
         return values.detach(), gradient / scale
 
@@ -244,7 +249,7 @@ def stacked(context: Tensor, observation: Tensor, fresh: Tensor | None) -> Tenso
 
 
 def _shared_by_copies(noise: Tensor, step: Tensor) -> Tensor:
-    """Let the copies of an episode's first observation share its noise, as they do in the agent's memory."""
+    """Let the copies of an episode's first observation share its noise, as they do in the agent's frame stack."""
     frames = noise.shape[2]
     first = (frames - 1 - step).clamp_min(0)
     place = torch.maximum(torch.arange(frames, device=noise.device), first.unsqueeze(1))
@@ -252,12 +257,8 @@ def _shared_by_copies(noise: Tensor, step: Tensor) -> Tensor:
     return noise.gather(2, index)
 
 
-def _mean_values(policy: Policy, noisy: Tensor) -> Tensor:
-    return _mean_over_draws(_values(policy, noisy.flatten(0, 1)), *noisy.shape[:2])
-
-
-def _mean_over_draws(values: Tensor, rows: int, draws: int) -> Tensor:
-    return values.reshape(rows, draws, *values.shape[1:]).mean(dim=1)
+def _mean_over_samples(values: Tensor, rows: int, samples: int) -> Tensor:
+    return values.reshape(rows, samples, *values.shape[1:]).mean(dim=1)
 
 
 def _values(policy: Policy, stack: Tensor) -> Tensor:
@@ -273,8 +274,7 @@ def rows_at_once(view: View) -> int:
 
 def scene_rows(view: View, smoothing: Smoothing) -> int:
     """Return how many rows one scene takes."""
-    draws = smoothing.draws if smoothing.sigma > 0 else 1
-    return max(1, NUMBERS_OF_SCENE[view.observation.device.type] // (_stack_size(view) * draws))
+    return max(1, NUMBERS_OF_SCENE[view.observation.device.type] // (_stack_size(view) * smoothing.samples_used))
 
 
 def _stack_size(view: View) -> int:

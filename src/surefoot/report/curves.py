@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from surefoot.certify import METHODS, Certificate, certify
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.report.gather import Published, Run
-from surefoot.report.text import digits_for, down, up
+from surefoot.proof.certificate import Certificate
+from surefoot.proof.episode_budget import METHODS, EpisodeCertificate
+from surefoot.proof.query import certify
+from surefoot.proof.rounding import format_lower, format_upper
+from surefoot.proof.wording import digits_for
+from surefoot.report.finished_run import FinishedRun
 
 MOST_COMPARED = 200_000  # episodes: beyond, other methods take longer than a reader waits for a page
 MOST_BET = 20_000  # episodes: bets take longer still
@@ -33,7 +36,7 @@ class Curve:
     fine: bool
 
 
-def grid_of(runs: Sequence[Run]) -> list[float]:
+def grid_of(runs: Sequence[FinishedRun]) -> list[float]:
     """Return the budgets that a chart answers: all that were asked for or attacked with, and round numbers between."""
     asked = {budget for run in runs for budget in _asked(run)}
     largest = max(asked)
@@ -44,54 +47,57 @@ def grid_of(runs: Sequence[Run]) -> list[float]:
     return sorted(asked | between | {0.0})
 
 
-def own_curve(run: Run, grid: Sequence[float]) -> Curve:
-    """Return the certificate's curve: recomputed where that gives the very numbers of the file, else as steps.
+def own_curve(run: FinishedRun, grid: Sequence[float]) -> Curve:
+    """Return the certificate's curve: recomputed where that gives the numbers of the file, else as steps.
 
-    A limit at a larger budget holds at a smaller one, so between the budgets of the file the next larger one counts.
+    A bound at a larger budget holds at a smaller one, so between the budgets of the file the next larger one counts.
     """
-    stated = run.certificate
-    assert stated is not None
-    made = run.made if run.made is not None and _same(run.made, stated) else None
-    stopped = (stated.choice or {}).get("stopped")  # then only the whole history of bets gives the same numbers
-    if made is None and run.records and stated.kind is None and not stopped:
-        made = _answer(run.records[0], stated, stated.method, _step(run))
-    if made is not None and _same(made, stated):
-        return _with_stated(_evaluated(made, stated, grid), stated, grid)
-    return _steps(stated, grid)
+    stated = _certificate_of(run)
+    if stated.recomputable:
+        return _with_stated(_evaluated(stated, grid), stated, grid)
+    stopped = (stated.method_selection or {}).get("stopped")  # then only the whole history of bets gives the same
+    made = None if stopped else _recomputed(run, stated.method, _spacing(run))
+    if made is not None and same_bounds(made, stated):
+        return _with_stated(_evaluated(made, grid), stated, grid)
+    return _evaluated(stated, grid)
 
 
-def other_methods(run: Run, grid: Sequence[float]) -> dict[str, Curve]:
+def other_methods(run: FinishedRun, grid: Sequence[float]) -> dict[str, Curve]:
     """Return what the other methods make of the same episodes, for comparison only."""
-    stated = run.certificate
-    assert stated is not None
-    if not run.records or stated.kind is not None or len(run.records[0]) > MOST_COMPARED:
+    stated = _certificate_of(run)
+    if not run.records or len(run.records[0]) > MOST_COMPARED:
         return {}
-    used = {stated.method, (stated.choice or {}).get("method")}
+    used = {stated.method, (stated.method_selection or {}).get("method")}
     found: dict[str, Curve] = {}
     for method in COMPARED:
         if method in used or (method == "betting" and len(run.records[0]) > MOST_BET):
             continue
-        made = _answer(run.records[0], stated, method)
+        made = _recomputed(run, method)
         if made is not None:
-            found[method] = _evaluated(made, stated, grid)
+            found[method] = _evaluated(made, grid)
     return found
 
 
-def perfect_curve(run: Run, grid: Sequence[float]) -> Curve | None:
+def perfect_curve(run: FinishedRun, grid: Sequence[float]) -> Curve | None:
     """Return what as many perfect episodes would certify: no agent can get more from so few."""
-    stated = run.certificate
-    assert stated is not None
+    stated = _certificate_of(run)
     if stated.ceiling is None or stated.kind is not None:
         return None
     perfect = Episodes.of(
-        np.full(stated.episodes, stated.ceiling), sigma=stated.sigma, floor=stated.floor, ceiling=stated.ceiling
+        np.full(stated.n_episodes, stated.ceiling), sigma=stated.sigma, floor=stated.floor, ceiling=stated.ceiling
     )
-    made = _answer(perfect, stated, stated.method, _step(run))
-    return None if made is None else _evaluated(made, stated, grid)
+    made = _answer(perfect, stated, stated.method, _spacing(run))
+    return None if made is None else _evaluated(made, grid)
 
 
-def texts(values: Sequence[float | None], stated: Published, side: Callable[[float, int], str]) -> list[str | None]:
-    """Return each limit as text, rounded by ``side`` (``down`` for lower limits, ``up`` for upper ones)."""
+def same_bounds(one: Certificate, other: Certificate) -> bool:
+    """Return whether two certificates have the same budgets and bounds."""
+    names = ("budgets", "lower", "upper")
+    return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
+
+
+def texts(values: Sequence[float | None], stated: Certificate, side: Callable[[float, int], str]) -> list[str | None]:
+    """Return each limit as text, rounded by ``side`` (``format_lower`` or ``format_upper``)."""
     digits = digits_for(stated)
     return [None if value is None else side(value, digits) for value in values]
 
@@ -101,27 +107,32 @@ def drawn(values: Sequence[float | None]) -> list[float | None]:
     return [None if value is None else float(f"{value:.6g}") for value in values]
 
 
-def line(curve: Curve, stated: Published, grid: Sequence[float], side: str) -> dict[str, Any]:
+def line(curve: Curve, stated: Certificate, grid: Sequence[float], side: str) -> dict[str, Any]:
     """Return one side of a curve as the page's data."""
     values = curve.lower if side == "lower" else curve.upper or []
-    listed = set(stated.budgets)
+    listed = set(stated.budgets.tolist())
     return {
         "y": drawn(values),
-        "text": texts(values, stated, down if side == "lower" else up),
+        "text": texts(values, stated, format_lower if side == "lower" else format_upper),
         "fine": curve.fine,
         "marks": [index for index, budget in enumerate(grid) if budget in listed],
     }
 
 
-def _step(run: Run) -> float:
-    stated = run.certificate
-    assert stated is not None
-    return stated.step or float(run.facts.get("step") or 1.0)
+def _certificate_of(run: FinishedRun) -> Certificate:
+    assert run.certificate is not None
+    return run.certificate
 
 
-def _asked(run: Run) -> Sequence[float]:
+def _spacing(run: FinishedRun) -> float:
+    stated = _certificate_of(run)
+    known = stated.threshold_spacing if isinstance(stated, EpisodeCertificate) else None
+    return known or float(run.notes.get("step") or 1.0)
+
+
+def _asked(run: FinishedRun) -> Sequence[float]:
     if run.certificate is not None:
-        return run.certificate.budgets
+        return [float(budget) for budget in run.certificate.budgets]
     assert run.attack is not None
     return [float(budget) for budget in run.attack["budgets"]]
 
@@ -131,44 +142,35 @@ def _round_step(size: float) -> float:
     return float(next(power * factor for factor in (10, 5, 2, 1) if power * factor <= size * (1 + 1e-9)))
 
 
-def _answer(episodes: Episodes, stated: Published, method: str, step: float = 1.0) -> Certificate | None:
+def _recomputed(run: FinishedRun, method: str, spacing: float = 1.0) -> EpisodeCertificate | None:
+    stated = _certificate_of(run)
+    if not run.records or stated.kind is not None:
+        return None
+    return _answer(run.records[0], stated, method, spacing)
+
+
+def _answer(episodes: Episodes, stated: Certificate, method: str, spacing: float) -> EpisodeCertificate | None:
     try:
-        return certify(episodes, stated.budgets, stated.confidence, method, step)
+        return certify(episodes, stated.budgets.tolist(), stated.confidence, method, spacing)
     except InputError:
         return None
 
 
-def _same(made: Certificate, stated: Published) -> bool:
-    upper = None if made.upper is None else tuple(made.upper.tolist())
-    return tuple(made.lower.tolist()) == stated.lower and upper == stated.upper
+def _evaluated(made: Certificate, grid: Sequence[float]) -> Curve:
+    """Return the bounds at every budget of the grid, None beyond the last one that is known."""
+    largest = math.inf if made.recomputable else float(made.budgets.max())
+    bounds = [made.at(budget) if budget <= largest else None for budget in grid]
+    lower = [None if one is None else one.lower for one in bounds]
+    upper = None if made.upper is None else [None if one is None else one.upper for one in bounds]
+    return Curve(lower, upper, fine=made.recomputable)
 
 
-def _evaluated(made: Certificate, stated: Published, grid: Sequence[float]) -> Curve:
-    """Return the limits at every budget of the grid; where only those asked for are known, as steps."""
-    try:
-        limits = [made.at(budget) for budget in grid]
-    except InputError:
-        upper = None if made.upper is None else tuple(made.upper.tolist())
-        return _steps(replace(stated, lower=tuple(made.lower.tolist()), upper=upper), grid)
-    uppers = None if made.upper is None else [limit.upper for limit in limits]
-    return Curve([limit.lower for limit in limits], uppers, fine=True)
-
-
-def _with_stated(curve: Curve, stated: Published, grid: Sequence[float]) -> Curve:
+def _with_stated(curve: Curve, stated: Certificate, grid: Sequence[float]) -> Curve:
     """Put the file's own numbers where the file has them."""
-    lower = dict(zip(stated.budgets, stated.lower, strict=True))
-    upper = {} if stated.upper is None else dict(zip(stated.budgets, stated.upper, strict=True))
+    lower = dict(zip(stated.budgets.tolist(), stated.lower.tolist(), strict=True))
+    upper = {} if stated.upper is None else dict(zip(stated.budgets.tolist(), stated.upper.tolist(), strict=True))
     return Curve(
         [lower.get(budget, value) for budget, value in zip(grid, curve.lower, strict=True)],
         None if curve.upper is None else [upper.get(b, value) for b, value in zip(grid, curve.upper, strict=True)],
         curve.fine,
     )
-
-
-def _steps(stated: Published, grid: Sequence[float]) -> Curve:
-    def next_larger(values: Sequence[float]) -> list[float | None]:
-        pairs = list(zip(stated.budgets, values, strict=True))
-        return [next((value for listed, value in pairs if listed >= budget), None) for budget in grid]
-
-    upper = None if stated.upper is None else next_larger(stated.upper)
-    return Curve(next_larger(stated.lower), upper, fine=False)

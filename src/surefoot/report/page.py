@@ -7,51 +7,31 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from surefoot.certify import Certificate
 from surefoot.errors import InputError
-from surefoot.files import write_text
-from surefoot.report import words
-from surefoot.report.frames import replay_data
-from surefoot.report.gather import Run, neighbours, read_run
-from surefoot.report.outcome_data import histogram_data, spending_data
-from surefoot.report.series import Group, chart_data, clashes, grouped
-from surefoot.report.setups import setups
-from surefoot.threats import ThreatCertificate
-from surefoot.versions import versions
+from surefoot.files import versions, write_text
+from surefoot.report import html, sentences
+from surefoot.report.charts import Group, chart_data, grouped, inconsistent
+from surefoot.report.finished_run import FinishedRun
+from surefoot.report.histograms import histogram_data, spending_data
+from surefoot.report.setup_table import setups
+from surefoot.report.taped_frames import replay_data
 
 NAME = "report.html"
 LARGEST = 8_000_000  # bytes of a page
-MOST_NEIGHBOURS = 8
 MOST_OF_REPLAYS = 5_000_000
 SCRIPTS = ("draw.js", "curve.js", "outcomes.js", "scenes.js", "replay.js", "theme.js", "main.js")
 NOT_REPLAYED = (
-    "No episode is replayed here: the run left none to show. Runs of returns that were played elsewhere, and folders "
+    "No episode is shown here, because the run recorded none. Certificates of precomputed returns, and run directories "
     "of older versions, have none."
 )
 
 
-def leave_report(folder: Path, made: Certificate | ThreatCertificate | None = None) -> Path:
-    """Write ``report.html`` into a run's folder, with what lies beside it about the same agent; return its path.
-
-    ``made`` is the folder's certificate if it is at hand; without it the same page takes longer.
-    """
-    run = replace(read_run(folder), made=made if isinstance(made, Certificate) else None)
-    others = neighbours(run)[:MOST_NEIGHBOURS]
-    try:
-        write_report([run, *others] if run.certificate is not None else [*others, run], folder / NAME)
-    except InputError:
-        # Whatever is wrong with what lies beside it, a run gets its page.
-        write_report([run], folder / NAME)
-    return folder / NAME
-
-
-def write_report(runs: Sequence[Run], path: Path) -> None:
+def write_report(runs: Sequence[FinishedRun], path: Path) -> None:
     """Write one page about all these runs."""
     if not runs:
         raise InputError("a report needs at least one folder of a run, got none")
@@ -64,7 +44,7 @@ def write_report(runs: Sequence[Run], path: Path) -> None:
     write_text(path, page)
 
 
-def build_page(runs: Sequence[Run]) -> str:
+def build_page(runs: Sequence[FinishedRun]) -> str:
     """Return the page as text."""
     groups = grouped(runs)
     charts = [chart_data(group) for group in groups]
@@ -72,18 +52,21 @@ def build_page(runs: Sequence[Run]) -> str:
     spending = [found for group in groups for found in spending_data(group)]
     replays = _replays(groups)
     data = {"charts": charts, "histograms": histograms, "spending": spending, "replays": replays}
-    curve_title, curve_text = words.curve_words(groups)
+    curve_title, curve_text = sentences.curve_words(groups)
+    inconsistencies = [found for group in groups for found in inconsistent(group)]
     present = {"histogram": bool(histograms), "spending": bool(spending), "replay": bool(replays)}
     return _filled(
         _kept(_read("page.html"), {**present, "no-replay": not replays}),
         {
-            "title": escape(words.title_of(groups)),
-            "opening": words.opening(groups, [clash for group in groups for clash in clashes(group)]),
+            "title": escape(sentences.title_of(groups)),
+            "opening": html.opening(sentences.opening_sentences(groups), inconsistencies),
+            "budget-meaning": escape("; or the ".join(sentences.budget_meanings(groups))),
+            "excluded-threat": escape(sentences.excluded_threat(groups)),
             "curve-title": escape(curve_title),
             "curve-text": escape(curve_text),
-            "tiles": words.tiles(groups),
+            "tiles": html.tiles(groups),
             "charts": "\n".join(_chart(group, number) for number, group in enumerate(groups)),
-            "histogram-tables": "\n".join(words.histogram_table(one) for one in histograms),
+            "histogram-tables": "\n".join(html.histogram_table(one) for one in histograms),
             "no-replay": escape(_why_no_replay(runs)),
             "setups": setups(groups),
             "version": escape(versions()["surefoot"]),
@@ -101,14 +84,14 @@ def embedded(data: Any) -> str:
 
 
 def _chart(group: Group, number: int) -> str:
-    comparison = words.comparison_table(group)
+    comparison = html.comparison_table(group)
     return _filled(
         _read("chart.html"),
         {
             "number": str(number),
             "title": escape(group.title),
             "comparison": comparison,
-            "tables": words.limits_tables(group),
+            "tables": html.bounds_tables(group),
         },
     )
 
@@ -125,9 +108,9 @@ def _replays(groups: Sequence[Group]) -> list[dict[str, Any]]:
     return found
 
 
-def _why_no_replay(runs: Sequence[Run]) -> str:
-    reasons = [str(run.facts["replay"]) for run in runs if run.facts.get("replay")]
-    return f"No episode could be replayed: {reasons[0]}." if reasons else NOT_REPLAYED
+def _why_no_replay(runs: Sequence[FinishedRun]) -> str:
+    reasons = [str(run.notes["replay"]) for run in runs if run.notes.get("replay")]
+    return f"No episode could be shown: {reasons[0]}." if reasons else NOT_REPLAYED
 
 
 def _kept(template: str, present: dict[str, bool]) -> str:
@@ -153,4 +136,4 @@ def _digest(content: str) -> str:
 
 
 def _read(name: str) -> str:
-    return (files("surefoot.report") / "page" / name).read_text(encoding="utf-8")
+    return (files("surefoot.report") / "assets" / name).read_text(encoding="utf-8")

@@ -12,13 +12,15 @@ from stable_baselines3 import DDPG
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+from surefoot.agents.networks import Critic, Squashed
+from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
-from surefoot.policies import Critic, Policy, Squashed
-from surefoot.tasks import Task
+from surefoot.play.tasks import Task
+from surefoot.train.cuda_graph import GraphDDPG
 from surefoot.train.dqn import hashed, layers_of, mlp_of
-from surefoot.train.graph import GraphDDPG
+from surefoot.train.folder import Arrays
 from surefoot.train.settings import DdpgSettings
-from surefoot.train.watch import Learner, Weights, training_environment
+from surefoot.train.validation import Learner, training_environment
 
 
 def build_model(task: Task, sigma: float, settings: DdpgSettings, seed: int, device: str) -> DDPG:
@@ -51,7 +53,7 @@ def build_model(task: Task, sigma: float, settings: DdpgSettings, seed: int, dev
     )
 
 
-def kept_weights(model: DDPG) -> Weights:
+def kept_weights(model: DDPG) -> Arrays:
     """Return actor and critic: the critic is what attacks on the agent ask for the value of an action."""
     return {**layers_of(model.actor.mu), **layers_of(model.critic.q_networks[0], "critic.")}
 
@@ -62,8 +64,8 @@ def policy_of(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Pol
     return hashed(
         Policy(
             Squashed(mlp_of(weights), low, high),
-            task.frames,
-            task.shape,
+            task.spaces.n_stack,
+            task.spaces.shape,
             None,
             name,
             low=torch.from_numpy(low),
@@ -74,9 +76,11 @@ def policy_of(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Pol
 
 
 def _limits(task: Task) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    if task.actions is None:
-        raise InputError(f"DDPG needs continuous actions with limits, {task.name} has {task.choices} discrete ones")
-    return task.actions
+    if task.spaces.low is None or task.spaces.high is None:
+        raise InputError(
+            f"DDPG needs continuous actions with limits, {task.name} has {task.spaces.n_actions} discrete ones"
+        )
+    return task.spaces.low, task.spaces.high
 
 
 LEARNER = Learner(
@@ -84,6 +88,5 @@ LEARNER = Learner(
     build=build_model,
     weights=kept_weights,
     policy=policy_of,
-    ends_perfect=False,
     validates_there=True,
 )

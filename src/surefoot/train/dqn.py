@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 from stable_baselines3 import DQN
 from stable_baselines3.common.vec_env import DummyVecEnv
 
-from surefoot import zoo
-from surefoot.policies import MLP, Policy, weights_hash
-from surefoot.policies_cnn import CNN, NATURE, cnn_policy
-from surefoot.sb3 import from_model
-from surefoot.tasks import Task
-from surefoot.train.graph import GraphDQN, linear_of
+from surefoot.agents import files as zoo
+from surefoot.agents.networks import CNN, MLP, NATURE, cnn_policy, weights_hash
+from surefoot.agents.policies import Policy
+from surefoot.agents.sb3.read import from_model
+from surefoot.play.tasks import Task
+from surefoot.train.cuda_graph import GraphDQN, linear_of
+from surefoot.train.folder import Arrays
 from surefoot.train.settings import DqnSettings
-from surefoot.train.watch import Learner, Weights, training_environment
+from surefoot.train.validation import Learner, training_environment
 
 
 def build_model(task: Task, sigma: float, settings: DqnSettings, seed: int, device: str) -> DQN:
@@ -50,9 +51,9 @@ def build_model(task: Task, sigma: float, settings: DqnSettings, seed: int, devi
     )
 
 
-def layers_of(network: torch.nn.Module, prefix: str = "") -> Weights:
+def layers_of(network: torch.nn.Module, prefix: str = "") -> Arrays:
     """Return a network's layers as arrays named ``0.weight``, ``0.bias``, ``1.weight``, ..."""
-    arrays: Weights = {}
+    arrays: Arrays = {}
     for index, layer in enumerate(linear_of(network)):
         arrays[f"{prefix}{index}.weight"] = layer.weight.detach().cpu().numpy().copy()
         arrays[f"{prefix}{index}.bias"] = layer.bias.detach().cpu().numpy().copy()
@@ -73,7 +74,7 @@ def hashed(policy: Policy) -> Policy:
     return replace(policy, sha256=weights_hash(arrays, layout))
 
 
-def kept_weights(model: DQN) -> Weights:
+def kept_weights(model: DQN) -> Arrays:
     """Return the Q-network's layers, those of pixels as ``CNN`` names them."""
     if model.policy_class is not model.policy_aliases["CnnPolicy"]:
         return layers_of(model.q_net.q_net)
@@ -85,9 +86,9 @@ def kept_weights(model: DQN) -> Weights:
 def policy_of(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:
     """Return the policy of the weights: convolutional for pixels, else fully connected."""
     if task.cartridge is not None:
-        assert task.choices is not None
-        return cnn_policy(weights, NATURE, task.frames, task.shape, task.choices, name)
-    return hashed(Policy(mlp_of(weights), task.frames, task.shape, task.choices, name))
+        assert task.spaces.n_actions is not None
+        return cnn_policy(weights, NATURE, task.spaces.n_stack, task.spaces.shape, task.spaces.n_actions, name)
+    return hashed(Policy(mlp_of(weights), task.spaces.n_stack, task.spaces.shape, task.spaces.n_actions, name))
 
 
 LEARNER = Learner(

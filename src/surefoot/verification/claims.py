@@ -8,18 +8,18 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.verification.raw import Raw, differences, same
-from surefoot.verification.recompute import METHODS, CannotRecomputeError, Claim, Side, recompute
-from surefoot.verification.recompute_auto import chosen_method, recompute_auto
-from surefoot.verification.recompute_bets import recompute_bets
-from surefoot.verification.recompute_choice import check_choice
-from surefoot.verification.recompute_law import recompute_law
-from surefoot.verification.recompute_per_step import recompute_per_step
-from surefoot.verification.recompute_sequential import recompute_sequential
-from surefoot.verification.recompute_shared import METHODS as SHARED_METHODS
-from surefoot.verification.recompute_shared import SharedClaim, pilot_of, recompute_shared
-from surefoot.verification.sentences import SENTENCES
-from surefoot.verification.stopping import check_stop, stop_for
+from surefoot.verification.plan_again import check_choice, other_planner
+from surefoot.verification.recompute.auto import chosen_method, recompute_auto
+from surefoot.verification.recompute.bands import METHODS, CannotRecomputeError, Claim, Side, recompute
+from surefoot.verification.recompute.bets import recompute_bets
+from surefoot.verification.recompute.law import recompute_law
+from surefoot.verification.recompute.limits import check_stop, stop_for
+from surefoot.verification.recompute.run_files import Raw, differences, same
+from surefoot.verification.recompute.sentences import SENTENCES
+from surefoot.verification.recompute.sequential import recompute_sequential
+from surefoot.verification.recompute.shared_budget import METHODS as SHARED_METHODS
+from surefoot.verification.recompute.shared_budget import SharedClaim, pilot_of, recompute_shared
+from surefoot.verification.recompute.step_budget import recompute_per_step
 from surefoot.verification.verdict import IMPOSSIBLE, Verdict
 
 ALL = {
@@ -38,15 +38,22 @@ def check_record(raw: Raw, verdict: Verdict) -> bool:
     """Check the record and the notes beside it; without usable returns nothing can be recomputed."""
     given = raw.run is not None and raw.run.get("played") is False  # returns from elsewhere come without setup.json
     if raw.written_setup is not None or (raw.run is not None and not given):
-        written = dict(raw.written_setup or {})
-        if raw.certificate.get("method") == "sequential":
-            written.pop("sequential", None)  # how the run was to end, which its record does not say
-        wrong = differences(written, {"schema": 1, **raw.setup})
+        wrong = differences(dict(raw.written_setup or {}), {"schema": 1, **raw.setup, **_ending(raw)})
         verdict.judge("setup.json and record", wrong, "the same setup")
     if raw.run is not None:
         wrong = differences({"agent": raw.run.get("agent_sha256")}, {"agent": raw.setup.get("agent_sha256")})
         verdict.judge("run.json and record", wrong, "the same agent")
     return _check_returns(raw, verdict)
+
+
+def _ending(raw: Raw) -> dict[str, Any]:
+    """Return what the setup of a sequential run says besides its record: the goal that the certificate states."""
+    if raw.certificate.get("method") != "sequential" or "sequential" not in (raw.written_setup or {}):
+        return {}
+    choice = raw.certificate.get("choice")
+    goal = {key: value for key, value in (choice or {}).items() if key != "stopped"} if choice else None
+    # Directories written before the goal was part of the setup do not have it.
+    return {"sequential": True, **({"goal": goal} if "goal" in (raw.written_setup or {}) else {})}
 
 
 def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> None:
@@ -57,6 +64,7 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
         "norm",
         "choice",
         "bets",
+        "planner",
         *(("probabilities", "quantiles") if raw.name == "certificate.json" else ()),
     }
     strange = sorted((set(raw.certificate) - optional) ^ FIELDS[raw.name])
@@ -66,14 +74,16 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
     claimed, found = raw.certificate.get("record_sha256"), raw.sha256()
     wrong = [] if claimed == found else [f"the certificate is of the record {claimed!r}, here lies {found!r}"]
     verdict.judge(f"{prefix}hash of the record", wrong, found)
+    unknown = other_planner(raw.certificate)
+    if unknown is not None:
+        verdict.note(f"{prefix}choice", IMPOSSIBLE, unknown)
+        verdict.not_checked.insert(0, "that the method was selected on the pilot episodes alone")
     if usable:
         try:
             wrong = COMPARE[raw.name](raw) + _norm(raw)
             verdict.judge(f"{prefix}limits", wrong, f"recomputed from the returns, method {raw.certificate['method']}")
         except (CannotRecomputeError, TypeError, ValueError, KeyError, ArithmeticError) as error:
-            verdict.note(
-                f"{prefix}limits", IMPOSSIBLE, f"{error}; --same-code makes them again by the code that made them"
-            )
+            verdict.note(f"{prefix}limits", IMPOSSIBLE, str(error))
         verdict.judge(f"{prefix}estimate", _estimate(raw), "the mean return and its standard error")
     wrong = (
         []
@@ -166,7 +176,7 @@ def _recomputed(raw: Raw, claim: Claim) -> tuple[Side, Side | None, list[str]]:
     if method == "sequential":
         return recompute_sequential(raw.returns, claim, bets, stop_for(claim, choice))
     if claim.method == "auto":
-        wrong = check_choice(raw.returns, claim, choice)
+        wrong = [] if other_planner(raw.certificate) else check_choice(raw.returns, claim, choice)
     else:
         wrong = [] if choice is None else [f"the method {method} makes no choice"]
     if method == "betting":

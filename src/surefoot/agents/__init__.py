@@ -1,0 +1,1 @@
+"""Whatever acts: policies, networks, agents on disk; knows no task."""

@@ -1,0 +1,179 @@
+"""Agents on disk: plain weights (``.npz``) next to a JSON model card. Loading one executes no code from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from surefoot.agents.networks import (
+    CNN,
+    MLP,
+    Critic,
+    Sizes,
+    Squashed,
+    cnn_parts,
+    cnn_policy,
+    fit_together,
+    stored_layers,
+    weights_hash,
+)
+from surefoot.agents.policies import Policy
+from surefoot.errors import InputError
+from surefoot.files import checkout, read_arrays, read_json, write_arrays, write_json
+
+SCHEMA = 1
+
+
+def agents_dir() -> Path:
+    """Return the directory of the pretrained agents: inside an installed package, next to ``src`` in a checkout."""
+    root = checkout()
+    return Path(str(files("surefoot"))) / "_zoo" if root is None else root / "zoo"
+
+
+def list_agents() -> list[str]:
+    """Return the names of the pretrained agents."""
+    return sorted(path.name.removesuffix(".json") for path in agents_dir().glob("*.json"))
+
+
+def default_agent(task: str, sigma: float) -> str:
+    """Return the name of the pretrained agent for a task and a sigma, or say that there is none."""
+    name, known = f"{task}-s{sigma:g}", list_agents()
+    if name not in known:
+        available = ", ".join(other for other in known if other.startswith(f"{task}-")) or "none"
+        raise InputError(
+            f"there is no pretrained agent for {task} at sigma {sigma:g}; name one with --agent "
+            f"(available: {available})"
+        )
+    return name
+
+
+def find_card(name_or_path: str) -> Path:
+    """Return the path of an agent's model card.
+
+    A bare name means the pretrained agent of that name, whatever lies in the working directory (``./NAME`` is a path).
+    Otherwise it is the path of the card, of the weights, of both without their suffix, or of a training directory.
+    """
+    # Names hold dots (cartpole-5-s0.2), so suffixes are added and cut as text.
+    bare = name_or_path.removesuffix(".npz").removesuffix(".json")
+    if name_or_path in list_agents():
+        return agents_dir() / f"{name_or_path}.json"
+    for candidate in (Path(f"{bare}.json"), Path(name_or_path) / "agent.json", agents_dir() / f"{bare}.json"):
+        if candidate.is_file():
+            return candidate
+    known = ", ".join(list_agents()) or "none"
+    raise InputError(f"unknown agent {name_or_path!r}; pretrained agents: {known}; or give a path")
+
+
+def load(name_or_path: str) -> Policy:
+    """Load an agent and check its weights against the hash in its model card."""
+    card = find_card(name_or_path)
+    return from_parts(read_json(card), read_arrays(card.with_name(f"{card.name.removesuffix('.json')}.npz")), str(card))
+
+
+def load_card(name_or_path: str) -> dict[str, Any]:
+    """Return an agent's model card."""
+    return read_json(find_card(name_or_path))
+
+
+def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], origin: str) -> Policy:
+    """Build a policy from a model card and its arrays."""
+    if card.get("schema") != SCHEMA:
+        raise InputError(f"{origin} has schema {card.get('schema')}, this version reads {SCHEMA}")
+    try:
+        layout, name, expected = card["layout"], str(card["name"]), card["sha256"]
+        build = (_convolutional if layout.get("kind") == "cnn" else _connected)(layout, arrays)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{origin} is not a model card that fits its weights: missing or wrong {error}") from error
+    found = weights_hash(dict(arrays), layout)
+    if found != expected:
+        raise InputError(f"the weights of {origin} have hash {found[:12]}, its card says {str(expected)[:12]}")
+    try:
+        return build(name, found)
+    except InputError as error:
+        raise InputError(f"the layers of {origin} do not fit together: {error}") from error
+
+
+Build = Callable[[str, str], Policy]  # of a name and a hash
+
+
+def _connected(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
+    layers = stored_layers(arrays, "", int(layout["layers"]))
+    critic = stored_layers(arrays, "critic.", int(layout.get("critic", 0)))
+    frames, shape, activation = int(layout["frames"]), tuple(layout["shape"]), layout["activation"]
+    choices = None if layout["choices"] is None else int(layout["choices"])
+    bounds = [np.asarray(layout[name], dtype=np.float32) for name in ("low", "high") if choices is None]
+
+    def build(name: str, sha256: str) -> Policy:
+        inputs, outputs = frames * int(np.prod(shape)), bounds[0].size if choices is None else choices
+        if not fit_together(layers, inputs, outputs) or (critic[0] and not fit_together(critic, inputs + outputs, 1)):
+            raise InputError(f"{[weight.shape for weight in (*layers[0], *critic[0])]}")
+        network = MLP(*layers, activation)
+        if choices is not None:
+            return Policy(network, frames, shape, choices, name, sha256)
+        low, high = bounds
+        return Policy(
+            Squashed(network, low, high),
+            frames,
+            shape,
+            None,
+            name,
+            sha256,
+            low=torch.from_numpy(low),
+            high=torch.from_numpy(high),
+            critic=Critic(MLP(*critic, activation), low, high) if critic[0] else None,
+        )
+
+    return build
+
+
+def _convolutional(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
+    frames, shape, choices = int(layout["frames"]), tuple(layout["shape"]), int(layout["choices"])
+    sizes = Sizes(tuple(int(stride) for stride in layout["strides"]), int(layout["layers"]))
+    return lambda name, _: cnn_policy(arrays, sizes, frames, shape, choices, name)
+
+
+def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the layout and the arrays of a fully connected policy, its critic included, or a convolutional one."""
+    if isinstance(policy.network, CNN):
+        return cnn_parts(policy)
+    network = policy.network.network if isinstance(policy.network, Squashed) else policy.network
+    if not isinstance(network, MLP) or (policy.choices is None) != isinstance(policy.network, Squashed):
+        raise InputError(
+            "only fully connected or convolutional agents with discrete actions, or fully connected ones with "
+            f"bounded continuous actions (tanh), can be stored; {policy.name} is neither"
+        )
+    arrays = network.arrays()
+    layout: dict[str, Any] = {
+        "kind": "mlp",
+        "activation": network.activation,
+        "layers": len(network.layers),
+        "frames": policy.frames,
+        "shape": list(policy.shape),
+        "choices": policy.choices,
+    }
+    if isinstance(policy.network, Squashed):
+        layout |= {"low": policy.network.low.tolist(), "high": policy.network.high.tolist()}
+        if isinstance(policy.critic, Critic):
+            layout["critic"] = len(policy.critic.network.layers)
+            arrays |= policy.critic.network.arrays("critic.")
+    return layout, arrays
+
+
+def save(policy: Policy, path: Path, facts: Mapping[str, Any]) -> None:
+    """Write ``path``.npz and ``path``.json; ``facts`` (task, sigma, settings, curve, ...) go into the card."""
+    layout, arrays = parts_of(policy)
+    card = {
+        "schema": SCHEMA,
+        "name": policy.name,
+        "layout": layout,
+        "sha256": weights_hash(arrays, layout),
+        **facts,
+    }
+    write_arrays(path.with_name(f"{path.name}.npz"), arrays)
+    write_json(path.with_name(f"{path.name}.json"), card)

@@ -1,0 +1,299 @@
+"""The networks of policies: fully connected, squashed, critics, and the convolutional one of Mnih et al. (2015)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import conv2d
+
+from surefoot.agents.policies import Policy
+from surefoot.errors import InputError
+from surefoot.files import sha256
+
+Arrays = Mapping[str, NDArray[Any]]
+Layers = tuple[list[NDArray[Any]], list[NDArray[Any]]]  # weights and biases
+PARTS = ("weight", "bias")
+NATURE_STRIDES = (4, 2, 1)
+
+
+class MLP(nn.Module):
+    """Fully connected layers over the flattened history, the same activation between them, none at the end."""
+
+    def __init__(self, weights: list[NDArray[Any]], biases: list[NDArray[Any]], activation: str = "relu") -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise InputError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+        self.activation = activation
+        self.layers = nn.ModuleList()
+        for weight, bias in zip(weights, biases, strict=True):
+            layer = nn.Linear(weight.shape[1], weight.shape[0])
+            with torch.no_grad():
+                layer.weight.copy_(torch.from_numpy(np.ascontiguousarray(weight, dtype=np.float32)))
+                layer.bias.copy_(torch.from_numpy(np.ascontiguousarray(bias, dtype=np.float32)))
+            self.layers.append(layer)
+        self.requires_grad_(False)
+
+    @property
+    def linear(self) -> list[nn.Linear]:
+        """The layers, first to last."""
+        return [layer for layer in self.layers if isinstance(layer, nn.Linear)]
+
+    def arrays(self, prefix: str = "") -> dict[str, NDArray[Any]]:
+        """Return the weights by their names in files: ``0.weight``, ``0.bias``, ..."""
+        named = {f"{prefix}{i}.{part}": getattr(layer, part) for i, layer in enumerate(self.layers) for part in PARTS}
+        return {name: parameter.detach().cpu().numpy() for name, parameter in named.items()}
+
+    def forward(self, history: Tensor) -> Tensor:
+        """Return the outputs, (rows, width of the last layer)."""
+        hidden = history.flatten(1)
+        for layer in self.layers[:-1]:
+            hidden = ACTIVATIONS[self.activation](layer(hidden))
+        output: Tensor = self.layers[-1](hidden)
+        return output
+
+
+class _Bounded(nn.Module):
+    """A network and the bounds of the actions it knows."""
+
+    def __init__(self, network: nn.Module, low: NDArray[Any], high: NDArray[Any]) -> None:
+        super().__init__()
+        self.network = network
+        self.low: Tensor
+        self.high: Tensor
+        self.register_buffer("low", torch.as_tensor(low, dtype=torch.float32))
+        self.register_buffer("high", torch.as_tensor(high, dtype=torch.float32))
+
+
+class Squashed(_Bounded):
+    """A network whose outputs go through tanh and are then stretched from [-1, 1] to [low, high]."""
+
+    def forward(self, history: Tensor) -> Tensor:
+        """Return actions inside the bounds."""
+        return self.low + 0.5 * (torch.tanh(self.network(history)) + 1.0) * (self.high - self.low)
+
+
+class Critic(_Bounded):
+    """The value of continuous actions: a network over the flattened history and the action scaled to [-1, 1]."""
+
+    network: MLP
+
+    def forward(self, history: Tensor, action: Tensor) -> Tensor:
+        """Return one value per row."""
+        scaled = 2.0 * ((action - self.low) / (self.high - self.low)) - 1.0
+        output: Tensor = self.network(torch.cat((history.flatten(1), scaled), dim=1))
+        return output[:, 0]
+
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    # In place: the layer's output is ours alone, and a second buffer per layer costs a third of the forward's time.
+    "relu": torch.relu_,
+    "tanh": torch.tanh_,
+    "elu": nn.functional.elu,
+    "leaky_relu": nn.functional.leaky_relu,
+    "silu": nn.functional.silu,
+    "gelu": nn.functional.gelu,
+}
+
+
+def stored_layers(arrays: Arrays, prefix: str, count: int) -> Layers:
+    """Return the first ``count`` layers among named arrays."""
+    weights, biases = ([arrays[f"{prefix}{i}.{part}"] for i in range(count)] for part in PARTS)
+    return weights, biases
+
+
+def fit_together(layers: Layers, inputs: int, outputs: int) -> bool:
+    """Return whether fully connected layers lead from so many inputs to so many outputs."""
+    weights, biases = layers
+    widths = [inputs, *(bias.size for bias in biases)]
+    flat = len(biases) > 0 and all(bias.ndim == 1 for bias in biases)
+    return flat and [w.shape for w in weights] == list(zip(widths[1:], widths, strict=False)) and widths[-1] == outputs
+
+
+def weights_hash(arrays: dict[str, NDArray[Any]], layout: dict[str, Any]) -> str:
+    """Return the SHA-256 over the layout and every array's name, shape, dtype and bytes, in name order."""
+    chunks = [json.dumps(layout, sort_keys=True).encode()]
+    for name in sorted(arrays):
+        array = np.ascontiguousarray(arrays[name])
+        chunks += [f"{name}{array.shape}{array.dtype.str}".encode(), array.tobytes()]
+    return sha256(*chunks)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """What the weights of a network say: how many convolutions and linear layers, and the convolutions' strides."""
+
+    strides: tuple[int, ...]
+    linear: int
+
+
+class CNN(nn.Module):
+    """Convolutions over the frames as channels, then linear layers; ReLU between all of them, none at the end.
+
+    ``arrays``  named ``conv0.weight``, ``conv0.bias``, ..., ``linear0.weight``, ``linear0.bias``, ...
+    """
+
+    def __init__(self, arrays: Arrays, sizes: Sizes) -> None:
+        super().__init__()
+        self.sizes = sizes
+        self.convolutions = nn.ModuleList()
+        for index, stride in enumerate(sizes.strides):
+            out, into, high, wide = arrays[f"conv{index}.weight"].shape
+            self.convolutions.append(nn.Conv2d(into, out, (high, wide), stride))
+        shapes = [arrays[f"linear{index}.weight"].shape for index in range(sizes.linear)]
+        self.linear = nn.ModuleList(nn.Linear(*reversed(shape)) for shape in shapes)
+        with torch.no_grad():
+            for name, parameter in self.named_parts():
+                parameter.copy_(torch.from_numpy(np.ascontiguousarray(arrays[name], dtype=np.float32)))
+        self.requires_grad_(False)
+        # A fifth faster on a CPU than the other order of memory.
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @property
+    def channels(self) -> int:
+        """How many frames it looks at."""
+        first = self.convolutions[0]
+        assert isinstance(first, nn.Conv2d)
+        return first.in_channels
+
+    def named_parts(self) -> list[tuple[str, Tensor]]:
+        """Return the parameters by the names of ``arrays``."""
+        layers = [(f"conv{index}", layer) for index, layer in enumerate(self.convolutions)]
+        layers += [(f"linear{index}", layer) for index, layer in enumerate(self.linear)]
+        return [(f"{name}.{part}", getattr(layer, part)) for name, layer in layers for part in PARTS]
+
+    def forward(self, history: Tensor) -> Tensor:
+        """Return the values of the actions, (rows, width of the last layer)."""
+        return self.after_first(self.first(history))
+
+    def first(self, history: Tensor) -> Tensor:
+        """Return what the first convolution makes of stacks, before its ReLU, (rows, height, width, channels).
+
+        Channels come last so that picking rows keeps the order of memory.
+        """
+        hidden: Tensor = self.convolutions[0](history.reshape(len(history), self.channels, *history.shape[-2:]))
+        return hidden.permute(0, 2, 3, 1)
+
+    def first_of_change(self, change: Tensor, fresh: Tensor | None) -> Tensor:
+        """Return by how much ``first`` changes when the newest observation does (see ``LinearFirstLayer``)."""
+        layer = self.convolutions[0]
+        assert isinstance(layer, nn.Conv2d)
+        into = change.reshape(len(change), -1, *change.shape[-2:])
+        frames = layer.in_channels // into.shape[1]
+        weight = layer.weight.view(len(layer.weight), frames, into.shape[1], *layer.kernel_size)
+        newest = conv2d(into, weight[:, -1], stride=layer.stride).permute(0, 2, 3, 1)
+        if fresh is None:
+            return newest
+        filled = conv2d(into, weight.sum(dim=1), stride=layer.stride).permute(0, 2, 3, 1)
+        return torch.where(fresh.view(-1, 1, 1, 1), filled, newest)
+
+    def after_first(self, hidden: Tensor) -> Tensor:
+        """Return the values of the actions, of what ``first`` made; ``hidden`` is overwritten."""
+        hidden = torch.relu_(hidden).permute(0, 3, 1, 2)
+        for layer in self.convolutions[1:]:
+            hidden = torch.relu_(layer(hidden))
+        hidden = hidden.flatten(1)
+        for layer in self.linear[:-1]:
+            hidden = torch.relu_(layer(hidden))
+        output: Tensor = self.linear[-1](hidden)
+        return output
+
+
+def cnn_policy(
+    arrays: Arrays, sizes: Sizes, frames: int, shape: tuple[int, ...], choices: int, name: str = "policy"
+) -> Policy:
+    """Return the policy of these weights, checked to fit together; its hash covers exactly the arrays given."""
+    check_fit(arrays, sizes, frames, shape, choices)
+    policy = Policy(CNN(arrays, sizes), frames, shape, choices, name)
+    layout, stored = cnn_parts(policy)
+    return replace(policy, sha256=weights_hash(stored, layout))
+
+
+def cnn_parts(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return the layout and the arrays of a convolutional policy, in half precision where that loses nothing."""
+    network = policy.network
+    assert isinstance(network, CNN)
+    arrays = {name: part.detach().cpu().contiguous().numpy() for name, part in network.named_parts()}
+    halves = {name: _half(array) for name, array in arrays.items()}
+    exact = all(np.array_equal(halves[name], array) for name, array in arrays.items())
+    layout = {
+        "kind": "cnn",
+        "activation": "relu",
+        "strides": list(network.sizes.strides),
+        "layers": network.sizes.linear,
+        "frames": policy.frames,
+        "shape": list(policy.shape),
+        "choices": policy.choices,
+    }
+    return layout, halves if exact else arrays
+
+
+def halved(arrays: Arrays) -> dict[str, NDArray[np.float32]]:
+    """Return the arrays rounded to what half precision holds: what is then played is what can be stored in half."""
+    rounded = {name: _half(array).astype(np.float32) for name, array in arrays.items()}
+    if not all(np.isfinite(array).all() for array in rounded.values()):
+        raise InputError("the weights are too large for half precision, or not finite; the training has diverged")
+    return rounded
+
+
+def check_fit(arrays: Arrays, sizes: Sizes, frames: int, shape: tuple[int, ...], choices: int) -> None:
+    """Say so if the layers do not lead from stacked frames to one value per action."""
+    counts = {"conv": len(sizes.strides), "linear": sizes.linear}
+    names = [f"{kind}{index}" for kind, count in counts.items() for index in range(count)]
+    expected = {f"{name}.{part}" for name in names for part in PARTS}
+    if set(arrays) != expected or not sizes.strides or not sizes.linear or len(shape) < 2:
+        odd = ", ".join(sorted(set(arrays) ^ expected)[:3])
+        raise InputError(f"a convolutional agent needs convolutions and linear layers over frames, got {odd or shape}")
+    width = _flat_width(arrays, sizes.strides, frames * int(np.prod(shape[:-2])), shape)
+    for index in range(sizes.linear):
+        weight, bias = arrays[f"linear{index}.weight"], arrays[f"linear{index}.bias"]
+        if weight.ndim != 2 or bias.shape != weight.shape[:1] or weight.shape[1] != width:
+            raise InputError(f"layer linear{index} has shape {weight.shape}, expected {width} inputs and one bias each")
+        width = weight.shape[0]
+    if width != choices:
+        raise InputError(f"the network has {width} outputs, expected one for each of {choices} actions")
+
+
+def _flat_width(arrays: Arrays, strides: Sequence[int], channels: int, shape: tuple[int, ...]) -> int:
+    high, wide = shape[-2:]
+    for index, stride in enumerate(strides):
+        weight, bias = arrays[f"conv{index}.weight"], arrays[f"conv{index}.bias"]
+        if weight.ndim != 4 or bias.shape != weight.shape[:1] or weight.shape[1] != channels or stride < 1:
+            raise InputError(f"layer conv{index} has shape {weight.shape}, expected {channels} input channels")
+        if high < weight.shape[2] or wide < weight.shape[3]:
+            raise InputError(f"layer conv{index} with kernel {weight.shape[2:]} does not fit into {high} x {wide}")
+        channels = weight.shape[0]
+        high, wide = (high - weight.shape[2]) // stride + 1, (wide - weight.shape[3]) // stride + 1
+    return channels * high * wide
+
+
+def _half(array: NDArray[Any]) -> NDArray[np.float16]:
+    with np.errstate(over="ignore"):
+        return array.astype(np.float16)
+
+
+def fresh_arrays(frames: int, choices: int, seed: int | np.random.SeedSequence) -> dict[str, NDArray[np.float32]]:
+    """Return the network of Mnih et al. (2015) for frames of 84 x 84 with random weights, as torch would draw them."""
+    shapes = {
+        "conv0": (32, frames, 8, 8),
+        "conv1": (64, 32, 4, 4),
+        "conv2": (64, 64, 3, 3),
+        "linear0": (512, 64 * 7 * 7),
+        "linear1": (choices, 512),
+    }
+    random = np.random.default_rng(seed)
+    arrays: dict[str, NDArray[np.float32]] = {}
+    for name, shape in shapes.items():
+        reach = float(np.prod(shape[1:])) ** -0.5
+        arrays[f"{name}.weight"] = random.uniform(-reach, reach, shape).astype(np.float32)
+        arrays[f"{name}.bias"] = random.uniform(-reach, reach, shape[0]).astype(np.float32)
+    return arrays
+
+
+NATURE = Sizes(NATURE_STRIDES, linear=2)

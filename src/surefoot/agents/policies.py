@@ -1,0 +1,143 @@
+"""Anything that acts, as a deterministic function of the observations it has seen; memory is the agent's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from surefoot.errors import InputError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spaces:
+    """What goes into an agent and what comes out; the same type describes a policy and a task.
+
+    Attributes:
+        shape: Shape of one observation.
+        n_actions: Number of discrete actions, None for continuous ones.
+        n_stack: How many observations are stacked, the newest included.
+        low: Lowest value of each continuous action, None for discrete or unbounded ones.
+        high: Highest value of each continuous action, likewise.
+        first_action: The number the environment gives to the first discrete action.
+    """
+
+    shape: tuple[int, ...]
+    n_actions: int | None
+    n_stack: int = 1
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
+    first_action: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class Policy:
+    """A deterministic policy over the last ``frames`` observations.
+
+    ``network``  maps histories (rows, frames, *shape), oldest frame first, to what it computes: one value per action
+                 when ``choices`` is set, the action itself when it is None
+    ``frames``   how many observations it remembers, the present one included
+    ``shape``    shape of one observation
+    ``choices``  number of discrete actions, or None for continuous actions
+    ``name``     what people call it
+    ``sha256``   hash of its weights and layout; empty when it has none (a plain callable)
+    ``low``, ``high``  limits of continuous actions, to which they are clipped
+    ``blind``    whether the network maps the clock instead of the history
+    ``critic``   the value its training gave to an action, (history, action) -> value; only attacks look at it
+    """
+
+    network: nn.Module
+    frames: int
+    shape: tuple[int, ...]
+    choices: int | None
+    name: str = "policy"
+    sha256: str = ""
+    differentiable: bool = True
+    low: Tensor | None = None
+    high: Tensor | None = None
+    blind: bool = False
+    critic: nn.Module | None = None
+
+    def act(self, history: Tensor, steps: Tensor | None = None) -> Tensor:
+        """Return one action per row: the index of the largest value, or the clipped continuous action.
+
+        ``steps`` is how many steps of the episode are over; only blind policies look at it, and at nothing else.
+        """
+        output: Tensor = self.network(steps if self.blind else history)
+        if self.choices is not None:
+            return output.argmax(dim=1)
+        if self.low is None or self.high is None:
+            return output
+        return torch.clamp(output, self.low, self.high)
+
+    def to(self, device: torch.device | str) -> Policy:
+        """Return the same policy with its weights on ``device``."""
+        return replace(
+            self,
+            network=self.network.to(device),
+            low=None if self.low is None else self.low.to(device),
+            high=None if self.high is None else self.high.to(device),
+            critic=None if self.critic is None else self.critic.to(device),
+        )
+
+
+class FrameStack:
+    """The last ``frames`` observations of every row, oldest first; the first observation fills it by repetition."""
+
+    def __init__(self, frames: int) -> None:
+        self.frames = frames
+        self.history = torch.empty(0)
+
+    def fill(self, first: Tensor) -> Tensor:
+        """Start every row with its first observation, noise included, repeated."""
+        self.history = first.unsqueeze(1).repeat(1, self.frames, *([1] * (first.dim() - 1)))
+        return self.history
+
+    def push(self, seen: Tensor, fresh: Tensor | None = None) -> Tensor:
+        """Append what every row has just seen; rows marked ``fresh`` have begun a new episode and are refilled."""
+        if self.frames == 1:
+            self.history = seen.unsqueeze(1)
+            return self.history
+        self.history = torch.cat((self.history[:, 1:], seen.unsqueeze(1)), dim=1)
+        if fresh is not None:
+            self.history[fresh] = seen[fresh].unsqueeze(1)
+        return self.history
+
+    def keep(self, rows: Tensor) -> None:
+        """Forget all rows but these."""
+        self.history = self.history[rows]
+
+
+class PerRow(nn.Module):
+    """A plain Python function of one observation (or of the stack of its frames), applied to every row in turn."""
+
+    def __init__(self, function: Callable[[NDArray[Any]], Any], frames: int, choices: int | None) -> None:
+        super().__init__()
+        self.function = function
+        self.frames = frames
+        self.choices = choices
+
+    def forward(self, history: Tensor) -> Tensor:
+        """Return one-hot rows for discrete actions, the actions themselves for continuous ones."""
+        rows = history.cpu().numpy()
+        actions = [self.function(row[0] if self.frames == 1 else row) for row in rows]
+        if self.choices is None:
+            return torch.as_tensor(np.asarray(actions, dtype=np.float32), device=history.device).reshape(len(rows), -1)
+        bad = [action for action in actions if np.size(action) != 1 or np.ravel(action)[0] not in range(self.choices)]
+        if bad:
+            raise InputError(f"the policy must choose an action from 0 to {self.choices - 1}, got {bad[0]!r}")
+        chosen = torch.as_tensor(np.asarray(actions).astype(np.int64).reshape(-1), device=history.device)
+        return nn.functional.one_hot(chosen, self.choices).float()
+
+
+def from_callable(
+    function: Callable[[NDArray[Any]], Any], *, shape: tuple[int, ...], choices: int | None, frames: int = 1
+) -> Policy:
+    """Turn a function of one observation into a policy; with ``frames`` > 1 it receives (frames, *shape)."""
+    name = getattr(function, "__name__", type(function).__name__)
+    return Policy(PerRow(function, frames, choices), frames, shape, choices, name, differentiable=False)

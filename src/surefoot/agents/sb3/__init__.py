@@ -1,0 +1,1 @@
+"""Stable-Baselines3 models in and out, as data."""

@@ -1,0 +1,221 @@
+"""From the weights and settings of a Stable-Baselines3 model to the deterministic function it acts by."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import Tensor, nn
+
+from surefoot.agents.networks import MLP, PARTS, Critic, Layers, Squashed, fit_together, weights_hash
+from surefoot.agents.policies import Policy
+from surefoot.agents.sb3.cnn import has_convolutions, rebuilt_cnn
+from surefoot.agents.sb3.settings import Facts, UnreadableError
+from surefoot.errors import InputError
+
+
+@dataclass(frozen=True)
+class _Family:
+    """Where an SB3 policy class keeps its actor: layers ``trunk``.0, .2, ..., then ``head`` if apart."""
+
+    trunk: str
+    head: str | None
+    activation: str
+    squashed: bool
+    unused: tuple[str, ...]
+
+
+DQN_POLICIES = "stable_baselines3.dqn.policies"
+FAMILIES = {
+    DQN_POLICIES: _Family("q_net.q_net", None, "relu", False, ("q_net_target.",)),
+    "stable_baselines3.common.policies": _Family(
+        "mlp_extractor.policy_net",
+        "action_net",
+        "tanh",
+        False,
+        ("mlp_extractor.value_net.", "value_net.", "log_std"),
+    ),
+    "stable_baselines3.td3.policies": _Family("actor.mu", None, "relu", True, ("actor_target.", "critic")),
+    "stable_baselines3.sac.policies": _Family("actor.latent_pi", "actor.mu", "relu", True, ("actor.log_std", "critic")),
+}
+ACTIVATIONS = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "elu": nn.ELU,
+    "leaky_relu": nn.LeakyReLU,
+    "silu": nn.SiLU,
+    "gelu": nn.GELU,
+}
+FLATTEN = "<class 'stable_baselines3.common.torch_layers.FlattenExtractor'>"
+# Settings that do not change the deterministic action, or whose effect is read elsewhere.
+HARMLESS = frozenset(
+    (
+        *(
+            "net_arch",
+            "activation_fn",
+            "squash_output",
+            "features_extractor_class",
+            "features_extractor_kwargs",
+        ),
+        *("optimizer_class", "optimizer_kwargs", "n_critics", "share_features_extractor", "normalize_images"),
+        *("use_sde", "log_std_init", "ortho_init", "full_std", "use_expln", "clip_mean"),
+        *(":type:", ":serialized:"),
+    )
+)
+
+
+class Predictor(nn.Module):
+    """An SB3 policy object asked for its deterministic action, whatever network it holds; no gradient."""
+
+    def __init__(self, policy: Any, choices: int | None) -> None:
+        super().__init__()
+        self.policy = _snapshot(policy).requires_grad_(False)
+        self.choices = choices
+        # SB3 divides pixels by 255 itself, so it must get them back in its own units, as floats.
+        self.unit = 255.0 if policy.observation_space.dtype == np.uint8 else 1.0
+
+    def forward(self, history: Tensor) -> Tensor:
+        """Return one-hot rows for discrete actions, the actions themselves for continuous ones."""
+        shape = self.policy.observation_space.shape
+        observations = (history.reshape(len(history), *shape) * self.unit).cpu().numpy()
+        actions = torch.as_tensor(self.policy.predict(observations, deterministic=True)[0], device=history.device)
+        if self.choices is not None:
+            return nn.functional.one_hot(actions.long(), self.choices).float()
+        return actions.float().reshape(len(history), -1)
+
+
+def rebuilt(facts: Facts, weights: Mapping[str, Tensor]) -> Policy:
+    """Build the actor from its weights; the layers follow from their shapes."""
+    family = FAMILIES.get(facts.module)
+    if family is None:
+        raise UnreadableError(f"its policy class comes from {facts.module}, not from one of {', '.join(FAMILIES)}")
+    if facts.module == DQN_POLICIES and has_convolutions(weights):
+        _check_settings({name: value for name, value in facts.settings.items() if name != "features_extractor_class"})
+        return rebuilt_cnn(facts, weights)
+    if facts.pixels:
+        raise UnreadableError("its observations are uint8 (an image?), expected floats")
+    _check_settings(facts.settings)
+    activation = _activation(facts.settings, family.activation)
+    matrices, biases = _layers(family, weights, facts)
+    squashed = family.squashed or facts.settings.get("squash_output") is True
+    arrays = {f"weight{i}": matrix for i, matrix in enumerate(matrices)}
+    arrays |= {f"bias{i}": bias for i, bias in enumerate(biases)}
+    layout = {"activation": activation, "squashed": squashed, "shape": facts.shape, "choices": facts.choices}
+    network: nn.Module = MLP(matrices, biases, activation)
+    if facts.limits is None:
+        return Policy(network, 1, facts.shape, facts.choices, sha256=weights_hash(arrays, layout))
+    low, high = facts.limits
+    if not (low <= high).all() or (squashed and not np.isfinite((low, high)).all()):
+        raise InputError(f"the model's actions lie from {low} to {high}, expected finite limits in this order")
+    arrays |= {"low": low, "high": high}
+    return Policy(
+        Squashed(network, low, high) if squashed else network,
+        1,
+        facts.shape,
+        None,
+        sha256=weights_hash(arrays, layout),
+        low=torch.from_numpy(low.copy()),
+        high=torch.from_numpy(high.copy()),
+        critic=_critic(weights, facts, activation),
+    )
+
+
+def _critic(weights: Mapping[str, Tensor], facts: Facts, activation: str) -> Critic | None:
+    """Build the first critic of DDPG, TD3 and SAC from its weights; None when there is none that is a plain MLP."""
+    own = {name.removeprefix("critic.qf0."): value for name, value in weights.items() if name.startswith("critic.qf0.")}
+    layers = [str(2 * i) for i in range(len(own)) if f"{2 * i}.weight" in own]
+    if facts.limits is None or not layers or set(own) != {f"{i}.{part}" for i in layers for part in PARTS}:
+        return None
+    found = _arrays(own, layers)
+    fits = fit_together(found, prod(facts.shape) + facts.width, 1)
+    return Critic(MLP(*found, activation), *facts.limits) if fits else None
+
+
+def _arrays(weights: Mapping[str, Tensor], layers: Sequence[str]) -> Layers:
+    """Return the matrices and biases of some layers, as copies."""
+    matrices, biases = (
+        [weights[f"{layer}.{part}"].detach().cpu().float().numpy().copy() for layer in layers] for part in PARTS
+    )
+    return matrices, biases
+
+
+def _layers(family: _Family, weights: Mapping[str, Tensor], facts: Facts) -> Layers:
+    """Return the matrices and biases of the actor, or say why they are not those of a plain MLP."""
+    names = {name for name in weights if not name.startswith(family.unused)}
+    if any("features_extractor" in name for name in names):
+        raise UnreadableError("it has a feature extractor of its own (a CNN or custom layers)")
+    layers = [f"{family.trunk}.{2 * i}" for i in range(len(names)) if f"{family.trunk}.{2 * i}.weight" in names]
+    layers += [] if family.head is None else [family.head]
+    expected = {f"{layer}.{part}" for layer in layers for part in PARTS}
+    if not layers or names != expected:
+        odd = ", ".join(sorted(names ^ expected)[:3])
+        raise UnreadableError(f"its weights are not those of plain fully connected layers ({odd or 'there are none'})")
+    matrices, biases = _arrays(weights, layers)
+    if not fit_together((matrices, biases), prod(facts.shape), facts.width):
+        raise UnreadableError(
+            f"its layers {[m.shape for m in matrices]} do not lead from {facts.shape} to {facts.width}"
+        )
+    if not all(np.isfinite(array).all() for array in (*matrices, *biases)):
+        raise InputError("the model's weights are not finite; its training has diverged")
+    return matrices, biases
+
+
+def _check_settings(settings: Mapping[str, Any]) -> None:
+    extractor = settings.get("features_extractor_class")
+    if extractor is not None and str(extractor) != FLATTEN:
+        raise UnreadableError(f"it has a feature extractor of its own, {extractor}")
+    unknown = sorted(set(settings) - HARMLESS)
+    if unknown:
+        raise UnreadableError(f"it was made with policy_kwargs of unknown effect: {', '.join(unknown)}")
+
+
+def _activation(settings: Mapping[str, Any], default: str) -> str:
+    given = settings.get("activation_fn")
+    names = [default] if given is None else [n for n, kind in ACTIVATIONS.items() if str(kind) == str(given)]
+    if not names:
+        raise UnreadableError(f"its activation is {given}, expected one of {', '.join(ACTIVATIONS)}")
+    return names[0]
+
+
+def _snapshot(policy: Any) -> Any:
+    """Return a copy that further training does not change."""
+    try:
+        return copy.deepcopy(policy)
+    except RuntimeError:  # gSDE keeps tensors torch cannot copy; they are noise, which acting here does not use
+        with torch.random.fork_rng(devices=[]):
+            fresh = type(policy)(**policy._get_constructor_parameters())
+        fresh.load_state_dict(policy.state_dict())
+        return fresh
+
+
+def wrapped(model: Any) -> Policy:
+    """Return a policy that asks SB3's own predict; for networks that cannot be rebuilt."""
+    observations, actions = model.observation_space, model.action_space
+    if hasattr(model.policy, "lstm_actor"):
+        raise InputError("a recurrent agent remembers more than a number of frames; it cannot be smoothed here yet")
+    if not isinstance(observations, Box) or not (
+        observations.dtype == np.uint8 or np.issubdtype(observations.dtype, np.floating)
+    ):
+        raise InputError(f"observations must be a Box of floats or uint8 pixels, the agent takes {observations}")
+    discrete = isinstance(actions, Discrete) and actions.start == 0
+    if not discrete and not (isinstance(actions, Box) and len(actions.shape) == 1):
+        raise InputError(f"actions must be Discrete from 0 or a one-dimensional Box, the agent has {actions}")
+    choices = int(actions.n) if discrete else None
+    arrays = {name: value.detach().cpu().numpy() for name, value in model.policy.state_dict().items()}
+    layout = {"predict": type(model.policy).__qualname__, "shape": observations.shape, "choices": choices}
+    return Policy(
+        Predictor(model.policy, choices),
+        1,
+        observations.shape,
+        choices,
+        sha256=weights_hash(arrays, layout),
+        differentiable=False,
+        low=None if discrete else torch.from_numpy(actions.low.astype(np.float32)),
+        high=None if discrete else torch.from_numpy(actions.high.astype(np.float32)),
+    )

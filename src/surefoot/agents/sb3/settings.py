@@ -1,0 +1,183 @@
+"""What a Stable-Baselines3 model says about itself; files are read as data, nothing is unpickled."""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+from numpy.typing import NDArray
+from torch import Tensor
+
+from surefoot.errors import InputError
+
+LARGEST_MEMBER = 2**30  # bytes; a small zip may unpack to more than any memory
+SPACES = {
+    f"<class '{library}.spaces.{kind.lower()}.{kind}'>": kind
+    for library in ("gymnasium", "gym")
+    for kind in ("Box", "Discrete")
+}
+
+Limits = tuple[NDArray[np.float32], NDArray[np.float32]]
+
+
+class UnreadableError(Exception):
+    """Why a model cannot be rebuilt from its weights and settings."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the settings of a model say, from a file or from a live object.
+
+    ``module``    where its policy class was defined, which says how it names its weights
+    ``shape``     shape of its observations, stacked if it was trained on stacks
+    ``choices``   number of discrete actions, or None for continuous ones
+    ``width``     number of outputs of its actor
+    ``limits``    low and high of continuous actions; None when discrete, or when printed too coarsely
+    ``settings``  the policy_kwargs, classes as the strings Python prints for them
+    ``pixels``    whether observations are bytes, which SB3 divides by 255
+    """
+
+    module: str
+    shape: tuple[int, ...]
+    choices: int | None
+    width: int
+    limits: Limits | None
+    settings: Mapping[str, Any]
+    pixels: bool = False
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """Return the JSON of the file; its pickled fields stay the strings they are."""
+    content = _member(path, "data")
+    try:
+        data = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise InputError(f"{path} is not an SB3 model file: its settings are not JSON; it may be damaged") from error
+    if not isinstance(data, dict):
+        raise InputError(f"{path} is not an SB3 model file: expected a JSON object, got {type(data).__name__}")
+    return data
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """Return the weights of the file's policy; anything but plain tensors is rejected."""
+    content = _member(path, "policy.pth")
+    try:
+        weights = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except Exception as error:  # a hostile stream may raise anything
+        raise InputError(
+            f"{path} is rejected: its policy.pth is damaged or contains more than tensors, which would execute code; "
+            "ask its author to save it again with Stable-Baselines3"
+        ) from error
+    # A tensor that is not contiguous may claim any size over a few bytes.
+    if not isinstance(weights, dict) or not all(
+        isinstance(value, Tensor) and value.layout == torch.strided and value.is_contiguous()
+        for value in weights.values()
+    ):
+        raise InputError(f"{path} is rejected: its policy.pth is not a dictionary of plain tensors")
+    return {str(name): value for name, value in weights.items()}
+
+
+def facts_of_file(data: Mapping[str, Any]) -> Facts:
+    """Return what the attributes printed next to the pickled fields say."""
+    module = _entry(data, "policy_class").get("__module__")
+    observations, actions = _entry(data, "observation_space"), _entry(data, "action_space")
+    if _kind(observations) != "Box":
+        raise InputError(f"the model's observations are {observations.get(':type:')}, expected a Box")
+    pixels = observations.get("dtype") == "uint8"
+    if not pixels and observations.get("dtype") not in ("float32", "float64"):
+        raise UnreadableError(f"its observations are {observations.get('dtype')} (an image?), expected floats")
+    shape, settings = _shape(observations), _entry(data, "policy_kwargs")
+    if _kind(actions) == "Discrete":
+        choices = _discrete(actions)
+        return Facts(str(module), shape, choices, choices, None, settings, pixels)
+    if _kind(actions) != "Box" or len(_shape(actions)) != 1:
+        raise InputError(f"the model's actions are {actions.get(':type:')}, expected Discrete or a one-dimensional Box")
+    width = _shape(actions)[0]
+    return Facts(str(module), shape, None, width, printed_limits(actions, width), settings, pixels)
+
+
+def facts_of_model(model: Any) -> Facts:
+    """Return what the attributes of a live model say."""
+    observations, actions = model.observation_space, model.action_space
+    pixels = observations.dtype == np.uint8
+    if not isinstance(observations, Box) or not (pixels or np.issubdtype(observations.dtype, np.floating)):
+        raise UnreadableError("its observations are not a Box of floats or bytes")
+    module, settings = type(model.policy).__module__, model.policy_kwargs
+    if isinstance(actions, Discrete) and actions.start == 0:
+        return Facts(module, observations.shape, int(actions.n), int(actions.n), None, settings, pixels)
+    if not isinstance(actions, Box) or len(actions.shape) != 1:
+        raise UnreadableError("its actions are neither Discrete from 0 nor a one-dimensional Box")
+    limits = (actions.low.astype(np.float32), actions.high.astype(np.float32))
+    return Facts(module, observations.shape, None, actions.shape[0], limits, settings, pixels)
+
+
+def printed_limits(space: Mapping[str, Any], width: int) -> Limits | None:
+    """Return low and high of a Box as numpy printed them, or None unless every digit is there."""
+    single = space.get("dtype") == "float32"
+    low, high = (_printed(space.get(name), single) for name in ("low", "high"))
+    if low is None or high is None or low.shape != (width,) or high.shape != (width,):
+        return None
+    return low, high
+
+
+def _printed(text: Any, single: bool) -> NDArray[np.float32] | None:
+    tokens = str(text).replace("[", " ").replace("]", " ").split()
+    # numpy prints the shortest digits that identify a number, cut after 8 decimals: fewer than
+    # 8 are all there are, and 8 in the exponent form are all a float32 has.
+    whole = all(len(token.partition("e")[0].partition(".")[2]) < 8 or (single and "e" in token) for token in tokens)
+    try:
+        return np.array([float(token) for token in tokens], dtype=np.float32) if whole else None
+    except ValueError:  # "..." stands for what numpy left out
+        return None
+
+
+def _discrete(space: Mapping[str, Any]) -> int:
+    try:
+        choices, start = int(space["n"]), int(space.get("start", 0))
+    except (KeyError, TypeError, ValueError) as error:
+        raise UnreadableError("it does not print the number of its actions") from error
+    if choices < 1 or start != 0:
+        raise UnreadableError(f"its {choices} actions start at {start}, expected 0")
+    return choices
+
+
+def _shape(space: Mapping[str, Any]) -> tuple[int, ...]:
+    sides = space.get("_shape", space.get("shape"))
+    if not isinstance(sides, list) or not all(isinstance(side, int) and side > 0 for side in sides):
+        raise UnreadableError("it does not print the shape of its observations or actions")
+    return tuple(sides)
+
+
+def _kind(space: Mapping[str, Any]) -> str | None:
+    return SPACES.get(str(space.get(":type:")))
+
+
+def _entry(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    entry = data.get(name)
+    if not isinstance(entry, dict):
+        raise UnreadableError(f"it does not print its {name}")
+    return entry
+
+
+def _member(path: Path, name: str) -> bytes:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            if archive.getinfo(name).file_size > LARGEST_MEMBER:
+                raise InputError(f"{path} is rejected: its {name} unpacks to more than {LARGEST_MEMBER} bytes")
+            return archive.read(name)
+    except FileNotFoundError as error:
+        raise InputError(f"no file {path}") from error
+    except KeyError as error:
+        raise InputError(f"{path} is not an SB3 model file: it has no {name}; it may be truncated") from error
+    except InputError:
+        raise
+    except Exception as error:  # damaged archives raise whatever their decompressor does
+        raise InputError(f"{path} is not a readable zip file ({error}); it may be truncated") from error

@@ -1,0 +1,131 @@
+"""Policies written as Stable-Baselines3 model files, which plain SB3 opens."""
+
+from __future__ import annotations
+
+import io
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import Tensor
+
+from surefoot.agents.networks import CNN, MLP, PARTS, Critic, Squashed
+from surefoot.agents.policies import Policy
+from surefoot.agents.sb3.cnn import cnn_settings, cnn_weights
+from surefoot.agents.sb3.rebuild import ACTIVATIONS
+from surefoot.errors import InputError
+from surefoot.files import write_whole
+
+
+def write_zip(policy: Policy, path: str | Path) -> None:
+    """Write a policy as a file that SB3's ``DQN.load`` (discrete actions) or ``DDPG.load`` (continuous) opens.
+
+    It takes float observations (frames, *shape), or shape when it has one frame, in the units of the policy.
+    The same policy gives the same bytes.
+    """
+    discrete = isinstance(policy.network, MLP | CNN) and policy.choices is not None
+    if not discrete and not (isinstance(policy.network, Squashed) and isinstance(policy.critic, Critic)):
+        raise InputError(
+            "only an MLP or a convolutional network with discrete actions, or an MLP with continuous ones between "
+            "limits and a critic, can be written as an SB3 file, "
+            f"got {type(policy.network).__name__} with choices={policy.choices}"
+        )
+    content = _archive(policy)
+    write_whole(Path(path), lambda file: _repack(content, file))
+
+
+class _Spaces(gymnasium.Env[Any, Any]):
+    """No environment, only its spaces: SB3 makes no model without one."""
+
+    def __init__(self, observation_space: Box, action_space: gymnasium.Space[Any]) -> None:
+        self.observation_space = observation_space
+        self.action_space = action_space
+
+
+@dataclass(frozen=True)
+class _Model:
+    """What SB3 needs to make a model: algorithm, kind of policy, settings, actions, weights under its names."""
+
+    algorithm: str
+    kind: str
+    settings: dict[str, Any]
+    actions: gymnasium.Space[Any]
+    weights: dict[str, Tensor]
+
+
+def _archive(policy: Policy) -> bytes:
+    """Return the file SB3 itself saves for a DQN or DDPG with these weights."""
+    try:
+        import stable_baselines3
+    except ImportError as error:
+        raise InputError(
+            "writing an SB3 file needs Stable-Baselines3; from a checkout: pip install '.[all]'"
+        ) from error
+    stacked = policy.shape if policy.frames == 1 else (policy.frames, *policy.shape)
+    made = _actor_and_critic(policy) if isinstance(policy.network, Squashed) else _q_network(policy)
+    spaces = _Spaces(Box(-np.inf, np.inf, stacked, np.float32), made.actions)
+    if made.kind == "CnnPolicy":
+        spaces.observation_space.seed(0)  # SB3 draws a picture to learn its size, and pickles the generator
+    with torch.random.fork_rng(devices=[]):  # making a model draws initial weights that are not used
+        model = getattr(stable_baselines3, made.algorithm)(
+            made.kind, spaces, buffer_size=1, device="cpu", policy_kwargs=made.settings
+        )
+    model.policy.load_state_dict(made.weights)
+    content = io.BytesIO()
+    model.save(content)
+    return content.getvalue()
+
+
+def _q_network(policy: Policy) -> _Model:
+    network, actions = policy.network, Discrete(policy.choices or 1)
+    if isinstance(network, CNN):
+        return _Model("DQN", "CnnPolicy", cnn_settings(network), actions, cnn_weights(network))
+    assert isinstance(network, MLP)
+    settings = {"net_arch": _widths(network), "activation_fn": ACTIVATIONS[network.activation]}
+    weights = _named({"q_net.q_net": network, "q_net_target.q_net": network})
+    return _Model("DQN", "MlpPolicy", settings, actions, weights)
+
+
+def _actor_and_critic(policy: Policy) -> _Model:
+    squashed, critic = policy.network, policy.critic
+    assert isinstance(squashed, Squashed)
+    assert isinstance(critic, Critic)
+    actor = squashed.network
+    assert isinstance(actor, MLP)
+    widths = {"pi": _widths(actor), "qf": _widths(critic.network)}
+    parts = {f"actor{target}.mu": actor for target in ("", "_target")}
+    parts |= {f"critic{target}.qf0": critic.network for target in ("", "_target")}
+    actions = Box(squashed.low.cpu().numpy(), squashed.high.cpu().numpy())
+    settings = {"net_arch": widths, "activation_fn": ACTIVATIONS[actor.activation]}
+    return _Model("DDPG", "MlpPolicy", settings, actions, _named(parts))
+
+
+def _widths(network: MLP) -> list[int]:
+    return [layer.out_features for layer in network.linear[:-1]]
+
+
+def _named(parts: Mapping[str, MLP]) -> dict[str, Tensor]:
+    """Return the layers of every part under SB3's names."""
+    return {
+        f"{place}.{2 * i}.{part}": getattr(layer, part).detach().cpu()
+        for place, network in parts.items()
+        for i, layer in enumerate(network.linear)
+        for part in PARTS
+    }
+
+
+def _repack(content: bytes, file: IO[bytes]) -> None:
+    """Copy the archive without what differs between writings: dates, addresses, facts of the machine."""
+    with zipfile.ZipFile(io.BytesIO(content)) as source, zipfile.ZipFile(file, "w") as target:
+        for name in source.namelist():
+            if name != "system_info.txt":
+                member = source.read(name)
+                member = re.sub(rb" at 0x[0-9a-f]+", b"", member) if name == "data" else member
+                target.writestr(zipfile.ZipInfo(name), member)

@@ -1,0 +1,229 @@
+"""The deployed agent: the certified policy with its own Gaussian noise, called like SB3's predict.
+
+A certificate bounds an attacker who sees every past noise exactly, never the present one. The state of a
+non-cryptographic generator (PCG64, Mersenne Twister) can be recovered from such a past, so deployed noise
+comes from the operating system's generator instead.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from surefoot.agents.policies import FrameStack, Policy, Spaces
+from surefoot.agents.resolve import fit_to, is_function, is_sb3_model, resolve, single_shape
+from surefoot.episodes import Noise
+from surefoot.errors import InputError
+
+State = tuple[NDArray[np.float32], ...]
+
+
+class PredictableNoiseWarning(UserWarning):
+    """The noise was given a seed: anyone who knows it can predict the noise, and then the certificate is void."""
+
+
+def smooth(
+    agent: object,
+    sigma: float | Sequence[float],
+    *,
+    n_stack: int | None = None,
+    shape: tuple[int, ...] | None = None,
+    n_actions: int | None = None,
+    seed: int | None = None,
+    frames: int | None = None,
+    choices: int | None = None,
+) -> SmoothedPolicy:
+    """Return ``agent`` with Gaussian noise on every observation it is given, ready to be deployed.
+
+    Args:
+        agent: A Policy, an SB3 model, the path of an SB3 ``.zip``, the name or path of an agent, or a function of one
+            observation (which needs ``shape``, and ``n_actions`` for discrete actions).
+        sigma: Standard deviation of the noise, one number or one per feature.
+        n_stack: Number of observations that the agent stacks, where its file does not say.
+        shape: Shape of one observation of the environment; implies ``n_stack``.
+        n_actions: Number of discrete actions of a function; None when its actions are continuous.
+        seed: For tests only: seeded noise voids the certificate, and a PredictableNoiseWarning says so.
+        frames: Deprecated name of ``n_stack``.
+        choices: Deprecated name of ``n_actions``.
+
+    Raises:
+        InputError: If there is no such agent, or it does not fit what is said about it.
+    """
+    n_stack = _renamed("n_stack", n_stack, "frames", frames)
+    n_actions = _renamed("n_actions", n_actions, "choices", choices)
+    function = shape is not None and is_function(agent)
+    policy = resolve(
+        agent, Spaces(shape=tuple(shape), n_actions=n_actions, n_stack=n_stack or 1) if shape and function else None
+    )
+    stored = is_sb3_model(agent) or str(agent).endswith(".zip")
+    if stored and shape is None and n_stack is None and policy.frames == 1 and len(policy.shape) == 2:
+        # Noise on a whole stack would draw fresh noise for old frames: another agent than the one that is certified.
+        raise InputError(
+            f"the agent's observations {policy.shape} may be a stack of frames; say what one observation is: "
+            f"shape={policy.shape[1:]} for a stack of {policy.shape[0]}, or n_stack=1 if this is one observation"
+        )
+    if n_actions is not None and n_actions != policy.choices:
+        raise InputError(f"the agent has {policy.choices or 'no'} discrete actions, got n_actions={n_actions}")
+    return SmoothedPolicy(_stacked(policy, n_stack, shape), sigma, seed=seed)
+
+
+def _renamed(name: str, value: int | None, old_name: str, old: int | None) -> int | None:
+    """Accept an argument under its old name, with a warning."""
+    if old is None:
+        return value
+    if value is not None:
+        raise InputError(f"{old_name} is the old name of {name}; give {name} alone")
+    warnings.warn(f"smooth({old_name}=...) is deprecated, use {name}=", DeprecationWarning, stacklevel=3)
+    return old
+
+
+def _stacked(policy: Policy, n_stack: int | None, shape: tuple[int, ...] | None) -> Policy:
+    """Return the policy over single observations, as far as ``shape`` or ``n_stack`` say what one is."""
+    if shape is None and n_stack is not None and policy.frames == 1 and n_stack > 1:
+        shape = single_shape(policy.shape, n_stack)
+    fitted = policy if shape is None else fit_to(policy, tuple(shape))
+    if n_stack is not None and n_stack != fitted.frames:
+        raise InputError(f"the agent stacks {fitted.frames} observations, got n_stack={n_stack}")
+    return fitted
+
+
+class SmoothedPolicy:
+    """A policy that adds fresh noise once to every observation and stacks the noisy observations."""
+
+    def __init__(self, policy: Policy, sigma: float | Sequence[float], *, seed: int | None = None) -> None:
+        self.policy = policy
+        self.noise = Noise.of(sigma)
+        self.sigma = self.noise.sigma
+        self._spread = self.noise.over(policy.shape)
+        self._normal = system_normal if seed is None else _seeded_normal(seed)
+        self._history: Tensor | None = None
+
+    def __repr__(self) -> str:
+        noise = f"{self.sigma:g}" if self.noise.features is None else str(self.noise.features)
+        return f"SmoothedPolicy({self.policy.name}, sigma={noise}, n_stack={self.policy.frames})"
+
+    def reset(self) -> None:
+        """Empty the frame stack; the next observation begins a new episode in every row."""
+        self._history = None
+
+    def predict(
+        self,
+        observation: ArrayLike,
+        state: State | None = None,
+        episode_start: ArrayLike | None = None,
+        deterministic: bool = False,  # noqa: ARG002
+    ) -> tuple[NDArray[Any], State]:
+        """Return the action for one observation (shape) or rows of them (n, *shape), and the frame stack after it.
+
+        Args:
+            observation: Floats in the units that were certified, or uint8 pixels.
+            state: Frame stack returned by an earlier call; without it the policy continues from its own last call. A
+                call with a state does not change the policy's own frame stack.
+            episode_start: Which rows begin a new episode: their stack is filled with the present noisy observation.
+            deterministic: Accepted for the signature and ignored: the policy is always deterministic and the noise is
+                always drawn, because that is what was certified.
+        """
+        rows, single = self._rows(observation)
+        fresh = _fresh(episode_start, len(rows))
+        before = self._history if state is None else self._stack_of(state)
+        seen = torch.from_numpy(rows + self._spread * self._normal(rows.shape))
+        history = self._push(before, seen, fresh)
+        if state is None:
+            self._history = history
+        actions = self._act(history)
+        return (actions.squeeze(0) if single else actions), (history.numpy().copy(),)
+
+    def _act(self, history: Tensor) -> NDArray[Any]:
+        weights = next(self.policy.network.parameters(), history)
+        with torch.no_grad():
+            return np.asarray(self.policy.act(history.to(weights.device)).cpu().numpy())
+
+    def _push(self, before: Tensor | None, seen: Tensor, fresh: Tensor) -> Tensor:
+        stack = FrameStack(self.policy.frames)
+        if before is None or bool(fresh.all()):
+            return stack.fill(seen)
+        if len(before) != len(seen):
+            raise InputError(
+                f"expected {len(before)} rows as in the last call, got {len(seen)}; "
+                "call reset(), or mark every row with episode_start"
+            )
+        stack.history = before
+        return stack.push(seen, fresh if bool(fresh.any()) else None)
+
+    def _rows(self, observation: ArrayLike) -> tuple[NDArray[np.float32], bool]:
+        """Return the observations as rows of floats in declared units, and whether a single one came."""
+        shape = self.policy.shape
+        values = _floats(observation)
+        single = values.shape == shape
+        if not single and (values.ndim != len(shape) + 1 or values.shape[1:] != shape or len(values) == 0):
+            raise InputError(f"expected an observation of shape {shape}, or rows (n, *{shape}), got {values.shape}")
+        return (values[None] if single else values), single
+
+    def _stack_of(self, state: State) -> Tensor:
+        expected = (self.policy.frames, *self.policy.shape)
+        found = np.shape(state[0]) if isinstance(state, tuple) and len(state) == 1 else None
+        if found is None or found[1:] != expected:
+            raise InputError(
+                f"state must be the tuple an earlier predict returned, with one array (n, *{expected}), got "
+                f"{type(state).__name__ if found is None else found}"
+            )
+        return torch.from_numpy(np.array(state[0], dtype=np.float32))
+
+
+def system_normal(shape: int | tuple[int, ...]) -> NDArray[np.float32]:
+    """Return standard normal samples from ``os.urandom``, unpredictable even to anyone who knows all earlier ones.
+
+    Uniforms are odd multiples of 2**-53, so they lie strictly inside (0, 1), symmetric about 1/2; the normal
+    distribution is cut at 8.2 standard deviations, a mass below 2**-51.
+    """
+    count = int(np.prod(shape))
+    words = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
+    # An odd numerator fits the 53 bits of a float; adding a half would round the largest one up to exactly 1.
+    uniforms = ((words >> np.uint64(11)) | np.uint64(1)) * 2.0**-53
+    return np.asarray(torch.special.ndtri(torch.from_numpy(uniforms)), dtype=np.float32).reshape(shape)
+
+
+def _seeded_normal(seed: int) -> Callable[[tuple[int, ...]], NDArray[np.float32]]:
+    warnings.warn(
+        f"the noise is seeded with {seed}: the certificate is void if an attacker can predict the noise; "
+        "leave seed out when deploying",
+        PredictableNoiseWarning,
+        stacklevel=4,
+    )
+    generator = np.random.default_rng(seed)
+    return lambda shape: generator.standard_normal(shape, dtype=np.float32)
+
+
+def _floats(observation: ArrayLike) -> NDArray[np.float32]:
+    """Return float32 units; integers other than uint8 pixels are rejected: a guess would change the units."""
+    if isinstance(observation, (dict, tuple)):
+        raise InputError(
+            f"expected an observation as one array, got a {type(observation).__name__}; "
+            "env.reset() of gymnasium returns (observation, info)"
+        )
+    values = np.asarray(observation)
+    if values.dtype == np.uint8:
+        return values.astype(np.float32) / np.float32(255)
+    if not np.issubdtype(values.dtype, np.floating):
+        raise InputError(f"expected float observations or uint8 pixels, got {values.dtype}; turn them into floats")
+    with np.errstate(over="ignore"):
+        values = values.astype(np.float32)
+    if not np.isfinite(values).all():
+        raise InputError("observation contains NaN or infinity; check the environment or sensor that produced it")
+    return values
+
+
+def _fresh(episode_start: ArrayLike | None, rows: int) -> Tensor:
+    if episode_start is None:
+        return torch.zeros(rows, dtype=torch.bool)
+    marks = np.atleast_1d(np.asarray(episode_start, dtype=bool))
+    if marks.shape != (rows,):
+        raise InputError(f"episode_start must have one entry per observation ({rows}), got shape {marks.shape}")
+    return torch.from_numpy(marks.copy())

@@ -1,0 +1,96 @@
+"""A stronger direction: PGD whose step size adapts and which can reach its whole budget from any start.
+
+The constant step of Algorithm 1 limits how far it gets and how finely it ends. Here the first step spans the ball, it
+halves when progress stalls (as in Auto-PGD, Croce and Hein 2020), momentum carries over, and a winning perturbation is
+shortened and then beaten by searching a smaller ball; where none has won, the next try starts at a random point. For a
+smoothed agent, winning is a matter of the share of noise samples under which the target is chosen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from surefoot.attacks.base import Described, check_discrete
+from surefoot.attacks.projections import expand_rows, normalize_rows, project_l2
+from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing, clean_values
+from surefoot.errors import InputError
+from surefoot.play.channel import View, norms
+
+
+@dataclass(frozen=True)
+class AdaptivePGD(Described):
+    """Climb towards the action with the lowest clean value, within the allowance.
+
+    Attributes:
+        smoothing: The noise to average over.
+        iterations: Gradient steps per try.
+        tries: The first starts at the clean observation; later ones at a random point, or in a smaller ball.
+        certainty: A perturbation wins if the agent chooses the target under at least this share of the noise samples.
+    """
+
+    name: ClassVar[str] = "adaptive pgd"
+
+    smoothing: Smoothing = UNDEFENDED
+    iterations: int = 30
+    tries: int = 3
+    certainty: float = 0.5
+
+    def __post_init__(self) -> None:
+        if self.iterations < 1 or self.tries < 1:
+            raise InputError(f"iterations and tries must be at least 1, got {self.iterations} and {self.tries}")
+        if not 0 <= self.certainty <= 1:
+            raise InputError(f"certainty must lie between 0 and 1, got {self.certainty}")
+
+    def perturbation(self, view: View, allowance: Tensor) -> Tensor:
+        """Return the smallest perturbation found that wins the target often enough, or nothing."""
+        check_discrete(view.policy)
+        perturbations = torch.zeros_like(view.observation)
+        (rows,) = (allowance > 0).nonzero(as_tuple=True)
+        if rows.numel() == 0:
+            return perturbations
+        target = clean_values(view, self.smoothing).argmin(dim=1)[rows]
+        scene, clean, radius = Scene.of(view, rows, self.smoothing), view.observation[rows], allowance[rows]
+        shortest, won = torch.zeros_like(clean), torch.zeros_like(target, dtype=torch.bool)
+        for number in range(self.tries):
+            start = torch.zeros_like(clean)
+            if number > 0:
+                anywhere = normalize_rows(view.stream.normal(tuple(clean.shape))) * expand_rows(
+                    radius.to(clean.dtype), clean
+                )
+                start = torch.where(expand_rows(won, clean), start, anywhere)
+            found = self._shortened(scene, clean, self._climb(scene, clean, target, radius, start), target)
+            wins = scene.share_choosing(clean + found, target) >= self.certainty
+            shortest[wins], won = found[wins], won | wins
+            radius = torch.where(wins, 0.8 * norms(found), torch.where(won, 0.9 * radius, radius))
+        perturbations[rows[won]] = shortest[won]
+        return perturbations
+
+    def _climb(self, scene: Scene, clean: Tensor, target: Tensor, radius: Tensor, start: Tensor) -> Tensor:
+        offset, momentum, size = start, torch.zeros_like(clean), 2 * expand_rows(radius.to(clean.dtype), clean)
+        best, best_value = start.clone(), torch.full(radius.shape, -torch.inf, device=clean.device)
+        stalled = torch.zeros_like(target)
+        for _ in range(self.iterations):
+            values, gradient = scene.values_and_gradient(clean + offset, target)
+            value = torch.log_softmax(values, dim=1).gather(1, target.unsqueeze(1)).squeeze(1)
+            better = value > best_value
+            best[better], best_value = offset[better], torch.maximum(best_value, value)
+            stalled = torch.where(better, 0, stalled + 1)
+            halve = expand_rows(stalled >= 2, clean)
+            size, offset = torch.where(halve, size / 2, size), torch.where(halve, best, offset)
+            stalled = torch.where(stalled >= 2, 0, stalled)
+            momentum = 0.75 * normalize_rows(gradient) + 0.25 * momentum
+            offset = project_l2(offset + size * momentum, radius)
+        return best
+
+    def _shortened(self, scene: Scene, clean: Tensor, offset: Tensor, target: Tensor) -> Tensor:
+        """Bisect along the perturbation for the shortest length that still wins often enough, to save budget."""
+        low, high = torch.zeros(len(target), device=offset.device), torch.ones(len(target), device=offset.device)
+        for _ in range(8):
+            middle = (low + high) / 2
+            enough = scene.share_choosing(clean + offset * expand_rows(middle, offset), target) >= self.certainty
+            low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
+        return offset * expand_rows(high, offset)

@@ -1,0 +1,34 @@
+"""Perturbations kept to a ball, a box, or unit length, row by row."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from surefoot.play.channel import norms
+
+
+def project_l2(perturbation: Tensor, radius: Tensor) -> Tensor:
+    """Return each row shortened to its radius where it is longer."""
+    size = norms(perturbation)
+    shrink = torch.where(size > radius, radius / size.clamp_min(1e-300), torch.ones_like(size))
+    return (perturbation * expand_rows(shrink, perturbation)).to(perturbation.dtype)
+
+
+def clip_to_box(moved: Tensor, low: tuple[float, ...] | None, high: tuple[float, ...] | None) -> Tensor:
+    """Return each row clamped to its box, where it has one."""
+    if low is not None:
+        moved = torch.maximum(moved, moved.new_tensor(low))
+    return moved if high is None else torch.minimum(moved, moved.new_tensor(high))
+
+
+def normalize_rows(direction: Tensor) -> Tensor:
+    """Return each row scaled to length 1; rows of zeros stay zeros."""
+    size = norms(direction)
+    inverse = torch.where(size > 0, 1 / size.clamp_min(1e-300), torch.zeros_like(size))
+    return (direction.double() * expand_rows(inverse, direction)).to(direction.dtype)
+
+
+def expand_rows(values: Tensor, like: Tensor) -> Tensor:
+    """Return one value per row, shaped so that it spreads over ``like``."""
+    return values.view(-1, *[1] * (like.dim() - 1))

@@ -1,0 +1,89 @@
+"""The attacks by name, and what each needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from surefoot.agents.policies import Policy
+from surefoot.attacks.adaptive_pgd import AdaptivePGD
+from surefoot.attacks.base import check_continuous, check_discrete
+from surefoot.attacks.composed import (
+    Composed,
+    ConstantDirection,
+    Evenly,
+    RandomDirection,
+    SingleStep,
+    Structured,
+    WhenItMatters,
+)
+from surefoot.attacks.ddpg import DdpgAttack
+from surefoot.attacks.dqn import PaperAttack
+from surefoot.attacks.victim import Smoothing
+from surefoot.play.channel import Attacker
+from surefoot.play.tasks import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class Configuration:
+    """One configuration of an attack on an agent.
+
+    Attributes:
+        task: The task of the agent.
+        budget: The l2 budget of an episode.
+        smoothing: The agent's noise, as the attacker averages over it.
+        lambda_q: The threshold of values (discrete actions), or the weight lambda (continuous ones).
+    """
+
+    task: Task
+    budget: float
+    smoothing: Smoothing
+    lambda_q: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A named attack.
+
+    Attributes:
+        build: Makes the attacker of a configuration.
+        has_lambda: Whether the attacker depends on ``lambda_q``.
+        needs_gradients: Whether it needs the agent's gradients.
+    """
+
+    build: Callable[[Configuration], Attacker]
+    has_lambda: bool = False
+    needs_gradients: bool = False
+
+    def check(self, task: Task, policy: Policy) -> None:
+        """Raise InputError if the agent does not have what the attack needs."""
+        if self.needs_gradients:
+            continuous = self.build is _paper and task.spaces.n_actions is None
+            (check_continuous if continuous else check_discrete)(policy)
+
+
+def _paper(of: Configuration) -> Attacker:
+    """Return Algorithm 1 for discrete actions, Algorithm 2 for continuous ones, inside the task's box."""
+    low, high = (None, None) if of.task.box is None else of.task.box
+    kind = DdpgAttack if of.task.spaces.n_actions is None else PaperAttack
+    return kind(of.lambda_q, smoothing=of.smoothing, low=low, high=high)
+
+
+def _adaptive(of: Configuration) -> Attacker:
+    return Composed(WhenItMatters(of.lambda_q, of.smoothing), AdaptivePGD(of.smoothing))
+
+
+def _evenly(of: Configuration) -> Evenly:
+    return Evenly(of.budget, of.task.scoring.max_steps)
+
+
+METHODS: dict[str, Method] = {
+    "paper": Method(build=_paper, has_lambda=True, needs_gradients=True),
+    "adaptive": Method(build=_adaptive, has_lambda=True, needs_gradients=True),
+    "random": Method(build=lambda of: Composed(_evenly(of), RandomDirection())),
+    "constant-direction": Method(build=lambda of: Composed(_evenly(of), ConstantDirection())),
+    "single-step": Method(build=lambda _: Composed(SingleStep(0), ConstantDirection())),
+    "structured": Method(build=lambda _: Structured()),
+}
+# Accepted by the command line for one minor version.
+OLD_NAMES = {"one-direction": "constant-direction", "at-once": "single-step"}

@@ -1,0 +1,59 @@
+"""``surefoot agents`` lists the pretrained agents; ``surefoot export`` writes one for Stable-Baselines3."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from surefoot.cli.options import estimate
+from surefoot.errors import InputError
+
+
+def add_export(commands: Any) -> None:
+    """Describe ``export``."""
+    parser = commands.add_parser("export", help="write an agent as a zip file that SB3 loads", allow_abbrev=False)
+    parser.add_argument("agent", metavar="NAME_OR_PATH")
+    parser.add_argument("--out", type=Path, required=True, metavar="FILE.zip")
+    parser.set_defaults(run=run_export)
+
+
+def run_export(arguments: argparse.Namespace) -> None:
+    """Export an agent for Stable-Baselines3."""
+    from surefoot.agents.files import load
+    from surefoot.agents.sb3.write import write_zip
+
+    if arguments.out.suffix != ".zip":
+        raise InputError(f"--out must end in .zip, got {arguments.out}")
+    policy = load(arguments.agent)
+    write_zip(policy, arguments.out)
+    kind = "DDPG" if policy.choices is None else "DQN"
+    print(f"Written to {arguments.out}; load it with stable_baselines3.{kind}.load({str(arguments.out)!r})")
+
+
+def add_agents(commands: Any) -> None:
+    """Describe ``agents``."""
+    parser = commands.add_parser("agents", help="list the pretrained agents", allow_abbrev=False)
+    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser.set_defaults(run=list_agents)
+
+
+def list_agents(arguments: argparse.Namespace) -> None:
+    """Print the pretrained agents and their mean returns."""
+    from surefoot.agents.files import list_agents as names
+    from surefoot.agents.files import load_card
+
+    cards = [load_card(name) for name in names()]
+    keys = ("name", "task", "sigma", "sha256", "selection")
+    if arguments.json:
+        print(json.dumps({"schema": 1, "agents": [{key: card[key] for key in keys} for card in cards]}, indent=1))
+        return
+    table = Table("agent", "task", "sigma", "mean return ± s.e. (selection episodes)", box=None)
+    for card in cards:
+        mean = estimate(card["selection"]["mean"], card["selection"]["sem"])
+        table.add_row(card["name"], card["task"], f"{card['sigma']:g}", mean)
+    Console().print(table)

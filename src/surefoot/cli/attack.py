@@ -1,0 +1,182 @@
+"""``surefoot attack``: an agent under attack over a grid of budgets, held against its certificate."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from surefoot.cli.options import (
+    add_agent,
+    add_common,
+    add_old_names,
+    chosen_workers,
+    estimate,
+    parse_budgets,
+    parse_numbers,
+    progress_bar,
+)
+from surefoot.errors import InputError
+from surefoot.report.sentences import attack_notes
+
+if TYPE_CHECKING:
+    from surefoot.runs.attacked import AttackGrid
+
+CONTRADICTION = 3
+
+
+def add_attack(commands: Any) -> None:
+    """Describe the subcommand."""
+    parser = commands.add_parser(
+        "attack",
+        help="attack an agent, undefended or smoothed, and compare with its certificate",
+        description="Attack an agent on TASK. Exit code 3: an attacked mean lies below a certified bound, a bug.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("task", metavar="TASK", help="such as cartpole-5, mountain-car or pong-1r")
+    add_agent(parser)
+    parser.add_argument(
+        "--sigma", type=float, default=0.0, help="the agent's noise; 0 attacks it undefended (default: 0)"
+    )
+    parser.add_argument("--budgets", default="0.2,0.4,0.6,0.8,1", help="(default: %(default)s)")
+    parser.add_argument(
+        "--lambda-q",
+        metavar="LIST",
+        help="value gaps below which Algorithm 1 saves its budget (discrete actions): a list, or 'paper' for the "
+        "paper's (default: 0 and quantiles of the agent's own value gaps)",
+    )
+    parser.add_argument(
+        "--lambda",
+        dest="weights",
+        metavar="LIST",
+        help="weights of the norm in Algorithm 2 (continuous actions; default: the paper's)",
+    )
+    methods = "paper, adaptive, random, constant-direction, single-step, structured (default: %(default)s)"
+    parser.add_argument("--method", default="paper", help=methods)
+    parser.add_argument(
+        "--noise-samples", type=int, default=128, help="noise samples to average over (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--episodes", type=int, default=1_000, help="episodes per budget and lambda (default: %(default)s)"
+    )
+    parser.add_argument(
+        "--certificate", type=Path, metavar="DIR", help="run to compare with (default: those next to --out)"
+    )
+    add_old_names(parser, {"--draws": "--noise-samples"})
+    add_common(parser)
+    parser.set_defaults(run=run_attack)
+
+
+def _method(name: str) -> str:
+    """Return the name of an attack; its old name is accepted with a warning."""
+    from surefoot.attacks.registry import OLD_NAMES
+
+    if name in OLD_NAMES:
+        print(f"surefoot: --method {name} is now {OLD_NAMES[name]}; the old name will be removed", file=sys.stderr)
+    return OLD_NAMES.get(name, name)
+
+
+def run_attack(arguments: argparse.Namespace) -> int:
+    """Attack, compare, report."""
+    from surefoot.agents.files import default_agent
+    from surefoot.agents.resolve import resolve
+    from surefoot.play.plan import resolve_device
+    from surefoot.play.tasks import get_task
+    from surefoot.proof.contradiction import inconsistencies
+    from surefoot.report.page import NAME, write_report
+    from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, matching_certificates
+    from surefoot.runs.read import read_run
+
+    task = get_task(arguments.task)
+    name = default_agent(task.name, arguments.sigma) if arguments.agent is None else arguments.agent
+    grid = AttackGrid(
+        task=task,
+        policy=resolve(name, task.spaces, trust_pickle=arguments.allow_pickle),
+        sigma=arguments.sigma,
+        budgets=parse_budgets(arguments.budgets),
+        method=_method(arguments.method),
+        noise_samples=arguments.noise_samples,
+        n_episodes=arguments.episodes,
+        seed=arguments.seed,
+        device=resolve_device(arguments.device),
+    )
+    grid = replace(grid, lambdas=_lambdas(arguments, grid))
+    folder: Path = arguments.out or Path("runs") / grid.name
+    if arguments.certificate is not None:
+        matching_certificates(grid, arguments.certificate, folder.parent)  # a wrong one is rejected before the attack
+    with progress_bar("attacking", "episodes", arguments) as report:
+        result = attacked_run(
+            grid,
+            folder,
+            workers=chosen_workers(arguments.workers, grid.device, emulated=grid.task.cartridge is not None),
+            progress=report,
+            command=arguments.command_line,
+        )
+    certificates = matching_certificates(grid, arguments.certificate, folder.parent)
+    found = [
+        (path, contradiction)
+        for path, certificate in certificates
+        for contradiction in inconsistencies(certificate, attacked_records(grid, folder))
+    ]
+    if arguments.certificate is not None:
+        with suppress(InputError):  # a lone file has no folder to read; then the page that is there stays
+            write_report([*(read_run(path.parent) for path, _ in certificates), read_run(folder)], folder / NAME)
+    if arguments.json:
+        compared = [str(path) for path, _ in certificates]
+        clashes = [{"certificate": str(path), "what": str(clash)} for path, clash in found]
+        print(json.dumps({**result, "compared_with": compared, "contradictions": clashes}, indent=1, allow_nan=False))
+    else:
+        show_attack(result, [str(path) for path, _ in certificates])
+        print(f"\nWritten to {folder}; the page to read is {folder / NAME}")
+    for path, contradiction in found:
+        print(f"surefoot: CONTRADICTION with {path}: {contradiction}; one of them is wrong", file=sys.stderr)
+    return CONTRADICTION if found else 0
+
+
+def _lambdas(arguments: argparse.Namespace, grid: AttackGrid) -> tuple[float, ...]:
+    """Return the lambdas of the algorithm that fits the task's actions: those given, else the default ones."""
+    task, discrete = grid.task, grid.task.spaces.n_actions is not None
+    given, other = (arguments.lambda_q, arguments.weights)[:: 1 if discrete else -1]
+    name, wrong = ("--lambda-q", "--lambda")[:: 1 if discrete else -1]
+    if other is not None:
+        kind = "discrete" if discrete else "continuous"
+        raise InputError(f"{wrong} cannot be used with {task.name}, which has {kind} actions; use {name}")
+    if given is not None and given != "paper":
+        return parse_numbers(given, name, "0,0.2,0.4")
+    return task.paper.lambdas if given == "paper" or not discrete else grid.default_lambdas()
+
+
+def show_attack(result: dict[str, Any], compared: list[str]) -> None:
+    """Print the means per budget and lambda, and the curve."""
+    console = Console(highlight=False)
+    agent = (
+        f"{result['agent']}, {'smoothed, sigma ' + format(result['sigma'], 'g') if result['sigma'] else 'undefended'}"
+    )
+    console.print(
+        f"[bold]Mean return ± standard error of {agent}, on {result['task']} under attack ({result['method']}, "
+        f"{result['episodes']:,} episodes per budget and lambda)[/bold]\n",
+        soft_wrap=not console.is_terminal,
+    )
+    table = Table(box=None, pad_edge=False)
+    table.add_column("budget", justify="right")
+    for margin in result["lambdas"]:
+        table.add_column("mean" if margin is None else f"lambda {margin:g}", justify="right")
+    table.add_column("lowest", justify="right")
+    for row, budget in enumerate(result["budgets"]):
+        cells = [
+            estimate(mean, sem) + (" *" if idle else "")
+            for mean, sem, idle in zip(*(result[key][row] for key in ("mean", "sem", "did_not_attack")), strict=True)
+        ]
+        table.add_row(f"{budget:g}", *cells, estimate(result["curve"][row], result["curve_sem"][row]))
+    console.print(table, soft_wrap=True)
+    for line in attack_notes(result):
+        console.print(line, soft_wrap=not console.is_terminal)
+    against = ", ".join(compared) if compared else "no certificate of this setup found"
+    console.print(f"\nCompared with: {against}.", soft_wrap=not console.is_terminal)

@@ -1,0 +1,110 @@
+"""The command: parses, shows progress, prints, exits. Bad input is one line on stderr and exit code 2."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, NoReturn
+
+from surefoot import __version__
+from surefoot.cli.agents import add_agents, add_export
+from surefoot.cli.attack import add_attack
+from surefoot.cli.baseline import add_baseline
+from surefoot.cli.certify import add_certify
+from surefoot.cli.plan import add_plan, add_tune
+from surefoot.cli.report import add_report
+from surefoot.cli.reproduce import add_reproduce
+from surefoot.cli.train import add_train
+from surefoot.cli.verify import add_verify
+from surefoot.errors import InputError
+
+INTERRUPTED = 130
+OLD_COMMANDS = {"blind": "baseline"}  # for one more version
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a wrong call as bad input, in one line."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        # argparse takes -1e3 and -1,0 for options, and floors are often negative.
+        self._negative_number_matcher = re.compile(r"-(\.?\d|inf|nan)")
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the whole usage."""
+        raise InputError(f"{message}; see '{self.prog} --help'")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command and return its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a sign the terminal cannot show is no reason to fail
+    if given and given[0] in OLD_COMMANDS:
+        now = OLD_COMMANDS[given[0]]
+        print(f"surefoot: '{given[0]}' is now '{now}'; the old name will be removed", file=sys.stderr)
+        given[0] = now
+    try:
+        parsed = build_parser().parse_args(given)
+        parsed.command_line = shlex.join(["surefoot", *given])
+        code: int | None = parsed.run(parsed)
+        sys.stdout.flush()
+    except InputError as error:
+        return _fail(str(error))
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.split(".")[0] not in {
+            "torch",
+            "gymnasium",
+            "stable_baselines3",
+            "matplotlib",
+        }:
+            raise
+        return _fail(f"this needs the package {error.name}; from a checkout install it with: pip install '.[all]'")
+    except KeyboardInterrupt:
+        kept = "finished blocks are kept; run the same command again to resume (train: with --resume)"
+        print(f"surefoot: stopped; {kept}", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has stopped reading.
+        _drop_output()
+    except OSError as error:
+        if error.filename is None:  # it was the output that could not be written
+            _drop_output()
+        where = "" if error.filename is None else f" ({error.filename})"
+        return _fail(f"{error.strerror or error}{where}")
+    else:
+        return code or 0
+    return 0
+
+
+def _drop_output() -> None:
+    """Make the interpreter's last flush go nowhere."""
+    with suppress(OSError, ValueError):
+        output = sys.stdout.fileno()
+        os.dup2(os.open(os.devnull, os.O_WRONLY), output)
+
+
+def _fail(message: str) -> int:
+    print("surefoot: " + " ".join(message.split()), file=sys.stderr)
+    return 2
+
+
+def build_parser() -> Parser:
+    """Describe the command line."""
+    parser = Parser(prog="surefoot", description="Certified robustness for reinforcement-learning agents.")
+    parser.add_argument("--version", action="version", version=f"surefoot {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    proofs = (add_certify, add_verify, add_plan, add_tune, add_attack, add_report, add_reproduce)
+    for add in (*proofs, add_train, add_baseline, add_export, add_agents):
+        add(commands)
+    return parser
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,199 @@
+"""``surefoot plan`` and ``surefoot tune``: what to expect before certifying, and which sigma to certify."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+from surefoot.cli.options import (
+    add_agent,
+    add_common,
+    add_old_names,
+    chosen_workers,
+    parse_numbers,
+    parse_requirement,
+    progress_bar,
+)
+from surefoot.episodes import Noise
+from surefoot.errors import InputError
+
+if TYPE_CHECKING:
+    from surefoot.play.plan import Plan
+    from surefoot.proof.forecast import Forecast
+
+
+def add_plan(commands: Any) -> None:
+    """Describe ``plan``."""
+    parser = commands.add_parser(
+        "plan",
+        help="predict how many episodes a requirement needs, and which sigma certifies the most",
+        allow_abbrev=False,
+    )
+    _add_shared(parser, writes=False)
+    parser.add_argument("--require", required=True, metavar="MEAN@BUDGET", help="what is to be proved, e.g. 150@0.4")
+    parser.set_defaults(run=run_plan)
+
+
+def add_tune(commands: Any) -> None:
+    """Describe ``tune``."""
+    parser = commands.add_parser(
+        "tune", help="select sigma on some episodes and certify it on others", allow_abbrev=False
+    )
+    _add_shared(parser, writes=True)
+    parser.add_argument("--budget", type=float, required=True, help="the attack budget to select sigma for")
+    parser.add_argument(
+        "--all-sigmas", action="store_true", help="certify every sigma, alpha split among them, and select none"
+    )
+    add_old_names(parser, {"--all": "--all-sigmas"})
+    parser.set_defaults(run=run_tune)
+
+
+def _add_shared(parser: argparse.ArgumentParser, *, writes: bool) -> None:
+    parser.add_argument("task", metavar="TASK", help="such as cartpole-5 or mountain-car")
+    add_agent(parser)
+    parser.add_argument("--sigmas", help="0.1,0.2,0.4 (default: those with a pretrained agent)")
+    parser.add_argument(
+        "--pilot-episodes", type=int, default=1000, help="episodes to inspect per sigma (default: %(default)s)"
+    )
+    parser.add_argument("--episodes", type=int, default=10_000, help="episodes to certify with (default: %(default)s)")
+    parser.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
+    add_old_names(parser, {"--pilot": "--pilot-episodes"})
+    add_common(parser, writes=writes)
+
+
+def run_plan(arguments: argparse.Namespace) -> None:
+    """Print what each sigma is predicted to certify."""
+    from surefoot.proof.forecast import best, best_achievable
+
+    required = parse_requirement(arguments.require)
+    found = _forecasts(arguments, _plans(arguments), required.budget, required.mean)
+    chosen, task = best(found), _task(arguments)
+    risk = 1 - arguments.confidence
+    most = best_achievable(
+        arguments.episodes, required.budget / chosen.sigma, risk, task.scoring.floor, task.scoring.ceiling
+    )
+    if arguments.json:
+        content = {"forecasts": [one.to_json() for one in found], "best": chosen.to_json(), "most": most}
+        print(json.dumps({"schema": 1, "task": task.name, "confidence": arguments.confidence, **content}, indent=1))
+        return
+    _show(found)
+    print(
+        f"\nEstimates from {arguments.pilot_episodes:,} episodes each, at budget {required.budget:g}; "
+        "nothing here is a bound."
+    )
+    print(
+        f"Sigma {chosen.sigma:g} is predicted to certify the most. The best achievable bound with "
+        f"{arguments.episodes:,} episodes at that sigma, for an agent that never fails, is {most:.2f}."
+    )
+
+
+def run_tune(arguments: argparse.Namespace) -> None:
+    """Choose a sigma and certify it on other episodes, or certify all of them."""
+    from surefoot.proof.forecast import best
+    from surefoot.proof.query import Query
+    from surefoot.runs.certified import certified_run, run_name
+
+    plans = _plans(arguments)
+    found = [] if arguments.all_sigmas else _forecasts(arguments, plans, arguments.budget, None)
+    kept = plans if arguments.all_sigmas else [plans[found.index(best(found))]]
+    confidence = 1 - (1 - arguments.confidence) / len(kept)
+    query = Query(budgets=(arguments.budget,), confidence=confidence)
+    made = []
+    for plan in kept:
+        whole = replace(plan, n_episodes=arguments.episodes)
+        folder = (arguments.out or Path("runs")) / run_name(whole)
+        with progress_bar(f"sigma {plan.noise.sigma:g}", "episodes", arguments) as report:
+            workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.cartridge is not None)
+            made.append(certified_run(whole, query, folder, workers=workers, progress=report))
+    how = (
+        f"All {len(kept)} sigmas are certified, alpha split among them: their bounds hold simultaneously with "
+        f"confidence {arguments.confidence:g}, and any of them may be selected."
+        if arguments.all_sigmas
+        else f"Sigma was selected on {arguments.pilot_episodes:,} other episodes per sigma, at no cost in confidence."
+    )
+    if arguments.json:
+        content = {"forecasts": [one.to_json() for one in found], "certificates": [one.to_json() for one in made]}
+        print(json.dumps({"schema": 1, "task": arguments.task, "how": how, **content}, indent=1, allow_nan=False))
+        return
+    if found:
+        _show(found)
+        print()
+    for certificate in made:
+        print(f"{certificate}\n")
+    print(how)
+
+
+def _task(arguments: argparse.Namespace) -> Any:
+    from surefoot.play.tasks import get_task
+
+    return get_task(arguments.task)
+
+
+def _plans(arguments: argparse.Namespace) -> list[Plan]:
+    """Return one plan per sigma, of ``--pilot-episodes`` episodes."""
+    from surefoot.agents.files import default_agent, list_agents, load_card
+    from surefoot.agents.resolve import resolve
+    from surefoot.play.plan import Plan, resolve_device
+
+    if not 0 < arguments.confidence < 1:
+        raise InputError(f"confidence must lie strictly between 0 and 1, got {arguments.confidence}")
+    task = _task(arguments)
+    cards = [load_card(name) for name in list_agents() if name.startswith(f"{task.name}-")]
+    given = parse_numbers(arguments.sigmas, "sigmas", "0.1,0.2,0.4") if arguments.sigmas else None
+    sigmas = given or [card["sigma"] for card in cards if card["sigma"] > 0]
+    if min(sigmas) <= 0:
+        raise InputError(f"sigmas must be > 0, got {min(sigmas):g}: without noise nothing is certified")
+    device = resolve_device(arguments.device)
+    agents = [arguments.agent or default_agent(task.name, sigma) for sigma in sigmas]
+    policies = [resolve(agent, task.spaces, trust_pickle=arguments.allow_pickle) for agent in agents]
+    return [
+        Plan(
+            task=task,
+            policy=policy,
+            noise=Noise.of(sigma),
+            n_episodes=arguments.pilot_episodes,
+            seed=arguments.seed,
+            device=device,
+        )
+        for policy, sigma in zip(policies, sigmas, strict=True)
+    ]
+
+
+def _forecasts(
+    arguments: argparse.Namespace, plans: list[Plan], budget: float, require: float | None
+) -> list[Forecast]:
+    from surefoot.play.rollout import play
+    from surefoot.play.streams import Purpose
+    from surefoot.proof.forecast import forecast
+
+    found = []
+    for plan in plans:
+        with progress_bar(f"pilot, sigma {plan.noise.sigma:g}", "episodes", arguments) as report:
+            workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.cartridge is not None)
+            pilot = play(replace(plan, purpose=(Purpose.PILOT,)), workers=workers, progress=report)
+        alpha, n_episodes = 1 - arguments.confidence, arguments.episodes
+        found.append(forecast(pilot, budget=budget, alpha=alpha, n_episodes=n_episodes, require=require))
+    return found
+
+
+def _show(found: list[Forecast]) -> None:
+    table = Table(box=None, pad_edge=False)
+    required = found[0].require is not None
+    titles = ["sigma", "agent", "mean", "worst case", f"from {found[0].episodes:,}"]
+    for title in [*titles, *(["episodes", "sequential", "at least"] if required else [])]:
+        table.add_column(title, justify="right")
+    for one in found:
+        numbers = [f"{one.sigma:g}", one.agent, f"{one.estimate:.2f}", f"{one.worst:.2f}", f"{one.limit:.2f}"]
+        counts = [_count(one.fixed), _count(one.sequential), _count(one.least)] if required else []
+        table.add_row(*numbers, *counts)
+    Console(highlight=False).print(table, soft_wrap=True)
+
+
+def _count(episodes: int | None) -> str:
+    return "never" if episodes is None else f"about {episodes:,}"

@@ -1,0 +1,91 @@
+"""``surefoot train``: one agent with noise on its observations."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from surefoot.cli.options import add_common, add_old_names, progress_bar, refuse
+
+
+def add_train(commands: Any) -> None:
+    """Describe the subcommand."""
+    parser = commands.add_parser("train", help="train an agent with noise on its observations", allow_abbrev=False)
+    parser.add_argument("task", metavar="TASK")
+    parser.add_argument("--sigma", type=float, required=True, help="noise on every new observation")
+    parser.add_argument(
+        "--preset",
+        default="paper",
+        help="paper; thorough (Cartpole, Mountain Car); early, brief (Mountain Car); fast (Atari) (default: paper)",
+    )
+    parser.add_argument(
+        "--time-limit", type=float, metavar="MINUTES", help="stop after this time; --resume continues (preset fast)"
+    )
+    parser.add_argument("--init-from", metavar="AGENT", help="agent whose weights to start with (preset fast)")
+    parser.add_argument("--resume", action="store_true", help="resume from the checkpoint in the run directory")
+    add_old_names(parser, {"--minutes": "--time-limit", "--start": "--init-from"})
+    add_common(parser)
+    parser.set_defaults(run=run_train)
+
+
+def run_train(arguments: argparse.Namespace) -> None:
+    """Train one agent."""
+    from surefoot.agents.files import load_card
+    from surefoot.play.plan import resolve_device
+    from surefoot.play.tasks import get_task
+    from surefoot.proof.rounding import decimals
+
+    task = get_task(arguments.task)
+    train = _trainer(arguments, task.name)
+    digits = decimals(task.scoring.floor, task.scoring.ceiling, 0.0)
+    name = f"train-{task.name}-s{arguments.sigma:g}-{arguments.preset}-seed{arguments.seed}"
+    folder: Path = arguments.out or Path("runs") / name
+    with progress_bar("training", "steps", arguments) as report:
+        train(
+            task,
+            arguments.sigma,
+            folder,
+            seed=arguments.seed,
+            device=resolve_device(arguments.device),
+            resume=arguments.resume,
+            command=arguments.command_line,
+            preset=arguments.preset,
+            progress=None
+            if report is None
+            else lambda done, of, best: report(done, of, f"best validation {best:.{digits}f}"),
+        )
+    card = load_card(str(folder))
+    if arguments.json:
+        print(json.dumps(card, indent=1, allow_nan=False))
+        return
+    training = card["training"]
+    print(
+        f"Best validation {training['best_validation']:.{digits}f} at step {training['best_step']:,} "
+        f"of {training['steps']:,}.\n"
+        f"Written to {folder}; certify it with: surefoot certify {task.name} --agent {folder} --sigma {card['sigma']:g}"
+    )
+
+
+def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
+    """Return the training that the preset names, with its settings."""
+    if arguments.preset == "fast":
+        from surefoot.agents.files import load
+        from surefoot.train.atari.settings import find_fast
+        from surefoot.train.atari.train import train_fast
+
+        settings = find_fast(task)
+        start = None if arguments.init_from is None else load(arguments.init_from)
+        return lambda task, sigma, out, **others: train_fast(
+            task, sigma, settings, out, time_limit=arguments.time_limit, init_from=start, **others
+        )
+    refuse(
+        arguments, ("time_limit", "init_from"), f"the preset {arguments.preset}, which trains from scratch to its end"
+    )
+    from surefoot.train.settings import find_settings
+    from surefoot.train.train import train
+
+    table = find_settings(arguments.preset, task)
+    return lambda task, sigma, out, **others: train(task, sigma, table, out, **others)

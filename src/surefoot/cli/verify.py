@@ -1,0 +1,69 @@
+"""``surefoot verify``: a run directory in; what was checked, what was not, and an exit code out."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from surefoot.cli.options import add_agent, chosen_workers, progress_bar
+from surefoot.errors import InputError
+
+MARKS = {"passed": "ok", "failed": "FAILED", "impossible": "UNKNOWN", "skipped": "skipped"}
+
+
+def add_verify(commands: Any) -> None:
+    """Describe the subcommand."""
+    parser = commands.add_parser(
+        "verify",
+        help="check a certificate: recompute its bounds, rerun some of its episodes",
+        description="Check the certificate of a run: exit code 0 if it is verified, 1 if not.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of surefoot certify")
+    add_agent(parser)
+    parser.add_argument("--env", metavar="ID", help="the run's environment, if its name would import a module")
+    parser.add_argument("--blocks", default="4", metavar="N", help="blocks to rerun: a number or all (default: 4)")
+    parser.add_argument("--seed", type=int, help="fixes which blocks are rerun (default: unpredictable)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document to stdout and nothing else")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    parser.set_defaults(run=run_verify)
+
+
+def run_verify(arguments: argparse.Namespace) -> int:
+    """Check a run; return the exit code."""
+    from surefoot.verification.verify import verify
+
+    blocks = _blocks(arguments.blocks)
+    if arguments.seed is not None and arguments.seed < 0:
+        raise InputError(f"seed must be at least 0, got {arguments.seed}")
+    with progress_bar("rerunning", "blocks", arguments) as report:
+        verdict = verify(
+            arguments.run_dir,
+            agent=arguments.agent,
+            blocks=blocks,
+            seed=arguments.seed,
+            environment=arguments.env,
+            trust_pickle=arguments.allow_pickle,
+            workers=chosen_workers(arguments.workers, "cpu"),
+            progress=report,
+        )
+    if arguments.json:
+        print(json.dumps(verdict.to_json(), indent=1, allow_nan=False))
+    else:
+        print(f"{'Verified' if verdict.verified else 'NOT VERIFIED'}: {verdict.run}\n")
+        for check in verdict.checks:
+            print(f"{MARKS[check.result]:7} {check.name}: {check.detail}")
+        print("\nNot checked:")
+        for line in verdict.not_checked:
+            print(f"- {line}")
+    return 0 if verdict.verified else 1
+
+
+def _blocks(text: str) -> int | None:
+    if text == "all":
+        return None
+    if not text.isdecimal():
+        raise InputError(f"--blocks must be a whole number or 'all', got {text!r}")
+    return int(text)

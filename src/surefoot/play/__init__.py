@@ -1,0 +1,1 @@
+"""A plan in, episodes out: the one loop that every episode goes through."""

@@ -1,0 +1,155 @@
+"""The open-loop baseline: what a fixed sequence of actions reaches, under any attack on observations.
+
+A certificate below its mean is uninformative. The search is small: every constant action and every square wave between
+two actions, in two phases; of continuous actions the lowest, the middle and the highest are tried. The best on one set
+of episodes is measured on another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import permutations
+
+import torch
+from torch import Tensor, nn
+
+from surefoot.agents.policies import Policy
+from surefoot.episodes import Baseline, Episodes, Noise
+from surefoot.errors import InputError
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import Progress, play
+from surefoot.play.streams import Purpose
+from surefoot.play.tasks import Task
+
+HALF_PERIODS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+
+
+@dataclass(frozen=True)
+class Wave:
+    """Play ``first`` and ``second`` in turn, ``half`` steps each, beginning ``ahead`` steps into the first half."""
+
+    first: int
+    second: int
+    half: int
+    ahead: int
+
+    def describe(self, names: Sequence[str]) -> str:
+        """Return it in words, its actions by their names."""
+        first, second = names[self.first], names[self.second]
+        if self.first == self.second:
+            return f"action {first} at every step"
+        start = f", {self.ahead} steps in" if self.ahead else ""
+        return f"actions {first} and {second} in turn, {self.half} steps each{start}"
+
+
+class Clockwork(nn.Module):
+    """A wave as a network over the clock: rows of a table of outputs, one for each action."""
+
+    def __init__(self, wave: Wave, table: Tensor) -> None:
+        super().__init__()
+        self.wave = wave
+        self.table: Tensor
+        self.register_buffer("table", table)
+
+    def forward(self, steps: Tensor) -> Tensor:
+        """Return the output of the action it is time for."""
+        second = ((steps + self.wave.ahead) // self.wave.half) % 2 == 1
+        return self.table[torch.where(second, self.wave.second, self.wave.first)]
+
+
+def waves(actions: Sequence[int]) -> Iterator[Wave]:
+    """Yield the candidates."""
+    for action in actions:
+        yield Wave(action, action, 1, 0)
+    for first, second in permutations(actions, 2):
+        for half in HALF_PERIODS:
+            yield from (Wave(first, second, half, ahead) for ahead in sorted({0, half // 2}))
+
+
+def outputs_of(task: Task) -> Tensor:
+    """Return what a policy puts out for each action that waves are made of, one row each."""
+    if task.spaces.n_actions is not None:
+        return torch.eye(task.spaces.n_actions)
+    limits = torch.tensor([] if task.spaces.low is None else [task.spaces.low, task.spaces.high])
+    if limits.numel() == 0 or not torch.isfinite(limits).all():
+        raise InputError(
+            "the search for an open-loop baseline needs discrete actions or continuous ones with limits, "
+            f"{task.name} has none"
+        )
+    return torch.stack((limits[0], limits.mean(dim=0), limits[1]))
+
+
+def names_of(task: Task) -> list[str]:
+    """Return the actions' names: numbers of discrete ones, values of continuous ones."""
+    if task.spaces.n_actions is not None:
+        return [str(action) for action in range(task.spaces.n_actions)]
+    rows = [[f"{value:g}" for value in row] for row in outputs_of(task).tolist()]
+    return [row[0] if len(row) == 1 else f"({', '.join(row)})" for row in rows]
+
+
+def open_loop_policy(task: Task, wave: Wave) -> Policy:
+    """Return the policy that follows a wave."""
+    network = Clockwork(wave, outputs_of(task))
+    return Policy(network, 1, task.spaces.shape, task.spaces.n_actions, wave.describe(names_of(task)), blind=True)
+
+
+def find_baseline(
+    task: Task,
+    *,
+    seed: int = 0,
+    search: int | None = None,
+    measure: int | None = None,
+    progress: Progress | None = None,
+) -> Baseline:
+    """Find the best wave and measure it.
+
+    Args:
+        task: The task.
+        seed: Seed of all episodes.
+        search: Episodes per candidate; the task's own number by default.
+        measure: Other episodes to measure the best one on; the task's own number by default.
+        progress: Called with the numbers of candidates tried and of all.
+    """
+    actions = task.baseline_search.actions or range(len(outputs_of(task)))
+    search = task.baseline_search.n_search if search is None else search
+    measure = task.baseline_search.n_measure if measure is None else measure
+    if search < 1 or measure < 2:
+        raise InputError(
+            "an open-loop baseline is searched on at least 1 and measured on at least 2 episodes, "
+            f"got {search} and {measure}"
+        )
+    candidates = list(waves(actions))
+    scores = []
+    for number, wave in enumerate(candidates):
+        # Loading a cartridge takes longer than running it for a few episodes.
+        n_envs = None if task.cartridge is None else min(search, 4)
+        scores.append(float(_run(task, wave, search, seed, (Purpose.BASELINE_SEARCH, number), n_envs).returns.mean()))
+        if progress is not None:
+            progress(number + 1, len(candidates))
+    best = candidates[scores.index(max(scores))]
+    measured = _run(task, best, measure, seed, (Purpose.BASELINE,)).returns
+    sem = float(measured.std(ddof=1)) / measured.size**0.5
+    return Baseline(
+        mean=float(measured.mean()),
+        sem=sem,
+        n_episodes=measured.size,
+        what=best.describe(names_of(task)),
+        command=f"surefoot baseline {task.name}",
+    )
+
+
+def _run(
+    task: Task, wave: Wave, n_episodes: int, seed: int, purpose: tuple[int, ...], n_envs: int | None = None
+) -> Episodes:
+    return play(
+        Plan(
+            task=task,
+            policy=open_loop_policy(task, wave),
+            noise=Noise.of(0.0),
+            n_episodes=n_episodes,
+            seed=seed,
+            n_envs=n_envs,
+            purpose=purpose,
+        )
+    )

@@ -1,0 +1,269 @@
+"""The observation channel: all that happens to an observation between environment and agent, in this order.
+
+The attacker proposes a perturbation, the ledger clips it to the budget that is left, the noise is added. The lemma
+behind every certificate (adaptive Neyman-Pearson, Kumar, Levine and Feizi 2022) lets the attacker depend on everything
+that has happened up to and including the clean present observation. It does not let it depend on the present noise, so
+the noise of a step is drawn after the attacker has proposed and is shown to it only in the next step.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from surefoot.agents.policies import FrameStack, Policy
+from surefoot.episodes import Noise
+from surefoot.errors import InputError
+from surefoot.play.streams import Stream
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class View:
+    """What an attacker may know when it chooses its perturbation; rows are episodes that run in parallel.
+
+    Attributes:
+        episode: Which episode each row is, for attackers that keep notes.
+        step: How many of its steps are over.
+        observation: The clean present observation.
+        state: The simulator's state, where the environment shows it.
+        history: What the agent has seen before: the last frames, perturbed and noisy, newest last.
+        clean: The same frames without perturbations and noise.
+        action: The action of the step before (zeros at the first step).
+        offset: The perturbation of the step before (zeros at the first step).
+        noise: The noise of the step before (zeros at the first step).
+        left: The l2 budget that is left.
+        policy: The victim.
+        stream: Random numbers of the attacker's own.
+    """
+
+    episode: Tensor
+    step: Tensor
+    observation: Tensor
+    state: Tensor | None
+    history: Tensor
+    clean: Tensor
+    action: Tensor | None
+    offset: Tensor
+    noise: Tensor
+    left: Tensor
+    policy: Policy
+    stream: Stream
+
+
+class Attacker(Protocol):
+    """Anything that proposes perturbations, one row each; the channel keeps the budget, not the attacker."""
+
+    def propose(self, view: View) -> Tensor:
+        """Return the perturbations it would like, shaped like ``view.observation``; the view must stay untouched."""
+        ...
+
+    def describe(self) -> dict[str, Any]:
+        """Return its name and settings as JSON data, for the record."""
+        ...
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Rows:
+    """What the loop knows of its rows: which environment each belongs to, and what a view shows.
+
+    Attributes:
+        env: The number of each row's environment; rows that are over may be gone.
+        episode: Which episode each row is.
+        step: How many of its steps are over.
+        fresh: Which rows begin an episode; None if none does.
+        state: The simulator's state, where it is shown.
+        history: What the agent has seen.
+        action: The action of the step before.
+    """
+
+    env: Tensor
+    episode: Tensor
+    step: Tensor
+    fresh: Tensor | None
+    state: Tensor | None
+    history: Tensor
+    action: Tensor | None
+
+
+class Channel:
+    """The noisy channel of one block, with the ledger of an attacker's spending when there is one."""
+
+    def __init__(
+        self, *, noise: Noise, n_envs: int, shape: tuple[int, ...], stream: Stream, ledger: Ledger | None = None
+    ) -> None:
+        self.noise, self.n_envs, self.shape, self.stream, self.ledger = noise, n_envs, shape, stream, ledger
+        self.spread = noise.sigma if noise.features is None else torch.from_numpy(noise.over(shape)).to(stream.device)
+
+    def send(self, observation: Tensor, rows: Rows | None = None) -> Tensor:
+        """Return what the agent sees: observation, plus the clipped perturbation, plus fresh noise.
+
+        Args:
+            observation: One row per environment, or per row of ``rows``.
+            rows: What the loop knows of them; needed where rows are gone or an attacker wants its view.
+        """
+        seen = observation
+        if self.ledger is not None:
+            assert rows is not None
+            seen = seen + self.ledger.admit(observation, rows)
+        if self.noise.sigma == 0:
+            return seen
+        # Drawn for every environment, finished or not, so that a row's noise does not depend on its neighbors' fate.
+        noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.spread)
+        if rows is not None and rows.env.numel() < self.n_envs:
+            noise = noise[rows.env]
+        if self.ledger is not None:
+            self.ledger.noise = noise
+        return seen + noise
+
+    def restart(self, rows: Tensor) -> None:
+        """Give the rows marked in ``rows`` a full budget: a new episode begins."""
+        if self.ledger is not None:
+            self.ledger.restart(rows)
+
+    def keep(self, rows: Tensor) -> None:
+        """Forget all rows but these."""
+        if self.ledger is not None:
+            self.ledger.keep(rows)
+
+
+class Ledger:
+    """Shows the attacker its view and clips what it proposes to the budget that is left."""
+
+    def __init__(
+        self,
+        *,
+        attacker: Attacker,
+        budget: float,
+        policy: Policy,
+        stream: Stream,
+        unit: Tensor | None,
+        n_envs: int,
+        shape: tuple[int, ...],
+        max_steps: int,
+    ) -> None:
+        """Open the books of ``n_envs`` rows.
+
+        Args:
+            attacker: Who perturbs.
+            budget: Its l2 budget per episode.
+            policy: The victim, for the view.
+            stream: The attacker's own random numbers, never the noise's.
+            unit: What a perturbation of each feature is measured in; None for 1 everywhere.
+            n_envs: Number of environments.
+            shape: Shape of one observation.
+            max_steps: Longest episode.
+        """
+        if not budget >= 0:
+            raise InputError(f"budget must be >= 0, got {budget}")
+        self.attacker, self.budget, self.policy, self.stream = attacker, budget, policy, stream
+        self.unit = unit
+        device = stream.device
+        self.spent_squared = torch.zeros(n_envs, dtype=torch.float64, device=device)
+        self.noise = torch.zeros((n_envs, *shape), device=device)
+        self.offset = torch.zeros_like(self.noise)
+        self.clean = FrameStack(policy.frames)
+        self.clean.fill(torch.zeros_like(self.noise))
+        self.by_step = torch.zeros(max_steps, dtype=torch.float64, device=device)
+
+    @property
+    def left(self) -> Tensor:
+        """The l2 budget each row may still spend."""
+        return (self.budget**2 - self.spent_squared).clamp_min(0).sqrt()
+
+    @property
+    def spent(self) -> Tensor:
+        """The l2 norm of all perturbations of each row so far."""
+        return self.spent_squared.sqrt()
+
+    def admit(self, observation: Tensor, rows: Rows) -> Tensor:
+        """Ask the attacker, clip its answer, book it, and return what is let through."""
+        left = self.left
+        view = View(
+            episode=rows.episode,
+            step=rows.step,
+            observation=observation,
+            state=rows.state,
+            history=rows.history,
+            clean=self.clean.history,
+            action=rows.action,
+            offset=self.offset,
+            noise=self.noise,
+            left=left,
+            policy=self.policy,
+            stream=self.stream,
+        )
+        offset, squared = self._clipped(self._proposal(view), left, observation.dtype)
+        self.spent_squared = self.spent_squared + squared
+        self.by_step.index_add_(0, rows.step.clamp_max(self.by_step.numel() - 1), squared)
+        self.offset = offset
+        self.clean.push(observation, rows.fresh)
+        return offset
+
+    def _clipped(self, proposal: Tensor, left: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """Return the perturbations inside the budget that is left, and their squared sizes.
+
+        What is too long is shortened to 1e-7 less than what is left, because rounding to float32 may lengthen it by
+        6e-8. What was just short enough may have become too long by rounding and is shortened then; what is too small
+        for float32 to shorten is dropped. So the sum that is booked never exceeds the squared budget, not by one bit.
+        """
+        size = self._sizes(proposal)
+        scale = torch.where(size > left, left / size.clamp_min(1e-300) * (1 - 1e-7), torch.ones_like(size))
+        offset = (proposal * _per_row(scale, proposal)).to(dtype)
+        over = self.spent_squared + self._sizes(offset) ** 2 > self.budget**2
+        shorter = (offset.double() * (1 - 2e-7)).to(dtype)
+        offset = torch.where(_per_row(over, offset), shorter, offset)
+        squared = self._sizes(offset) ** 2
+        over = self.spent_squared + squared > self.budget**2
+        return offset.masked_fill(_per_row(over, offset), 0.0), squared.masked_fill(over, 0.0)
+
+    def _sizes(self, offset: Tensor) -> Tensor:
+        """Return the l2 norms; where the noise differs from feature to feature, in units of the least."""
+        return norms(offset if self.unit is None else offset.double() / self.unit)
+
+    def restart(self, rows: Tensor) -> None:
+        """Start a new episode on the rows marked."""
+        self.spent_squared = self.spent_squared.masked_fill(rows, 0.0)
+        self.noise[rows] = 0.0
+        self.offset[rows] = 0.0
+        self.clean.history = self.clean.history.clone()
+        self.clean.history[rows] = 0.0
+
+    def keep(self, rows: Tensor) -> None:
+        """Forget all rows but these."""
+        self.spent_squared = self.spent_squared[rows]
+        self.noise, self.offset = self.noise[rows], self.offset[rows]
+        self.clean.keep(rows)
+
+    def _proposal(self, view: View) -> Tensor:
+        shown = [value for value in vars(view).values() if isinstance(value, Tensor)]
+        before = [tensor._version for tensor in shown]
+        offset = self.attacker.propose(view)
+        if [tensor._version for tensor in shown] != before:
+            raise InputError(f"the attacker {self.attacker.describe()} wrote into its view; it may only read it")
+        if offset.shape != view.observation.shape:
+            expected, got = tuple(view.observation.shape), tuple(offset.shape)
+            raise InputError(f"an attacker must propose perturbations of shape {expected}, got {got}")
+        if not torch.isfinite(offset).all():
+            raise InputError(f"the attacker {self.attacker.describe()} proposed a perturbation that is not finite")
+        return offset.double()
+
+
+def units_of(noise: Noise, shape: tuple[int, ...], device: torch.device) -> Tensor | None:
+    """Return what a perturbation of each feature is measured in: its sigma over the least; None for 1 everywhere."""
+    if noise.features is None:
+        return None
+    return torch.from_numpy(noise.over(shape)).to(device).double() / noise.sigma
+
+
+def norms(offset: Tensor) -> Tensor:
+    """Return the l2 norm of each row, float64."""
+    sizes: Tensor = torch.linalg.vector_norm(offset.flatten(1), dim=1, dtype=torch.float64)
+    return sizes
+
+
+def _per_row(values: Tensor, like: Tensor) -> Tensor:
+    """Return one value per row in a shape that goes with ``like``."""
+    return values.view(-1, *[1] * (like.dim() - 1))

@@ -1,0 +1,1 @@
+"""Environments that run many episodes in parallel."""

@@ -1,0 +1,221 @@
+"""Atari 2600 emulators in this process: the standard preprocessing, frame for frame, on plain arrays.
+
+What is played is Gymnasium's ``NoFrameskip-v0`` behind its ``AtariPreprocessing``: up to 30 no-ops, every action held
+for four emulator frames of which the last two are merged by their maximum, grey, 84 x 84 by area; sticky actions (one
+is replaced by the one before it with probability 1/4) at every emulator frame; rewards neither clipped nor cut at
+lives.
+"""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.errors import InputError
+from surefoot.play.envs.atari.screens import SCREEN, SIDE, Frames, Shrinker
+
+SKIP, NO_OPS, STICKY = 4, 30, 0.25
+MOST_FRAMES = 108_000  # of one episode, as NoFrameskip-v0 has it
+ENDED, CUT = 1, 2
+
+
+@dataclass(frozen=True)
+class Cartridge:
+    """A game and how its episodes end.
+
+    ``rom``         its name in ale-py
+    ``moves``       how many actions the game knows (ale-py's minimal set)
+    ``difficulty``  position of the difficulty switch
+    ``limit``       most agent steps of an episode
+    ``first_goal``  whether the first reward other than 0 ends the episode
+    """
+
+    rom: str
+    moves: int
+    limit: int
+    difficulty: int = 0
+    first_goal: bool = False
+
+
+class Board:
+    """What goes between whoever plays and the emulators, slot by slot; it may lie in shared memory.
+
+    ``actions``  what to do next
+    ``active``   which slots are meant by the next command
+    ``frames``   the newest observations
+    ``rewards``  of the last step, as the game counts them
+    ``over``     0 while the episode goes on, ``ENDED`` by the game, ``CUT`` by the limit
+    """
+
+    def __init__(self, slots: int, memory: Any = None) -> None:
+        memory = memoryview(bytearray(self.size(slots)) if memory is None else memory)
+        self.slots = slots
+        self.rewards: NDArray[np.float64] = np.frombuffer(memory, np.float64, slots)
+        self.actions: NDArray[np.int64] = np.frombuffer(memory, np.int64, slots, 8 * slots)
+        self.active: NDArray[np.uint8] = np.frombuffer(memory, np.uint8, slots, 16 * slots)
+        self.over: NDArray[np.uint8] = np.frombuffer(memory, np.uint8, slots, 17 * slots)
+        pixels = np.frombuffer(memory, np.uint8, slots * SIDE**2, 18 * slots)
+        self.frames: Frames = pixels.reshape(slots, SIDE, SIDE)
+
+    @staticmethod
+    def size(slots: int) -> int:
+        """Return the bytes it takes."""
+        return slots * (18 + SIDE**2)
+
+
+class Emulators:
+    """Some slots of a board, each with an emulator of its own that is seeded once and then runs on.
+
+    Every episode begins from the same machine state, that of a game just loaded, which is kept and put back. ALE's own
+    reset is slower and leaves a trace: a bit of Freeway's memory tells whether the episode before had an odd length.
+    """
+
+    def __init__(self, cartridges: Sequence[Cartridge], seeds: Sequence[int], board: Board, first: int = 0) -> None:
+        self.cartridges, self.seeds, self.board = list(cartridges), list(seeds), board
+        self.slots = range(first, first + len(self.cartridges))
+        self.machines: list[_Machine] = []
+        self.screens: Frames = np.zeros((2, len(self.cartridges), *SCREEN), dtype=np.uint8)
+        self.shrunk = Shrinker()
+
+    def reset(self) -> None:
+        """Load and seed every slot and start its first episode."""
+        places = zip(self.cartridges, self.seeds, self.screens.swapaxes(0, 1), strict=True)
+        self.machines = [_Machine(cartridge, seed, screens) for cartridge, seed, screens in places]
+        self._start(range(len(self.machines)))
+
+    def restart(self) -> None:
+        """Start a new episode on the active slots."""
+        self._start(self._active())
+
+    def step(self) -> None:
+        """Advance the active slots by one agent step."""
+        rows = self._active()
+        for row in rows:
+            slot = self.slots[row]
+            self.board.rewards[slot], self.board.over[slot] = self.machines[row].step(int(self.board.actions[slot]))
+        self._show(rows)
+
+    def step_on(self) -> None:
+        """Advance the active slots; where an episode has ended, show the first frame of the next one instead."""
+        self.step()
+        ended = [row for row in self._active() if self.board.over[self.slots[row]]]
+        if ended:
+            self._start(ended)
+
+    def close(self) -> None:
+        """Leave the emulators to whoever plays the same game next in this process."""
+        for machine in self.machines:
+            _IDLE.setdefault((machine.cartridge.rom, machine.cartridge.difficulty), []).append(
+                (machine.emulator, machine.beginning)
+            )
+        self.machines = []
+
+    def _start(self, rows: Iterable[int]) -> None:
+        rows = list(rows)
+        for row in rows:
+            self.machines[row].start()
+        self._show(rows)
+
+    def _active(self) -> list[int]:
+        part = self.board.active[self.slots.start : self.slots.stop]
+        return [int(row) for row in part.nonzero()[0]]
+
+    def _show(self, rows: Sequence[int]) -> None:
+        if rows:
+            newest = self.screens[0] if len(rows) == len(self.slots) else self.screens[0, rows]
+            self.board.frames[[self.slots[row] for row in rows]] = self.shrunk(newest)
+
+
+class _Machine:
+    """One emulator with its random numbers and two screens: the merged, newest one and the one before.
+
+    Actions stick here, not in the emulator, on the random numbers that ALE would draw: putting a machine state back
+    does not put back ALE's memory of the last action, and the first frame of an episode could repeat one of another's.
+    """
+
+    def __init__(self, cartridge: Cartridge, seed: int, screens: Frames) -> None:
+        self.cartridge, self.screens = cartridge, screens
+        self.steps, self.last = 0, 0
+        # The derivation of Gymnasium's AtariEnv: the same seed gives the same episodes.
+        no_ops, stickiness = np.random.SeedSequence(seed).generate_state(2)
+        self.random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(int(no_ops))))
+        self.draws = np.random.RandomState(stickiness)  # ALE's own generator, draw for draw
+        self.sticks: Iterator[bool] = iter(())
+        self.emulator, self.beginning = _loaded(cartridge)
+        self.moves = self.emulator.getMinimalActionSet()
+        assert len(self.moves) == cartridge.moves
+
+    def start(self) -> None:
+        """Begin an episode with 1 to 30 frames of doing nothing."""
+        self.emulator.restoreState(self.beginning)
+        self.steps, self.last = 0, 0
+        for _ in range(self.random.integers(1, NO_OPS + 1)):
+            self.act(0)
+        self.emulator.getScreenGrayscale(self.screens[0])
+        self.screens[1].fill(0)
+
+    def step(self, action: int) -> tuple[float, int]:
+        """Hold an action for four frames; return the reward and how the episode stands."""
+        reward = 0
+        for frame in range(SKIP):
+            reward += self.act(action)
+            if self.emulator.game_over():
+                break
+            if frame >= SKIP - 2:
+                self.emulator.getScreenGrayscale(self.screens[SKIP - 1 - frame])
+        np.maximum(self.screens[0], self.screens[1], out=self.screens[0])
+        self.steps += 1
+        if (self.cartridge.first_goal and reward) or self.emulator.game_over(with_truncation=False):
+            return float(reward), ENDED
+        return float(reward), CUT if self.steps >= self.cartridge.limit or self.emulator.game_truncated() else 0
+
+    def act(self, action: int) -> int:
+        """Advance by one frame with this action, or with the last one if it sticks; return the reward."""
+        sticks = next(self.sticks, None)
+        if sticks is None:
+            self.sticks = iter((self.draws.random_sample(1_024) < STICKY).tolist())
+            sticks = next(self.sticks)
+        if not sticks:
+            self.last = action
+        reward: int = self.emulator.act(self.moves[self.last])
+        return reward
+
+
+# Loading takes a hundred milliseconds, as long as a few episodes. An emulator that is done with has nothing of its own
+# left: it draws no random numbers, and an episode begins by putting back the state of a game just loaded.
+_IDLE: dict[tuple[str, int], list[tuple[Any, Any]]] = {}
+atexit.register(_IDLE.clear)  # or ale-py complains of objects that outlive it
+
+
+def _loaded(cartridge: Cartridge) -> tuple[Any, Any]:
+    """Return an emulator without randomness of its own, and its state at the start of a game."""
+    idle = _IDLE.get((cartridge.rom, cartridge.difficulty))
+    if idle:
+        return idle.pop()
+    library = ale()
+    library.ALEInterface.setLoggerMode(library.LoggerMode.Error)  # first, or it greets the user
+    emulator = library.ALEInterface()
+    emulator.setFloat("repeat_action_probability", 0.0)
+    emulator.setInt("max_num_frames_per_episode", MOST_FRAMES)
+    emulator.setInt("random_seed", 0)
+    emulator.loadROM(library.roms.get_rom_path(cartridge.rom))
+    emulator.setDifficulty(cartridge.difficulty)
+    emulator.reset_game()
+    return emulator, emulator.cloneState()
+
+
+def ale() -> Any:
+    """Return ale-py, or say how to get it."""
+    try:
+        import ale_py
+        import ale_py.roms
+    except ImportError as error:
+        raise InputError(
+            f"Atari needs ale-py, which is not installed ({error}); from a checkout: pip install '.[all]'"
+        ) from error
+    return ale_py

@@ -1,0 +1,120 @@
+"""Atari games as batches of slots, and one at a time as a Gymnasium environment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import Tensor
+
+from surefoot.play.envs.atari.emulators import CUT, ENDED, Board, Cartridge, Emulators
+from surefoot.play.envs.atari.processes import Fleet
+from surefoot.play.envs.atari.screens import SIDE
+
+SHAPE = (SIDE, SIDE)
+
+
+class Atari:
+    """Many slots of one Atari game: one new frame per step, pixels in [0, 1]; the agent keeps the stack itself.
+
+    A slot is seeded once and then runs on, so that its episodes are independent of each other and of its neighbours.
+    """
+
+    # A row that is over would draw from its slot's random numbers if it were stepped on.
+    patience = 1
+
+    def __init__(
+        self,
+        cartridge: Cartridge,
+        slots: int,
+        seeds: np.random.SeedSequence,
+        device: torch.device,
+        processes: int = 1,
+    ) -> None:
+        self.cartridge, self.device = cartridge, device
+        self.fleet = Fleet([cartridge] * slots, slot_seeds(seeds, slots), processes)
+        self.slot = np.arange(slots)
+
+    def reset(self) -> Tensor:
+        """Start every slot with its own seed."""
+        return self._observe(self.fleet.run("reset"), self.slot)
+
+    def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Hold every row's action for four emulator frames.
+
+        An episode that is over shows the first frame of its slot's next one already: started later, by a command of its
+        own, a few new episodes would keep all other emulators waiting at nearly every step.
+        """
+        self.fleet.board.active[:] = 0
+        self.fleet.board.active[self.slot] = 1
+        self.fleet.board.actions[self.slot] = actions.cpu().numpy()
+        board = self.fleet.run("step_on")
+        rewards = torch.from_numpy(counted(self.cartridge, board.rewards[self.slot])).to(self.device)
+        over = torch.from_numpy(board.over[self.slot] != 0).to(self.device)
+        return self._observe(board, self.slot), rewards, over
+
+    def restart(self, rows: Tensor) -> Tensor:
+        """Return the first frames of the next episodes of the marked rows, which have begun."""
+        return self._observe(self.fleet.board, self.slot[rows.cpu().numpy()])
+
+    def keep(self, rows: Tensor) -> None:
+        """Play on with these rows only."""
+        self.slot = self.slot[rows.cpu().numpy()]
+
+    def state(self) -> None:
+        """The emulator's memory is not shown."""
+
+    def close(self) -> None:
+        """End the emulators."""
+        self.fleet.close()
+
+    def _observe(self, board: Board, slots: np.ndarray[Any, Any]) -> Tensor:
+        return torch.from_numpy(board.frames[slots]).to(self.device).float().div_(255)
+
+
+class AtariEnvironment(gymnasium.Env[np.ndarray[Any, Any], Any]):
+    """One Atari game with a task's rules for any library: uint8 frames of 84 x 84, no frame stack."""
+
+    metadata = {"render_modes": []}  # noqa: RUF012 - Gymnasium's own form
+
+    def __init__(self, cartridge: Cartridge) -> None:
+        self.cartridge = cartridge
+        self.observation_space = Box(0, 255, SHAPE, np.uint8)
+        self.action_space = Discrete(cartridge.moves)
+        self.board = Board(1)
+        self.emulators: Emulators | None = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
+        """Start an episode; a seed loads the game anew, as Gymnasium's AtariEnv does."""
+        super().reset(seed=seed, options=options)
+        self.board.active[:] = 1
+        if self.emulators is None or seed is not None:
+            chosen = int(np.random.SeedSequence(seed).generate_state(1)[0]) if seed is None else seed
+            self.emulators = Emulators([self.cartridge], [chosen], self.board)
+            self.emulators.reset()
+        else:
+            self.emulators.restart()
+        return self.board.frames[0].copy(), {}
+
+    def step(self, action: int) -> tuple[np.ndarray[Any, Any], float, bool, bool, dict[str, Any]]:
+        """Hold the action for four emulator frames."""
+        assert self.emulators is not None, "reset first"
+        self.board.actions[0] = int(action)
+        self.emulators.step()
+        over, reward = self.board.over[0], float(counted(self.cartridge, self.board.rewards)[0])
+        return self.board.frames[0].copy(), reward, bool(over == ENDED), bool(over == CUT), {}
+
+
+def counted(cartridge: Cartridge, rewards: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return rewards as the task counts them: where the first goal decides, 1 for scoring it and 0 for losing it."""
+    return (rewards > 0).astype(np.float64) if cartridge.first_goal else rewards.copy()
+
+
+def slot_seeds(seeds: np.random.SeedSequence, slots: int) -> list[int]:
+    """Return one seed per slot; 62 bits, for among many slots two 32-bit seeds would agree."""
+    return [int(seed) >> 2 for seed in seeds.generate_state(slots, np.uint64)]

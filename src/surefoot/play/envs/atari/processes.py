@@ -1,0 +1,130 @@
+"""Emulators in processes of their own, stepped side by side over shared memory.
+
+ale-py holds Python's lock while it emulates, so threads do not help; and its own threaded environment has no difficulty
+switch. What a slot plays depends on its seed and its actions alone, never on how many processes there are.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from surefoot.errors import InputError
+from surefoot.play.envs.atari.emulators import Board, Cartridge, Emulators, ale
+
+COMMANDS = ("reset", "step_on")
+READY = b"!"
+
+
+class Fleet:
+    """Emulators of many slots in one process or several; commands may run while the caller does something else."""
+
+    def __init__(self, cartridges: Sequence[Cartridge], seeds: Sequence[int], processes: int = 1) -> None:
+        ale()  # told here, where it can be read, rather than by a process that cannot start
+        self.slots = len(cartridges)
+        self.helpers: list[subprocess.Popen[bytes]] = []
+        self.here: Emulators | None = None
+        self.begun: str | None = None
+        processes = min(processes, self.slots)
+        if processes <= 1:
+            self.board = Board(self.slots)
+            self.here = Emulators(cartridges, seeds, self.board)
+            return
+        folder = "/dev/shm" if Path("/dev/shm").is_dir() else None
+        with tempfile.TemporaryFile(dir=folder) as file:
+            file.truncate(Board.size(self.slots))
+            self.memory = mmap.mmap(file.fileno(), Board.size(self.slots))
+            self.board = Board(self.slots, self.memory)
+            bounds = [self.slots * part // processes for part in range(processes + 1)]
+            for first, last in pairwise(bounds):
+                part = _helper(file.fileno(), self.slots, first, cartridges[first:last], seeds[first:last])
+                self.helpers.append(part)
+
+    def run(self, command: str) -> Board:
+        """Carry out a command on the active slots (``reset``: on all) and return the board."""
+        self.begin(command)
+        return self.finish()
+
+    def begin(self, command: str) -> None:
+        """Start a command; until ``finish`` the board belongs to the emulators."""
+        assert command in COMMANDS, command
+        assert self.begun is None, self.begun
+        self.begun = command
+        try:
+            for helper in self.helpers:
+                assert helper.stdin is not None
+                helper.stdin.write(bytes([COMMANDS.index(command)]))
+                helper.stdin.flush()
+        except OSError as error:
+            raise _lost() from error
+
+    def finish(self) -> Board:
+        """Wait for the command that was begun and return the board."""
+        assert self.begun is not None
+        if self.here is not None:
+            getattr(self.here, self.begun)()
+        for helper in self.helpers:
+            assert helper.stdout is not None
+            if helper.stdout.read(1) != READY:
+                raise _lost()
+        self.begun = None
+        return self.board
+
+    def close(self) -> None:
+        """End the processes."""
+        for helper in self.helpers:
+            assert helper.stdin is not None
+            assert helper.stdout is not None
+            with suppress(OSError):  # it may have ended already
+                helper.stdin.close()
+            helper.wait()
+            helper.stdout.close()
+        if self.here is not None:
+            self.here.close()
+        self.helpers, self.here = [], None
+
+
+def _helper(
+    memory: int, slots: int, first: int, cartridges: Sequence[Cartridge], seeds: Sequence[int]
+) -> subprocess.Popen[bytes]:
+    # A fresh interpreter: a fork of a process that uses CUDA or threads may hang.
+    helper = subprocess.Popen(
+        [sys.executable, "-c", "from surefoot.play.envs.atari.processes import serve; serve()"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        pass_fds=(memory,),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "OMP_NUM_THREADS": "1"},
+    )
+    job = json.dumps([memory, slots, first, [asdict(cartridge) for cartridge in cartridges], list(seeds)])
+    assert helper.stdin is not None
+    helper.stdin.write(f"{job}\n".encode())
+    return helper
+
+
+def serve() -> None:
+    """Be the helper process: obey commands from the standard input until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever plays; this process ends with its input
+    commands, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what a library prints must not look like an answer
+    memory, slots, first, cartridges, seeds = json.loads(commands.readline())
+    board = Board(slots, mmap.mmap(memory, Board.size(slots)))
+    emulators: Any = Emulators([Cartridge(**facts) for facts in cartridges], seeds, board, first)
+    while command := commands.read(1):
+        getattr(emulators, COMMANDS[command[0]])()
+        answers.write(READY)
+        answers.flush()
+
+
+def _lost() -> InputError:
+    return InputError("a process with emulators has ended; its message stands above; free memory or use fewer slots")

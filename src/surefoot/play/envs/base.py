@@ -1,0 +1,66 @@
+"""Environments in batches: the clean observations of many episodes that run in lock step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class BatchEnv(Protocol):
+    """Copies of one environment. Rows are those that still run; episodes are never cut short.
+
+    ``patience``  in how many steps the loop looks for finished rows; above 1 only where stepping them is harmless
+    """
+
+    patience: int
+
+    def reset(self) -> Tensor:
+        """Start every row and return the observations, float32."""
+        ...
+
+    def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Advance every row; return observations (float32), rewards (float64) and which rows are over."""
+        ...
+
+    def restart(self, rows: Tensor) -> Tensor:
+        """Start a new episode on the rows marked and return their observations."""
+        ...
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all rows but these."""
+        ...
+
+    def state(self) -> Tensor | None:
+        """Return the simulator's state per row, where there is one to show."""
+        ...
+
+    def close(self) -> None:
+        """Release what the environment holds."""
+        ...
+
+
+class Starts:
+    """Where episodes start: the k-th start of an environment is the same whatever its neighbors do.
+
+    ``draw`` returns one start for every environment, those that have been dropped included.
+    """
+
+    def __init__(self, draw: Callable[[], Tensor]) -> None:
+        self.draw = draw
+        self.drawn = [draw()]
+        self.slot = torch.arange(len(self.drawn[0]), device=self.drawn[0].device)
+        self.turn = torch.zeros_like(self.slot)
+
+    def again(self, rows: Tensor) -> Tensor:
+        """Move to the next start of the rows marked; return the present start of every row."""
+        self.turn = self.turn + rows
+        while len(self.drawn) <= int(self.turn.max()):
+            self.drawn.append(self.draw())
+        return torch.stack(self.drawn)[self.turn, self.slot]
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all rows but these."""
+        self.slot, self.turn = self.slot[rows], self.turn[rows]

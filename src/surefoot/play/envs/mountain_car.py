@@ -1,0 +1,103 @@
+"""Mountain Car with continuous actions and the paper's reward: 1 for reaching the goal, nothing for fuel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium
+import torch
+from torch import Tensor
+
+from surefoot.play.envs.base import Starts
+from surefoot.play.envs.gymnasium_env import open_environment
+from surefoot.play.streams import Stream
+
+LOW, HIGH = (-1.2, -0.07), (0.6, 0.07)
+
+
+class MountainCar:
+    """Gymnasium's MountainCarContinuous as tensors, in its own precision: float32, but for an episode's first step."""
+
+    patience = 8
+    power, pull, goal = 0.0015, 0.0025, 0.45
+
+    def __init__(self, n_envs: int, stream: Stream, max_steps: int = 999) -> None:
+        self.n_envs, self.stream, self.max_steps = n_envs, stream, max_steps
+        self.position, self.velocity = torch.empty(0), torch.empty(0)
+        self.clock = torch.empty(0)
+        self.starts: Starts
+        self.beginning = True
+
+    def reset(self) -> Tensor:
+        """Start every environment at rest in the valley."""
+        self.starts = Starts(lambda: self.stream.uniform(-0.6, -0.4, (self.n_envs,)))
+        self.position = self.starts.drawn[0]
+        self.velocity = torch.zeros_like(self.position)
+        self.clock = torch.zeros(self.n_envs, dtype=torch.int64, device=self.stream.device)
+        self.beginning = True
+        return self._observe()
+
+    def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Advance by one step; the reward is 1 where the goal is reached."""
+        action = actions.reshape(-1)
+        position, velocity, reached = self._advance(action, torch.float32)
+        if self.beginning:
+            # Gymnasium keeps the start in double precision and everything after it in single.
+            first = self.clock == 0
+            exact = self._advance(action, torch.float64)
+            pairs = zip(exact, (position, velocity, reached), strict=True)
+            position, velocity, reached = (torch.where(first, new.to(old.dtype), old) for new, old in pairs)
+            self.beginning = False
+        self.position, self.velocity = position.double(), velocity.double()
+        self.clock = self.clock + 1
+        return self._observe(), reached.double(), reached | (self.clock >= self.max_steps)
+
+    def restart(self, rows: Tensor) -> Tensor:
+        """Start new episodes on the marked rows."""
+        self.position = torch.where(rows, self.starts.again(rows), self.position)
+        self.velocity = self.velocity.masked_fill(rows, 0.0)
+        self.clock = self.clock.masked_fill(rows, 0)
+        self.beginning = True
+        return self._observe()[rows]
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all rows but these."""
+        self.position, self.velocity, self.clock = self.position[rows], self.velocity[rows], self.clock[rows]
+        self.starts.keep(rows)
+
+    def state(self) -> Tensor:
+        """Return position and velocity per row."""
+        return torch.stack((self.position, self.velocity), dim=1)
+
+    def close(self) -> None:
+        """Nothing to release."""
+
+    def _advance(self, action: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
+        """Return position, velocity and whether the goal is reached, rounded where Gymnasium's numbers are."""
+        position, velocity = self.position.to(kind), self.velocity.to(kind)
+        slope = self.pull * torch.cos((3 * position).double())
+        force = action.clamp(-1.0, 1.0)
+        # A force inside its limits is single precision and makes the sum so; the limits themselves are not.
+        push = (force * self.power - slope.to(action.dtype)).double()
+        push = torch.where(force != action, force.double() * self.power - slope, push)
+        velocity = (velocity + push.to(kind)).clamp(LOW[1], HIGH[1])
+        position = (position + velocity).clamp(LOW[0], HIGH[0])
+        velocity = torch.where((position == LOW[0]) & (velocity < 0), 0.0, velocity)
+        return position, velocity, (position >= self.goal) & (velocity >= 0)
+
+    def _observe(self) -> Tensor:
+        return self.state().to(torch.float32)
+
+
+class GoalReward(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """The paper's reward: 1 at the step that reaches the goal, else 0."""
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Step, and forget the cost of fuel."""
+        observation, _, terminated, truncated, info = self.env.step(action)
+        return observation, float(terminated), terminated, truncated, info
+
+
+def open_mountain_car(max_steps: int) -> Any:
+    """Make Gymnasium's environment with the paper's reward."""
+    return GoalReward(open_environment("MountainCarContinuous-v0", max_steps))

@@ -1,0 +1,216 @@
+"""The one loop in which the environment meets the channel.
+
+Which episodes are run is fixed before anything runs. Inside a block, episode k is run by environment k mod n_envs as
+its (k div n_envs)-th, and every episode is run to its end, so that short episodes are never favored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from surefoot.agents.policies import FrameStack
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.play.channel import Channel, Ledger, Rows, units_of
+from surefoot.play.envs.base import BatchEnv
+from surefoot.play.plan import Plan
+from surefoot.play.streams import Stream, block_seeds
+from surefoot.play.workers import single_thread
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Step:
+    """What somebody who watches is shown of a step of all rows.
+
+    Attributes:
+        observation: The clean observation.
+        seen: What the agent sees of it.
+        action: The action of the step before, None at the first.
+        spent: The budget used so far, this step included; None without an attacker.
+    """
+
+    observation: Tensor
+    seen: Tensor
+    action: Tensor | None
+    spent: Tensor | None
+
+
+Watch = Callable[[Step], None]
+
+
+def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episodes:
+    """Run one block from first to last step; a pure function of the plan and the index.
+
+    Args:
+        plan: The plan.
+        index: The number of the block.
+        watch: Called at every step, before the agent acts; it must not change anything.
+    """
+    first = index * plan.block_size
+    count = min(plan.block_size, plan.n_episodes - first)
+    n_envs, device = min(plan.block_envs, count), torch.device(plan.device)
+    env_seeds, noise_seeds, own_seeds = block_seeds(plan.seed, plan.purpose, index)
+    env = plan.task.backend.batch(n_envs, env_seeds, device)
+    ledger = None if plan.attacker is None else _ledger(plan, n_envs, Stream(own_seeds, device))
+    noise = Stream(noise_seeds, device)
+    channel = Channel(noise=plan.noise, n_envs=n_envs, shape=plan.task.spaces.shape, stream=noise, ledger=ledger)
+    with single_thread(), torch.inference_mode(plan.attacker is None):
+        try:
+            loop = Loop(plan=plan, env=env, channel=channel, count=count)
+            loop.run(first, watch)
+        finally:
+            env.close()
+    return Episodes(
+        returns=loop.table[0].cpu().numpy(),
+        sigma=plan.noise.sigma,
+        floor=plan.task.scoring.floor,
+        ceiling=plan.task.scoring.ceiling,
+        lengths=loop.table[1].cpu().numpy().astype(np.int64),
+        spent=None if ledger is None else loop.table[2].cpu().numpy(),
+        spending=None if ledger is None else ledger.by_step.cpu().numpy(),
+        gains=None if loop.reward_sums is None else loop.reward_sums.sums.numpy()[None],
+        facts=plan.facts(),
+    )
+
+
+def _ledger(plan: Plan, n_envs: int, stream: Stream) -> Ledger:
+    assert plan.attacker is not None
+    return Ledger(
+        attacker=plan.attacker,
+        budget=plan.budget,
+        policy=plan.policy.to(stream.device),
+        stream=stream,
+        unit=units_of(plan.noise, plan.task.spaces.shape, stream.device),
+        n_envs=n_envs,
+        shape=plan.task.spaces.shape,
+        max_steps=plan.task.scoring.max_steps,
+    )
+
+
+class Loop:
+    """One block being run: rows are environments with an episode to run, dropped when they have none left."""
+
+    def __init__(self, *, plan: Plan, env: BatchEnv, channel: Channel, count: int) -> None:
+        device = torch.device(plan.device)
+        self.env, self.channel, self.policy = env, channel, plan.policy.to(device)
+        self.n_envs, self.count, self.gamma = channel.n_envs, count, plan.task.scoring.gamma
+        self.memory = FrameStack(self.policy.frames)
+        self.number = torch.arange(self.n_envs, device=device)
+        self.turn = torch.zeros_like(self.number)
+        self.total = torch.zeros(self.n_envs, dtype=torch.float64, device=device)
+        self.steps = torch.zeros_like(self.number)
+        self.alive = torch.ones(self.n_envs, dtype=torch.bool, device=device)
+        self.fresh: Tensor | None = self.alive.clone()
+        limits = plan.task.scoring.reward_range if plan.per_step else None
+        self.reward_sums = None if limits is None else RewardSums(plan.task.scoring.max_steps, limits)
+        self.table = torch.full((3, count), torch.nan, dtype=torch.float64, device=device)
+        # An attacker must not spend on episodes that are over, and some environments cannot step them.
+        self.patience = env.patience if channel.ledger is None else 1
+
+    def run(self, first: int, watch: Watch | None = None) -> None:
+        """Run to the end of the last episode; ``table`` then has returns, lengths and spending per episode."""
+        observation = self.env.reset()
+        self.memory.fill(torch.zeros_like(observation))
+        action: Tensor | None = None
+        clock = 0
+        while self.number.numel():
+            seen = self.channel.send(observation, self._rows(first, action))
+            if watch is not None:
+                watch(self._step(observation, seen, action))
+            history = self.memory.push(seen, self.fresh)
+            self.fresh = None
+            action = self.policy.act(history, self.steps)
+            observation, reward, over = self.env.step(action)
+            self._count(torch.where(self.alive, reward, 0.0))
+            self.steps += self.alive
+            self.alive &= ~over
+            clock += 1
+            if clock % self.patience == 0 and not bool(self.alive.all()):
+                observation, action = self._turn_over(observation, action)
+
+    def _count(self, reward: Tensor) -> None:
+        if self.gamma is None:
+            self.total += reward
+        else:
+            gamma = torch.tensor(self.gamma, dtype=torch.float64, device=reward.device)
+            self.total += reward * torch.pow(gamma, self.steps)
+        if self.reward_sums is not None:
+            self.reward_sums.add(self.steps, reward)
+
+    def _turn_over(self, observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+        """Book finished episodes, start the next ones of their environments, drop those that have none."""
+        over = ~self.alive
+        self._book(over)
+        again = over & (self.number + (self.turn + 1) * self.n_envs < self.count)
+        if bool(again.any()):
+            observation = observation.clone()
+            observation[again] = self.env.restart(again)
+            self.channel.restart(again)
+            if self.channel.ledger is not None:
+                # A view of a first step shows nothing of the environment's episode before.
+                action, self.memory.history = action.clone(), self.memory.history.clone()
+                action[again], self.memory.history[again] = 0, 0.0
+            self.turn += again
+            self.total[again] = 0.0
+            self.steps[again] = 0
+            self.alive |= again
+            self.fresh = again
+        # Where finished rows may idle, dropping them one by one would copy the memory more often than it saves.
+        left = int(self.alive.sum())
+        if left == 0 or self.patience == 1 or left <= 0.75 * self.number.numel():
+            rows = self.alive.nonzero().flatten()
+            if left < self.number.numel():
+                self._keep(rows)
+                observation, action = observation[rows], action[rows]
+        return observation, action
+
+    def _book(self, over: Tensor) -> None:
+        episode = (self.number + self.turn * self.n_envs)[over]
+        self.table[0, episode] = self.total[over]
+        self.table[1, episode] = self.steps[over].double()
+        if self.channel.ledger is not None:
+            self.table[2, episode] = self.channel.ledger.spent[over]
+
+    def _keep(self, rows: Tensor) -> None:
+        self.env.keep(rows)
+        self.channel.keep(rows)
+        self.memory.keep(rows)
+        self.number, self.turn, self.steps = self.number[rows], self.turn[rows], self.steps[rows]
+        self.total, self.alive = self.total[rows], self.alive[rows]
+        if self.fresh is not None:
+            self.fresh = self.fresh[rows]
+
+    def _rows(self, first: int, action: Tensor | None) -> Rows:
+        return Rows(
+            env=self.number,
+            episode=first + self.number + self.turn * self.n_envs,
+            step=self.steps,
+            fresh=self.fresh,
+            state=self.env.state() if self.channel.ledger is not None else None,
+            history=self.memory.history,
+            action=action,
+        )
+
+    def _step(self, observation: Tensor, seen: Tensor, action: Tensor | None) -> Step:
+        ledger = self.channel.ledger
+        return Step(observation=observation, seen=seen, action=action, spent=None if ledger is None else ledger.spent)
+
+
+class RewardSums:
+    """Rewards summed by step of the episode; on the CPU, where the order of a sum is always the same."""
+
+    def __init__(self, max_steps: int, limits: tuple[float, float]) -> None:
+        self.low, self.high = limits
+        self.sums = torch.zeros(max_steps, dtype=torch.float64)
+
+    def add(self, steps: Tensor, rewards: Tensor) -> None:
+        """Book the rewards of one step of every row; reject what is outside of the limits."""
+        if bool(((rewards < self.low) | (rewards > self.high)).any()):
+            wrong = f"got one between {float(rewards.min()):g} and {float(rewards.max()):g}"
+            raise InputError(f"every reward must lie between {self.low:g} and {self.high:g}, {wrong}; give true limits")
+        self.sums.index_add_(0, steps.cpu().clamp_max(self.sums.numel() - 1), rewards.cpu())

@@ -1,0 +1,157 @@
+"""Everything that fixes a run in advance; the number of workers is not part of it.
+
+A run is cut into blocks. A block is the unit of determinism, of distribution and of resuming: its outcome depends on
+the plan and its number alone.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from surefoot.agents.policies import Policy
+from surefoot.episodes import Episodes, Noise
+from surefoot.errors import InputError
+from surefoot.play.channel import Attacker
+from surefoot.play.streams import check_purpose, seed_sequence
+from surefoot.play.tasks import Task
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Plan:
+    """Which episodes are run, with which agent, noise and attacker.
+
+    Attributes:
+        task: The task.
+        policy: The agent; it must fit the task.
+        noise: Noise on every new observation.
+        n_episodes: Number of episodes.
+        seed: Seed of the whole run.
+        purpose: What the episodes are for, as ``play.streams`` lists it: episodes of one seed and two purposes share no
+            random numbers. () is a certificate's.
+        device: "cpu" or "cuda".
+        n_envs: Environments that run in parallel in one block; the task's own number by default.
+        episodes_per_env: Episodes that each of them runs in turn; the task's own number by default.
+        attacker: Who perturbs observations, or None.
+        budget: The attacker's l2 budget per episode.
+        per_step: Whether to keep the rewards of each step, for certificates against a budget per step.
+    """
+
+    task: Task
+    policy: Policy
+    noise: Noise
+    n_episodes: int = 10_000
+    seed: int = 0
+    purpose: tuple[int, ...] = ()
+    device: str = "cpu"
+    n_envs: int | None = None
+    episodes_per_env: int | None = None
+    attacker: Attacker | None = None
+    budget: float = 0.0
+    per_step: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("n_episodes", "n_envs", "episodes_per_env"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InputError(f"{name} must be at least 1, got {value}")
+        seed_sequence(self.seed)
+        check_purpose(self.purpose)
+        self.noise.over(self.task.spaces.shape)
+        if not (math.isfinite(self.budget) and self.budget >= 0):
+            raise InputError(f"budget must be a finite number >= 0, got {self.budget}")
+        _check_fit(self.task, self.policy)
+        if self.per_step:
+            _check_rewards(self.task)
+
+    @property
+    def block_envs(self) -> int:
+        """How many environments of a block run in parallel."""
+        return self.n_envs or self.task.blocks.on(torch.device(self.device))[0]
+
+    @property
+    def block_size(self) -> int:
+        """How many episodes a block has."""
+        return self.block_envs * (self.episodes_per_env or self.task.blocks.on(torch.device(self.device))[1])
+
+    @property
+    def n_blocks(self) -> int:
+        """How many blocks the run has."""
+        return -(-self.n_episodes // self.block_size)
+
+    def setup(self) -> dict[str, Any]:
+        """Return all that a record of this plan must agree on, as ``Episodes.setup`` has it."""
+        scoring = self.task.scoring
+        return {"sigma": self.noise.sigma, "floor": scoring.floor, "ceiling": scoring.ceiling, **self.facts()}
+
+    def facts(self) -> dict[str, Any]:
+        """Return the setup as JSON data, as it is written into the record."""
+        scoring = self.task.scoring
+        return {
+            "task": self.task.name,
+            "environment": self.task.environment,
+            "frames": self.policy.frames,
+            "limit": scoring.max_steps,
+            "method": self.task.paper.method,
+            "agent": self.policy.name,
+            "agent_sha256": self.policy.sha256 or None,
+            "seed": self.seed,
+            "stream": [int(part) for part in self.purpose],
+            "planned": self.n_episodes,
+            "slots": self.block_envs,
+            "block": self.block_size,
+            "device": self.device,
+            "adversary": None if self.attacker is None else self.attacker.describe(),
+            "budget": self.budget if self.attacker is not None else None,
+            **({"rewards": list(scoring.reward_range)} if self.per_step and scoring.reward_range is not None else {}),
+            **self.noise.setup,
+            **({} if scoring.gamma is None else {"discount": scoring.gamma}),
+        }
+
+    def probe(self) -> Episodes:
+        """Return a record of the lowest and the highest return, to try a query on before hours of simulation."""
+        scoring = self.task.scoring
+        made_up = Episodes.of(
+            [scoring.floor] if scoring.ceiling is None else [scoring.floor, scoring.ceiling],
+            sigma=self.noise.features or self.noise.sigma,
+            floor=scoring.floor,
+            ceiling=scoring.ceiling,
+            method=self.task.paper.method,
+            rewards=scoring.reward_range,
+            discount=scoring.gamma,
+        )
+        return replace(made_up, gains=np.zeros((1, scoring.max_steps))) if self.per_step else made_up
+
+
+def resolve_device(name: str) -> str:
+    """Return "cpu" or "cuda", resolving "auto"."""
+    if name not in {"auto", "cpu", "cuda"}:
+        raise InputError(f"device must be auto, cpu or cuda, got {name!r}")
+    if name == "cuda" and not torch.cuda.is_available():
+        raise InputError("device cuda was asked for, but torch sees no CUDA device; use --device cpu")
+    if name == "auto":
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    return name
+
+
+def _check_rewards(task: Task) -> None:
+    """Reject a task whose rewards cannot be certified step by step."""
+    if task.scoring.gamma is not None:
+        raise InputError("a budget per step goes with the plain return only; leave the discount out")
+    if task.scoring.reward_range is None:
+        raise InputError(f"a budget per step needs the limits of a step's reward; {task.name} has none")
+
+
+def _check_fit(task: Task, policy: Policy) -> None:
+    shape, counts = task.spaces.shape, (policy.choices, task.spaces.n_actions)
+    if policy.shape != shape:
+        raise InputError(
+            f"the agent {policy.name} expects observations of shape {policy.shape}, {task.name} gives {shape}"
+        )
+    if counts[0] != counts[1]:
+        kinds = [f"{n} discrete actions" if n is not None else "continuous actions" for n in counts]
+        raise InputError(f"the agent {policy.name} has {kinds[0]}, {task.name} takes {kinds[1]}")

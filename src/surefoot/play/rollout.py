@@ -1,0 +1,122 @@
+"""Running a plan: its blocks dealt to processes, collected and checked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from surefoot.agents.resolve import resolve
+from surefoot.episodes import Episodes, Noise, checked_returns
+from surefoot.errors import InputError
+from surefoot.play.loop import play_block
+from surefoot.play.plan import Plan, resolve_device
+from surefoot.play.tasks import Task, get_task
+from surefoot.play.workers import spread
+
+Progress = Callable[[int, int], None]
+
+
+def rollout(
+    task: str | Task,
+    agent: object,
+    *,
+    sigma: float | Sequence[float],
+    n_episodes: int = 10_000,
+    seed: int = 0,
+    device: str = "cpu",
+    workers: int = 1,
+    n_envs: int | None = None,
+    progress_callback: Progress | None = None,
+) -> Episodes:
+    """Run episodes of a smoothed agent and return their record, ready to be certified.
+
+    Args:
+        task: A task's name, or a Task (``surefoot.make_task`` makes one of any Gymnasium ID).
+        agent: A pretrained agent's name, a path, a Stable-Baselines3 model or zip, a Policy, or a function of one
+            observation.
+        sigma: Standard deviation of the noise on every new observation, in the observation's units, or one for each
+            feature; budgets then count the perturbation of feature i divided by sigma_i / (the least sigma).
+        n_episodes: Number of episodes.
+        seed: Seed of the run; the same seed gives the same returns.
+        device: "cpu", "cuda" or "auto".
+        workers: Processes to run episodes with; they do not change the results.
+        n_envs: Environments that run in parallel; the task's own number by default.
+        progress_callback: Called with the numbers of finished and of all episodes.
+
+    Raises:
+        InputError: If the agent does not fit the task, or a number makes no sense.
+    """
+    task = get_task(task) if isinstance(task, str) else task
+    plan = Plan(
+        task=task,
+        policy=resolve(agent, task.spaces),
+        noise=Noise.of(sigma),
+        n_episodes=n_episodes,
+        seed=seed,
+        device=resolve_device(device),
+        n_envs=n_envs,
+    )
+    return play(plan, workers=workers, progress=progress_callback)
+
+
+def play(
+    plan: Plan,
+    *,
+    workers: int = 1,
+    done: Mapping[int, Episodes] | None = None,
+    on_block: Callable[[int, Episodes], None] | None = None,
+    progress: Progress | None = None,
+) -> Episodes:
+    """Run every block of the plan and return the record.
+
+    Args:
+        plan: The plan.
+        workers: Processes to run blocks with; they do not change the result.
+        done: Blocks that have been run before, by number.
+        on_block: Called with number and block of every other one, as it is finished.
+        progress: Called with the numbers of finished and of all episodes.
+    """
+    if workers < 1:
+        raise InputError(f"workers must be at least 1, got {workers}")
+    blocks = dict(done or {})
+    missing = [index for index in range(plan.n_blocks) if index not in blocks]
+    count = sum(len(block) for block in blocks.values())
+    if progress is not None:
+        progress(count, plan.n_episodes)
+    for index, block in blocks_of(plan, missing, workers):
+        blocks[index] = block
+        count += len(block)
+        if on_block is not None:
+            on_block(index, block)
+        if progress is not None:
+            progress(count, plan.n_episodes)
+    return Episodes.concat([blocks[index] for index in range(plan.n_blocks)])
+
+
+def blocks_of(plan: Plan, missing: list[int], workers: int) -> Generator[tuple[int, Episodes], None, None]:
+    """Yield numbers and blocks as they are finished, checked; close the iterator when there are enough."""
+    for index, block in _dealt(plan, missing, min(workers, len(missing))):
+        _check_block(plan, index, block)
+        yield index, block
+
+
+def _dealt(plan: Plan, missing: list[int], workers: int) -> Iterator[tuple[int, Episodes]]:
+    cuda = torch.device(plan.device).type == "cuda"
+    # One process fills a GPU, unless it waits for emulators.
+    if workers <= 1 or (cuda and not plan.task.cartridge is not None):
+        yield from ((index, play_block(plan, index)) for index in missing)
+        return
+    if cuda:
+        plan = replace(plan, policy=plan.policy.to("cpu"))  # what is on a GPU cannot be sent to another process
+    yield from spread(play_block, plan, missing, workers, fresh=cuda)
+
+
+def _check_block(plan: Plan, index: int, block: Episodes) -> None:
+    """Reject at once what no certificate could be computed from, rather than after hours of simulation."""
+    try:
+        checked_returns(block.returns, plan.task.scoring.floor, plan.task.scoring.ceiling)
+    except InputError as error:
+        first = index * plan.block_size
+        raise InputError(f"in episodes {first} to {first + len(block) - 1} of {plan.task.name}: {error}") from error

@@ -1,0 +1,115 @@
+"""Which random numbers: every seed stream of Surefoot, listed once, and none shared by two purposes.
+
+A seed stream is a seed and a key, a tuple of whole numbers. numpy appends the key to the seed, filled up to 128 bits,
+in words of 32 bits and hashes the whole. So two streams are equal only if both seed and key are, as long as seeds stay
+below 2^128 and every part of a key below 2^32; ``seed_sequence`` rejects all others. The keys in use, by length:
+
+    0   ()                            the seed as it is: Gymnasium's own generators
+    1   (WRAPPER,)                    the noise that ``NoisyObservation`` adds in training
+    2   (block, part)                 episodes of a certificate
+    3+  (purpose, ..., block, part)   episodes for any other purpose, ``Purpose`` in front
+    3   (TRAINING, first step, part)  training on Atari games
+    3   (DIRECTION, episode, 0)       directions of the constant-direction attack
+
+Of keys with three or more parts the first tells the purpose, and keys of one purpose all have the same length.
+"""
+
+from __future__ import annotations
+
+from enum import IntEnum, unique
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from surefoot.errors import InputError
+
+WRAPPER = 0x5F00
+
+
+@unique
+class Purpose(IntEnum):
+    """What the random numbers are for; the first part of every key but a certificate's and the wrapper's."""
+
+    VALIDATION = 1  # (VALIDATION, round): choosing weights while training
+    SELECTION = 2  # choosing among training runs
+    BASELINE_SEARCH = 3  # (BASELINE_SEARCH, candidate): choosing the open-loop baseline
+    BASELINE = 4  # measuring it
+    ATTACK = 5  # attacked episodes
+    PILOT = 6  # planning: how many episodes, which sigma
+    TRAINING = 7  # not of a plan: see training_seeds
+    DIRECTION = 8  # not of a plan: see direction_seeds
+    TAPED = 9  # one episode to look at
+    VALUE_GAPS = 10  # units of an agent's values, for attacks
+
+
+# How many numbers of its own a plan's purpose has behind its first part.
+_NUMBERS: dict[int, int] = {
+    Purpose.VALIDATION: 1,
+    Purpose.SELECTION: 0,
+    Purpose.BASELINE_SEARCH: 1,
+    Purpose.BASELINE: 0,
+    Purpose.ATTACK: 0,
+    Purpose.PILOT: 0,
+    Purpose.TAPED: 0,
+    Purpose.VALUE_GAPS: 0,
+}
+
+
+def check_purpose(purpose: tuple[int, ...]) -> None:
+    """Reject a purpose whose episodes could share random numbers with another's; () is a certificate's."""
+    if purpose and len(purpose) - 1 != _NUMBERS.get(purpose[0]):
+        listed = ", ".join(f"{Purpose(one).name} and {n} more" for one, n in _NUMBERS.items())
+        raise InputError(f"purpose must be () or one of those in surefoot.play.streams ({listed}), got {purpose}")
+
+
+def seed_sequence(seed: int | None, *key: int) -> np.random.SeedSequence:
+    """Return the seed stream of a seed (None: from the operating system) and a key."""
+    if seed is not None and not 0 <= seed < 2**128:
+        raise InputError(f"seed must be at least 0 and below 2**128, got {seed}")
+    if not all(0 <= part < 2**32 for part in key):
+        raise InputError(f"every part of a key must be at least 0 and below 2**32, got {key}")
+    return np.random.SeedSequence(seed, spawn_key=tuple(int(part) for part in key))
+
+
+def block_seeds(seed: int, purpose: tuple[int, ...], block: int) -> tuple[np.random.SeedSequence, ...]:
+    """Return the streams of one block of a plan: the environment's, the noise's, the attacker's."""
+    check_purpose(purpose)
+    return tuple(seed_sequence(seed, *purpose, block, part) for part in range(3))
+
+
+def training_seeds(seed: int, first_step: int) -> tuple[np.random.SeedSequence, ...]:
+    """Return the streams of a training run resumed at ``first_step``: emulators, acting, learning, first weights."""
+    return tuple(seed_sequence(seed, Purpose.TRAINING, first_step, part) for part in range(4))
+
+
+def direction_seeds(seed: int, episode: int) -> np.random.SeedSequence:
+    """Return the stream of an attack's constant direction in one episode."""
+    return seed_sequence(seed, Purpose.DIRECTION, episode, 0)
+
+
+class Stream:
+    """Random numbers from one seed stream.
+
+    On the CPU numpy draws them: torch's CPU generator keeps only 32 bits of its seed, so that among 10^4 blocks two
+    would share their noise with probability 1 in 100. On CUDA torch's Philox uses all 64.
+    """
+
+    def __init__(self, seeds: np.random.SeedSequence, device: torch.device) -> None:
+        self.device = device
+        self._numpy = np.random.Generator(np.random.SFC64(seeds))
+        self.generator = torch.Generator(device)
+        self.generator.manual_seed(int(seeds.generate_state(1, np.uint64)[0]) >> 1)
+
+    def normal(self, shape: tuple[int, ...]) -> Tensor:
+        """Return float32 standard normal draws."""
+        if self.device.type == "cpu":
+            return torch.from_numpy(self._numpy.standard_normal(shape, dtype=np.float32))
+        return torch.randn(shape, generator=self.generator, device=self.device)
+
+    def uniform(self, low: float, high: float, shape: tuple[int, ...]) -> Tensor:
+        """Return float64 draws between ``low`` and ``high``."""
+        if self.device.type == "cpu":
+            return torch.from_numpy(self._numpy.uniform(low, high, shape))
+        draws = torch.rand(shape, generator=self.generator, device=self.device, dtype=torch.float64)
+        return low + (high - low) * draws

@@ -1,0 +1,371 @@
+"""The tasks as data: environment, scoring, and how the paper certifies them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+
+from surefoot.agents.policies import Spaces
+from surefoot.episodes import Baseline, check_limits
+from surefoot.errors import InputError
+from surefoot.play.envs.atari.emulators import Cartridge, ale
+from surefoot.play.envs.atari.env import SHAPE, Atari, AtariEnvironment
+from surefoot.play.envs.base import BatchEnv
+from surefoot.play.envs.cartpole import CartPole
+from surefoot.play.envs.gymnasium_env import Gymnasium, open_environment
+from surefoot.play.envs.mountain_car import HIGH, LOW, MountainCar, open_mountain_car
+from surefoot.play.streams import Stream
+from surefoot.play.workers import usable_cores
+
+Limits = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """What an episode is worth, as far as the rules say.
+
+    Attributes:
+        max_steps: Maximum episode length.
+        floor: Lowest return the rules allow.
+        ceiling: Highest return the rules allow, None if unknown.
+        reward_range: Lowest and highest reward of one step, 0 among them, where they are known.
+        gamma: The discount, where the return is sum gamma^t r_t; None for the plain sum.
+    """
+
+    max_steps: int
+    floor: float
+    ceiling: float | None
+    reward_range: tuple[float, float] | None = None
+    gamma: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorBackend:
+    """An environment written as tensors, and the same rules as a Gymnasium environment."""
+
+    build: Callable[[int, Stream], BatchEnv]
+    make: Callable[[], Any]
+
+    def batch(self, n_envs: int, seeds: np.random.SeedSequence, device: torch.device) -> BatchEnv:
+        """Build ``n_envs`` environments on ``device``."""
+        return self.build(n_envs, Stream(seeds, device))
+
+    def open(self) -> Any:
+        """Open one Gymnasium environment with the task's rules, without noise or frame stack."""
+        return self.make()
+
+
+@dataclass(frozen=True, kw_only=True)
+class GymnasiumBackend:
+    """Gymnasium environments, one for each row."""
+
+    make: Callable[[], Any]
+
+    def batch(self, n_envs: int, seeds: np.random.SeedSequence, device: torch.device) -> BatchEnv:
+        """Build ``n_envs`` environments whose observations are on ``device``."""
+        return Gymnasium(self.make, n_envs, seeds, device)
+
+    def open(self) -> Any:
+        """Open one Gymnasium environment with the task's rules, without noise or frame stack."""
+        return self.make()
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtariBackend:
+    """Emulators on the CPU, wherever the agent runs."""
+
+    cartridge: Cartridge
+
+    def batch(self, n_envs: int, seeds: np.random.SeedSequence, device: torch.device) -> BatchEnv:
+        """Build ``n_envs`` emulators whose frames are on ``device``."""
+        # On a CPU every block has a process of its own already.
+        processes = usable_cores() if device.type == "cuda" else 1
+        return Atari(self.cartridge, n_envs, seeds, device, processes)
+
+    def open(self) -> Any:
+        """Open one Gymnasium environment with the task's rules, without noise or frame stack."""
+        return AtariEnvironment(self.cartridge)
+
+
+Backend = TensorBackend | GymnasiumBackend | AtariBackend
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """How a run is cut: what fits the cache on a CPU, what fills a GPU.
+
+    Attributes:
+        n_envs: Environments that run in parallel in one block.
+        episodes_per_env: Episodes that each of them runs in turn.
+        gpu_n_envs: ``n_envs`` on a GPU, where it differs.
+        gpu_episodes_per_env: ``episodes_per_env`` on a GPU, where it differs: more where starting takes longer.
+    """
+
+    n_envs: int = 32
+    episodes_per_env: int = 8
+    gpu_n_envs: int | None = None
+    gpu_episodes_per_env: int | None = None
+
+    def on(self, device: torch.device) -> tuple[int, int]:
+        """Return environments per block, and episodes per environment."""
+        if device.type != "cuda":
+            return self.n_envs, self.episodes_per_env
+        return self.gpu_n_envs or self.n_envs, self.gpu_episodes_per_env or self.episodes_per_env
+
+
+def _grid(last: float, count: int) -> tuple[float, ...]:
+    return tuple(np.round(np.linspace(0, last, count), 10).tolist())
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperSetup:
+    """How the paper certifies and attacks a task.
+
+    Attributes:
+        method: What ``method="paper"`` means.
+        sigma: Standard deviation of the noise.
+        budgets: Attack budgets of its figures.
+        lambdas: What makes its attacks save their budget: value gaps lambda_Q, or weights lambda.
+    """
+
+    method: str
+    sigma: float = 0.2
+    budgets: tuple[float, ...] = _grid(1, 11)
+    lambdas: tuple[float, ...] = (0.0,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineSearch:
+    """How the open-loop baseline is searched for.
+
+    Attributes:
+        actions: The actions that differ in what they do, where not all do.
+        n_search: Episodes per candidate.
+        n_measure: Episodes to measure the best one on.
+    """
+
+    actions: tuple[int, ...] | None = None
+    n_search: int = 2_000
+    n_measure: int = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One experiment's fixed facts.
+
+    Attributes:
+        name: What people type.
+        environment: The Gymnasium ID whose rules hold.
+        spaces: Observations, in the environment's own units (pixels: [0, 1]), and actions.
+        box: Lowest and highest values of what is observed, which attacks keep to; None if there are none.
+        scoring: What an episode is worth.
+        backend: What runs it.
+        blocks: How a run is cut.
+        paper: How the paper certifies it.
+        baseline: The open-loop baseline, if it was measured.
+        baseline_search: How that is searched for.
+    """
+
+    name: str
+    environment: str
+    spaces: Spaces
+    box: Limits | None = None
+    scoring: Scoring
+    backend: Backend
+    blocks: Blocks = field(default_factory=Blocks)
+    paper: PaperSetup
+    baseline: Baseline | None = None
+    baseline_search: BaselineSearch = field(default_factory=BaselineSearch)
+
+    @property
+    def cartridge(self) -> Cartridge | None:
+        """The Atari game, where it is one."""
+        return self.backend.cartridge if isinstance(self.backend, AtariBackend) else None
+
+
+def _measured(task: str, mean: float, sem: float, n_episodes: int, what: str) -> Baseline:
+    return Baseline(mean=mean, sem=sem, n_episodes=n_episodes, what=what, command=f"surefoot baseline {task}")
+
+
+def _cartpole(n_stack: int, lambdas: tuple[float, ...]) -> Task:
+    return Task(
+        name=f"cartpole-{n_stack}",
+        environment="CartPole-v1",
+        spaces=Spaces(shape=(4,), n_actions=2, n_stack=n_stack),
+        scoring=Scoring(max_steps=200, floor=0.0, ceiling=200.0, reward_range=(0.0, 1.0)),
+        backend=TensorBackend(
+            build=partial(CartPole, max_steps=200), make=partial(open_environment, "CartPole-v1", 200)
+        ),
+        blocks=Blocks(n_envs=500, episodes_per_env=1, gpu_n_envs=65_536),
+        paper=PaperSetup(method="per-threshold", lambdas=lambdas),
+        baseline=_measured("cartpole-5", 40.815, 0.043, 100_000, "actions 1 and 0 in turn, 4 steps each, 2 steps in"),
+    )
+
+
+MOUNTAIN_CAR = Task(
+    name="mountain-car",
+    environment="MountainCarContinuous-v0",
+    spaces=Spaces(shape=(2,), n_actions=None, n_stack=5, low=(-1.0,), high=(1.0,)),
+    box=(LOW, HIGH),
+    scoring=Scoring(max_steps=999, floor=0.0, ceiling=1.0),
+    backend=TensorBackend(build=partial(MountainCar, max_steps=999), make=partial(open_mountain_car, 999)),
+    blocks=Blocks(n_envs=500, episodes_per_env=1, gpu_n_envs=65_536),
+    paper=PaperSetup(method="binary", lambdas=(0.001, 0.0001, 0.00001)),
+    baseline=_measured("mountain-car", 1.0, 0.0, 100_000, "actions -1 and 1 in turn, 32 steps each"),
+)
+
+
+def _atari(
+    name: str,
+    environment: str,
+    cartridge: Cartridge,
+    limits: tuple[float, float],
+    *,
+    lambdas: tuple[float, ...],
+    episodes_per_env: tuple[int, int],
+    baseline: Baseline,
+    search: BaselineSearch,
+    method: str = "per-threshold",
+) -> Task:
+    return Task(
+        name=name,
+        environment=environment,
+        spaces=Spaces(shape=SHAPE, n_actions=cartridge.moves, n_stack=4),
+        box=((0.0,), (1.0,)),
+        scoring=Scoring(max_steps=cartridge.limit, floor=limits[0], ceiling=limits[1]),
+        backend=AtariBackend(cartridge=cartridge),
+        blocks=Blocks(
+            n_envs=32, episodes_per_env=episodes_per_env[0], gpu_n_envs=256, gpu_episodes_per_env=episodes_per_env[1]
+        ),
+        paper=PaperSetup(method=method, sigma=0.1, budgets=_grid(0.4, 9), lambdas=lambdas),
+        baseline=baseline,
+        baseline_search=search,
+    )
+
+
+# Of Pong's six actions three also press a button that does nothing during a rally.
+PONG_MOVES = (0, 2, 3)
+# Each point of Freeway takes at least 172 of the 1,000 emulator frames: docs/design.md, "The ceiling of Freeway".
+FREEWAY_LIMITS = (0.0, 5.0)
+
+TASKS: dict[str, Task] = {
+    task.name: task
+    for task in (
+        _cartpole(5, (4, 6, 8, 10)),
+        _cartpole(1, (0, 0.05, 0.1, 1)),
+        MOUNTAIN_CAR,
+        _atari(
+            "pong-1r",
+            "PongNoFrameskip-v0",
+            Cartridge("pong", moves=6, limit=27_000, first_goal=True),
+            (0.0, 1.0),
+            lambdas=(0.1, 0.3, 0.5),
+            episodes_per_env=(8, 20),
+            baseline=_measured("pong-1r", 0.0665, 0.0056, 2_000, "actions 2 and 3 in turn, 6 steps each, 3 steps in"),
+            search=BaselineSearch(actions=PONG_MOVES, n_search=32, n_measure=2_000),
+            method="binary",
+        ),
+        _atari(
+            "pong-full",
+            "PongNoFrameskip-v0",
+            Cartridge("pong", moves=6, limit=27_000),
+            (-21.0, 21.0),
+            lambdas=(0.1, 0.3, 0.5, 0.9, 1.3, 1.7),
+            episodes_per_env=(2, 8),
+            baseline=_measured("pong-full", -20.35, 0.091, 100, "actions 2 and 3 in turn, 12 steps each, 6 steps in"),
+            search=BaselineSearch(actions=PONG_MOVES, n_search=2, n_measure=100),
+        ),
+        _atari(
+            "freeway",
+            "FreewayNoFrameskip-v0",
+            Cartridge("freeway", moves=3, limit=250, difficulty=1),
+            FREEWAY_LIMITS,
+            lambdas=(0.0, 0.06, 0.12),
+            episodes_per_env=(4, 20),
+            baseline=_measured("freeway", 1.52, 0.039, 500, "action 1 at every step"),
+            search=BaselineSearch(n_search=8, n_measure=500),
+        ),
+    )
+}
+
+
+def get_task(name: str) -> Task:
+    """Return a task by its name.
+
+    Raises:
+        InputError: If there is no such task, or it is an Atari task and ALE is not installed.
+    """
+    if name not in TASKS:
+        raise InputError(
+            f"unknown task {name!r}; the tasks are {', '.join(TASKS)} (or give --env for any Gymnasium id)"
+        )
+    if TASKS[name].cartridge is not None:
+        ale()  # an Atari task that is asked for is about to be run
+    return TASKS[name]
+
+
+def discounted(task: Task, gamma: float, *, limits: tuple[float, float | None] | None = None) -> Task:
+    """Return the task with the discounted return sum gamma^t r_t, t = 0, 1, ..., and a floor and ceiling for it.
+
+    Args:
+        task: The task.
+        gamma: The discount, strictly between 0 and 1.
+        limits: Floor and ceiling of the discounted return, where the task does not know the range of a step's reward.
+    """
+    if not 0 < gamma < 1:
+        raise InputError(f"a discount must lie strictly between 0 and 1, got {gamma}")
+    rewards = task.scoring.reward_range
+    if limits is None:
+        if rewards is None:
+            raise InputError(
+                f"{task.name} does not know the limits of a step's reward, so none for a discounted return"
+            )
+        # Rounded outward: the sum is made step by step and rounded at each.
+        longest = (1 - gamma**task.scoring.max_steps) / (1 - gamma) * (1 + 1e-12)
+        limits = (rewards[0] * longest, rewards[1] * longest)
+    scoring = replace(task.scoring, floor=limits[0], ceiling=limits[1], gamma=gamma)
+    return replace(task, scoring=scoring, paper=replace(task.paper, method="band"), baseline=None)
+
+
+def make_task(
+    env_id: str, *, floor: float, ceiling: float | None, n_stack: int = 1, max_steps: int | None = None
+) -> Task:
+    """Create a certification task from a Gymnasium environment ID.
+
+    Args:
+        env_id: Gymnasium ID of an environment with a Box observation space.
+        floor: Lowest return the rules allow, not the lowest observed: a floor that is too high makes the bound false.
+        ceiling: Highest return the rules allow, or None if unknown (the mean then has no upper bound).
+        n_stack: How many observations a function is given as an agent; other agents bring their own number.
+        max_steps: Maximum episode length; required if the environment does not define one.
+
+    Raises:
+        InputError: If ``ceiling`` is not above ``floor``, or if the episode length is unbounded.
+    """
+    check_limits(floor, ceiling)
+    opened = open_environment(env_id, max_steps)
+    try:
+        steps = int(max_steps or opened.spec.max_episode_steps)
+        return Task(
+            name=env_id,
+            environment=env_id,
+            spaces=_spaces(opened, n_stack),
+            scoring=Scoring(max_steps=steps, floor=floor, ceiling=ceiling),
+            backend=GymnasiumBackend(make=partial(open_environment, env_id, steps)),
+            paper=PaperSetup(method="dkw"),
+        )
+    finally:
+        opened.close()
+
+
+def _spaces(environment: Any, n_stack: int) -> Spaces:
+    shape, space = tuple(environment.observation_space.shape), environment.action_space
+    if hasattr(space, "n"):
+        return Spaces(shape=shape, n_actions=int(space.n), n_stack=n_stack, first_action=int(space.start))
+    low, high = (tuple(limit.ravel().tolist()) for limit in (space.low, space.high))
+    return Spaces(shape=shape, n_actions=None, n_stack=n_stack, low=low, high=high)

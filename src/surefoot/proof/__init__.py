@@ -1,0 +1,1 @@
+"""Episodes in, a certificate out: numpy and scipy only."""

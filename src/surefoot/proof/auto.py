@@ -1,0 +1,140 @@
+"""Which method is likely to certify the most: selected on the pilot episodes, the first ones, and on nothing else.
+
+The episodes after the pilot episodes are certified with the one method that was selected. Trying several on the same
+episodes and keeping the best would claim more confidence than there is.
+
+The rule needs no forecast. Wins and losses are one proportion. Otherwise bets are the best single method, or close to
+it, on nearly every distribution (``bench/regret.py``), with two exceptions:
+
+* Returns that take few values, all known, at several budgets: bounds per threshold are paid once for all budgets, bets
+  are paid for each. Up to three budgets bets are still as good.
+* Few episodes of few values: bets learn too late which rare values there are, bounds per threshold need not learn.
+
+A pilot that saw the same return again and again does not show the possible values. A nearly perfect agent fails too
+rarely for that, and thresholds at the values of its pilot episodes would count every failure as the floor.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.proof.bounds.betting import Sample
+from surefoot.proof.bounds.bettors import pilot_size
+from surefoot.proof.bounds.risk_by_threshold import threshold_shares
+
+Floats = NDArray[np.float64]
+
+PLANNER = 2  # version of the rule and of its constants, written into certificates: raise it with every change
+FEWEST = 20  # episodes from which on a pilot is taken
+_DOUBT = 0.1  # weight, in episodes, of a return at the floor: what the pilot did not see may still come
+_KNOWN = 64  # with no more whole numbers than that from floor to ceiling all of them are thresholds
+_UNSEEN = 1.0  # weight, in episodes, of those whole numbers together that the pilot did not see
+_LEARNT = 2_500  # episodes from which on bets learn rare values early enough
+_BUDGETS = 3  # up to so many, bets are as good as bounds per threshold on few values
+_OFTEN = 5  # times that a value must come to count as one of few
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """What the pilot episodes selected.
+
+    Attributes:
+        method: "binary", "per-threshold", "band" or "betting".
+        pilot: Number of pilot episodes, the first ones.
+        points: Thresholds, for bounds per threshold.
+        reach: Alpha of the lower bound of P(X >= point) at each threshold.
+        stay: Alpha of the lower bound of P(X <= point) at each threshold.
+    """
+
+    method: str
+    pilot: int
+    points: Floats
+    reach: Floats
+    stay: Floats
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the choice as JSON data."""
+        spread = {"thresholds": self.points.tolist(), "reach": self.reach.tolist(), "stay": self.stay.tolist()}
+        return {"method": self.method, "pilot": self.pilot, **(spread if self.points.size else {})}
+
+
+def choose(returns: Floats, radii: Floats, alpha: float, floor: float, ceiling: float | None) -> Choice:
+    """Select a method on the first returns, and on no other, for the rest of them."""
+    return select(returns[: pilot_size(returns.size)], returns.size, radii, alpha, floor, ceiling)
+
+
+def select(first: Floats, n: int, radii: Floats, alpha: float, floor: float, ceiling: float | None) -> Choice:
+    """Select a method for n returns of which only the first ones, at most the pilot episodes, are given."""
+    none = (np.empty(0),) * 3
+    if n < FEWEST:
+        return Choice("band", 0, *none)
+    short = first[: short_pilot(n)]
+    few = _values(short, floor, ceiling) is not None and np.unique(short).size <= math.sqrt(short.size)
+    pilot = short if few else first
+    if ceiling is not None and _won_or_lost(pilot, floor, ceiling):
+        ends = np.array([floor, ceiling])
+        return Choice("binary", pilot.size, ends, np.array([0.0, alpha]), np.array([alpha, 0.0]))
+    learnt, many = n >= _LEARNT, np.unique(radii).size > _BUDGETS
+    if not (few and many if learnt else few or _recurring(pilot)):
+        return Choice("betting", pilot.size, *none)
+    return Choice("per-threshold", pilot.size, *_spread(pilot, radii, alpha, floor, ceiling, n))
+
+
+def short_pilot(n: int) -> int:
+    """Return the number of pilot episodes where returns take few values: the others are better used for the bounds."""
+    return round(math.sqrt(n) / 2)
+
+
+def _spread(
+    pilot: Floats, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: int
+) -> tuple[Floats, Floats, Floats]:
+    """Return thresholds with an alpha for each side; the upper side is the mirror image of the lower one."""
+    below, reach = threshold_shares(_law(pilot, floor, ceiling), radii, alpha, floor, n - pilot.size)
+    if ceiling is None:
+        return below, reach, np.zeros(below.size)
+    mirror = _law(-pilot, -ceiling, -floor)
+    above, stay = threshold_shares(mirror, radii, alpha, -ceiling, n - pilot.size)
+    points = np.unique(np.concatenate([below, -above]))
+    risks = np.zeros((2, points.size))
+    risks[0, np.searchsorted(points, below)] = reach
+    risks[1, np.searchsorted(points, -above)] = stay
+    return points, risks[0], risks[1]
+
+
+def _law(pilot: Floats, floor: float, ceiling: float | None) -> Sample:
+    """Return the distribution of the pilot with some doubt: what it did not see may still come."""
+    seen, known = Sample.of(pilot), _values(pilot, floor, ceiling)
+    if known is None:
+        values, place = np.unique(np.concatenate([[floor], seen.values]), return_inverse=True)
+        weights = np.concatenate([[_DOUBT], seen.counts])
+        return Sample(values, np.bincount(place, weights=weights).astype(np.float64))
+    counts = np.zeros(known.size)
+    counts[np.searchsorted(known, seen.values)] = seen.counts
+    unseen = counts == 0
+    return Sample(known, np.where(unseen, _UNSEEN / max(1, unseen.sum()), counts))
+
+
+def _values(pilot: Floats, floor: float, ceiling: float | None) -> Floats | None:
+    """Return all values that whole numbers can take, or None if the pilot has others or there are too many."""
+    top = float(pilot.max()) if ceiling is None else ceiling
+    if not np.all(np.round(pilot) == pilot) or floor != round(floor) or not 0 < top - floor < _KNOWN:
+        return None
+    return np.unique(np.append(np.arange(floor, top), top))
+
+
+def _recurring(pilot: Floats) -> bool:
+    """Return whether there are several values and all of them, or all but one, came often."""
+    counts = Sample.of(pilot).counts
+    return int(np.count_nonzero(counts >= _OFTEN)) >= max(2, counts.size - 1)
+
+
+def _won_or_lost(pilot: Floats, floor: float, ceiling: float) -> bool:
+    """Return whether only floor and ceiling came; where one of them is missing, whether nothing can lie between."""
+    whole = ceiling - floor == 1 and floor == round(floor)
+    both = bool((pilot == floor).any() and (pilot == ceiling).any())
+    return bool(np.isin(pilot, [floor, ceiling]).all()) and (both or whole)

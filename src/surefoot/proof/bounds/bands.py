@@ -1,0 +1,193 @@
+"""Confidence bands: what n independent outcomes say about the whole law they came from, all at once.
+
+A ``Band`` makes two families of statements about the law of an outcome X: lower limits for P(X >= x), the
+*reach* of x, and lower limits for P(X <= x), those who *stay* at x or below. Everything else (means,
+probabilities, quantiles, for every budget) is derived from these families without any further risk, see
+``worst_case``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from surefoot.errors import InputError
+from surefoot.proof.bounds.binomial import lower_limit
+from surefoot.proof.bounds.local_levels import order_limits
+
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Band:
+    """Simultaneous lower limits for P(X >= x) and for P(X <= x), at finitely many x.
+
+    ``points``  the x, ascending
+    ``reach``   reach[j] <= P(X >= points[j]) for all j at once, with confidence 1 - alpha
+    ``stay``    stay[j] <= P(X <= points[j]) for all j at once, with confidence 1 - alpha
+    ``alpha``   the risk of either family
+    ``joint``   True: both families hold together with confidence 1 - alpha. False: each does by itself,
+                and both together with confidence 1 - 2 alpha at least
+    """
+
+    points: Floats
+    reach: Floats
+    stay: Floats
+    alpha: float
+    joint: bool
+
+    def __post_init__(self) -> None:
+        assert self.points.ndim == 1
+        assert self.points.size > 0
+        assert self.points.shape == self.reach.shape == self.stay.shape
+        assert bool(np.all(np.diff(self.points) > 0))
+        for limits in (self.reach, self.stay):
+            assert bool(np.all((limits >= 0) & (limits <= 1)))
+        for array in (self.points, self.reach, self.stay):
+            array.setflags(write=False)
+
+
+def dkw(returns: ArrayLike, alpha: float) -> Band:
+    """Return the band of Dvoretzky, Kiefer, Wolfowitz and Massart, two-sided as the paper prints it (section
+    4.2).
+
+    With probability 1 - alpha, |F_n(x) - F(x)| <= sqrt(ln(2 / alpha) / (2 n)) for all x. Both families hold
+    together.
+    """
+    return _within_dkw(returns, alpha, sides=2)
+
+
+def dkw_one_sided(returns: ArrayLike, alpha: float) -> Band:
+    """Return the one-sided band (Massart 1990), which needs alpha <= 1/2.
+
+    With probability 1 - alpha, F(x) - F_n(x) <= sqrt(ln(1 / alpha) / (2 n)) for all x, and likewise F_n - F.
+    """
+    if alpha > 0.5:
+        raise InputError(f"the one-sided DKW inequality holds for alpha <= 0.5, got {alpha:g}; use the two-sided one")
+    return _within_dkw(returns, alpha, sides=1)
+
+
+def per_threshold(
+    returns: ArrayLike,
+    thresholds: ArrayLike,
+    alpha: float,
+    floor: float = -math.inf,
+    ceiling: float = math.inf,
+) -> Band:
+    """Return Clopper-Pearson limits at thresholds that were fixed before the data were seen (the paper's
+    "point estimation").
+
+    Alpha is divided evenly among the thresholds that are in doubt: those at or below a known floor are
+    reached for certain, and at those at or above a known ceiling every outcome stays, at no cost.
+    """
+    x = _checked_thresholds(thresholds)
+    ordered = np.sort(_checked(returns, alpha))
+    n = ordered.size
+    at_least = n - np.searchsorted(ordered, x, side="left")
+    at_most = np.searchsorted(ordered, x, side="right")
+    reach = _limits_in_doubt(at_least, n, alpha, certain=x <= floor)
+    stay = _limits_in_doubt(at_most, n, alpha, certain=x >= ceiling)
+    return Band(points=x, reach=reach, stay=stay, alpha=alpha, joint=False)
+
+
+def spread_thresholds(returns: ArrayLike, thresholds: ArrayLike, reach: ArrayLike, stay: ArrayLike) -> Band:
+    """Return Clopper-Pearson limits at fixed thresholds, each at a risk of its own.
+
+    ``reach``, ``stay``  risks of the limits of P(X >= x) and of P(X <= x), settled before the returns were seen, 0 for
+                         no limit; by the union bound a family holds with confidence 1 - the sum of its risks
+    """
+    x = _checked_thresholds(thresholds)
+    risks = [np.asarray(family, dtype=np.float64) for family in (reach, stay)]
+    alpha = max(float(family.sum()) for family in risks)
+    ordered = np.sort(_checked(returns, alpha))
+    at_least = ordered.size - np.searchsorted(ordered, x, side="left")
+    at_most = np.searchsorted(ordered, x, side="right")
+    limits = [_limits_at(k, ordered.size, risk) for k, risk in zip((at_least, at_most), risks, strict=True)]
+    return Band(points=x, reach=limits[0], stay=limits[1], alpha=alpha, joint=False)
+
+
+def tail_tight(returns: ArrayLike, alpha: float) -> Band:
+    """Return the band of equal local levels (Berk and Jones 1979): narrow in the tails, where an adversary
+    does its work.
+
+    With V the survival function of X at X, {X >= x} = {V <= P(X >= x)}; so if k outcomes reached x then
+    P(X >= x) >= V_(k), and V_(k) >= ell(k) for all k at once with probability 1 - alpha by the choice of ell
+    (``levels``). For a law with atoms V is spread evenly over each atom, and the statement is conservative.
+    """
+    points, at_least, at_most, n = _tally(returns, alpha)
+    ranks, limits = order_limits(n, alpha)
+
+    def limit(counts: Counts) -> Floats:
+        return limits[np.searchsorted(ranks, counts, side="right") - 1]
+
+    return Band(points=points, reach=limit(at_least), stay=limit(at_most), alpha=alpha, joint=False)
+
+
+def binary(returns: ArrayLike, floor: float, ceiling: float, alpha: float) -> Band:
+    """Return Clopper-Pearson limits for outcomes that are floor or ceiling; others are refused."""
+    x = _checked(returns, alpha)
+    if not floor < ceiling:
+        raise InputError(f"the ceiling must lie above the floor, got floor {floor:g} and ceiling {ceiling:g}")
+    other = x[(x != floor) & (x != ceiling)]
+    if other.size:
+        raise InputError(f"the binary method expects only the returns {floor:g} and {ceiling:g}, got {other[0]:g}")
+    wins = int(np.count_nonzero(x == ceiling))
+    won, lost = lower_limit([wins, x.size - wins], x.size, alpha)
+    return Band(
+        points=np.array([floor, ceiling], dtype=np.float64),
+        reach=np.array([1.0, won]),
+        stay=np.array([lost, 1.0]),
+        alpha=alpha,
+        joint=False,
+    )
+
+
+def _within_dkw(returns: ArrayLike, alpha: float, sides: int) -> Band:
+    points, at_least, at_most, n = _tally(returns, alpha)
+    width = math.sqrt(math.log(sides / alpha) / (2 * n))
+    reach = np.maximum(at_least / n - width, 0.0)
+    stay = np.maximum(at_most / n - width, 0.0)
+    return Band(points=points, reach=reach, stay=stay, alpha=alpha, joint=sides == 2)
+
+
+def _limits_in_doubt(counts: Counts, n: int, alpha: float, certain: NDArray[np.bool_]) -> Floats:
+    limits = np.ones(counts.shape)
+    doubt = ~certain
+    if doubt.any():
+        limits[doubt] = lower_limit(counts[doubt], n, alpha / np.count_nonzero(doubt))
+    return limits
+
+
+def _limits_at(counts: Counts, n: int, risks: Floats) -> Floats:
+    if risks.shape != counts.shape or not np.all(risks >= 0):
+        raise InputError("risks must be numbers >= 0, one per threshold")
+    pairs = zip(counts, risks, strict=True)
+    return np.array([float(lower_limit(k, n, risk)[0]) if risk > 0 else 0.0 for k, risk in pairs])
+
+
+def _tally(returns: ArrayLike, alpha: float) -> tuple[Floats, Counts, Counts, int]:
+    """Return the distinct outcomes, how many were at least and at most each, and how many there were."""
+    points, counts = np.unique(_checked(returns, alpha), return_counts=True)
+    at_most = np.cumsum(counts)
+    n = int(at_most[-1])
+    return points, n - at_most + counts, at_most, n
+
+
+def _checked(returns: ArrayLike, alpha: float) -> Floats:
+    if not 0 < alpha < 1:
+        raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha}")
+    x = np.asarray(returns, dtype=np.float64)
+    if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all():
+        raise InputError(f"returns must be a non-empty list of finite numbers, got shape {x.shape}")
+    return x
+
+
+def _checked_thresholds(thresholds: ArrayLike) -> Floats:
+    x = np.array(thresholds, dtype=np.float64)
+    if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all() or not np.all(np.diff(x) > 0):
+        raise InputError("thresholds must be a non-empty ascending list of distinct finite numbers")
+    return x

@@ -1,0 +1,142 @@
+"""Limits for a mean by betting (Waudby-Smith and Ramdas 2023): valid for fixed n, and at every stopping time.
+
+Outcomes y_1, y_2, ... never fall below a known ``lowest``, and given its past each has a mean of at most mu.
+Against the claim "mu <= m" a bettor who owns 1 stakes lambda_i >= 0, settled before y_i is seen, and owns
+
+    W_n(m) = product over i of (1 + lambda_i (y_i - m)),     as long as lambda_i <= 1 / (m - lowest).
+
+For m = mu no factor is negative and none has a mean above 1, so W(mu) is a nonnegative supermartingale and by
+Ville's inequality P(W_n(mu) >= 1/alpha for some n) <= alpha. W_n(m) falls as m grows. Hence
+
+    P( there is an n with mu < sup { m: W_n(m) >= 1/alpha } ) <= alpha.
+
+Stakes decide how tight that is, never whether it is true: they may be any function of the past.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Floats = NDArray[np.float64]
+
+ROUNDING = 1e-13  # relative error allowed for in each term of a sum of logarithms: a thousand units in the last place
+INSIDE = 1 - 1e-9  # how far a claim keeps from the value at which a factor could reach 0
+_GROUPS = 256  # groups of outcomes that a plan distinguishes
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Outcomes in no order: distinct ``values``, ascending, and how often each came."""
+
+    values: Floats
+    counts: Floats
+
+    @classmethod
+    def of(cls, outcomes: ArrayLike) -> Sample:
+        """Count equal outcomes once."""
+        values, counts = np.unique(np.asarray(outcomes, dtype=np.float64), return_counts=True)
+        return cls(values, counts.astype(np.float64))
+
+    def grouped(self, most: int = _GROUPS) -> Sample:
+        """Return about the same sample with fewer values, every one of the smallest kept: for plans, not for limits."""
+        if self.values.size <= most:
+            return self
+        below = np.cumsum(self.counts) - self.counts
+        place = np.maximum(below / below[-1], 0)
+        # a third of the groups for the smallest values one by one, a third on a log scale, a third evenly
+        third = most // 3
+        marks = np.concatenate([place[:third], np.geomspace(place[third], 1, third), np.linspace(0, 1, third)])
+        starts = np.unique(np.searchsorted(place, marks))
+        counts = np.add.reduceat(self.counts, starts)
+        return Sample(np.add.reduceat(self.values * self.counts, starts) / counts, counts)
+
+
+@dataclass(frozen=True)
+class Round:
+    """Outcomes on which one stake was set, settled before any of them was seen.
+
+    ``first``   the index of the first of them
+    ``cutoff``  how the score was made of those before, where there is a choice
+    """
+
+    outcomes: Sample
+    stake: float
+    lowest: float
+    first: int = 0
+    cutoff: float | None = None
+
+    @cached_property
+    def rough(self) -> Sample:
+        """The outcomes in groups: plans read them often."""
+        return self.outcomes.grouped()
+
+    @property
+    def highest_claim(self) -> float:
+        """The largest m for which no outcome can make the bettor's factor negative."""
+        return self.lowest + INSIDE / self.stake if self.stake > 0 else math.inf
+
+
+class Capital:
+    """What a bettor owns, as a function of the claim m that it bet against."""
+
+    def __init__(self, rounds: Sequence[Round] = ()) -> None:
+        self.rounds = list(rounds)
+
+    def with_round(self, played: Round) -> Capital:
+        """Return the capital after one more round; without a stake it is the same."""
+        return Capital([*self.rounds, played]) if played.stake > 0 else self
+
+    @property
+    def most(self) -> float:
+        """The largest claim that all stakes were fit for."""
+        return min((played.highest_claim for played in self.rounds), default=math.inf)
+
+    def log_wealth(self, claim: float) -> tuple[float, float]:
+        """Return log W(claim), rounded down, and its slope."""
+        total = slope = size = 0.0
+        for played in self.rounds:
+            factor = played.stake * (played.outcomes.values - claim)
+            logs = np.log1p(factor)
+            total += float(played.outcomes.counts @ logs)
+            size += float(played.outcomes.counts @ np.abs(logs))
+            slope -= float(played.outcomes.counts @ (played.stake / (1 + factor)))
+        return total - ROUNDING * (size + 1), slope
+
+    def limit(self, alpha: float) -> float:
+        """Return the largest claim found with W >= 1/alpha, or minus infinity: a lower limit of the mean."""
+        if not self.rounds:
+            return -math.inf
+        aim = math.log(1 / alpha) * (1 + ROUNDING)
+        most = self.most
+        below = min(most, *(float(played.outcomes.values[0]) for played in self.rounds))
+        step = max(most - below, abs(most) * 1e-9, 1e-300)
+        while self.log_wealth(below)[0] < aim:
+            below, step = below - step, 2 * step
+            if not math.isfinite(below) or step > 1e12 * max(1.0, abs(most)):
+                return -math.inf
+        return self._climb(below, most, aim)
+
+    def _climb(self, below: float, above: float, aim: float) -> float:
+        """Return the last claim at which the capital was computed and found to suffice."""
+        claim = below
+        for _ in range(200):
+            wealth, slope = self.log_wealth(claim)
+            if wealth >= aim:
+                below = claim
+            else:
+                above = claim
+            if above - below <= 1e-13 * max(abs(above), abs(below)):
+                break
+            # the logarithm is concave in the claim, so Newton's step from above lands above: aim a little short
+            newton = claim - (wealth - aim * (1 + 1e-12)) / slope if slope < 0 else math.nan
+            tried = newton if below < newton < above else (below + above) / 2
+            if wealth >= aim and abs(newton - claim) <= 1e-12 * max(abs(claim), 1e-300):
+                break
+            claim = tried
+        return below

@@ -1,0 +1,151 @@
+"""What remains of a confidence band when an adversary of radius c = B / sigma has done its worst.
+
+Write g_c(p) = Phi(Phi^-1(p) - c). By Theorem 1, applied to the questions "was x reached?", P(Y >= x) >=
+g_c(P(X >= x)) for every x, where X is the return without and Y with the adversary. Integrated from a floor a
+that no return can fall below,
+
+    E[Y] = a + int_a^inf P(Y >= x) dx >= a + int_a^inf g_c(P(X >= x)) dx,
+
+and with lower limits for P(X >= x) at finitely many points, hence at everything below them, the integral is a
+sum. The upper side is the mirror image: E[Y] <= b - int_-inf^b g_c(P(X <= x)) dx for a ceiling b. Given only
+the law of X this is tight. Nothing here has a risk of its own: all these statements hold, for all radii,
+thresholds and quantiles at once, whenever the band does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from surefoot.errors import InputError
+from surefoot.proof.bounds.bands import Band
+from surefoot.proof.bounds.gaussian_shift import shift_down, shift_up
+
+Floats = NDArray[np.float64]
+
+_PIECE, _ROWS = (
+    16_384,
+    16,
+)  # points and radii of the table that is held at a time: 2 MB, and a few copies of it
+_ROUNDING = 1e-9  # relative: a quantile jumps, so its probability has to clear q by more than rounding could do
+
+
+def mean_lower(band: Band, floor: float, radius: ArrayLike) -> Floats:
+    """Return, for each radius, E[Y] >= floor + sum (x_j - x_(j-1)) g_c(reach_j), where x_0 = floor."""
+    _check_inside(band, floor=floor)
+    return floor + _shifted_sum(np.concatenate([[floor], band.points]), _best_reach(band), radius)
+
+
+def mean_upper(band: Band, ceiling: float, radius: ArrayLike) -> Floats:
+    """Return, for each radius, E[Y] <= ceiling - sum (x_(j+1) - x_j) g_c(stay_j), the last x = ceiling."""
+    _check_inside(band, ceiling=ceiling)
+    return ceiling - _shifted_sum(np.concatenate([band.points, [ceiling]]), _best_stay(band), radius)
+
+
+def worst_mean_upper(band: Band, floor: float, ceiling: float, radius: float) -> float:
+    """Return an upper limit of the worst-case mean itself: no number of episodes could certify more.
+
+    P(X >= x) <= 1 - P(X <= y) for every y < x, and the worst-case mean grows with P(X >= x).
+    """
+    _check_inside(band, floor, ceiling)
+    gaps = np.diff(np.concatenate([[floor], band.points, [ceiling]]))
+    reach = np.concatenate([[1.0], 1 - _best_stay(band)])
+    return floor + float(gaps @ shift_down(np.minimum(reach * (1 + _ROUNDING), 1.0), radius)) * (1 + _ROUNDING)
+
+
+def reach_lower(band: Band, threshold: float, radius: ArrayLike, floor: float, ceiling: float | None = None) -> Floats:
+    """Return a lower limit of P(Y >= threshold) for each radius."""
+    _check_inside(band, floor, ceiling)
+    if threshold <= floor:
+        return np.ones(np.shape(radius))
+    beyond = int(np.searchsorted(band.points, threshold, side="left"))
+    if beyond == band.points.size:
+        return np.zeros(np.shape(radius))
+    return shift_down(band.reach[beyond:].max(), radius)
+
+
+def reach_upper(band: Band, threshold: float, radius: ArrayLike, floor: float, ceiling: float | None = None) -> Floats:
+    """Return an upper limit of P(Y >= threshold) for each radius: whoever stays below does not reach it."""
+    _check_inside(band, floor, ceiling)
+    if ceiling is not None and threshold > ceiling:
+        return np.zeros(np.shape(radius))
+    below = int(np.searchsorted(band.points, threshold, side="left"))
+    if below == 0 or threshold <= floor:
+        return np.ones(np.shape(radius))
+    return shift_up(1 - band.stay[:below].max(), radius)
+
+
+def quantile_lower(band: Band, q: float, radius: ArrayLike, floor: float, ceiling: float | None = None) -> Floats:
+    """Return a lower limit of inf{y: P(Y <= y) >= q} for each radius: the last x with P(Y < x) < q."""
+    _check_inside(band, floor, ceiling)
+    _check_quantile(q)
+    missed = 1 - _best_reach(band)  # P(X < x) at most; ascending in x
+
+    def at(r: float) -> float:
+        sure = int(np.searchsorted(shift_up(missed, r) * (1 + _ROUNDING) >= q, True))
+        return float(band.points[sure - 1]) if sure else floor
+
+    return _each(at, radius)
+
+
+def quantile_upper(band: Band, q: float, radius: ArrayLike, floor: float, ceiling: float | None = None) -> Floats:
+    """Return an upper limit of inf{y: P(Y <= y) >= q} for each radius: the first x with P(Y <= x) >= q.
+
+    Where there is none the ceiling remains, and without a ceiling infinity.
+    """
+    _check_inside(band, floor, ceiling)
+    _check_quantile(q)
+    stayed = _best_stay(band)
+    otherwise = np.inf if ceiling is None else ceiling
+
+    def at(r: float) -> float:
+        first = int(np.searchsorted(shift_down(stayed, r) * (1 - _ROUNDING) >= q, True))
+        return float(band.points[first]) if first < band.points.size else otherwise
+
+    return _each(at, radius)
+
+
+def _best_reach(band: Band) -> Floats:
+    """Whoever reaches a later point has reached this one, so the best limit further right counts here too."""
+    best: Floats = np.maximum.accumulate(band.reach[::-1])[::-1]
+    return best
+
+
+def _best_stay(band: Band) -> Floats:
+    best: Floats = np.maximum.accumulate(band.stay)
+    return best
+
+
+def _shifted_sum(points: Floats, limits: Floats, radius: ArrayLike) -> Floats:
+    """Return sum (points[j+1] - points[j]) g_c(limits[j]) for each radius, piece by piece."""
+    radii = np.asarray(radius, dtype=np.float64)
+    total = np.zeros(radii.size)
+    for begin in range(0, limits.size, _PIECE):
+        gaps = np.diff(points[begin : begin + _PIECE + 1])
+        piece = limits[begin : begin + _PIECE]
+        starts = np.flatnonzero(np.diff(piece, prepend=np.nan) != 0)  # neighbours with one limit are one step
+        gaps, piece = np.add.reduceat(gaps, starts), piece[starts]
+        for row in range(0, radii.size, _ROWS):
+            rows = slice(row, row + _ROWS)
+            # not a matrix product: a sum along rows does not depend on how many radii were asked for
+            total[rows] += (shift_down(piece, radii.ravel()[rows, None]) * gaps).sum(axis=1)
+    return total.reshape(radii.shape)
+
+
+def _each(at: Callable[[float], float], radius: ArrayLike) -> Floats:
+    radii = np.asarray(radius, dtype=np.float64)
+    return np.array([at(r) for r in radii.ravel().tolist()], dtype=np.float64).reshape(radii.shape)
+
+
+def _check_inside(band: Band, floor: float | None = None, ceiling: float | None = None) -> None:
+    if floor is not None and band.points[0] < floor:
+        raise InputError(f"the band has the point {band.points[0]:g} below the floor {floor:g}; give the true floor")
+    if ceiling is not None and band.points[-1] > ceiling:
+        raise InputError(f"the band has the point {band.points[-1]:g} above the ceiling {ceiling:g}")
+
+
+def _check_quantile(q: float) -> None:
+    if not 0 < q < 1:
+        raise InputError(f"a quantile is asked for with q strictly between 0 and 1, got {q}")

@@ -1,0 +1,213 @@
+"""Limits for the worst-case mean itself (T3): no band, no union over thresholds, one bet per budget.
+
+``scores`` makes of the past a function psi with E psi(X) <= L, where L is the worst-case mean at a radius; ``mean``
+bets on it. Several radii share the risk (``shares``), and what was proved at some radii says something about others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from surefoot.errors import InputError
+from surefoot.proof.bounds.betting import Sample
+from surefoot.proof.bounds.bettors import (
+    HORIZON,
+    Bettor,
+    Seen,
+    best_limit,
+    bettors,
+    check_alpha,
+    checked_outcomes,
+    doubling_edges,
+    edges_for,
+    growing_edges,
+)
+from surefoot.proof.bounds.hedged_bets import Hedger, player
+from surefoot.proof.bounds.risk_by_radius import split
+from surefoot.proof.bounds.tangent_scores import implied, propose
+
+Floats = NDArray[np.float64]
+
+_TYPICAL = 100_000  # where nobody knows the number of returns, shares are settled as if there were so many
+PROOF = 0.8  # of the risk, for the proof of a claim; the rest is for the best limit in case it fails
+
+
+@dataclass(frozen=True, eq=False)
+class WorstMeans:
+    """Lower limits of the worst-case mean at some radii, which hold together, and what follows from them elsewhere.
+
+    ``radii``, ``limits``  where bets were made, ascending, and the limits they gave; limits are at least the floor
+    ``shares``             the risk spent on each; their sum is at most alpha
+    ``bets``               what was staked: one dictionary per radius, bettor and block, for the record
+    """
+
+    radii: Floats
+    limits: Floats
+    shares: Floats
+    floor: float
+    ceiling: float | None
+    bets: Sequence[Mapping[str, Any]] = ()
+
+    def at(self, radius: ArrayLike) -> Floats:
+        """Return a lower limit at any radius c, from all radii with bets, without further risk.
+
+        A larger radius r >= c allows the adversary more: L_c >= L_r. A smaller one r <= c: with a ceiling b every law
+        has (L_c - a) / (b - a) >= g_(c-r)((L_r - a) / (b - a)), because g_c = g_(c-r) o g_r and g_(c-r) is convex.
+        """
+        wanted = np.asarray(radius, dtype=np.float64)
+        best: Floats = implied(self.radii, self.limits, wanted.ravel(), self.floor, self.ceiling).max(axis=0)
+        return best.reshape(wanted.shape)
+
+
+def worst_means(
+    returns: ArrayLike,
+    radii: ArrayLike,
+    alpha: float,
+    floor: float,
+    ceiling: float | None = None,
+    *,
+    anytime: bool = False,
+) -> WorstMeans:
+    """Return lower limits of the worst-case mean at all radii together, at confidence 1 - alpha.
+
+    ``returns``  in the order in which they were played
+    ``floor``    a return that cannot be undercut; ``ceiling`` one that cannot be exceeded, if there is one
+    ``anytime``  valid whenever somebody stops, for whatever reason; otherwise their number was settled in advance
+    """
+    x = checked_outcomes(returns, floor)
+    if anytime:
+        return Sequential(radii, alpha, floor, ceiling).after(x)
+    check_alpha(alpha)
+    asked, edges, seen = _checked_radii(radii), edges_for(x.size), Seen(x)
+    _check_ceiling(x, ceiling)
+    if edges[0] == x.size:  # a single return is all pilot: nothing is left to bet on, and only the floor is sure
+        return WorstMeans(asked[:1], np.array([floor]), np.zeros(1), floor, ceiling)
+    pilot = seen.sample(0, edges[0])
+    shares = split(pilot, asked, alpha, floor, ceiling, x.size - edges[0])
+    groups = []
+    for radius, share in zip(asked[shares > 0].tolist(), shares[shares > 0].tolist(), strict=True):
+        game = partial(propose, expected=x.size, radius=radius, floor=floor)
+        groups.append((radius, [player(game, share, edges, floor, pilot)]))
+        groups[-1][1][0].advance(seen)
+    return _limits(groups, floor, ceiling)
+
+
+def _limits(
+    groups: Sequence[tuple[float, Sequence[Bettor | Hedger]]], floor: float, ceiling: float | None
+) -> WorstMeans:
+    radii = np.array([radius for radius, _ in groups])
+    limits = np.array([best_limit(group, floor) for _, group in groups])
+    shares = np.array([sum(one.alpha for one in group) for _, group in groups])
+    bets = [_written(radius, one) for radius, group in groups for one in group]
+    return WorstMeans(radii, limits, shares, floor, ceiling, [row for rows in bets for row in rows])
+
+
+@dataclass(frozen=True, eq=False)
+class Means:
+    """Limits of the mean under attack: ``lower``, and ``mirror``, lower limits of the mean of minus the return."""
+
+    lower: WorstMeans
+    mirror: WorstMeans | None
+
+
+def both_sides(
+    returns: ArrayLike, radii: ArrayLike, alpha: float, floor: float, ceiling: float | None, *, anytime: bool = False
+) -> Means:
+    """Return lower limits and, with a ceiling, upper ones; either side holds with confidence 1 - alpha."""
+    x = np.asarray(returns, dtype=np.float64)
+    lower = worst_means(x, radii, alpha, floor, ceiling, anytime=anytime)
+    if ceiling is None:
+        return Means(lower, None)
+    return Means(lower, worst_means(-x, radii, alpha, -ceiling, -floor, anytime=anytime))
+
+
+class Sequential:
+    """Limits of the worst-case mean that may be asked for again and again while returns come in.
+
+    ``claim``  (radius, value): the value is to be proved at that radius as soon as possible
+    """
+
+    def __init__(
+        self,
+        radii: ArrayLike,
+        alpha: float,
+        floor: float,
+        ceiling: float | None = None,
+        *,
+        claim: tuple[float, float] | None = None,
+    ) -> None:
+        check_alpha(alpha)
+        self.radii, self.alpha, self.floor, self.ceiling = _checked_radii(radii), alpha, floor, ceiling
+        self.look = doubling_edges(HORIZON)[0]
+        self.proving = None if claim is None else self._prover(*claim)
+        self.shares: Floats | None = None
+        self.players: list[list[Bettor]] = []
+
+    def _prover(self, radius: float, value: float) -> tuple[float, Bettor]:
+        scores = partial(propose, expected=None, radius=radius, floor=self.floor)
+        return radius, Bettor(scores, self.alpha * PROOF, growing_edges(), value)
+
+    def after(self, returns: ArrayLike) -> WorstMeans:
+        """Return the limits after all returns so far, which begin with those of earlier calls."""
+        x = checked_outcomes(returns, self.floor)
+        _check_ceiling(x, self.ceiling)
+        seen = Seen(x)
+        if self.shares is None and x.size >= self.look:
+            self._settle(seen.sample(0, self.look))
+        groups: list[tuple[float, list[Bettor]]] = []
+        if self.proving is not None:
+            groups.append((self.proving[0], [self.proving[1]]))
+        if self.shares is not None:
+            groups += zip(self.radii[self.shares > 0].tolist(), self.players, strict=True)
+        for _, group in groups:
+            for one in group:
+                one.advance(seen)
+        if not groups:  # before the first look nothing is staked, and only the floor is sure
+            return WorstMeans(self.radii[:1], np.array([self.floor]), np.zeros(1), self.floor, self.ceiling)
+        return _limits(sorted(groups, key=lambda pair: pair[0]), self.floor, self.ceiling)
+
+    def _settle(self, pilot: Sample) -> None:
+        """Divide alpha, once and for all, by what the first returns let one expect."""
+        alpha = self.alpha if self.proving is None else self.alpha * (1 - PROOF)
+        self.shares = split(pilot, self.radii, alpha, self.floor, self.ceiling, _TYPICAL)
+        self.players = [
+            bettors(partial(propose, radius=float(radius), floor=self.floor), float(share), None)
+            for radius, share in zip(self.radii, self.shares, strict=True)
+            if share > 0
+        ]
+
+
+def _written(radius: float, one: Bettor | Hedger) -> list[dict[str, Any]]:
+    """Return what was settled before each block: score and stake, or that stakes were chosen claim by claim."""
+    bettor, hedged = (one.before, one.settled) if isinstance(one, Hedger) else (one, [])
+    who = {"radius": radius, "alpha": one.alpha}
+    plain = [
+        {
+            **who,
+            "first": played.first,
+            "count": int(played.outcomes.counts.sum()),
+            "cutoff": played.cutoff,
+            "stake": played.stake,
+        }
+        for played in bettor.rounds
+    ]
+    blocks = [{**who, "first": first, "count": n, "cutoff": cutoff, "hedged": True} for first, n, cutoff in hedged]
+    return plain + blocks
+
+
+def _check_ceiling(returns: Floats, ceiling: float | None) -> None:
+    if ceiling is not None and returns.max() > ceiling:
+        raise InputError(f"no outcome may lie above {ceiling:g}, got {returns.max():g}; give the true limit")
+
+
+def _checked_radii(radii: ArrayLike) -> Floats:
+    asked = np.unique(np.asarray(radii, dtype=np.float64))
+    if asked.size == 0 or not np.all(asked >= 0):
+        raise InputError("expected at least one radius, and none below 0")
+    return asked

@@ -1,0 +1,193 @@
+"""Bets that depend on the claim: for a settled number of outcomes, tighter by a quarter where many outcomes count.
+
+Whoever bets the same against all claims must, for Gaussian outcomes, exceed a claim by sqrt(2 log(1/alpha)) = 2.45
+standard errors to own 1/alpha in the end. But more than 1/alpha is of no use, so against a single claim m it is wiser
+to buy, step by step, an option that pays 1/alpha if the outcomes end above m by about z_alpha = 1.64 standard errors,
+and else nothing. With capital W and a variance V still to come, and p = alpha W its chance to pay, that means to stake
+
+    lambda = phi(z) / (p sqrt(V)),      z = Phi^-1(1 - p).
+
+Claims m_1 < m_2 < ... are settled before anything is staked; the stakes against m_j serve for all m in (m_(j-1), m_j],
+against which they own at least as much. The limit is the last m_j such that 1/alpha was reached against m_1, ..., m_j.
+It exceeds mu only if 1/alpha was reached against the first m_j >= mu, hence against mu, and by Ville's inequality
+(``betting``) that has a probability of at most alpha.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from surefoot.proof.bounds.betting import ROUNDING, Sample
+from surefoot.proof.bounds.bettors import Bettor, Score, Seen
+from surefoot.proof.bounds.stakes import Candidate
+
+Floats = NDArray[np.float64]
+
+_CLAIMS, _FAR = 400, 32
+_SKEWED = -0.35  # skewness of the sum of all scores beyond which single outcomes count too much to be hedged
+_REACH = 3.5  # claims reach so many standard errors, of what is known and of what is to come, to both sides
+_BATCHES = 600  # between two stakes
+_KNOWN = 5  # claims are settled once one in so many outcomes is known
+_BLUR = 0.005  # of all outcomes: variance added to what is to come, for an option on a sharp edge cannot be hedged
+_AIM = 0.93  # the option pays 1 / (alpha * _AIM), so that 1/alpha is reached before the end
+_SMALL, _FEW = 0.02, 200  # largest factor, and fewest outcomes, for which power sums replace logarithms
+_PIECE = 20_000  # outcomes whose logarithms against all claims are computed at once
+_HOPELESS = 1e-7  # a chance below which a claim is given up
+
+
+class Hedger:
+    """Bets on one quantity against many claims, with a known number of outcomes."""
+
+    def __init__(
+        self, propose: Callable[[Sample], Sequence[Score]], alpha: float, edges: Sequence[int], floor: float
+    ) -> None:
+        later = [index for index, edge in enumerate(edges[:-1]) if edge * _KNOWN >= edges[-1]]
+        start = later[0] if later else len(edges) - 2
+        # until enough is known to settle claims, the same is staked against all of them
+        self.before = Bettor(propose, alpha, edges[: start + 1], horizon=edges[-1])
+        self.alpha, self.edges, self.total, self.floor = alpha, edges[start:], edges[-1], floor
+        self.claims = np.empty(0)
+        self.settled: list[tuple[int, int, float | None]] = []  # first, count and cut-off of each block, for the record
+        self._limit = -math.inf
+
+    def advance(self, seen: Seen) -> None:
+        """Play all outcomes; before the last has come nothing is known."""
+        if seen.size < self.total:
+            return
+        self.before.advance(seen)
+        first = self.edges[0]
+        for begin, end in zip(self.edges[:-1], self.edges[1:], strict=True):
+            score, mean, variance = self._settled(seen, begin)
+            if score is None:
+                continue
+            if begin == first or self.claims.size == 0:
+                self._settle_claims(mean, variance, begin)
+            self.settled.append((begin, end - begin, score.cutoff))
+            self._play(score, variance, seen.outcomes[begin:end], begin)
+        self._limit = self._proved()
+
+    def limit(self) -> float:
+        """Return the lower limit of the quantity, or minus infinity."""
+        return self._limit
+
+    def _settled(self, seen: Seen, begin: int) -> tuple[Score | None, float, float]:
+        past = seen.sample(0, begin)
+        score, _ = self.before.expect(past, self.total - begin)
+        return (None, 0.0, 0.0) if score is None else (score, *moments(score, past)[:2])
+
+    def _settle_claims(self, mean: float, variance: float, begin: int) -> None:
+        left = self.total - begin
+        width = _REACH * math.sqrt(variance) * (1 / math.sqrt(left) + 1 / math.sqrt(begin))
+        near = mean - 2 * math.sqrt(variance / left) + width * np.linspace(-1, 1, _CLAIMS)
+        # below, as far as the floor, in case the past has misled us
+        below = np.linspace(self.floor, near[0], _FAR, endpoint=False)[1:]
+        self.claims = np.concatenate([below, near]) if near[0] > self.floor else near[near > self.floor]
+        self.owned = self._owned_before()
+        self.done = np.zeros(self.claims.size, dtype=bool)
+
+    def _owned_before(self) -> Floats:
+        """Return the logarithm of the capital against each claim; nothing where a claim was too bold for a stake."""
+        owned = np.zeros(self.claims.size)
+        for played in self.before.rounds:
+            owned[self.claims > played.highest_claim] = -math.inf
+            fit = np.isfinite(owned)
+            outcomes = np.repeat(played.outcomes.values, played.outcomes.counts.astype(np.int64))
+            for part in np.array_split(outcomes, 1 + outcomes.size // _PIECE) if fit.any() else ():
+                owned[fit] += sums_of_logs(part, np.full(int(fit.sum()), played.stake), self.claims[fit])
+        return owned
+
+    def _play(self, score: Score, variance: float, block: Floats, begin: int) -> None:
+        scores = score(block)
+        count = min(block.size, max(1, round(_BATCHES * block.size / (self.total - self.edges[0]))))
+        cuts = np.linspace(0, block.size, count + 1).astype(int)
+        for first, last in itertools.pairwise(cuts):
+            left = self.total - begin - first + _BLUR * self.total
+            self._bet(scores[first:last], score.lowest, variance * left)
+
+    def _bet(self, batch: Floats, lowest: float, variance: float) -> None:
+        chance = np.minimum(np.exp(np.minimum(self.owned, 700.0)) * self.alpha * _AIM, 1 - 1e-9)
+        self.done |= self.claims <= lowest  # the score is never below, nor is its mean: nothing to bet on
+        open_ = np.flatnonzero(~self.done & (chance > _HOPELESS))
+        if open_.size == 0 or variance <= 0:
+            return
+        p, claims = chance[open_], self.claims[open_, None]
+        stakes = np.exp(-(ndtri(p) ** 2) / 2) / math.sqrt(2 * math.pi * variance) / p
+        stakes = np.minimum(stakes, 0.999 / (claims[:, 0] - lowest))[:, None]
+        self.owned[open_] += sums_of_logs(batch, stakes[:, 0], claims[:, 0])
+        self.done |= self.owned >= math.log(1 / self.alpha) * (1 + ROUNDING)
+
+    def _proved(self) -> float:
+        if self.claims.size == 0:
+            return self.before.limit()
+        proved = int(np.argmin(self.done)) if not self.done.all() else self.done.size
+        return float(self.claims[proved - 1]) if proved else -math.inf
+
+
+def sums_of_logs(batch: Floats, stakes: Floats, claims: Floats) -> Floats:
+    """Return sum log(1 + stake (y - claim)) over a batch, for each stake and claim, rounded down.
+
+    Where |stake (y - claim)| <= r, a small number, the first four terms of the series of log(1 + x) and power sums of
+    the batch are enough: what is left out is never below -r^5 / (5 (1 - r)^5).
+    """
+    gap = float(batch.mean()) - claims
+    away = batch - float(batch.mean())
+    near = np.abs(away) <= _SMALL / stakes.max() - np.abs(gap).max()
+    if batch.size < _FEW or np.count_nonzero(near) < batch.size / 2:
+        return _logs(batch, stakes, claims)
+    power = [float(np.sum(away[near] ** k)) for k in range(5)]
+    largest = stakes * (np.abs(away[near]).max() + np.abs(gap))
+    series = np.zeros(claims.shape)
+    for k in range(1, 5):  # sum (away + gap)^k, by the binomial theorem
+        sums = sum(math.comb(k, i) * power[i] * gap ** (k - i) for i in range(k + 1))
+        series -= (-stakes) ** k * sums / k
+    left_out = power[0] * largest**5 / (5 * (1 - largest) ** 5)
+    far = _logs(batch[~near], stakes, claims)
+    return np.asarray(series - left_out + far - ROUNDING * (power[0] * largest + 1), dtype=np.float64)
+
+
+def _logs(batch: Floats, stakes: Floats, claims: Floats) -> Floats:
+    logs = np.log1p(stakes[:, None] * (batch - claims[:, None]))
+    return np.asarray(logs.sum(axis=1) - ROUNDING * (np.abs(logs).sum(axis=1) + 1), dtype=np.float64)
+
+
+def moments(score: Score, past: Sample) -> tuple[float, float, float]:
+    """Return mean, variance and skewness of the score, as the past with some doubt has them."""
+    rough = past.grouped()
+    scores, weights = Candidate(score(rough.values), rough.counts, score.lowest).with_doubt()
+    mean = float(weights @ scores)
+    variance = float(weights @ (scores - mean) ** 2)
+    third = float(weights @ (scores - mean) ** 3)
+    return mean, variance, third / variance**1.5 if variance > 0 else -math.inf
+
+
+def player(
+    propose: Callable[[Sample], Sequence[Score]], alpha: float, edges: Sequence[int], floor: float, pilot: Sample
+) -> Bettor | Hedger:
+    """Return who should bet when the number of outcomes is known, by what a pilot shows."""
+    bettor = Bettor(propose, alpha, edges)
+    score, _ = bettor.expect(pilot, edges[-1] - edges[0])
+    return bettor if score is None or not _hedged(score, pilot, edges[-1]) else Hedger(propose, alpha, edges, floor)
+
+
+def expected_limit(
+    propose: Callable[[Sample], Sequence[Score]], alpha: float, past: Sample, rounds: float, floor: float
+) -> float:
+    """Return the limit that ``rounds`` more outcomes like the past ones would probably give: an estimate."""
+    score, choice = Bettor(propose, alpha, [0]).expect(past, rounds)
+    if score is None:
+        return floor
+    if not _hedged(score, past, rounds):
+        return max(floor, choice.expected)
+    mean, variance, _ = moments(score, past)
+    errors = float(ndtri(1 - alpha * _AIM)) * math.sqrt(1 + _BLUR) + float(ndtri(_AIM)) * math.sqrt(_BLUR)
+    return max(floor, choice.expected, mean - errors * math.sqrt(variance / rounds))
+
+
+def _hedged(score: Score, past: Sample, rounds: float) -> bool:
+    return moments(score, past)[2] / math.sqrt(rounds) > _SKEWED

@@ -1,0 +1,172 @@
+"""T5: what remains of the mean return when one budget is shared by many episodes, or holds only on average.
+
+An attacker plays M episodes that really reset, and moves its budget between them as it likes; only the sum of all its
+squared offsets, *averaged over its own play*, is at most B^2. Given the past the noise of a step is N(offset, sigma^2)
+instead of N(0, sigma^2), so by the chain rule the relative entropy of the attacked from the unattacked play is at most
+B^2 / (2 sigma^2). Write ``cost`` = B^2 / (2 sigma^2 M) for its share per episode. For every theta > 0 (Gibbs'
+inequality, applied to each episode given the past, then averaged)
+
+    (1/M) E[sum Y_k]  >=  floor - (log E exp(-theta (X - floor)) + cost) / theta.
+
+For a theta that was settled on other episodes exp(-theta (X - floor)) is a variable in [0, 1] whose mean is bounded
+from above by betting. For wins and losses the best theta is known in closed form: KL(q || p) = cost, with p at least
+its Clopper-Pearson limit. Both hold for all budgets and all M at once. ``docs/theory.md`` has the proofs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from surefoot.errors import InputError
+from surefoot.proof.bounds.binomial import lower_limit
+
+Floats = NDArray[np.float64]
+
+_SLACK = 1e-9  # relative, on the capital's side: far more than the rounding of a sum of logarithms
+_MOST = 6  # thetas, each paid for with its share of alpha
+_THETAS = 2.0 ** (np.arange(-80, 81) / 8)  # per range of the return: from nearly the mean to nearly the minimum
+
+
+@dataclass(frozen=True)
+class Coin:
+    """Wins worth ``prize`` with probability at least ``chance``."""
+
+    chance: float
+    prize: float
+
+    def at(self, cost: float) -> float:
+        """Return the least mean that relative entropy ``cost`` per episode can leave, above the floor."""
+        return self.prize * least_chance(self.chance, cost)
+
+
+@dataclass(frozen=True, eq=False)
+class Tilts:
+    """Upper limits of E exp(-theta X) for a few theta, true together; X is counted from the floor.
+
+    ``thetas``  settled on the pilot, the first ``pilot`` returns
+    ``stakes``  of the bets that gave the limits, settled on the pilot too
+    ``uppers``  the limits
+    """
+
+    thetas: Floats
+    stakes: Floats
+    uppers: Floats
+    pilot: int
+
+    def at(self, cost: float) -> float:
+        """Return the least mean that relative entropy ``cost`` per episode can leave, above the floor."""
+        if self.thetas.size == 0:
+            return 0.0
+        return max(0.0, float(np.max(-(np.log(self.uppers) + cost) / self.thetas)))
+
+
+def least_chance(chance: float, cost: float) -> float:
+    """Return the least q with KL(q || chance) <= cost, never too large."""
+    if not (0 <= chance <= 1 and cost >= 0):
+        raise InputError(f"expected a probability and a cost >= 0, got {chance} and {cost}")
+    if chance == 0 or cost == 0 or chance == 1:
+        return chance
+    low, high = 0.0, chance
+    for _ in range(200):
+        middle = (low + high) / 2
+        # Below the root KL exceeds the cost: keep the side that is surely too low.
+        low, high = (middle, high) if _entropy(middle, chance) * (1 - _SLACK) > cost else (low, middle)
+    return low
+
+
+def coin(returns: ArrayLike, floor: float, ceiling: float, alpha: float) -> Coin:
+    """Bound wins (the ceiling is reached) by Clopper-Pearson; everything else counts as lost."""
+    x = _checked(returns, floor, alpha)
+    wins = int(np.count_nonzero(x >= ceiling))
+    return Coin(float(lower_limit(wins, x.size, alpha)[0]), ceiling - floor)
+
+
+def tilts(returns: ArrayLike, floor: float, ceiling: float | None, alpha: float, costs: Sequence[float]) -> Tilts:
+    """Settle thetas for the ``costs`` on a pilot, then bound each exp(-theta X) on the other returns by betting.
+
+    The costs only say where the bound should be good: it holds at all others too.
+    """
+    x = _checked(returns, floor, alpha) - floor
+    size = pilot_size(x.size)
+    pilot, rest = x[:size], x[size:]
+    wanted = sorted(set(costs))
+    if rest.size == 0 or size == 0 or not wanted:
+        return Tilts(np.empty(0), np.empty(0), np.empty(0), size)
+    width = float(pilot.max()) or 1.0
+    width = width if ceiling is None else ceiling - floor
+    thetas, stakes = _settled(pilot, _THETAS / width, rest.size, alpha / min(len(wanted), _MOST), wanted)
+    uppers = [
+        mean_at_most(np.exp(-theta * rest), stake, alpha / thetas.size)
+        for theta, stake in zip(thetas.tolist(), stakes.tolist(), strict=True)
+    ]
+    return Tilts(thetas, stakes, np.array(uppers), size)
+
+
+def pilot_size(n: int) -> int:
+    """Return how many of the returns, the first ones, settle theta and stakes and nothing else."""
+    return min(-(-n // 10), round(5 * math.sqrt(n)))
+
+
+def mean_at_most(values: Floats, stake: float, alpha: float) -> float:
+    """Return an upper limit at confidence 1 - alpha for the mean of values in [0, 1], by betting with a fixed stake.
+
+    If the mean is m and stake (1 - m) <= 1, the capital prod (1 + stake (m - value)) is never negative and 1 in
+    expectation, so it reaches 1 / alpha with probability at most alpha (Markov). It grows with m: the limit is the
+    least m at which it does. The stake must have been settled without these values.
+    """
+    if not stake > 0:
+        raise InputError(f"stake must be > 0, got {stake}")
+    aim = math.log(1 / alpha) * (1 + _SLACK) + _SLACK
+    low, high = max(0.0, 1 - 1 / stake), 1.0
+    if _log_capital(values, stake, high) < aim:
+        return 1.0
+    while high - low > 1e-13 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if _log_capital(values, stake, middle) >= aim else (middle, high)
+    return high
+
+
+def _log_capital(values: Floats, stake: float, mean: float) -> float:
+    factors = 1 + stake * (mean - values)
+    return float(np.log(factors).sum()) if factors.min() > 0 else -math.inf
+
+
+def _settled(pilot: Floats, thetas: Floats, rounds: int, alpha: float, costs: Sequence[float]) -> tuple[Floats, Floats]:
+    """Choose a theta for each cost, and stakes, by what the pilot promises; at most ``_MOST`` of them."""
+    log = math.log(1 / alpha)
+    values = np.exp(-np.outer(thetas, pilot))
+    means = values.mean(axis=1)
+    # Half an outcome at the floor is added: a pilot without a failure says little about how rare failures are.
+    variances = values.var(axis=1) + (1 - means) ** 2 / (2 * pilot.size)
+    with np.errstate(divide="ignore"):
+        stakes = np.minimum(np.sqrt(2 * log / (rounds * variances)), 1 / (1 - means))
+    usable = np.isfinite(stakes) & (stakes > 0)
+    thetas, stakes, means, variances = (a[usable] for a in (thetas, stakes, means, variances))
+    promised = np.minimum(means + stakes * variances / 2 + log / (rounds * stakes), 1.0)
+    hopes = -(np.log(promised) + np.array(costs)[:, None]) / thetas
+    # A cost at which not even the pilot hopes for more than the floor is not worth a share of alpha.
+    chosen = np.unique(hopes.argmax(axis=1)[hopes.max(axis=1) > 0]) if thetas.size else np.empty(0, dtype=np.int64)
+    if chosen.size > _MOST:
+        chosen = chosen[np.unique(np.linspace(0, chosen.size - 1, _MOST).round().astype(np.int64))]
+    return thetas[chosen], stakes[chosen]
+
+
+def _entropy(q: float, p: float) -> float:
+    """Return KL(q || p) of two coins, 0 < p < 1."""
+    won = q * math.log(q / p) if q > 0 else 0.0
+    lost = (1 - q) * (math.log1p(-q) - math.log1p(-p)) if q < 1 else 0.0
+    return won + lost
+
+
+def _checked(returns: ArrayLike, floor: float, alpha: float) -> Floats:
+    x = np.asarray(returns, dtype=np.float64)
+    if not 0 < alpha < 1:
+        raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha}")
+    if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all() or x.min() < floor:
+        raise InputError(f"returns must be a non-empty list of finite numbers, none below the floor {floor:g}")
+    return x

@@ -1,0 +1,122 @@
+"""How to divide a risk among several radii: by what the first returns let one expect, never by what is certified."""
+
+from __future__ import annotations
+
+import math
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.proof.bounds.betting import Sample
+from surefoot.proof.bounds.hedged_bets import expected_limit
+from surefoot.proof.bounds.tangent_scores import LARGEST_RADIUS, implied, plug_in, propose
+
+Floats = NDArray[np.float64]
+
+_BEYOND = 0.1  # of the risk, for radii beyond the last that is worth a bet: a pilot cannot foresee what they can bring
+_HOPELESS = 1e-3  # of the largest plug-in: a radius that leaves less gets no bet
+_SPARED = 0.65  # of the loss that a radius may have, where it is spared a bet of its own
+
+
+def split(past: Sample, radii: Floats, alpha: float, floor: float, ceiling: float | None, rounds: float) -> Floats:
+    """Divide alpha among radii by what the past lets one expect: no limit shall lose much more than the others.
+
+    Where the limits at other radii say as much without a bet, none is made; but radii beyond the last bet get a tenth
+    of the risk, evenly.
+    """
+    playable = radii <= LARGEST_RADIUS
+    if playable.sum() < 2:
+        return np.where(playable | (np.arange(radii.size) == 0), alpha, 0.0)
+    shares = np.zeros(radii.size)
+    shares[playable] = Split(past, radii[playable], alpha, floor, ceiling, rounds).shares()
+    return shares
+
+
+class Split:
+    """The search for shares: the least factor by which all distances to the plug-in may grow."""
+
+    def __init__(
+        self, past: Sample, radii: Floats, alpha: float, floor: float, ceiling: float | None, rounds: float
+    ) -> None:
+        self.radii, self.alpha, self.floor, self.ceiling = radii, alpha, floor, ceiling
+        self.plain = plug_in(past, radii, floor)
+        total = rounds + float(past.counts.sum())
+        known = np.log(1 / np.array([alpha, alpha / 32]))
+        lost = np.array([self._expected(past, total, rounds, share) for share in (alpha, alpha / 32)])
+        lost = np.maximum(self.plain - lost, 1e-12 * (1 + abs(floor)))
+        # what is lost grows with l = log(1/share) like root l for plain means and like l where few events count
+        basis = np.stack([np.sqrt(known), known])
+        self.model = np.maximum(np.linalg.solve(basis.T, lost), 0.0)
+        self.alone = self._lost(np.full(radii.size, math.log(1 / alpha)))
+        # where less than two thirds are left to certify, a little more may be lost
+        left = np.maximum(self.plain - floor, 1e-3 * (self.plain.max() - floor) + 1e-300)
+        self.weight = np.clip((2 / 3 * left.max() / left) ** 1.5, 1.0, 1.3)
+        # a limit that comes very close by itself is the one that is missed most
+        self.weight[self.alone < 0.04 * left] *= 0.7
+
+    def _expected(self, past: Sample, total: float, rounds: float, share: float) -> list[float]:
+        games = [partial(propose, expected=total, radius=float(radius), floor=self.floor) for radius in self.radii]
+        return [expected_limit(game, share, past, rounds, self.floor) for game in games]
+
+    def _lost(self, logs: Floats) -> Floats:
+        lost: Floats = self.model[0] * np.sqrt(logs) + self.model[1] * logs
+        return lost
+
+    def _allowed(self, factor: float) -> Floats:
+        allowed: Floats = self.alone * (1 + (factor - 1) * self.weight)
+        return allowed
+
+    def _logs(self, factor: float) -> Floats:
+        """Return the largest log(1/share) at which each radius loses no more than it may."""
+        root, line = self.model
+        allowed = self._allowed(factor)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            both = ((np.sqrt(root**2 + 4 * line * allowed) - root) / (2 * line)) ** 2
+            logs = np.where(line > 1e-9 * root, both, (allowed / root) ** 2)
+        capped: Floats = np.nan_to_num(np.minimum(logs, 700.0), nan=700.0)
+        return capped
+
+    def _bets(self, factor: float) -> NDArray[np.bool_]:
+        """Return which radii need a bet of their own, the dearest being spared first."""
+        logs = self._logs(factor)
+        allowed = self._allowed(factor)
+        limits = np.maximum(self.plain - allowed, self.floor)
+        # a plan from few outcomes expects too little: who is spared must clearly have no need of a bet
+        needed = np.maximum(self.plain - _SPARED * factor * self.alone, self.floor)
+        says = implied(self.radii, limits, self.radii, self.floor, self.ceiling) >= needed
+        np.fill_diagonal(says, val=True)
+        bets = limits > self.floor
+        for spared in np.argsort(logs):
+            others = bets.copy()
+            others[spared] = False
+            if bets[spared] and np.all(says[others].any(axis=0) | (limits <= self.floor)):
+                bets = others
+        return bets
+
+    def shares(self) -> Floats:
+        """Return shares that sum to alpha."""
+        shares = self._divided(self.alpha)
+        if not self._beyond(shares).any():
+            return shares
+        shares = self._divided(self.alpha * (1 - _BEYOND))
+        beyond = self._beyond(shares)
+        return np.where(beyond, self.alpha * _BEYOND * (1 - 1e-12) / max(1, beyond.sum()), shares)
+
+    def _beyond(self, shares: Floats) -> NDArray[np.bool_]:
+        """Return which radii lie beyond the last bet, though not so far that nothing is left even of the plug-in."""
+        left = self.plain - self.floor
+        return np.asarray((np.cumsum(shares[::-1])[::-1] == 0) & (left > _HOPELESS * left.max()))
+
+    def _divided(self, alpha: float) -> Floats:
+        low, high = 1.0, 30.0
+        for _ in range(25):
+            factor = math.sqrt(low * high)
+            need = float(np.exp(-self._logs(factor))[self._bets(factor)].sum())
+            low, high = (low, factor) if need <= alpha else (factor, high)
+        bets = self._bets(high)
+        if not bets.any():
+            bets[0] = True
+        needs = np.where(bets, np.exp(-self._logs(high)), 0.0)
+        shares: Floats = needs * (alpha * (1 - 1e-12) / needs.sum())
+        return shares

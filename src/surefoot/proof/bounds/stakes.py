@@ -1,0 +1,134 @@
+"""How much to stake on which score: guesses that decide how tight a limit is, never whether it is true."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.proof.bounds.betting import INSIDE, Capital, Round
+
+Floats = NDArray[np.float64]
+
+_DOUBT = 0.1  # weight, in outcomes, of the lowest value in a plan: what was not seen may still come
+_STAKES = np.geomspace(0.25, 2.0, 10)  # in units of the stake that is best for Gaussian outcomes
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A way to score outcomes: the scores of a sample of the past, their weights, and the lowest score possible."""
+
+    scores: Floats
+    counts: Floats
+    lowest: float
+
+    def with_doubt(self) -> tuple[Floats, Floats]:
+        """Return scores and weights that sum to 1, the lowest score among them."""
+        weights = np.concatenate([[_DOUBT], self.counts])
+        return np.concatenate([[self.lowest], self.scores]), weights / weights.sum()
+
+
+@dataclass(frozen=True)
+class Aim:
+    """What a plan works for: the best limit after ``rounds`` more outcomes, or the proof of one ``claim``."""
+
+    alpha: float
+    rounds: float
+    claim: float | None = None
+
+
+@dataclass(frozen=True)
+class Choice:
+    """Which candidate to bet on, the stake, and the limit that is expected of it."""
+
+    index: int
+    stake: float
+    expected: float
+
+
+def plan(candidates: Sequence[Candidate], aim: Aim, capital: Capital | None = None) -> Choice:
+    """Choose candidate and stake from the past alone, expecting the future to be like it.
+
+    All candidates score the same past, so that one pass tries all their stakes.
+    """
+    doubted = [candidate.with_doubt() for candidate in candidates]
+    means = [float(weights @ scores) for scores, weights in doubted]
+    tried = [_stakes(*doubted[i], means[i], candidate.lowest, aim) for i, candidate in enumerate(candidates)]
+    owner = np.repeat(np.arange(len(candidates)), [stakes.size for stakes in tried])
+    if owner.size == 0:
+        return Choice(0, 0.0, -math.inf)
+    lowest = np.array([candidate.lowest for candidate in candidates])
+    before = _Before(capital, float(lowest.min()), max(means))
+    stakes, scores = np.concatenate(tried), np.array([scores for scores, _ in doubted])
+    if aim.claim is not None:
+        reached: Floats = np.log1p(stakes[:, None] * (scores - aim.claim)[owner]) @ doubted[0][1]
+    else:
+        most = np.minimum(lowest[owner] + INSIDE / stakes, before.most)
+        start = np.minimum(most, np.array(means)[owner])
+        reached = _reached(scores[owner], doubted[0][1], stakes, start, most, aim, before)
+    top = int(np.argmax(np.nan_to_num(reached, nan=-math.inf)))  # the first of equals
+    return Choice(int(owner[top]), float(stakes[top]), float(reached[top]))
+
+
+def _stakes(scores: Floats, weights: Floats, mean: float, lowest: float, aim: Aim) -> Floats:
+    """Return stakes to try: around the best one for Gaussian scores, none that could lose everything."""
+    spread = float(weights @ (scores - mean) ** 2)
+    if aim.claim is None:
+        typical = math.sqrt(2 * math.log(1 / aim.alpha) / max(aim.rounds * spread, 1e-300))
+    else:
+        typical = max(mean - aim.claim, 0.0) / max(spread, 1e-300)
+    claim = mean if aim.claim is None else aim.claim
+    if typical == 0 or claim - lowest <= 1e-8 * (abs(claim) + abs(lowest)):  # nothing that floats tell
+        return np.empty(0)
+    stakes = np.minimum(typical * _STAKES, 0.999 / (claim - lowest))  # ascending: the largest may be equal
+    return stakes[: 1 + int(np.searchsorted(stakes, stakes[-1]))]
+
+
+def _reached(
+    scores: Floats, weights: Floats, stakes: Floats, claims: Floats, most: Floats, aim: Aim, before: _Before
+) -> Floats:
+    """Return the limit that each stake would probably lead to, by Newton's method from above."""
+    goal = math.log(1 / aim.alpha)
+    for _ in range(8):
+        factors = scores - claims[:, None]
+        factors *= stakes[:, None]
+        owned, slope = before.at(claims)
+        wealth = owned + aim.rounds * (np.log1p(factors) @ weights)
+        factors += 1
+        slope = slope - aim.rounds * stakes * (np.reciprocal(factors, out=factors) @ weights)
+        # Newton on a concave falling function stays on the side where the capital does not yet suffice
+        last, claims = claims, np.minimum(claims - (wealth - goal) / slope, most)
+        if np.array_equal(last, claims):
+            break
+    return claims
+
+
+class _Before:
+    """The capital so far as a table over claims: a plan reads it often and needs it roughly."""
+
+    def __init__(self, capital: Capital | None, lowest: float, mean: float) -> None:
+        self.rounds = [] if capital is None else capital.rounds
+        self.most = min((played.highest_claim for played in self.rounds), default=math.inf)
+        if self.rounds:
+            top = min(mean, self.most)
+            bottom = min([lowest, *(played.lowest for played in self.rounds)])
+            self.claims = top - (top - bottom) * np.linspace(1, 0, 48) ** 3
+            self.wealth = sum((self._wealth(played) for played in self.rounds), np.zeros(48))
+
+    def _wealth(self, played: Round) -> Floats:
+        rough = played.rough
+        logs: Floats = np.log1p(played.stake * (rough.values - self.claims[:, None])) @ rough.counts
+        return logs
+
+    def at(self, claims: Floats) -> tuple[Floats, Floats]:
+        """Return log wealth and slope at each claim."""
+        if not self.rounds:
+            return np.zeros(claims.shape), np.zeros(claims.shape)
+        cell = np.clip(np.searchsorted(self.claims, claims), 1, self.claims.size - 1)
+        slope = (self.wealth[cell] - self.wealth[cell - 1]) / np.maximum(
+            self.claims[cell] - self.claims[cell - 1], 1e-300
+        )
+        return self.wealth[cell] + slope * (claims - self.claims[cell]), slope

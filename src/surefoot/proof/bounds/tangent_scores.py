@@ -1,0 +1,117 @@
+"""Scores of a return whose mean is at most the worst-case mean (T3): tangents of a convex curve, integrated.
+
+Write S(y) = P(X >= y), c = B / sigma for the radius, and g(p) = Phi(Phi^-1(p) - c). By T2 no adversary pushes the mean
+return below L = a + int_a^inf g(S(y)) dy. g is convex, so it lies above each of its tangents: for ANY guess q(y) of
+S(y), made before X is seen,
+
+    g(S(y)) >= g(q(y)) + g'(q(y)) (S(y) - q(y)),      g'(q) = exp(c Phi^-1(q) - c^2 / 2),
+
+and as S(y) is the mean of 1{X >= y}, integrating over y gives a score of a single outcome whose mean is at most L:
+
+    psi(x) = a + int_a^top [ g(q) - q g'(q) ] dy + int_a^min(x, top) g'(q(y)) dy,      E psi(X) <= L,
+
+with equality if q = S below ``top`` and nobody exceeds it. psi never falls below psi(a), so any lower limit of a mean
+that needs only that (``mean``) applied to psi(X_i) is a lower limit of L. Guesses come from the past alone and get
+better block by block. They stay below 1 by a cut-off u0: that keeps g' below w(u0) = exp(-c Phi^-1(u0) - c^2 / 2), and
+with it the range of psi.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+from surefoot.proof.bounds.betting import Sample
+from surefoot.proof.bounds.bettors import Plain, Score
+from surefoot.proof.bounds.gaussian_shift import shift_down
+
+Floats = NDArray[np.float64]
+
+LARGEST_RADIUS = 30.0  # beyond, no guess below 1 leaves anything that a float could tell from 0
+_KNOTS = 600
+_SMOOTHING = 0.5  # outcomes added to those below each threshold: unseen is not impossible
+_CUTOFFS = np.geomspace(0.1, 10.0, 7)  # in outcomes of all that will be played
+_ROUNDING = 1e-12  # of the range of the score: more than the error of Phi, Phi^-1 and exp in its knots
+
+
+@dataclass(frozen=True)
+class Tangents:
+    """The score psi: ``lowest`` at the floor, then along straight lines through (``knots``, ``lowest + heights``)."""
+
+    knots: Floats
+    heights: Floats
+    lowest: float
+    cutoff: float | None = None
+
+    def __call__(self, outcomes: Floats) -> Floats:
+        """Score outcomes."""
+        scores: Floats = self.lowest + np.interp(outcomes, self.knots, self.heights)
+        return scores
+
+
+def tangents(points: Floats, reach: Floats, radius: float, floor: float) -> Tangents:
+    """Return the score of the guesses ``reach`` of P(X >= points), which ascend from above ``floor``.
+
+    E psi(X) <= L for every law and all guesses in [0, 1), good or bad; beyond the last point the guess is 0.
+    """
+    knots = np.concatenate([[floor], points])
+    gaps = np.diff(knots)
+    if radius == 0:
+        slopes, kept = np.ones(reach.shape), np.zeros(reach.shape)
+    else:
+        z = ndtri(reach)  # minus infinity for 0, where tangent and curve are 0
+        with np.errstate(under="ignore"):
+            slopes = np.exp(radius * z - radius**2 / 2)
+            kept = np.where(reach > 0, ndtr(z - radius) - reach * slopes, 0.0)
+    heights = np.concatenate([[0.0], np.cumsum(gaps * slopes)])
+    slack = _ROUNDING * (float(gaps @ (slopes + 1)) + abs(floor))
+    return Tangents(knots, heights, floor + float(gaps @ kept) - slack)
+
+
+def guesses(past: Sample, cutoff: float, floor: float) -> tuple[Floats, Floats]:
+    """Return thresholds above the floor and what the past lets one guess of P(X >= threshold), at most 1 - cutoff."""
+    rough = past.grouped(_KNOTS)
+    n = float(rough.counts.sum())
+    missed = np.cumsum(rough.counts) - rough.counts
+    above = rough.values > floor
+    short = (missed[above] + _SMOOTHING) / (n + 2 * _SMOOTHING)
+    return rough.values[above], 1 - np.maximum(short, cutoff)
+
+
+def propose(past: Sample, expected: float | None, *, radius: float, floor: float) -> Sequence[Score]:
+    """Return one score per cut-off, around one outcome in all ``expected``; None expects as many as there were."""
+    if radius > LARGEST_RADIUS:
+        return []
+    if radius == 0:
+        return [Plain(floor)]
+    count = float(past.counts.sum())
+    total = 2 * count if expected is None else expected
+    cutoffs = [min(0.5, float(many) / total) for many in _CUTOFFS]
+    # what lies below every guess cuts nothing off, so one of those is enough
+    idle = sum(cutoff <= _SMOOTHING / (count + 2 * _SMOOTHING) for cutoff in cutoffs)
+    cutoffs = [*cutoffs[: min(idle, 1)], *cutoffs[idle:]]
+    return [replace(tangents(*guesses(past, cutoff, floor), radius, floor), cutoff=cutoff) for cutoff in cutoffs]
+
+
+def implied(radii: Floats, limits: Floats, wanted: Floats, floor: float, ceiling: float | None) -> Floats:
+    """Return what each limit says about each wanted radius, one row per limit."""
+    table = np.where(radii[:, None] >= wanted, limits[:, None], floor)
+    if ceiling is None:
+        return table
+    share = np.clip((limits - floor) / (ceiling - floor), 0.0, 1.0)
+    further = np.zeros(table.shape)
+    np.subtract(wanted, radii[:, None], out=further, where=radii[:, None] < wanted)
+    carried = floor + (ceiling - floor) * shift_down(share[:, None], further) * (1 - _ROUNDING)
+    return np.where(radii[:, None] < wanted, np.minimum(carried, limits[:, None]), table)
+
+
+def plug_in(sample: Sample, radii: Floats, floor: float) -> Floats:
+    """Return the worst-case mean of the sample itself: an estimate, too high on average, never a bound."""
+    n = sample.counts.sum()
+    reach = (n - np.cumsum(sample.counts) + sample.counts) / n
+    gaps = np.diff(sample.values, prepend=floor)
+    return np.array([floor + float(gaps @ shift_down(reach, radius)) for radius in radii])

@@ -1,0 +1,299 @@
+"""What every certificate is: bounds on the mean return under attack, as data, as a file and as text."""
+
+from __future__ import annotations
+
+import math
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.episodes import Episodes, checked_returns
+from surefoot.errors import InputError
+from surefoot.files import number, numbers, read_json, write_json
+from surefoot.proof import wording
+from surefoot.proof.rounding import exact
+
+SCHEMA = 1
+OUTWARD = 1e-9  # of the range: far more than floating-point error, far less than anyone can see
+FILES = ("certificate.json", "shared.json", "per-step.json")
+_SETUP = ("task", "agent", "agent_sha256", "seed")
+_OPTIONAL = ("discount", "features")
+_REQUESTED = ("norm", "probabilities", "quantiles")
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """Certified bounds at one attack budget; ``upper`` is None where the ceiling of the return is unknown."""
+
+    budget: float
+    lower: float
+    upper: float | None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Certificate(ABC):
+    """Bounds on the mean return of a smoothed agent under every attack of a kind; one subclass per kind.
+
+    Attributes:
+        budgets: The l2 budgets asked for, in the units of the observations.
+        lower: Certified lower bound on the expected return at each budget, rounded down.
+        upper: Certified upper bound at each budget, rounded up, or None without a known ceiling.
+        estimate: Mean return without attack: an estimate, never a bound.
+        estimate_sem: Its standard error, or None for a single episode.
+        confidence: That of all lower bounds simultaneously, and of all upper bounds simultaneously.
+        method: How the bounds were computed.
+        n_episodes: Number of episodes, those used to select a method included.
+        sigma: Standard deviation of the noise (the smallest, if it differs from feature to feature).
+        floor: Lowest return that the rules allow.
+        ceiling: Highest return that the rules allow, or None if unknown.
+        metadata: What the episode data say about the setup: task, agent, seed and more.
+        record_sha256: Hash of the episode data, setup included.
+        requested: Budgets in another norm, probabilities and quantiles that were asked for, as JSON data.
+        method_selection: How the method was selected, or why a sequential run stopped; None if fixed in advance.
+    """
+
+    kind: ClassVar[str | None]
+    file: ClassVar[str]
+    per: ClassVar[str] = ""  # " per episode" where the mean over several episodes is bounded
+
+    budgets: NDArray[np.float64]
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64] | None
+    estimate: float
+    estimate_sem: float | None
+    confidence: float
+    method: str
+    n_episodes: int
+    sigma: float
+    floor: float
+    ceiling: float | None
+    metadata: Mapping[str, Any]
+    record_sha256: str = ""
+    requested: Mapping[str, Any] = field(default_factory=dict)
+    method_selection: Mapping[str, Any] | None = None
+
+    def at(self, budget: float) -> Bounds:
+        """Return the bounds at any budget; of a certificate read from a file, those at the next larger budget listed.
+
+        Raises:
+            InputError: If the budget is larger than all that a file lists.
+        """
+        asked = checked_budget(budget)
+        return self._computed(asked) or self._listed(asked)
+
+    @property
+    def recomputable(self) -> bool:
+        """Whether the bounds at any budget are known, not only those that a file lists."""
+        return self._computed(0.0) is not None
+
+    @abstractmethod
+    def _computed(self, budget: float) -> Bounds | None:
+        """Return the bounds at a budget, or None where the file alone is known."""
+
+    def _listed(self, budget: float) -> Bounds:
+        # A bound at a larger budget also holds at a smaller one.
+        larger = [index for index in np.argsort(self.budgets, kind="stable") if self.budgets[index] >= budget]
+        if not larger:
+            raise InputError(f"this certificate lists budgets up to {exact(self.budgets.max())}, got {exact(budget)}")
+        upper = None if self.upper is None else float(self.upper[larger[0]])
+        return Bounds(budget, float(self.lower[larger[0]]), upper)
+
+    def is_about(self, metadata: Mapping[str, Any], sigma: float) -> bool:
+        """Return whether this setup has the same task, agent and noise as the certificate."""
+        return same_setup({**self.metadata, "sigma": self.sigma}, {**metadata, "sigma": sigma})
+
+    @property
+    @abstractmethod
+    def statement(self) -> str:
+        """The certificate as a sentence, as its file has it."""
+
+    @property
+    @abstractmethod
+    def scope(self) -> str:
+        """What a budget bounds, in words, with a place for the name of the norm."""
+
+    def __str__(self) -> str:
+        """Return the sentence, the table and the notes; every bound is rounded conservatively."""
+        return wording.describe(self)
+
+    def __repr__(self) -> str:
+        return wording.short(self)
+
+    @abstractmethod
+    def _own_json(self) -> dict[str, Any]:
+        """Return the fields that only certificates of this kind have, as JSON data."""
+
+    @classmethod
+    @abstractmethod
+    def _own_fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the same fields, read from JSON data."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the certificate as strict JSON data; 'lower' and 'upper' are bounds, 'estimate' is not."""
+        return {
+            "schema": SCHEMA,
+            **({} if self.kind is None else {"kind": self.kind}),
+            **self._own_json(),
+            **{key: self.metadata.get(key) for key in _SETUP},
+            "sigma": self.sigma,
+            "confidence": self.confidence,
+            "episodes": self.n_episodes,
+            "method": self.method,
+            "record_sha256": self.record_sha256,
+            "floor": self.floor,
+            "ceiling": self.ceiling,
+            "budgets": self.budgets.tolist(),
+            "lower": self.lower.tolist(),
+            "upper": None if self.upper is None else self.upper.tolist(),
+            "estimate": self.estimate,
+            "estimate_sem": self.estimate_sem,
+            **self.requested,
+            **{key: self.metadata[key] for key in _OPTIONAL if self.metadata.get(key) is not None},
+            "statement": self.statement,
+        }
+
+    @staticmethod
+    def from_json(content: Mapping[str, Any]) -> Certificate:
+        """Return the certificate that ``to_json`` wrote; its kind decides the subclass."""
+        from surefoot.proof.episode_budget import EpisodeCertificate
+        from surefoot.proof.shared_budget import SharedBudgetCertificate
+        from surefoot.proof.step_budget import PerStepCertificate
+
+        kinds: dict[str | None, type[Certificate]] = {
+            made.kind: made for made in (EpisodeCertificate, SharedBudgetCertificate, PerStepCertificate)
+        }
+        try:
+            if content["schema"] != SCHEMA:
+                raise ValueError(f"schema {content['schema']}, expected {SCHEMA}")
+            kind = kinds[content.get("kind")]
+            return kind(**_common_fields(content), **kind._own_fields(content))
+        except (KeyError, TypeError, ValueError) as error:
+            raise InputError(f"not a certificate that this version reads: {error}") from error
+
+    @staticmethod
+    def load(path: str | Path) -> Certificate:
+        """Read a certificate's file, or the first one that a run's folder has."""
+        found = Path(path)
+        if found.is_dir():
+            there = [found / name for name in FILES if (found / name).exists()]
+            if not there:
+                raise InputError(f"{found} has no certificate; expected one of {', '.join(FILES)}")
+            found = there[0]
+        content = read_json(found)
+        try:
+            return Certificate.from_json(content)
+        except InputError as error:
+            raise InputError(f"{found}: {error}") from error
+
+    def save(self, folder: str | Path) -> Path:
+        """Write the certificate into a folder, in the file of its kind, and return the path."""
+        path = Path(folder) / self.file
+        write_json(path, self.to_json())
+        return path
+
+    def _rounded(self, budget: float, lower: float, upper: float | None) -> Bounds:
+        """Round both bounds outward and keep them within floor and ceiling."""
+        top = self.estimate if self.ceiling is None else self.ceiling
+        margin = outward(self.floor, top)
+        least = min(max(lower - margin, self.floor), top)
+        if upper is None or self.ceiling is None:
+            return Bounds(budget, least, None)
+        return Bounds(budget, least, max(min(upper + margin, self.ceiling), self.floor))
+
+    def _filled(self) -> Self:
+        """Return the certificate with its bounds at every budget."""
+        bounds = [self.at(float(budget)) for budget in self.budgets]
+        lower = np.array([one.lower for one in bounds])
+        upper = None if bounds[0].upper is None else np.array([one.upper for one in bounds], dtype=np.float64)
+        return replace(self, lower=frozen(lower), upper=None if upper is None else frozen(upper))
+
+
+def outward(floor: float, top: float) -> float:
+    """Return the numerical margin by which bounds are rounded outward."""
+    return OUTWARD * (top - floor) + 16 * sys.float_info.epsilon * max(abs(floor), abs(top))
+
+
+def frozen(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the array, read-only from now on."""
+    values.setflags(write=False)
+    return values
+
+
+def same_setup(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether both have the same task, agent and noise; agents are compared by hash where there is one."""
+    keys = ("sigma", "features", "task", "agent_sha256" if one.get("agent_sha256") else "agent")
+    return all(one.get(key) == other.get(key) for key in keys)
+
+
+def checked_episodes(episodes: Episodes, *, stopped: bool = False) -> NDArray[np.float64]:
+    """Return the returns of episodes that can be certified, or say why they cannot.
+
+    Args:
+        episodes: The episodes.
+        stopped: Whether fewer episodes than planned will do: the method is valid at every stopping time.
+    """
+    if not stopped:
+        episodes.check_complete()
+    if episodes.attacked:
+        raise InputError("a certificate needs episodes without an adversary, got a record of attacked play")
+    if not (math.isfinite(episodes.sigma) and episodes.sigma > 0):
+        raise InputError(f"sigma must be > 0, got {episodes.sigma}: without noise nothing is certified")
+    return checked_returns(episodes.returns, episodes.floor, episodes.ceiling)
+
+
+def fields_of(
+    episodes: Episodes, budgets: Sequence[float], confidence: float, *, stopped: bool = False
+) -> dict[str, Any]:
+    """Check episodes and return the fields that all certificates of them have in common, without bounds."""
+    returns = checked_episodes(episodes, stopped=stopped)
+    return {
+        "budgets": frozen(np.array(budgets, dtype=np.float64)),
+        "lower": np.empty(0),
+        "upper": None,
+        "estimate": float(returns.mean()),
+        "estimate_sem": float(returns.std(ddof=1)) / math.sqrt(returns.size) if returns.size > 1 else None,
+        "confidence": float(confidence),
+        "n_episodes": returns.size,
+        "sigma": float(episodes.sigma),
+        "floor": float(episodes.floor),
+        "ceiling": None if episodes.ceiling is None else float(episodes.ceiling),
+        "metadata": dict(episodes.facts),
+        "record_sha256": episodes.sha256,
+    }
+
+
+def checked_budget(budget: float) -> float:
+    """Return a budget as a float, or say why it is not one."""
+    if not (math.isfinite(budget) and budget >= 0):
+        raise InputError(f"a budget must be a finite number >= 0, got {budget}")
+    return float(budget)
+
+
+def _common_fields(content: Mapping[str, Any]) -> dict[str, Any]:
+    budgets, lower = _array(content["budgets"]), _array(content["lower"])
+    upper = None if content["upper"] is None else _array(content["upper"])
+    if not budgets.size or budgets.size != lower.size or (upper is not None and upper.size != budgets.size):
+        raise ValueError("expected one lower and one upper bound per budget")
+    return {
+        "budgets": budgets,
+        "lower": lower,
+        "upper": upper,
+        **{key: number(content[key]) for key in ("estimate", "confidence", "sigma", "floor")},
+        **{key: None if content[key] is None else number(content[key]) for key in ("estimate_sem", "ceiling")},
+        "method": str(content["method"]),
+        "n_episodes": int(content["episodes"]),
+        "metadata": {key: content[key] for key in (*_SETUP, *_OPTIONAL) if content.get(key) is not None},
+        "record_sha256": str(content.get("record_sha256", "")),
+        "requested": {key: content[key] for key in _REQUESTED if key in content},
+        "method_selection": content["choice"] if isinstance(content.get("choice"), Mapping) else None,
+    }
+
+
+def _array(values: Any) -> NDArray[np.float64]:
+    return frozen(np.array(numbers(values), dtype=np.float64))

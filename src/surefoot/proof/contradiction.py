@@ -1,0 +1,51 @@
+"""An attacked mean below its certified bound means a bug, in the proof or in the attack: find it and report it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from surefoot.episodes import Episodes
+from surefoot.proof.bounds.bands import tail_tight
+from surefoot.proof.bounds.from_band import mean_upper
+from surefoot.proof.certificate import Certificate
+
+# Probability of reporting a correct pair of certificate and attack, apart from the certificate's own alpha.
+FALSE_ALARM = 1e-6
+
+
+@dataclass(frozen=True)
+class Inconsistency:
+    """An attacked mean whose upper confidence bound is below the certified lower bound at its budget."""
+
+    budget: float
+    certified: float
+    attacked: float
+    attacked_upper: float
+
+    def __str__(self) -> str:
+        return (
+            f"at budget {self.budget:g} the attacked mean is {self.attacked:.3f}, with confidence 1 - {FALSE_ALARM:g} "
+            f"at most {self.attacked_upper:.3f}, but {self.certified:.3f} was certified"
+        )
+
+
+def inconsistencies(certificate: Certificate, attacked: Sequence[Episodes]) -> list[Inconsistency]:
+    """Compare attacked episodes with a certificate of the same agent, task and sigma; others are skipped.
+
+    Between the certificate's listed budgets the next larger one counts, because a bound at a larger budget also holds
+    at a smaller one. The attacked mean's upper bound comes from a simultaneous band over its returns and needs their
+    ceiling.
+    """
+    found = []
+    for record in attacked:
+        budget = float(record.facts["budget"])
+        # An attack's budget may differ from the listed one by a rounding error.
+        listed = [index for index, one in enumerate(certificate.budgets) if one >= budget - 1e-12]
+        if record.ceiling is None or not listed or not certificate.is_about(record.facts, record.sigma):
+            continue
+        certified = float(certificate.lower[min(listed, key=lambda index: float(certificate.budgets[index]))])
+        upper = float(mean_upper(tail_tight(record.returns, FALSE_ALARM), record.ceiling, 0.0))
+        if upper < certified:
+            found.append(Inconsistency(budget, certified, float(record.returns.mean()), upper))
+    return found

@@ -1,0 +1,291 @@
+"""Certificates against an attacker with one l2 budget for a whole episode (T1 to T3).
+
+The error probability alpha = 1 - confidence is used once for the lower bounds and once for the upper ones. Everything
+in a certificate (means, probabilities, quantiles, at the budgets asked for and at any other) follows from one band or
+from the bets made, so all its lower bounds hold simultaneously with the stated confidence, and so do all upper bounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.files import number
+from surefoot.proof import wording
+from surefoot.proof.auto import PLANNER, choose
+from surefoot.proof.bounds import bands as cdf
+from surefoot.proof.bounds import from_band as worst_case
+from surefoot.proof.bounds.bands import Band
+from surefoot.proof.bounds.from_bets import Means, both_sides
+from surefoot.proof.certificate import (
+    OUTWARD,
+    Bounds,
+    Certificate,
+    checked_budget,
+    checked_episodes,
+    fields_of,
+    frozen,
+    outward,
+)
+from surefoot.proof.rounding import exact
+
+if TYPE_CHECKING:
+    from surefoot.proof.query import Query
+
+METHODS = ("auto", "paper", "betting", "sequential", "band", "per-threshold", "dkw", "dkw-one-sided", "binary")
+
+_MOST_THRESHOLDS = 1_000_000
+
+
+@dataclass(frozen=True)
+class EpisodeBudget:
+    """The attacker has one l2 budget for each whole episode."""
+
+    def certify(self, episodes: Episodes, query: Query) -> EpisodeCertificate:
+        """Answer a query about this attacker."""
+        law = bool(query.thresholds or query.quantiles)
+        method = _band_method(query.method) if law else query.method or "auto"
+        if method == "paper":
+            method = episodes.facts.get("method") or "dkw"
+        source, selection = _source(method, checked_episodes(episodes, stopped=method == "sequential"), episodes, query)
+        spacing = float(query.threshold_spacing) if method == "per-threshold" else None
+        made = certificate_of(
+            episodes,
+            budgets=query.budgets,
+            confidence=query.confidence,
+            method=method,
+            source=source,
+            method_selection=selection,
+            threshold_spacing=spacing,
+        )
+        return replace(made, requested=made.distribution(query.thresholds, query.quantiles)) if law else made
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class EpisodeCertificate(Certificate):
+    """Bounds on the mean return under every attack with an l2 budget for the perturbations of one whole episode.
+
+    Attributes:
+        threshold_spacing: Distance between thresholds, for the method "per-threshold".
+        betting: The bets that were made and what they proved, as JSON data; None where there is a band.
+        planner: Version of the planner that selected the method, for the method \"auto\".
+        source: The band or the bets that everything is derived from; None when read from a file.
+    """
+
+    kind: ClassVar[str | None] = None
+    file: ClassVar[str] = "certificate.json"
+
+    threshold_spacing: float | None = None
+    betting: Mapping[str, Any] | None = None
+    planner: int | None = None
+    source: Band | Means | None = None
+
+    def _computed(self, budget: float) -> Bounds | None:
+        if self.source is None:
+            return None
+        scaled = np.array([budget / self.sigma])
+        lower, upper = _mean_bounds(self.source, self.floor, self.ceiling, scaled)
+        return Bounds(budget, float(lower[0]), None if upper is None else float(upper[0]))
+
+    def probability(self, threshold: float, budget: float) -> Bounds:
+        """Return bounds on the probability that the return is at least ``threshold``, under any attack."""
+        if not math.isfinite(threshold):
+            raise InputError(f"threshold must be a finite number, got {threshold}")
+        where = (self._band, float(threshold), checked_budget(budget) / self.sigma, self.floor, self.ceiling)
+        lower, upper = float(worst_case.reach_lower(*where)), float(worst_case.reach_upper(*where))
+        lower = lower if lower == 1 else lower * (1 - OUTWARD)  # exactly 1 means certain, not rounded
+        return Bounds(float(budget), lower, min(1.0, upper * (1 + OUTWARD)))
+
+    def quantile(self, q: float, budget: float) -> Bounds:
+        """Return bounds on the q-quantile of the return, under any attack with that budget."""
+        where = (self._band, q, checked_budget(budget) / self.sigma, self.floor, self.ceiling)
+        upper = float(worst_case.quantile_upper(*where))
+        return Bounds(float(budget), float(worst_case.quantile_lower(*where)), upper if math.isfinite(upper) else None)
+
+    def distribution(self, thresholds: Sequence[float], quantiles: Sequence[float]) -> dict[str, Any]:
+        """Return bounds on P(return >= threshold) and on quantiles at each budget, as JSON data.
+
+        They follow from the band that the means come from: all hold simultaneously, at no cost in confidence.
+        """
+        found: dict[str, Any] = {}
+        if thresholds:
+            rows = [(x, [self.probability(x, budget) for budget in self.budgets]) for x in thresholds]
+            found["probabilities"] = [{"at_least": float(x), **_columns(bounds)} for x, bounds in rows]
+        if quantiles:
+            rows = [(q, [self.quantile(q, budget) for budget in self.budgets]) for q in quantiles]
+            found["quantiles"] = [{"q": float(q), **_columns(bounds)} for q, bounds in rows]
+        return found
+
+    @property
+    def joint_confidence(self) -> float:
+        """Confidence with which all lower and all upper bounds hold simultaneously."""
+        # without a ceiling too: probabilities and quantiles have upper bounds even then
+        if self.method == "dkw":
+            return self.confidence
+        # In decimal arithmetic: 0.95 gives 0.9, and nothing below 1 is rounded to 1.
+        return max(0.0, float(2 * Decimal(repr(self.confidence)) - 1))
+
+    @property
+    def scope(self) -> str:
+        """What the budget bounds, in words."""
+        return "total {norm} norm of the perturbations of one episode"
+
+    @property
+    def statement(self) -> str:
+        """The certificate as a sentence, as its file has it."""
+        both = (", jointly with the lower ones" if self.method == "dkw" else "") + (
+            f"; lower and upper limits hold together with confidence {exact(self.joint_confidence)} at least"
+        )
+        attacker = "whose offsets to the observations have an l2 norm of at most the budget over the whole episode"
+        return wording.statement(self, attacker, both)
+
+    def _own_json(self) -> dict[str, Any]:
+        return {
+            "joint_confidence": self.joint_confidence,
+            "step": self.threshold_spacing,
+            "choice": self.method_selection,
+            "planner": self.planner,
+            "bets": self.betting,
+        }
+
+    @classmethod
+    def _own_fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:
+        spacing = content.get("step")
+        return {
+            "threshold_spacing": None if spacing is None else number(spacing),
+            "betting": content.get("bets"),
+            "planner": content.get("planner"),
+        }
+
+    @property
+    def _band(self) -> Band:
+        if isinstance(self.source, Band):
+            return self.source
+        if self.source is None:
+            raise InputError("a certificate read from a file bounds no other probabilities; certify its episodes again")
+        raise InputError(
+            "this certificate used its alpha for means, so it bounds no probabilities and quantiles; "
+            "use method='band', on the same episodes if that was fixed in advance"
+        )
+
+
+def certificate_of(
+    episodes: Episodes,
+    *,
+    budgets: Sequence[float],
+    confidence: float,
+    method: str,
+    source: Band | Means,
+    method_selection: Mapping[str, Any] | None,
+    threshold_spacing: float | None = None,
+) -> EpisodeCertificate:
+    """Return what a band or bets at alpha = 1 - confidence have proved about episodes."""
+    # One by one: a quotient too large for a float is infinite, at which only what is certain remains.
+    scaled = np.array([budget / float(episodes.sigma) for budget in budgets])
+    lower, upper = _mean_bounds(source, episodes.floor, episodes.ceiling, scaled)
+    return EpisodeCertificate(
+        **{**fields_of(episodes, budgets, confidence, stopped=method == "sequential"), "lower": lower, "upper": upper},
+        method=method,
+        method_selection=method_selection,
+        threshold_spacing=threshold_spacing,
+        betting=_bets(source) if isinstance(source, Means) else None,
+        planner=PLANNER if method == "auto" else None,
+        source=source,
+    )
+
+
+def _source(
+    method: str, returns: NDArray[np.float64], episodes: Episodes, query: Query
+) -> tuple[Band | Means, Mapping[str, Any] | None]:
+    floor, ceiling, alpha = episodes.floor, episodes.ceiling, 1 - query.confidence
+    scaled = np.array([budget / float(episodes.sigma) for budget in query.budgets])
+    if method in ("betting", "sequential"):
+        return both_sides(returns, scaled, alpha, floor, ceiling, anytime=method == "sequential"), None
+    if method != "auto":
+        return _fixed_band(method, returns, episodes, alpha, query.threshold_spacing), None
+    choice = choose(returns, scaled, alpha, floor, ceiling)
+    rest = returns[choice.pilot :]
+    if choice.method == "betting":  # which bets on nothing before the pilot's end
+        return both_sides(returns, scaled, alpha, floor, ceiling), choice.to_json()
+    if choice.method == "band":
+        return cdf.tail_tight(rest, alpha), choice.to_json()
+    return cdf.spread_thresholds(rest, choice.points, choice.reach, choice.stay), choice.to_json()
+
+
+def _band_method(method: str | None) -> str:
+    """Return a method that makes a band, which probabilities and quantiles need; reject those that may bet."""
+    if method in ("auto", "betting", "sequential"):
+        raise InputError(f"probabilities and quantiles need a band, and the method {method!r} bets; use --method band")
+    return "band" if method is None else method
+
+
+def _fixed_band(method: str, returns: NDArray[np.float64], episodes: Episodes, alpha: float, spacing: float) -> Band:
+    floor, ceiling = episodes.floor, episodes.ceiling
+    match method:
+        case "band":
+            return cdf.tail_tight(returns, alpha)
+        case "dkw":
+            return cdf.dkw(returns, alpha)
+        case "dkw-one-sided":
+            return cdf.dkw_one_sided(returns, alpha)
+        case "per-threshold":
+            top = _needed_ceiling(ceiling, method)
+            return cdf.per_threshold(returns, _thresholds(floor, top, spacing), alpha, floor, top)
+        case "binary":
+            return cdf.binary(returns, floor, _needed_ceiling(ceiling, method), alpha)
+    raise InputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
+
+
+def _mean_bounds(
+    source: Band | Means, floor: float, ceiling: float | None, radii: NDArray[np.float64]
+) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
+    """Return the bounds on the expected return, rounded outward by more than any floating-point error."""
+    highest = source.points[-1] if isinstance(source, Band) else source.lower.limits.max()
+    top = float(highest) if ceiling is None else ceiling
+    margin = outward(floor, top)
+    low = worst_case.mean_lower(source, floor, radii) if isinstance(source, Band) else source.lower.at(radii)
+    lower = np.clip(low - margin, floor, top)
+    if ceiling is None:
+        return frozen(lower), None
+    if isinstance(source, Band):
+        high = worst_case.mean_upper(source, ceiling, radii)
+    else:
+        assert source.mirror is not None
+        high = -source.mirror.at(radii)
+    return frozen(lower), frozen(np.clip(high + margin, floor, ceiling))
+
+
+def _bets(means: Means) -> dict[str, Any]:
+    """Return what was bet, in units of the scaled budget; the upper side bet on minus the return."""
+    sides = {"lower": means.lower, "upper": means.mirror}
+    return {side: [dict(bet) for bet in made.bets] for side, made in sides.items() if made is not None}
+
+
+def _columns(bounds: Sequence[Bounds]) -> dict[str, list[float | None]]:
+    return {"lower": [one.lower for one in bounds], "upper": [one.upper for one in bounds]}
+
+
+def _thresholds(floor: float, ceiling: float, spacing: float) -> NDArray[np.float64]:
+    """Return floor, floor + spacing, ... and the ceiling last."""
+    count = (ceiling - floor) / spacing
+    if count > _MOST_THRESHOLDS:
+        raise InputError(
+            f"a threshold spacing of {spacing:g} from {floor:g} to {ceiling:g} makes {count:.0f} thresholds, "
+            f"expected at most {_MOST_THRESHOLDS}; use a larger spacing or the method 'band'"
+        )
+    below = np.arange(max(1, math.ceil(count - 1e-9)))  # no threshold a rounding error below the ceiling
+    return np.append(floor + spacing * below, ceiling)
+
+
+def _needed_ceiling(ceiling: float | None, method: str) -> float:
+    if ceiling is None:
+        raise InputError(f"the method {method!r} needs a known ceiling of the return, got none; use 'band'")
+    return ceiling

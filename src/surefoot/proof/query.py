@@ -1,0 +1,212 @@
+"""What is asked of episodes, fixed before they are run; and the public functions that ask it."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.proof.certificate import Certificate, checked_budget
+from surefoot.proof.episode_budget import EpisodeBudget, EpisodeCertificate
+from surefoot.proof.shared_budget import SharedBudget, SharedBudgetCertificate
+from surefoot.proof.step_budget import PerStepCertificate, StepBudget
+
+NORMS = ("l2", "l1", "linf")
+EPISODE = EpisodeBudget()
+Threat = EpisodeBudget | SharedBudget | StepBudget
+
+
+@dataclass(frozen=True, kw_only=True)
+class Norm:
+    """Another norm than l2 of all perturbations that one budget covers; l2 budgets that include it are certified.
+
+    Attributes:
+        name: "l1", the sum of all absolute values, or "linf", the largest of them.
+        coordinates: Number of values in one observation; needed for "linf".
+        observations: Number of observations that one budget covers; needed for "linf".
+    """
+
+    name: str
+    coordinates: int | None = None
+    observations: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.name not in NORMS[1:]:
+            raise InputError(f"norm must be one of {', '.join(NORMS)}, got {self.name!r}")
+        if self.name == "linf" and (self.coordinates is None or self.observations is None):
+            raise InputError("an l-infinity budget needs the size of an observation and a step limit; play a task")
+
+    @property
+    def factor(self) -> float:
+        """The largest l2 norm of a vector of norm 1: 1 for l1, the root of the number of entries for l-infinity."""
+        if self.name == "l1" or self.coordinates is None or self.observations is None:
+            return 1.0
+        return math.sqrt(self.coordinates * self.observations)
+
+    def in_l2(self, budgets: Sequence[float]) -> tuple[float, ...]:
+        """Return l2 budgets that include these: their product with the factor and a numerical margin."""
+        return tuple(self.factor * budget * (1 + 1e-12) for budget in budgets)
+
+    def to_json(self, budgets: Sequence[float]) -> dict[str, Any]:
+        """Return the norm and the budgets that were asked for, as JSON data."""
+        return {
+            "name": self.name,
+            "budgets": [float(budget) for budget in budgets],
+            "coordinates": self.coordinates,
+            "observations": self.observations,
+            "factor": self.factor,
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class Query:
+    """What is asked of episodes.
+
+    Attributes:
+        budgets: Attack budgets, in the units of the observations.
+        confidence: That all lower bounds hold simultaneously; likewise all upper bounds.
+        method: Method of the bounds, fixed in advance; None for the threat's default.
+        threshold_spacing: Distance between thresholds, for the method "per-threshold".
+        threat: What one budget covers: a whole episode, several episodes together, or every single step.
+        thresholds: Returns x for which P(return >= x) is bounded too.
+        quantiles: Quantiles of the return that are bounded too.
+        norm: The norm of the budgets; None for l2.
+    """
+
+    budgets: tuple[float, ...]
+    confidence: float = 0.95
+    method: str | None = None
+    threshold_spacing: float = 1.0
+    threat: Threat = EPISODE
+    thresholds: tuple[float, ...] = ()
+    quantiles: tuple[float, ...] = ()
+    norm: Norm | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 < self.confidence < 1:
+            raise InputError(f"confidence must lie strictly between 0 and 1, got {self.confidence}")
+        if not (math.isfinite(self.threshold_spacing) and self.threshold_spacing > 0):
+            raise InputError(f"threshold spacing must be a finite number > 0, got {self.threshold_spacing}")
+        if not self.budgets:
+            raise InputError("expected at least one budget, got none")
+        object.__setattr__(self, "budgets", tuple(checked_budget(budget) for budget in self.budgets))
+
+    def answer(self, episodes: Episodes) -> Certificate:
+        """Certify the episodes against the attacker that the query is about."""
+        if self.norm is None:
+            return self.threat.certify(episodes, self)
+        made = replace(self, budgets=self.norm.in_l2(self.budgets), norm=None).answer(episodes)
+        return replace(made, requested={**made.requested, "norm": self.norm.to_json(self.budgets)})
+
+    def refuse_distribution(self, threat: str) -> None:
+        """Raise if probabilities or quantiles are asked for, which only a budget for whole episodes has."""
+        if self.thresholds or self.quantiles:
+            raise InputError(f"probabilities and quantiles cannot be combined with {threat}")
+
+
+def certify(
+    episodes: Episodes,
+    budgets: Sequence[float],
+    confidence: float = 0.95,
+    method: str | None = None,
+    threshold_spacing: float = 1.0,
+    *,
+    step: float | None = None,
+) -> EpisodeCertificate:
+    """Certify the expected return of a smoothed agent under every observation attack within each l2 budget.
+
+    Args:
+        episodes: Episodes of the smoothed agent without attack; sigma, floor and ceiling are read from them.
+        budgets: Attack budgets: l2 norms of all perturbations of one episode, in the units of the observations.
+        confidence: Probability that all lower bounds hold simultaneously; likewise all upper bounds.
+        method: One of ``METHODS``, fixed in advance. By default "auto": the first episodes select the method, the
+            others are certified with it. "paper" is the method that the task names, else "dkw".
+        threshold_spacing: Distance between thresholds from floor to ceiling, for "per-threshold" only.
+        step: Deprecated name of ``threshold_spacing``.
+
+    Raises:
+        InputError: If an argument is out of range, or if the episodes were attacked or had no noise.
+    """
+    if step is not None:
+        _renamed("step", "threshold_spacing")
+        threshold_spacing = step
+    query = Query(budgets=_listed(budgets), confidence=confidence, method=method, threshold_spacing=threshold_spacing)
+    return EPISODE.certify(episodes, query)
+
+
+def certify_shared_budget(
+    episodes: Episodes,
+    budgets: Sequence[float],
+    n_shared_episodes: int | None = None,
+    confidence: float = 0.95,
+    method: str | None = None,
+    *,
+    shared_by: int | None = None,
+) -> SharedBudgetCertificate:
+    """Certify the mean return per episode when several episodes share one budget that holds on average.
+
+    Args:
+        episodes: Episodes of the smoothed agent without attack, each after a reset.
+        budgets: l2 norms of all perturbations of ``n_shared_episodes`` episodes together.
+        n_shared_episodes: Number of episodes that share a budget; 1 for a budget that holds per episode on average.
+        confidence: Probability that all lower bounds hold simultaneously; likewise all upper bounds.
+        method: "betting", or "binary" where only floor and ceiling can occur, fixed in advance; by default "binary"
+            if the task names it, else "betting".
+        shared_by: Deprecated name of ``n_shared_episodes``.
+
+    Raises:
+        InputError: If an argument is out of range, or if the episodes were attacked or had no noise.
+    """
+    if shared_by is not None:
+        _renamed("shared_by", "n_shared_episodes")
+        n_shared_episodes = shared_by
+    if n_shared_episodes is None:
+        raise InputError("n_shared_episodes is missing: give the number of episodes that share one budget")
+    threat = SharedBudget(n_shared_episodes)
+    return threat.certify(
+        episodes, Query(budgets=_listed(budgets), confidence=confidence, method=method, threat=threat)
+    )
+
+
+def certify_per_step(episodes: Episodes, budgets: Sequence[float], confidence: float = 0.95) -> PerStepCertificate:
+    """Certify the expected return under every attack whose perturbation of each observation is within the budget.
+
+    Args:
+        episodes: Episodes of the smoothed agent without attack that were run with ``per_step=True``: they know the
+            rewards of each step and the range of a reward.
+        budgets: l2 norms of a single perturbation, in the units of the observations.
+        confidence: Probability that all lower bounds hold simultaneously; likewise all upper bounds.
+
+    Raises:
+        InputError: If an argument is out of range, or if the episodes do not know the rewards of each step.
+    """
+    threat = StepBudget()
+    return threat.certify(episodes, Query(budgets=_listed(budgets), confidence=confidence, threat=threat))
+
+
+def certify_shared(
+    episodes: Episodes,
+    budgets: Sequence[float],
+    shared_by: int,
+    confidence: float = 0.95,
+    method: str | None = None,
+) -> SharedBudgetCertificate:
+    """Deprecated name of ``certify_shared_budget``."""
+    _renamed("certify_shared", "certify_shared_budget")
+    return certify_shared_budget(episodes, budgets, shared_by, confidence, method)
+
+
+def _listed(budgets: Sequence[float]) -> tuple[float, ...]:
+    if np.ndim(budgets) != 1:
+        raise InputError(f"budgets must be a list of numbers, got {budgets!r}; for one budget write [0.5]")
+    return tuple(budgets)
+
+
+def _renamed(old: str, new: str) -> None:
+    warnings.warn(f"{old} is now called {new}; the old name will be removed", DeprecationWarning, stacklevel=3)

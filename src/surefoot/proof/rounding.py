@@ -1,0 +1,51 @@
+"""Numbers as text: bounds are rounded conservatively, what was asked for keeps all its digits."""
+
+from __future__ import annotations
+
+import math
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+
+_MOST_DIGITS = 12  # of a budget that somebody typed; one with more is the product of another norm's factor
+
+
+def format_lower(value: float, digits: int = 2) -> str:
+    """Format a certified lower bound, rounded down."""
+    return _rounded(value, digits, ROUND_FLOOR)
+
+
+def format_upper(value: float, digits: int = 2) -> str:
+    """Format a certified upper bound, rounded up."""
+    return _rounded(value, digits, ROUND_CEILING)
+
+
+def format_budget(value: float) -> str:
+    """Format a budget with all digits that somebody typed; a computed one is rounded down: its bounds hold below it."""
+    given = Decimal(repr(float(value)))
+    if len(given.normalize().as_tuple().digits) <= _MOST_DIGITS:
+        return exact(value)
+    return exact(float(given.normalize(Context(prec=6, rounding=ROUND_FLOOR))))
+
+
+def exact(value: float) -> str:
+    """Format what was asked for with all its digits: a budget rounded up would claim more than was proved."""
+    text = f"{Decimal(repr(float(value))).normalize():f}"
+    return text if len(text) <= 20 else repr(float(value))
+
+
+def percent(confidence: float) -> str:
+    """Format a confidence with all its digits: 99.9999999999% is not 100%."""
+    return f"{(Decimal(repr(float(confidence))) * 100).normalize():f}%"
+
+
+def decimals(floor: float, ceiling: float | None, estimate: float) -> int:
+    """Return decimals that show a thousandth of the range of the return, at least two."""
+    top = ceiling if ceiling is not None else max(estimate, floor + 1)
+    spread = top - floor
+    return max(2, 3 - math.floor(math.log10(spread))) if 0 < spread < math.inf else 2
+
+
+def _rounded(value: float, digits: int, direction: str) -> str:
+    # In decimal arithmetic, because in binary the multiplication and the division may round the other way.
+    step = Decimal(1).scaleb(-digits)
+    rounded = Decimal(repr(float(value))).quantize(step, direction, Context(prec=2000))
+    return f"{abs(rounded) if rounded == 0 else rounded:f}"

@@ -1,0 +1,109 @@
+"""Certificates against an attacker with a budget for every step instead of the whole episode (T4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.files import number
+from surefoot.proof import wording
+from surefoot.proof.bounds.step_means import kept, step_means
+from surefoot.proof.certificate import Bounds, Certificate, fields_of
+
+if TYPE_CHECKING:
+    from surefoot.proof.query import Query
+
+
+@dataclass(frozen=True)
+class StepBudget:
+    """The attacker has the budget anew at every step."""
+
+    def certify(self, episodes: Episodes, query: Query) -> PerStepCertificate:
+        """Answer a query about this attacker."""
+        query.refuse_distribution("a budget per step")
+        if query.method is not None:
+            raise InputError(f"a budget per step has only one method; leave out the method {query.method!r}")
+        fields = fields_of(episodes, query.budgets, query.confidence)
+        low, high = _reward_range(episodes)
+        sums = np.asarray(episodes.gains).sum(axis=0)
+        n, alpha = len(episodes), 1 - query.confidence
+        shares = (sums - n * low) / (high - low)
+        source = StepSource(step_means(shares, n, alpha), step_means(n - shares, n, alpha))
+        made = PerStepCertificate(
+            method="per-step", n_steps=source.reach.size, reward_range=(low, high), source=source, **fields
+        )
+        return made._filled()
+
+
+@dataclass(frozen=True, eq=False)
+class StepSource:
+    """Bounds on the mean reward of each step from below and from above, as shares of the range of a reward."""
+
+    reach: NDArray[np.float64]
+    stay: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class PerStepCertificate(Certificate):
+    """Bounds on the mean return when each single perturbation has an l2 norm of at most the budget.
+
+    Attributes:
+        n_steps: Number of steps after which every episode has ended.
+        reward_range: Lowest and highest reward of a step, 0 between them.
+        source: What the bounds are computed from; None when read from a file.
+    """
+
+    kind: ClassVar[str | None] = "per-step"
+    file: ClassVar[str] = "per-step.json"
+
+    n_steps: int
+    reward_range: tuple[float, float]
+    source: StepSource | None = None
+
+    def _computed(self, budget: float) -> Bounds | None:
+        if self.source is None:
+            return None
+        scaled, (low, high) = budget / self.sigma, self.reward_range
+        lower = self.n_steps * low + (high - low) * kept(self.source.reach, scaled)
+        return self._rounded(budget, lower, self.n_steps * high - (high - low) * kept(self.source.stay, scaled))
+
+    @property
+    def scope(self) -> str:
+        """What the budget bounds, in words."""
+        return "{norm} norm of the perturbation of each single observation"
+
+    @property
+    def statement(self) -> str:
+        """The certificate as a sentence, as its file has it."""
+        return wording.statement(self, "whose offset to each single observation has an l2 norm of at most the budget")
+
+    def _own_json(self) -> dict[str, Any]:
+        return {"steps": self.n_steps, "rewards": list(self.reward_range)}
+
+    @classmethod
+    def _own_fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:
+        low, high = content["rewards"]
+        return {"n_steps": int(content["steps"]), "reward_range": (number(low), number(high))}
+
+
+def _reward_range(episodes: Episodes) -> tuple[float, float]:
+    limits = episodes.facts.get("rewards")
+    if episodes.gains is None or limits is None:
+        raise InputError(
+            "a budget per step needs the rewards of each step, and this record has none; play it with --per-step"
+        )
+    low, high = (float(limit) for limit in limits)
+    return check_rewards(low, high)
+
+
+def check_rewards(low: float, high: float) -> tuple[float, float]:
+    """Return the range of a step's reward, or say why it is not one; 0 must be in it: it is paid after the end."""
+    if not (np.isfinite(low) and np.isfinite(high) and low <= 0 <= high and low < high):
+        raise InputError(f"the limits of a step's reward must enclose 0, got {low} and {high}")
+    return low, high

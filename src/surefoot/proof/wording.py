@@ -1,0 +1,228 @@
+"""A certificate in words: one sentence, a table, and what a reader must know next to it, in lines of 78 columns."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from surefoot.episodes import Baseline
+from surefoot.proof.rounding import decimals, exact, format_budget, format_lower, format_upper, percent
+
+if TYPE_CHECKING:
+    from surefoot.proof.certificate import Certificate
+
+COLUMNS = 78
+_REASONS = {
+    "proved": "stopped early: requirement proved",
+    "refuted": "stopped early: requirement refuted",
+    "close enough": "stopped early: within the tolerance",
+    "stopped by hand": "interrupted",
+    "all played": "all planned episodes",
+}
+
+
+def describe(certificate: Certificate, baseline: Baseline | None = None, required: float | None = None) -> str:
+    """Return the whole certificate as text.
+
+    Args:
+        certificate: What to describe.
+        baseline: Open-loop baseline to compare with; bounds below it are marked.
+        required: Budget of a requirement, which the sentence is then about.
+    """
+    first = "attack budget" if norm_of(certificate) == "l2" else f"{norm_of(certificate)} budget"
+    table = [(first, "lower bound", "upper bound"), *bound_rows(certificate)]
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in table]
+    said = [*requested_lines(certificate), *notes(certificate)]
+    below = [] if baseline is None else _below(certificate, baseline)
+    if baseline is not None and below:
+        marked = len(table) - len(below)
+        lines[marked:] = [f"{line}  *" for line in lines[marked:]]
+        lines.append(f"* below the open-loop baseline of {_mean(baseline, certificate)} (an estimate): uninformative")
+    elif baseline is not None:
+        said.append(baseline_note(certificate, baseline))
+    return "\n\n".join([_wrapped(headline(certificate, required)), "\n".join(lines), "\n".join(map(_wrapped, said))])
+
+
+def short(certificate: Certificate) -> str:
+    """Return a few lines for an interactive session."""
+    agent = certificate.metadata.get("agent") or certificate.metadata.get("task") or "given returns"
+    rows = bound_rows(certificate)
+    shown = rows if len(rows) <= 3 else [rows[0], rows[len(rows) // 2], rows[-1]]
+    bounds = "".join(f"\n  budget {budget}: {low} to {high}" for budget, low, high in shown)
+    return (
+        f"<{type(certificate).__name__} of {agent}: {noise_words(certificate)}, {certificate.n_episodes:,} episodes,"
+        f"\n  method {certificate.method}, {percent(certificate.confidence)} confidence, {len(rows)} budgets{bounds}>"
+    )
+
+
+def headline_index(certificate: Certificate, required: float | None = None) -> int:
+    """Return which budget the sentence is about: the required one, that of a stopping rule, or the nearest to sigma."""
+    asked = asked_budgets(certificate)
+    budgets: list[float] = certificate.budgets.tolist()
+    for wanted in (required, (certificate.method_selection or {}).get("budget")):
+        if wanted is not None and wanted in asked:
+            return asked.index(float(wanted))
+    positive = [budget for budget in budgets if budget > 0] or budgets
+    return budgets.index(min(positive, key=lambda candidate: abs(candidate - certificate.sigma)))
+
+
+def headline_budget(certificate: Certificate, required: float | None = None) -> float:
+    """Return the l2 budget that the sentence is about."""
+    return float(certificate.budgets[headline_index(certificate, required)])
+
+
+def headline(certificate: Certificate, required: float | None = None) -> str:
+    """Return the certificate in one sentence, at the required budget or the one nearest to sigma."""
+    index, name = headline_index(certificate, required), norm_of(certificate)
+    lower = format_lower(certificate.lower[index], digits_for(certificate))
+    best = "" if certificate.ceiling is None else f" (maximum {exact(certificate.ceiling)})"
+    return (
+        f"With {percent(certificate.confidence)} confidence, the expected {_return(certificate)}{certificate.per} of "
+        f"the smoothed agent is at least {lower}{best} under any observation attack with "
+        f"{'' if name == 'l2' else f'{name} '}budget {budget_texts(certificate)[index]} "
+        f"({certificate.scope.format(norm=name)})."
+    )
+
+
+def digits_for(certificate: Certificate) -> int:
+    """Return decimals that show a thousandth of the range, at least two."""
+    return decimals(certificate.floor, certificate.ceiling, certificate.estimate)
+
+
+def norm_of(certificate: Certificate) -> str:
+    """Return the norm in which the budgets were asked for."""
+    return str(certificate.requested.get("norm", {}).get("name", "l2"))
+
+
+def budget_texts(certificate: Certificate) -> list[str]:
+    """Return each budget as text, in the norm that was asked for."""
+    return [format_budget(budget) for budget in asked_budgets(certificate)]
+
+
+def asked_budgets(certificate: Certificate) -> list[float]:
+    """Return the budgets in the norm that they were asked for."""
+    norm = certificate.requested.get("norm")
+    return certificate.budgets.tolist() if norm is None else [float(budget) for budget in norm["budgets"]]
+
+
+def bound_rows(certificate: Certificate) -> list[tuple[str, str, str]]:
+    """Return budget, certified lower and certified upper bound as text, smallest budget first."""
+    digits = digits_for(certificate)
+    lower = [format_lower(value, digits) for value in certificate.lower]
+    upper = ["unknown"] * len(lower)
+    if certificate.upper is not None:
+        upper = [format_upper(value, digits) for value in certificate.upper]
+    rows = list(zip(budget_texts(certificate), lower, upper, strict=True))
+    return [rows[index] for index in _ascending(certificate)]
+
+
+def notes(certificate: Certificate) -> list[str]:
+    """Return what a reader must know next to the table."""
+    digits = digits_for(certificate)
+    error, meaning = "", "estimate"
+    if certificate.estimate_sem is not None:
+        error, meaning = f" ± {certificate.estimate_sem:.{digits}f}", "estimate ± standard error"
+    return [
+        f"Mean {_return(certificate)} without attack: {certificate.estimate:.{digits}f}{error} ({meaning})",
+        f"{certificate.n_episodes:,} episodes, {noise_words(certificate)}, {_method(certificate)}",
+        f"All lower bounds hold simultaneously ({percent(certificate.confidence)} confidence)"
+        + ("." if certificate.upper is None else "; so do all upper bounds."),
+    ]
+
+
+def baseline_note(certificate: Certificate, baseline: Baseline) -> str:
+    """Return the open-loop baseline, and from which budget on it is above what is certified."""
+    below = _below(certificate, baseline)
+    return f"Open-loop baseline: {_mean(baseline, certificate)} under any observation attack ({baseline.what})." + (
+        f" At budgets of {below[0]} and above the lower bound is below this baseline and the certificate is "
+        "uninformative."
+        if below
+        else ""
+    )
+
+
+def requested_lines(certificate: Certificate) -> Iterator[str]:
+    """Yield what was asked for besides the means: another norm, probabilities, quantiles."""
+    digits, budgets = digits_for(certificate), budget_texts(certificate)
+    norm = certificate.requested.get("norm")
+    if norm is not None:
+        yield f"Perturbations with {norm['name']} norm b have an l2 norm of at most {norm['factor']:.6g} b."
+    for row in certificate.requested.get("probabilities", ()):
+        for budget, low, high in zip(budgets, row["lower"], row["upper"], strict=True):
+            at_most = f" and at most {format_upper(high, 4)}"
+            said = f"P(return >= {exact(row['at_least'])}) is at least {format_lower(low, 4)}{at_most}"
+            yield f"budget {budget}: {said}"
+    for row in certificate.requested.get("quantiles", ()):
+        for budget, low, high in zip(budgets, row["lower"], row["upper"], strict=True):
+            at_most = "" if high is None else f" and at most {format_upper(high, digits)}"
+            yield f"budget {budget}: the {exact(row['q'])}-quantile is at least {format_lower(low, digits)}{at_most}"
+
+
+def noise_words(certificate: Certificate) -> str:
+    """Return the noise in words; where it differs from feature to feature, with the unit of the budgets."""
+    features = certificate.metadata.get("features")
+    if features is None:
+        return f"sigma {exact(certificate.sigma)}"
+    return f"sigma {_listed(features)} by feature (perturbations are divided by sigma / {exact(certificate.sigma)})"
+
+
+def statement(certificate: Certificate, attacker: str, both: str = "") -> str:
+    """Return the sentence of the certificate's file; ``both`` is what holds of lower and upper bounds together."""
+    least, noise = exact(certificate.sigma), exact(certificate.sigma)
+    discount, features = certificate.metadata.get("discount"), certificate.metadata.get("features")
+    if features is not None:
+        noise = (
+            f"{_listed(features)} by feature; offsets are divided by sigma / {least} before their norm is taken, so "
+            "that a plain norm of the budget is covered too"
+        )
+    what = "return" if discount is None else f"discounted return (discount {exact(discount)})"
+    bounded = certificate.upper is not None
+    return (
+        f"Under every adversary {attacker}, the expected {what}{certificate.per} of the smoothed agent (noise sigma "
+        f"{noise}) is at least 'lower'"
+        + (" and at most 'upper'" if bounded else "")
+        + f". With confidence {exact(certificate.confidence)} all lower limits hold, for all budgets at once"
+        + (f", and so do all upper limits{both}." if bounded else ".")
+    )
+
+
+def _listed(features: Sequence[float]) -> str:
+    return ", ".join(exact(one) for one in features[:8]) + (", ..." if len(features) > 8 else "")
+
+
+def _return(certificate: Certificate) -> str:
+    discount = certificate.metadata.get("discount")
+    return "return" if discount is None else f"discounted return (gamma {exact(discount)})"
+
+
+def _method(certificate: Certificate) -> str:
+    selection = certificate.method_selection or {}
+    if selection.get("stopped"):
+        reason = str(selection["stopped"])
+        return f"method sequential (anytime-valid; {_REASONS.get(reason, reason)})"
+    if selection.get("method"):
+        pilot = selection.get("pilot")
+        looked = f"selected on {pilot:,} episodes" if isinstance(pilot, int) and pilot else "without pilot episodes"
+        return f"method auto ({selection['method']}, {looked})"
+    return f"method {certificate.method}"
+
+
+def _below(certificate: Certificate, baseline: Baseline) -> list[str]:
+    """Return the budgets, ascending, at which the lower bound is below the baseline."""
+    texts = budget_texts(certificate)
+    return [texts[index] for index in _ascending(certificate) if certificate.lower[index] < baseline.mean]
+
+
+def _mean(baseline: Baseline, certificate: Certificate) -> str:
+    digits = digits_for(certificate)
+    return f"{baseline.mean:.{digits}f} ± {baseline.sem:.{digits}f}"
+
+
+def _ascending(certificate: Certificate) -> list[int]:
+    return sorted(range(certificate.budgets.size), key=certificate.budgets.tolist().__getitem__)
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, COLUMNS, break_long_words=False, break_on_hyphens=False)

@@ -1,0 +1,59 @@
+"""Figures of certificates, readable in black and white: bounds are lines, estimates are single marks."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from surefoot.episodes import Baseline
+from surefoot.proof.certificate import Certificate
+from surefoot.proof.rounding import exact, percent
+
+BOUND, OTHER, FLOOR = "#0b5394", "#7f9fbf", "#b45f06"
+
+
+def certificate_figure(certificate: Certificate, baseline: Baseline | None = None) -> Figure:
+    """Draw the certified bounds over the budget, the estimate at budget 0, and the open-loop baseline."""
+    figure = Figure(figsize=(6.8, 4.2), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.add_subplot()
+    budgets = np.linspace(0, max(*certificate.budgets, 1e-9), 101)
+    bounds = [certificate.at(float(budget)) for budget in budgets]
+    axes.plot(budgets, [one.lower for one in bounds], color=BOUND, lw=2.2, label="certified lower bound")
+    axes.plot(certificate.budgets, certificate.lower, "o", color=BOUND, ms=4)
+    if certificate.upper is not None:
+        upper = [one.upper for one in bounds if one.upper is not None]
+        axes.plot(budgets, upper, color=OTHER, lw=1.4, ls="--", label="certified upper bound")
+    error = 0.0 if certificate.estimate_sem is None else 1.96 * certificate.estimate_sem
+    axes.errorbar(
+        [0],
+        [certificate.estimate],
+        yerr=[error],
+        fmt="D",
+        mfc="white",
+        color="black",
+        ms=6,
+        capsize=3,
+        clip_on=False,
+        zorder=5,
+        label="mean without attack (an estimate, not a bound)",
+    )
+    if baseline is not None:
+        axes.axhline(baseline.mean, color=FLOOR, ls=":", lw=1.6, label="open-loop baseline")
+    top = certificate.ceiling if certificate.ceiling is not None else certificate.estimate
+    margin = 0.05 * (top - certificate.floor) or 1.0
+    axes.set_ylim(certificate.floor - margin, top + margin)
+    axes.set_xlim(left=-0.02 * float(budgets[-1]), right=1.02 * float(budgets[-1]))
+    axes.set_xlabel("attack budget: total l2 norm of the perturbations of one episode")
+    axes.set_ylabel("mean return")
+    name = certificate.metadata.get("agent") or certificate.metadata.get("task") or "given returns"
+    axes.set_title(
+        f"{name}: sigma {exact(certificate.sigma)}, {certificate.n_episodes:,} episodes, "
+        f"{percent(certificate.confidence)} confidence ({certificate.method})",
+        fontsize=10,
+        parse_math=False,
+    )
+    axes.grid(alpha=0.25)
+    axes.legend(fontsize=8, loc="best", framealpha=0.9)
+    return figure

@@ -1,0 +1,66 @@
+"""What a page is made of: a finished run as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from surefoot.episodes import Baseline, Episodes
+from surefoot.proof.certificate import Certificate, same_setup
+from surefoot.proof.wording import headline_index
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FinishedRun:
+    """A run of ``certify`` or ``attack``.
+
+    Attributes:
+        name: Name of the run directory.
+        certificate: What is certified; None for an attack.
+        attack: Content of ``attack.json``; None for a certificate.
+        records: Episode data: one record for a certificate, one per budget (the strongest attack) for an attack.
+        identity: Task, agent, hash, seed and sigma per feature, as the files have them.
+        setup: Content of ``setup.json``.
+        notes: Content of ``run.json``.
+        tape: One episode, step by step, to look at.
+        digests: SHA-256 of the files, by name.
+        baseline: The task's open-loop baseline, where the run knew one.
+    """
+
+    name: str
+    certificate: Certificate | None
+    attack: Mapping[str, Any] | None
+    records: Sequence[Episodes]
+    identity: Mapping[str, Any]
+    setup: Mapping[str, Any]
+    notes: Mapping[str, Any]
+    tape: Mapping[str, Any] | None
+    digests: Mapping[str, str]
+    baseline: Baseline | None
+
+    @property
+    def sigma(self) -> float:
+        """Standard deviation of the noise."""
+        return self.certificate.sigma if self.certificate is not None else float((self.attack or {})["sigma"])
+
+    @property
+    def required(self) -> float | None:
+        """The budget of the requirement that the run was for, if there was one."""
+        found = self.notes.get("required_budget")
+        return float(found) if isinstance(found, int | float) else None
+
+    @property
+    def headline_index(self) -> int:
+        """Which of the certificate's budgets its sentence is about."""
+        assert self.certificate is not None
+        return headline_index(self.certificate, self.required)
+
+    def is_about(self, identity: Mapping[str, Any], sigma: Any) -> bool:
+        """Return whether these files are about the same agent in the same task with the same noise."""
+        own = {**self.identity, "sigma": self.sigma}
+        return own.get("agent") is not None and same_setup(own, {**identity, "sigma": sigma})
+
+    def matches(self, other: FinishedRun) -> bool:
+        """Return whether another run is about the same agent in the same task with the same noise."""
+        return self.is_about(other.identity, other.sigma)

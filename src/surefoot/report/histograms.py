@@ -1,0 +1,122 @@
+"""Returns as histograms, and the spending of attacks over the steps of an episode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.proof.rounding import exact
+from surefoot.report.charts import Group, digits_of
+
+MOST_BARS = 48
+FEW = 1  # a single bar as wide as the page shows nothing
+MOST_STEPS = 400  # bars of spending; longer episodes have neighbouring steps added up
+
+
+def histogram_data(group: Group) -> dict[str, Any] | None:
+    """Return the distributions of a group's returns over common bins, or None where no returns were kept."""
+    named = _distributions(group)
+    if not named:
+        return None
+    edges = bins(_and_limits(np.concatenate([returns for _, returns, _ in named]), group))
+    items = []
+    for label, returns, digits in named:
+        counts, _ = np.histogram(returns, edges)
+        items.append({
+            "label": label,
+            "counts": counts.tolist(),
+            "total": int(returns.size),
+            "mean": float(f"{returns.mean():.8g}"),
+            "meanText": f"{returns.mean():.{digits}f}",
+        })  # fmt: skip
+    whole = bool(edges[0] % 1 == 0.5)  # then whole numbers lie in the middle of their bins
+    return {"title": group.title, "whole": whole, "edges": [float(f"{edge:.8g}") for edge in edges], "items": items}
+
+
+def bins(returns: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the edges of at most MOST_BARS + 1 bins of round width; the largest whole number ends the last one."""
+    low, high = float(returns.min()), float(returns.max())
+    whole = bool((returns == np.round(returns)).all()) and abs(low) < 1e9 and high - low < 1e9
+    if whole:
+        width = float(max(1, math.ceil(_round_up((high - low + 1) / MOST_BARS))))
+        count = math.ceil((high - low + 1) / width)
+        first = high + 0.5 - count * width
+        if count <= 2 * FEW:
+            first, count = first - FEW * width, count + 2 * FEW
+    else:
+        width = _round_up(((high - low) or abs(low) * 1e-3 or 1.0) / MOST_BARS)
+        first = math.floor(low / width) * width
+        count = math.floor((high - first) / width) + 1
+    edges: NDArray[np.float64] = first + width * np.arange(count + 1, dtype=np.float64)
+    return edges
+
+
+def _and_limits(returns: NDArray[np.float64], group: Group) -> NDArray[np.float64]:
+    """Add the limits of the return by the rules, unless the returns would then crowd in a corner."""
+    known = [(record.floor, record.ceiling) for run in group.runs for record in run.records]
+    low, high = min(floor for floor, _ in known), max(ceiling or -math.inf for _, ceiling in known)
+    spread = float(returns.max() - returns.min())
+    crowded = not math.isfinite(high) or (high - low > MOST_BARS and spread < 0.1 * (high - low))
+    return returns if crowded else np.append(returns, (low, high))
+
+
+def spending_data(group: Group) -> list[dict[str, Any]]:
+    """Return, for every attack and budget, the mean squared offset at each step up to the last one."""
+    found = []
+    for run, label, _ in group.attacked:
+        assert run.attack is not None
+        for number, budget in enumerate(run.attack["budgets"]):
+            spending = np.array(run.attack["spending"][number], dtype=np.float64)
+            if spending.size and budget > 0:
+                found.append(_spent(f"{label}, budget {exact(budget)}", float(budget), spending))
+    return found
+
+
+def _spent(label: str, budget: float, spending: NDArray[np.float64]) -> dict[str, Any]:
+    total, together = float(spending.sum()), -(-spending.size // MOST_STEPS)
+    padded = np.pad(spending, (0, -spending.size % together))
+    half, last = int(np.searchsorted(np.cumsum(spending), total / 2)), int(max(spending.nonzero()[0], default=0))
+    share = total / budget**2
+    return {
+        "label": label,
+        "together": together,
+        "steps": int(spending.size),
+        "values": [float(f"{value:.5g}") for value in padded.reshape(-1, together).sum(axis=1)],
+        "says": (
+            f"On average {100 * share:.0f}% of the squared budget was used"
+            + (f", half of that by step {half + 1:,}, all of it by step {last + 1:,}." if total > 0 else ".")
+        ),
+    }
+
+
+def _distributions(group: Group) -> list[tuple[str, NDArray[np.float64], int]]:
+    found = []
+    several = len(group.runs) > 1
+    for run, label, _ in group.certified:
+        name = f"{label}, without attack" if several else "without attack"
+        found += [(name, record.returns, digits_of(run)) for record in run.records]
+    for run, label, _ in group.attacked:
+        assert run.attack is not None
+        for budget, record in zip(run.attack["budgets"], run.records, strict=False):
+            found.append((f"{label}, budget {exact(budget)}", record.returns, digits_of(run)))
+    return found
+
+
+def rows_of(histogram: dict[str, Any]) -> tuple[list[str], list[Sequence[str]]]:
+    """Return a histogram as a table: a heading per distribution, a row per bin that is not empty everywhere."""
+    edges, items = histogram["edges"], histogram["items"]
+    rows: list[Sequence[str]] = []
+    for index in range(len(edges) - 1):
+        counts = [item["counts"][index] for item in items]
+        if any(counts):
+            rows.append([f"{edges[index]:g} to {edges[index + 1]:g}", *(f"{count:,}" for count in counts)])
+    return ["return", *(item["label"] for item in items)], rows
+
+
+def _round_up(size: float) -> float:
+    power = 10.0 ** math.floor(math.log10(size))
+    return float(next(power * factor for factor in (1, 2, 5, 10) if power * factor >= size * (1 - 1e-9)))

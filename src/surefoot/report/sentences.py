@@ -1,0 +1,103 @@
+"""The sentences of a page: what is proved, what was measured, and how to read both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from surefoot.proof.rounding import exact
+from surefoot.proof.wording import headline, norm_of
+from surefoot.report.charts import ATTACK_SCOPE, Group, digits_of
+from surefoot.report.finished_run import FinishedRun
+
+IDLE = 0.01  # of the budget: an attack that used less did not attack
+
+
+def title_of(groups: Sequence[Group]) -> str:
+    """Return the title of the page."""
+    runs = [run for group in groups for run in group.runs]
+    certified = [run for run in runs if run.certificate is not None]
+    agents = list(dict.fromkeys(str(run.identity["agent"]) for run in runs if run.identity.get("agent")))
+    if len(certified) > 1:
+        return f"{len(certified)} certificates compared"
+    if certified and certified[0].identity.get("agent"):
+        return f"{certified[0].identity['agent']} certified"
+    if len(agents) == 1:
+        return f"{agents[0]} under attack"
+    return "Certificate" if certified else f"{len(runs)} attacks"
+
+
+def opening_sentences(groups: Sequence[Group]) -> list[str]:
+    """Return the sentences at the top: first what is proved, then what was measured."""
+    certified = [run for group in groups for run, _, _ in group.certified]
+    proved = [headline(run.certificate, run.required) for run in certified if run.certificate is not None]
+    measured = [_attack_sentence(run) for group in groups for run, _, _ in group.attacked]
+    if len(proved) > 1:
+        proved = [
+            f"{len(proved)} certificates, compared. Each holds with its own confidence by itself; for all of them "
+            "simultaneously the error probabilities add up."
+        ]
+    return [*proved, *measured]
+
+
+def curve_words(groups: Sequence[Group]) -> tuple[str, str]:
+    """Return the title of the curves and how to read their lines and marks."""
+    proved = any(group.certified for group in groups)
+    baseline = any(run.baseline is not None for group in groups for run in group.runs)
+    measured = "Hollow marks" + (" and the dotted line" if baseline else "")
+    explained = f"{measured} are measured: they show what happened, not what could happen."
+    solid = "A solid line is proved, with the stated confidence, against every attacker. " if proved else ""
+    title = "Certified bounds under attack" if proved else "Measured attacks"
+    return title, f"{solid}{explained} Move over the chart, or move the slider, to read a budget."
+
+
+def budget_meanings(groups: Sequence[Group]) -> list[str]:
+    """Return what the budgets of the page bound, one text per threat."""
+    certificates = [run.certificate for group in groups for run, _, _ in group.certified]
+    stated = [one.scope.format(norm=norm_of(one)) for one in certificates if one is not None]
+    attacks = [ATTACK_SCOPE for group in groups if group.attacked]
+    return list(dict.fromkeys([*stated, *attacks]))
+
+
+def excluded_threat(groups: Sequence[Group]) -> str:
+    """Return the threat that a page about whole episodes must exclude; empty where a budget per step is certified."""
+    kinds = {run.certificate.kind for group in groups for run, _, _ in group.certified if run.certificate is not None}
+    return "" if "per-step" in kinds else ", or about a budget for each single step"
+
+
+def _attack_sentence(run: FinishedRun) -> str:
+    assert run.attack is not None
+    attack, digits = run.attack, digits_of(run)
+    # Of equally low means the one with the larger budget says more.
+    worst = min(range(len(attack["curve"])), key=lambda number: (attack["curve"][number], -attack["budgets"][number]))
+    noise = f"smoothed with sigma {exact(run.sigma)}" if run.sigma > 0 else "undefended (sigma = 0)"
+    return (
+        f"Under the strongest attack tried (method {attack.get('method')}, budget {exact(attack['budgets'][worst])}), "
+        f"{attack.get('agent')}, {noise}, had a mean return of {attack['curve'][worst]:.{digits}f} ± "
+        f"{attack['curve_sem'][worst]:.{digits}f} over {attack['episodes']:,} episodes: a measurement, not a bound."
+    )
+
+
+def budget_used(attack: Mapping[str, Any]) -> list[float]:
+    """Return the mean share of its budget that the strongest attack at each budget used; 1 for a budget of 0."""
+    if "mean_spent" not in attack:
+        return [1.0] * len(attack["budgets"])
+    best = [attack["lambdas"].index(lambda_) for lambda_ in attack["curve_lambda"]]
+    used = [row[column] for row, column in zip(attack["mean_spent"], best, strict=True)]
+    return [1.0 if budget == 0 else one / budget for budget, one in zip(attack["budgets"], used, strict=True)]
+
+
+def attack_notes(attack: Mapping[str, Any]) -> list[str]:
+    """Return what must be said of an attack that spared the agent, and the way out."""
+    notes = []
+    if any(any(row) for row in attack["did_not_attack"]):
+        notes.append("* did not attack: used less than 1% of its budget.")
+    curve, sem, budgets = attack["curve"], attack["curve_sem"], attack["budgets"]
+    first, last = budgets.index(min(budgets)), budgets.index(max(budgets))
+    flat = len(budgets) > 1 and curve[last] >= curve[first] - 2 * (sem[last] + sem[first])
+    if flat or (attack["did_not_attack"] and all(all(row) for row in attack["did_not_attack"])):
+        notes.append(
+            "Warning: the mean return does not fall with the budget. This does not show that the agent is robust; try "
+            "--lambda-q 0, --method adaptive, or larger --budgets."
+        )
+    return notes

@@ -1,0 +1,113 @@
+"""A replay as the page shows it: numbers for small observations, one sheet of pictures for images."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.errors import InputError
+from surefoot.report.finished_run import FinishedRun
+
+COLUMNS = 10  # pictures side by side on a sheet
+MOST_COORDINATES = 12
+SCHEMA = 1
+
+
+def replay_data(run: FinishedRun, label: str) -> dict[str, Any] | None:
+    """Return a run's replayed episode as the page's data, or None where there is none."""
+    if run.tape is None:
+        return None
+    try:
+        return _data(run.tape, label)
+    except (KeyError, ValueError, TypeError, IndexError) as error:
+        raise InputError(f"{run.name}/replay.npz is not a replay that this version reads: {error}") from error
+
+
+def _data(arrays: Mapping[str, Any], label: str) -> dict[str, Any]:
+    facts = json.loads(arrays["header"].tobytes())
+    if facts.get("schema") != SCHEMA:
+        raise ValueError(f"schema {facts.get('schema')}, expected {SCHEMA}")
+    sigma = float(facts["sigma"])
+    panels = [_panel("True state", "clean", arrays, "quiet", "clean")]
+    if sigma > 0:
+        panels.append(_panel("Noisy observation", "seen", arrays, "quiet", "seen"))
+    if "attacked_seen" in arrays:
+        panels.append(_panel("Perturbed and noisy observation", "attacked", arrays, "attacked", "seen"))
+    shape = arrays["quiet_clean"].shape[1:]
+    return {
+        "label": label,
+        "kind": "picture" if len(shape) >= 2 else "numbers",
+        "environment": str(facts.get("environment") or ""),
+        "sigma": sigma,
+        "budget": facts.get("budget"),
+        "coordinates": int(np.prod(shape)),
+        "steps": max(panel["steps"] for panel in panels),
+        "panels": panels,
+    }
+
+
+def _panel(title: str, role: str, arrays: Mapping[str, Any], track: str, what: str) -> dict[str, Any]:
+    shown = arrays[f"{track}_{what}"]
+    panel: dict[str, Any] = {"title": title, "role": role, "steps": len(shown)}
+    panel["spent"] = _rounded(arrays[f"{track}_spent"]) if track == "attacked" else None
+    if shown.ndim >= 3:
+        panel["sheet"] = sheet(shown)
+        return panel
+    panel["seen"] = _rounded(shown)
+    panel["truth"] = _rounded(arrays[f"{track}_clean"]) if what == "seen" else None
+    panel["actions"] = arrays[f"{track}_actions"].tolist()
+    return panel
+
+
+def _rounded(values: NDArray[Any]) -> list[Any]:
+    if values.ndim == 1:
+        return [float(f"{value:.5g}") for value in values.tolist()]
+    return [[float(f"{value:.5g}") for value in row[:MOST_COORDINATES]] for row in values.tolist()]
+
+
+def sheet(pictures: NDArray[Any]) -> dict[str, Any]:
+    """Lay pictures (steps, height, width[, channels]) out on one grey PNG, as a data URI with its layout."""
+    grey = _grey(pictures)
+    steps, height, width = grey.shape
+    lines = -(-steps // COLUMNS)
+    laid = np.zeros((lines * COLUMNS, height, width), dtype=np.uint8)
+    laid[:steps] = grey
+    image = laid.reshape(lines, COLUMNS, height, width).transpose(0, 2, 1, 3).reshape(lines * height, COLUMNS * width)
+    return {
+        "source": "data:image/png;base64," + base64.b64encode(png(image)).decode("ascii"),
+        "width": width,
+        "height": height,
+        "columns": COLUMNS,
+    }
+
+
+def png(image: NDArray[np.uint8]) -> bytes:
+    """Return an 8-bit grey picture as a PNG file."""
+    height, width = image.shape
+    rows = np.zeros((height, width + 1), dtype=np.uint8)  # each row begins with its filter: none
+    rows[:, 1:] = image
+    header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
+    body = zlib.compress(rows.tobytes(), 9)
+    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
+
+
+def _chunk(kind: bytes, content: bytes) -> bytes:
+    return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+
+
+def _grey(pictures: NDArray[Any]) -> NDArray[np.uint8]:
+    if pictures.ndim == 4:
+        # Colours come last (height, width, 3) or first (3, height, width); the axis of colours is the short one.
+        axis = 3 if pictures.shape[3] <= 4 else 1
+        pictures = pictures.mean(axis=axis)
+    if pictures.ndim != 3:
+        raise ValueError(f"expected pictures, got shape {pictures.shape}")
+    grey: NDArray[np.uint8] = np.clip(np.round(pictures), 0, 255).astype(np.uint8)
+    return grey

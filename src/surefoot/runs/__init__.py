@@ -1,0 +1,1 @@
+"""Everything that owns a run directory."""

@@ -1,0 +1,244 @@
+"""Attack an agent over a grid of budgets and lambdas, and find the certificates to compare the outcome with."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surefoot.agents.policies import Policy
+from surefoot.attacks.registry import METHODS, Configuration
+from surefoot.attacks.value_gaps import default_lambdas
+from surefoot.attacks.victim import Smoothing
+from surefoot.episodes import Episodes, Noise
+from surefoot.errors import InputError
+from surefoot.files import safe_name, versions
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import Progress, play
+from surefoot.play.streams import Purpose
+from surefoot.play.tasks import Task
+from surefoot.proof.certificate import Certificate
+from surefoot.proof.episode_budget import EpisodeCertificate
+from surefoot.report.sentences import IDLE
+from surefoot.runs.finish import finish_run
+from surefoot.runs.folder import RunFolder, configuration_name
+from surefoot.runs.taped_episode import record_replay
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class AttackGrid:
+    """An agent, and the attacks on it: one configuration for every budget and lambda.
+
+    Attributes:
+        task: What the agent is attacked on.
+        policy: The agent.
+        sigma: Its noise; 0 for an undefended agent.
+        budgets: Attack budgets: l2 norms of all perturbations of one episode.
+        lambdas: Value gaps lambda_q of Algorithm 1, or weights lambda of Algorithm 2, where the method has one.
+        method: Name of the attack.
+        noise_samples: Noise samples that attacks on a smoothed agent average over.
+        n_episodes: Episodes per configuration.
+        seed: Seed of the episodes.
+        device: "cpu" or "cuda".
+    """
+
+    task: Task
+    policy: Policy
+    sigma: float
+    budgets: Sequence[float]
+    lambdas: Sequence[float] = (0.0,)
+    method: str = "paper"
+    noise_samples: int = 128
+    n_episodes: int = 1_000
+    seed: int = 0
+    device: str = "cpu"
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise InputError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+        if not self.budgets or not all(np.isfinite(budget) and budget >= 0 for budget in self.budgets):
+            raise InputError(f"budgets must be finite numbers >= 0, at least one, got {list(self.budgets)}")
+        if METHODS[self.method].has_lambda and not self.lambdas:
+            raise InputError(f"the method {self.method} needs at least one lambda")
+        METHODS[self.method].check(self.task, self.policy)
+        for budget, lambda_ in self.configurations():
+            self.plan(budget, lambda_)
+
+    @property
+    def name(self) -> str:
+        """The name of the run's folder: all that usually differs between attacks."""
+        name = f"attack-{self.method}-{self.policy.name}-sigma{self.sigma:g}-seed{self.seed}-n{self.n_episodes}"
+        return safe_name(name)
+
+    @property
+    def columns(self) -> list[float | None]:
+        """The lambdas; a method without any has one column."""
+        return list(self.lambdas) if METHODS[self.method].has_lambda else [None]
+
+    def default_lambdas(self) -> tuple[float, ...]:
+        """Return 0 and quantiles of the agent's own value gaps; for an attack without a lambda, just 0."""
+        if not METHODS[self.method].has_lambda:
+            return (0.0,)
+        METHODS[self.method].check(self.task, self.policy)
+        return default_lambdas(self.plan(0.0, 0.0), Smoothing(self.sigma, self.noise_samples))
+
+    def configurations(self) -> list[tuple[float, float | None]]:
+        """Return every pair of budget and lambda."""
+        return [(budget, lambda_) for budget in self.budgets for lambda_ in self.columns]
+
+    def plan(self, budget: float, lambda_: float | None) -> Plan:
+        """Return the run of one configuration."""
+        smoothing = Smoothing(self.sigma, self.noise_samples)
+        chosen = Configuration(task=self.task, budget=budget, smoothing=smoothing, lambda_q=lambda_ or 0.0)
+        return Plan(
+            task=self.task,
+            policy=self.policy,
+            noise=Noise.of(self.sigma),
+            n_episodes=self.n_episodes,
+            seed=self.seed,
+            device=self.device,
+            attacker=METHODS[self.method].build(chosen),
+            budget=budget,
+            purpose=(Purpose.ATTACK,),
+        )
+
+
+def attacked_run(
+    grid: AttackGrid,
+    folder: Path,
+    *,
+    workers: int = 1,
+    progress: Progress | None = None,
+    command: str | None = None,
+) -> dict[str, Any]:
+    """Run the configurations that are missing, write everything to ``folder``, return ``attack.json``'s content."""
+    began = time.monotonic()
+    configurations = grid.configurations()
+    records: dict[tuple[float, float | None], Episodes] = {}
+    for number, (budget, lambda_) in enumerate(configurations):
+        inner = None if progress is None else _within(progress, number, len(configurations))
+        records[budget, lambda_] = run_configuration(grid, budget, lambda_, folder, workers, inner)
+    result = summary(grid, records)
+    metadata = {
+        "versions": versions(),
+        "wall_seconds": round(time.monotonic() - began, 3),
+        "workers": workers,
+        "replay": _replay(grid, result, folder),
+    }
+    finish_run(folder, result, metadata=metadata, baseline=grid.task.baseline, command=command)
+    return result
+
+
+def _replay(grid: AttackGrid, result: dict[str, Any], folder: Path) -> str | None:
+    """Record one episode at the largest budget, with the lambda that hurt most; return why not, if not."""
+    most = int(np.argmax(grid.budgets))
+    under = grid.plan(grid.budgets[most], result["curve_lambda"][most])
+    return record_replay(replace(under, attacker=None, budget=0.0), under, folder)
+
+
+def attacked_records(grid: AttackGrid, folder: Path) -> list[Episodes]:
+    """Return the episodes of every configuration that ``attacked_run`` has written to ``folder``."""
+    return [Episodes.load(folder / configuration_name(*one) / "episodes.npz") for one in grid.configurations()]
+
+
+def matching_certificates(grid: AttackGrid, given: Path | None, beside: Path) -> list[tuple[Path, Certificate]]:
+    """Return the certificates of this setup: the one that was named, or those next to the attack."""
+    if given is not None:
+        path = given / EpisodeCertificate.file if given.is_dir() else given
+        certificate = Certificate.load(path)
+        if not _fits(certificate, grid):
+            raise InputError(f"{path} is about another task, agent or sigma than this attack; name one that fits")
+        return [(path, certificate)]
+    found = []
+    for path in sorted(beside.glob(f"*/{EpisodeCertificate.file}")):
+        with suppress(InputError):
+            certificate = Certificate.load(path)
+            if _fits(certificate, grid):
+                found.append((path, certificate))
+    return found
+
+
+def _fits(certificate: Certificate, grid: AttackGrid) -> bool:
+    # The budgets of another threat are not those of one episode. Attacks are measured by the plain return, which a
+    # certificate of the discounted one says nothing about.
+    metadata = {"task": grid.task.name, "agent": grid.policy.name, "agent_sha256": grid.policy.sha256 or None}
+    plain = certificate.kind is None and certificate.metadata.get("discount") is None
+    return plain and certificate.is_about(metadata, grid.sigma)
+
+
+def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes]) -> dict[str, Any]:
+    """Return means and standard errors per budget and lambda, and the pointwise minimum: the attack curve."""
+    lambdas = grid.columns
+    rows = [[records[budget, lambda_] for lambda_ in lambdas] for budget in grid.budgets]
+    mean = [[float(one.returns.mean()) for one in row] for row in rows]
+    sem = [[_sem(one) for one in row] for row in rows]
+    worst = [int(np.argmin(row)) for row in mean]
+    return {
+        "schema": SCHEMA,
+        "task": grid.task.name,
+        "agent": grid.policy.name,
+        "agent_sha256": grid.policy.sha256 or None,
+        "sigma": grid.sigma,
+        "method": grid.method,
+        "draws": grid.noise_samples if grid.sigma > 0 else None,
+        "seed": grid.seed,
+        "episodes": grid.n_episodes,
+        "budgets": list(grid.budgets),
+        "lambdas": lambdas,
+        "mean": mean,
+        "sem": sem,
+        "curve": [row[best] for row, best in zip(mean, worst, strict=True)],
+        "curve_sem": [row[best] for row, best in zip(sem, worst, strict=True)],
+        "curve_lambda": [lambdas[best] for best in worst],
+        "largest_spent": max(float(one.spent.max()) for row in rows for one in row if one.spent is not None),
+        "mean_spent": [[_mean_used(one) for one in row] for row in rows],
+        "did_not_attack": [
+            [budget > 0 and _mean_used(one) < IDLE * budget for one in row]
+            for budget, row in zip(grid.budgets, rows, strict=True)
+        ],
+        "spending": [_spending(row[best]) for row, best in zip(rows, worst, strict=True)],
+    }
+
+
+def run_configuration(
+    grid: AttackGrid,
+    budget: float,
+    lambda_: float | None,
+    folder: Path,
+    workers: int = 1,
+    progress: Progress | None = None,
+) -> Episodes:
+    """Run one configuration, or read it if ``folder`` has it; several processes may each run others."""
+    plan = grid.plan(budget, lambda_)
+    with RunFolder(folder / configuration_name(budget, lambda_), plan.setup()).opened() as store:
+        return store.recorded(
+            lambda done, save: play(plan, workers=workers, done=done, on_block=save, progress=progress)
+        )
+
+
+def _within(progress: Progress, number: int, configurations: int) -> Progress:
+    return lambda done, of: progress(number * of + done, configurations * of)
+
+
+def _mean_used(episodes: Episodes) -> float:
+    assert episodes.spent is not None
+    return float(episodes.spent.mean())
+
+
+def _sem(episodes: Episodes) -> float:
+    return float(episodes.returns.std(ddof=1)) / len(episodes) ** 0.5 if len(episodes) > 1 else 0.0
+
+
+def _spending(episodes: Episodes) -> list[float]:
+    """Return the mean squared offset at each step up to the last one; they sum to the mean squared spending."""
+    assert episodes.spending is not None
+    # An attack spends everything within a hundred steps of a game that may take 27,000.
+    last = max(episodes.spending.nonzero()[0], default=0)
+    return [float(value) for value in episodes.spending[: last + 1] / len(episodes)]

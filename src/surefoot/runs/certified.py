@@ -1,0 +1,199 @@
+"""From names to a finished run: whom to play, where to keep it, what to leave behind."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Generator, Iterable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.files import read_json, safe_name, sha256, versions, write_json
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import Progress, blocks_of, play
+from surefoot.proof.certificate import Certificate
+from surefoot.proof.query import Query
+from surefoot.proof.stopping import Monitor, StoppingRule
+from surefoot.proof.wording import headline_budget
+from surefoot.runs.finish import finish_run
+from surefoot.runs.folder import RunFolder
+from surefoot.runs.taped_episode import attacked_plan, record_replay
+
+
+def run_name(plan: Plan) -> str:
+    """Return the name of a run's folder: all that usually differs between runs."""
+    agent = plan.policy.name if plan.policy.name.startswith(plan.task.name) else f"{plan.task.name}-{plan.policy.name}"
+    where = "-cuda" if plan.device == "cuda" else ""
+    name = (
+        f"{agent}-sigma{_noise_name(plan)}-seed{plan.seed}-n{plan.n_episodes}{where}{'-steps' if plan.per_step else ''}"
+    )
+    name += "" if plan.task.scoring.gamma is None else f"-discount{plan.task.scoring.gamma:g}"
+    return safe_name(name)
+
+
+def _noise_name(plan: Plan) -> str:
+    features = plan.noise.features
+    if features is None:
+        return f"{plan.noise.sigma:g}"
+    shown = "_".join(f"{sigma:g}" for sigma in features[:8])
+    return shown if len(features) <= 8 else f"{shown}_{sha256(repr(features).encode())[:12]}"
+
+
+def certified_run(
+    plan: Plan,
+    query: Query,
+    folder: Path,
+    *,
+    goal: StoppingRule | None = None,
+    required: float | None = None,
+    workers: int = 1,
+    progress: Progress | None = None,
+    command: str | None = None,
+) -> Certificate:
+    """Run the episodes that are missing, certify, and write everything into ``folder``.
+
+    Args:
+        plan: What to run.
+        query: What to certify, fixed before the first episode.
+        folder: The run directory; a run that was killed resumes there.
+        goal: When to stop early; the certificate is then anytime-valid. None runs every episode of the plan.
+        required: Budget of a requirement, which the report's sentence and the taped attack are then about.
+        workers: Number of processes; they do not change the results.
+        progress: Called with the number of episodes that are done and the number planned.
+        command: What was typed to get this; the report shows it.
+    """
+    if workers < 1:
+        raise InputError(f"workers must be at least 1, got {workers}")
+    query.answer(plan.probe())
+    began = time.monotonic()
+    if goal is not None:
+        _add_goal(folder)
+    with RunFolder(folder, _setup_of(plan, goal)).opened() as store:
+        reused = goal is None and store.record.exists()
+        resumed = store.record.exists() or bool(store.finished())
+        certificate, ran = _certified(plan, query, store, goal, workers, progress)
+        ended = time.monotonic()
+        facts = {
+            "versions": versions(),
+            "wall_seconds": round(ended - began, 3),
+            "play_seconds": round(ran - began, 3),
+            "workers": workers,
+        }
+        metadata = {
+            "agent_sha256": plan.policy.sha256 or None,
+            **(_facts_of_play(folder / "run.json", facts) if reused else facts),
+            "resumed": resumed,
+            "certified_with": versions(),
+            "certify_seconds": round(ended - ran, 3),
+            "step": query.threshold_spacing,
+            **({} if goal is None else {"goal": goal.to_json(), "stopped": _reason(certificate)}),
+            "required_budget": required,
+            "replay": record_replay(plan, _attacked(plan, certificate, required), folder),
+        }
+        finish_run(folder, certificate, metadata=metadata, baseline=plan.task.baseline, command=command)
+    return certificate
+
+
+def _setup_of(plan: Plan, goal: StoppingRule | None) -> dict[str, Any]:
+    """Return what a directory must agree on to be resumed.
+
+    The bets of a sequential run are made for its goal: with another goal they would be made on returns already seen.
+    """
+    return {**plan.setup(), **({} if goal is None else {"sequential": True, "goal": goal.to_json()})}
+
+
+def _add_goal(folder: Path) -> None:
+    """Add the goal to the setup of a run from before goals were part of it, as its ``run.json`` has it."""
+    setup, run = folder / "setup.json", folder / "run.json"
+    if setup.exists() and run.exists():
+        written = read_json(setup)
+        if written.get("sequential") is True and "goal" not in written:
+            write_json(setup, {**written, "goal": read_json(run).get("goal")})
+
+
+def _certified(
+    plan: Plan,
+    query: Query,
+    store: RunFolder,
+    goal: StoppingRule | None,
+    workers: int,
+    progress: Progress | None,
+) -> tuple[Certificate, float]:
+    """Return the certificate, and when the last episode was over."""
+    if goal is None:
+        episodes = store.recorded(
+            lambda done, save: play(plan, workers=workers, done=done, on_block=save, progress=progress)
+        )
+        ran = time.monotonic()
+        return query.answer(episodes), ran
+    floor, ceiling = plan.task.scoring.floor, plan.task.scoring.ceiling
+    monitor = Monitor(goal, confidence=query.confidence, sigma=plan.noise.sigma, floor=floor, ceiling=ceiling)
+    episodes, stopped = _run_until(monitor, plan, store, workers, progress)
+    ran = time.monotonic()
+    certificate = monitor.certificate(episodes, budgets=query.budgets, stopped=stopped)
+    store.finish(episodes)
+    return certificate, ran
+
+
+def _run_until(
+    monitor: Monitor, plan: Plan, store: RunFolder, workers: int, progress: Progress | None
+) -> tuple[Episodes, str]:
+    """Run block after block until the monitor has a reason to stop; return the episodes and the reason.
+
+    Blocks are inspected in the order of their numbers, so a run stops at the same episode with any number of workers,
+    uninterrupted or resumed. Ctrl-C stops it too, and what was run until then is certified.
+    """
+    done: list[Episodes] = []
+    returns = np.empty(0)
+    try:
+        with closing(_in_order(plan, store, workers)) as blocks:
+            for block in blocks:
+                done.append(block)
+                returns = np.concatenate([returns, block.returns])
+                reason = monitor.reason_to_stop(returns)
+                if progress is not None:
+                    progress(returns.size, plan.n_episodes)
+                if reason is not None:
+                    return Episodes.concat(done), reason
+    except KeyboardInterrupt:
+        if not done:
+            raise
+        return Episodes.concat(done), "stopped by hand"
+    return Episodes.concat(done), "all played"
+
+
+def _in_order(plan: Plan, store: RunFolder, workers: int) -> Generator[Episodes, None, None]:
+    """Yield blocks by their numbers: those on disk first, then new ones, saved as they come."""
+    ready = dict(store.finished())
+    if store.record.exists():
+        record, size = Episodes.load(store.record), plan.block_size
+        ready |= {first // size: record[first : first + size] for first in range(0, len(record), size)}
+    missing = [number for number in range(plan.n_blocks) if number not in ready]
+    with closing(blocks_of(plan, missing, workers)) as fresh:
+        for index in range(plan.n_blocks):
+            while index not in ready:
+                number, block = next(fresh)
+                store.save_block(number, block)
+                ready[number] = block
+            yield ready.pop(index)
+
+
+def _reason(certificate: Certificate) -> str:
+    return str((certificate.method_selection or {})["stopped"])
+
+
+def _attacked(plan: Plan, certificate: Certificate, required: float | None) -> Plan | None:
+    """Return an attack to show next to the quiet episode; none where the budget is not that of one episode."""
+    if certificate.kind is not None:
+        return None
+    return attacked_plan(plan, headline_budget(certificate, required))
+
+
+def _facts_of_play(path: Path, keys: Iterable[str]) -> dict[str, Any]:
+    """Return what the run that played has written down; None for what it did not live to write."""
+    written = read_json(path) if path.exists() else {}
+    return {key: written.get(key) for key in keys}

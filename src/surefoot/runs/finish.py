@@ -1,0 +1,87 @@
+"""The one writer of a finished run: the result, its figure, ``run.json``, ``report.html``, in this order."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from surefoot.episodes import Baseline
+from surefoot.errors import InputError
+from surefoot.files import write_json, write_whole
+from surefoot.proof.certificate import Certificate
+from surefoot.proof.episode_budget import EpisodeCertificate
+from surefoot.report.curves import same_bounds
+from surefoot.report.page import NAME, write_report
+from surefoot.runs.read import neighbors, read_run
+
+SCHEMA = 1
+MOST_NEIGHBORS = 8
+
+
+def finish_run(
+    folder: Path,
+    result: Certificate | Mapping[str, Any],
+    *,
+    metadata: Mapping[str, Any],
+    baseline: Baseline | None,
+    command: str | None,
+) -> Path:
+    """Write everything a finished run contains besides its episodes.
+
+    Args:
+        folder: The run directory.
+        result: A certificate, or the content of ``attack.json``.
+        metadata: What else ``run.json`` says: versions, times, why there is no taped episode.
+        baseline: The task's open-loop baseline, if it has one.
+        command: What was typed to get this, for readers who want to repeat it.
+
+    Returns:
+        The path of the report.
+    """
+    figure = _write_result(folder, result, baseline)
+    known = None if baseline is None else baseline.to_json()
+    write_json(
+        folder / "run.json", {"schema": SCHEMA, **metadata, "figure": figure, "blind": known, "command": command}
+    )
+    return write_run_report(folder, result if isinstance(result, Certificate) else None)
+
+
+def write_run_report(folder: Path, certificate: Certificate | None = None) -> Path:
+    """Write ``report.html`` into a run directory, with the runs next to it that are about the same agent.
+
+    Args:
+        folder: The run directory.
+        certificate: The directory's certificate if it is available; without it the same page takes longer.
+    """
+    run = read_run(folder)
+    if certificate is not None and run.certificate is not None and same_bounds(certificate, run.certificate):
+        run = replace(run, certificate=certificate)
+    others = neighbors(folder, run)[:MOST_NEIGHBORS]
+    try:
+        write_report([run, *others] if run.certificate is not None else [*others, run], folder / NAME)
+    except InputError:
+        # Whatever is wrong with a neighbor, a run gets its page.
+        write_report([run], folder / NAME)
+    return folder / NAME
+
+
+def _write_result(folder: Path, result: Certificate | Mapping[str, Any], baseline: Baseline | None) -> str | None:
+    """Write the result under its own name; return the name of the figure, if there is one."""
+    if isinstance(result, Mapping):
+        write_json(folder / "attack.json", result)
+        return None
+    result.save(folder)  # each kind under a name of its own, so that none is taken for another
+    if not isinstance(result, EpisodeCertificate):
+        return None
+    try:
+        from surefoot.report.figure import certificate_figure
+    except ImportError:
+        return None
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph")  # a name in letters that the font lacks: boxes do no harm
+        figure = certificate_figure(result, baseline)
+        write_whole(folder / "certificate.png", lambda file: figure.savefig(file, dpi=150))
+    return "certificate.png"

@@ -1,0 +1,112 @@
+"""A run's folder: blocks as they are finished, then one record; a killed run goes on where it stopped."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.files import read_json, write_json
+
+SCHEMA = 1
+Save = Callable[[int, Episodes], None]
+PATIENCE = 25  # tenths of a second
+
+
+class RunFolder:
+    """``setup.json`` says what is played; ``blocks/`` grows; ``episodes.npz`` is the whole."""
+
+    def __init__(self, folder: Path, setup: Mapping[str, Any]) -> None:
+        self.folder = folder
+        # As it will be read back: a tuple is written as a list, and must not look like another setup.
+        self.setup: dict[str, Any] = json.loads(json.dumps({"schema": SCHEMA, **setup}))
+
+    @property
+    def record(self) -> Path:
+        """Where the whole record lies once every block is played."""
+        return self.folder / "episodes.npz"
+
+    @contextmanager
+    def opened(self) -> Iterator[RunFolder]:
+        """Claim the folder for this process, after checking that it holds the same setup or nothing."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            lock = (self.folder / ".lock").open("w")
+        except OSError as error:
+            raise InputError(f"cannot use {self.folder} for the run: {error.strerror}; choose another --out") from error
+        with lock:
+            self._lock(lock)
+            try:
+                self._claim()
+                try:
+                    yield self
+                except BaseException:
+                    self._unclaim()
+                    raise
+            finally:
+                (self.folder / ".lock").unlink(missing_ok=True)
+
+    def finished(self) -> dict[int, Episodes]:
+        """Return the blocks that are already on disk."""
+        blocks = sorted((self.folder / "blocks").glob("*.npz"))
+        return {int(path.stem): Episodes.load(path) for path in blocks}
+
+    def save_block(self, index: int, block: Episodes) -> None:
+        """Put one finished block on disk."""
+        block.save(self.folder / "blocks" / f"{index:06d}.npz")
+
+    def finish(self, episodes: Episodes) -> None:
+        """Write the whole record, then drop the blocks it was made of."""
+        episodes.save(self.record)
+        # With the blocks goes what a killed run left half-written beside them.
+        shutil.rmtree(self.folder / "blocks", ignore_errors=True)
+
+    def recorded(self, run: Callable[[dict[int, Episodes], Save], Episodes]) -> Episodes:
+        """Return the record in this folder, or let ``run`` make it of the blocks it is given, saving all others."""
+        if self.record.exists():
+            return Episodes.load(self.record)
+        episodes = run(self.finished(), self.save_block)
+        self.finish(episodes)
+        return episodes
+
+    def _lock(self, lock: IO[str]) -> None:
+        # The workers of a killed run hold its lock until they notice, about a second later.
+        for patience in range(PATIENCE, -1, -1):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except OSError as error:
+                if patience == 0:
+                    raise InputError(f"{self.folder} is in use by another run; choose another --out") from error
+                time.sleep(0.1)
+
+    def _unclaim(self) -> None:
+        """Leave a folder in which nothing was saved to whoever comes next, with whatever setup."""
+        if not self.record.exists() and not (self.folder / "blocks").exists():
+            (self.folder / "setup.json").unlink(missing_ok=True)
+
+    def _claim(self) -> None:
+        path = self.folder / "setup.json"
+        if not path.exists():
+            if any(entry.name != ".lock" for entry in self.folder.iterdir()):
+                raise InputError(f"{self.folder} is not empty and holds no run; choose another --out")
+            write_json(path, self.setup)
+            return
+        there = read_json(path)
+        keys = {*there, *self.setup}
+        differing = sorted(key for key in keys if there.get(key) != self.setup.get(key))
+        if differing:
+            what = ", ".join(f"{key} {there.get(key)} there, {self.setup.get(key)} now" for key in differing[:3])
+            raise InputError(f"{self.folder} holds a run with another setup ({what}); choose another --out")
+
+
+def configuration_name(budget: float, lambda_: float | None) -> str:
+    """Return the name of the directory of one attack configuration."""
+    return f"B{budget:g}" + ("" if lambda_ is None else f"-lambda{lambda_:g}")

@@ -1,0 +1,127 @@
+"""Run directories, read as data and checked: nothing in them is trusted, nothing in them is executed."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from surefoot.episodes import Baseline, Episodes
+from surefoot.errors import InputError
+from surefoot.files import number, numbers, read_arrays, read_json
+from surefoot.proof.certificate import FILES, Certificate
+from surefoot.report.finished_run import FinishedRun
+from surefoot.runs.folder import configuration_name
+
+SCHEMA = 1
+_IDENTITY = ("task", "agent", "agent_sha256", "seed", "features")
+
+
+def read_run(folder: Path) -> FinishedRun:
+    """Read a run directory, or say why it is not one."""
+    if not folder.is_dir():
+        raise InputError(f"no folder {folder}; give a folder that 'surefoot certify' or 'surefoot attack' has left")
+    for name in FILES:
+        if (folder / name).exists():
+            return _certified(folder / name)
+    if (folder / "attack.json").exists():
+        return _attacked(folder, read_json(folder / "attack.json"))
+    raise InputError(
+        f"{folder} holds neither certificate.json nor attack.json; give a folder that a finished 'surefoot certify' "
+        "or 'surefoot attack' has left"
+    )
+
+
+def neighbors(folder: Path, run: FinishedRun) -> list[FinishedRun]:
+    """Return the runs next to this one that are about the same agent: attacks on it, or certificates of it."""
+    wanted = "attack.json" if run.certificate is not None else "certificate.json"
+    here = folder.resolve()
+    found = []
+    for path in sorted(here.parent.glob(f"*/{wanted}")):
+        with suppress(InputError):
+            # The names first: most neighbors are about other agents, and their episode data may be large.
+            content = read_json(path)
+            if path.parent != here and run.is_about(content, content.get("sigma")):
+                found.append(read_run(path.parent))
+    return found
+
+
+def _certified(path: Path) -> FinishedRun:
+    folder, certificate = path.parent, Certificate.load(path)
+    record = folder / "episodes.npz"
+    records = [Episodes.load(record)] if record.exists() else []
+    return _run(folder, read_json(path), certificate=certificate, records=records, setup=folder / "setup.json")
+
+
+def _attacked(folder: Path, content: Mapping[str, Any]) -> FinishedRun:
+    try:
+        _check_attack(content)
+    except (KeyError, TypeError, ValueError) as error:
+        raise InputError(f"{folder / 'attack.json'} is not a result that this version reads: {error}") from error
+    cells = [
+        folder / configuration_name(b, m) for b, m in zip(content["budgets"], content["curve_lambda"], strict=True)
+    ]
+    records = [Episodes.load(cell / "episodes.npz") for cell in cells if (cell / "episodes.npz").exists()]
+    whole = records if len(records) == len(cells) else []
+    return _run(folder, content, attack=content, records=whole, setup=cells[0] / "setup.json")
+
+
+def _run(
+    folder: Path,
+    content: Mapping[str, Any],
+    *,
+    certificate: Certificate | None = None,
+    attack: Mapping[str, Any] | None = None,
+    records: list[Episodes],
+    setup: Path,
+) -> FinishedRun:
+    notes, tape = _optional(folder / "run.json"), folder / "replay.npz"
+    return FinishedRun(
+        name=folder.resolve().name,
+        certificate=certificate,
+        attack=attack,
+        records=records,
+        identity={key: content.get(key) for key in _IDENTITY},
+        setup=_optional(setup),
+        notes=notes,
+        tape=read_arrays(tape) if tape.exists() else None,
+        digests={
+            name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
+            for name in (*FILES, "attack.json", "episodes.npz")
+            if (folder / name).exists()
+        },
+        baseline=_baseline(notes.get("blind")),
+    )
+
+
+def _baseline(found: Any) -> Baseline | None:
+    try:
+        return Baseline(
+            mean=number(found["mean"]),
+            sem=number(found["sem"]),
+            n_episodes=int(found["episodes"]),
+            what=str(found["what"]),
+            command=str(found["command"]),
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _check_attack(content: Mapping[str, Any]) -> None:
+    if content["schema"] != SCHEMA:
+        raise ValueError(f"schema {content['schema']}, expected {SCHEMA}")
+    length = len(numbers(content["budgets"]))
+    if not length or any(len(numbers(content[key])) != length for key in ("curve", "curve_sem")):
+        raise ValueError("expected one mean and one standard error per budget")
+    if len(content["curve_lambda"]) != length or len(content["spending"]) != length:
+        raise ValueError("expected one value gap and one list of spending per budget")
+    for spending in content["spending"]:
+        numbers(spending)
+    number(content["sigma"])
+    int(content["episodes"])
+
+
+def _optional(path: Path) -> dict[str, Any]:
+    return read_json(path) if path.exists() else {}

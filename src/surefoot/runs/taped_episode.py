@@ -1,0 +1,124 @@
+"""One episode to look at: what happened, what the agent saw of it, and what it saw under attack.
+
+A replay is played on a random stream of its own, after everything else, so it changes no number of any certificate.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.attacks.composed import Composed, ConstantDirection, Evenly
+from surefoot.attacks.dqn import PaperAttack
+from surefoot.attacks.victim import Smoothing
+from surefoot.files import write_npz
+from surefoot.play.channel import Attacker
+from surefoot.play.loop import Step, play_block
+from surefoot.play.plan import Plan
+from surefoot.play.streams import Purpose
+
+SCHEMA = 1
+NAME = "replay.npz"
+MOST_STEPS = 500
+MOST_PICTURES = 150
+# Up to this size an observation is a list of numbers, on which the paper's attack takes a moment.
+SMALL = 64
+TRIES, DRAWS = 3, 4  # fewer than in an attack that is to be measured
+
+
+class RecordingFull(Exception):  # noqa: N818
+    """The tape is full; nothing is wrong."""
+
+
+@dataclass(eq=False)
+class Tape:
+    """What passed through a channel: clean and seen observations, the action before each, the budget spent so far."""
+
+    most: int
+    clean: list[NDArray[Any]] = field(default_factory=list)
+    seen: list[NDArray[Any]] = field(default_factory=list)
+    actions: list[int] = field(default_factory=list)
+    spent: list[float] = field(default_factory=list)
+
+    def take(self, step: Step) -> None:
+        """Note the first row; stop the run when there is enough."""
+        if len(self.clean) >= self.most:
+            raise RecordingFull
+        self.clean.append(step.observation[0].cpu().numpy().copy())
+        self.seen.append(step.seen[0].cpu().numpy().copy())
+        self.actions.append(int(step.action[0]) if step.action is not None and step.action.dim() == 1 else -1)
+        self.spent.append(0.0 if step.spent is None else float(step.spent[0]))
+
+
+def record_replay(plan: Plan, attacked: Plan | None, folder: Path) -> str | None:
+    """Play one episode of ``plan`` and, if given, of ``attacked`` from the same start; leave ``replay.npz``.
+
+    Returns None, or why there is none: what is only for looking at must not spoil what was computed.
+    """
+    (folder / NAME).unlink(missing_ok=True)
+    try:
+        arrays = {**_taped(plan, "quiet")}
+        if attacked is not None:
+            arrays |= _taped(attacked, "attacked")
+    except Exception as error:
+        return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    write_npz(folder / NAME, {"schema": SCHEMA, **_facts(plan, attacked)}, arrays)
+    return None
+
+
+def attacked_plan(plan: Plan, budget: float) -> Plan | None:
+    """Return the same plan under an attack that is quick to play; None for a budget of 0."""
+    return replace(plan, attacker=_quick_attack(plan, budget), budget=budget) if budget > 0 else None
+
+
+def _quick_attack(plan: Plan, budget: float) -> Attacker:
+    policy = plan.policy
+    if policy.choices is not None and policy.differentiable and not policy.blind and math.prod(policy.shape) <= SMALL:
+        return PaperAttack(0.0, step=budget / TRIES, multiplier=1.0, smoothing=Smoothing(plan.noise.sigma, DRAWS))
+    return Composed(Evenly(budget, plan.task.scoring.max_steps), ConstantDirection())
+
+
+def _taped(plan: Plan, name: str) -> Mapping[str, NDArray[Any]]:
+    pictures = len(plan.task.spaces.shape) >= 2
+    tape = Tape(MOST_PICTURES if pictures else MOST_STEPS)
+    alone = replace(plan, n_episodes=1, n_envs=1, episodes_per_env=1, purpose=(Purpose.TAPED,))
+    with suppress(RecordingFull):
+        play_block(alone, 0, watch=tape.take)
+    as_shown = _as_bytes if pictures else _as_numbers
+    return {
+        f"{name}_clean": as_shown(tape.clean),
+        f"{name}_seen": as_shown(tape.seen),
+        f"{name}_actions": np.array(tape.actions, dtype=np.int32),
+        f"{name}_spent": np.array(tape.spent),
+    }
+
+
+def _as_numbers(rows: list[NDArray[Any]]) -> NDArray[Any]:
+    return np.stack(rows).astype(np.float32)
+
+
+def _as_bytes(rows: list[NDArray[Any]]) -> NDArray[Any]:
+    # For the eye only: what a screen cannot show is clipped, and 32 shades of noise compress better than 256.
+    shades = np.round(np.clip(np.stack(rows), 0, 1) * 31)
+    pictures: NDArray[Any] = np.round(shades * (255 / 31)).astype(np.uint8)
+    return pictures
+
+
+def _facts(plan: Plan, attacked: Plan | None) -> dict[str, Any]:
+    return {
+        "task": plan.task.name,
+        "environment": plan.task.environment,
+        "agent": plan.policy.name,
+        "sigma": plan.noise.sigma,
+        "limit": plan.task.scoring.max_steps,
+        "seed": plan.seed,
+        "budget": None if attacked is None else attacked.budget,
+        "adversary": None if attacked is None or attacked.attacker is None else attacked.attacker.describe(),
+    }

@@ -1,0 +1,1 @@
+"""Atari agents trained in minutes on one GPU."""

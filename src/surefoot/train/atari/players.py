@@ -1,0 +1,103 @@
+"""What plays in the fast training: emulators side by side, and how they explore."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from surefoot.agents.policies import FrameStack
+from surefoot.episodes import Noise
+from surefoot.errors import InputError
+from surefoot.play.channel import Channel
+from surefoot.play.envs.atari.emulators import ENDED, Board, Cartridge
+from surefoot.play.envs.atari.env import slot_seeds
+from surefoot.play.envs.atari.processes import Fleet
+from surefoot.play.streams import Stream, training_seeds
+from surefoot.play.tasks import Task, get_task
+from surefoot.train.atari.learner import half_precision
+from surefoot.train.atari.replay_buffer import Replay
+from surefoot.train.atari.settings import FastSettings
+
+
+class Players:
+    """The emulators of a training, with the noisy stacks the network acts on; a new episode follows each by itself."""
+
+    def __init__(
+        self,
+        task: Task,
+        sigma: float,
+        settings: FastSettings,
+        device: torch.device,
+        seed: int,
+        first_step: int,
+        processes: int,
+    ) -> None:
+        assert task.spaces.n_actions is not None
+        self.settings, self.device, self.choices, self.first_step = settings, device, task.spaces.n_actions, first_step
+        # A resumed run plays other episodes than the run before.
+        emulating, acting, *_ = training_seeds(seed, first_step)
+        self.fleet = Fleet(cartridges(task, settings), slot_seeds(emulating, settings.slots), processes)
+        self.stream = Stream(acting, device)
+        self.channel = Channel(
+            noise=Noise.of(sigma), n_envs=settings.slots, shape=task.spaces.shape, stream=self.stream
+        )
+        self.stack = FrameStack(task.spaces.n_stack)
+        self.stack.fill(torch.zeros((settings.slots, *task.spaces.shape), device=device))
+        self.age = torch.zeros(settings.slots, dtype=torch.int64, device=device)
+        self.left, self.held = torch.zeros_like(self.age), torch.zeros_like(self.age)
+        self.action = torch.zeros_like(self.age)
+        self.board: Board = self.fleet.run("reset")
+        self.board.active[:] = 1
+        self.frames = self._fetch()
+
+    def begin(self, network: nn.Module, replay: Replay, rate: float) -> None:
+        """Show every slot's frame to the network, through the channel, and set the emulators going."""
+        replay.show(self.frames, self.age)
+        seen = self.channel.send(self.frames.float().div_(255))
+        history = self.stack.push(seen, self.age == 0)
+        with torch.inference_mode(), half_precision(self.device):
+            greedy = network(history).argmax(dim=1)
+        self.action = self._explored(greedy, rate)
+        self.board.actions[:] = self.action.cpu().numpy()
+        self.fleet.begin("step_on")
+
+    def finish(self, replay: Replay) -> None:
+        """Wait for the emulators and book what they gave."""
+        board = self.fleet.finish()
+        rewards = torch.from_numpy(board.rewards.astype(np.float32)).to(self.device)
+        over = torch.from_numpy(board.over.copy()).to(self.device)
+        self.age = torch.where(over != 0, 0, self.age + 1)
+        if self.settings.goal_ends:
+            over = torch.where(rewards != 0, ENDED, over)
+        rewards = torch.where(rewards < 0, self.settings.loss_weight * rewards, rewards)
+        replay.book(self.action, rewards, over)
+        self.frames = self._fetch()
+
+    def close(self) -> None:
+        """End the emulators."""
+        self.fleet.close()
+
+    def _fetch(self) -> Tensor:
+        return torch.from_numpy(self.board.frames).to(self.device, copy=True)
+
+    def _explored(self, greedy: Tensor, rate: float) -> Tensor:
+        """Replace actions by stretches of one random action: single ones get no chicken across a road."""
+        draws = self.stream.uniform(0.0, 1.0, (3, len(greedy)))
+        begins = (self.left == 0) & (draws[0] < rate)
+        # P(length >= k) = 1 / k, as near as makes no difference to 1 / length^2.
+        length = (1 / draws[1].clamp_min(1e-9)).long().clamp(1, self.settings.exploration_longest)
+        self.left = torch.where(begins, length, self.left)
+        self.held = torch.where(begins, (draws[2] * self.choices).long(), self.held)
+        chosen = torch.where(self.left > 0, self.held, greedy)
+        self.left = (self.left - 1).clamp_min(0)
+        return chosen
+
+
+def cartridges(task: Task, settings: FastSettings) -> list[Cartridge]:
+    """Return what each emulator plays."""
+    assert task.cartridge is not None
+    other = get_task(settings.beside).cartridge if settings.beside else task.cartridge
+    if other is None or other.rom != task.cartridge.rom:
+        raise InputError(f"{settings.beside} is not the game of {task.name}; set beside to another task of it, or none")
+    return [other if slot % 2 else task.cartridge for slot in range(settings.slots)]

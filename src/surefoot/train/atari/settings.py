@@ -1,0 +1,57 @@
+"""Settings of the preset ``fast``, which trains Atari agents in minutes on a GPU."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from surefoot.errors import InputError
+from surefoot.train.settings import Facts, setting
+
+
+@dataclass(frozen=True)
+class FastSettings(Facts):
+    """Settings of the preset ``fast``; the defaults are for one round of Pong."""
+
+    total_steps: int = setting(4_000_000, "agent steps in total, over which learning rate and exploration fall")
+    slots: int = setting(128, "emulators in parallel")
+    buffer_size: int = setting(1_000_000, "frames the replay buffer holds")
+    learning_starts: int = setting(
+        50_000, "steps collected before learning; again after a resume, whose buffer is empty"
+    )
+    updates: int = setting(6, "gradient steps per step of all emulators")
+    batch_size: int = setting(256, "transitions per gradient step")
+    n_steps: int = setting(3, "steps until a successor's value is used")
+    gamma: float = setting(0.99, "discount in training; certificates are about the undiscounted return")
+    learning_rate: float = setting(2e-4, "learning rate of Adam at the start; it falls linearly to a tenth")
+    target_interval: int = setting(500, "gradient steps between updates of the target network")
+    averaging: float = setting(0.999, "weight of the past in the running average of the weights, per gradient step")
+    exploration_steps: int = setting(300_000, "steps over which exploration falls linearly")
+    exploration_initial: float = setting(1.0, "how often an exploring stretch begins, at the start")
+    exploration_final: float = setting(0.003, "how often an exploring stretch begins, at the end")
+    exploration_longest: int = setting(64, "most steps of an exploring stretch; lengths follow 1 / length^2")
+    loss_weight: float = setting(1.0, "weight of an opponent's goal in training; 0 trains on the task's own return")
+    goal_ends: bool = setting(True, "whether no value is carried over a goal, although whole games are run")
+    beside: str = setting("", "another task of the same game that every second emulator runs; empty: none")
+    capture: bool = setting(True, "whether the gradient steps are captured as one CUDA graph, where there is a GPU")
+    validation_interval: int = setting(500_000, "steps between validations")
+    validation_episodes: int = setting(200, "episodes per validation")
+
+
+FAST: dict[str, FastSettings] = {
+    "pong-1r": FastSettings(),
+    "pong-full": FastSettings(validation_episodes=20),
+    "freeway": FastSettings(
+        total_steps=1_500_000,
+        exploration_steps=200_000,
+        goal_ends=False,
+        validation_interval=350_000,
+        validation_episodes=100,
+    ),
+}
+
+
+def find_fast(task: str) -> FastSettings:
+    """Return the fast settings for a task."""
+    if task not in FAST:
+        raise InputError(f"the preset 'fast' has no settings for {task!r}, only for {', '.join(FAST)}")
+    return FAST[task]

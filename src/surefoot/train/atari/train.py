@@ -1,0 +1,188 @@
+"""Train a convolutional agent for an Atari task in minutes on one GPU, with noise on every frame.
+
+Read from top to bottom. Many emulators run in parallel while the GPU learns; frames are stored clean and get fresh
+noise whenever they are sampled; a few gradient steps (double Q-learning over several steps) per vector step are
+captured as one CUDA graph. The agent is the running average of the weights, rounded to half precision: that is what is
+validated, on noisy greedy episodes from resets, and what is written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from surefoot.agents.networks import NATURE, cnn_policy, halved
+from surefoot.agents.policies import Policy
+from surefoot.episodes import Noise, checked_sigma
+from surefoot.errors import InputError
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.streams import Purpose
+from surefoot.play.tasks import Task
+from surefoot.play.workers import usable_cores
+from surefoot.train.atari.checkpoint import load_checkpoint, save_checkpoint
+from surefoot.train.atari.learner import Learner
+from surefoot.train.atari.players import Players
+from surefoot.train.atari.settings import FastSettings
+from surefoot.train.folder import Curve, Progress, TrainingFolder
+
+# An agent that knows the game need not explore everything again.
+INITIALIZED_EXPLORATION = 0.05
+
+
+def train_fast(
+    task: Task,
+    sigma: float,
+    settings: FastSettings,
+    out: Path,
+    *,
+    seed: int = 0,
+    device: str = "cuda",
+    time_limit: float | None = None,
+    processes: int | None = None,
+    resume: bool = False,
+    command: str = "",
+    preset: str = "fast",
+    init_from: Policy | None = None,
+    progress: Progress | None = None,
+) -> Policy:
+    """Train until the steps or the time are used up; write the best agent, the curve and a checkpoint to ``out``.
+
+    Args:
+        task: An Atari task.
+        sigma: Standard deviation of the noise on every new frame.
+        settings: The numbers of the preset.
+        out: An empty or new folder, or with ``resume`` one that holds a checkpoint.
+        seed: Training seed.
+        device: Where to learn.
+        time_limit: Minutes after which to stop; the run can be resumed.
+        processes: How many processes run emulators; None: one per core.
+        resume: Whether to continue from the checkpoint in ``out``.
+        command: The command line, for the model card.
+        preset: The name of the settings, for the model card.
+        init_from: An agent whose weights to begin with, for example one trained with less noise.
+        progress: Called after each validation with steps so far, steps in total, and the best mean return so far.
+
+    Raises:
+        InputError: If an argument is out of range, or ``out`` cannot be used.
+    """
+    deadline = None if time_limit is None else time.monotonic() + 60 * time_limit
+    checked_sigma(sigma)
+    if task.cartridge is None or task.spaces.n_actions is None:
+        raise InputError(f"the preset 'fast' is for Atari tasks, {task.name} is not one; use --preset paper")
+    if time_limit is not None and not time_limit > 0:
+        raise InputError(f"the time limit must be > 0 minutes, got {time_limit}")
+    folder = TrainingFolder(out, resume=resume)
+    learner = Learner(task, sigma, settings, torch.device(device), seed)
+    started_from = None
+    if resume:
+        started_from = load_checkpoint(folder, learner)
+    elif init_from is not None:
+        learner.begin_with(init_from)
+        started_from = {"name": init_from.name, "sha256": init_from.sha256}
+    if started_from is not None:
+        settings = replace(settings, exploration_initial=min(settings.exploration_initial, INITIALIZED_EXPLORATION))
+    curve = folder.curve
+    players = Players(task, sigma, settings, torch.device(device), seed, curve.steps, processes or usable_cores())
+    try:
+        while curve.steps < settings.total_steps:
+            until = min(curve.steps + settings.validation_interval, settings.total_steps)
+            with tried_convolutions():
+                stretch(players, learner, curve, settings, until, deadline)
+            validate(task, sigma, settings, learner, curve, seed, device)
+            save_checkpoint(folder, learner, started_from)
+            if progress is not None:
+                progress(curve.steps, settings.total_steps, curve.best)
+            if _late(deadline):
+                break
+    except KeyboardInterrupt:
+        save_checkpoint(folder, learner, started_from)
+        raise
+    finally:
+        players.close()
+    policy = agent(task, curve.best_weights, f"{task.name}-s{sigma:g}")
+    training: dict[str, Any] = {
+        "algorithm": "surefoot.train.atari.train: double Q-learning",
+        "graph_captured": device == "cuda" and settings.capture,
+        "preset": preset,
+        "settings": settings.facts(),
+        "seed": seed,
+        "device": device,
+        "command": command,
+        **({} if started_from is None else {"started_from": started_from}),
+    }
+    folder.finish(policy, {"task": task.name, "sigma": sigma, "training": training}, keep_checkpoint=True)
+    return policy
+
+
+@contextmanager
+def tried_convolutions() -> Iterator[None]:
+    """Let cuDNN time its algorithms and take the fastest; only while learning, where nothing has to repeat exactly."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def stretch(
+    players: Players, learner: Learner, curve: Curve, settings: FastSettings, until: int, deadline: float | None
+) -> None:
+    """Run and learn up to a number of steps or a deadline, the emulators stepping while the GPU learns."""
+    # A resumed run has an empty buffer: it collects again, with the network it has, before it learns.
+    warm = players.first_step + settings.learning_starts
+    while curve.steps < until:
+        players.begin(learner.online, learner.replay, exploration(settings, curve.steps))
+        if curve.steps >= warm and learner.replay.ready:
+            learner.learn(curve.steps / settings.total_steps)
+        players.finish(learner.replay)
+        curve.steps += settings.slots
+        if _late(deadline):
+            break
+
+
+def validate(
+    task: Task, sigma: float, settings: FastSettings, learner: Learner, curve: Curve, seed: int, device: str
+) -> None:
+    """Run noisy greedy episodes from resets with the average network, as it would be stored; keep the best."""
+    weights = halved({name: part.cpu().contiguous().numpy() for name, part in learner.average.named_parts()})
+    episodes = settings.validation_episodes
+    plan = Plan(
+        task=task,
+        policy=agent(task, weights, "candidate"),
+        noise=Noise.of(sigma),
+        n_episodes=episodes,
+        seed=seed,
+        device=device,
+        n_envs=min(episodes, 64),
+        purpose=(Purpose.VALIDATION, curve.steps),
+    )
+    # Half precision holds them exactly, in half the size.
+    stored = {name: array.astype(np.float16) for name, array in weights.items()}
+    curve.add(play(plan).returns, exploration(settings, curve.steps), stored)
+
+
+def exploration(settings: FastSettings, steps: int) -> float:
+    """Return how often an exploring stretch begins after so many steps."""
+    share = min(1.0, steps / max(1, settings.exploration_steps))
+    return settings.exploration_initial + share * (settings.exploration_final - settings.exploration_initial)
+
+
+def agent(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:
+    """Return the policy of these weights."""
+    assert task.spaces.n_actions is not None
+    arrays = {key: array.astype(np.float32) for key, array in weights.items()}
+    return cnn_policy(arrays, NATURE, task.spaces.n_stack, task.spaces.shape, task.spaces.n_actions, name)
+
+
+def _late(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() >= deadline

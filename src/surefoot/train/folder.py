@@ -1,0 +1,189 @@
+"""The folder of a training run: its claim, validation curve, checkpoint, and the agent with its model card."""
+
+from __future__ import annotations
+
+import csv
+import io
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.agents import files as zoo
+from surefoot.agents.policies import Policy
+from surefoot.errors import InputError
+from surefoot.files import read_arrays, read_npz, versions, write_npz, write_text
+
+SCHEMA = 1
+CHECKPOINTS, REPEATS = "checkpoint*.npz", "repeat-*"
+
+Arrays = dict[str, NDArray[Any]]
+# Called after each validation with the steps so far, the steps in total and the best mean return so far.
+Progress = Callable[[int, int, float], None]
+
+
+@dataclass
+class Curve:
+    """What validation has shown so far.
+
+    Attributes:
+        rows: Step, mean and standard deviation of the validation returns, exploration rate.
+        best: Highest mean return of a validation.
+        best_step: Step of the first validation with that mean.
+        best_weights: Weights validated at that step.
+        steps: Environment steps so far.
+        seconds: Training time so far, over all resumed parts.
+    """
+
+    rows: list[tuple[int, float, float, float]] = field(default_factory=list)
+    best: float = -np.inf
+    best_step: int = 0
+    best_weights: Arrays = field(default_factory=dict)
+    steps: int = 0
+    seconds: float = 0.0
+
+    def add(self, returns: NDArray[np.float64], exploration: float, weights: Arrays) -> float:
+        """Add a validation at the current step and return its mean; only a strictly better one becomes the best."""
+        mean = float(returns.mean())
+        self.rows.append((self.steps, mean, float(returns.std()), round(exploration, 4)))
+        if mean > self.best:
+            self.best, self.best_step, self.best_weights = mean, self.steps, weights
+        return mean
+
+    def as_csv(self) -> str:
+        """Return the rows as a table."""
+        text = io.StringIO()
+        writer = csv.writer(text, lineterminator="\n")
+        writer.writerow(("step", "mean_return", "std_return", "exploration"))
+        writer.writerows(self.rows)
+        return text.getvalue()
+
+
+class TrainingFolder:
+    """Where one training run writes.
+
+    Args:
+        path: An empty or new folder, or with ``resume`` one that holds a checkpoint.
+        resume: Whether the caller will ``load`` that checkpoint.
+
+    Raises:
+        InputError: If the folder holds something else, or cannot be written to.
+    """
+
+    def __init__(self, path: Path, *, resume: bool) -> None:
+        _claim(path, resume)
+        self.path, self.curve = path, Curve()
+        self._began = time.monotonic()
+
+    def save(self, header: Mapping[str, Any], **parts: Arrays) -> None:
+        """Write the curve and a checkpoint.
+
+        Args:
+            header: What the trainer needs besides arrays, as JSON data.
+            parts: Arrays by file (``checkpoint_a`` is written to ``checkpoint-a.npz``). The best weights go into the
+                first, which is written last: parts that a kill left older or newer than it are not loaded.
+        """
+        self._count_seconds()
+        curve = self.curve
+        shown = {"rows": curve.rows, "best": curve.best if curve.rows else None, "best_step": curve.best_step}
+        stamp = {"schema": SCHEMA, **header, "curve": shown, "steps": curve.steps, "seconds": curve.seconds}
+        first, *others = (name.replace("_", "-") for name in parts)
+        arrays = dict(zip((first, *others), parts.values(), strict=True))
+        arrays[first] = arrays[first] | {f"best.{name}": value for name, value in curve.best_weights.items()}
+        for name in (*others, first):
+            # Weights and noise do not compress.
+            write_npz(self.path / f"{name}.npz", stamp, arrays[name], compress=False)
+        write_text(self.path / "curve.csv", curve.as_csv())
+
+    def load(self) -> tuple[dict[str, Any], dict[str, Arrays]]:
+        """Read the checkpoint into ``curve`` and return the header and the parts that belong together, by file."""
+        first, *others = sorted(self.path.glob(CHECKPOINTS))
+        header, arrays = read_npz(first, "checkpoint")
+        if header.get("schema") != SCHEMA:
+            raise InputError(f"{first} is a checkpoint of another task or version; choose another --out")
+        # Version 0.1 kept an Atari curve in the header itself, and its best weights in a file of their own.
+        shown, apart = header.get("curve", header), self.path / "best.npz"
+        best = under(arrays, "best.") or (read_arrays(apart) if apart.exists() else {})
+        self.curve = Curve(
+            rows=[tuple(row) for row in shown["rows"]],
+            best=-np.inf if shown["best"] is None else shown["best"],
+            best_step=shown["best_step"],
+            best_weights=best,
+            steps=header.get("steps", 0),
+            seconds=header.get("seconds", 0.0),
+        )
+        self._began = time.monotonic()
+        read = {path.stem: read_npz(path, "checkpoint") for path in others}
+        return header, {first.stem: arrays} | {name: part for name, (stamp, part) in read.items() if stamp == header}
+
+    def finish(self, policy: Policy, card: Mapping[str, Any], *, keep_checkpoint: bool = False) -> None:
+        """Write the agent, its model card and the curve.
+
+        Args:
+            policy: The agent.
+            card: Task, sigma, and under ``training`` how it was trained; what the curve says is added here.
+            keep_checkpoint: Whether training can be resumed from here with more steps.
+        """
+        self._count_seconds()
+        curve = self.curve
+        shown = {
+            "steps": curve.steps,
+            "seconds": round(curve.seconds, 1),
+            "best_step": curve.best_step,
+            "best_validation": curve.best,
+        }
+        write_text(self.path / "curve.csv", curve.as_csv())
+        facts = {**card, "training": {**card["training"], **shown}, "curve": [list(row[:2]) for row in curve.rows]}
+        zoo.save(policy, self.path / "agent", {**facts, "versions": versions()})
+        if not keep_checkpoint:
+            for path in self.path.glob(CHECKPOINTS):
+                path.unlink()
+
+    def _count_seconds(self) -> None:
+        now = time.monotonic()
+        self.curve.seconds, self._began = self.curve.seconds + now - self._began, now
+
+
+def has_checkpoint(path: Path) -> bool:
+    """Return whether a training run can be resumed in the folder."""
+    return any(path.glob(CHECKPOINTS)) or any(path.glob(REPEATS))
+
+
+def under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
+    """Return the arrays whose names begin with the prefix, without it."""
+    return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+
+
+def copy_agent(agent: str, target: Path, name: str | None = None, **changes: Any) -> None:
+    """Copy an agent, with another name or other entries in its model card."""
+    card, policy = zoo.load_card(agent) | changes, zoo.load(agent)
+    facts = {key: value for key, value in card.items() if key not in {"schema", "name", "layout", "sha256"}}
+    zoo.save(policy if name is None else replace(policy, name=name), target, facts)
+
+
+def candidate(card: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the card of a chosen agent keeps of every training run it was chosen from."""
+    training = card["training"]
+    kept = ("preset", "seed", "steps", "seconds", "best_step", "best_validation", "trained_on")
+    shown = {key: training[key] for key in kept if key in training}
+    return {**shown, "selection": card.get("selection"), "curve": card["curve"]}
+
+
+def _claim(path: Path, resume: bool) -> None:
+    if (path / "agent.json").exists() and not any(path.glob(CHECKPOINTS)):
+        raise InputError(f"{path} already holds a trained agent; choose another --out")
+    if resume and not has_checkpoint(path):
+        raise InputError(
+            f"{path} holds no checkpoint to resume from; start without --resume, with an empty folder as --out"
+        )
+    if not resume and path.is_dir() and any(path.iterdir()):
+        way = "give --resume to continue the training run there, or choose" if has_checkpoint(path) else "choose"
+        raise InputError(f"{path} is not empty; {way} another --out")
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"cannot write to {path}: {error.strerror}; choose another --out") from error

@@ -1,0 +1,78 @@
+"""The state of an SB3 model as plain arrays: networks, Adam's moments, replay buffer, counters.
+
+A resumed run starts a new episode in a freshly seeded environment, so it is not bit for bit the run that was stopped;
+everything learned and collected is kept.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from numpy.typing import NDArray
+from stable_baselines3 import DDPG
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+
+from surefoot.errors import InputError
+from surefoot.train.cuda_graph import buffer_of
+from surefoot.train.folder import TrainingFolder, under
+
+# The last two are DQN's alone.
+COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate")
+COLUMNS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+
+
+def save_checkpoint(folder: TrainingFolder, model: OffPolicyAlgorithm) -> None:
+    """Write everything needed to resume."""
+    buffer = buffer_of(model)
+    folder.curve.steps = model.num_timesteps
+    header = {
+        "counters": {name: getattr(model, name) for name in COUNTERS if hasattr(model, name)},
+        "buffer": {"pos": buffer.pos, "full": buffer.full},
+        "observation_shape": list(model.observation_space.shape or ()),
+    }
+    arrays = {f"policy.{name}": value.cpu().numpy() for name, value in model.policy.state_dict().items()}
+    for whose, optimizer in _optimizers(model).items():
+        for index, state in optimizer.state_dict()["state"].items():
+            arrays |= {f"{whose}adam.{index}.{name}": value.cpu().numpy() for name, value in state.items()}
+    filled = buffer.size()
+    arrays |= {f"buffer.{name}": getattr(buffer, name)[:filled] for name in COLUMNS}
+    folder.save(header, checkpoint=arrays)
+
+
+def load_checkpoint(folder: TrainingFolder, model: OffPolicyAlgorithm) -> None:
+    """Put the model and the folder's curve where ``save_checkpoint`` left them."""
+    header, parts = folder.load()
+    arrays = parts["checkpoint"]
+    if header["observation_shape"] != list(model.observation_space.shape or ()):
+        raise InputError(f"{folder.path} holds a checkpoint of another task or version; choose another --out")
+    for name, value in header["counters"].items():
+        setattr(model, name, value)
+    weights = {name: torch.from_numpy(value) for name, value in under(arrays, "policy.").items()}
+    model.policy.load_state_dict(weights)
+    for whose, optimizer in _optimizers(model).items():
+        _load_moments(optimizer, under(arrays, f"{whose}adam."))
+    buffer = buffer_of(model)
+    buffer.pos, buffer.full = header["buffer"]["pos"], header["buffer"]["full"]
+    for name in COLUMNS:
+        stored = arrays[f"buffer.{name}"]
+        getattr(buffer, name)[: len(stored)] = stored
+    # Another stream than the first run's, because it starts in the middle of the schedule.
+    model.set_random_seed(((model.seed or 0) + model.num_timesteps) % 2**32)
+    if hasattr(model, "reload"):
+        model.reload()
+
+
+def _optimizers(model: OffPolicyAlgorithm) -> dict[str, torch.optim.Optimizer]:
+    """Return the optimizers by the network they train; DQN has one, DDPG two."""
+    if isinstance(model, DDPG):
+        return {"actor.": model.actor.optimizer, "critic.": model.critic.optimizer}
+    return {"": model.policy.optimizer}
+
+
+def _load_moments(optimizer: torch.optim.Optimizer, arrays: dict[str, NDArray[Any]]) -> None:
+    state: dict[int, dict[str, Any]] = {}
+    for name, value in arrays.items():
+        index, key = name.split(".", 1)
+        state.setdefault(int(index), {})[key] = torch.from_numpy(value)
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -1,0 +1,1 @@
+"""An independent recomputation of everything a certificate states."""

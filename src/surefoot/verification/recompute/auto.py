@@ -1,0 +1,68 @@
+"""Limits of a method that a pilot chose: the pilot is left out, and the other returns give what the choice says.
+
+Known are the band, and thresholds with a risk of its own for each; bets, which leave out the pilot by themselves, are
+for ``recompute_bets``. That the pilot alone made the choice is for ``plan_again``.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.verification.recompute.bands import (
+    CannotRecomputeError,
+    Claim,
+    Side,
+    mean_left,
+    proportion_at_least,
+    recompute,
+)
+
+Floats = NDArray[np.float64]
+
+
+def chosen_method(n: int, choice: Any) -> str:
+    """Return the method that was chosen, if it is one to choose and as many episodes were looked at as should be."""
+    method, pilot = (choice.get("method"), choice.get("pilot")) if isinstance(choice, dict) else (None, None)
+    if method not in ("band", "binary", "per-threshold", "betting") or pilot not in pilots(n):
+        raise CannotRecomputeError(f"the choice {method!r} after {pilot!r} episodes is not computed here")
+    return str(method)
+
+
+def pilots(n: int) -> tuple[int, int]:
+    """Return how many episodes are looked at: few where they show few values, else more; none of fewer than 20."""
+    longer = min(n // 10, round(2 * math.sqrt(n))) if n >= 20 else 0
+    return min(longer, round(math.sqrt(n) / 2)), longer
+
+
+def recompute_auto(returns: Floats, claim: Claim, choice: Any) -> tuple[Side, Side | None]:
+    """Return the lower limits and, where a ceiling is known, the upper ones."""
+    method, rest = chosen_method(returns.size, choice), returns[choice["pilot"] :]
+    if method == "band":
+        return recompute(rest, replace(claim, method="band"))
+    points, reach, stay = (np.array(choice.get(key), dtype=np.float64) for key in ("thresholds", "reach", "stay"))
+    fits = points.ndim == 1 and points.shape == reach.shape == stay.shape and points.size > 0
+    if not fits or not np.all(np.diff(points) > 0):
+        raise CannotRecomputeError("the choice has no ascending thresholds with a risk for each")
+    if min(reach.min(), stay.min()) < 0 or max(reach.sum(), stay.sum()) > claim.alpha * (1 + 1e-9):
+        raise CannotRecomputeError("the risks of the thresholds are none, or exceed the risk of the certificate")
+    lower = _side(rest, claim.floor, points, reach, claim)
+    if claim.ceiling is None:
+        return lower, None
+    mirror = _side(-rest, -claim.ceiling, -points[::-1], stay[::-1], claim)
+    return lower, Side(-mirror.best, -mirror.least)
+
+
+def _side(returns: Floats, floor: float, points: Floats, risks: Floats, claim: Claim) -> Side:
+    ordered = np.sort(returns)
+    counts = ordered.size - np.searchsorted(ordered, points, side="left")
+    limits = [
+        proportion_at_least(np.array([count]), ordered.size, risk)[0] if risk > 0 else 0.0
+        for count, risk in zip(counts, risks, strict=True)
+    ]
+    found = [mean_left(floor, points, np.array(limits), budget / claim.sigma) for budget in claim.budgets]
+    return Side(np.array(found), np.array(found))

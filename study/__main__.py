@@ -1,0 +1,111 @@
+"""``surefoot reproduce``: the paper's figures and tables, from committed numbers or measured from scratch."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from surefoot.cli.options import chosen_workers, progress_bar
+
+OUT = {
+    "committed": Path("runs/reproduce"),
+    "quick": Path("runs/reproduce-quick"),
+    "full": Path("runs/reproduce-full"),
+}
+WORDS = {
+    "committed": "from the committed numbers",
+    "quick": "from small runs, made for this page; do not compare them with the paper",
+    "full": "from runs of full size, made for this page",
+}
+
+
+def add_reproduce(commands: Any) -> None:
+    """Describe the subcommand."""
+    parser = commands.add_parser(
+        "reproduce",
+        help="draw the paper's figures and tables from our agents",
+        description="Draw the paper's figures and tables from committed numbers, or measure the numbers from scratch.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("what", nargs="?", default="all", metavar="WHAT", help="a figure, a table, a task, or all")
+    size = parser.add_mutually_exclusive_group()
+    size.add_argument("--quick", action="store_true", help="measure with small runs, in minutes")
+    size.add_argument("--full", action="store_true", help="measure from scratch at full size, in hours or days")
+    size.add_argument("--fresh", dest="full", action="store_true", help=argparse.SUPPRESS)  # its name in version 0.1
+    parser.add_argument("--data", type=Path, metavar="DIR", help="committed numbers (default: study/data)")
+    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="(default: auto)")
+    parser.add_argument("--workers", type=int, help="number of processes (default: one per core)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="results directory (default: runs/reproduce...)")
+    parser.add_argument("--json", action="store_true", help="print one JSON document to stdout and nothing else")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    parser.set_defaults(run=run_reproduce)
+
+
+def run_reproduce(arguments: argparse.Namespace) -> None:
+    """Measure if requested, draw, and say what was written where."""
+    from study.draw import chosen, draw, write_index
+    from study.numbers import open_study
+
+    mode = "quick" if arguments.quick else "full" if arguments.full else "committed"
+    targets, tasks = chosen(arguments.what)
+    out = arguments.out or OUT[mode]
+    study = open_study(arguments.data) if mode == "committed" else _measured(arguments, mode, targets, tasks, out)
+    drawn = []
+    with progress_bar("drawing", "figures and tables", arguments) as report:
+        for number, target in enumerate(targets):
+            drawn.append(draw(study, target, tasks, out))
+            if report is not None:
+                report(number + 1, len(targets), target.name)
+    write_index(study, drawn, out, WORDS[mode])
+    _tell(arguments, mode, drawn, study.stale(), out)
+
+
+def _measured(arguments: argparse.Namespace, mode: str, targets: Any, tasks: Any, out: Path) -> Any:
+    from study.measure import Place, measure
+    from study.numbers import open_study, shipped_agents
+    from study.sizes import full, quick
+    from surefoot.errors import InputError
+    from surefoot.play.plan import resolve_device
+
+    if arguments.data is not None:
+        raise InputError(f"--data names committed numbers; --{mode} measures its own")
+    device = resolve_device(arguments.device)
+    workers = chosen_workers(arguments.workers, device)
+    if workers < 1:
+        raise InputError(f"workers must be at least 1, got {workers}")
+    needs = sorted({need for target in targets for need in target.needs})
+    about = [task for task in tasks if any(task in target.tasks and target.needs for target in targets)]
+    place = Place(out / "data", out / "work", device, workers)
+    with progress_bar("measuring", "parts", arguments) as report:
+        measure(shipped_agents(), about, needs, quick if mode == "quick" else full, place, report)
+    return open_study(place.data, trained="training" in needs)
+
+
+def _tell(arguments: argparse.Namespace, mode: str, drawn: Any, stale: list[str], out: Path) -> None:
+    if stale:
+        print(f"surefoot: measured on other weights than those in the zoo: {', '.join(stale)}", file=sys.stderr)
+    if arguments.json:
+        made = {
+            one.target.name: {"files": [str(path) for path in one.files], "seconds": round(one.seconds, 3)}
+            for one in drawn
+        }
+        print(json.dumps({"schema": 1, "mode": mode, "out": str(out), "stale": stale, "made": made}, indent=1))
+        return
+    for one in drawn:
+        origin = f" ({one.target.paper})" if one.target.paper else ""
+        print(f"{one.target.name:18} {one.target.title}{origin}")
+    print(f"\nWritten to {out}, {WORDS[mode]}; open {out / 'index.html'}")
+
+
+def main() -> int:
+    """Run ``python -m study``."""
+    from surefoot.cli.main import main as command
+
+    return command(["reproduce", *sys.argv[1:]])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

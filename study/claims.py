@@ -1,0 +1,215 @@
+"""The paper's claims held against our numbers, one function each: what was measured, and whether it agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from study.figures.pong import FULL, ROUND, ways
+from study.numbers import CONFIDENCE, DATA, Agent, Study, budgets_of
+from study.paper import MAIN, UNITS
+from study.tables import Table, certified, digits_of, measured
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.files import read_json
+from surefoot.play.tasks import TASKS
+from surefoot.proof.certificate import Certificate
+from surefoot.proof.query import certify
+
+UNMEASURED = "not measured yet"
+NON_VACUOUS = ("cartpole-5", "cartpole-1", ROUND)
+SURE = 2.0  # standard errors that two means must differ by to be called different
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What we have measured about a claim, and the verdict in a word or two."""
+
+    measured: str
+    verdict: str
+
+
+def claims(study: Study, tasks: Sequence[str]) -> Table:
+    """Return every claim of the paper with our numbers and the verdict."""
+    listed: list[tuple[str, str, Callable[[Study, str], Finding]]] = [
+        *(("The certificate exceeds the undefended agent under attack", task, non_vacuous) for task in NON_VACUOUS),
+        *(("A smoothed agent under attack keeps more than is certified", task, above_bound) for task in MAIN),
+        ("Point-wise bounds certify more than DKW", "cartpole-5", point_wise_better),
+        (
+            "The undefended multi-frame agent is much more vulnerable than the single-frame one",
+            "cartpole-1",
+            more_vulnerable,
+        ),
+        ("The certificate of a whole game is vacuous", FULL, full_pong_vacuous),
+    ]
+    rows = []
+    for text, task, judge in listed:
+        if task in tasks:
+            finding = judge(study, task)
+            rows.append([text, UNITS[task].title, finding.measured, finding.verdict])
+    return Table(["the paper's claim", "task", "ours", "reproduced?"], rows, left=4)
+
+
+def non_vacuous(study: Study, task: str) -> Finding:
+    """Compare the bare agent's attacked means with the best certified bound at the same budgets."""
+    bare = study.attack(study.bare(task))
+    agents = study.smoothed(task)
+    if bare is None or not agents:
+        return Finding(UNMEASURED, UNMEASURED)
+    digits, parts, held = digits_of(TASKS[task].scoring.ceiling), [], []
+    for budget, mean, error in zip(bare["budgets"], bare["curve"], bare["curve_sem"], strict=True):
+        best, agent = max(((study.certificate(one).at(budget).lower, one) for one in agents), key=lambda pair: pair[0])
+        more = best > mean + doubt(error, bare["episodes"], task)
+        held += [f"{budget:g}"] if more else []
+        parts.append(
+            f"B = {budget:g}: certified {certified(best, digits)} (sigma {agent.sigma:g}), "
+            f"undefended {measured(mean, error, digits)}"
+        )
+    verdict = f"yes, at B = {', '.join(held)}" if held else "no"
+    return Finding("; ".join(parts), verdict + _blind_note(study, task, bare["budgets"], agents))
+
+
+def doubt(error: float, episodes: int, task: str) -> float:
+    """Return how far above an attacked mean the truth may well lie: two standard errors, and never nothing.
+
+    Where every episode ended alike the standard error is 0, which proves nothing; three outcomes at the ceiling may
+    still have been missed.
+    """
+    rules = TASKS[task]
+    assert rules.scoring.ceiling is not None
+    return max(SURE * error, 3 / episodes * (rules.scoring.ceiling - rules.scoring.floor))
+
+
+def _blind_note(study: Study, task: str, budgets: Sequence[float], agents: Sequence[Agent]) -> str:
+    blind = TASKS[task].baseline
+    if blind is None:
+        return ""
+    below = [
+        f"{budget:g}"
+        for budget in budgets
+        if max(study.certificate(agent).at(budget).lower for agent in agents) <= blind.mean
+    ]
+    return f"; below the open-loop baseline at B = {', '.join(below)}" if below else ""
+
+
+def above_bound(study: Study, task: str) -> Finding:
+    """Return by how much attacked means lie above the certified bounds, over all agents, budgets and lambdas."""
+    margins = []
+    for agent in study.smoothed(task):
+        found = study.attack(agent)
+        if found is not None:
+            for budget, row in zip(found["budgets"], found["mean"], strict=True):
+                margins.append((min(row) - study.certificate(agent).at(budget).lower, agent, budget))
+    if not margins:
+        return Finding(UNMEASURED, UNMEASURED)
+    digits = digits_of(TASKS[task].scoring.ceiling)
+    least, most = min(margins, key=lambda row: row[0]), max(margins, key=lambda row: row[0])
+    text = (
+        f"least margin {least[0]:.{digits}f} (sigma {least[1].sigma:g}, B = {least[2]:g}), "
+        f"largest {most[0]:.{digits}f} (sigma {most[1].sigma:g}, B = {most[2]:g})"
+    )
+    return Finding(text, "yes" if least[0] > 0 else f"no: at B = {least[2]:g} an attack went below its bound")
+
+
+def point_wise_better(study: Study, task: str) -> Finding:
+    """Compare the paper's two methods on the same episodes."""
+    gains = []
+    for agent in study.smoothed(task):
+        for budget in budgets_of(TASKS[task]):
+            pair = [study.certificate(agent, method).at(budget).lower for method in ("paper", "dkw")]
+            gains.append((pair[0] - pair[1], agent, budget, pair))
+    if not gains:
+        return Finding(UNMEASURED, UNMEASURED)
+    least, most = min(gains, key=lambda row: row[0]), max(gains, key=lambda row: row[0])
+    text = (
+        f"least gain {least[0]:.1f} (sigma {least[1].sigma:g}, B = {least[2]:g}), largest {most[0]:.1f} "
+        f"(sigma {most[1].sigma:g}, B = {most[2]:g}: {certified(most[3][0], 1)} against {certified(most[3][1], 1)})"
+    )
+    return Finding(text, "yes" if least[0] >= 0 else "not everywhere")
+
+
+def more_vulnerable(study: Study, _task: str) -> Finding:
+    """Compare the bare five-frame agent under attack with the bare one-frame agent."""
+    five, one = (study.attack(study.bare(task)) for task in ("cartpole-5", "cartpole-1"))
+    if five is None or one is None:
+        return Finding(UNMEASURED, UNMEASURED)
+    parts, signs = [], []
+    for place, budget in enumerate(five["budgets"]):
+        if budget not in one["budgets"]:
+            continue
+        there = one["budgets"].index(budget)
+        pair = (five["curve"][place], five["curve_sem"][place]), (one["curve"][there], one["curve_sem"][there])
+        parts.append(f"B = {budget:g}: five {measured(*pair[0], 1)}, one {measured(*pair[1], 1)}")
+        apart = SURE * float(np.hypot(pair[0][1], pair[1][1]))
+        gap = pair[0][0] - pair[1][0]
+        signs += [f"{budget:g}"] if gap < -apart else []
+    verdict = f"only at B = {', '.join(signs)}" if signs and len(signs) < len(parts) else "yes" if signs else "no"
+    return Finding("; ".join(parts), verdict)
+
+
+def full_pong_vacuous(study: Study, _task: str) -> Finding:
+    """Compare what each method certifies of the whole game with the bare agent under attack."""
+    bare, agents = study.attack(study.bare(FULL)), study.smoothed(FULL)
+    if not agents:
+        return Finding(UNMEASURED, UNMEASURED)
+    if bare is None:
+        return Finding(_ways_in_words(study, agents, budgets_of(TASKS[FULL])[::4]), "undefended agent not attacked yet")
+    held: dict[str, set[str]] = {}
+    for agent in agents:
+        for way in ways(study, agent.sigma):
+            room = [doubt(error, bare["episodes"], FULL) for error in bare["curve_sem"]]
+            limits = np.array(bare["curve"]) + np.array(room)
+            better = [f"{budget:g}" for budget in np.array(bare["budgets"])[way.lower(bare["budgets"]) > limits]]
+            held.setdefault(way.name, set()).update(better)
+    beaten = [f"{name}: above the undefended agent at B = {', '.join(sorted(at))}" for name, at in held.items() if at]
+    nowhere = ", ".join(name for name, at in held.items() if not at)
+    verdict = "; ".join(
+        [*beaten, f"nowhere above the undefended agent by {nowhere}" if nowhere else "vacuous by no method"]
+    )
+    return Finding(_ways_in_words(study, agents, bare["budgets"]), verdict)
+
+
+def _ways_in_words(study: Study, agents: Sequence[Agent], budgets: Sequence[float]) -> str:
+    parts = []
+    for agent in agents:
+        for way in ways(study, agent.sigma):
+            numbers = ", ".join(certified(float(value), 1) for value in way.lower(budgets))
+            parts.append(f"sigma {agent.sigma:g}, {way.name}: {numbers}")
+    return f"score at B = {', '.join(f'{budget:g}' for budget in budgets)}: " + "; ".join(parts)
+
+
+def published(study: Study, _tasks: Sequence[str]) -> Table:
+    """Return what our five-frame agents are certified, beside returns of two agents trained with the paper's code."""
+    shown, rows = (0.0, 0.2, 0.4, 0.6, 0.8), []
+    for sigma, record in published_records(study.folder).items():
+        agent = next((one for one in study.smoothed("cartpole-5") if one.sigma == sigma), None)
+        ours = None if agent is None else study.record(agent)
+        for name, played in (("published", record), ("ours", ours)):
+            for method in ("per-threshold", "auto") if played is not None else ():
+                assert played is not None
+                made = certify(played, budgets_of(TASKS["cartpole-5"]), CONFIDENCE, method)
+                rows.append([f"{name}, sigma {sigma:g}", method, f"{played.returns.mean():.2f}", *_cells(made, shown)])
+    heads = ["agent", "method", "mean, no attack", *(f"B = {budget:g}" for budget in shown)]
+    return Table(heads, rows, left=2)
+
+
+def _cells(made: Certificate, budgets: Sequence[float]) -> list[str]:
+    return [certified(made.at(budget).lower, 1) for budget in budgets]
+
+
+def published_records(folder: Path) -> dict[float, Episodes]:
+    """Return published returns of the paper's Cartpole, in an order drawn once, for they came as counts."""
+    places = (place / "published" / "cartpole-5.json" for place in (folder, DATA))
+    path = next(place for place in places if place.is_file())
+    counts = read_json(path)["counts_by_sigma"]
+    found = {}
+    for sigma, table in counts.items():
+        returns = np.repeat([float(value) for value in table], list(table.values()))
+        if returns.size == 0:
+            raise InputError(f"{path} holds no returns for sigma {sigma}")
+        drawn = np.random.default_rng(0).permutation(returns)
+        found[float(sigma)] = Episodes.of(drawn, sigma=float(sigma), floor=0, ceiling=200, method="per-threshold")
+    return found

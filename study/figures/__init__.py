@@ -1,0 +1,1 @@
+"""Figures of the paper, each drawn from committed numbers."""

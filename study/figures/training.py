@@ -1,0 +1,233 @@
+"""Figure 10 and the tables of settings and times: how the agents were trained, what it took, beside the paper's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import median
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from study.numbers import Agent, Study
+from study.paper import (
+    ATTACK_SECONDS,
+    ATTACK_STEP,
+    ATTACK_STEPS,
+    ATTACK_STEPS_DQN,
+    EVALUATION_SECONDS,
+    PAPER_DEVICE,
+    TRAINING_HOURS,
+    UNITS,
+)
+from study.style import empty, sheet
+from study.tables import Table
+from surefoot.play.tasks import TASKS
+from surefoot.train.settings import find_settings
+
+NONE, SHIPPED = "not measured", "#5b87b8"
+LARGE = 10_000_000  # steps, from which on they are counted in millions
+
+
+def training(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:
+    """Draw every training's validations, one panel per agent, the shipped training thick."""
+    agents = [agent for task in tasks for agent in study.of(task) if study.trainings(agent)]
+    without = [task for task in tasks if not any(agent.task == task for agent in agents)]
+    figure, panels = sheet(len(agents) + len(without), 5, (3.3, 2.7))
+    for axes, agent in zip(panels, agents, strict=False):
+        _training_panel(axes, study, agent)
+    for axes, task in zip(panels[len(agents) :], without, strict=True):
+        lent = {agent.card["training"].get("trained_on", "") for agent in study.of(task)} - {""}
+        empty(axes, task, f"agents trained on {', '.join(sorted(lent))}" if lent else "no training yet")
+    _legend(figure)
+    return figure, _training_table(study, agents)
+
+
+def _legend(figure: Figure) -> None:
+    kinds: list[tuple[str, dict[str, Any]]] = [
+        ("validations of the selected training run", {"color": SHIPPED, "lw": 1.0}),
+        ("its best so far", {"color": "black", "lw": 1.6, "ls": "--"}),
+        ("the agent that was kept", {"color": "black", "marker": "D", "mfc": "white", "ls": "none"}),
+        ("other trainings", {"color": "0.7", "lw": 0.6}),
+    ]
+    handles = [Line2D([], [], label=label, **look) for label, look in kinds]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+
+
+def _training_panel(axes: Any, study: Study, agent: Agent) -> None:
+    runs = study.trainings(agent)
+    millions = max(run["curve"][-1][0] for run in runs) >= LARGE
+    scale, unit = (1e6, "millions") if millions else (1e3, "thousands")
+    for run in runs:
+        steps, means = (np.array(column) for column in zip(*run["curve"], strict=True))
+        if not (study.trained or shipped_run(agent, run)):
+            # a single validation is no line
+            axes.plot(steps / scale, means, color="0.7", lw=0.6, marker="." if steps.size == 1 else None, zorder=1)
+            continue
+        axes.plot(steps / scale, means, color=SHIPPED, lw=1.0, zorder=2)
+        axes.plot(steps / scale, np.maximum.accumulate(means), color="black", lw=1.6, ls="--", zorder=3)
+        best = int(np.argmax(means))
+        axes.plot([steps[best] / scale], [means[best]], "D", mfc="white", color="black", ms=6, zorder=5)
+    rules = TASKS[agent.task]
+    assert rules.scoring.ceiling is not None
+    room = 0.05 * (rules.scoring.ceiling - rules.scoring.floor)
+    axes.set_ylim(rules.scoring.floor - room, rules.scoring.ceiling + room)
+    axes.set_title(f"{UNITS[agent.task].title}, sigma {agent.sigma:g}", fontsize=9)
+    axes.set_xlabel(f"training steps ({unit})", fontsize=8)
+    axes.set_ylabel(UNITS[agent.task].returns.replace("mean return", "return"), fontsize=8)
+    axes.tick_params(labelsize=8)
+    axes.grid(alpha=0.25)
+
+
+def shipped_run(agent: Agent, run: dict[str, Any]) -> bool:
+    """Tell whether this training is the one whose agent is shipped."""
+    chosen = agent.card["training"]
+    return (run.get("preset"), run.get("seed")) == (chosen.get("preset"), chosen.get("seed"))
+
+
+def _training_table(study: Study, agents: Sequence[Agent]) -> Table:
+    heads = ["agent", "trainings", "steps of the longest", "best validation: lowest", "median", "highest"]
+    rows = []
+    for agent in agents:
+        runs = study.trainings(agent)
+        best = [max(mean for _, mean in run["curve"]) for run in runs]
+        longest = max(run["curve"][-1][0] for run in runs)
+        numbers = [f"{value:.3g}" for value in (min(best), median(best), max(best))]
+        rows.append([f"`{agent.name}`", f"{len(runs)}", f"{longest:,}", *numbers])
+    return Table(heads, rows)
+
+
+def training_settings(study: Study, tasks: Sequence[str]) -> Table:
+    """Return every training setting: the paper's, and those of the agents that are shipped."""
+    rows = []
+    for task in tasks:
+        paper = find_settings("paper", task).facts()
+        ours = [agent.card["training"]["settings"] for agent in study.of(task)]
+        for number, name in enumerate(dict.fromkeys([*paper, *(key for one in ours for key in one)])):
+            there = list(dict.fromkeys(_shown(one[name]) for one in ours if name in one))
+            cells = [_shown(paper[name]) if name in paper else "", ", ".join(there)]
+            rows.append([UNITS[task].title if number == 0 else "", name.replace("_", " "), *cells])
+    return Table(["task", "setting", "paper", "pretrained agents"], rows, left=2)
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return " x ".join(f"{part}" for part in value) or "CNN"
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else f"{value}"
+
+
+def attack_settings(study: Study, tasks: Sequence[str]) -> Table:
+    """Return the attacks' settings: the paper's list of lambdas, and those that we searched."""
+    rows = []
+    for task in tasks:
+        bare = study.attack(study.bare(task))
+        smoothed = [found for agent in study.smoothed(task) if (found := study.attack(agent)) is not None]
+        tried = sorted({margin for found in smoothed for margin in found["lambdas"]})
+        rows.append(
+            [
+                UNITS[task].title,
+                f"{ATTACK_STEP:g}, {ATTACK_STEPS.get(task, ATTACK_STEPS_DQN)}",
+                _listed(TASKS[task].paper.lambdas),
+                NONE if bare is None else _listed(sorted(bare["lambdas"])),
+                _listed(tried) if tried else NONE,
+                ", ".join(dict.fromkeys(f"{found['episodes']:,}" for found in (bare, *smoothed) if found)) or NONE,
+            ]
+        )
+    heads = [
+        "task",
+        "step size, steps",
+        "lambdas, paper",
+        "lambdas, undefended agent",
+        "lambdas, smoothed agents",
+        "episodes",
+    ]
+    return Table(heads, rows, left=5)
+
+
+def _listed(values: Sequence[float]) -> str:
+    return ", ".join(f"{value:g}" for value in values)
+
+
+def training_times(study: Study, tasks: Sequence[str]) -> Table:
+    """Return how long one training took: the paper's hours, and the range of ours."""
+    rows = []
+    for task in tasks:
+        runs = [run for agent in study.of(task) for run in study.trainings(agent)]
+        hours = sorted(run["seconds"] / 3600 for run in runs)
+        where = ", ".join(sorted({run["device"] for run in runs}))
+        ours = [f"{value:.3f}" for value in (hours[0], median(hours), hours[-1])] if hours else [NONE, NONE, NONE]
+        rows.append([UNITS[task].title, f"{TRAINING_HOURS[task]:g}", *ours, f"{len(hours)}", where])
+    heads = [
+        "hours of one training",
+        f"paper ({PAPER_DEVICE})",
+        "ours, shortest",
+        "median",
+        "longest",
+        "trainings",
+        "on",
+    ]
+    return Table(heads, rows)
+
+
+def evaluation_times(study: Study, tasks: Sequence[str]) -> Table:
+    """Return the time of one episode without attack: the paper's, and ours in batches."""
+    rows = []
+    for task in tasks:
+        agents = [agent for agent in study.smoothed(task) if study.played(agent) is not None]
+        ends = (agents[0], agents[-1]) if agents else ()
+        cells = [_per_episode(study.played(agent)) for agent in ends] or [NONE, NONE]
+        cores = sorted({_where(study.played(agent)) for agent in ends})
+        paper = [f"{seconds:g}" for seconds in EVALUATION_SECONDS[task]]
+        sigmas = " and ".join(f"{agent.sigma:g}" for agent in dict.fromkeys(ends))
+        rows.append([UNITS[task].title, *paper, *cells, sigmas, ", ".join(cores)])
+    heads = [
+        "seconds per episode",
+        "paper, smallest sigma",
+        "largest",
+        "ours, smallest sigma",
+        "largest",
+        "our sigmas",
+        "ours on",
+    ]
+    return Table(heads, rows)
+
+
+def _per_episode(played: dict[str, Any] | None) -> str:
+    assert played is not None
+    # A run that was stopped and went on has no time.
+    return NONE if played["seconds"] is None else f"{played['seconds'] / played['episodes']:.2g}"
+
+
+def _where(facts: dict[str, Any] | None) -> str:
+    assert facts is not None
+    if facts["device"] != "cpu":
+        return str(facts["device"])
+    return f"{facts['workers']} core" + ("s" if facts["workers"] != 1 else "")
+
+
+def attack_times(study: Study, tasks: Sequence[str]) -> Table:
+    """Return the time of one attacked episode: the paper's, and ours against bare and smoothed agents."""
+    rows = []
+    for task in tasks:
+        found = [row for row in study.times() if row["task"] == task]
+        paper = [f"{seconds:g}" for seconds in ATTACK_SECONDS[task]]
+        cells = []
+        for smoothed in (False, True):
+            part = sorted((row for row in found if (row["sigma"] > 0) is smoothed), key=lambda row: row["budget"])
+            cells += [f"{row['seconds'] / row['episodes']:.2g}" for row in (part[0], part[-1])] if part else [NONE] * 2
+        budgets = sorted({row["budget"] for row in found})
+        ends = f"{budgets[0]:g} and {budgets[-1]:g}" if budgets else ""
+        rows.append([UNITS[task].title, *paper, *cells, ends, ", ".join(sorted({_where(row) for row in found}))])
+    heads = [
+        "seconds per attacked episode",
+        "paper, smallest B",
+        "largest",
+        "undefended, smallest B",
+        "largest",
+        "smoothed, smallest B",
+        "largest",
+        "our budgets",
+        "ours on",
+    ]
+    return Table(heads, rows)

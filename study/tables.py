@@ -1,0 +1,79 @@
+"""Tables as rows of text, for people (Markdown, HTML) and for programs (CSV)."""
+
+from __future__ import annotations
+
+import csv
+import html
+import io
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from surefoot.proof.rounding import format_lower
+
+# A cell that is wholly bold, slanted or code, as Markdown writes it.
+_MARKED = re.compile(r"(\*\*|\*|`)([^*`]+)\1")
+_TAGS = {"**": "strong", "*": "em", "`": "code"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Heads, rows of text, and what a reader must know."""
+
+    heads: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+    left: int = 1  # columns that hold words
+
+    def markdown(self) -> str:
+        """Return the table as Markdown."""
+        marks = "|" + "---|" * self.left + "---:|" * (len(self.heads) - self.left)
+        lines = [_line(self.heads), marks, *(_line(row) for row in self.rows)]
+        return "\n".join(lines)
+
+    def comma_separated(self) -> str:
+        """Return the table as CSV."""
+        text = io.StringIO()
+        rows = [[_parted(cell)[1] for cell in row] for row in (self.heads, *self.rows)]
+        csv.writer(text, lineterminator="\n").writerows(rows)
+        return text.getvalue()
+
+    def html(self) -> str:
+        """Return the table as HTML."""
+        return f"<table>{self._row(self.heads, 'th')}{''.join(self._row(row, 'td') for row in self.rows)}</table>"
+
+    def _row(self, cells: Sequence[str], tag: str) -> str:
+        opened = [f"<{tag}>" if place < self.left else f'<{tag} class="number">' for place in range(len(cells))]
+        written = "".join(f"{start}{_cell(cell)}</{tag}>" for start, cell in zip(opened, cells, strict=True))
+        return f"<tr>{written}</tr>"
+
+
+def _parted(cell: str) -> tuple[str, str]:
+    """Return the mark of a cell and what it says without it."""
+    found = _MARKED.fullmatch(cell)
+    return ("", cell.replace("`", "")) if found is None else (found[1], found[2])
+
+
+def _cell(cell: str) -> str:
+    mark, text = _parted(cell)
+    written = html.escape(text)
+    return f"<{_TAGS[mark]}>{written}</{_TAGS[mark]}>" if mark else written
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def digits_of(ceiling: float | None) -> int:
+    """Return decimals for a task's numbers: tenths of steps, thousandths of probabilities."""
+    return 1 if ceiling is not None and ceiling > 20 else 3
+
+
+def measured(mean: float, error: float, digits: int) -> str:
+    """Return an estimate with its standard error."""
+    return f"{mean:.{digits}f} ± {error:.{digits}f}"
+
+
+def certified(value: float, digits: int) -> str:
+    """Return a certified lower bound, rounded down."""
+    return format_lower(value, digits)

@@ -1,0 +1,266 @@
+"""Agents on disk: what is shipped loads, fits and says where it comes from; what was tampered with is refused."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from surefoot.agents import files as zoo
+from surefoot.agents.networks import MLP, weights_hash
+from surefoot.agents.policies import Policy
+from surefoot.episodes import Noise
+from surefoot.errors import InputError
+from surefoot.files import read_arrays, read_json, write_arrays, write_json
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.tasks import get_task
+from surefoot.train.atari.settings import FAST
+from surefoot.train.settings import PRESETS, DdpgSettings, DqnSettings, find_settings
+from toys import constant
+
+SIGMAS = ("0", "0.2", "0.4", "0.6", "0.8")
+NAMES = [f"cartpole-{frames}-s{sigma}" for frames in (1, 5) for sigma in SIGMAS]
+NAMES += [f"mountain-car-s{sigma}" for sigma in ("0", "0.2", "0.4", "0.6")]
+NAMES += [f"{task}-s{sigma}" for task in ("freeway", "pong-1r") for sigma in ("0", "0.05", "0.1")]
+NAMES += ["pong-full-s0", "pong-full-s0.05"]
+
+
+def small(name="a-s0.2"):
+    rng = np.random.default_rng(0)
+    weights = [rng.normal(size=shape).astype(np.float32) for shape in ((7, 20), (2, 7))]
+    biases = [rng.normal(size=size).astype(np.float32) for size in (7, 2)]
+    return Policy(MLP(weights, biases, "tanh"), 5, (4,), 2, name)
+
+
+@pytest.fixture
+def stored(tmp_path):
+    zoo.save(small(), tmp_path / "a-s0.2", {"task": "cartpole-5", "sigma": 0.2})
+    return tmp_path / "a-s0.2"
+
+
+def load(path):
+    return zoo.load(str(path))
+
+
+@pytest.mark.parametrize("suffix", ["", ".json", ".npz"])
+def test_a_stored_agent_acts_as_before(stored, suffix):
+    again = load(f"{stored}{suffix}")
+    history = torch.randn(50, 5, 4, generator=torch.Generator().manual_seed(1))
+    assert torch.equal(again.network(history), small().network(history))
+    assert (again.frames, again.shape, again.choices, again.name) == (5, (4,), 2, "a-s0.2")
+    assert again.sha256 == zoo.load_card(str(stored))["sha256"]
+    assert zoo.load_card(str(stored))["task"] == "cartpole-5"
+
+
+def test_a_runs_folder_is_an_agent(tmp_path):
+    zoo.save(small(), tmp_path / "agent", {})
+    assert load(tmp_path).sha256 == load(tmp_path / "agent").sha256
+
+
+def test_a_name_with_a_dot_is_not_cut(tmp_path, monkeypatch):
+    monkeypatch.setattr(zoo, "agents_dir", lambda: tmp_path)
+    monkeypatch.chdir(tmp_path.parent)
+    for name in ("c-s0", "c-s0.2", "c-s0.25"):
+        zoo.save(replace(small(name), frames=5), tmp_path / name, {})
+    assert zoo.list_agents() == ["c-s0", "c-s0.2", "c-s0.25"]
+    assert [zoo.load(name).name for name in zoo.list_agents()] == zoo.list_agents()
+
+
+def test_an_unknown_name_lists_the_shipped(tmp_path, monkeypatch):
+    monkeypatch.setattr(zoo, "agents_dir", lambda: tmp_path)
+    with pytest.raises(InputError, match="unknown agent 'bob'; pretrained agents: none; or give a path"):
+        zoo.load("bob")
+    for name in ("c-s0", "c-s0.2"):
+        zoo.save(small(name), tmp_path / name, {})
+    with pytest.raises(InputError, match=r"unknown agent 'bob'; pretrained agents: c-s0, c-s0\.2; or give a path"):
+        zoo.load("bob")
+
+
+def test_one_flipped_bit_is_refused(stored):
+    arrays = read_arrays(stored.with_name("a-s0.2.npz"))
+    for name in arrays:
+        raw = bytearray(arrays[name].tobytes())
+        raw[0] ^= 1
+        changed = np.frombuffer(bytes(raw), dtype=np.float32).reshape(arrays[name].shape)
+        write_arrays(stored.with_name("a-s0.2.npz"), {**arrays, name: changed})
+        with pytest.raises(InputError, match=r"have hash .*, its card says "):
+            load(stored)
+
+
+def with_hash(card, arrays):
+    """Return a card whose hash fits, as a stranger would make it."""
+    return {**card, "sha256": weights_hash(arrays, card["layout"])}
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"schema": 2}, "has schema 2, this version reads 1"),
+        ({"sha256": "0" * 64}, "have hash .*, its card says 000000000000"),
+        ({"sha256": None}, "have hash .*, its card says None"),
+        ({"layout": None}, "not a model card that fits its weights"),
+        ({"layout": []}, "not a model card that fits its weights"),
+        ({"layout": {}}, "not a model card that fits its weights"),
+    ],
+)
+def test_a_wrong_card_is_refused(stored, change, match):
+    card = stored.with_name("a-s0.2.json")
+    write_json(card, {**read_json(card), **change})
+    with pytest.raises(InputError, match=match):
+        load(stored)
+
+
+@pytest.mark.parametrize("missing", ["layout", "sha256", "name", "schema"])
+def test_a_card_with_a_hole_is_refused(stored, missing):
+    card = stored.with_name("a-s0.2.json")
+    write_json(card, {key: value for key, value in read_json(card).items() if key != missing})
+    with pytest.raises(InputError, match=r"not a model card|has schema None"):
+        load(stored)
+
+
+@pytest.mark.parametrize(
+    ("layout", "match"),
+    [
+        ({"layers": 3}, "not a model card that fits its weights: missing or wrong '2.weight'"),
+        ({"layers": 0}, "do not fit together"),
+        ({"layers": 1}, "do not fit together"),
+        ({"frames": 4}, "do not fit together"),
+        ({"choices": 3}, "do not fit together"),
+        ({"choices": None}, "not a model card"),
+        ({"activation": "os.system"}, "activation must be one of"),
+    ],
+)
+def test_layers_that_do_not_fit_are_refused_even_with_a_fitting_hash(stored, layout, match):
+    path = stored.with_name("a-s0.2.json")
+    card, arrays = read_json(path), read_arrays(stored.with_name("a-s0.2.npz"))
+    write_json(path, with_hash({**card, "layout": {**card["layout"], **layout}}, arrays))
+    with pytest.raises(InputError, match=match):
+        load(stored)
+
+
+def test_a_bias_of_the_wrong_shape_is_refused(stored):
+    path = stored.with_name("a-s0.2.json")
+    card, arrays = read_json(path), read_arrays(stored.with_name("a-s0.2.npz"))
+    for bias in (np.float32(1), np.zeros((2, 1), dtype=np.float32)):
+        changed = {**arrays, "1.bias": np.asarray(bias)}
+        write_arrays(stored.with_name("a-s0.2.npz"), changed)
+        write_json(path, with_hash(card, changed))
+        with pytest.raises(InputError, match="do not fit together"):
+            load(stored)
+
+
+def test_half_an_agent_is_refused(stored):
+    stored.with_name("a-s0.2.npz").unlink()
+    with pytest.raises(InputError, match=r"no file .*a-s0\.2\.npz"):
+        load(stored)
+
+
+def test_loading_runs_no_code(stored, tmp_path):
+    class Trap:
+        def __reduce__(self):
+            return (os.mkdir, (str(tmp_path / "sprung"),))
+
+    trap = np.empty(1, dtype=object)
+    trap[0] = Trap()
+    np.savez(stored.with_name("a-s0.2.npz"), **{"0.weight": trap})
+    with pytest.raises(InputError, match="not a readable"):
+        load(stored)
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_what_is_no_mlp_cannot_be_stored(tmp_path):
+    with pytest.raises(InputError, match=r"only fully connected .* can be stored; constant"):
+        zoo.save(constant(), tmp_path / "x", {})
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- what is shipped ------------------------------------------------------------------------------------------------
+
+
+def test_every_task_and_sigma_is_shipped():
+    assert zoo.list_agents() == sorted(NAMES)
+
+
+def test_no_weights_lie_about_without_a_card():
+    assert {path.name.removesuffix(".npz") for path in zoo.agents_dir().glob("*.npz")} == set(zoo.list_agents())
+
+
+@pytest.mark.parametrize("name", zoo.list_agents())
+def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    agent, card = zoo.load(name), zoo.load_card(name)
+    task = get_task(card["task"])
+    assert agent.name == card["name"] == name == f"{card['task']}-s{card['sigma']:g}"
+    assert agent.frames == task.spaces.n_stack
+    assert agent.sha256 == card["sha256"]
+    assert len(card["sha256"]) == 64
+    training = card["training"]
+    if task.cartridge is not None:  # every sitting has settings of its own
+        trained_on = training.get("trained_on", card["task"])
+        assert set(training["settings"]) == set(FAST[card["task"]].facts())
+        assert trained_on == card["task"] or training["settings"]["beside"] == card["task"]
+        assert training["command"].startswith(f"python zoo/build_atari.py train {trained_on} {card['sigma']:g} ")
+    else:
+        assert training["settings"] == find_settings(training["preset"], card["task"]).facts()
+        assert training["command"].startswith(f"surefoot train {card['task']} --sigma {card['sigma']:g}")
+    assert isinstance(training["seed"], int)
+    assert {"python", "torch", "numpy", "gymnasium", "stable-baselines3"} <= set(card["versions"])
+    steps = [step for step, _ in card["curve"]]
+    assert steps == sorted(set(steps))
+    best = max(mean for _, mean in card["curve"])
+    assert training["best_validation"] == best
+    assert [training["best_step"], best] in card["curve"]
+    assert next(step for step, mean in card["curve"] if mean == best) == training["best_step"]  # the first of equals
+    episodes = 2 if task.cartridge is not None else 20
+    played = get_task("pong-1r") if task.name == "pong-full" else task  # a whole game takes a minute
+    assert len(play(Plan(task=played, policy=agent, noise=Noise.of(card["sigma"]), n_episodes=episodes))) == episodes
+    assert Path(zoo.find_card(name)).stat().st_size < 200_000
+    json.dumps(card, allow_nan=False)
+
+
+# --- the paper's Table 1 --------------------------------------------------------------------------------------------
+
+# Multiframe Cartpole, single-frame Cartpole; rows in the order of the table.
+TABLE_1 = {
+    "gamma": (0.99, 0.99),
+    "total_steps": (500_000, 500_000),
+    "validation_interval": (2_000, 2_000),
+    "validation_episodes": (10, 10),
+    "learning_rate": (0.0001, 0.00005),
+    "buffer_size": (100_000, 100_000),
+    "learning_starts": (1_000, 1_000),
+    "exploration_fraction": (0.16, 0.16),
+    "exploration_initial": (1, 1),
+    "exploration_final": (0, 0),
+    "target_interval": (10, 10),
+    "batch_size": (1_024, 1_024),
+    "train_interval": (256, 256),
+    "gradient_steps": (128, 128),
+    "hidden": ((256, 256), (256, 256)),
+}
+
+
+@pytest.mark.parametrize(("column", "task"), [(0, "cartpole-5"), (1, "cartpole-1")])
+def test_the_papers_preset_is_its_table(column, task):
+    settings = find_settings("paper", task)
+    assert {name: getattr(settings, name) for name in TABLE_1} == {name: row[column] for name, row in TABLE_1.items()}
+    assert set(settings.facts()) == set(TABLE_1)  # nothing is set that the table does not name
+    assert (settings.stop_when_perfect, settings.repeats) == (True, 1)
+    assert get_task(task).spaces.n_stack == (5, 1)[column]
+
+
+def test_every_setting_says_what_it_is():
+    for kind in (DqnSettings, DdpgSettings):
+        assert all(field.metadata["help"] for field in kind.__dataclass_fields__.values())
+        json.dumps(kind().facts())
+
+
+def test_unknown_presets_list_the_known():
+    with pytest.raises(InputError, match=f"unknown preset 'mine'; there are {', '.join(PRESETS)}"):
+        find_settings("mine", "cartpole-5")
+    with pytest.raises(InputError, match="has no settings for 'pong', only for cartpole-5, cartpole-1"):
+        find_settings("paper", "pong")

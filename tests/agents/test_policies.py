@@ -1,0 +1,183 @@
+"""Memory, networks and callables."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from gymnasium.wrappers import FrameStackObservation
+from torch import nn
+
+from surefoot.agents.networks import ACTIVATIONS, MLP, weights_hash
+from surefoot.agents.policies import FrameStack, Policy, from_callable
+from surefoot.episodes import Noise
+from surefoot.errors import InputError
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from toys import fixed, pay_steps, toy_task
+
+
+def frame(*values):
+    return torch.tensor(values, dtype=torch.float32).unsqueeze(1)
+
+
+def test_the_first_observation_fills_the_stack_and_the_oldest_goes_first():
+    stack = FrameStack(3)
+    assert stack.fill(frame(1, 10))[:, :, 0].tolist() == [[1, 1, 1], [10, 10, 10]]
+    assert stack.push(frame(2, 20))[:, :, 0].tolist() == [[1, 1, 2], [10, 10, 20]]
+    assert stack.push(frame(3, 30))[:, :, 0].tolist() == [[1, 2, 3], [10, 20, 30]]
+    assert stack.push(frame(4, 40))[:, :, 0].tolist() == [[2, 3, 4], [20, 30, 40]]
+
+
+def test_fresh_rows_are_refilled_and_only_they():
+    stack = FrameStack(3)
+    stack.fill(frame(1, 10, 100))
+    pushed = stack.push(frame(2, 20, 200), torch.tensor([False, True, False]))
+    assert pushed[:, :, 0].tolist() == [[1, 1, 2], [20, 20, 20], [100, 100, 200]]
+
+
+def test_kept_rows_go_on():
+    stack = FrameStack(2)
+    stack.fill(frame(1, 10, 100))
+    stack.keep(torch.tensor([0, 2]))
+    assert stack.push(frame(2, 200))[:, :, 0].tolist() == [[1, 2], [100, 200]]
+
+
+def test_one_frame_is_the_present():
+    stack = FrameStack(1)
+    stack.fill(frame(1))
+    assert stack.push(frame(2)).tolist() == [[[2.0]]]
+
+
+def test_a_history_that_was_handed_out_does_not_change_later():
+    stack = FrameStack(3)
+    given = stack.fill(frame(1, 2))
+    before = given.clone()
+    stack.push(frame(3, 4), torch.tensor([True, False]))
+    assert torch.equal(given, before)
+
+
+class Tape(gymnasium.Env):
+    """Shows a fixed tape of observations; an episode has seven of them."""
+
+    observation_space = Box(-np.inf, np.inf, (2, 3), np.float32)
+    action_space = Discrete(2)
+
+    def __init__(self):
+        self.tape = iter(np.random.default_rng(0).normal(size=(100, 2, 3)).astype(np.float32))
+        self.shown = []
+
+    def _show(self):
+        self.shown.append(next(self.tape))
+        return self.shown[-1]
+
+    def reset(self, *, seed=None, options=None):
+        self.clock = 0
+        return self._show(), {}
+
+    def step(self, action):
+        self.clock += 1
+        return self._show(), 0.0, self.clock == 6, False, {}
+
+
+@pytest.mark.parametrize("frames", [2, 5])
+def test_the_stack_is_gymnasiums(frames):
+    tape = Tape()
+    theirs, ours = FrameStackObservation(tape, frames, padding_type="reset"), FrameStack(frames)
+    ours.fill(torch.zeros(1, 2, 3))
+    for _ in range(4):
+        stacked, over = theirs.reset()[0], False
+        fresh = torch.tensor([True])
+        while not over:
+            mine = ours.push(torch.from_numpy(tape.shown[-1]).unsqueeze(0), fresh)
+            assert (mine[0].numpy() == stacked).all()
+            fresh = None
+            stacked, _, over, *_ = theirs.step(0)
+
+
+@pytest.mark.parametrize("activation", list(ACTIVATIONS))
+def test_mlp_equals_torch(activation):
+    names = {
+        "relu": nn.ReLU,
+        "tanh": nn.Tanh,
+        "elu": nn.ELU,
+        "leaky_relu": nn.LeakyReLU,
+        "silu": nn.SiLU,
+        "gelu": nn.GELU,
+    }
+    torch.manual_seed(0)
+    theirs = nn.Sequential(nn.Flatten(), nn.Linear(6, 8), names[activation](), nn.Linear(8, 3))
+    layers = [theirs[1], theirs[3]]
+    ours = MLP([x.weight.detach().numpy() for x in layers], [x.bias.detach().numpy() for x in layers], activation)
+    history = torch.randn(5, 2, 3)
+    torch.testing.assert_close(ours(history), theirs(history))
+    assert not any(parameter.requires_grad for parameter in ours.parameters())
+
+
+def test_an_unknown_activation_is_refused():
+    with pytest.raises(InputError, match=r"activation must be one of relu, tanh, .*, got 'sine'"):
+        MLP([], [], "sine")
+
+
+def test_discrete_policies_take_the_best_and_continuous_ones_are_clipped():
+    values = torch.tensor([[[0.0, 3.0, 2.0]], [[5.0, -5.0, 0.5]]])
+    assert Policy(nn.Flatten(), 1, (3,), 3).act(values).tolist() == [1, 0]
+    clipped = Policy(nn.Flatten(), 1, (3,), None, low=torch.tensor(-1.0), high=torch.tensor(1.0)).to("cpu")
+    assert clipped.act(values).tolist() == [[0, 1, 1], [1, -1, 0.5]]
+    assert Policy(nn.Flatten(), 1, (3,), None).act(values).tolist() == values[:, 0].tolist()
+
+
+def test_a_callable_sees_one_observation_or_its_frames():
+    seen = []
+
+    def watch(observation):
+        seen.append(observation)
+        return 1
+
+    one = from_callable(watch, shape=(3,), choices=2)
+    assert one.act(torch.zeros(4, 1, 3)).tolist() == [1, 1, 1, 1]
+    assert one.name == "watch"
+    assert one.sha256 == ""
+    from_callable(watch, shape=(3,), choices=2, frames=5).act(torch.zeros(1, 5, 3))
+    assert [x.shape for x in seen] == [(3,)] * 4 + [(5, 3)]
+
+
+@pytest.mark.parametrize("answer", [0, 1, True, 1.0, np.int64(1), np.array(1), np.array([1]), np.float32(0)])
+def test_a_callable_may_answer_in_many_ways(answer):
+    assert (
+        from_callable(lambda seen: answer, shape=(1,), choices=2).act(torch.zeros(3, 1, 1)).tolist()
+        == [int(np.ravel(answer)[0])] * 3
+    )
+
+
+@pytest.mark.parametrize("answer", [2, -1, 0.5, float("nan"), None, "left", (1, None), [0, 1], np.zeros(2)])
+def test_an_invalid_action_is_named(answer):
+    policy = from_callable(lambda seen: answer, shape=(1,), choices=2)
+    with pytest.raises(InputError, match="must choose an action from 0 to 1, got "):
+        play(Plan(task=toy_task(fixed(2), pay_steps, ceiling=2.0), policy=policy, noise=Noise.of(0.1), n_episodes=3))
+
+
+def test_a_callable_may_act_continuously():
+    policy = from_callable(lambda seen: seen * 2, shape=(2,), choices=None)
+    assert policy.act(torch.ones(3, 1, 2)).tolist() == [[2, 2]] * 3
+    scalar = from_callable(lambda seen: 0.5, shape=(2,), choices=None)
+    assert scalar.act(torch.ones(3, 1, 2)).tolist() == [[0.5]] * 3
+
+
+def test_the_hash_changes_with_every_bit():
+    arrays = {"0.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "0.bias": np.ones(2, dtype=np.float32)}
+    layout = {"kind": "mlp", "frames": 1}
+    known = weights_hash(arrays, layout)
+    assert known == weights_hash(dict(reversed(arrays.items())), dict(reversed(layout.items())))
+    others = {known}
+    for name, array in arrays.items():
+        raw = array.tobytes()
+        for bit in range(8 * len(raw)):
+            flipped = bytearray(raw)
+            flipped[bit // 8] ^= 1 << bit % 8
+            changed = np.frombuffer(bytes(flipped), dtype=np.float32).reshape(array.shape)
+            others.add(weights_hash({**arrays, name: changed}, layout))
+    others.add(weights_hash({**arrays, "0.weight": arrays["0.weight"].reshape(3, 2)}, layout))
+    others.add(weights_hash({**arrays, "0.bias": arrays["0.bias"].astype(np.float64)}, layout))
+    others.add(weights_hash(arrays, {**layout, "frames": 2}))
+    assert len(others) == 1 + 8 * 32 + 3

@@ -1,0 +1,645 @@
+"""SB3 models: the same actions as SB3 itself, no code run by a file, and honest refusals."""
+
+import base64
+import contextlib
+import json
+import os
+import pickle
+import sys
+import zipfile
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import stable_baselines3
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+from stable_baselines3.common.torch_layers import FlattenExtractor
+from torch import nn
+
+from surefoot.agents.networks import MLP
+from surefoot.agents.policies import Policy, Spaces, from_callable
+from surefoot.agents.resolve import fit_to, resolve, single_shape
+from surefoot.agents.sb3 import read as sb3
+from surefoot.agents.sb3.settings import printed_limits
+from surefoot.agents.sb3.write import write_zip
+from surefoot.errors import InputError
+
+torch.set_num_threads(1)
+
+FLOATS = Box(-np.inf, np.inf, (5,), np.float32)
+STACK = Box(-np.inf, np.inf, (3, 4), np.float32)
+THREE = Discrete(3)
+ARM = Box(np.float32([-1.5, 0.0]), np.float32([0.25, 3.0]), dtype=np.float32)
+SMALL = {"net_arch": [16, 16]}
+
+
+class Env(gymnasium.Env):
+    """Spaces to make models for."""
+
+    def __init__(self, observations=FLOATS, actions=THREE):
+        self.observation_space = observations
+        self.action_space = actions
+
+
+def make(kind="DQN", observations=FLOATS, actions=THREE, policy="MlpPolicy", seed=0, **options):
+    settings = {"net_arch": [16, 16]} | options.pop("policy_kwargs", {})
+    if kind in ("DQN", "DDPG", "TD3", "SAC"):
+        options["buffer_size"] = 2
+    model = getattr(stable_baselines3, kind)(
+        policy, Env(observations, actions), seed=seed, device="cpu", policy_kwargs=settings, **options
+    )
+    generator = torch.Generator().manual_seed(seed)
+    with torch.no_grad():  # fresh models act nearly alike everywhere: spread them, so that limits and argmax matter
+        for weight in model.policy.parameters():
+            spread = 2 / weight.shape[-1] ** 0.5 if weight.dim() > 1 else 0.1
+            weight.copy_(torch.randn(weight.shape, generator=generator) * spread)
+    return model
+
+
+def saved(tmp_path, model):
+    path = tmp_path / "model.zip"
+    model.save(path)
+    return path
+
+
+def looks(policy, rows=200, seed=1):
+    return np.random.default_rng(seed).normal(size=(rows, *policy.shape)).astype(np.float32)
+
+
+def acts(policy, observations):
+    history = torch.from_numpy(observations).reshape(len(observations), policy.frames, *policy.shape)
+    return policy.act(history).numpy()
+
+
+def same_actions(policy, model):
+    seen = looks(policy)
+    expected, _ = model.predict(seen, deterministic=True)
+    found = acts(policy, seen)
+    assert found.shape == expected.shape
+    if policy.choices is not None:
+        assert len(np.unique(found)) > 1
+        return np.array_equal(found, expected)
+    assert np.ptp(found, axis=0).min() > 0.1
+    return np.allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def edited(path, **changes):
+    """Rewrite members of a zip; a callable changes the JSON of data."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    for name, change in changes.items():
+        file = {"policy": "policy.pth"}.get(name, name)
+        if callable(change):
+            data = json.loads(members[file])
+            change(data)
+            members[file] = json.dumps(data).encode()
+        elif change is None:
+            del members[file]
+        else:
+            members[file] = change
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+    return path
+
+
+MODELS = [
+    pytest.param({"kind": "DQN"}, id="DQN"),
+    pytest.param({"kind": "DQN", "observations": STACK}, id="DQN-stack"),
+    pytest.param({"kind": "DQN", "policy_kwargs": {"net_arch": []}}, id="DQN-linear"),
+    pytest.param({"kind": "DQN", "policy_kwargs": {"activation_fn": nn.GELU}}, id="DQN-gelu"),
+    pytest.param({"kind": "DQN", "policy_kwargs": {"features_extractor_class": FlattenExtractor}}, id="DQN-flat"),
+    pytest.param({"kind": "PPO"}, id="PPO"),
+    pytest.param({"kind": "PPO", "actions": ARM}, id="PPO-box"),
+    pytest.param({"kind": "PPO", "policy_kwargs": {"net_arch": {"pi": [8], "vf": [4, 4]}}}, id="PPO-arch"),
+    pytest.param({"kind": "PPO", "policy_kwargs": {"activation_fn": nn.ReLU}}, id="PPO-relu"),
+    pytest.param(
+        {"kind": "PPO", "actions": ARM, "use_sde": True, "policy_kwargs": {"squash_output": True}},
+        id="PPO-sde",
+    ),
+    pytest.param({"kind": "A2C"}, id="A2C"),
+    pytest.param({"kind": "A2C", "actions": ARM}, id="A2C-box"),
+    pytest.param({"kind": "DDPG", "actions": ARM}, id="DDPG"),
+    pytest.param({"kind": "TD3", "actions": ARM}, id="TD3"),
+    pytest.param({"kind": "SAC", "actions": ARM, "policy_kwargs": {"activation_fn": nn.ELU}}, id="SAC"),
+]
+
+
+@pytest.mark.parametrize("setup", MODELS)
+def test_file_and_model_act_as_sb3_does(tmp_path, setup):
+    model = make(**setup)
+    policy = sb3.read_zip(saved(tmp_path, model))
+    assert policy.name == "model"
+    assert policy.differentiable
+    assert policy.frames == 1
+    assert same_actions(policy, model)
+    live = sb3.from_model(model)
+    assert same_actions(live, model)
+    assert live.sha256 == policy.sha256
+    assert not same_actions(sb3.from_model(make(**setup, seed=1)), model)
+
+
+def test_trained_model_is_read(tmp_path):
+    model = stable_baselines3.DQN(
+        "MlpPolicy",
+        "CartPole-v1",
+        buffer_size=300,
+        learning_starts=20,
+        seed=0,
+        device="cpu",
+        policy_kwargs=SMALL,
+    )
+    model.learn(150)
+    assert same_actions(sb3.read_zip(saved(tmp_path, model)), model)
+
+
+def test_hash_tells_weights_limits_and_activations_apart():
+    setups = [
+        {"kind": "PPO", "actions": ARM},
+        {"kind": "PPO", "actions": ARM, "seed": 1},
+        {"kind": "PPO", "actions": Box(-9, 9, (2,), np.float32)},
+        {"kind": "PPO", "actions": ARM, "policy_kwargs": {"activation_fn": nn.ReLU}},
+    ]
+    assert len({sb3.from_model(make(**setup)).sha256 for setup in setups}) == 4
+
+
+# --- a file is data ---
+
+
+class Bomb:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return Path.touch, (Path(self.path),)
+
+
+def test_pickles_in_the_settings_do_not_run(tmp_path):
+    model, trace = make(), tmp_path / "ran"
+    bomb = base64.b64encode(pickle.dumps(Bomb(trace))).decode()
+
+    def arm(data):
+        for entry in data.values():
+            if isinstance(entry, dict) and ":serialized:" in entry:
+                entry[":serialized:"] = bomb
+
+    path = edited(saved(tmp_path, model), data=arm)
+    assert same_actions(sb3.read_zip(path), model)
+    assert not trace.exists()
+    with pytest.raises(InputError, match="could not be loaded by Stable-Baselines3"):
+        sb3.read_zip(path, trust_pickle=True)
+    assert trace.exists()  # the bomb is live: trusting it runs it
+
+
+@pytest.mark.parametrize("zipped", [False, True])
+def test_pickles_in_the_weights_do_not_run(tmp_path, zipped):
+    trace = tmp_path / "ran"
+    armed = tmp_path / "armed.pth"
+    if zipped:
+        torch.save({"q_net.q_net.0.weight": Bomb(trace)}, armed)
+    else:
+        armed.write_bytes(pickle.dumps(Bomb(trace)))
+    path = edited(saved(tmp_path, make()), policy=armed.read_bytes())
+    with pytest.raises(InputError, match=r"is rejected: its policy\.pth is damaged or contains more than tensors"):
+        sb3.read_zip(path)
+    assert not trace.exists()
+    with contextlib.suppress(RuntimeError):
+        torch.load(armed, weights_only=False)
+    assert trace.exists()
+
+
+def weights_of(tmp_path, change):
+    weights = dict(make().policy.state_dict())
+    change(weights)
+    torch.save(weights, tmp_path / "weights.pth")
+    return edited(saved(tmp_path, make()), policy=(tmp_path / "weights.pth").read_bytes())
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        (lambda w: w.update({"q_net.q_net.4.bias": "no"}), "not a dictionary of plain tensors"),
+        (
+            lambda w: w.update({"q_net.q_net.0.weight": torch.zeros(1).expand(16, 5)}),
+            "not a dictionary of plain tensors",
+        ),
+        (
+            lambda w: w.pop("q_net.q_net.4.bias"),
+            r"not those of plain fully connected layers \(q_net.q_net.4.bias",
+        ),
+        (lambda w: w.update({"q_net.norm.weight": torch.ones(3)}), r"connected layers \(q_net.norm.weight"),
+        (lambda w: w.clear(), "connected layers"),
+        (lambda w: w.update({"q_net.q_net.0.weight": torch.zeros(16, 6)}), r"do not lead from \(5,\) to 3"),
+        (lambda w: w.update({"q_net.q_net.4.bias": torch.full((3,), np.nan)}), "weights are not finite"),
+    ],
+)
+def test_odd_weights_are_refused(tmp_path, change, match):
+    with pytest.raises(InputError, match=match):
+        sb3.read_zip(weights_of(tmp_path, change))
+
+
+@pytest.mark.parametrize("keep", [0, 10, 2000, 0.5, 0.99])
+def test_truncated_files_are_refused(tmp_path, keep):
+    path = saved(tmp_path, make())
+    content = path.read_bytes()
+    path.write_bytes(content[: int(keep * len(content)) if isinstance(keep, float) else keep])
+    with pytest.raises(InputError, match="it may be truncated"):
+        sb3.read_zip(path)
+
+
+def test_flipped_bytes_never_raise_anything_else(tmp_path):
+    path = saved(tmp_path, make())
+    content, generator = path.read_bytes(), np.random.default_rng(0)
+    for _ in range(60):
+        spoilt = bytearray(content)
+        for place in generator.integers(len(content), size=20):
+            spoilt[place] ^= 1 << generator.integers(8)
+        path.write_bytes(spoilt)
+        try:
+            sb3.read_zip(path)
+        except InputError as error:
+            assert str(path) in str(error)  # noqa: PT017
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"data": b"{"}, "is not an SB3 model file: its settings are not JSON"),
+        ({"data": b"[" * 100_000}, "its settings are not JSON"),
+        ({"data": b"[]"}, "is not an SB3 model file: expected a JSON object, got list"),
+        ({"data": None}, "is not an SB3 model file: it has no data"),
+        ({"policy": None}, "is not an SB3 model file: it has no policy.pth"),
+        ({"data": lambda data: data.pop("action_space")}, "does not print its action_space"),
+        ({"data": lambda data: data["action_space"].pop("n")}, "does not print the number of its actions"),
+        ({"data": lambda data: data["action_space"].update(start="1")}, "3 actions start at 1, expected 0"),
+        ({"data": lambda data: data["observation_space"].pop("_shape")}, "does not print the shape"),
+        (
+            {"data": lambda data: data["policy_class"].update(__module__="mine")},
+            "policy class comes from mine.*if you trust its author, use --allow-pickle",
+        ),
+        (
+            {"data": lambda data: data["policy_class"].update(__module__="sb3_contrib.common.recurrent.policies")},
+            "recurrent agents are not supported",
+        ),
+        (
+            {"data": lambda data: data["policy_class"].update(__module__="sb3_contrib.qrdqn.policies")},
+            "was made by sb3_contrib.qrdqn.policies; expected an algorithm of SB3",
+        ),
+        (
+            {"data": lambda data: data["policy_kwargs"].update(twist=1)},
+            "policy_kwargs of unknown effect: twist",
+        ),
+    ],
+)
+def test_other_files_are_refused(tmp_path, changes, match):
+    with pytest.raises(InputError, match=match):
+        sb3.read_zip(edited(saved(tmp_path, make()), **changes))
+
+
+def test_no_file_and_no_zip(tmp_path):
+    with pytest.raises(InputError, match=r"no file .*none\.zip"):
+        sb3.read_zip(tmp_path / "none.zip")
+    with pytest.raises(InputError, match="not a readable zip file"):
+        sb3.read_zip(tmp_path)
+    (tmp_path / "text.zip").write_text("hello")
+    with pytest.raises(InputError, match="not a readable zip file"):
+        sb3.read_zip(tmp_path / "text.zip")
+
+
+def test_huge_members_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("surefoot.agents.sb3.settings.LARGEST_MEMBER", 100)
+    with pytest.raises(InputError, match="its data unpacks to more than 100 bytes"):
+        sb3.read_zip(saved(tmp_path, make()))
+
+
+def test_unknown_algorithm_is_not_loaded_even_when_trusted(tmp_path):
+    path = edited(saved(tmp_path, make()), data=lambda data: data.pop("exploration_fraction"))
+    with pytest.raises(InputError, match="is of an unknown algorithm; expected DQN, PPO"):
+        sb3.read_zip(path, trust_pickle=True)
+
+
+# --- what needs trust ---
+
+
+class Tripled(FlattenExtractor):
+    """A feature extractor without weights: only its name tells that it is there."""
+
+    def forward(self, observations):
+        return super().forward(observations) * -3
+
+
+class Swish(nn.Module):
+    def forward(self, hidden):
+        return hidden * torch.sigmoid(hidden)
+
+
+UNREADABLE = [
+    pytest.param({"policy_kwargs": {"features_extractor_class": Tripled}}, "extractor of its own", id="extractor"),
+    pytest.param({"policy_kwargs": {"activation_fn": Swish}}, "its activation is .*Swish", id="activation"),
+    pytest.param({"kind": "SAC", "actions": ARM, "use_sde": True}, "plain fully connected layers", id="state-noise"),
+]
+
+
+@pytest.mark.parametrize(("setup", "match"), UNREADABLE)
+def test_what_cannot_be_rebuilt_needs_trust(tmp_path, setup, match):
+    model = make(**setup)
+    path = saved(tmp_path, model)
+    with pytest.raises(InputError, match=match + r".*--allow-pickle \(trust_pickle=True\)"):
+        sb3.read_zip(path)
+    for policy in (sb3.read_zip(path, trust_pickle=True), sb3.from_model(model)):
+        assert not policy.differentiable
+        assert len(policy.sha256) == 64
+        assert same_actions(policy, model)
+
+
+@pytest.mark.parametrize("setup", MODELS[::5])
+def test_trusted_files_act_alike(tmp_path, setup):
+    model = make(**setup)
+    path = saved(tmp_path, model)
+    assert same_actions(sb3.read_zip(path, trust_pickle=True), model)
+
+
+def test_images_act_in_units_of_one(tmp_path):
+    model = make(observations=Box(0, 255, (2, 36, 36), np.uint8), policy="CnnPolicy", policy_kwargs={"net_arch": []})
+    path = saved(tmp_path, model)
+    assert sb3.read_zip(path).sha256 == sb3.read_zip(path, trust_pickle=True).sha256
+    policy = fit_to(sb3.read_zip(path), (36, 36))
+    assert (policy.frames, policy.shape) == (2, (36, 36))
+    pixels = np.random.default_rng(0).integers(256, size=(30, 2, 36, 36), dtype=np.uint8)
+    pixels[::2] //= 50  # dark and bright pictures, so that more than one action is chosen
+    expected, _ = model.predict(pixels, deterministic=True)
+    found = policy.act(torch.from_numpy(pixels).float() / 255).numpy()
+    assert np.array_equal(found, expected)
+
+
+def test_pixels_in_a_plain_mlp_keep_their_units():
+    model = make(observations=Box(0, 255, (6,), np.uint8))
+    policy = sb3.from_model(model)
+    pixels = np.random.default_rng(0).integers(256, size=(50, 6), dtype=np.uint8)
+    found = policy.act(torch.from_numpy(pixels).float().unsqueeze(1) / 255).numpy()
+    assert np.array_equal(found, model.predict(pixels, deterministic=True)[0])
+
+
+@pytest.mark.parametrize(
+    ("setup", "match"),
+    [
+        (
+            {"observations": Dict({"a": FLOATS}), "policy": "MultiInputPolicy"},
+            "observations are .*dict.Dict.*, expected a Box",
+        ),
+        (
+            {"kind": "PPO", "actions": MultiDiscrete([2, 2])},
+            "actions are .*MultiDiscrete.*, expected Discrete or",
+        ),
+    ],
+)
+def test_other_spaces_are_refused(tmp_path, setup, match):
+    model = make(**setup)
+    with pytest.raises(InputError, match=match):
+        sb3.read_zip(saved(tmp_path, model))
+    with pytest.raises(InputError, match="must be"):
+        sb3.from_model(model)
+
+
+def test_recurrent_models_are_refused():
+    model = make(observations=Box(0, 255, (6,), np.uint8))
+    model.policy.lstm_actor = nn.LSTM(6, 3)
+    with pytest.raises(InputError, match="a recurrent agent remembers more than a number of frames"):
+        sb3.from_model(model)
+
+
+@pytest.mark.parametrize(
+    "setup",
+    [
+        pytest.param({}, id="rebuilt"),
+        pytest.param({"policy_kwargs": {"activation_fn": Swish}}, id="wrapped"),
+        pytest.param({"kind": "SAC", "actions": ARM, "use_sde": True}, id="state-noise"),
+    ],
+)
+def test_policy_and_model_go_separate_ways(setup):
+    model = make(**setup)
+    policy = sb3.from_model(model)
+    before = acts(policy, looks(policy))
+    assert any(weight.requires_grad for weight in model.policy.parameters())
+    with torch.no_grad():
+        for weight in model.policy.parameters():
+            weight.neg_()
+    assert np.array_equal(acts(policy, looks(policy)), before)
+
+
+def test_reading_needs_no_sb3(tmp_path, monkeypatch):
+    path = saved(tmp_path, make())
+    monkeypatch.setitem(sys.modules, "stable_baselines3", None)
+    assert sb3.read_zip(path).choices == 3
+    with pytest.raises(InputError, match=r"needs a package that is not installed.*pip install '\.\[all\]'"):
+        sb3.read_zip(path, trust_pickle=True)
+    with pytest.raises(InputError, match="writing an SB3 file needs Stable-Baselines3"):
+        write_zip(mlp_policy(), tmp_path / "out.zip")
+
+
+# --- limits of actions ---
+
+
+def taking(space, shape=(5,)):
+    """The spaces of an environment with these actions."""
+    if isinstance(space, Discrete):
+        return Spaces(shape=shape, n_actions=int(space.n), first_action=int(space.start))
+    return Spaces(shape=shape, n_actions=None, low=tuple(space.low.tolist()), high=tuple(space.high.tolist()))
+
+
+THIRDS = Box(np.float32([-1 / 3000, 0]), np.float32([1 / 3, 500]), dtype=np.float32)
+
+
+def test_coarsely_printed_limits_come_from_the_environment(tmp_path):
+    model = make("PPO", actions=THIRDS)
+    path = saved(tmp_path, model)
+    unprinted = r"does not print every digit of the bounds of its 2 continuous actions; resolve it for an env"
+    with pytest.raises(InputError, match=unprinted):
+        sb3.read_zip(path)
+    policy = resolve(path, taking(THIRDS))
+    assert policy.sha256 == sb3.from_model(model).sha256
+    with pytest.raises(InputError, match=unprinted):
+        resolve(path, taking(THREE))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [-1.0],
+        [0.1, -2.5],
+        [1e-7, 1.0],
+        [1 / 3],
+        [np.inf, -np.inf],
+        [1e9, 3.3],
+        [123456.78, 1e-5],
+        [16777216, 0.3],
+    ],
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_printed_limits_are_exact_or_absent(values, dtype):
+    array = np.array(values, dtype=dtype)
+    limits = printed_limits({"dtype": np.dtype(dtype).name, "low": str(array), "high": str(array)}, len(values))
+    if limits is not None:
+        assert np.array_equal(limits[0], array.astype(np.float32))
+
+
+@pytest.mark.parametrize("text", ["[0. ... 1.]", "None", "[0.12345678]", "[1. 2. 3.]"])
+def test_unprinted_limits_are_absent(text):
+    assert printed_limits({"dtype": "float32", "low": text, "high": text}, 1) is None
+
+
+def test_limits_in_the_wrong_order_are_refused(tmp_path):
+    path = edited(
+        saved(tmp_path, make("TD3", actions=ARM)),
+        data=lambda data: data["action_space"].update(low="[9. 9.]"),
+    )
+    with pytest.raises(InputError, match="expected finite limits in this order"):
+        sb3.read_zip(path)
+
+
+@pytest.mark.parametrize(
+    ("setup", "space", "match"),
+    [
+        ({}, Discrete(4), "the agent has 3 actions from 0, the environment takes 4 actions from 0"),
+        ({}, Discrete(3, start=1), "the agent has 3 actions from 0, the environment takes 3 actions from 1"),
+        ({}, ARM, "the agent has 3 actions from 0, the environment takes continuous actions"),
+        (
+            {"kind": "PPO", "actions": ARM},
+            THREE,
+            "the agent has continuous actions, the environment takes 3 actions from 0",
+        ),
+        (
+            {"kind": "PPO", "actions": ARM},
+            Box(-1, 1, (3,)),
+            r"lie from \[-1.5, 0.0\] to \[0.25, 3.0\], the env",
+        ),
+        ({"kind": "PPO", "actions": ARM}, Box(-1, 1, (2,)), "lie from"),
+    ],
+)
+def test_actions_are_checked(tmp_path, setup, space, match):
+    model = make(**setup)
+    for agent in (model, saved(tmp_path, model)):
+        with pytest.raises(InputError, match=match):
+            resolve(agent, taking(space))
+
+
+def test_fitting_actions_pass():
+    assert resolve(make(), taking(THREE)).choices == 3
+    assert resolve(make("PPO", actions=ARM), taking(ARM)).choices is None
+    function = from_callable(lambda seen: seen, shape=(5,), choices=None)
+    assert resolve(function, taking(ARM)) is function
+    # Agents other than SB3's choose by position, whatever number the environment gives to the first action.
+    chooser = from_callable(lambda seen: 0, shape=(5,), choices=3)
+    assert resolve(chooser, taking(Discrete(3, start=1))) is chooser
+
+
+# --- frames ---
+
+
+@pytest.mark.parametrize(
+    ("stored", "shape", "frames", "restore"),
+    [
+        ((5,), (5,), 1, lambda h: h[:, 0]),
+        ((3, 4), (4,), 3, lambda h: h),
+        ((12,), (4,), 3, lambda h: h.reshape(len(h), 12)),
+        ((2, 12), (2, 4), 3, lambda h: np.concatenate([h[:, 0], h[:, 1], h[:, 2]], axis=-1)),
+        ((4, 3), (), 4, None),
+    ],
+)
+def test_stacks_become_frames(stored, shape, frames, restore):
+    model = make(observations=Box(-np.inf, np.inf, stored, np.float32))
+    policy = sb3.from_model(model)
+    if restore is None:
+        with pytest.raises(InputError, match=r"made for observations of shape \(4, 3\), the environment gives \(\)"):
+            fit_to(policy, shape)
+        return
+    fitted = fit_to(policy, shape)
+    assert (fitted.frames, fitted.shape) == (frames, shape)
+    assert single_shape(stored, frames) == shape
+    history = np.random.default_rng(0).normal(size=(100, frames, *shape)).astype(np.float32)
+    expected, _ = model.predict(restore(history), deterministic=True)
+    assert np.array_equal(fitted.act(torch.from_numpy(history)).numpy(), expected)
+
+
+def test_order_of_frames_is_that_of_gymnasium():
+    class Counting(Env):
+        def reset(self, *, seed=None, options=None):
+            self.count = 0
+            return np.zeros(1, dtype=np.float32), {}
+
+        def step(self, action):
+            self.count += 1
+            return np.full(1, self.count, dtype=np.float32), 0.0, False, False, {}
+
+    env = gymnasium.wrappers.FrameStackObservation(Counting(Box(-9, 9, (1,), np.float32)), 3, padding_type="reset")
+    env.reset()
+    env.step(0)
+    assert env.step(0)[0].ravel().tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("shape", [(6,), (4, 4), (3,), (2, 4)])
+def test_other_shapes_are_refused(shape):
+    policy = sb3.from_model(make(observations=STACK))
+    with pytest.raises(InputError, match=r"made for observations of shape \(3, 4\), the environment gives"):
+        fit_to(policy, shape)
+
+
+def test_frames_that_do_not_divide_are_refused():
+    with pytest.raises(InputError, match=r"observations of shape \(5,\) are not a stack of 2 frames"):
+        single_shape((5,), 2)
+
+
+# --- writing ---
+
+
+def mlp_policy(frames=1, shape=(4,), choices=3, activation="relu", hidden=8):
+    generator = np.random.default_rng(3)
+    widths = [frames * int(np.prod(shape)), hidden, hidden, choices]
+    weights = [2 * generator.normal(size=(b, a)) / a**0.5 for a, b in pairwise(widths)]
+    biases = [0.1 * generator.normal(size=b) for b in widths[1:]]
+    return Policy(MLP(weights, biases, activation), frames, shape, choices)
+
+
+@pytest.mark.parametrize(("frames", "shape", "activation"), [(1, (4,), "relu"), (5, (4,), "tanh"), (2, (3, 2), "silu")])
+def test_written_files_open_in_sb3(tmp_path, frames, shape, activation):
+    policy = mlp_policy(frames, shape, activation=activation)
+    before = torch.get_rng_state()
+    write_zip(policy, tmp_path / "out.zip")
+    assert torch.equal(torch.get_rng_state(), before)
+    model = stable_baselines3.DQN.load(tmp_path / "out.zip", device="cpu")
+    assert model.observation_space.shape == (shape if frames == 1 else (frames, *shape))
+    history = torch.from_numpy(np.random.default_rng(0).normal(size=(300, frames, *shape)).astype(np.float32))
+    expected = policy.act(history).numpy()
+    seen = history.numpy().reshape(300, *model.observation_space.shape)
+    assert len(np.unique(expected)) > 1
+    assert np.array_equal(model.predict(seen, deterministic=True)[0], expected)
+    again = fit_to(sb3.read_zip(tmp_path / "out.zip"), shape)
+    assert again.frames == frames
+    assert np.array_equal(again.act(history).numpy(), expected)
+
+
+def test_written_bytes_are_the_same_each_time(tmp_path):
+    for name in ("one.zip", "two.zip"):
+        write_zip(mlp_policy(), tmp_path / name)
+    assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
+    assert sorted(os.listdir(tmp_path)) == ["one.zip", "two.zip"]  # noqa: PTH208
+
+
+@pytest.mark.parametrize(
+    ("policy", "match"),
+    [
+        (
+            from_callable(lambda seen: 0, shape=(4,), choices=3),
+            "only an MLP or a convolutional network with discrete actions, .*got PerRow",
+        ),
+        (replace(sb3.from_model(make("TD3", actions=ARM)), critic=None), "got Squashed with choices=None"),
+    ],
+)
+def test_what_cannot_be_written(tmp_path, policy, match):
+    with pytest.raises(InputError, match=match):
+        write_zip(policy, tmp_path / "out.zip")
+    assert not list(tmp_path.iterdir())

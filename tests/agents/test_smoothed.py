@@ -1,0 +1,455 @@
+"""The deployed policy: noise added once and kept, memory per row, SB3's conventions, honest refusals."""
+
+import gc
+import tracemalloc
+import warnings
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from scipy.stats import chi2, kstest, norm
+
+from surefoot.agents import resolve as resolving
+from surefoot.agents import smoothed as module
+from surefoot.agents.networks import MLP
+from surefoot.agents.policies import Policy
+from surefoot.agents.sb3.write import write_zip
+from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, smooth, system_normal
+from surefoot.errors import InputError
+
+torch.set_num_threads(1)
+ALARM = 1e-6  # chance of a false alarm of each statistical test, were its seed not fixed
+
+
+class Watching(torch.nn.Module):
+    """Keeps every history it was shown."""
+
+    def __init__(self, choices):
+        super().__init__()
+        self.choices = choices
+        self.shown = []
+
+    def forward(self, history):
+        self.shown.append(history.numpy().copy())
+        return history.flatten(1)[:, : self.choices or 2]
+
+
+def watched(frames=3, shape=(4,), choices=2):
+    return Policy(Watching(choices), frames, shape, choices, "watched")
+
+
+def seeded(policy, sigma=1.0, seed=0):
+    with pytest.warns(PredictableNoiseWarning, match="certificate is void if an attacker can predict the noise"):
+        return smooth(policy, sigma, seed=seed)
+
+
+def mlp_policy(frames=2, shape=(4,), choices=2):
+    generator = np.random.default_rng(3)
+    widths = [frames * int(np.prod(shape)), 8, choices]
+    weights = [generator.normal(size=(widths[1], widths[0])), generator.normal(size=(widths[2], widths[1]))]
+    return Policy(MLP(weights, [np.zeros(8), np.zeros(choices)]), frames, shape, choices, "small")
+
+
+def looks_normal(draws, sigma=1.0):
+    """Whether mean, spread and shape pass at level ALARM (a third each)."""
+    draws = np.asarray(draws, dtype=np.float64).ravel() / sigma
+    size, level = draws.size, ALARM / 3
+    mean = abs(draws.mean()) * np.sqrt(size) < norm.isf(level / 2)
+    low, high = chi2.ppf([level / 2, 1 - level / 2], size)
+    return mean and low < (draws**2).sum() < high and kstest(draws, "norm").pvalue > level
+
+
+# --- the noise ---
+
+
+def test_noise_is_added_once_and_stays():
+    policy = watched()
+    agent = seeded(policy)
+    for step in range(6):
+        agent.predict(np.full((2, 4), step, dtype=np.float32))
+    shown = policy.network.shown
+    assert shown[0].shape == (2, 3, 4)
+    assert np.array_equal(shown[0][:, 0], shown[0][:, 2])
+    for before, after in pairwise(shown):
+        assert np.array_equal(after[:, :2], before[:, 1:])
+    newest = np.stack([history[:, -1] for history in shown]) - np.arange(6)[:, None, None]
+    expected = np.random.default_rng(0).standard_normal((6, 2, 4), dtype=np.float32)
+    assert np.allclose(newest, expected, atol=1e-6)
+
+
+def newest_of(agent, observation, steps):
+    """What the network saw last at every step."""
+    for _ in range(steps):
+        agent.predict(observation)
+    return np.stack([history[:, -1] for history in agent.policy.network.shown])
+
+
+def test_noise_has_the_law_that_was_certified():
+    seen = newest_of(seeded(watched(1, (100,)), sigma=0.3), np.zeros((20, 100), dtype=np.float32), 60)
+    assert looks_normal(seen, 0.3)
+    assert not looks_normal(seen, 0.31)
+    assert not looks_normal(seen * 0, 0.3)
+
+
+def test_pixels_become_floats_before_the_noise():
+    bright = np.full((20, 10, 10), 255, dtype=np.uint8)
+    seen = newest_of(seeded(watched(1, (10, 10)), sigma=0.2), bright, 60)
+    assert looks_normal(seen - 1, 0.2)
+    wrapped = (seen * 255).astype(np.int64).astype(np.uint8) / 255  # the planted error: noise kept as uint8
+    assert not looks_normal(wrapped - 1, 0.2)
+
+
+def test_pixels_have_the_same_bits_as_in_play():
+    pixels = np.arange(256, dtype=np.uint8)
+    policy = watched(1, (256,))
+    smooth(policy, 0).predict(pixels)
+    assert np.array_equal(policy.network.shown[0][0, 0], torch.from_numpy(pixels).float().div_(255).numpy())
+
+
+def test_default_noise_is_the_systems(monkeypatch):
+    asked = []
+
+    def recorded(shape):
+        asked.append(shape)
+        return np.ones(shape, dtype=np.float32)
+
+    monkeypatch.setattr(module, "system_normal", recorded)
+    policy = watched(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        agent = smooth(policy, 0.5)
+    agent.predict(np.zeros((3, 4), dtype=np.float32))
+    assert asked == [(3, 4)]
+    assert np.array_equal(policy.network.shown[0], np.full((3, 1, 4), 0.5))
+
+
+def test_instances_and_calls_differ():
+    one, two = watched(1), watched(1)
+    still = np.zeros(4, dtype=np.float32)
+    for agent in (smooth(one, 1.0), smooth(two, 1.0)):
+        agent.predict(still)
+        agent.predict(still)
+    shown = [history.tobytes() for network in (one.network, two.network) for history in network.shown]
+    assert len(set(shown)) == 4
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+def test_noise_is_drawn_whatever_deterministic_says(deterministic):
+    policy = watched(1)
+    smooth(policy, 1.0).predict(np.zeros(4, dtype=np.float32), deterministic=deterministic)
+    assert (policy.network.shown[0] != 0).all()
+
+
+def test_sigma_zero_shows_what_is_there():
+    policy = watched(1)
+    smooth(policy, 0).predict(np.ones(4))
+    assert np.array_equal(policy.network.shown[0], np.ones((1, 1, 4)))
+
+
+# --- the system's generator ---
+
+
+@pytest.fixture
+def fixed_bytes(monkeypatch):
+    monkeypatch.setattr(module.os, "urandom", np.random.default_rng(5).bytes)
+
+
+def test_system_normal_is_normal(fixed_bytes):
+    draws = system_normal((500, 400))
+    assert draws.dtype == np.float32
+    assert draws.shape == (500, 400)
+    assert looks_normal(draws)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(lambda draws: draws * 1.02, id="spread"),
+        pytest.param(lambda draws: draws + 0.02, id="mean"),
+        pytest.param(lambda draws: np.sign(draws), id="shape"),
+        pytest.param(lambda draws: np.zeros_like(draws), id="dropped"),
+    ],
+)
+def test_spoilt_noise_alarms(fixed_bytes, spoil):
+    assert not looks_normal(spoil(system_normal((500, 400))))
+
+
+@pytest.mark.parametrize("fill", [0x00, 0xFF])
+def test_extreme_bytes_stay_finite(monkeypatch, fill):
+    monkeypatch.setattr(module.os, "urandom", lambda count: bytes([fill]) * count)
+    draws = system_normal(3)
+    assert np.isfinite(draws).all()
+    assert 8.1 < abs(draws[0]) < 8.3
+    assert (draws[0] < 0) == (fill == 0)
+
+
+def test_system_normal_ignores_numpy_and_torch_seeds():
+    pairs = []
+    for _ in range(2):
+        np.random.seed(0)  # noqa: NPY002
+        torch.manual_seed(0)
+        pairs.append(system_normal(8))
+    assert not np.array_equal(*pairs)
+
+
+# --- memory ---
+
+
+def rolled(agent, observations, starts, passing):
+    state, actions = None, []
+    for observation, start in zip(observations, starts, strict=True):
+        action, after = agent.predict(observation, state=state if passing else None, episode_start=start)
+        state = after
+        actions.append(action)
+    return np.array(actions), state
+
+
+def test_passing_the_state_is_the_same_as_keeping_it():
+    generator = np.random.default_rng(1)
+    observations = generator.normal(size=(30, 5, 4)).astype(np.float32)
+    starts = generator.random((30, 5)) < 0.2
+    results = [rolled(seeded(mlp_policy(3)), observations, starts, passing) for passing in (False, True)]
+    assert np.array_equal(results[0][0], results[1][0])
+    assert len(np.unique(results[0][0])) == 2
+    assert np.array_equal(results[0][1][0], results[1][1][0])
+
+
+def test_a_call_with_a_state_leaves_the_own_memory_alone():
+    agent = smooth(watched(2), 0)
+    _, first = agent.predict(np.zeros(4))
+    agent.predict(np.full(4, 9.0), state=first)
+    _, after = agent.predict(np.ones(4))
+    assert after[0][0, :, 0].tolist() == [0, 1]
+
+
+def test_changing_a_returned_state_changes_nothing():
+    agent = smooth(watched(2), 0)
+    _, state = agent.predict(np.zeros(4))
+    state[0][:] = 5
+    assert agent.predict(np.ones(4))[1][0][0, :, 0].tolist() == [0, 1]
+
+
+def test_rows_that_begin_an_episode_are_refilled():
+    policy = watched(3)
+    agent = seeded(policy)
+    zeros = np.zeros((2, 4), dtype=np.float32)
+    agent.predict(zeros)
+    agent.predict(zeros, episode_start=np.array([False, True]))
+    before, after = policy.network.shown
+    assert np.array_equal(after[0, :2], before[0, 1:])
+    assert np.array_equal(after[1, 0], after[1, 2])
+    assert np.array_equal(after[1, 1], after[1, 2])
+    assert not np.array_equal(after[1, 2], before[1, 2])
+
+
+def test_reset_forgets_and_allows_another_number_of_rows():
+    agent = smooth(watched(2), 0)
+    agent.predict(np.zeros((2, 4)))
+    with pytest.raises(InputError, match=r"expected 2 rows as in the last call, got 3; call reset\(\)"):
+        agent.predict(np.zeros((3, 4)))
+    agent.predict(np.ones((3, 4)), episode_start=np.ones(3, dtype=bool))
+    agent.reset()
+    assert agent.predict(np.ones(4))[1][0].ravel().tolist() == [1] * 8
+
+
+def test_single_and_vectorised_agree():
+    observations = np.random.default_rng(1).normal(size=(20, 4)).astype(np.float32)
+    single, rows = seeded(mlp_policy()), seeded(mlp_policy())
+    for observation in observations:
+        one, state = single.predict(observation)
+        many, states = rows.predict(observation[None])
+        assert (one.shape, many.shape) == ((), (1,))
+        assert one == many[0]
+        assert np.array_equal(state[0], states[0])
+
+
+def growth(agent, steps=300):
+    """Bytes of numpy and number of tensors that ``steps`` calls leave behind."""
+    observation = np.zeros((10, 50), dtype=np.float32)
+
+    def left_after(calls):
+        for _ in range(calls):
+            agent.predict(observation)
+        gc.collect()
+        tensors = sum(type(thing) is torch.Tensor for thing in gc.get_objects())
+        return np.array([tracemalloc.get_traced_memory()[0], tensors])
+
+    tracemalloc.start()
+    try:
+        return -left_after(50) + left_after(steps)
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.slow
+def test_memory_does_not_grow():
+    size, tensors = growth(smooth(mlp_policy(4, (50,)), 0.1))
+    assert size < 20_000  # one kept observation per step would be 600,000 bytes
+    assert tensors < 20
+    assert growth(smooth(watched(4, (50,)), 0.1))[0] > 600_000  # the planted twin keeps what it sees
+
+
+# --- SB3's conventions ---
+
+
+def test_discrete_actions_look_like_sb3s():
+    one, _ = smooth(mlp_policy(), 0.1).predict(np.zeros(4))
+    many, _ = smooth(mlp_policy(), 0.1).predict(np.zeros((3, 4)))
+    assert isinstance(one, np.ndarray)
+    assert (one.shape, one.dtype, many.shape, many.dtype) == ((), np.int64, (3,), np.int64)
+
+
+def test_continuous_actions_are_clipped_and_look_like_sb3s():
+    policy = Policy(Watching(None), 1, (4,), None, low=torch.tensor([-0.5, -0.5]), high=torch.tensor([0.5, 0.25]))
+    one, _ = smooth(policy, 0).predict(np.full(4, 3.0))
+    many, _ = smooth(policy, 0).predict(np.full((3, 4), 3.0))
+    assert one.tolist() == [0.5, 0.25]
+    assert (one.dtype, many.shape) == (np.float32, (3, 2))
+
+
+@pytest.mark.parametrize("rows", [1, 3])
+def test_evaluate_policy_of_sb3_plays_it(rows):
+    from stable_baselines3.common.env_util import make_vec_env
+    from stable_baselines3.common.evaluation import evaluate_policy
+
+    env = make_vec_env("CartPole-v1", n_envs=rows, seed=0)
+    agent = smooth(mlp_policy(5), 0.2)
+    for _ in range(2):  # twice: nothing is left over that would hinder another evaluation
+        rewards, lengths = evaluate_policy(agent, env, n_eval_episodes=6, return_episode_rewards=True)
+        assert len(rewards) == 6
+        assert rewards == lengths
+    env.close()
+
+
+def test_sb3_model_and_its_file_are_smoothed(tmp_path):
+    from stable_baselines3 import DQN
+
+    model = DQN("MlpPolicy", "CartPole-v1", buffer_size=2, device="cpu", seed=0)
+    spread = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in model.policy.parameters():
+            weight.copy_(torch.randn(weight.shape, generator=spread) * (0.3 if weight.dim() > 1 else 0.01))
+    model.save(tmp_path / "agent.zip")
+    observations = np.random.default_rng(0).normal(size=(40, 4)).astype(np.float32)
+    expected, _ = model.predict(observations, deterministic=True)
+    assert len(np.unique(expected)) == 2
+    for agent in (model, tmp_path / "agent.zip", str(tmp_path / "agent.zip")):
+        assert np.array_equal(smooth(agent, 0).predict(observations)[0], expected)
+    noisy = seeded(model, sigma=5.0)
+    assert not np.array_equal(noisy.predict(observations)[0], expected)
+
+
+def test_stacked_file_needs_the_shape_or_the_frames(tmp_path):
+    write_zip(mlp_policy(5), tmp_path / "stack.zip")
+    by_shape = smooth(tmp_path / "stack.zip", 0.1, shape=(4,))
+    by_frames = smooth(tmp_path / "stack.zip", 0.1, n_stack=5)
+    for agent in (by_shape, by_frames):
+        assert (agent.policy.frames, agent.policy.shape) == (5, (4,))
+        assert agent.predict(np.zeros(4))[0].shape == ()
+    assert smooth(tmp_path / "stack.zip", 0.1, n_stack=1).policy.shape == (5, 4)
+    with pytest.raises(InputError, match=r"may be a stack of frames; .*shape=\(4,\) for a stack of 5"):
+        smooth(tmp_path / "stack.zip", 0.1)
+
+
+def test_names_go_to_the_zoo(monkeypatch):
+    monkeypatch.setattr(resolving, "locate", Path)
+    monkeypatch.setattr(resolving, "load", lambda name: mlp_policy() if name == "some-agent" else None)
+    assert smooth("some-agent", 0.1).policy.name == "small"
+    assert smooth(Path("some-agent"), 0.1).policy.name == "small"
+    assert repr(smooth("some-agent", 0.1)) == "SmoothedPolicy(small, sigma=0.1, n_stack=2)"
+
+
+def test_functions_are_smoothed():
+    agent = smooth(lambda seen: int(seen[0] > 0), 0, shape=(4,), n_actions=2)
+    assert agent.predict(np.array([[1.0, 0, 0, 0], [-1, 0, 0, 0]]))[0].tolist() == [1, 0]
+    stacked = smooth(lambda seen: int(seen.shape == (3, 4)), 0, shape=(4,), n_actions=2, n_stack=3)
+    assert stacked.predict(np.zeros(4))[0] == 1
+    moving = smooth(lambda seen: -seen[:2], 0, shape=(4,))
+    assert moving.predict(np.ones((5, 4)))[0].shape == (5, 2)
+
+
+def test_old_argument_names_work_for_now_and_warn():
+    with pytest.warns(DeprecationWarning, match=r"smooth\(frames=...\) is deprecated, use n_stack="):
+        assert smooth(watched(3), 0, frames=3).policy.frames == 3
+    with pytest.warns(DeprecationWarning, match=r"smooth\(choices=...\) is deprecated, use n_actions="):
+        assert smooth(lambda seen: 1, 0, shape=(4,), choices=2).policy.choices == 2
+    with pytest.raises(InputError, match="frames is the old name of n_stack; give n_stack alone"):
+        smooth(watched(3), 0, frames=3, n_stack=3)
+
+
+# --- refusals ---
+
+
+@pytest.mark.parametrize(
+    ("observation", "match"),
+    [
+        (np.zeros(5), r"expected an observation of shape \(4,\), or rows \(n, \*\(4,\)\), got \(5,\)"),
+        (np.zeros((2, 2, 4)), r"expected an observation of shape \(4,\)"),
+        (np.zeros((0, 4)), r"expected an observation of shape \(4,\)"),
+        (np.array(0.0), r"expected an observation of shape \(4,\)"),
+        (np.zeros(4, dtype=np.int64), "expected float observations or uint8 pixels, got int64; turn them"),
+        (np.zeros(4, dtype=bool), "expected float observations or uint8 pixels, got bool"),
+        (np.array([0, np.nan, 0, 0]), "observation contains NaN or infinity"),
+        (np.array([0, 1e300, 0, 0]), "observation contains NaN or infinity"),
+        ({"a": 1}, "expected an observation as one array, got a dict"),
+        ((np.zeros(4), {}), r"got a tuple; env.reset\(\) of gymnasium returns \(observation, info\)"),
+    ],
+)
+def test_bad_observations_are_refused(observation, match):
+    agent = smooth(watched(2), 0.1)
+    agent.predict(np.zeros(4))
+    with pytest.raises(InputError, match=match):
+        agent.predict(observation)
+    assert len(agent.policy.network.shown) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        (
+            {"episode_start": np.ones(3, dtype=bool)},
+            r"episode_start must have one entry per observation \(1\), got",
+        ),
+        (
+            {"state": (np.zeros((1, 2, 5)),)},
+            r"state must be the tuple an earlier predict returned.*got \(1, 2, 5\)",
+        ),
+        ({"state": np.zeros((1, 2, 4))}, "state must be the tuple an earlier predict returned.*got ndarray"),
+        ({"state": (np.zeros((3, 2, 4)),)}, "expected 3 rows as in the last call, got 1"),
+    ],
+)
+def test_bad_memory_is_refused(options, match):
+    with pytest.raises(InputError, match=match):
+        smooth(watched(2), 0.1).predict(np.zeros(4), **options)
+
+
+@pytest.mark.parametrize(
+    ("agent", "options", "match"),
+    [
+        (42, {}, "agent must be a name, a path, an SB3 model, a Policy or a function .*got int"),
+        (lambda seen: 0, {}, "a function needs the shape of one observation"),
+        (smooth(watched(), 0.1), {}, "got SmoothedPolicy; smooth the policy inside it"),
+        ("none.zip", {}, "no file none.zip"),
+        (watched(3), {"n_stack": 2}, "the agent stacks 3 observations, got n_stack=2"),
+        (watched(1), {"n_stack": 3}, r"observations of shape \(4,\) are not a stack of 3 frames"),
+        (watched(3), {"shape": (5,)}, r"made for observations of shape \(4,\), the environment gives \(5,\)"),
+        (watched(), {"n_actions": 7}, "the agent has 2 discrete actions, got n_actions=7"),
+    ],
+)
+def test_bad_agents_are_refused(agent, options, match):
+    with pytest.raises(InputError, match=match):
+        smooth(agent, 0.1, **options)
+
+
+def test_discrete_functions_without_choices_are_refused():
+    agent = smooth(lambda seen: 1, 0.1, shape=(4,))
+    with pytest.raises(InputError, match="returned 1 where float actions were expected; give n_actions="):
+        agent.predict(np.zeros(4))
+
+
+@pytest.mark.parametrize("sigma", [-0.1, np.nan, np.inf])
+def test_bad_sigma_is_refused(sigma):
+    with pytest.raises(InputError, match="sigma must be a finite number >= 0, got"):
+        SmoothedPolicy(watched(), sigma)

@@ -1,0 +1,230 @@
+"""The other adversaries: when to spend and how, the stronger PGD, and what all of them must obey."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from surefoot.agents import files as zoo
+from surefoot.agents.policies import from_callable
+from surefoot.attacks.adaptive_pgd import AdaptivePGD
+from surefoot.attacks.composed import (
+    Composed,
+    ConstantDirection,
+    Evenly,
+    RandomDirection,
+    SingleStep,
+    Structured,
+    WhenItMatters,
+)
+from surefoot.attacks.dqn import PaperAttack
+from surefoot.attacks.victim import Scene, Smoothing, clean_values, stacked
+from surefoot.episodes import Noise
+from surefoot.play.channel import View
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.streams import Stream
+from surefoot.play.tasks import get_task
+
+TASK = get_task("cartpole-5")
+SMOOTHING = Smoothing(0.2, 8)
+EVERY = {
+    "paper": PaperAttack(0.0, smoothing=SMOOTHING),
+    "adaptive": Composed(WhenItMatters(0.0, SMOOTHING), AdaptivePGD(SMOOTHING, iterations=4, tries=2)),
+    "random": Composed(Evenly(0.4, 200), RandomDirection()),
+    "one direction": Composed(Evenly(0.4, 200), ConstantDirection()),
+    "at once": Composed(SingleStep(3), ConstantDirection()),
+    "structured": Structured(),
+}
+
+
+def view_of(policy, rows=6, step=9, left=0.5, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    observation = 0.05 * torch.randn(rows, 4, generator=generator)
+    context = 0.05 * torch.randn(rows, policy.frames, 4, generator=generator)
+    number = torch.arange(rows)
+    stream = Stream(np.random.SeedSequence(seed), torch.device("cpu"))
+    budget = torch.full((rows,), left, dtype=torch.float64)
+    zeros = torch.zeros(rows, 4)
+    return View(
+        episode=number,
+        step=torch.full((rows,), step),
+        observation=observation,
+        state=None,
+        history=context,
+        clean=context,
+        action=None,
+        offset=zeros,
+        noise=zeros,
+        left=budget,
+        policy=policy,
+        stream=stream,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EVERY)
+def test_every_adversary_keeps_its_budget_and_repeats_itself(name):
+    plan = Plan(
+        task=TASK,
+        policy=zoo.load("cartpole-5-s0.2"),
+        noise=Noise.of(0.2),
+        n_episodes=4,
+        attacker=EVERY[name],
+        budget=0.4,
+    )
+    one, two = play(plan), play(plan)
+    np.testing.assert_array_equal(one.returns, two.returns)
+    np.testing.assert_array_equal(one.spent, two.spent)
+    assert 0 < one.spent.max() <= 0.4 * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_no_adversary_writes_into_its_view(name):
+    view = view_of(zoo.load("cartpole-5-s0.2"))
+    before = {key: value.clone() for key, value in vars(view).items() if isinstance(value, torch.Tensor)}
+    EVERY[name].propose(view)
+    for key, value in before.items():
+        assert torch.equal(getattr(view, key), value), key
+
+
+def test_the_view_holds_nothing_of_the_present_noise():
+    """Whatever an adversary proposes at a step is the same whatever noise that step will have."""
+    seen = []
+
+    class Recorder:
+        def propose(self, view):
+            seen.append({key: value.clone() for key, value in vars(view).items() if isinstance(value, torch.Tensor)})
+            return torch.zeros_like(view.observation)
+
+        def describe(self):
+            return {"name": "recorder"}
+
+    for sigma in (0.2, 0.4):
+        play(
+            Plan(
+                task=TASK,
+                policy=zoo.load("cartpole-5-s0.2"),
+                noise=Noise.of(sigma),
+                n_episodes=3,
+                attacker=Recorder(),
+                budget=0.1,
+            )
+        )
+    half = next(number for number, entry in enumerate(seen) if number and int(entry["step"][0]) == 0)
+    for key, value in seen[0].items():
+        assert torch.equal(value, seen[half][key]), f"{key} of the first view knows the noise of the first step"
+
+
+def test_evenly_spends_the_same_at_each_step():
+    timing = Evenly(0.4, 200)
+    policy = zoo.load("cartpole-5-s0.2")
+    np.testing.assert_allclose(timing.allowance(view_of(policy)).numpy(), 0.4 / np.sqrt(200))
+    np.testing.assert_allclose(timing.allowance(view_of(policy, step=200)).numpy(), 0.0)
+
+
+def test_one_direction_is_the_same_at_every_step_of_an_episode_and_differs_between_episodes():
+    policy = zoo.load("cartpole-5-s0.2")
+    early, late = view_of(policy, step=1, seed=1), view_of(policy, step=2, seed=2)
+    one = torch.ones(6, dtype=torch.float64)
+    assert torch.equal(ConstantDirection().perturbation(early, one), ConstantDirection().perturbation(late, one))
+    assert len(np.unique(ConstantDirection().perturbation(early, one).numpy(), axis=0)) == 6
+
+
+def test_adaptive_pgd_reaches_what_a_brute_search_finds():
+    """On a bare agent: wherever one of 4,000 random offsets of the allowed size flips the agent, adaptive PGD does."""
+    policy = zoo.load("cartpole-5-s0")
+    view = view_of(policy, rows=20, left=0.3)
+    rows = torch.arange(20)
+    target = clean_values(view, Smoothing()).argmin(dim=1)
+    scene = Scene.of(view, rows, Smoothing())
+    generator = torch.Generator().manual_seed(1)
+    flipped = torch.zeros(20, dtype=torch.bool)
+    for _ in range(4_000):
+        direction = torch.randn(20, 4, generator=generator)
+        moved = view.observation + 0.3 * direction / direction.norm(dim=1, keepdim=True)
+        flipped |= scene.share_choosing(moved, target) == 1
+    offset = AdaptivePGD(certainty=1.0).perturbation(view, view.left)
+    found = scene.share_choosing(view.observation + offset, target) == 1
+    assert flipped.any()
+    assert (found | ~flipped).all()
+    assert (offset.norm(dim=1) <= 0.3 * (1 + 1e-5)).all()
+
+
+def test_random_starts_do_not_make_a_larger_offset():
+    view = view_of(zoo.load("cartpole-5-s0"), rows=20, left=0.3)
+    single = AdaptivePGD(tries=1).perturbation(view, view.left).norm(dim=1)
+    several = AdaptivePGD(tries=3).perturbation(view, view.left).norm(dim=1)
+    both = (single > 0) & (several > 0)
+    assert both.any()
+    assert (several[both] <= single[both] + 1e-6).all()
+
+
+def test_the_clean_values_of_a_smoothed_agent_are_unbiased():
+    """Mean of many estimates against a direct simulation of noisy stacks, at 1e-6 (normal approximation)."""
+    policy = zoo.load("cartpole-5-s0.2")
+    view = view_of(policy, rows=1, step=9)
+    estimate = clean_values(view, Smoothing(0.2, 20_000))[0]
+    stack = stacked(view.clean, view.observation, None)
+    noise = torch.from_numpy(np.random.default_rng(3).normal(0, 0.2, (20_000, 5, 4)).astype(np.float32))
+    direct = policy.network(stack + noise)
+    error = direct.std(dim=0) * np.sqrt(2 / 20_000)
+    assert ((estimate - direct.mean(dim=0)).abs() < 4.9 * error).all()
+
+
+def test_copies_of_the_first_observation_share_their_noise_in_the_clean_values():
+    policy = zoo.load("cartpole-5-s0.2")
+    view = view_of(policy, rows=1, step=0)
+    estimate = clean_values(view, Smoothing(0.2, 20_000))[0]
+    noise = torch.from_numpy(np.random.default_rng(4).normal(0, 0.2, (20_000, 1, 4)).astype(np.float32))
+    direct = policy.network((view.observation.unsqueeze(1) + noise).expand(-1, 5, -1))
+    apart = policy.network(
+        view.observation.unsqueeze(1)
+        + noise.new_tensor(np.random.default_rng(5).normal(0, 0.2, (20_000, 5, 4)).astype(np.float32))
+    )
+    error = direct.std(dim=0) * np.sqrt(2 / 20_000)
+    assert ((estimate - direct.mean(dim=0)).abs() < 4.9 * error).all()
+    assert ((estimate - apart.mean(dim=0)).abs() > 4.9 * error).any()  # the planted mistake would be seen
+
+
+def test_share_choosing_counts_draws():
+    policy = zoo.load("cartpole-5-s0.2")
+    view = view_of(policy, rows=2)
+    scene = Scene.of(view, torch.arange(2), Smoothing(0.2, 400))
+    share = scene.share_choosing(view.observation, torch.zeros(2, dtype=torch.long))
+    rng = np.random.default_rng(6)
+    for row in range(2):
+        noise = torch.from_numpy(rng.normal(0, 0.2, (400, 4)).astype(np.float32))
+        context = view.history[row].unsqueeze(0).expand(400, -1, -1)
+        chosen = policy.act(stacked(context, view.observation[row] + noise, None)) == 0
+        # Two shares of the same probability differ by less than 5 standard errors but for 6e-7.
+        known = float(share[row])
+        spread = max(np.sqrt(2 * known * (1 - known) / 400), 1 / 400)
+        assert abs(float(chosen.double().mean()) - known) < 5 * spread
+    assert 0 < float(share.mean()) < 1  # not both certain, or nothing was counted
+
+
+def test_agents_without_gradients_and_continuous_agents_are_refused():
+    blind = from_callable(lambda seen: 0, shape=(4,), choices=2, frames=5)
+    with pytest.raises(ValueError, match="needs gradients"):
+        PaperAttack(0.0).propose(view_of(blind))
+    smooth = from_callable(lambda seen: [0.0], shape=(4,), choices=None, frames=5)
+    with pytest.raises(ValueError, match="needs discrete actions"):
+        AdaptivePGD().perturbation(view_of(smooth), torch.ones(6, dtype=torch.float64))
+
+
+@pytest.mark.parametrize(
+    ("build", "text"),
+    [
+        (lambda: Evenly(1.0, 0), "steps must be at least 1, got 0"),
+        (lambda: SingleStep(-1), "must be >= 0, got -1"),
+        (lambda: WhenItMatters(-0.5), "lambda_Q must be >= 0, got -0.5"),
+        (lambda: AdaptivePGD(iterations=0), "must be at least 1, got 0"),
+        (lambda: AdaptivePGD(certainty=2.0), "between 0 and 1, got 2"),
+        (lambda: Smoothing(-1.0), "sigma must be >= 0, got -1"),
+    ],
+)
+def test_bad_settings(build, text):
+    with pytest.raises(ValueError, match=text):
+        build()

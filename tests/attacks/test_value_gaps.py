@@ -1,0 +1,80 @@
+"""The default attack attacks: its lambdas are in the units of the agent's own values."""
+
+import json
+
+import pytest
+
+from surefoot.agents import files
+from surefoot.attacks import value_gaps
+from surefoot.cli import main as cli
+from surefoot.play.tasks import get_task
+from surefoot.report.sentences import attack_notes
+from surefoot.runs.attacked import AttackGrid, attacked_run
+
+
+def grid(agent, **more):
+    task = get_task(agent.rsplit("-s", 1)[0])
+    return AttackGrid(task=task, policy=files.load(agent), sigma=0.0, budgets=(0.2, 1.0), n_episodes=30, **more)
+
+
+def test_default_lambdas_are_quantiles_of_the_agents_gaps_and_repeat_themselves():
+    found = grid("cartpole-5-s0").default_lambdas()
+    assert found == grid("cartpole-5-s0").default_lambdas()
+    assert found[0] == 0 < found[1] < found[-1]
+    assert len(found) == 1 + len(value_gaps.QUANTILES)
+    assert found[-1] < min(get_task("cartpole-5").paper.lambdas)  # the paper's list lies above most of its gaps
+    assert grid("cartpole-5-s0", method="random").default_lambdas() == (0.0,)
+
+
+@pytest.mark.parametrize("agent", ["cartpole-5-s0", "cartpole-1-s0"])
+def test_the_default_attack_halves_the_distance_to_the_open_loop_baseline(agent, tmp_path):
+    attack = grid(agent)
+    result = attacked_run(grid(agent, lambdas=attack.default_lambdas()), tmp_path)
+    baseline = attack.task.baseline.mean
+    assert result["curve"][-1] < (200.0 + baseline) / 2
+    assert not all(result["did_not_attack"][-1])
+    assert not any("Warning" in note for note in attack_notes(result))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("agent", [name for name in files.list_agents() if name.endswith("-s0")])
+def test_every_undefended_agent_is_hurt_or_the_command_says_that_it_is_not(agent, tmp_path, capsys):
+    task = get_task(agent.rsplit("-s", 1)[0])
+    few = "2" if task.cartridge is not None else "20"
+    call = ["attack", task.name, "--episodes", few, "--budgets", "0.1,1", "--quiet", "--workers", "1"]
+    if agent == "pong-full-s0":
+        pytest.skip("a game takes minutes on a CPU; study/data/attacks has its numbers")
+    assert cli.main([*call, "--out", str(tmp_path / "run")]) == 0
+    printed = capsys.readouterr().out
+    result = json.loads((tmp_path / "run" / "attack.json").read_text())
+    clean = json.loads((files.agents_dir() / f"{agent}.json").read_text())["selection"]["mean"]
+    halved = result["curve"][-1] <= (clean + task.baseline.mean) / 2
+    assert halved or "does not fall with the budget" in printed
+
+
+def test_an_attack_that_saves_its_whole_budget_is_marked(tmp_path, capsys):
+    call = ["attack", "cartpole-5", "--lambda-q", "1e6", "--episodes", "5", "--budgets", "0.2,1", "--workers", "1"]
+    assert cli.main([*call, "--quiet", "--out", str(tmp_path / "run")]) == 0
+    printed = capsys.readouterr().out
+    assert "200.00 ± 0.00 *" in printed
+    assert "* did not attack: used less than 1% of its budget." in printed
+    assert "try --lambda-q 0, --method adaptive, or larger --budgets." in " ".join(printed.split())
+    assert json.loads((tmp_path / "run" / "attack.json").read_text())["did_not_attack"] == [[True], [True]]
+    assert "did not attack" in (tmp_path / "run" / "report.html").read_text()
+
+
+def test_the_papers_list_is_asked_for_by_name(tmp_path):
+    call = ["attack", "cartpole-5", "--lambda-q", "paper", "--episodes", "2", "--budgets", "0.2", "--workers", "1"]
+    assert cli.main([*call, "--quiet", "--out", str(tmp_path / "run")]) == 0
+    assert json.loads((tmp_path / "run" / "attack.json").read_text())["lambdas"] == [4, 6, 8, 10]
+
+
+def test_each_algorithm_has_its_own_lambda(capsys):
+    assert cli.main(["attack", "cartpole-5", "--lambda", "0.1"]) == 2
+    assert "--lambda cannot be used with cartpole-5, which has discrete actions; use --lambda-q" in (
+        capsys.readouterr().err
+    )
+    assert cli.main(["attack", "mountain-car", "--lambda-q", "0.1"]) == 2
+    assert "--lambda-q cannot be used with mountain-car, which has continuous actions; use --lambda" in (
+        capsys.readouterr().err
+    )

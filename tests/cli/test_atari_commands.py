@@ -1,0 +1,121 @@
+"""The command on Atari tasks: certify, attack, train, baseline; one-line errors where something is missing."""
+
+import json
+import sys
+
+import pytest
+
+from surefoot.agents import files as zoo
+from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
+from surefoot.cli import main as cli
+from surefoot.train.atari import settings
+from train.test_atari_training import TINY
+
+pytest.importorskip("ale_py")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory):
+    """An untrained agent of the right size."""
+    path = tmp_path_factory.mktemp("agents") / "agent"
+    zoo.save(cnn_policy(halved(fresh_arrays(4, 6, 0)), NATURE, 4, (84, 84), 6, "untrained"), path, {"task": "pong-1r"})
+    return path.parent
+
+
+def called(capsys, *arguments):
+    code = cli.main([str(argument) for argument in arguments])
+    out = capsys.readouterr()
+    return code, out.out, out.err
+
+
+@pytest.mark.slow
+def test_a_round_of_pong_is_certified_as_a_win_or_a_loss(capsys, agent):
+    call = ("certify", "pong-1r", "--agent", agent, "--sigma", 0.1, "--episodes", 2, "--workers", 1)
+    code, out, err = called(capsys, *call, "--method", "paper", "--device", "cpu", "--json", "--quiet")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert (found["task"], found["method"], found["floor"], found["ceiling"]) == ("pong-1r", "binary", 0, 1)
+    assert found["budgets"][-1] == 0.4
+    assert found["estimate"] in (0, 0.5, 1)
+
+
+@pytest.mark.slow
+def test_an_attacked_round_of_pong(capsys, agent):
+    call = ("attack", "pong-1r", "--agent", agent, "--budgets", 0.01, "--lambda-q", 0, "--episodes", 1, "--workers", 1)
+    code, out, _ = called(capsys, *call, "--device", "cpu", "--json", "--quiet")
+    assert code == 0
+    found = json.loads(out)
+    assert found["method"] == "paper"
+    assert 0 <= found["largest_spent"] <= 0.01
+
+
+def test_the_papers_gaps_are_asked_for_by_name(capsys, agent, monkeypatch):
+    seen = []
+    monkeypatch.setattr(
+        "surefoot.runs.attacked.attacked_run", lambda attack, *_, **__: seen.append(attack) or sys.exit(0)
+    )
+    with pytest.raises(SystemExit):
+        called(capsys, "attack", "pong-full", "--agent", agent, "--lambda-q", "paper", "--quiet")
+    assert tuple(seen[0].lambdas) == (0.1, 0.3, 0.5, 0.9, 1.3, 1.7)
+
+
+@pytest.mark.slow
+def test_fast_training_by_the_command(capsys, monkeypatch):
+    monkeypatch.setitem(settings.FAST, "pong-1r", TINY)
+    call = (
+        "train",
+        "pong-1r",
+        "--sigma",
+        0.1,
+        "--preset",
+        "fast",
+        "--time-limit",
+        5,
+        "--device",
+        "cpu",
+        "--out",
+        "run",
+    )
+    code, out, err = called(capsys, *call, "--json", "--quiet")
+    assert (code, err) == (0, "")
+    assert json.loads(out)["training"]["preset"] == "fast"
+    code, _, err = called(capsys, *call)
+    assert code == 2
+    assert "is not empty; give --resume" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ("train cartpole-5 --sigma .1 --preset fast", "the preset 'fast' has no settings for 'cartpole-5'"),
+        ("train pong-1r --sigma .1 --time-limit 3", "--time-limit cannot be combined with the preset paper"),
+        ("train pong-1r --sigma .1 --init-from pong-1r-s0", "--init-from cannot be combined with the preset paper"),
+        ("train pong-1r --sigma .1 --preset fast --init-from nobody", "nobody"),
+        ("train pong-1r --sigma .1 --preset fast --time-limit 0", "the time limit must be > 0 minutes"),
+        ("train freeway --sigma .1 --preset thorough", "has no settings for 'freeway'"),
+        ("certify freeway --sigma .123", "there is no pretrained agent for freeway at sigma 0.123"),
+        ("certify pong-1r --agent cartpole-5-s0.2 --sigma .1", "the agent has 2 actions"),
+    ],
+)
+def test_wrong_calls(capsys, arguments, match):
+    code, out, err = called(capsys, *arguments.split(), "--device", "cpu")
+    assert (code, out) == (2, "")
+    assert match in err
+    assert len(err.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    "arguments", ["certify pong-1r", "attack freeway", "train pong-full --sigma .1 --preset fast", "baseline freeway"]
+)
+def test_without_ale_py_one_line_says_what_to_install(capsys, monkeypatch, arguments):
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    code, out, err = called(capsys, *arguments.split())
+    assert (code, out) == (2, "")
+    assert "pip install '.[all]'" in err
+    assert len(err.strip().splitlines()) == 1

@@ -1,0 +1,342 @@
+"""System B: order, budget, noise, and what an adversary is shown."""
+
+from dataclasses import fields
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from surefoot.episodes import Noise
+from surefoot.errors import InputError
+from surefoot.play.channel import Channel, Ledger, Rows, View
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.streams import Stream
+from toys import Spy, dependent, echo, fixed, not_normal, pay_action, toy_task
+
+CPU = torch.device("cpu")
+SIGMA = 0.5
+
+
+def stream(*seed):
+    return Stream(np.random.SeedSequence(7, spawn_key=seed), CPU)
+
+
+def record(rows, size=2, step=0, fresh=None):
+    return rows_of(torch.arange(rows), size, step, fresh)
+
+
+def rows_of(env, size=2, step=0, fresh=None):
+    rows = env.numel()
+    return Rows(
+        env=env,
+        episode=torch.arange(rows),
+        step=torch.full((rows,), step),
+        fresh=fresh,
+        state=None,
+        history=torch.zeros(rows, 1, size),
+        action=None,
+    )
+
+
+def quiet(sigma, rows, shape, stream, ledger=None):
+    return Channel(noise=Noise.of(sigma), n_envs=rows, shape=shape, stream=stream, ledger=ledger)
+
+
+def attacked(adversary, budget=1.0, rows=4, size=2, sigma=SIGMA):
+    ledger = Ledger(
+        attacker=adversary,
+        budget=budget,
+        policy=echo(size),
+        stream=stream(2),
+        unit=None,
+        n_envs=rows,
+        shape=(size,),
+        max_steps=1,
+    )
+    return quiet(sigma, rows, (size,), stream(1), ledger)
+
+
+# --- noise ----------------------------------------------------------------------------------------------------------
+
+
+def sent(seed, steps=200, rows=50, size=4, sigma=SIGMA):
+    channel = quiet(sigma, rows, (size,), stream(seed))
+    clean = torch.arange(rows * size, dtype=torch.float32).reshape(rows, size) / 100
+    return np.stack([(channel.send(clean) - clean).numpy() for _ in range(steps)])
+
+
+def test_noise_is_normal_with_the_stated_spread():
+    noise = sent(0)
+    assert noise.dtype == np.float32
+    assert not not_normal(noise, SIGMA)
+    for spoilt in (noise * 1.05, noise + 0.05 * SIGMA, np.round(noise * 4) / 4, np.zeros_like(noise)):
+        assert not_normal(spoilt, SIGMA)
+
+
+def test_noise_is_independent_across_steps_rows_features_and_blocks():
+    noise, other = sent(0), sent(1)
+    assert not dependent(noise[:-1], noise[1:])
+    assert not dependent(noise[:, :-1], noise[:, 1:])
+    assert not dependent(noise[..., :-1], noise[..., 1:])
+    assert not dependent(noise, other)
+    assert not dependent(noise**2, other**2)
+
+
+def test_planted_dependence_alarms():
+    noise, other = sent(0), sent(1)
+    assert dependent(noise, noise)
+    assert dependent(noise, 0.05 * noise + other)
+
+
+def test_the_same_seeds_give_the_same_noise():
+    assert (sent(0) == sent(0)).all()
+    assert not (sent(0) == sent(1)).any()
+
+
+def test_sigma_zero_passes_through():
+    clean = torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(quiet(0.0, 3, (2,), stream(0)).send(clean), clean)
+
+
+def test_the_clean_observation_stays_clean():
+    clean = torch.ones(3, 2)
+    quiet(1.0, 3, (2,), stream(0)).send(clean)
+    assert torch.equal(clean, torch.ones(3, 2))
+
+
+def test_noise_never_passes_through_an_integer_dtype():
+    seen = quiet(0.2, 100, (50,), stream(0)).send(torch.zeros(100, 50))
+    assert seen.dtype == torch.float32
+    assert (seen < 0).float().mean() > 0.4  # wrapped in uint8 there would be none
+    assert len(seen.unique()) > 4_000
+
+
+def test_a_slot_keeps_its_noise_when_others_are_gone():
+    whole, part = quiet(1.0, 6, (3,), stream(0)), quiet(1.0, 6, (3,), stream(0))
+    kept = torch.tensor([1, 4])
+    for _ in range(3):
+        everything = whole.send(torch.zeros(6, 3), record(6, 3))
+        assert torch.equal(part.send(torch.zeros(2, 3), rows_of(kept, 3)), everything[kept])
+
+
+def test_many_streams_are_all_different():
+    """Three float32 draws of 2,000 streams agree by chance with probability below 1e-12."""
+    assert len({tuple(stream(k).normal((3,)).tolist()) for k in range(2_000)}) == 2_000
+    assert len({int(stream(k).generator.initial_seed()) for k in range(2_000)}) == 2_000
+
+
+def test_uniform_draws_stay_inside_and_are_uniform():
+    draws = stream(5).uniform(-0.05, 0.05, (20_000,))
+    assert draws.dtype == torch.float64
+    assert float(draws.min()) >= -0.05
+    assert float(draws.max()) < 0.05
+    assert abs(float(draws.mean())) < 5 * 0.1 / np.sqrt(12 * 20_000)
+
+
+# --- order and view -------------------------------------------------------------------------------------------------
+
+
+def test_noise_is_drawn_after_the_adversary_spoke():
+    said = []
+
+    class Logged(Stream):
+        def normal(self, shape):
+            said.append("noise")
+            return super().normal(shape)
+
+    def propose(view):
+        said.append("offset")
+        return torch.zeros_like(view.observation)
+
+    channel = attacked(Spy(propose))
+    channel.stream = Logged(np.random.SeedSequence(0), CPU)
+    for step in range(3):
+        channel.send(torch.zeros(4, 2), record(4, step=step))
+    assert said == ["offset", "noise"] * 3
+
+
+def test_the_view_has_these_fields_and_no_others():
+    """Who adds a field must show that the lemma allows it; the noise of the present step it does not."""
+    names = "episode step observation state history clean action offset noise left policy stream"
+    assert [f.name for f in fields(View)] == names.split()
+
+
+def test_the_view_shows_the_noise_and_the_offset_of_the_step_before():
+    spy = Spy(lambda view: torch.full_like(view.observation, 0.01))
+    channel = attacked(spy, rows=5)
+    true_noise = []
+    for step in range(6):
+        clean = torch.full((5, 2), float(step))
+        seen = channel.send(clean, record(5, step=step))
+        true_noise.append(seen - clean - 0.01)
+    for step, view in enumerate(spy.views):
+        assert torch.equal(view["observation"], torch.full((5, 2), float(step)))
+        if step == 0:
+            assert not view["noise"].any()
+            assert not view["offset"].any()
+        else:
+            torch.testing.assert_close(view["noise"], true_noise[step - 1], atol=1e-6, rtol=0)
+            torch.testing.assert_close(view["offset"], torch.full((5, 2), 0.01))
+            assert torch.equal(view["clean"][:, 0], torch.full((5, 2), float(step - 1)))
+
+
+def tells(views, noises):
+    """Whether anything an adversary is shown correlates with the noise of the same step."""
+    pairs = list(zip(views, noises, strict=True))
+
+    def column(name):
+        return torch.cat([view[name].reshape(noise.shape).flatten() for view, noise in pairs])
+
+    noise = torch.cat([noise.flatten() for noise in noises])
+    columns = [column(name) for name in ("observation", "history", "clean", "offset", "noise")]
+    return any(column.std() > 0 and dependent(column, noise) for column in columns)
+
+
+def test_nothing_in_the_view_tells_the_present_noise():
+    spy = Spy()
+    channel = attacked(spy, rows=50)
+    noises, seen = [], torch.zeros(50, 2)
+    for step in range(100):
+        seen = channel.send(seen.tanh(), record(50, step=step)) if step else channel.send(seen, record(50))
+        noises.append(channel.ledger.noise.clone())
+    assert not tells(spy.views, noises)
+    assert tells(spy.views[1:], noises[:-1])  # the twin: yesterday's noise is shown, and would be today's if leaked
+
+
+def test_offsets_and_noise_reach_the_agent_once():
+    spy = Spy(lambda view: torch.full_like(view.observation, 0.25))
+    channel = attacked(spy, budget=1e6, sigma=0.0)
+    for step in range(3):
+        assert torch.equal(channel.send(torch.ones(4, 2), record(4, step=step)), torch.full((4, 2), 1.25))
+
+
+# --- ledger ---------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    budget=st.floats(0, 1e3),
+    proposals=st.lists(st.lists(st.floats(-1e4, 1e4, width=32), min_size=3, max_size=3), min_size=1, max_size=25),
+)
+def test_the_ledger_is_never_over_budget(budget, proposals):
+    moves = iter(torch.tensor(proposals, dtype=torch.float64))
+    channel = attacked(Spy(lambda view: next(moves).unsqueeze(0)), budget, rows=1, size=3, sigma=0)
+    through = [channel.send(torch.zeros(1, 3), record(1, 3, step)) for step in range(len(proposals))]
+    spent = float(torch.cat(through).double().norm())
+    assert float(channel.ledger.spent[0]) <= budget  # to the bit
+    assert spent <= budget * (1 + 1e-14)  # computed again, in another order
+    assert float(channel.ledger.spent[0]) == pytest.approx(spent, rel=1e-9, abs=1e-12)
+    wanted = float(torch.tensor(proposals, dtype=torch.float64).norm())
+    assert spent >= min(wanted, budget) * (1 - 1e-3) - 1e-6
+
+
+def test_the_budget_holds_over_many_small_steps():
+    generator = torch.Generator().manual_seed(0)
+    spy = Spy(lambda view: torch.randn(view.observation.shape, generator=generator) * 0.1)
+    channel = attacked(spy, budget=1.0, rows=20, sigma=0)
+    through = torch.stack([channel.send(torch.zeros(20, 2), record(20, step=k)) for k in range(1_000)])
+    spent = through.double().square().sum(dim=(0, 2)).sqrt()
+    assert (channel.ledger.spent <= 1).all()
+    assert (spent <= 1 + 1e-14).all()
+    assert (spent > 0.999).all()
+
+
+@pytest.mark.parametrize("budget", [0.1, 0.3, 0.7, 1e-3, 3e-44, 1e-160, 1e30])
+@pytest.mark.parametrize("unit", [None, torch.tensor([1.0, 1.7, 3.3], dtype=torch.float64)], ids=["plain", "features"])
+def test_what_is_exactly_the_budget_is_not_rounded_over_it(budget, unit):
+    """float32(0.1) is more than 0.1: all of the budget, proposed as it is, would be spent and a bit more."""
+    channel = attacked(Spy(lambda view: view.left[:, None] * torch.tensor([1.0, 0.0, 0.0])), budget, 1, 3, 0)
+    channel.ledger.unit = unit
+    for step in range(4):
+        channel.send(torch.zeros(1, 3), record(1, 3, step))
+        assert float(channel.ledger.spent[0]) <= budget
+    assert float(channel.ledger.spent[0]) >= budget * (1 - 1e-6) or budget < 1e-40
+
+
+def test_planted_a_ledger_that_does_not_look_again_is_caught(monkeypatch):
+    def once(self, proposal, left, dtype):
+        return proposal.to(dtype), self._sizes(proposal.to(dtype)) ** 2
+
+    monkeypatch.setattr(Ledger, "_clipped", once)
+    with pytest.raises(AssertionError):
+        test_what_is_exactly_the_budget_is_not_rounded_over_it(0.1, None)
+
+
+def test_clipping_keeps_the_direction():
+    channel = attacked(Spy(lambda view: torch.tensor([[3.0, 4.0]])), budget=1.0, rows=1, sigma=0)
+    torch.testing.assert_close(channel.send(torch.zeros(1, 2), record(1)), torch.tensor([[0.6, 0.8]]))
+
+
+def test_a_restart_gives_the_budget_back_to_the_rows_that_begin():
+    channel = attacked(Spy(lambda view: torch.ones_like(view.observation) * 9), budget=1.0)
+    channel.send(torch.zeros(4, 2), record(4))
+    channel.restart(torch.tensor([True, False, False, True]))
+    torch.testing.assert_close(channel.ledger.left, torch.tensor([1, 0, 0, 1], dtype=torch.float64), atol=1e-3, rtol=0)
+    channel.keep(torch.tensor([0, 1]))
+    assert channel.ledger.left.shape == (2,)
+
+
+def test_rows_that_stay_keep_what_is_theirs():
+    """What each has spent, its last perturbation, noise and frames, when others between them are dropped."""
+    spy = Spy(lambda view: torch.arange(4)[:, None] * torch.tensor([0.1, 0.0]))
+    channel, rows = attacked(spy), torch.tensor([1, 3])
+    channel.send(torch.arange(8.0).reshape(4, 2), record(4))
+    ledger = channel.ledger
+    before = (ledger.spent, ledger.offset, ledger.noise, ledger.clean.history)
+    channel.keep(rows)
+    after = (ledger.spent, ledger.offset, ledger.noise, ledger.clean.history)
+    assert all(torch.equal(old[rows], new) for old, new in zip(before, after, strict=True))
+    assert ledger.spent.tolist() == pytest.approx([0.1, 0.3])
+
+
+def test_a_zero_budget_lets_nothing_through():
+    channel = attacked(Spy(lambda view: torch.ones_like(view.observation)), budget=0.0, sigma=0)
+    assert not channel.send(torch.zeros(4, 2), record(4)).any()
+
+
+@pytest.mark.parametrize(
+    ("what", "match"),
+    [
+        (lambda view: torch.full_like(view.observation, torch.nan), "proposed a perturbation that is not finite"),
+        (lambda view: torch.full_like(view.observation, torch.inf), "proposed a perturbation that is not finite"),
+        (lambda view: torch.zeros(4, 3), r"must propose perturbations of shape \(4, 2\), got \(4, 3\)"),
+        (lambda view: torch.zeros(2), r"must propose perturbations of shape \(4, 2\), got \(2,\)"),
+        (lambda view: view.observation.add_(1), "wrote into its view; it may only read it"),
+        (lambda view: view.left.mul_(2), "wrote into its view"),
+        (lambda view: view.step.add_(1), "wrote into its view"),
+        (lambda view: view.history.zero_(), "wrote into its view"),
+    ],
+)
+def test_bad_proposals_are_refused(what, match):
+    class Bad(Spy):
+        def propose(self, view):
+            return what(view)
+
+    with pytest.raises(InputError, match=match):
+        attacked(Bad()).send(torch.zeros(4, 2), record(4))
+
+
+def test_who_writes_into_the_simulators_state_is_refused():
+    class Mover(Spy):
+        def propose(self, view):
+            view.state[:, 0] = 0
+            return torch.zeros_like(view.observation)
+
+    task = toy_task(fixed(3), pay_action, choices=None, floor=-1e3, ceiling=1e3)
+    with pytest.raises(InputError, match="wrote into its view"):
+        play(Plan(task=task, policy=echo(), noise=Noise.of(0.1), n_episodes=4, attacker=Mover(), budget=1.0))
+
+
+@pytest.mark.parametrize("budget", [-1.0, float("nan")])
+def test_bad_budgets_are_refused(budget):
+    with pytest.raises(InputError, match="budget must be >= 0"):
+        attacked(Spy(), budget)
+
+
+@pytest.mark.parametrize("sigma", [-0.1, float("nan"), float("inf")])
+def test_bad_sigmas_are_refused(sigma):
+    with pytest.raises(InputError, match="sigma must be a finite number >= 0"):
+        quiet(sigma, 1, (1,), stream(0))

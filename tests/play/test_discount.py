@@ -1,0 +1,109 @@
+"""The discounted return: added up while playing, its limits, its certificate, and the check of it."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from surefoot.cli import main as cli
+from surefoot.episodes import Noise
+from surefoot.errors import InputError
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.tasks import discounted, get_task
+from surefoot.verification.verify import verify
+from toys import balancer, gate, geometric, pay_steps, toy_task
+
+GAMMA = 0.9
+
+
+def toy(**more):
+    facts = {"ceiling": 30.0, "max_steps": 30, "method": "band", "reward_range": (0.0, 1.0), **more}
+    return toy_task(geometric(0.2, 30), pay_steps, **facts)
+
+
+def test_a_step_counts_gamma_to_the_power_of_those_before():
+    """Reward 1 a step: the discounted return of L steps is (1 - gamma^L) / (1 - gamma), in every slot and turn."""
+    plan = Plan(
+        task=discounted(toy(), GAMMA),
+        policy=gate(0.5, 1.0),
+        noise=Noise.of(1.0),
+        n_episodes=60,
+        n_envs=7,
+        episodes_per_env=3,
+    )
+    played = play(plan)
+    assert played.returns == pytest.approx((1 - GAMMA**played.lengths) / (1 - GAMMA), rel=1e-12)
+    assert played.facts["discount"] == GAMMA
+    plain = play(replace(plan, task=toy()))
+    assert np.array_equal(plain.lengths, played.lengths)
+    assert "discount" not in plain.facts
+
+
+def test_the_limits_are_those_of_the_longest_episode():
+    task = discounted(get_task("cartpole-1"), 0.99)
+    assert task.scoring.floor == 0
+    assert task.scoring.ceiling == pytest.approx((1 - 0.99**200) / 0.01, rel=1e-9)
+    assert task.baseline is None  # it was measured on the plain return
+    played = play(Plan(task=task, policy=balancer(), noise=Noise.of(0.05), n_episodes=50, n_envs=50))
+    assert played.returns.max() <= task.scoring.ceiling
+    signed = discounted(toy(reward_range=(-2.0, 1.0)), GAMMA)
+    assert signed.scoring.floor == pytest.approx(-2 * (1 - GAMMA**30) / (1 - GAMMA))
+    assert discounted(toy(reward_range=None), GAMMA, limits=(-1.0, None)).scoring.ceiling is None
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: discounted(toy(), 1.0), "strictly between 0 and 1, got 1.0"),
+        (lambda: discounted(toy(reward_range=None), GAMMA), "does not know the limits of a step's reward"),
+        (
+            lambda: Plan(task=discounted(toy(), GAMMA), policy=gate(0.5, 1.0), noise=Noise.of(1.0), per_step=True),
+            "leave the discount out",
+        ),
+    ],
+)
+def test_bad_input_is_named(call, match):
+    with pytest.raises(InputError, match=match):
+        call()
+
+
+def test_the_command_certifies_it_and_verify_checks_it(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    run = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "300", "--workers", "1", "--budgets", "0,0.2"]
+    assert cli.main([*run, "--gamma", "0.95", "--method", "paper"]) == 0
+    shown = capsys.readouterr().out
+    assert "mean discounted return (discount 0.95) below" in shown
+    (folder,) = (tmp_path / "runs").iterdir()
+    assert folder.name.endswith("-discount0.95")
+    made = json.loads((folder / "certificate.json").read_text())
+    assert made["discount"] == 0.95
+    assert made["ceiling"] == pytest.approx(20, abs=1e-3)
+    assert made["method"] == "band"
+    assert "the expected discounted return (discount 0.95) of" in made["statement"]
+    assert verify(folder, blocks=None).verified
+    (folder / "certificate.json").write_text(json.dumps({key: made[key] for key in made if key != "discount"}))
+    names = {check.name for check in verify(folder, blocks=0).checks if check.result == "failed"}
+    assert names == {"certificate and record", "sentence"}
+    (folder / "certificate.json").write_text(json.dumps(made))
+    assert cli.main([*run, "--gamma", "0.95", "--shared-episodes", "3"]) == 0
+    assert verify(folder, blocks=0).verified
+
+
+def test_environments_and_wrong_calls(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    given = ["certify", "--env", "CartPole-v1", "--agent", "cartpole-1-s0.2", "--sigma", "0.2", "--floor", "0"]
+    given += ["--ceiling", "10", "--episodes", "20", "--workers", "1", "--quiet", "--out", "run"]
+    assert cli.main([*given, "--gamma", "0.9", "--method", "paper"]) == 0
+    assert verify("run", blocks=None).verified
+    capsys.readouterr()
+    np.save("r.npy", np.ones(10))
+    returns = ["certify", "--returns", "r.npy", "--sigma", "1", "--floor", "0", "--gamma", "0.9"]
+    for wrong, match in (
+        (returns, "--gamma cannot be combined with --returns"),
+        (["certify", "cartpole-1", "--gamma", "1.5"], "strictly between 0 and 1"),
+        (["certify", "cartpole-1", "--gamma", "0.9", "--per-step"], "leave the discount out"),
+    ):
+        assert cli.main(wrong) == 2
+        assert match in capsys.readouterr().err

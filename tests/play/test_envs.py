@@ -1,0 +1,348 @@
+"""Cartpole equals Gymnasium's over whole episodes; any other Gymnasium environment is played by its own rules."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
+
+from surefoot.agents.policies import from_callable
+from surefoot.episodes import Noise
+from surefoot.errors import InputError
+from surefoot.play.envs.cartpole import CartPole
+from surefoot.play.envs.gymnasium_env import Gymnasium, open_environment
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.streams import Stream
+from surefoot.play.tasks import TASKS, get_task, make_task
+from toys import off
+
+CPU = torch.device("cpu")
+
+
+def cartpole(slots, seed=0, **more):
+    return CartPole(slots, Stream(np.random.SeedSequence(seed), CPU), **more)
+
+
+# --- Cartpole -------------------------------------------------------------------------------------------------------
+
+
+def lean(state):
+    """Balance as a person would: episodes last long enough to reach the walls and the step limit."""
+    return int(state[2] + 0.5 * state[3] + 0.05 * state[0] + 0.1 * state[1] > 0)
+
+
+@pytest.mark.parametrize(("slots", "skill"), [(200, 0.0), (40, 0.9), (20, 1.0)])
+def test_cartpole_is_gymnasiums(slots, skill):
+    """Same starts, same actions: the same states to 1e-12, the same float32 observations, rewards and endings."""
+    rng = np.random.default_rng(1)
+    game = cartpole(slots)
+    first = game.reset()
+    starts = game.state().numpy().copy()
+    plan = rng.integers(0, 2, (200, slots))
+    use = rng.random((200, slots)) < skill
+    records, ends = [first.numpy().copy()], []
+    states, choices = [starts], []
+    for step in range(200):
+        action = np.where(use[step], [lean(s) for s in states[-1]], plan[step])
+        choices.append(action)
+        observation, reward, over = game.step(torch.from_numpy(action))
+        assert reward.dtype == torch.float64
+        assert (reward == 1).all()
+        records.append(observation.numpy().copy())
+        states.append(game.state().numpy().copy())
+        ends.append(over.numpy().copy())
+    reference = gymnasium.make("CartPole-v1", max_episode_steps=200)
+    how = set()
+    for slot in range(slots):
+        reference.reset(seed=slot)
+        reference.unwrapped.state = starts[slot].copy()
+        for step in range(200):
+            observation, reward, terminated, truncated, _ = reference.step(choices[step][slot])
+            assert np.abs(states[step + 1][slot] - reference.unwrapped.state).max() < 1e-12
+            assert records[step + 1].dtype == observation.dtype == np.float32
+            assert (records[step + 1][slot] == observation).all()
+            assert reward == 1
+            assert ends[step][slot] == (terminated or truncated)
+            if terminated or truncated:
+                how.add((bool(terminated), bool(truncated)))
+                break
+        assert terminated or truncated
+    reference.close()
+    assert how == ({(True, False)} if skill == 0 else how)
+    assert skill < 1 or (False, True) in how
+
+
+def test_cartpole_starts_where_gymnasium_starts():
+    game = cartpole(5_000)
+    observation = game.reset()
+    assert observation.dtype == torch.float32
+    assert game.state().dtype == torch.float64
+    assert torch.equal(observation, game.state().float())
+    starts = game.state().flatten()
+    assert float(starts.abs().max()) <= 0.05
+    assert not off(int((starts < 0).sum()), starts.numel(), 0.5)
+    assert not off(int((starts.abs() < 0.025).sum()), starts.numel(), 0.5)
+    assert len(starts.unique()) == starts.numel()
+
+
+def test_cartpole_ends_at_its_limit():
+    game = cartpole(1, max_steps=3)
+    game.reset()
+    assert [bool(game.step(torch.tensor([k % 2]))[2]) for k in range(3)] == [False, False, True]
+
+
+def test_cartpole_restarts_only_the_rows_marked():
+    game = cartpole(4)
+    game.reset()
+    for _ in range(5):
+        game.step(torch.ones(4, dtype=torch.int64))
+    before = game.state().clone()
+    fresh = game.restart(torch.tensor([False, True, False, True]))
+    assert fresh.shape == (2, 4)
+    assert torch.equal(fresh, game.state()[[1, 3]].float())
+    assert (fresh.abs() <= 0.05).all()
+    assert torch.equal(game.state()[[0, 2]], before[[0, 2]])
+    assert game.clock.tolist() == [5, 0, 5, 0]
+
+
+def test_cartpole_keeps_only_the_rows_named():
+    game = cartpole(4)
+    game.reset()
+    before = game.state().clone()
+    game.keep(torch.tensor([1, 3]))
+    assert torch.equal(game.state(), before[[1, 3]])
+    assert game.step(torch.zeros(2, dtype=torch.int64))[0].shape == (2, 4)
+
+
+@pytest.mark.parametrize("others", ["stay", "leave", "restart first", "restart too"])
+def test_later_starts_of_a_slot_do_not_depend_on_its_neighbours(others):
+    alone = cartpole(4, seed=5)
+    alone.reset()
+    mine = torch.tensor([False, False, True, False])
+    expected = [alone.restart(mine) for _ in range(3)]
+    assert len(torch.cat(expected).unique()) == 12
+    game = cartpole(4, seed=5)
+    game.reset()
+    if others == "leave":
+        game.keep(torch.tensor([1, 2]))
+        game.keep(torch.tensor([1]))
+        mine = torch.tensor([True])
+    if others == "restart first":
+        for _ in range(5):
+            game.restart(~mine)
+    for start in expected:
+        got = game.restart(torch.ones(4, dtype=torch.bool))[2:3] if others == "restart too" else game.restart(mine)
+        assert torch.equal(got, start)
+
+
+def test_cartpole_tasks_are_the_papers():
+    for frames in (1, 5):
+        task = get_task(f"cartpole-{frames}")
+        assert (task.spaces.n_stack, task.scoring.max_steps, task.scoring.floor, task.scoring.ceiling) == (
+            frames,
+            200,
+            0.0,
+            200.0,
+        )
+        environment = task.backend.open()
+        assert environment.spec.max_episode_steps == 200
+        environment.close()
+    assert set(TASKS) >= {"cartpole-1", "cartpole-5"}
+
+
+def test_an_unknown_task_lists_the_known():
+    with pytest.raises(InputError, match=r"unknown task 'pong'; the tasks are cartpole-5, cartpole-1"):
+        get_task("pong")
+
+
+# --- any Gymnasium environment --------------------------------------------------------------------------------------
+
+
+class Toy(gymnasium.Env):
+    """Shows a draw of its own generator for ever; the reward is the action; it ends after five steps."""
+
+    def __init__(self, observation=None, action=None):
+        self.observation_space = observation or Box(0.0, 1.0, (2,), np.float32)
+        self.action_space = action or Discrete(3, start=5)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.clock = 0
+        return self._show(), {}
+
+    def step(self, action):
+        self.clock += 1
+        if isinstance(self.action_space, Box):
+            assert action.dtype == self.action_space.dtype
+        assert action in self.action_space
+        return self._show(), float(np.sum(action)), self.clock == 5, False, {}
+
+    def _show(self):
+        if self.observation_space.dtype == np.uint8:
+            return np.full(self.observation_space.shape, 51, dtype=np.uint8)
+        return self.np_random.random(self.observation_space.shape).astype(self.observation_space.dtype)
+
+
+VARIANTS = {
+    "ToyFloat": {},
+    "ToyDouble": {"observation": Box(0.0, 1.0, (2, 3), np.float64)},
+    "ToyImage": {"observation": Box(0, 255, (4, 4, 1), np.uint8)},
+    "ToyInteger": {"observation": Box(0, 9, (2,), np.int64)},
+    "ToyDiscrete": {"observation": Discrete(4)},
+    "ToyDict": {"observation": Dict(x=Box(0.0, 1.0, (2,), np.float32))},
+    "ToyMove": {"action": Box(-2.0, 2.0, (2,), np.float32)},
+    "ToyBits": {"action": MultiBinary(3)},
+}
+
+
+@pytest.fixture(autouse=True)
+def registered():
+    for name, kwargs in VARIANTS.items():
+        gymnasium.register(
+            f"{name}-v0", Toy, kwargs=kwargs, max_episode_steps=50, disable_env_checker=True, order_enforce=False
+        )
+    gymnasium.register("ToyEndless-v0", Toy, disable_env_checker=True)
+    yield
+    for name in [*VARIANTS, "ToyEndless"]:
+        del gymnasium.registry[f"{name}-v0"]
+
+
+def slots_of(name, slots=3, seed=0):
+    return Gymnasium(lambda: open_environment(f"{name}-v0"), slots, np.random.SeedSequence(seed), CPU)
+
+
+def test_slots_have_seeds_of_their_own():
+    observations = slots_of("ToyFloat", 50).reset()
+    assert observations.dtype == torch.float32
+    assert len(observations.unique()) == observations.numel()
+    assert torch.equal(observations, slots_of("ToyFloat", 50).reset())
+    assert len(torch.cat([observations, slots_of("ToyFloat", 50, seed=1).reset()]).unique()) == 2 * observations.numel()
+
+
+def test_runs_seeded_0_and_1_share_no_episodes():
+    task = make_task("ToyMove-v0", floor=-100, ceiling=100)
+    follow = from_callable(lambda seen: seen, shape=(2,), choices=None)
+    returns = [
+        play(
+            Plan(task=task, policy=follow, noise=Noise.of(0.0), n_episodes=40, seed=seed, n_envs=5, episodes_per_env=2)
+        ).returns
+        for seed in (0, 1)
+    ]
+    assert len(np.unique(np.concatenate(returns))) == 80
+
+
+def test_later_episodes_of_a_slot_are_new():
+    game = slots_of("ToyFloat", 2)
+    first = game.reset()
+    again = game.restart(torch.tensor([True, False]))
+    assert again.shape == (1, 2)
+    assert len(torch.cat([first, again]).unique()) == 6
+
+
+def test_discrete_actions_begin_at_their_start():
+    game = slots_of("ToyFloat")
+    game.reset()
+    assert game.step(torch.tensor([0, 1, 2]))[1].tolist() == [5, 6, 7]
+
+
+def test_box_actions_arrive_in_their_shape_and_dtype():
+    game = slots_of("ToyMove")
+    game.reset()
+    _, rewards, over = game.step(torch.tensor([[0.5, 0.5], [1.0, -1.0], [2.0, 2.0]], dtype=torch.float64))
+    assert rewards.tolist() == [1, 0, 4]
+    assert rewards.dtype == torch.float64
+    assert over.tolist() == [False] * 3
+
+
+def test_images_are_scaled_to_one():
+    observation = slots_of("ToyImage").reset()
+    assert observation.dtype == torch.float32
+    assert observation.shape == (3, 4, 4, 1)
+    assert observation.unique().tolist() == pytest.approx([0.2])
+
+
+def test_doubles_become_floats():
+    assert slots_of("ToyDouble").reset().dtype == torch.float32
+
+
+def test_dropped_environments_are_closed():
+    game = slots_of("ToyFloat")
+    game.reset()
+    made, closed = list(game.environments), []
+    for row, environment in enumerate(made):
+        environment.close = lambda row=row: closed.append(row)
+    game.keep(torch.tensor([0, 2]))
+    assert closed == [1]
+    assert game.environments == [made[0], made[2]]
+    game.close()
+    assert closed == [1, 0, 2]
+
+
+def test_an_environment_is_played_to_its_ends():
+    task = make_task("ToyFloat-v0", floor=25, ceiling=35)
+    assert (task.spaces.shape, task.spaces.n_actions, task.scoring.max_steps, task.spaces.n_stack) == ((2,), 3, 50, 1)
+    policy = from_callable(lambda seen: 2, shape=(2,), choices=3)
+    played = play(Plan(task=task, policy=policy, noise=Noise.of(0.1), n_episodes=10, n_envs=3, episodes_per_env=2))
+    assert played.returns.tolist() == [35] * 10
+    assert played.lengths.tolist() == [5] * 10
+
+
+def test_a_step_limit_may_be_given():
+    policy = from_callable(lambda seen: 2, shape=(2,), choices=3)
+    task = make_task("ToyEndless-v0", floor=0, ceiling=35, max_steps=3)
+    assert play(Plan(task=task, policy=policy, noise=Noise.of(0.1), n_episodes=4)).lengths.tolist() == [3] * 4
+
+
+def test_native_cartpole_and_gymnasiums_are_the_same_law():
+    """Two-sample test at level 1e-6 of how often 60 steps are reached, on 400 episodes each."""
+    from scipy.stats import fisher_exact
+
+    from toys import balancer
+
+    native = get_task("cartpole-1")
+    slow = make_task("CartPole-v1", floor=0, ceiling=200, max_steps=200)
+    reached = [
+        int((play(Plan(task=t, policy=balancer(), noise=Noise.of(0.6), n_episodes=400)).returns >= 60).sum())
+        for t in (native, slow)
+    ]
+    table = [[r, 400 - r] for r in reached]
+    assert fisher_exact(table).pvalue > 1e-6
+    other = int((play(Plan(task=native, policy=balancer(), noise=Noise.of(1.2), n_episodes=400)).returns >= 60).sum())
+    assert fisher_exact([table[0], [other, 400 - other]]).pvalue < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("ToyDiscrete-v0", "must have Box observations to add noise to, it has Discrete"),
+        ("ToyDict-v0", "must have Box observations to add noise to, it has Dict"),
+        ("ToyInteger-v0", "has int64 observations; only floats and uint8 images can carry noise"),
+        ("ToyBits-v0", "must have Discrete or Box actions, it has MultiBinary"),
+        ("ToyEndless-v0", "has no step limit, so an episode might never end; give one with --max-steps"),
+        ("Nowhere-v0", "Gymnasium cannot make the environment 'Nowhere-v0': "),
+        ("no such/name", "Gymnasium cannot make the environment"),
+    ],
+)
+def test_environments_that_cannot_be_played_are_refused(name, match):
+    with pytest.raises(InputError, match=match):
+        make_task(name, floor=0, ceiling=1)
+
+
+@pytest.mark.parametrize("limit", [0, -3])
+def test_a_step_limit_must_be_positive(limit):
+    with pytest.raises(InputError, match=f"step limit must be at least 1, got {limit}"):
+        make_task("ToyFloat-v0", floor=0, ceiling=1, max_steps=limit)
+
+
+@pytest.mark.parametrize(
+    ("floor", "ceiling", "match"),
+    [
+        (float("nan"), 1.0, "floor must be a finite number, got nan"),
+        (0.0, 0.0, "ceiling must be a finite number above the floor 0"),
+        (0.0, float("inf"), "ceiling must be a finite number above the floor 0"),
+    ],
+)
+def test_limits_of_the_return_are_checked_before_playing(floor, ceiling, match):
+    with pytest.raises(InputError, match=match):
+        make_task("ToyFloat-v0", floor=floor, ceiling=ceiling)

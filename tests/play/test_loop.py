@@ -1,0 +1,485 @@
+"""The loop: the theory's worst case is attained, short episodes are not favoured, and nothing but the plan matters."""
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from surefoot.agents.policies import Policy, from_callable
+from surefoot.attacks.composed import Structured
+from surefoot.episodes import Noise
+from surefoot.errors import InputError
+from surefoot.play import loop
+from surefoot.play.channel import Channel, Ledger
+from surefoot.play.loop import play_block
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.streams import Stream
+from surefoot.play.tasks import get_task
+from surefoot.proof.bounds.gaussian_shift import shift_down
+from surefoot.proof.query import certify
+from toys import (
+    Mean,
+    Spy,
+    Timed,
+    along_the_noise,
+    balancer,
+    constant,
+    echo,
+    fixed,
+    gate,
+    geometric,
+    geometric_mean,
+    listed,
+    mean_off,
+    not_normal,
+    off,
+    pay_action,
+    pay_first_choice,
+    pay_short,
+    pay_steps,
+    shifted,
+    ten_times_too_much,
+    too_few,
+    toy_task,
+    with_env,
+)
+
+SIGMA, P, N = 0.3, 0.9, 40_000
+ONE_STEP = toy_task(fixed(1), pay_first_choice, clean=(0.0, 5.0), n_envs=1_000, episodes_per_env=2)
+
+
+def worst_case(adversary=None, budget=0.0, *, two_sided=False, seed=3):
+    """Play Appendix A's one-step game (or its two-sided sister) with the real loop."""
+    policy = gate(P, SIGMA, 2, two_sided=two_sided)
+    return play(
+        Plan(
+            task=ONE_STEP,
+            policy=policy,
+            noise=Noise.of(SIGMA),
+            n_episodes=N,
+            seed=seed,
+            attacker=adversary,
+            budget=budget,
+        )
+    )
+
+
+# --- Appendix A -----------------------------------------------------------------------------------------------------
+
+
+def test_without_an_adversary_the_gate_opens_with_its_probability():
+    assert not off(worst_case().returns.sum(), N, P)
+    assert not off(worst_case(two_sided=True).returns.sum(), N, P)
+
+
+@pytest.mark.parametrize("radius", [0.25, 1.0, 2.5])
+def test_structured_adversary_attains_the_bound(radius):
+    played = worst_case(Structured(), radius * SIGMA)
+    assert not off(played.returns.sum(), N, shifted(P, radius))
+    assert shift_down(P, radius) == pytest.approx(shifted(P, radius))
+    assert played.spent == pytest.approx(radius * SIGMA, rel=1e-6)
+
+
+def test_the_other_sign_raises_the_probability():
+    assert not off(worst_case(Structured(-1), SIGMA).returns.sum(), N, shifted(P, -1))
+
+
+def test_the_structured_adversary_spends_everything_at_once_and_in_one_place():
+    task = toy_task(fixed(3), pay_steps, clean=(0.0, 5.0), ceiling=3.0)
+    spy = Spy(Structured(-1).propose)
+    play(Plan(task=task, policy=constant(2), noise=Noise.of(SIGMA), n_episodes=4, n_envs=4, attacker=spy, budget=0.5))
+    first, second = (view["offset"] for view in spy.views[1:])
+    torch.testing.assert_close(first, torch.tensor([[-0.5, 0.0]] * 4))
+    assert not second.any()
+
+
+def test_the_sign_of_the_structured_adversary_is_checked():
+    with pytest.raises(InputError, match="sign must be 1 or -1, got 2"):
+        Structured(2)
+
+
+def test_the_certificate_holds_for_the_worst_case():
+    lower = certify(worst_case(), [SIGMA], method="binary").lower[0]
+    assert shifted(P, 1) - 0.02 < lower < worst_case(Structured(), SIGMA, seed=4).returns.mean() + 0.01
+
+
+def test_planted_sigma_doubled_is_noticed(monkeypatch):
+    """The channel adds half the noise it says: the same adversary then beats the bound of the stated sigma."""
+    plan = Plan(
+        task=ONE_STEP,
+        policy=gate(P, SIGMA, 2),
+        noise=Noise.of(SIGMA),
+        n_episodes=N,
+        seed=3,
+        attacker=Structured(),
+        budget=SIGMA,
+    )
+    monkeypatch.setattr(Channel, "send", _with_half_the_noise(Channel.send))
+    assert off(play(plan).returns.sum(), N, shifted(P, 1))
+
+
+def _with_half_the_noise(send):
+    def halved(self, observation, rows=None):
+        self.spread /= 2
+        try:
+            return send(self, observation, rows)
+        finally:
+            self.spread *= 2
+
+    return halved
+
+
+# --- an adversary that is shown the present noise ------------------------------------------------------------------
+
+
+class LeakyChannel(Channel):
+    """Draws the noise before the adversary speaks and shows it: what the lemma forbids."""
+
+    def send(self, observation, rows=None):
+        noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.spread)[rows.env]
+        self.ledger.noise = noise
+        return observation + self.ledger.admit(observation, rows) + noise
+
+
+def test_who_waits_for_the_noise_gains_nothing():
+    wins = worst_case(Spy(along_the_noise), SIGMA, two_sided=True).returns.sum()
+    assert not too_few(wins, N, shifted(P, 1))
+
+
+def test_planted_present_noise_shown_is_caught(monkeypatch):
+    monkeypatch.setattr(loop, "Channel", LeakyChannel)
+    wins = worst_case(Spy(along_the_noise), SIGMA, two_sided=True).returns.sum()
+    assert too_few(wins, N, shifted(P, 1))
+
+
+# --- an adversary that wants more than its budget -------------------------------------------------------------------
+
+
+def over_budget(spent, budget):
+    return bool((spent > budget).any())
+
+
+def test_greed_is_clipped():
+    played = worst_case(Spy(ten_times_too_much), SIGMA)
+    assert not over_budget(played.spent, SIGMA)
+    assert not off(played.returns.sum(), N, shifted(P, 1))
+
+
+def test_planted_ledger_without_clipping_is_caught(monkeypatch):
+    def unclipped(self, proposal, left, dtype):
+        return proposal.to(dtype), self._sizes(proposal) ** 2
+
+    monkeypatch.setattr(Ledger, "_clipped", unclipped)
+    played = worst_case(Spy(ten_times_too_much), SIGMA)
+    assert over_budget(played.spent, SIGMA)
+    assert too_few(played.returns.sum(), N, shifted(P, 1))
+
+
+def test_every_episode_of_a_slot_has_the_whole_budget():
+    task = toy_task(fixed(3), pay_steps, clean=(0.0, 5.0), ceiling=3.0)
+    spy = Spy(ten_times_too_much)
+    played = play(
+        Plan(
+            task=task,
+            policy=constant(2),
+            noise=Noise.of(SIGMA),
+            n_episodes=60,
+            n_envs=4,
+            episodes_per_env=5,
+            attacker=spy,
+            budget=0.7,
+        )
+    )
+    assert played.spent == pytest.approx(0.7, rel=1e-6)
+    assert not over_budget(played.spent, 0.7)
+    for view in spy.views:
+        first = view["step"] == 0
+        assert (view["left"][first] == 0.7).all()
+        assert (view["left"][~first] < 1e-3).all()
+
+
+def test_nothing_is_spent_on_episodes_that_are_over():
+    """Also where the environment lets rows that are over wait for others: every step but theirs is booked."""
+    task = toy_task(geometric(0.3, 50), pay_steps, clean=(1.0, 2.0), ceiling=50.0, patience=8)
+    spy = Spy(lambda view: torch.full_like(view.observation, 0.1))
+    deal = {"n_episodes": 40, "n_envs": 8, "episodes_per_env": 5}
+    plan = Plan(task=task, policy=constant(2), noise=Noise.of(SIGMA), attacker=spy, budget=100.0, **deal)
+    played = play(plan)
+    assert played.spent**2 == pytest.approx(0.02 * played.lengths, rel=1e-6)
+    assert played.spending.sum() == pytest.approx(0.02 * played.lengths.sum(), rel=1e-6)
+
+
+def test_a_new_episode_shows_nothing_of_the_one_before():
+    task = toy_task(geometric(0.3, 50), pay_steps, clean=(1.0, 2.0), ceiling=50.0)
+    spy = Spy()
+    policy = replace(gate(0.5, SIGMA, 2), frames=3)
+    play(
+        Plan(
+            task=task,
+            policy=policy,
+            noise=Noise.of(SIGMA),
+            n_episodes=200,
+            n_envs=8,
+            episodes_per_env=5,
+            attacker=spy,
+            budget=1.0,
+        )
+    )
+    firsts = 0
+    for view in spy.views:
+        first = view["step"] == 0
+        firsts += int(first.sum())
+        for name in ("history", "clean", "noise", "offset", "action"):
+            if view[name] is not None:
+                assert not view[name][first].any(), name
+    assert firsts == 200
+
+
+# --- returns that depend on the length ------------------------------------------------------------------------------
+
+END, LIMIT, MOST = 0.1, 80, 6
+SHORT = 1 - (1 - END) ** MOST
+DEALS = [(7, 1_680, 4), (64, 5_120, 4), (1_000, 12_000, 3)]
+
+
+def length_biased(lengths, shorts):
+    mean, variance = geometric_mean(END, LIMIT)
+    return mean_off(lengths, mean, variance, LIMIT), off(shorts, len(lengths), SHORT)
+
+
+@pytest.mark.parametrize("patience", [1, 8])
+@pytest.mark.parametrize(("slots", "episodes", "rounds"), DEALS)
+def test_short_episodes_are_not_favoured(slots, episodes, rounds, patience):
+    task = toy_task(geometric(END, LIMIT), pay_steps, ceiling=float(LIMIT), patience=patience)
+    played = play(
+        Plan(
+            task=task,
+            policy=constant(),
+            noise=Noise.of(0.1),
+            n_episodes=episodes,
+            seed=slots,
+            n_envs=slots,
+            episodes_per_env=rounds,
+        )
+    )
+    assert len(played) == episodes
+    assert (played.returns == played.lengths).all()
+    assert length_biased(played.returns, (played.returns <= MOST).sum()) == (False, False)
+    short = play(
+        Plan(
+            task=with_env(task, _paying_short(task)),
+            policy=constant(),
+            noise=Noise.of(0.1),
+            n_episodes=episodes,
+            n_envs=slots,
+            episodes_per_env=rounds,
+        )
+    )
+    assert not off(short.returns.sum(), episodes, SHORT)
+
+
+def _paying_short(task):
+    return lambda slots, stream: Timed(slots, stream, draw=geometric(END, LIMIT), pay=pay_short(MOST), patience=1)
+
+
+def first_finished(slots, count, seed):
+    """The planted error: let every slot run on and take the first ``count`` episodes that end."""
+    game = Timed(
+        slots, Stream(np.random.SeedSequence(seed), torch.device("cpu")), draw=geometric(END, LIMIT), pay=pay_steps
+    )
+    game.reset()
+    found: list[int] = []
+    while len(found) < count:
+        over = game.step(torch.zeros(slots))[2]
+        found += game.clock[over].tolist()
+        game.restart(over)
+    return np.array(found[:count])
+
+
+@pytest.mark.parametrize(("slots", "episodes", "rounds"), DEALS)
+def test_planted_first_finished_episodes_are_caught(slots, episodes, rounds):
+    block = slots * rounds
+    lengths = np.concatenate([first_finished(slots, block, seed) for seed in range(episodes // block)])
+    assert length_biased(lengths, (lengths <= MOST).sum()) == (True, True)
+
+
+@pytest.mark.parametrize("patience", [1, 3, 8])
+def test_episode_k_is_played_by_slot_k_mod_slots(patience):
+    task = toy_task(listed([3, 1, 9, 4]), pay_steps, ceiling=9.0, patience=patience)
+    # Four slots and ten episodes: slots 0 and 1 play three, slots 2 and 3 play two. Lists only fit four rows.
+    task = with_env(task, lambda slots, stream: _BySlot(stream, [3, 1, 9, 4], patience))
+    played = play(Plan(task=task, policy=constant(), noise=Noise.of(0.1), n_episodes=10, n_envs=4, episodes_per_env=3))
+    assert played.returns.tolist() == [3, 1, 9, 4, 3, 1, 9, 4, 3, 1]
+    assert played.lengths.tolist() == played.returns.tolist()
+
+
+class _BySlot(Timed):
+    """Every slot has one length for all its episodes."""
+
+    def __init__(self, stream, lengths, patience=1):
+        super().__init__(len(lengths), stream, draw=listed(lengths), pay=pay_steps, patience=patience)
+
+    def restart(self, rows):
+        self.clock = self.clock.masked_fill(rows, 0)
+        return self._observe()[rows]
+
+
+# --- row i is settled before anything runs --------------------------------------------------------------------------
+
+
+def test_noise_of_a_row_does_not_depend_on_its_neighbours():
+    def returns(lengths):
+        task = toy_task(listed(lengths), pay_action, choices=None, floor=-1e3, ceiling=1e3)
+        return play(Plan(task=task, policy=echo(), noise=Noise.of(1.0), n_episodes=6, seed=9, n_envs=6)).returns
+
+    alone, beside = returns([40, 40, 1, 1, 2, 40]), returns([40, 40, 60, 70, 80, 40])
+    assert (alone[[0, 1, 5]] == beside[[0, 1, 5]]).all()
+    assert (alone[[2, 3, 4]] != beside[[2, 3, 4]]).all()
+
+
+def test_returns_of_noise_alone_have_the_law_of_their_sum():
+    """One noise per observation: its sum over 16 steps has spread 4 sigma, within and across blocks."""
+    task = toy_task(fixed(16), pay_action, choices=None, floor=-1e3, ceiling=1e3)
+    returns = play(
+        Plan(task=task, policy=echo(), noise=Noise.of(0.5), n_episodes=8_000, n_envs=100, episodes_per_env=4)
+    ).returns
+    assert not not_normal(returns, 2.0)
+    assert not_normal(returns, 2.1)
+    assert len(np.unique(returns)) == 8_000
+
+
+def test_memory_keeps_the_noise_an_observation_was_first_seen_with():
+    """With frames f, the mean of the memory is (f-1)/f first + 1/f second: noise is not redrawn."""
+    task = toy_task(fixed(2), lambda a, clock, length: a[:, 0] * (clock == 2), choices=None, floor=-9.0, ceiling=9.0)
+    returns = play(
+        Plan(task=task, policy=Policy(Mean(), 4, (1,), None), noise=Noise.of(1.0), n_episodes=20_000, n_envs=500)
+    ).returns
+    assert not not_normal(returns, math.sqrt(0.75**2 + 0.25**2))
+    assert not_normal(returns, 0.5)  # four noises of their own
+
+
+def test_workers_do_not_change_the_returns():
+    task, agent = get_task("cartpole-1"), balancer()
+    plan = Plan(task=task, policy=agent, noise=Noise.of(0.4), n_episodes=700, seed=5, n_envs=100)
+    one, two = play(plan), play(plan, workers=2)
+    assert one.returns.tobytes() == two.returns.tobytes()
+    assert one.lengths.tobytes() == two.lengths.tobytes()
+    assert one.setup == two.setup
+    assert len(np.unique(one.returns)) > 20
+
+
+def test_workers_do_not_change_attacked_play_with_several_rounds():
+    task = toy_task(geometric(0.2, 40), pay_steps, clean=(0.0, 0.0), ceiling=40.0)
+    plan = Plan(
+        task=task,
+        policy=gate(0.5, 1.0, 2),
+        noise=Noise.of(1.0),
+        n_episodes=500,
+        n_envs=7,
+        episodes_per_env=3,
+        attacker=Structured(),
+        budget=0.5,
+    )
+    one, two = play(plan), play(plan, workers=2)
+    assert one.returns.tobytes() == two.returns.tobytes()
+    assert one.spent.tobytes() == two.spent.tobytes()
+
+
+def test_a_block_is_a_function_of_plan_and_index():
+    plan = Plan(task=get_task("cartpole-1"), policy=balancer(), noise=Noise.of(0.4), n_episodes=250, n_envs=50)
+    whole = play(plan)
+    assert [play_block(plan, k).returns.tolist() for k in (4, 0)] == [
+        whole[200:250].returns.tolist(),
+        whole[0:50].returns.tolist(),
+    ]
+
+
+def test_a_longer_run_begins_like_a_shorter_one():
+    plan = Plan(task=get_task("cartpole-1"), policy=balancer(), noise=Noise.of(0.4), n_episodes=100, n_envs=50)
+    assert play(replace(plan, n_episodes=200)).returns[:100].tolist() == play(plan).returns.tolist()
+
+
+def test_seeds_and_streams_share_no_episodes():
+    task = toy_task(fixed(2), pay_action, choices=None, floor=-1e3, ceiling=1e3)
+    plans = [
+        Plan(task=task, policy=echo(), noise=Noise.of(1.0), n_episodes=2_000, seed=seed, n_envs=50, purpose=s)
+        for seed in (0, 1)
+        for s in ((), (1, 1), (2,))
+    ]
+    returns = np.concatenate([play(plan).returns for plan in plans])
+    assert len(np.unique(returns)) == len(returns)
+
+
+def test_progress_tells_how_many_are_done():
+    said = []
+    play(
+        Plan(task=ONE_STEP, policy=constant(2), noise=Noise.of(0.1), n_episodes=10, n_envs=4, episodes_per_env=1),
+        progress=lambda done, of: said.append((done, of)),
+    )
+    assert said == [(0, 10), (4, 10), (8, 10), (10, 10)]
+
+
+def test_the_record_says_how_it_was_played():
+    played = worst_case(Structured(), 0.1)
+    assert played.attacked
+    assert played.sigma == SIGMA
+    assert played.facts["adversary"] == {"name": "structured", "sign": 1}
+    assert played.facts["budget"] == 0.1
+    clean = worst_case()
+    assert not clean.attacked
+    assert clean.spent is None
+    assert clean.facts["budget"] is None
+
+
+def test_the_game_is_closed_even_when_the_policy_fails():
+    made = []
+
+    def build(slots, stream):
+        made.append(Timed(slots, stream, draw=fixed(2), pay=pay_steps))
+        return made[-1]
+
+    task = with_env(toy_task(fixed(2), pay_steps), build)
+    with pytest.raises(ZeroDivisionError):
+        play(
+            Plan(
+                task=task,
+                policy=from_callable(lambda seen: 1 // 0, shape=(1,), choices=2),
+                noise=Noise.of(0.1),
+                n_episodes=2,
+            )
+        )
+    assert made[0].closed
+
+
+def test_the_number_of_threads_is_given_back():
+    before = torch.get_num_threads()
+    worst_case()
+    assert torch.get_num_threads() == before
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"n_episodes": 0}, "n_episodes must be at least 1, got 0"),
+        ({"seed": -1}, r"seed must be at least 0 and below 2\*\*128, got -1"),
+        ({"n_envs": 0}, "n_envs must be at least 1, got 0"),
+        ({"episodes_per_env": 0}, "episodes_per_env must be at least 1, got 0"),
+        ({"sigma": -0.1}, "sigma must be a finite number >= 0, got -0.1"),
+        ({"sigma": math.nan}, "sigma must be a finite number >= 0, got nan"),
+        ({"budget": -1.0}, "budget must be a finite number >= 0, got -1.0"),
+        ({"budget": math.inf}, "budget must be a finite number >= 0, got inf"),
+        ({"policy": constant(3)}, r"expects observations of shape \(3,\), toy gives \(2,\)"),
+        ({"policy": echo(2)}, "has continuous actions, toy takes 2 discrete actions"),
+    ],
+)
+def test_bad_plans_are_refused_before_anything_runs(change, match):
+    with pytest.raises(InputError, match=match):
+        Plan(**{"task": ONE_STEP, "policy": constant(2), "noise": Noise.of(change.pop("sigma", 0.1)), **change})
+
+
+def test_workers_must_be_positive():
+    with pytest.raises(InputError, match="workers must be at least 1, got 0"):
+        play(Plan(task=ONE_STEP, policy=constant(2), noise=Noise.of(0.1), n_episodes=10), workers=0)

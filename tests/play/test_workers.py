@@ -1,0 +1,125 @@
+"""Processes: order does not matter, errors come through, a dead worker is an error and never a hang."""
+
+import math
+import multiprocessing
+import os
+import signal
+import threading
+import time
+import warnings
+
+import pytest
+
+from surefoot.agents.policies import from_callable
+from surefoot.episodes import Noise
+from surefoot.errors import InputError
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.workers import spread, usable_cores
+from toys import fixed, pay_steps, toy_task
+
+TASK = toy_task(fixed(2), pay_steps, ceiling=2.0)
+
+
+def square(plan, index):
+    time.sleep(0.02 * (index % 3))
+    return plan * index**2
+
+
+def all_gone(seconds=10):
+    end = time.monotonic() + seconds
+    while multiprocessing.active_children() and time.monotonic() < end:
+        time.sleep(0.05)
+    return not multiprocessing.active_children()
+
+
+def test_every_index_is_worked_on_once():
+    found = list(spread(square, 2, list(range(11)), 2))
+    assert sorted(found) == [(k, 2 * k**2) for k in range(11)]
+    assert list(spread(square, 2, [], 2)) == []
+
+
+def test_fresh_interpreters_do_the_same():
+    found = list(spread(math.pow, 2.0, [1, 2, 3], 2, fresh=True))
+    assert sorted(found) == [(1, 2.0), (2, 4.0), (3, 8.0)]
+    assert all_gone()
+
+
+def test_threads_beside_do_not_matter():
+    """Python 3.12 warns when a process with threads forks, and warnings are errors here."""
+    stop = threading.Event()
+    beside = threading.Thread(target=stop.wait)
+    beside.start()
+    try:
+        assert len(list(spread(square, 1, [1, 2, 3], 2))) == 3
+    finally:
+        stop.set()
+        beside.join()
+
+
+def test_any_callable_can_be_a_policy():
+    secret = 1
+    policy = from_callable(lambda seen: secret, shape=(1,), choices=2)
+    assert (
+        play(
+            Plan(task=TASK, policy=policy, noise=Noise.of(0.1), n_episodes=6, n_envs=1, episodes_per_env=1), workers=2
+        ).returns.tolist()
+        == [2] * 6
+    )
+
+
+def dying(seen):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_killed_worker_is_an_error():
+    plan = Plan(
+        task=TASK,
+        policy=from_callable(dying, shape=(1,), choices=2),
+        noise=Noise.of(0.1),
+        n_episodes=8,
+        n_envs=1,
+        episodes_per_env=1,
+    )
+    began = time.monotonic()
+    with pytest.raises(InputError, match=r"a worker process died .*run again with fewer --workers"):
+        play(plan, workers=2)
+    assert time.monotonic() - began < 20
+    assert all_gone()
+
+
+def test_an_error_in_a_worker_comes_through():
+    plan = Plan(
+        task=TASK,
+        policy=from_callable(lambda seen: 7, shape=(1,), choices=2),
+        noise=Noise.of(0.1),
+        n_episodes=8,
+        n_envs=1,
+        episodes_per_env=1,
+    )
+    with pytest.raises(InputError, match="must choose an action from 0 to 1, got 7"):
+        play(plan, workers=2)
+
+
+def test_who_stops_listening_stops_the_workers():
+    results = spread(square, 1, list(range(1_000)), 2)
+    next(results)
+    results.close()
+    assert all_gone()
+
+
+def test_other_children_of_the_caller_are_left_alone():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+        other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
+        other.start()
+    try:
+        list(spread(square, 1, [1, 2, 3], 2))
+        assert other.is_alive()
+    finally:
+        other.kill()
+        other.join()
+
+
+def test_there_is_a_core():
+    assert 1 <= usable_cores() <= (os.cpu_count() or 1)

@@ -1,0 +1,221 @@
+"""Betting on means: the capital is a supermartingale, limits hold at every moment, planted errors are caught."""
+
+import math
+from itertools import product, takewhile
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from laws import LAWS, Law, too_many
+from surefoot.errors import InputError
+from surefoot.proof.bounds import bettors as mean
+from surefoot.proof.bounds.betting import Capital, Round, Sample
+from surefoot.proof.bounds.bettors import (
+    Bettor,
+    Plain,
+    Seen,
+    doubling_edges,
+    edges_for,
+    mean_lower,
+    mean_upper,
+    pilot_size,
+)
+from surefoot.proof.bounds.hedged_bets import Hedger, sums_of_logs
+
+ALPHA = 0.2
+
+
+def plain(past):
+    return [Plain(0.0)]
+
+
+def sequences(p, n):
+    """All sequences of n coins with their probabilities."""
+    for wins in product((0.0, 1.0), repeat=n):
+        k = sum(wins)
+        yield np.array(wins), p**k * (1 - p) ** (n - k)
+
+
+def wealth(player, x, claim):
+    """What is owned against a claim by somebody who stops for good where a stake would be too bold for it."""
+    player.advance(Seen(x))
+    rounds = list(takewhile(lambda played: claim <= played.highest_claim, player.rounds))
+    return math.exp(Capital(rounds).log_wealth(claim)[0])
+
+
+@pytest.mark.parametrize("p", [0.3, 0.8, 0.95])
+def test_the_capital_against_the_truth_has_mean_one(p):
+    """Over all sequences of eight coins: nobody gains on average by betting against what is true."""
+    owned = [(wealth(Bettor(plain, ALPHA, [2, 4, 8]), x, p), chance) for x, chance in sequences(p, 8)]
+    assert sum(w * chance for w, chance in owned) == pytest.approx(1, abs=1e-9)
+    assert sum(chance for w, chance in owned if w >= 1 / ALPHA) <= ALPHA
+    assert max(w for w, _ in owned) > 1.05  # bets were made
+
+
+@pytest.mark.parametrize("p", [0.3, 0.8])
+def test_planted_stakes_from_the_outcomes_they_are_set_on(p):
+    """The same bettor with stakes settled by the whole sample owns more than 1 on average: caught."""
+
+    def peeking(x):
+        player = Bettor(plain, ALPHA, [0, 8], claim=p)
+        _, choice = player.expect(Sample.of(x), 8)
+        stake = min(choice.stake, 0.99 / p)
+        return math.exp(Capital([Round(Sample.of(x), stake, 0.0)]).log_wealth(p)[0])
+
+    assert sum(peeking(x) * chance for x, chance in sequences(p, 8)) > 1.02
+
+
+@pytest.mark.parametrize("p", [0.5, 0.8])
+def test_hedged_limits_miss_no_more_often_than_promised_exactly(p):
+    """Over all sequences of nine coins; and some do miss, for the limits are not empty."""
+    risk = reached = 0.0
+    for x, chance in sequences(p, 9):
+        player = Hedger(plain, ALPHA, [2, 4, 9], 0.0)
+        player.advance(Seen(x))
+        risk += chance * (player.limit() > p)
+        reached += chance * (player.limit() > 0)
+    assert risk <= ALPHA
+    assert reached > 0.5
+
+
+@pytest.mark.parametrize(
+    ("done", "expected"),
+    [([1, 0, 1], 0.1), ([0, 1, 1], -math.inf), ([1, 1, 0], 0.2), ([1, 1, 1], 0.3), ([0, 0, 0], -math.inf)],
+)
+def test_a_hedged_limit_ends_at_the_first_gap(done, expected):
+    """A value beyond one that was not reached proves nothing: the proof needs all below the limit."""
+    player = Hedger(plain, ALPHA, [2, 4, 9], 0.0)
+    player.claims, player.done = np.array([0.1, 0.2, 0.3]), np.array(done, dtype=bool)
+    assert player._proved() == expected
+
+
+def test_capital_is_the_product_of_its_factors():
+    rng = np.random.default_rng(1)
+    x, y = rng.random(40), rng.random(25) + 1
+    capital = Capital([Round(Sample.of(x), 0.7, 0.0), Round(Sample.of(y), 0.4, 1.0)])
+    product_ = np.prod(1 + 0.7 * (x - 0.6)) * np.prod(1 + 0.4 * (y - 0.6))
+    value, slope = capital.log_wealth(0.6)
+    assert value <= math.log(product_)
+    assert value == pytest.approx(math.log(product_), abs=1e-10)
+    near = capital.log_wealth(0.6 + 1e-6)[0]
+    assert slope == pytest.approx((near - value) / 1e-6, rel=1e-4)
+    assert capital.most == pytest.approx(min(1 / 0.7, 1 + 1 / 0.4))
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([0.5, 0.05, 1e-6]), st.floats(0.05, 0.9))
+def test_the_limit_is_the_last_claim_that_was_refuted(seed, alpha, stake):
+    x = np.random.default_rng(seed).beta(5, 1, 300)
+    capital = Capital([Round(Sample.of(x), stake, 0.0)])
+    limit = capital.limit(alpha)
+    assert capital.log_wealth(limit)[0] >= math.log(1 / alpha)
+    assert capital.log_wealth(limit + 1e-6)[0] < math.log(1 / alpha)
+
+
+def test_without_bets_there_is_no_limit():
+    assert Capital().limit(0.05) == -math.inf
+    assert mean_lower([3.0], 1.0, 0.05) == 1.0
+
+
+def test_all_won_is_nearly_clopper_pearson():
+    n = 1000
+    exact = ALPHA ** (1 / (n - pilot_size(n)))
+    assert exact - 2e-3 < mean_lower(np.ones(n), 0.0, ALPHA) <= exact
+
+
+@settings(deadline=None, max_examples=30)
+@given(st.integers(0, 2**32 - 1), st.integers(200, 3000), st.floats(1e-5, 2e-3))
+def test_power_sums_stay_below_the_logarithms(seed, n, stake):
+    batch = np.random.default_rng(seed).normal(3.0, 2.0, n)
+    claims = np.array([2.0, 3.1, 4.5])
+    exact = np.log1p(stake * (batch - claims[:, None])).sum(axis=1)
+    rough = sums_of_logs(batch, np.full(3, stake), claims)
+    assert np.all(rough <= exact)
+    assert rough == pytest.approx(exact, abs=n * (stake * 12) ** 5 + 1e-9)
+
+
+def misses(law: Law, lower, runs, n, seed):
+    truth, best = law.worst_mean(0.0), law.best_mean(0.0)
+    samples = law.draw(np.random.default_rng(seed), (runs, n))
+    low = sum(lower(x, law.floor) > truth for x in samples)
+    high = sum(-lower(-x, -law.ceiling) < best for x in samples)
+    return low, high
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_limits_of_a_mean_hold(law):
+    low, high = misses(law, lambda x, floor: mean_lower(x, floor, ALPHA), 60, 200, seed=21)
+    assert not too_many(low, 60, ALPHA)
+    assert not too_many(high, 60, ALPHA)
+
+
+def test_limits_of_a_mean_are_close_to_it():
+    x = LAWS[0].draw(np.random.default_rng(3), (5000,))
+    error = x.std() / math.sqrt(5000)
+    assert x.mean() - 3 * error < mean_lower(x, 0.0, 0.05) < x.mean() < mean_upper(x, 10.0, 0.05) < x.mean() + 3 * error
+    late = mean_lower(x, 0.0, 0.05, anytime=True)
+    assert x.mean() - 5 * error < late < mean_lower(x, 0.0, 0.05)
+    assert mean_upper(x, 10.0, 0.05, anytime=True) > mean_upper(x, 10.0, 0.05)
+
+
+def family(x, alpha):
+    """Yield anytime limits after every hundredth outcome."""
+    players = mean.bettors(lambda past, expected: [Plain(0.0)], alpha, None)
+    for n in range(100, x.size + 1, 100):
+        seen = Seen(x[:n])
+        for player in players:
+            player.advance(seen)
+        yield mean.best_limit(players, 0.0)
+
+
+def test_an_anytime_limit_survives_whoever_stops_when_it_pleases_him():
+    samples = LAWS[4].draw(np.random.default_rng(8), (30, 1500))
+    wrong = sum(any(limit > 0.8 for limit in family(x, ALPHA)) for x in samples)
+    assert not too_many(wrong, 30, ALPHA)
+
+
+def test_planted_stopping_on_a_limit_for_fixed_n():
+    """Clopper-Pearson after every hundredth episode, stopping when it exceeds the truth: misses far too often."""
+    samples = LAWS[4].draw(np.random.default_rng(8), (200, 3000))
+
+    def clopper_pearson(x):
+        return stats.beta.ppf(ALPHA, x.sum(), x.size - x.sum() + 1)
+
+    wrong = sum(any(clopper_pearson(x[:n]) > 0.8 for n in range(100, 3001, 100)) for x in samples)
+    assert too_many(wrong, 200, ALPHA)
+
+
+def test_asked_again_or_at_once_the_limits_are_the_same():
+    x = LAWS[0].draw(np.random.default_rng(4), (1000,))
+    assert list(family(x, 0.05))[-1] == mean_lower(x, 0.0, 0.05, anytime=True)
+
+
+def test_samples_may_be_grouped_without_losing_the_smallest():
+    x = np.random.default_rng(2).random(10_000)
+    rough = Sample.of(x).grouped()
+    assert rough.values.size <= 256
+    assert rough.counts.sum() == 10_000
+    assert rough.values[:80] == pytest.approx(np.sort(x)[:80])
+    assert rough.values @ rough.counts == pytest.approx(x.sum())
+
+
+def test_edges_begin_with_the_pilot_and_end_with_all():
+    assert doubling_edges(10_000) == [300, 600, 1200, 2400, 4800, 10_000]
+    grown = [30, 33, 37, 41, 46, 51, 57, 64, 72, 81, 91, 102, 114, 128, 144, 162, 182, 204, 229, 257]
+    assert edges_for(300) == [*grown, 300]
+    assert edges_for(1) == [1, 1]
+    assert pilot_size(10**6) == 2000
+    assert mean.growing_edges()[:3] == [100, 150, 225]
+
+
+def test_refuses_what_is_no_sample():
+    with pytest.raises(InputError, match="non-empty list of finite numbers"):
+        mean_lower([], 0.0, 0.05)
+    with pytest.raises(InputError, match="no outcome may lie below 0, got -1"):
+        mean_lower([-1.0, 1.0], 0.0, 0.05)
+    with pytest.raises(InputError, match="alpha must lie strictly between 0 and 1, got 0"):
+        mean_lower([1.0], 0.0, 0.0)

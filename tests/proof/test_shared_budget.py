@@ -1,0 +1,134 @@
+"""The certificate of a shared budget as an object: what it says, what it refuses, how it is written."""
+
+import json
+
+import numpy as np
+import pytest
+
+import surefoot
+from surefoot import Episodes, certify, certify_shared_budget
+from surefoot.errors import InputError
+from surefoot.proof.bounds.relative_entropy import least_chance
+
+COINS = (np.random.default_rng(1).random(2_000) < 0.95).astype(float)
+PLAY = np.random.default_rng(2).beta(6, 2, 2_000) * 42 - 21
+
+
+def coins(**more):
+    return Episodes.of(COINS, sigma=0.5, floor=0, ceiling=1, **more)
+
+
+def play(ceiling=21.0):
+    return Episodes.of(PLAY, sigma=0.5, floor=-21, ceiling=ceiling)
+
+
+def test_twenty_one_rounds_share_a_budget():
+    """What the theorem is for: T1 charges the whole budget to every round, T5 divides it among them."""
+    made = certify_shared_budget(coins(), [2.0], 21, method="binary")
+    assert made.lower[0] == pytest.approx(least_chance(0.938, 16 / 2 / 21), abs=0.02)
+    assert made.lower[0] > 0.6
+    assert certify(coins(), [2.0], method="binary").lower[0] < 0.02
+
+
+def test_an_average_budget_costs_more_than_a_certain_one():
+    """M = 1 holds against more attackers than T1, so it can promise no more."""
+    for budget in (0.2, 0.5, 1.0):
+        assert (
+            certify_shared_budget(coins(), [budget], 1, method="binary").lower[0]
+            <= (certify(coins(), [budget], method="binary").lower[0])
+        )
+
+
+@pytest.mark.parametrize("method", ["betting", "binary"])
+def test_limits_fall_with_the_budget_and_rise_with_those_who_share_it(method):
+    made = certify_shared_budget(coins(), [0.0, 0.5, 1.0, 2.0], 5, method=method)
+    assert list(made.lower) == sorted(made.lower, reverse=True)
+    assert list(made.upper) == sorted(made.upper)
+    assert np.all(made.lower <= made.estimate)
+    assert np.all(made.estimate <= made.upper)
+    many = [made.at(1.0, shared_by).lower for shared_by in (1, 2, 10, 100)]
+    assert many == sorted(many)
+    assert made.at(1.0).lower == made.lower[2]
+
+
+def test_only_the_share_counts():
+    """2 B for 4 M episodes is B for M."""
+    one = certify_shared_budget(play(), [0.4], 3)
+    other = certify_shared_budget(play(), [0.8], 12)
+    assert one.lower[0] == pytest.approx(other.lower[0], rel=1e-12)
+
+
+def test_both_sides_are_mirror_images():
+    made = certify_shared_budget(play(), [0.3], 2)
+    mirror = certify_shared_budget(Episodes.of(-PLAY, sigma=0.5, floor=-21, ceiling=21), [0.3], 2)
+    assert made.lower[0] == pytest.approx(-mirror.upper[0], rel=1e-12)
+    assert made.upper[0] == pytest.approx(-mirror.lower[0], rel=1e-12)
+
+
+def test_no_ceiling_no_upper_limit():
+    made = certify_shared_budget(play(ceiling=None), [0.3], 2)
+    assert made.upper is None
+    assert made.at(0.3).upper is None
+    assert made.lower[0] > -21
+    assert "at most 'upper'" not in made.statement
+
+
+def test_it_says_what_it_says():
+    made = certify_shared_budget(play(), [0.0, 0.3], 7, 0.9)
+    assert "of 7 episodes together have a sum of at most the square of the budget, on average" in made.statement
+    assert "of an episode have a sum" in certify_shared_budget(play(), [0.3], 1).statement
+    sentence, table, _ = str(made).split("\n\n")
+    lines = table.splitlines()
+    assert lines[0].split() == ["attack", "budget", "lower", "bound", "upper", "bound"]
+    assert float(lines[2].split()[1]) <= made.lower[1]
+    assert float(lines[2].split()[2]) >= made.upper[1]
+    said = " ".join(sentence.split())
+    assert "the expected return per episode of the smoothed agent" in said
+    assert "l2 norm of the perturbations of 7 episodes together, root mean square over attacks" in said
+    content = json.loads(json.dumps(made.to_json(), allow_nan=False))
+    assert (content["kind"], content["shared_by"], content["pilot"], content["schema"]) == ("shared", 7, 200, 1)
+    assert content["lower"] == made.lower.tolist()
+    with pytest.raises(ValueError, match="read-only"):
+        made.lower[0] = 1.0
+
+
+def test_the_method_comes_from_the_record_unless_given():
+    assert certify_shared_budget(coins(method="binary"), [0.1], 2).method == "binary"
+    assert certify_shared_budget(coins(method="per-threshold"), [0.1], 2).method == "betting"
+    assert certify_shared_budget(coins(), [0.1], 2, method="binary").method == "binary"
+
+
+@pytest.mark.parametrize(
+    ("call", "match"),
+    [
+        (lambda: certify_shared_budget(coins(), [0.1], 0), "at least 1, got 0"),
+        (lambda: certify_shared_budget(coins(), [0.1], 2.5), "whole number of episodes, at least 1, got 2.5"),
+        (lambda: certify_shared_budget(coins(), [-0.1], 2), "budget must be a finite number >= 0"),
+        (lambda: certify_shared_budget(coins(), [], 2), "at least one budget"),
+        (lambda: certify_shared_budget(coins(), 0.5, 2), "budgets must be a list"),
+        (lambda: certify_shared_budget(coins(), [0.1], 2, 1.0), "confidence must lie strictly between 0 and 1"),
+        (lambda: certify_shared_budget(coins(), [0.1], 2, method="dkw"), "one of betting, binary, got 'dkw'"),
+        (lambda: certify_shared_budget(play(), [0.1], 2, method="binary"), "expects only the returns -21 and 21"),
+        (lambda: certify_shared_budget(play(None), [0.1], 2, method="binary"), "needs a known ceiling"),
+        (lambda: certify_shared_budget(Episodes.of([1.0], sigma=0, floor=0), [0.1], 2), "sigma must be > 0"),
+        (lambda: certify_shared_budget(coins(adversary={"name": "x"}), [0.1], 2), "record of attacked play"),
+        (lambda: certify_shared_budget(coins(), [0.1], 2).at(0.1, 0), "at least 1, got 0"),
+    ],
+)
+def test_bad_input_is_named(call, match):
+    with pytest.raises(InputError, match=match):
+        call()
+
+
+def test_it_is_public():
+    assert surefoot.certify_shared_budget is certify_shared_budget
+
+
+def test_the_old_names_still_work_and_warn():
+    now = certify_shared_budget(coins(), [0.1], 2)
+    with pytest.warns(DeprecationWarning, match="certify_shared is now called certify_shared_budget"):
+        assert surefoot.certify_shared(coins(), [0.1], 2).to_json() == now.to_json()
+    with pytest.warns(DeprecationWarning, match="shared_by is now called n_shared_episodes"):
+        assert certify_shared_budget(coins(), [0.1], shared_by=2).to_json() == now.to_json()
+    with pytest.raises(InputError, match="n_shared_episodes is missing"):
+        certify_shared_budget(coins(), [0.1])

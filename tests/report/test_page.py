@@ -1,0 +1,590 @@
+"""The page about a run: the numbers of the file and no others, foreign text as text, one file, whole or absent."""
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import surefoot
+from pages import HOSTILE, SIGMA, attacked, certified, replayed, returns_of
+from surefoot.errors import InputError
+from surefoot.files import read_json, write_json
+from surefoot.proof.rounding import format_lower, format_upper
+from surefoot.report import curves, page
+from surefoot.report.charts import chart_data, grouped, inconsistent
+from surefoot.report.curves import grid_of, other_methods, own_curve, perfect_curve
+from surefoot.report.histograms import MOST_BARS, MOST_STEPS, bins, histogram_data, spending_data
+from surefoot.report.labels import colors, labels
+from surefoot.report.page import build_page, write_report
+from surefoot.report.taped_frames import png, replay_data, sheet
+from surefoot.runs.finish import write_run_report
+from surefoot.runs.read import neighbors, read_run
+
+
+@pytest.fixture
+def tmp_path(tmp_path):
+    """Give every test a folder whose neighbors are not those of other tests."""
+    folder = tmp_path / "runs"
+    folder.mkdir()
+    return folder
+
+
+def data_of(text):
+    """Return the data that a page carries."""
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', text, flags=re.DOTALL)
+    return json.loads(found)
+
+
+def series(chart, role):
+    return [entry for entry in chart["series"] if entry["role"] == role]
+
+
+def chart_of(*folders):
+    (group,) = grouped([read_run(folder) for folder in folders])
+    return chart_data(group)
+
+
+# --- numbers --------------------------------------------------------------------------------------------------------
+
+
+def test_every_number_of_the_certificate_is_on_the_page_rounded_against_us(tmp_path):
+    stated = certified(tmp_path)
+    chart = chart_of(tmp_path)
+    (lower,), (upper,) = series(chart, "lower"), series(chart, "upper")
+    for budget, low, high in zip(stated["budgets"], stated["lower"], stated["upper"], strict=True):
+        at = chart["budgets"].index(budget)
+        assert lower["text"][at] == format_lower(low, 2)
+        assert upper["text"][at] == format_upper(high, 2)
+        assert lower["y"][at] == pytest.approx(low, rel=1e-5)
+        assert at in lower["marks"]
+
+
+def test_between_the_budgets_stands_what_the_certificate_says_there(tmp_path):
+    certified(tmp_path)
+    run = read_run(tmp_path)
+    record = surefoot.Episodes.load(tmp_path / "episodes.npz")
+    made = surefoot.certify(record, [0.0], 0.95, "per-threshold")
+    grid = grid_of([run])
+    curve = own_curve(run, grid)
+    assert curve.fine
+    assert len(grid) > 50
+    assert curve.lower == pytest.approx([made.at(budget).lower for budget in grid], abs=1e-12)
+    assert curve.lower == sorted(curve.lower, reverse=True)
+
+
+@pytest.mark.parametrize("spoil", ["no record", "another record", "other numbers", "another step"])
+def test_where_the_file_cannot_be_reproduced_the_next_larger_budget_counts(tmp_path, spoil):
+    stated = certified(tmp_path)
+    if spoil == "no record":
+        (tmp_path / "episodes.npz").unlink()
+    elif spoil == "another record":
+        surefoot.Episodes.of(returns_of()[:100], sigma=SIGMA, floor=0, ceiling=200).save(tmp_path / "episodes.npz")
+    elif spoil == "other numbers":
+        stated["lower"] = [value - 5 for value in stated["lower"]]
+        write_json(tmp_path / "certificate.json", stated)
+    else:
+        write_json(tmp_path / "certificate.json", {**stated, "step": 7.0})
+    run = read_run(tmp_path)
+    grid = grid_of([run])
+    curve = own_curve(run, grid)
+    assert not curve.fine
+    for budget, low, high in zip(grid, curve.lower, curve.upper, strict=True):
+        at = min(k for k, listed in enumerate(stated["budgets"]) if listed >= budget)
+        assert (low, high) == (stated["lower"][at], stated["upper"][at])
+
+
+@pytest.mark.slow
+def test_a_certificate_at_hand_gives_the_page_that_its_file_gives(tmp_path):
+    certified(tmp_path)
+    record = surefoot.Episodes.load(tmp_path / "episodes.npz")
+    made = surefoot.certify(record, (0, 0.1, 0.2, 0.4, 1.0), 0.95, "per-threshold")
+    assert write_run_report(tmp_path, made).read_bytes() == write_run_report(tmp_path).read_bytes()
+    other = surefoot.certify(record, (0, 0.1, 0.2, 0.4, 1.0), 0.95, "band")
+    assert write_run_report(tmp_path, other).read_bytes() == write_run_report(tmp_path).read_bytes()
+
+
+def test_another_attacker_speaks_for_itself_on_axes_of_its_own(tmp_path):
+    stated = {**certified(tmp_path / "a"), "kind": "per-step", "steps": 200, "rewards": [0, 1]}
+    certified(tmp_path / "b")
+    (tmp_path / "a" / "certificate.json").unlink()
+    write_json(tmp_path / "a" / "per-step.json", stated)
+    text = build_page([read_run(tmp_path / "a")])
+    lower, scope = format_lower(stated["lower"][2], 2), "l2 norm of the perturbation of each single observation"
+    said = f"at least {lower} (maximum 200) under any observation attack with budget 0.2 ({scope})."
+    assert said in text
+    assert f"The <b>budget</b> bounds the\n{scope}, in" in text
+    assert "perturbations of one episode" not in text
+    assert "budget for each single step" not in text
+    assert "budget for each single step" in build_page([read_run(tmp_path / "b")])
+    (chart,) = data_of(text)["charts"]
+    assert chart["budget"] == scope
+    assert {entry["role"] for entry in chart["series"]} == {"lower", "upper", "estimate", "blind"}
+    assert not series(chart, "lower")[0]["fine"]  # what certify makes of the episodes is about another attacker
+    both = grouped([read_run(tmp_path / "a"), read_run(tmp_path / "b")])
+    assert [group.title for group in both] == ["cartpole-5 (per-step)", "cartpole-5"]
+
+
+def test_bets_are_compared_with_only_where_they_are_quick(tmp_path, monkeypatch):
+    certified(tmp_path)
+    run = read_run(tmp_path)
+    monkeypatch.setattr(curves, "MOST_BET", len(run.records[0]) - 1)
+    assert set(other_methods(run, [0.0, 0.2])) == {"band", "dkw", "dkw-one-sided"}
+    chosen = replace(
+        run, certificate=replace(run.certificate, method="auto", method_selection={"method": "band", "pilot": 3})
+    )
+    assert set(other_methods(chosen, [0.0, 0.2])) == {"per-threshold", "dkw", "dkw-one-sided"}
+
+
+def test_what_auto_chose_is_said_and_drawn_anew(tmp_path):
+    certified(tmp_path, method="auto")
+    run = read_run(tmp_path)
+    assert own_curve(run, grid_of([run])).fine
+    pilot, method = run.certificate.method_selection["pilot"], run.certificate.method_selection["method"]
+    assert f"method auto ({method}, selected on {pilot} episodes)" in build_page([run])
+
+
+def test_a_discounted_return_has_axes_of_its_own_and_contradicts_nothing_else(tmp_path):
+    certified(tmp_path / "a")
+    stated = certified(tmp_path / "b")
+    write_json(tmp_path / "b" / "certificate.json", {**stated, "discount": 0.95})
+    groups = grouped([read_run(tmp_path / "a"), read_run(tmp_path / "b")])
+    assert [group.title for group in groups] == ["cartpole-5", "cartpole-5 (discount 0.95)"]
+    assert "the expected discounted return (gamma 0.95) of the smoothed agent" in build_page([read_run(tmp_path / "b")])
+
+
+def test_the_step_of_the_thresholds_is_remembered(tmp_path):
+    certified(tmp_path, threshold_spacing=7.0)
+    run = read_run(tmp_path)
+    assert own_curve(run, grid_of([run])).fine
+
+
+def test_other_methods_are_what_certify_makes_of_the_same_episodes(tmp_path):
+    certified(tmp_path)
+    run = read_run(tmp_path)
+    found = other_methods(run, [0.0, 0.2])
+    assert set(found) == {"betting", "band", "dkw", "dkw-one-sided"}  # binary does not fit these returns
+    record = surefoot.Episodes.load(tmp_path / "episodes.npz")
+    for method, curve in found.items():
+        made = surefoot.certify(record, run.certificate.budgets, 0.95, method)
+        assert curve.lower == pytest.approx([made.at(0).lower, made.at(0.2).lower], abs=1e-12)
+    assert not any(entry["on"] for entry in series(chart_of(tmp_path), "method"))
+
+
+def test_no_agent_certifies_more_than_a_perfect_one_from_as_many_episodes(tmp_path):
+    certified(tmp_path)
+    run = read_run(tmp_path)
+    grid = grid_of([run])
+    perfect = perfect_curve(run, grid).lower
+    assert all(most >= own for most, own in zip(perfect, own_curve(run, grid).lower, strict=True))
+    ideal = surefoot.Episodes.of(np.full(900, 200.0), sigma=SIGMA, floor=0, ceiling=200)
+    assert perfect == pytest.approx([surefoot.certify(ideal, grid, 0.95, "per-threshold").at(b).lower for b in grid])
+
+
+def test_without_a_ceiling_there_is_no_upper_bound_and_no_perfect_agent(tmp_path):
+    certified(tmp_path, ceiling=None, method="band")
+    chart = chart_of(tmp_path)
+    assert {entry["role"] for entry in chart["series"]} == {"lower", "method", "estimate", "blind"}
+    assert "unknown" in build_page([read_run(tmp_path)])
+
+
+def test_estimates_are_marks_and_stand_at_budget_zero_alone(tmp_path):
+    stated = certified(tmp_path)
+    (estimate,) = series(chart_of(tmp_path), "estimate")
+    assert estimate["y"][0] == stated["estimate"]
+    assert set(estimate["y"][1:]) == {None}
+    assert "estimate" in estimate["suffix"]
+    assert estimate["error"][0] == pytest.approx(1.96 * stated["estimate_sem"])
+
+
+def test_attacks_are_marks_with_error_bars_at_their_budgets(tmp_path):
+    certified(tmp_path / "a")
+    attacked(tmp_path / "b")
+    chart = chart_of(tmp_path / "a", tmp_path / "b")
+    (attack,) = series(chart, "attack")
+    shown = {
+        b: (y, e, t) for b, y, e, t in zip(chart["budgets"], attack["y"], attack["error"], attack["text"], strict=True)
+    }
+    assert {budget for budget, (value, _, _) in shown.items() if value is not None} == {0.4, 1.0}
+    assert shown[0.4] == (170.0, pytest.approx(2.94), "170.00 ± 1.50")
+    assert attack["colour"] == series(chart, "lower")[0]["colour"]
+
+
+@pytest.mark.parametrize("largest", [1e-9, 0.3, 1.0, 7.0, 123.0, 1e6])
+def test_the_budgets_of_a_chart_are_round_and_hold_all_that_were_asked_for(tmp_path, largest):
+    certified(tmp_path, budgets=(0, largest / 3, largest), sigma=largest)
+    grid = grid_of([read_run(tmp_path)])
+    assert {0, largest / 3, largest} <= set(grid)
+    assert 50 <= len(grid) <= 130
+    assert grid == sorted(set(grid))
+    assert max(grid) == largest
+
+
+def test_a_certificate_of_budget_zero_alone_has_a_page(tmp_path):
+    certified(tmp_path, budgets=(0,))
+    assert chart_of(tmp_path)["budgets"] == [0.0]
+    assert write_run_report(tmp_path).exists()
+
+
+# --- returns and spending -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "returns",
+    [[200.0], [0.0, 1.0], [-21.0, 21.0, 3.0], np.arange(500.0), [1e9, 2e9], [0.123] * 3, [-1e-9, 1e-9], [-3.7, 12.9]],
+)
+def test_every_return_falls_into_one_of_few_bins(returns):
+    edges = bins(np.array(returns, dtype=float))
+    counts, _ = np.histogram(returns, edges)
+    assert counts.sum() == len(returns)
+    assert len(counts) <= MOST_BARS + 1
+    assert (np.diff(edges) > 0).all()
+
+
+def test_whole_returns_sit_in_the_middle_of_their_bins():
+    edges = bins(np.arange(-21.0, 22.0))
+    assert edges.tolist() == [k - 0.5 for k in range(-21, 23)]
+
+
+def test_histograms_count_every_episode(tmp_path):
+    certified(tmp_path / "a")
+    attacked(tmp_path / "b")
+    (group,) = grouped([read_run(tmp_path / "a"), read_run(tmp_path / "b")])
+    found = histogram_data(group)
+    assert [(item["total"], sum(item["counts"])) for item in found["items"]] == [(900, 900), (100, 100), (100, 100)]
+    assert [item["meanText"] for item in found["items"]] == ["181.70", "170.00", "60.00"]
+    assert found["edges"][0] <= 0
+    assert found["edges"][-1] >= 200
+
+
+def test_spending_is_what_the_attack_wrote(tmp_path):
+    made = attacked(tmp_path)
+    (group,) = grouped([read_run(tmp_path)])
+    first, second = spending_data(group)
+    assert first["values"] == made["spending"][0]
+    assert (
+        second["says"] == "On average 70% of the squared budget was used, half of that by step 1, all of it by step 3."
+    )
+
+
+def test_an_attack_that_spends_nothing_says_so(tmp_path):
+    made = attacked(tmp_path)
+    made["spending"] = [[0.0], [0.0]]
+    write_json(tmp_path / "attack.json", made)
+    (group,) = grouped([read_run(tmp_path)])
+    assert [found["says"] for found in spending_data(group)] == ["On average 0% of the squared budget was used."] * 2
+
+
+def test_long_episodes_have_their_steps_added_up(tmp_path):
+    made = attacked(tmp_path)
+    made["spending"] = [[1e-6] * 27_001] * 2
+    write_json(tmp_path / "attack.json", made)
+    (group,) = grouped([read_run(tmp_path)])
+    values = spending_data(group)[0]["values"]
+    assert len(values) <= MOST_STEPS
+    assert sum(values) == pytest.approx(27_001e-6, rel=1e-4)
+
+
+# --- replays --------------------------------------------------------------------------------------------------------
+
+
+def unpacked(data):
+    """Return the pixels of a grey PNG."""
+    assert data[:8] == b"\x89PNG\r\n\x1a\n"
+    width, height = (int.from_bytes(data[k : k + 4], "big") for k in (16, 20))
+    at, body = 8, b""
+    while at < len(data):
+        length, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8]
+        content = data[at + 8 : at + 8 + length]
+        assert zlib.crc32(kind + content) == int.from_bytes(data[at + 8 + length : at + 12 + length], "big")
+        body += content if kind == b"IDAT" else b""
+        at += 12 + length
+    rows = np.frombuffer(zlib.decompress(body), dtype=np.uint8).reshape(height, width + 1)
+    assert not rows[:, 0].any()
+    return rows[:, 1:]
+
+
+def test_a_picture_survives_its_png():
+    image = np.random.default_rng(0).integers(0, 256, (7, 5), dtype=np.uint8)
+    assert np.array_equal(unpacked(png(image)), image)
+
+
+@pytest.mark.parametrize("shape", [(23, 4, 6), (23, 4, 6, 3), (23, 1, 4, 6)])
+def test_pictures_lie_on_a_sheet_in_their_order(shape):
+    pictures = np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+    made = sheet(pictures)
+    laid = unpacked(base64.b64decode(made["source"].partition(",")[2]))
+    grey = pictures if len(shape) == 3 else pictures.mean(axis=3 if shape[3] == 3 else 1)
+    for step in range(23):
+        top, left = step // made["columns"] * 4, step % made["columns"] * 6
+        assert np.abs(laid[top : top + 4, left : left + 6] - grey[step]).max() <= 0.5
+
+
+def test_a_replay_shows_clean_noisy_and_attacked_side_by_side(tmp_path):
+    certified(tmp_path)
+    replayed(tmp_path)
+    found = replay_data(read_run(tmp_path), "a")
+    assert [panel["role"] for panel in found["panels"]] == ["clean", "seen", "attacked"]
+    assert found["kind"] == "numbers"
+    assert [panel["steps"] for panel in found["panels"]] == [12, 12, 6]
+    assert found["panels"][1]["truth"] == found["panels"][0]["seen"]
+
+
+def test_images_are_shown_as_pictures(tmp_path):
+    certified(tmp_path)
+    replayed(tmp_path, shape=(84, 84), environment="Pong", steps=150)
+    assert replay_data(read_run(tmp_path), "a")["kind"] == "picture"
+    assert write_run_report(tmp_path).stat().st_size < 8_000_000
+
+
+def test_a_run_without_a_replay_says_so(tmp_path):
+    certified(tmp_path)
+    text = build_page([read_run(tmp_path)])
+    assert "No episode is shown here" in text
+    assert 'id="replays"' not in text
+    write_json(tmp_path / "run.json", {**read_json(tmp_path / "run.json"), "replay": "RuntimeError: <it> broke"})
+    assert "No episode could be shown: RuntimeError: &lt;it&gt; broke." in build_page([read_run(tmp_path)])
+
+
+def test_a_damaged_replay_is_one_line(tmp_path):
+    certified(tmp_path)
+    replayed(tmp_path)
+    with np.load(tmp_path / "replay.npz") as archive:
+        arrays = {name: archive[name] for name in archive.files if name != "quiet_seen"}
+    np.savez(tmp_path / "replay.npz", **arrays)
+    with pytest.raises(InputError, match=r"replay.npz is not a replay that this version reads: 'quiet_seen'"):
+        write_run_report(tmp_path)
+
+
+# --- several runs ---------------------------------------------------------------------------------------------------
+
+
+def test_runs_are_told_apart_by_whatever_differs(tmp_path):
+    certified(tmp_path / "a")
+    certified(tmp_path / "b", agent="agent-b", sigma=0.4)
+    certified(tmp_path / "c", sigma=0.4)
+    certified(tmp_path / "d", sigma=0.4, method="band")
+    certified(tmp_path / "e", sigma=0.4, method="band")
+    attacked(tmp_path / "f")
+    runs = [read_run(tmp_path / name) for name in "abcdef"]
+    assert labels(runs) == [
+        "agent-a, sigma 0.2",
+        "agent-b",
+        "agent-a, sigma 0.4, per-threshold",
+        "agent-a, sigma 0.4, band [d]",
+        "agent-a, sigma 0.4, band [e]",
+        "attack paper on agent-a",
+    ]
+    assert colors(runs) == [0, 1, 2, 3, 4, 0]
+
+
+def test_runs_of_one_task_share_a_chart_and_others_get_their_own(tmp_path):
+    certified(tmp_path / "a")
+    certified(tmp_path / "b", agent="agent-b", sigma=0.4)
+    certified(tmp_path / "c", agent=None, ceiling=None, method="band")
+    runs = [read_run(tmp_path / name) for name in "abc"]
+    assert [(group.title, len(group.runs)) for group in grouped(runs)] == [("cartpole-5", 2), ("returns given", 1)]
+    text = build_page(runs)
+    assert len(data_of(text)["charts"]) == text.count('<article class="chart"') == 2
+    assert "Each holds with its own confidence by itself" in text
+
+
+def test_the_attacks_beside_a_certificate_are_on_its_page_and_strangers_are_not(tmp_path):
+    certified(tmp_path / "a")
+    attacked(tmp_path / "b")
+    attacked(tmp_path / "c", agent="agent-b")
+    attacked(tmp_path / "d", sigma=0.4)
+    (tmp_path / "e").mkdir()
+    (tmp_path / "e" / "attack.json").write_text("{")  # a stranger's damage is not ours
+    assert [run.name for run in neighbors(tmp_path / "a", read_run(tmp_path / "a"))] == ["b"]
+    assert [run.name for run in neighbors(tmp_path / "b", read_run(tmp_path / "b"))] == ["a"]
+    for name in "ab":
+        chart = data_of(write_run_report(tmp_path / name).read_text())["charts"][0]
+        assert [entry["role"] for entry in chart["series"] if entry["role"] in {"lower", "attack"}] == [
+            "lower",
+            "attack",
+        ]
+
+
+def test_a_neighbour_that_cannot_be_shown_does_not_spoil_the_page(tmp_path):
+    certified(tmp_path / "a")
+    attacked(tmp_path / "b")
+    (tmp_path / "b" / "replay.npz").write_bytes((tmp_path / "a" / "episodes.npz").read_bytes())
+    chart = data_of(write_run_report(tmp_path / "a").read_text())["charts"][0]
+    assert not series(chart, "attack")
+
+
+@pytest.mark.parametrize(
+    ("names", "title"),
+    [
+        ("a", "agent-a certified"),
+        ("ab", "agent-a certified"),
+        ("abd", "agent-a certified"),
+        ("ac", "2 certificates compared"),
+        ("b", "agent-a under attack"),
+        ("bd", "2 attacks"),
+        ("e", "Certificate"),
+    ],
+)
+def test_a_page_is_called_after_what_it_is_about(tmp_path, names, title):
+    certified(tmp_path / "a")
+    attacked(tmp_path / "b")
+    certified(tmp_path / "c", sigma=0.4)
+    attacked(tmp_path / "d", agent="agent-d", sigma=0.0)
+    certified(tmp_path / "e", agent=None)
+    text = build_page([read_run(tmp_path / name) for name in names])
+    assert f'<h1 id="title">{title}</h1>' in text
+
+
+def test_an_attack_below_the_bound_raises_the_alarm_and_one_above_does_not(tmp_path):
+    certified(tmp_path / "a", returns=np.full(5_000, 200.0))
+    attacked(tmp_path / "b", means=(20.0, 20.0))
+    attacked(tmp_path / "c", means=(190.0, 150.0))
+    (bad,) = grouped([read_run(tmp_path / "a"), read_run(tmp_path / "b")])
+    (good,) = grouped([read_run(tmp_path / "a"), read_run(tmp_path / "c")])
+    assert len(inconsistent(bad)) == 1
+    assert inconsistent(good) == []
+    assert 'role="alert"' in build_page(bad.runs)
+    assert 'role="alert"' not in build_page(good.runs)
+
+
+# --- the file -------------------------------------------------------------------------------------------------------
+
+
+def test_foreign_names_stay_text(tmp_path):
+    certified(tmp_path / "a", agent=HOSTILE)
+    attacked(tmp_path / "b", agent=HOSTILE)
+    replayed(tmp_path / "a", environment=HOSTILE)
+    facts = read_json(tmp_path / "a" / "run.json")
+    blind = {**facts["blind"], "what": HOSTILE}
+    write_json(
+        tmp_path / "a" / "run.json", {**facts, "command": HOSTILE, "blind": blind, "versions": {HOSTILE: HOSTILE}}
+    )
+    text = write_run_report(tmp_path / "a").read_text(encoding="utf-8")
+    assert text.count("<script") == text.count("</script>") == 2
+    assert "<img" not in text
+    assert "\u2028" not in re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1]
+    assert any(HOSTILE in entry["label"] for entry in data_of(text)["charts"][0]["series"])
+
+
+def test_nothing_is_loaded_and_only_our_own_code_may_run(tmp_path):
+    certified(tmp_path)
+    text = write_run_report(tmp_path).read_text(encoding="utf-8")
+    (policy,) = re.findall(r'http-equiv="Content-Security-Policy" content="([^"]+)"', text)
+    assert policy.startswith("default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:; ")
+    assert "unsafe" not in policy
+    for tag in ("style", "script"):
+        (content,) = re.findall(rf"<{tag}>(.*?)</{tag}>", text, flags=re.DOTALL)
+        digest = base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
+        assert f"{tag}-src 'sha256-{digest}'" in policy
+    outside = text.replace("http://www.w3.org/2000/svg", "")  # a name, not an address
+    assert not re.search(r"https?://|@import|url\(|src=[\"']?(?!data:)\w|innerHTML|eval\(", outside)
+
+
+def test_a_page_is_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    certified(tmp_path)
+    before = write_run_report(tmp_path).read_text()
+    monkeypatch.setattr(page, "LARGEST", 1_000)
+    with pytest.raises(InputError, match=r"the page about 1 runs would have [\d,]+ bytes, more than 1,000; name fewer"):
+        write_run_report(tmp_path)
+    assert (tmp_path / "report.html").read_text() == before
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
+
+
+def test_replays_that_a_page_cannot_carry_are_left_out(tmp_path, monkeypatch):
+    for name in "abc":
+        certified(tmp_path / name, agent=f"agent-{name}")
+        replayed(tmp_path / name, shape=(20, 20))
+    one = len(json.dumps(replay_data(read_run(tmp_path / "a"), "agent-a")))
+    monkeypatch.setattr(page, "MOST_OF_REPLAYS", 2 * one + 10)
+    assert len(data_of(build_page([read_run(tmp_path / name) for name in "abc"]))["replays"]) == 2
+
+
+def test_the_same_folders_give_the_same_page(tmp_path):
+    certified(tmp_path)
+    assert write_run_report(tmp_path).read_bytes() == write_run_report(tmp_path).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ({}, "not a certificate that this version reads: 'schema'"),
+        ({"schema": 2}, "schema 2, expected 1"),
+        ({"lower": [1.0]}, "one lower and one upper bound per budget"),
+        ({"lower": ["x"] * 5}, "expected a number, got 'x'"),
+        ({"lower": 3}, "expected a list of numbers, got int"),
+        ({"estimate": True}, "expected a number, got True"),
+    ],
+)
+def test_certificates_that_are_none(tmp_path, content, match):
+    stated = certified(tmp_path)
+    write_json(tmp_path / "certificate.json", {**stated, **content} if content else {})
+    with pytest.raises(InputError, match=match):
+        read_run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [
+        ({"schema": 2}, "schema 2, expected 1"),
+        ({"curve": [1.0]}, "one mean and one standard error per budget"),
+        ({"spending": []}, "one value gap and one list of spending per budget"),
+        ({"spending": [["x"], []]}, "expected a number, got 'x'"),
+    ],
+)
+def test_attacks_that_are_none(tmp_path, content, match):
+    made = attacked(tmp_path)
+    write_json(tmp_path / "attack.json", {**made, **content})
+    with pytest.raises(InputError, match=match):
+        read_run(tmp_path)
+
+
+def test_folders_that_are_none(tmp_path):
+    with pytest.raises(InputError, match=r"no folder .*gone; give a folder that 'surefoot certify'"):
+        read_run(tmp_path / "gone")
+    with pytest.raises(InputError, match=r"holds neither certificate.json nor attack.json"):
+        read_run(tmp_path)
+    with pytest.raises(InputError, match=r"a report needs at least one folder of a run, got none"):
+        write_report([], tmp_path / "report.html")
+
+
+# --- colours --------------------------------------------------------------------------------------------------------
+
+
+def luminance(colour):
+    parts = [int(colour[k : k + 2], 16) / 255 for k in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def contrast(one, other):
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+def palettes():
+    style = page._read("page.css")
+    blocks = re.findall(r"\{([^{}]*--paper:[^{}]*)\}", style)
+    return [dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", block)) for block in blocks]
+
+
+def test_both_themes_have_the_contrast_that_wcag_aa_asks_for():
+    light, dark, chosen, _print = palettes()
+    assert dark == chosen  # the system's dark theme and the one that was asked for
+    for palette in (light, dark):
+        assert set(palette) == set(light)
+        for ground in ("paper", "sheet"):
+            for text in ("ink", "soft", "accent"):
+                assert contrast(palette[text], palette[ground]) >= 4.5, (text, ground)
+            for drawn in ("c0", "c1", "c2", "c3", "c4", "c5", "floor", "fill", "focus", "truth", "soft"):
+                assert contrast(palette[drawn], palette[ground]) >= 3, (drawn, ground)
+        assert contrast(palette["ink"], palette["alarm-paper"]) >= 4.5
+
+
+def test_grey_on_grey_would_be_noticed():
+    assert contrast("#777777", "#ffffff") < 4.5 < contrast("#757575", "#ffffff")
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)

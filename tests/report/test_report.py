@@ -1,0 +1,306 @@
+"""Numbers made for people: never rounded for us, estimates never drawn as bounds, files read as data."""
+
+import json
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+import surefoot
+from surefoot.episodes import Baseline
+from surefoot.errors import InputError
+from surefoot.proof.rounding import exact, format_budget, format_lower, format_upper, percent
+from surefoot.proof.wording import baseline_note, bound_rows, describe, digits_for, headline, notes
+from surefoot.runs.finish import finish_run
+from surefoot.runs.returns import read_outcomes
+
+numbers = st.one_of(
+    st.floats(-1e6, 1e6),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.builds(lambda n, d: n / 10**d, st.integers(-(10**7), 10**7), st.integers(0, 6)),
+)
+
+
+def baseline(mean=40.0):
+    return Baseline(mean=mean, sem=0.5, n_episodes=100, what="action 0 at every step", command="surefoot blind")
+
+
+def certificate(returns=None, *, budgets=(0, 0.1, 0.2, 0.4), sigma=0.2, floor=0.0, ceiling=200.0, confidence=0.95, **f):
+    returns = np.tile([200.0, 180.0, 150.0], 300) if returns is None else returns
+    episodes = surefoot.Episodes.of(returns, sigma=sigma, floor=floor, ceiling=ceiling, **f)
+    return surefoot.certify(episodes, budgets, confidence, "band")
+
+
+# --- rounding -------------------------------------------------------------------------------------------------------
+
+
+@given(numbers, st.integers(0, 6))
+@example(0.1 + 0.2, 2)
+@example(0.29, 2)  # 0.29 * 100 is 28.999999999999996
+@example(1.005, 2)
+@example(4.35, 2)  # 4.35 * 100 is 434.99999999999994
+@example(-0.001, 2)
+@example(-0.0, 2)
+@example(1e-320, 2)
+@example(1.7e308, 6)
+@settings(max_examples=400, deadline=None)
+def test_bounds_are_rounded_conservatively_and_by_less_than_one_digit(value, digits):
+    low, high = format_lower(value, digits), format_upper(value, digits)
+    assert float(low) <= value <= float(high)
+    shown, unit = Fraction(repr(value)), Fraction(1, 10**digits)
+    assert Fraction(low) <= shown <= Fraction(high)
+    assert shown - Fraction(low) < unit
+    assert Fraction(high) - shown < unit
+    assert len(low.partition(".")[2]) == len(high.partition(".")[2]) == digits
+    assert not (low.startswith("-") and Fraction(low) == 0)
+    assert not (high.startswith("-") and Fraction(high) == 0)
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high"),
+    [
+        (0.0, "0.00", "0.00"),
+        (0.1 + 0.2, "0.30", "0.31"),
+        (0.29, "0.29", "0.29"),
+        (-0.29, "-0.29", "-0.29"),
+        (185.279999, "185.27", "185.28"),
+        (-1.001, "-1.01", "-1.00"),
+        (200.0, "200.00", "200.00"),
+        (-0.001, "-0.01", "0.00"),
+    ],
+)
+def test_rounding_by_hand(value, low, high):
+    assert (format_lower(value), format_upper(value)) == (low, high)
+
+
+@given(st.floats(0, 1e9))
+@example(0.1234567891)
+@example(0.30000000000000004)
+def test_what_was_asked_for_keeps_its_digits(value):
+    assert float(exact(value)) == value
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0"), (1.0, "1"), (0.05, "0.05"), (200.0, "200"), (1234567.0, "1234567"), (-21.0, "-21")]
+)
+def test_plain_numbers_look_plain(value, text):
+    assert exact(value) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.95, "95%"), (0.999, "99.9%"), (0.9, "90%"), (1 - 1e-13, "99.99999999999%"), (0.29, "29%")]
+)
+def test_confidence_is_not_rounded_up(value, text):
+    assert percent(value) == text
+
+
+def test_a_budget_is_not_rounded_up_beside_its_bound():
+    made = certificate(budgets=(0.12345678,))
+    assert bound_rows(made)[0][0] == "0.12345678"
+    assert "budget 0.12345678 (total l2" in headline(made)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.020000000000020002, "0.02"), (0.28284271247490186, "0.282842"), (0.1, "0.1"), (12.5, "12.5")]
+)
+def test_a_computed_budget_is_rounded_down(value, text):
+    assert format_budget(value) == text
+    assert float(text) <= value
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-12, 1e-3, 1.0, 1e6, 1e100])
+def test_tables_say_what_the_certificate_says_at_any_scale(scale):
+    made = certificate(np.tile([scale, 0.7 * scale], 500), ceiling=1.5 * scale, floor=-scale / 2)
+    for (budget, low, high), limit in zip(bound_rows(made), map(made.at, made.budgets), strict=True):
+        assert float(budget) == limit.budget
+        assert float(low) <= limit.lower
+        assert float(high) >= limit.upper
+        assert limit.lower - float(low) <= 2e-3 * scale  # and not uselessly coarse
+    assert headline(made)
+
+
+def test_a_range_too_small_to_see_is_still_shown():
+    made = certificate(np.full(5, -1e17), floor=-1e17, ceiling=None)
+    assert digits_for(made) == 2
+    assert "is at least -100000000000000000.00 under any" in headline(made)
+
+
+# --- sentences ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("budgets", "nearest"),
+    [((0, 0.1, 0.2, 0.4), 0.2), ((0, 0.05, 1), 0.05), ((0,), 0.0), ((0, 3), 3.0), ((0.5, 0.25), 0.25)],
+)
+def test_the_headline_is_at_the_budget_nearest_to_sigma(budgets, nearest):
+    made = certificate(budgets=budgets)
+    sentence = headline(made)
+    assert f"budget {exact(nearest)} (total l2 norm of the perturbations of one episode)." in sentence
+    assert f"at least {format_lower(made.at(nearest).lower)} (maximum 200) under any observation attack" in sentence
+    assert sentence.startswith("With 95% confidence")
+    assert "\n" not in sentence
+
+
+def test_without_a_ceiling_nothing_is_said_of_the_top():
+    made = certificate(ceiling=None)
+    assert f"is at least {format_lower(made.lower[2])} under any" in headline(made)
+    assert [row[2] for row in bound_rows(made)] == ["unknown"] * 4
+    assert not any("upper" in line for line in notes(made))
+
+
+def test_notes_tell_the_estimate_from_the_bounds():
+    first, second, third = notes(certificate())
+    assert first == "Mean return without attack: 176.67 ± 0.69 (estimate ± standard error)"
+    assert "900 episodes, sigma 0.2, method band" in second
+    assert third == "All lower bounds hold simultaneously (95% confidence); so do all upper bounds."
+
+
+def test_one_episode_has_no_standard_error():
+    assert "±" not in notes(certificate([100.0]))[0]
+
+
+def test_budgets_below_the_baseline_are_marked_uninformative():
+    made = certificate(budgets=(0, 0.1, 0.2, 0.4, 0.8))
+    below = [budget for budget, low in zip(made.budgets, made.lower, strict=True) if low < 40.0]
+    assert 0 < len(below) < 5
+    line = baseline_note(made, baseline())
+    assert line.startswith("Open-loop baseline: 40.00 ± 0.50 under any observation attack (action 0 at every step).")
+    assert f"At budgets of {below[0]:g} and above the lower bound is below this baseline" in line
+    text = describe(made, baseline())
+    marked = [row.split()[0] for row in text.splitlines() if row.endswith("  *")]
+    assert marked == [f"{budget:g}" for budget in below]
+    assert "\n* below the open-loop baseline of 40.00 ± 0.50 (an estimate): uninformative\n" in text
+    assert max(map(len, text.splitlines())) <= 78
+
+
+def test_a_certificate_above_the_baseline_is_not_marked():
+    made = certificate(budgets=(0,))
+    assert "uninformative" not in baseline_note(made, baseline())
+    assert "*" not in describe(made, baseline())
+    assert "Open-loop baseline: 40.00" in describe(made, baseline())
+    assert "At budgets of 0 and above" in baseline_note(certificate(), baseline(199.0))
+
+
+# --- figures --------------------------------------------------------------------------------------------------------
+
+
+def drawn(made, beside=None):
+    pytest.importorskip("matplotlib")
+    from surefoot.report.figure import certificate_figure
+
+    return certificate_figure(made, beside)
+
+
+def labelled(axes):
+    return dict(zip(*reversed(axes.get_legend_handles_labels()), strict=True))
+
+
+def test_the_estimate_is_one_mark_and_the_bounds_are_lines():
+    made = certificate()
+    (axes,) = drawn(made, baseline()).axes
+    shown = labelled(axes)
+    (estimate,) = [handle for label, handle in shown.items() if "estimate" in label]
+    assert next(label for label in shown if "estimate" in label).endswith("(an estimate, not a bound)")
+    mark = estimate.lines[0]
+    assert (list(mark.get_xdata()), list(mark.get_ydata())) == ([0], [made.estimate])
+    assert mark.get_linestyle() == "None"
+    lower = shown["certified lower bound"]
+    assert len(lower.get_xdata()) > 50
+    at_zero = float(lower.get_ydata()[0])
+    assert at_zero == made.at(0).lower < made.estimate  # the point at budget 0 is a bound too
+    assert shown["certified upper bound"].get_ydata()[0] == made.at(0).upper
+    assert set(shown["open-loop baseline"].get_ydata()) == {40.0}
+    assert len({handle.get_linestyle() for label, handle in shown.items() if "estimate" not in label}) == 3
+
+
+def test_axes_name_their_units():
+    (axes,) = drawn(certificate(agent="somebody")).axes
+    assert "budget" in axes.get_xlabel()
+    assert "l2" in axes.get_xlabel()
+    assert "episode" in axes.get_xlabel()
+    assert axes.get_ylabel() == "mean return"
+    for part in ("somebody", "sigma 0.2", "900 episodes", "95%", "band"):
+        assert part in axes.get_title()
+
+
+@pytest.mark.parametrize("budgets", [(0,), (0.2,), (0.4, 0.1), (1e-12,), (1e12,), (0, 0, 0)])
+@pytest.mark.parametrize("ceiling", [200.0, None])
+def test_any_budgets_can_be_drawn(tmp_path, budgets, ceiling):
+    pytest.importorskip("matplotlib")
+    made = certificate(budgets=budgets, ceiling=ceiling)
+    (axes,) = drawn(made).axes
+    assert ("certified upper bound" in labelled(axes)) == (ceiling is not None)
+    assert "open-loop baseline" not in labelled(axes)
+    low, high = axes.get_ylim()
+    assert low < made.floor < made.estimate < high
+
+
+@pytest.mark.parametrize("name", [r"$\frac$ of $\mathbf", "模型 {x} %s", "a" * 300, "line\nbreak"])
+def test_odd_names_and_negative_floors_are_drawn(tmp_path, name):
+    pytest.importorskip("matplotlib")
+    made = certificate([-3.0, -1.0], floor=-21, ceiling=21, agent=name)
+    finish_run(tmp_path / "new" / "folder", made, metadata={}, baseline=None, command=None)
+    assert (tmp_path / "new" / "folder" / "certificate.png").stat().st_size > 10_000
+
+
+def test_equal_returns_are_drawn():
+    (axes,) = drawn(certificate(np.zeros(5), ceiling=None)).axes
+    assert axes.get_ylim()[0] < 0 < axes.get_ylim()[1]
+
+
+def test_a_folder_gets_the_certificate_and_a_picture(tmp_path):
+    pytest.importorskip("matplotlib")
+    made = certificate()
+    finish_run(tmp_path, made, metadata={}, baseline=baseline(), command=None)
+    written = ["certificate.json", "certificate.png", "report.html", "run.json"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == written
+    assert json.loads((tmp_path / "run.json").read_text())["figure"] == "certificate.png"
+    assert json.loads((tmp_path / "certificate.json").read_text()) == made.to_json()
+    assert (tmp_path / "certificate.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+# --- outcomes -------------------------------------------------------------------------------------------------------
+
+
+def test_numbers_are_read_with_what_is_said_about_them(tmp_path):
+    np.save(tmp_path / "r.npy", np.array([1, 2, 3]))
+    read = read_outcomes(tmp_path / "r.npy", 0.2, -1.0, 5.0)
+    assert read.returns.tolist() == [1.0, 2.0, 3.0]
+    assert (read.sigma, read.floor, read.ceiling) == (0.2, -1.0, 5.0)
+
+
+def test_a_record_knows_its_own_facts(tmp_path):
+    record = surefoot.Episodes.of([1.0, 2.0], sigma=0.3, floor=0.0, ceiling=None, task="mine")
+    record.save(tmp_path / "r.npz")
+    read = read_outcomes(tmp_path / "r.npz", None, 0.0, None)
+    assert read.setup == record.setup
+    for given_too in [(0.2, None, None), (None, -1.0, None), (None, None, 5.0)]:
+        with pytest.raises(InputError, match="was played with"):
+            read_outcomes(tmp_path / "r.npz", *given_too)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([1 + 2j]),
+        np.array(["2020-01-01"], dtype="datetime64[D]"),
+        np.array(["1.0"]),
+        np.array([(1, 2.0)], dtype=[("a", "i4"), ("b", "f8")]),
+    ],
+)
+def test_only_real_numbers_are_returns(tmp_path, values):
+    np.save(tmp_path / "r.npy", values)
+    with pytest.raises(InputError, match="must hold real numbers, got"):
+        read_outcomes(tmp_path / "r.npy", 0.2, -math.pi, None)
+
+
+def test_nobody_is_advised_to_unpickle(tmp_path):
+    np.save(tmp_path / "object.npy", np.array([1, "x", None], dtype=object), allow_pickle=True)
+    (tmp_path / "text.npy").write_text("1\n2\n")
+    for name in ("object.npy", "text.npy"):
+        with pytest.raises(InputError, match="no array of plain numbers") as caught:
+            read_outcomes(tmp_path / name, 0.2, 0.0, None)
+        assert "allow_pickle" not in str(caught.value)

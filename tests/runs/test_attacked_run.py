@@ -1,0 +1,181 @@
+"""Attacks over a grid, their summary, the command, and the comparison with certificates."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from surefoot import certify
+from surefoot.agents import files as zoo
+from surefoot.agents.policies import from_callable
+from surefoot.attacks.registry import METHODS
+from surefoot.cli import main as cli
+from surefoot.episodes import Episodes
+from surefoot.play.tasks import get_task
+from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, matching_certificates
+
+TASK = get_task("cartpole-5")
+
+
+def attack(**more):
+    settings = {"budgets": (0.3, 0.6), "lambdas": (0.0, 0.2), "n_episodes": 8, **more}
+    return AttackGrid(task=TASK, policy=zoo.load("cartpole-5-s0"), sigma=0.0, **settings)
+
+
+def command(capsys, *arguments):
+    code = cli.main(["attack", "cartpole-5", *arguments])
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+@pytest.mark.slow
+def test_the_summary_is_that_of_the_records(tmp_path):
+    result = attacked_run(attack(), tmp_path)
+    assert result == json.loads((tmp_path / "attack.json").read_text())
+    for row, budget in enumerate((0.3, 0.6)):
+        for column, margin in enumerate((0.0, 0.2)):
+            record = Episodes.load(tmp_path / f"B{budget:g}-lambda{margin:g}" / "episodes.npz")
+            assert record.attacked
+            assert record.facts["budget"] == budget
+            assert record.facts["adversary"]["margin"] == margin
+            assert result["mean"][row][column] == record.returns.mean()
+            assert result["sem"][row][column] == pytest.approx(record.returns.std(ddof=1) / np.sqrt(8))
+            assert record.spent.max() <= budget * (1 + 1e-6)
+        assert result["curve"][row] == min(result["mean"][row])
+        assert result["curve_lambda"][row] == (0.0, 0.2)[int(np.argmin(result["mean"][row]))]
+    assert result["largest_spent"] == max(record.spent.max() for record in attacked_records(attack(), tmp_path))
+
+
+def test_spending_over_time_sums_to_what_was_spent(tmp_path):
+    result = attacked_run(attack(lambdas=(0.0,), budgets=(0.3, 0.6)), tmp_path)
+    for budget, spending in zip((0.3, 0.6), result["spending"], strict=True):
+        record = Episodes.load(tmp_path / f"B{budget:g}-lambda0" / "episodes.npz")
+        assert sum(spending) == pytest.approx(float((record.spent**2).mean()), rel=1e-9)
+
+
+def test_spending_is_told_up_to_the_last_offset(tmp_path):
+    result = attacked_run(attack(method="single-step", budgets=(0.0, 0.6)), tmp_path)
+    assert result["spending"] == [[0.0], [pytest.approx(0.36)]], "all of it at the first step, of 200"
+
+
+def test_workers_and_resuming_change_nothing(tmp_path):
+    once = attacked_run(attack(n_episodes=520, budgets=(0.6,), method="random"), tmp_path / "a", workers=2)
+    again = attacked_run(attack(n_episodes=520, budgets=(0.6,), method="random"), tmp_path / "b", workers=1)
+    assert once == again
+    record = tmp_path / "a" / "B0.6" / "episodes.npz"
+    changed = record.stat().st_mtime_ns
+    assert attacked_run(attack(n_episodes=520, budgets=(0.6,), method="random"), tmp_path / "a") == once
+    assert record.stat().st_mtime_ns == changed
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_runs_on_a_smoothed_agent(tmp_path, method):
+    plan = AttackGrid(
+        task=TASK,
+        policy=zoo.load("cartpole-5-s0.2"),
+        sigma=0.2,
+        budgets=(0.3,),
+        lambdas=(0.5,),
+        method=method,
+        noise_samples=4,
+        n_episodes=4,
+    )
+    result = attacked_run(plan, tmp_path)
+    assert result["lambdas"] == ([0.5] if METHODS[method].has_lambda else [None])
+    assert result["draws"] == 4
+    assert result["largest_spent"] <= 0.3 * (1 + 1e-6)
+
+
+@pytest.mark.slow
+def test_the_command_prints_one_document(tmp_path, capsys):
+    code, out, err = command(
+        capsys, "--budgets", "0.5", "--lambda-q", "0,0.2", "--episodes", "6", "--out", str(tmp_path / "x"), "--json"
+    )
+    document = json.loads(out)
+    assert (code, err) == (0, "")
+    for key in ("budgets", "lambdas", "mean", "sem", "curve", "curve_sem", "episodes", "largest_spent"):
+        assert key in document
+    assert np.shape(document["mean"]) == (1, 2)
+
+
+def test_the_command_prints_a_table(tmp_path, capsys):
+    code, out, err = command(
+        capsys, "--budgets", "0.5", "--lambda-q", "0.2", "--episodes", "6", "--out", str(tmp_path / "x"), "--quiet"
+    )
+    assert (code, err) == (0, "")
+    assert "lambda 0.2" in out
+    assert "no certificate of this setup found" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["--lambda-q", "-1"], "lambda_Q must be >= 0, got -1"),
+        (["--lambda-q", "x"], "--lambda-q must look like"),
+        (["--noise-samples", "0", "--sigma", "0.2"], "noise samples must be at least 1, got 0"),
+        (["--method", "nuke"], "method must be one of paper"),
+        (["--budgets", "-1"], "budgets must be finite numbers >= 0"),
+        (["--sigma", "-0.1", "--agent", "cartpole-5-s0"], "sigma must be"),
+        (["--episodes", "0"], "episodes must be at least 1, got 0"),
+        (["--agent", "nobody"], "unknown agent 'nobody'"),
+        (["--certificate", "nowhere"], "no file nowhere"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, arguments, text):
+    small = ["--budgets", "0.1"] if "--budgets" not in arguments else []
+    few = ["--episodes", "2"] if "--episodes" not in arguments else []
+    code, _, err = command(capsys, *arguments, *small, *few, "--out", str(tmp_path / "x"))
+    assert code == 2
+    assert text in err
+    assert err.count("\n") == 1
+    assert err.startswith("surefoot: ")
+
+
+def test_agents_that_cannot_be_attacked_so_are_refused():
+    plain = from_callable(lambda seen: 0, shape=(4,), choices=2)
+    with pytest.raises(ValueError, match="needs gradients"):
+        AttackGrid(task=TASK, policy=plain, sigma=0.0, budgets=(0.1,))
+    assert AttackGrid(task=TASK, policy=plain, sigma=0.0, budgets=(0.1,), method="random").configurations() == [
+        (0.1, None)
+    ]
+
+
+# --- contradictions -------------------------------------------------------------------------------------------------
+
+
+def test_the_command_reports_a_planted_contradiction_with_exit_code_3(tmp_path, capsys):
+    policy = zoo.load("cartpole-5-s0.8")
+    facts = {"task": "cartpole-5", "agent": policy.name, "agent_sha256": policy.sha256, "method": "dkw"}
+    boast = certify(
+        Episodes.of(np.full(5_000, 200.0), sigma=0.8, floor=0, ceiling=200, **facts), [0.0, 0.5], method="paper"
+    )
+    (tmp_path / "boast").mkdir()
+    (tmp_path / "boast" / "certificate.json").write_text(json.dumps(boast.to_json()))
+    arguments = ["--sigma", "0.8", "--budgets", "0.2", "--method", "random", "--episodes", "60", "--quiet"]
+    code, _, err = command(capsys, *arguments, "--out", str(tmp_path / "x"))
+    assert code == 3
+    assert err.startswith("surefoot: CONTRADICTION with")
+    (tmp_path / "other").mkdir()
+    other = {**boast.to_json(), "sigma": 0.4}
+    (tmp_path / "other" / "certificate.json").write_text(json.dumps(other))
+    code, _, err = command(capsys, *arguments, "--out", str(tmp_path / "x"), "--certificate", str(tmp_path / "other"))
+    assert code == 2
+    assert "is about another task, agent or sigma" in err
+
+
+def test_certificates_beside_the_attack_are_found(tmp_path):
+    plan = attack()
+    assert matching_certificates(plan, None, tmp_path) == []
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "certificate.json").write_text("{")
+    assert matching_certificates(plan, None, tmp_path) == []
+
+
+def test_old_names_of_methods_work_for_now_and_warn(tmp_path, capsys):
+    call = ["attack", "cartpole-1", "--method", "at-once", "--budgets", "0.1", "--episodes", "2", "--quiet", "--json"]
+    assert cli.main([*call, "--out", str(tmp_path / "run")]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["method"] == "single-step"
+    assert shown.err == "surefoot: --method at-once is now single-step; the old name will be removed\n"

@@ -1,0 +1,292 @@
+"""A run's folder: killed and resumed it gives what one go gives; nobody else's folder is touched."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from surefoot.episodes import Episodes, Noise
+from surefoot.errors import InputError
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.tasks import get_task
+from surefoot.runs.folder import RunFolder
+from toys import balancer, constant, fixed, pay_steps, toy_task
+
+PLAN = Plan(
+    task=get_task("cartpole-1"),
+    policy=balancer(),
+    noise=Noise.of(0.5),
+    n_episodes=230,
+    seed=3,
+    n_envs=20,
+    episodes_per_env=2,
+)
+
+# The environment of a process that can import this file.
+PATHS = [str(Path(__file__).parent), str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+HERE_TOO = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
+
+# What a user's process does, killed from inside after so many blocks, or from outside at any moment.
+SCRIPT = """
+import os, signal, sys, torch
+from pathlib import Path
+torch.set_num_threads(1)
+from test_run_folder import PLAN, run
+kill_after, workers = int(sys.argv[2]), int(sys.argv[3])
+def progress(done, of):
+    print(done, flush=True)
+    if done >= kill_after:
+        os.kill(os.getpid(), signal.SIGKILL)
+run(Path(sys.argv[1]), PLAN, workers=workers, progress=progress)
+"""
+
+
+def run(folder, plan=PLAN, **more):
+    with RunFolder(folder, plan.facts()).opened() as store:
+        episodes = play(plan, done=store.finished(), on_block=store.save_block, **more)
+        store.finish(episodes)
+        return episodes
+
+
+def killed(folder, after, workers=1):
+    call = [sys.executable, "-c", SCRIPT, str(folder), str(after), str(workers)]
+    return subprocess.run(call, env=HERE_TOO, check=False, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_and_resumed_is_one_go(tmp_path, workers):
+    result = killed(tmp_path / "run", 100, workers)
+    assert result.returncode == -signal.SIGKILL, result.stderr
+    assert (tmp_path / "run" / "blocks").is_dir()
+    done = sorted((tmp_path / "run" / "blocks").glob("*.npz"))
+    assert 2 <= len(done) < PLAN.n_blocks
+    stamps = {path.name: path.stat().st_mtime_ns for path in done}
+    said = []
+    resumed = run(tmp_path / "run", workers=workers, progress=lambda d, of: said.append((d, stamps)))
+    assert said[0][0] == sum(40 for _ in done)  # what was played is not played again
+    whole = play(PLAN)
+    assert resumed.returns.tobytes() == whole.returns.tobytes()
+    assert resumed.lengths.tobytes() == whole.lengths.tobytes()
+    assert resumed.setup == whole.setup
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["episodes.npz", "setup.json"]
+    assert Episodes.load(tmp_path / "run" / "episodes.npz").returns.tobytes() == whole.returns.tobytes()
+
+
+def test_finished_blocks_are_taken_from_the_disk(tmp_path):
+    """The twin: a block that was altered on disk shows in the result, so it was indeed not played again."""
+    with RunFolder(tmp_path, PLAN.facts()).opened() as store:
+        whole = play(PLAN, done=store.finished(), on_block=store.save_block)
+    block = Episodes.load(tmp_path / "blocks" / "000001.npz")
+    replace(block, returns=np.full(40, 123.0)).save(tmp_path / "blocks" / "000001.npz")
+    (tmp_path / "blocks" / "000002.npz").unlink()
+    again = run(tmp_path)
+    assert (again.returns[40:80] == 123).all()
+    assert (np.delete(again.returns, slice(40, 80)) == np.delete(whole.returns, slice(40, 80))).all()
+
+
+def test_what_a_kill_left_half_written_does_no_harm(tmp_path):
+    with RunFolder(tmp_path, PLAN.facts()).opened() as store:
+        store.save_block(0, play(PLAN, done=store.finished(), on_block=store.save_block)[0:40])
+    (tmp_path / "blocks" / ".000001.npz.k3jd8s").write_bytes(b"half")
+    run(tmp_path)
+    assert not (tmp_path / "blocks").exists()
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"seed": 4}, "another setup .seed 3 there, 4 now.; choose another --out"),
+        ({"noise": Noise.of(0.4)}, "another setup"),
+        ({"n_episodes": 240}, "another setup .planned 230 there, 240 now."),
+        ({"n_envs": 10}, "another setup"),
+        ({"policy": replace(balancer(), sha256="other")}, "another setup .agent_sha256"),
+    ],
+)
+def test_a_folder_of_another_setup_is_refused(tmp_path, change, match):
+    plan = replace(PLAN, n_episodes=230)
+    with RunFolder(tmp_path, {**plan.facts(), "sigma": plan.noise.sigma}).opened():
+        pass
+    before = (tmp_path / "setup.json").read_bytes()
+    other = replace(plan, **change)
+    with (
+        pytest.raises(InputError, match=match),
+        RunFolder(tmp_path, {**other.facts(), "sigma": other.noise.sigma}).opened(),
+    ):
+        pass
+    assert (tmp_path / "setup.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("mistake", [InputError("wrong floor"), KeyboardInterrupt()])
+def test_a_folder_in_which_nothing_was_saved_is_free_again(tmp_path, mistake):
+    with pytest.raises(type(mistake)), RunFolder(tmp_path, {"floor": 1.0}).opened():
+        raise mistake
+    assert list(tmp_path.iterdir()) == []
+    with RunFolder(tmp_path, {"floor": 0.0}).opened() as store:
+        assert store.finished() == {}
+
+
+def test_a_folder_in_which_a_block_was_saved_stays_claimed(tmp_path):
+    def stop(done, of):
+        if done:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path, progress=stop)
+    assert (tmp_path / "setup.json").exists()
+
+
+def test_somebody_elses_claim_is_not_lifted(tmp_path):
+    with RunFolder(tmp_path, {"floor": 1.0}).opened():
+        pass
+    with pytest.raises(InputError, match="another setup"), RunFolder(tmp_path, {"floor": 0.0}).opened():
+        pass
+    assert (tmp_path / "setup.json").exists()
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(InputError, match="is not empty and holds no run; choose another --out"):
+        run(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_in_use_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr("surefoot.runs.folder.PATIENCE", 1)
+    with (
+        RunFolder(tmp_path, {}).opened(),
+        pytest.raises(InputError, match="is in use by another run; choose another --out"),
+        RunFolder(tmp_path, {}).opened(),
+    ):
+        pass
+    with RunFolder(tmp_path, {}).opened():
+        pass  # free again
+
+
+def test_a_file_in_the_folders_place_is_refused(tmp_path):
+    (tmp_path / "run").write_text("")
+    with pytest.raises(InputError, match=r"cannot use .*run for the run: (File exists|Not a directory)"):
+        run(tmp_path / "run")
+
+
+def test_a_truncated_block_is_named(tmp_path):
+    with RunFolder(tmp_path, PLAN.facts()).opened() as store:
+        play(PLAN, done=store.finished(), on_block=store.save_block)
+    block = tmp_path / "blocks" / "000002.npz"
+    block.write_bytes(block.read_bytes()[:200])
+    with pytest.raises(InputError, match=r"blocks/000002\.npz is not a readable \.npz file .*may be truncated"):
+        run(tmp_path)
+
+
+def test_a_truncated_setup_is_named(tmp_path):
+    run(tmp_path)
+    (tmp_path / "setup.json").write_text('{"schema": 1,')
+    with pytest.raises(InputError, match=r"setup\.json is not a readable JSON file"):
+        run(tmp_path)
+
+
+def test_a_full_disk_keeps_the_finished_blocks_and_nothing_half_written(tmp_path, monkeypatch):
+    real, calls = os.fsync, []
+
+    def fsync(handle):
+        calls.append(handle)
+        if len(calls) == 4:  # setup.json, two blocks, then the disk is full
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(handle)
+
+    monkeypatch.setattr("surefoot.files.os.fsync", fsync)
+    with pytest.raises(InputError, match=r"cannot write .*000002\.npz: No space left on device; nothing was left half"):
+        run(tmp_path)
+    found = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*"))
+    assert found == ["blocks", "blocks/000000.npz", "blocks/000001.npz", "setup.json"]
+    assert run(tmp_path).returns.tobytes() == play(PLAN).returns.tobytes()
+
+
+def test_a_really_full_disk(tmp_path):
+    """The same without a patched module: the kernel refuses files over 600 bytes to another process."""
+    script = """
+import resource, sys
+from pathlib import Path
+from test_run_folder import PLAN, run
+from surefoot.errors import InputError
+resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
+try:
+    run(Path(sys.argv[1]), PLAN)
+except InputError as error:
+    print(error)
+    sys.exit(2)
+"""
+    call = [sys.executable, "-W", "error", "-c", script, str(tmp_path)]
+    result = subprocess.run(call, env=HERE_TOO, check=False, capture_output=True, text=True, timeout=60)
+    assert result.returncode == 2, result.stderr
+    assert "File too large; nothing was left half-written" in result.stdout
+    assert result.stderr == ""
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["blocks", "setup.json"]
+
+
+@pytest.mark.slow
+def test_orphaned_workers_die_and_let_go_of_the_folder(tmp_path):
+    """Killed from outside in the middle of a block, with two workers: they end, and the run goes on at once."""
+    script = """
+import os, sys, time, torch
+from pathlib import Path
+torch.set_num_threads(1)
+from test_run_folder import run, sleepy
+run(Path(sys.argv[1]), sleepy(Path(sys.argv[2])), workers=2)
+"""
+    pids = tmp_path / "pids"
+    pids.mkdir()
+    parent = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "run"), str(pids)], env=HERE_TOO)
+    _until(lambda: len(list(pids.iterdir())) == 2 or parent.poll() is not None, 30)
+    assert parent.poll() is None
+    workers = [int(path.name) for path in pids.iterdir()]
+    assert all(_alive(pid) for pid in workers)
+    parent.kill()
+    parent.wait()
+    with RunFolder(tmp_path / "run", sleepy(pids).facts()).opened():
+        pass
+    _until(lambda: not any(_alive(pid) for pid in workers), 10)
+    assert not any(_alive(pid) for pid in workers)
+
+
+class _Sleepy(type(constant().network)):
+    def __init__(self, folder):
+        super().__init__()
+        self.folder = folder
+
+    def forward(self, history):
+        (self.folder / str(os.getpid())).touch()
+        time.sleep(60)
+        return super().forward(history)
+
+
+def sleepy(folder):
+    policy = replace(constant(), network=_Sleepy(folder))
+    return Plan(
+        task=toy_task(fixed(2), pay_steps, ceiling=2.0),
+        policy=policy,
+        noise=Noise.of(0.1),
+        n_episodes=8,
+        n_envs=2,
+        episodes_per_env=1,
+    )
+
+
+def _until(happened, seconds):
+    end = time.monotonic() + seconds
+    while not happened() and time.monotonic() < end:
+        time.sleep(0.05)
+
+
+def _alive(pid):
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False

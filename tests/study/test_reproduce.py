@@ -1,0 +1,249 @@
+"""Numbers measured end to end, small but real; and the committed ones are whole and of the shipped weights."""
+
+import json
+import re
+from dataclasses import replace
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from study.measure import Place, attack_agent, play_episodes, timed_agents, write_times
+from study.numbers import Study, fingerprint, open_study, shipped_agents
+from study.paper import TARGETS
+from study.sizes import AttackSize, Sizes, full, quick
+from surefoot.cli.main import main
+from surefoot.episodes import Noise
+from surefoot.files import read_arrays, read_json
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).resolve().parents[2]
+STUDY = open_study(ROOT / "study" / "data")
+PAGE = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
+TASK = "cartpole-1"
+
+
+def tiny(task):
+    """Return sizes for seconds."""
+    cells = AttackSize((0.05, 0.1), (0.0, 0.1), 4, draws=2)
+    training = replace(quick(task).training, total_steps=600, validation_interval=300, gradient_steps=2)
+    return Sizes(40, cells, replace(cells, episodes=2), (4, 2), training)
+
+
+@pytest.fixture
+def two_agents(monkeypatch):
+    found = tuple(agent for agent in shipped_agents() if agent.name in {"cartpole-1-s0", "cartpole-1-s0.2"})
+    monkeypatch.setattr("study.numbers.shipped_agents", lambda: found)
+    monkeypatch.setattr("study.sizes.quick", tiny)
+    return found
+
+
+def test_a_task_is_measured_and_drawn_in_one_command(two_agents, tmp_path, capsys):
+    pytest.importorskip("stable_baselines3")
+    call = ["reproduce", TASK, "--quick", "--out", str(tmp_path), "--workers", "1", "--device", "cpu", "--json"]
+    assert main(call) == 0
+    made = json.loads(capsys.readouterr().out)["made"]
+    assert set(made) == {target.name for target in TARGETS if TASK in target.tasks}
+    for agent in two_agents:
+        assert len(read_arrays(tmp_path / "data" / "episodes" / f"{agent.name}.npz")["returns"]) == 40
+        attack = read_json(tmp_path / "data" / "attacks" / f"{agent.name}-paper.json")
+        assert (attack["budgets"], attack["agent_sha256"]) == ([0.05, 0.1], agent.sha256)
+        curve = read_json(tmp_path / "data" / "training" / f"{agent.name}.json")["curve"]
+        assert [step for step, _ in curve] == [300, 600]
+    times = read_json(tmp_path / "data" / "times.json")["attacks"]
+    assert [(row["sigma"], row["budget"]) for row in times] == [(0, 0.05), (0, 0.1), (0.2, 0.05), (0.2, 0.1)]
+    assert all(row["seconds"] > 0 for row in times)
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "made for this page; do not compare them with the paper" in page
+
+
+def test_full_size_is_measured_the_same_way(two_agents, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("study.sizes.full", lambda task: replace(full(task), episodes=30))
+    call = ["reproduce", "evaluation-times", "--full", "--out", str(tmp_path), "--workers", "2", "--device", "cpu"]
+    assert main(call) == 0
+    assert "from runs of full size" in capsys.readouterr().out
+    assert len(read_arrays(tmp_path / "data" / "episodes" / f"{two_agents[1].name}.npz")["returns"]) == 30
+    assert not (tmp_path / "data" / "attacks").exists()
+
+
+def test_the_same_command_again_plays_nothing(two_agents, tmp_path):
+    place = Place(tmp_path / "data", tmp_path / "work")
+    for _ in range(2):
+        play_episodes(two_agents[1], 40, place)
+    facts = read_json(tmp_path / "data" / "episodes" / "cartpole-1-s0.2.json")
+    assert facts["seconds"] > 0
+    assert facts["command"] == "surefoot certify cartpole-1 --agent cartpole-1-s0.2 --sigma 0.2 --episodes 40"
+    lines = [attack_agent(two_agents[0], tiny(TASK).bare, place) for _ in range(2)]
+    assert lines[0] == lines[1]
+
+
+def test_times_of_other_agents_stay(tmp_path):
+    place = Place(tmp_path, tmp_path)
+    rows = [
+        {"task": "a", "agent": name, "sigma": 0.0, "budget": 0.1, "seconds": seconds}
+        for name, seconds in (("one", 1.0), ("two", 2.0))
+    ]
+    write_times(rows, place)
+    write_times([{**rows[0], "seconds": 9.0}], place)
+    assert [row["seconds"] for row in read_json(tmp_path / "times.json")["attacks"]] == [2.0, 9.0]
+
+
+def test_the_times_are_those_of_the_bare_agent_and_of_the_least_noise():
+    found = {agent.name for agent in timed_agents(shipped_agents())}
+    assert {"cartpole-5-s0", "cartpole-5-s0.2", "mountain-car-s0"} <= found
+    assert "cartpole-5-s0.4" not in found
+
+
+@pytest.mark.parametrize("task", ["cartpole-5", "mountain-car", "pong-1r", "pong-full", "freeway"])
+def test_small_sizes_are_smaller_and_full_ones_the_papers(task):
+    small, large = quick(task), full(task)
+    assert large.episodes == 10_000
+    assert large.bare.episodes == large.smoothed.episodes == (250 if task == "mountain-car" else 1_000)
+    assert large.smoothed.draws == 128
+    assert small.episodes < large.episodes
+    assert small.training.total_steps < large.training.total_steps
+    assert set(small.bare.lambdas) <= set(large.bare.lambdas)
+
+
+# The scripts beside the committed numbers.
+
+
+def script(name):
+    """Load a script of the study as a module."""
+    found = spec_from_file_location(name, ROOT / "study" / f"{name}.py")
+    module = module_from_spec(found)
+    found.loader.exec_module(module)
+    return module
+
+
+def test_what_is_missing_or_stale_is_to_be_renewed(two_agents, tmp_path):
+    renew = script("renew")
+    bare, smoothed = two_agents
+    study = Study(tmp_path, two_agents)
+    assert renew.wanting(study, ["freeway"]) == {"episodes": [], "attacks": [], "times": []}
+    assert renew.wanting(study, None) == {
+        "episodes": [bare, smoothed],
+        "attacks": [bare, smoothed],
+        "times": [bare, smoothed],
+    }
+    renew.renew("episodes", [bare, smoothed], Place(tmp_path, tmp_path / "work"), episodes=5)
+    retrained = replace(smoothed, sha256="other weights")
+    assert renew.wanting(Study(tmp_path, (bare, retrained)), None)["episodes"] == [retrained]
+    assert renew.wanting(Study(tmp_path, two_agents), None)["episodes"] == []
+
+
+def test_attacks_are_measured_by_the_script(tmp_path, monkeypatch, capsys):
+    grid = ["--budgets", "0.05", "--margins", "0", "--episodes", "2"]
+    places = ["--out", str(tmp_path), "--work", str(tmp_path / "work")]
+    monkeypatch.setattr("sys.argv", ["attack_cells.py", "--tasks", TASK, "--sigmas", "0", *grid, *places])
+    script("attack_cells").main()
+    assert "cartpole-1-s0 paper: " in capsys.readouterr().out
+    assert read_json(tmp_path / "attacks" / "cartpole-1-s0-paper.json")["lambdas"] == [0.0]
+
+
+def test_configurations_that_were_run_later_are_added(tmp_path, monkeypatch, capsys):
+    places = ["--tasks", TASK, "--sigmas", "0", "--out", str(tmp_path), "--work", str(tmp_path / "work")]
+
+    def call(name, *grid, out=tmp_path):
+        monkeypatch.setattr("sys.argv", [f"{name}.py", *places, *grid, "--out", str(out)])
+        script(name).main()
+
+    few = ["--budgets", "0.05", "--margins", "0", "0.1", "--episodes", "2"]
+    many = ["--budgets", "0.05", "--margins", "0", "--episodes", "3"]
+    call("attack_cells", *few)
+    call("attack_cells", *many, out=tmp_path / "other")
+    path, other = (place / "attacks" / "cartpole-1-s0-paper.json" for place in (tmp_path, tmp_path / "other"))
+    before, longer = read_json(path), read_json(other)
+    call("add_cells", *many)
+    found = read_json(path)
+    assert (found["episodes"], found["episodes_of_cells"], found["lambdas"]) == (2, [[3, 2]], [0.0, 0.1])
+    for key in ("mean", "sem", "mean_spent"):
+        assert found[key] == [[pytest.approx(longer[key][0][0]), pytest.approx(before[key][0][1])]]
+    assert found["did_not_attack"] == [[used < 0.01 * 0.05 for used in found["mean_spent"][0]]]
+    assert found["curve"] == [min(found["mean"][0])]
+    arrays = read_arrays(path.with_suffix(".npz"))
+    assert {name: array.size for name, array in arrays.items() if name.endswith("returns")} == {
+        "B0.05-lambda0.returns": 3,
+        "B0.05-lambda0.1.returns": 2,
+    }
+    call("add_cells", *few)
+    assert read_json(path) == found, "a shorter run adds nothing"
+    hole = ["--budgets", "0.1", "--margins", "0", "--episodes", "3"]
+    call("attack_cells", *hole, out=tmp_path / "other")
+    with pytest.raises(SystemExit, match=r"no configuration B0\.1-lambda0\.1"):
+        call("add_cells", *hole)
+    assert read_json(path) == found
+
+
+# The committed numbers.
+
+
+def test_the_committed_numbers_are_of_the_shipped_weights():
+    """Red after retraining until study/renew.py has been run, as CONTRIBUTING.md says."""
+    assert STUDY.stale() == []
+
+
+@pytest.mark.parametrize("agent", shipped_agents(), ids=lambda agent: agent.name)
+def test_every_shipped_agent_has_its_episodes(agent):
+    record, facts = STUDY.record(agent), STUDY.played(agent)
+    assert len(record) == facts["episodes"]
+    assert record.sha256 == facts["record_sha256"]
+    assert (record.sigma, record.facts["task"], record.attacked) == (agent.sigma, agent.task, False)
+
+
+@pytest.mark.parametrize(
+    "agent", [agent for agent in shipped_agents() if STUDY.attack(agent)], ids=lambda agent: agent.name
+)
+def test_attacked_means_are_those_of_the_episodes(agent):
+    found, cells = STUDY.attack(agent), read_arrays(ROOT / "study" / "data" / "attacks" / f"{agent.name}-paper.npz")
+    for row, budget in enumerate(found["budgets"]):
+        for column, margin in enumerate(found["lambdas"]):
+            cell = f"B{budget:g}-lambda{margin:g}"
+            assert cells[f"{cell}.returns"].mean() == pytest.approx(found["mean"][row][column], abs=1e-9)
+            assert cells[f"{cell}.spent"].max() <= budget + 1e-9
+            sizes = found.get("episodes_of_cells")
+            assert cells[f"{cell}.returns"].size == (sizes[row][column] if sizes else found["episodes"])
+    assert found["episodes"] == min(array.size for array in cells.values())
+
+
+def test_the_episodes_are_those_that_certify_plays():
+    """Bit for bit: the first block of a fresh run is the first block of the committed record."""
+    from surefoot.agents.files import load
+    from surefoot.play.loop import play_block
+    from surefoot.play.plan import Plan
+    from surefoot.play.tasks import get_task
+
+    agent = next(agent for agent in STUDY.agents if agent.name == "cartpole-5-s0.4")
+    block = play_block(Plan(task=get_task(agent.task), policy=load(agent.name), noise=Noise.of(agent.sigma)), 0)
+    record = STUDY.record(agent)
+    assert np.array_equal(block.returns, record.returns[: len(block)])
+
+
+# What the documentation shows was drawn from them.
+
+
+def test_the_documentation_was_made_from_the_committed_numbers():
+    """Red after new numbers until study/documentation.py --write has been run."""
+    made = read_json(ROOT / "docs" / "figures" / "study" / "made-from.json")
+    assert made["data_sha256"] == fingerprint(STUDY)
+
+
+def test_the_documentation_shows_every_figure_and_table():
+    for target in TARGETS:
+        assert f"surefoot reproduce {target.name}" in PAGE, target.name
+        if target.paper.startswith("Figure"):
+            assert f"figures/study/{target.name}.png" in PAGE, target.name
+            assert (ROOT / "docs" / "figures" / "study" / f"{target.name}.png").is_file()
+        else:
+            assert re.search(rf"<!-- begin: {target.name} -->\n\n\|", PAGE), target.name
+
+
+def test_the_tables_of_the_documentation_are_those_of_the_numbers():
+    from study.draw import MAKERS
+
+    for target in TARGETS:
+        if target.name in {"claims", "attack-settings", "training-times", "evaluation-times", "attack-times"}:
+            _, table = MAKERS[target.name](STUDY, target.tasks)
+            assert table.markdown() in PAGE, target.name

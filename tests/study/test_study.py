@@ -1,0 +1,397 @@
+"""The paper's figures and tables from made-up numbers: all of them draw, say what they should, notice what is bad."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from studies import CURVE, Made, agents_of, made_up, returns_of, value, write_attack, write_episodes, write_published
+from study import claims
+from study.draw import MAKERS, chosen, draw, write_index
+from study.figures import pong
+from study.numbers import Study, budgets_of, fingerprint, open_study
+from study.paper import EVERY, TARGETS, UNITS, find_target
+from study.style import attack_curve
+from study.tables import Table
+from surefoot.cli.main import main
+from surefoot.errors import InputError
+from surefoot.play.tasks import TASKS
+from surefoot.proof.query import certify
+from surefoot.proof.rounding import format_lower
+
+pytestmark = pytest.mark.slow
+
+FILES = (".png", ".svg", ".md", ".csv")
+FIGURES = [target for target in TARGETS if target.paper.startswith("Figure")]
+
+
+@pytest.fixture(scope="module")
+def study(tmp_path_factory):
+    return made_up(tmp_path_factory.mktemp("study"))
+
+
+@pytest.fixture(scope="module")
+def made(study):
+    return {target.name: MAKERS[target.name](study, target.tasks) for target in TARGETS}
+
+
+@pytest.fixture(scope="module")
+def figures(made):
+    return {name: figure for name, (figure, _) in made.items()}
+
+
+def panels(figure):
+    return [axes for axes in figure.axes if axes.has_data()]
+
+
+def texts(figure):
+    return " ".join(text.get_text() for axes in figure.axes for text in axes.texts)
+
+
+def test_there_is_a_maker_for_every_target_and_none_beside():
+    assert list(MAKERS) == [target.name for target in TARGETS]
+    assert [target.paper for target in FIGURES] == [f"Figure {number}" for number in range(1, 14)]
+
+
+@pytest.mark.parametrize("target", FIGURES, ids=lambda target: target.name)
+def test_every_axis_is_labelled(target, figures):
+    if target.name in {"framework", "environments"}:
+        return
+    shown = panels(figures[target.name])
+    assert shown
+    for axes in shown:
+        assert axes.get_xlabel(), axes.get_title()
+        assert axes.get_ylabel(), axes.get_title()
+        assert axes.get_title()
+
+
+@pytest.mark.parametrize(("name", "kinds"), [("framework", FILES[:2]), ("certificates", FILES), ("claims", FILES[2:])])
+def test_a_target_leaves_its_files(name, kinds, study, tmp_path):
+    files = draw(study, find_target(name), EVERY[:1], tmp_path).files
+    assert [path.name for path in files] == [f"{name}{kind}" for kind in kinds]
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(path.name for path in files)
+    for path in files:
+        begins = {".png": b"\x89PNG", ".svg": b"<?xml", ".md": b"# ", ".csv": b"agent" if name != "claims" else b"the "}
+        assert path.read_bytes().startswith(begins[path.suffix])
+
+
+@pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
+def test_every_target_has_a_figure_or_a_table_with_rows(target, made):
+    figure, table = made[target.name]
+    assert (figure is not None) == (target in FIGURES)
+    assert table is None or all(len(row) == len(table.heads) for row in table.rows)
+    assert (table is not None and len(table.rows) > 0) or target.name in {"framework", "environments"}
+
+
+def test_bounds_are_lines_and_estimates_hollow_marks(figures):
+    axes = panels(figures["certificates"])[0]
+    thick = [line for line in axes.lines if line.get_linewidth() >= 2 and line.get_label().startswith("sigma")]
+    assert len(thick) == 2
+    assert len({line.get_linestyle() for line in thick} | {line.get_color() for line in thick}) >= 3
+    hollow = [line for line in axes.lines if line.get_marker() == "D"]
+    assert len(hollow) == 2
+    assert all(line.get_markerfacecolor() == "white" and list(line.get_xdata()) == [0] for line in hollow)
+
+
+def test_the_blind_floor_and_the_most_that_episodes_certify_are_drawn(figures):
+    axes = panels(figures["certificates"])[0]
+    level = TASKS["cartpole-5"].baseline.mean
+    assert [line for line in axes.lines if list(line.get_ydata()) == [level, level]]
+    assert len([line for line in axes.lines if line.get_color() == "0.62"]) == 2
+
+
+def test_attacks_have_error_bars(figures):
+    for name in ("attacks", "attacks-bare", "attacks-smoothed"):
+        for axes in panels(figures[name]):
+            assert [bar for bar in axes.containers if bar.has_yerr], (name, axes.get_title())
+
+
+@pytest.mark.parametrize("target", FIGURES, ids=lambda target: target.name)
+def test_without_numbers_a_panel_says_so(target, tmp_path):
+    figure, table = MAKERS[target.name](Study(tmp_path, ()), target.tasks)
+    if target.needs:
+        assert "no " in texts(figure)
+        assert table is None or not table.rows
+
+
+@pytest.mark.parametrize("target", [one for one in TARGETS if one not in FIGURES], ids=lambda target: target.name)
+def test_without_numbers_a_table_says_so(target, tmp_path):
+    write_published(tmp_path)
+    _, table = MAKERS[target.name](Study(tmp_path, ()), target.tasks)
+    assert isinstance(table, Table)
+    assert all(len(row) == len(table.heads) for row in table.rows)
+
+
+def test_tables_hold_what_certify_says_rounded_down(study):
+    _, table = MAKERS["certificates"](study, ("cartpole-5",))
+    agent = study.smoothed("cartpole-5")[0]
+    expected = certify(study.record(agent), budgets_of(TASKS["cartpole-5"]), 0.95, "per-threshold").lower[::2]
+    (row,) = [row for row in table.rows if row[0] == f"`{agent.name}`"]
+    assert row[2] == "paper"
+    assert row[4:] == [format_lower(value, 1) for value in expected]
+
+
+def test_the_most_of_ten_thousand_episodes_is_what_the_theory_says(tmp_path):
+    """A perfect agent of 200 steps, the paper's method, budgets of one to five sigmas."""
+    agents = [agent for agent in agents_of(("cartpole-5",)) if agent.sigma == 0.2]
+    write_episodes(tmp_path, agents[0], returns_of("cartpole-5", 0.5, 10_000))
+    most = Study(tmp_path, tuple(agents)).most(agents[0])
+    found = [most.at(0.2 * ratio).lower for ratio in (1, 2, 3, 4, 5)]
+    assert found == pytest.approx([196.8, 174.8, 111.6, 39.3, 6.4], abs=0.06)
+
+
+def test_attack_curves_begin_with_unattacked_play(study):
+    agent = study.bare("cartpole-5")
+    budgets, means, errors = attack_curve(study, agent, study.attack(agent))
+    assert budgets == [0, 0.25, 0.5]
+    assert means[0] == pytest.approx(study.record(agent).returns.mean())
+    assert errors[0] > 0
+    assert means[1:] == [value("cartpole-5", 0.2)] * 2
+
+
+def test_one_lambda_is_its_own_column(study):
+    agent = study.bare("cartpole-5")
+    low, high = (attack_curve(study, agent, study.attack(agent), column)[1][1:] for column in (0, 1))
+    assert [b - a for a, b in zip(low, high, strict=True)] == pytest.approx([2, 2])
+
+
+# Claims: each verdict turns when the numbers do.
+
+
+@pytest.mark.parametrize(("attacked", "verdict"), [(0.01, "yes, at B = 0.25, 0.5"), (0.99, "no")])
+def test_a_certificate_above_the_attacked_bare_agent_is_not_vacuous(tmp_path, attacked, verdict):
+    study = made_up(tmp_path, Made(bare_attacked=attacked), ("cartpole-5",))
+    assert claims.non_vacuous(study, "cartpole-5").verdict.startswith(verdict)
+
+
+def test_episodes_that_all_ended_alike_leave_doubt():
+    assert claims.doubt(0.0, 1_000, "pong-1r") == pytest.approx(0.003)
+    assert claims.doubt(0.0, 2, "pong-1r") > 1
+    assert claims.doubt(0.5, 1_000, "cartpole-5") == 1.0
+
+
+@pytest.mark.parametrize(("attacked", "verdict"), [(0.9, "yes"), (0.0, "no: at B = ")])
+def test_an_attack_below_the_bound_is_noticed(tmp_path, attacked, verdict):
+    study = made_up(tmp_path, Made(smoothed_attacked=attacked), ("cartpole-5",))
+    assert claims.above_bound(study, "cartpole-5").verdict.startswith(verdict)
+
+
+def test_point_wise_limits_are_compared_with_dkw(study):
+    assert claims.point_wise_better(study, "cartpole-5").verdict == "yes"
+
+
+@pytest.mark.parametrize(("five", "one", "verdict"), [(0.1, 0.5, "yes"), (0.5, 0.1, "no")])
+def test_which_bare_agent_is_more_vulnerable(tmp_path, five, one, verdict):
+    study = made_up(tmp_path, Made(), EVERY[:2])
+    for task, share in (("cartpole-5", five), ("cartpole-1", one)):
+        write_attack(tmp_path, study.bare(task), share)
+    assert claims.more_vulnerable(study, "cartpole-1").verdict == verdict
+
+
+def test_what_is_not_measured_is_not_claimed(tmp_path):
+    table = claims.claims(Study(tmp_path, ()), EVERY)
+    assert {row[-1] for row in table.rows} == {claims.UNMEASURED}
+    assert {row[1] for row in table.rows} == {UNITS[task].title for task in EVERY}
+
+
+# Full Pong: which loses more, the theorem or the band, and what one budget for 21 rounds is worth.
+
+
+def whole_games(folder, won=0.95):
+    """Leave games with mean 17 and spread 3, and rounds won with probability ``won``, 10,000 each."""
+    agents = [agent for agent in agents_of(("pong-1r", "pong-full")) if agent.sigma == 0.05]
+    random = np.random.default_rng(1)
+    games = np.clip(np.round(17 + 3 * random.standard_normal(10_000)), -21, 21)
+    rounds = (np.arange(10_000) < won * 10_000).astype(float)
+    for agent, returns in zip(agents, (rounds, games), strict=True):
+        write_episodes(folder, agent, returns)
+    return Study(folder, tuple(agents))
+
+
+def test_the_ways_to_certify_a_whole_game_rank_as_the_theory_says(tmp_path):
+    found = {way.name: float(way.lower([0.1])[0]) for way in pong.ways(whole_games(tmp_path), 0.05)}
+    assert list(found) == [
+        "DKW",
+        "per threshold",
+        "T3, by betting",
+        "21 rounds, one budget: T5",
+        "21 rounds, B for each: T1",
+    ]
+    assert found["DKW"] == pytest.approx(-1.6, abs=0.4)
+    assert found["DKW"] < found["per threshold"] < found["T3, by betting"] < 10.9
+
+
+def test_one_budget_for_all_rounds_is_worth_much_more_than_one_for_each(tmp_path):
+    """Rounds won with .95 and four sigmas: by T1 about .009 a round, by T5 about .67, less what 10,000 rounds cost."""
+    found = {way.name: float(way.lower([0.2])[0]) for way in pong.ways(whole_games(tmp_path), 0.05)}
+    together, each = ((found[name] / 21 + 1) / 2 for name in list(found)[3:])
+    assert each == pytest.approx(0.009, abs=0.002)
+    assert 0.63 < together < 0.67
+
+
+def test_whole_games_without_rounds_or_a_bare_agent_are_judged_as_far_as_they_go(tmp_path):
+    study = whole_games(tmp_path)
+    assert claims.full_pong_vacuous(study, "pong-full").verdict == "undefended agent not attacked yet"
+    alone = Study(tmp_path, study.agents[1:])
+    assert [way.name for way in pong.ways(alone, 0.05)] == ["DKW", "per threshold", "T3, by betting"]
+
+
+@pytest.mark.parametrize(
+    ("share", "words"), [(0.0, "vacuous by no method"), (1.0, "nowhere above the undefended agent by DKW")]
+)
+def test_a_whole_game_is_vacuous_where_the_bare_agent_keeps_more(tmp_path, share, words):
+    study = made_up(tmp_path, Made(clean=0.97), ("pong-1r", "pong-full"))
+    write_attack(tmp_path, study.bare("pong-full"), share)
+    assert words in claims.full_pong_vacuous(study, "pong-full").verdict
+
+
+# The data.
+
+
+def test_numbers_of_other_weights_are_called_stale(study, tmp_path):
+    assert study.stale() == []
+    agents = agents_of(("cartpole-5",))
+    made_up(tmp_path, Made(), ("cartpole-5",))
+    other = tuple(type(agent)(agent.name, agent.task, agent.sigma, "other", agent.card) for agent in agents)
+    found = Study(tmp_path, other).stale()
+    assert found[:2] == ["episodes of cartpole-5-s0", "attacks on cartpole-5-s0"]
+    assert "times of cartpole-5-s0.4" in found
+
+
+def test_a_file_that_says_too_little_is_refused(tmp_path):
+    study = made_up(tmp_path, Made(episodes=20), ("cartpole-1",))
+    (tmp_path / "attacks" / "cartpole-1-s0-paper.json").write_text('{"budgets": [1]}')
+    with pytest.raises(InputError, match=r"cartpole-1-s0-paper.json does not say its agent_sha256, episodes, lambdas"):
+        study.attack(study.bare("cartpole-1"))
+
+
+def test_a_run_that_was_resumed_has_no_time(tmp_path):
+    study = made_up(tmp_path, Made(episodes=20), ("cartpole-1",))
+    path = tmp_path / "episodes" / "cartpole-1-s0.2.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "seconds": None}))
+    _, table = MAKERS["evaluation-times"](study, ("cartpole-1",))
+    assert table.rows[0][3:5] == ["not measured", "0.2"]
+
+
+def test_the_fingerprint_changes_with_any_number(tmp_path):
+    study = made_up(tmp_path, Made(episodes=20), ("cartpole-1",))
+    before = fingerprint(study)
+    write_attack(tmp_path, study.bare("cartpole-1"), 0.3)
+    assert fingerprint(study) != before
+    assert fingerprint(Study(tmp_path, ())) != fingerprint(study)
+
+
+def test_a_lent_agent_shows_no_training_of_another_task(tmp_path):
+    own, lent = agents_of(("pong-full",))[:2]
+    there = {"trained_on": "pong-1r"}
+    candidates = [{**one, **there} for one in lent.card["candidates"]]
+    card = {**lent.card, "training": {**lent.card["training"], **there}, "candidates": candidates}
+    study = Study(tmp_path, (own, replace(lent, card=card)))
+    assert study.trainings(study.agents[0])
+    assert study.trainings(study.agents[1]) == []
+    alone = Study(tmp_path, study.agents[1:])
+    assert "agents trained on pong-1r" in texts(MAKERS["training"](alone, ("pong-full",))[0])
+
+
+def test_of_own_and_lent_candidates_only_the_own_are_trainings_of_the_task(tmp_path):
+    agent = agents_of(("pong-full",))[0]
+    own, other = agent.card["candidates"][:2]
+    card = {**agent.card, "candidates": [own, {**other, "trained_on": "pong-1r"}]}
+    found = Study(tmp_path, (replace(agent, card=card),)).trainings(replace(agent, card=card))
+    assert [one["seed"] for one in found] == [own["seed"]]
+
+
+def test_trainings_of_the_folder_replace_those_of_the_cards(tmp_path, monkeypatch):
+    monkeypatch.setattr("study.numbers.shipped_agents", lambda: agents_of(("cartpole-1",)))
+    (tmp_path / "training").mkdir()
+    run = {"name": "freeway-s0.1", "task": "freeway", "sigma": 0.1, "curve": CURVE, "seconds": 3.0, "device": "cpu"}
+    (tmp_path / "training" / "freeway-s0.1.json").write_text(json.dumps({**run, "training": {"settings": {}}}))
+    study = open_study(tmp_path, trained=True)
+    assert [len(study.trainings(agent)) for agent in study.agents] == [0, 0, 0, 1]
+    assert [len(open_study(tmp_path).trainings(agent)) for agent in open_study(tmp_path).agents] == [2, 2, 2]
+    figure, table = MAKERS["training"](study, ("freeway", "cartpole-1"))
+    assert [row[0] for row in table.rows] == ["`freeway-s0.1`"]
+    assert "no training yet" in texts(figure)
+
+
+# The command.
+
+
+def test_a_task_is_shown_alone():
+    targets, tasks = chosen("mountain-car")
+    assert tasks == ("mountain-car",)
+    assert {"certificates", "attack-times", "claims"} <= {target.name for target in targets}
+    assert not {"toy", "cartpole", "full-pong"} & {target.name for target in targets}
+    assert len(chosen("all")[0]) == len(TARGETS)
+
+
+def test_the_command_draws_from_a_folder_of_numbers(study, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("study.numbers.shipped_agents", lambda: study.agents)
+    assert main(["reproduce", "rotation", "--data", str(study.folder), "--out", str(tmp_path), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert set(answer["made"]) == {"rotation"}
+    assert (tmp_path / "rotation.png").is_file()
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert 'src="rotation.svg"' in page
+    assert "along the first coordinate" in page
+    assert json.loads((tmp_path / "index.json").read_text())["data_sha256"] == fingerprint(study)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["figure-9"], "unknown figure, table or task 'figure-9'; there are all, toy, framework, environments, cert"),
+        (["all", "--data", "nowhere"], "no folder nowhere"),
+        (["toy", "--quick", "--data", "."], "--data names committed numbers; --quick measures its own"),
+        (["toy", "--quick", "--full"], "not allowed with argument"),
+        (["toy", "--quick", "--workers", "0"], "workers must be at least 1"),
+    ],
+)
+def test_bad_input_is_one_line_and_exit_code_two(given, words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *given]) == 2
+    errors = capsys.readouterr().err
+    assert words in errors
+    assert errors.count("\n") == 1
+
+
+def test_without_a_checkout_the_command_says_what_to_do(monkeypatch, capsys):
+    monkeypatch.setattr("surefoot.files.checkout", lambda: None)
+    assert main(["reproduce", "all", "--quick"]) == 2
+    errors = capsys.readouterr().err
+    assert "reproduce needs a checkout of the repository" in errors
+    assert "python -m study" in errors
+
+
+def test_stale_numbers_are_told(tmp_path, monkeypatch, capsys):
+    agents = made_up(tmp_path / "data", Made(episodes=50), ("cartpole-1",)).agents
+    other = tuple(type(agent)(agent.name, agent.task, agent.sigma, "other", agent.card) for agent in agents)
+    monkeypatch.setattr("study.numbers.shipped_agents", lambda: other)
+    call = ["reproduce", "attack-times", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
+    assert main(call) == 0
+    assert "other weights than those in the zoo: episodes of cartpole-1-s0," in capsys.readouterr().err
+    assert "Measured on other weights" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")
+
+
+def test_a_page_escapes_what_it_shows(study, tmp_path):
+    made = draw(study, find_target("attack-times"), EVERY, tmp_path)
+    bad = type(made)(made.target, made.files, Table(["<b>"], [["<script>"]]), 0.0)
+    write_index(study, [bad], tmp_path, "<i>")
+    page = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "<script>" not in page
+    assert "&lt;script&gt;" in page
+
+
+# --- tables ---------------------------------------------------------------------------------------------------------
+
+
+def test_marks_of_markdown_are_shown_as_such_by_no_other_format():
+    table = Table(["agent", "B = 0"], [["**Pong & more**", ""], ["`pong-s0`, `b`", "*1.5*"]])
+    assert "| **Pong & more** |" in table.markdown()
+    assert table.comma_separated() == 'agent,B = 0\nPong & more,\n"pong-s0, b",1.5\n'
+    page = table.html()
+    assert "<td><strong>Pong &amp; more</strong></td>" in page
+    assert '<td>pong-s0, b</td><td class="number"><em>1.5</em></td>' in page
+    assert "*" not in page
+    assert "`" not in page

@@ -1,0 +1,502 @@
+"""Training on Atari: what the buffer samples, what is learned from it, and that a run resumes where it stopped."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from surefoot.agents import files as zoo
+from surefoot.agents.networks import CNN, NATURE, fresh_arrays
+from surefoot.agents.sb3 import read as sb3
+from surefoot.agents.sb3.write import write_zip
+from surefoot.errors import InputError
+from surefoot.files import read_npz, write_arrays, write_npz
+from surefoot.play.envs.atari.emulators import CUT, ENDED
+from surefoot.play.envs.atari.env import AtariEnvironment
+from surefoot.play.streams import Stream
+from surefoot.play.tasks import get_task
+from surefoot.train import dqn
+from surefoot.train.atari.checkpoint import load_checkpoint, save_checkpoint
+from surefoot.train.atari.learner import Learner, copy_weights
+from surefoot.train.atari.players import Players, cartridges
+from surefoot.train.atari.replay_buffer import Batch, Replay
+from surefoot.train.atari.settings import FAST, FastSettings, find_fast
+from surefoot.train.atari.train import exploration, stretch, train_fast
+from surefoot.train.folder import Curve, TrainingFolder
+from surefoot.train.settings import find_settings
+from surefoot.train.train import train
+
+CPU = torch.device("cpu")
+TINY = FastSettings(
+    total_steps=96,
+    slots=2,
+    buffer_size=200,
+    learning_starts=40,
+    updates=1,
+    batch_size=4,
+    exploration_steps=60,
+    validation_interval=48,
+    validation_episodes=1,
+)
+
+
+POISON = 251
+
+
+def replay(rows=40, slots=3, steps=3, sigma=0.0, batch=64, shape=(2, 2), gamma=0.9):
+    stream = Stream(np.random.SeedSequence(0), CPU)
+    return Replay(rows, slots, shape, 4, steps=steps, gamma=gamma, sigma=sigma, batch=batch, stream=stream)
+
+
+def filled(count, length=9, end=ENDED, reward=lambda _, __: 0.0, **options):
+    """A buffer whose frame tells its vector step; slot 1 and 2 are offset, so that episodes end at different times."""
+    buffer = replay(**options)
+    age = torch.tensor([0, 2, 5])
+    for step in range(count):
+        buffer.show(torch.full((3, 2, 2), step % 250, dtype=torch.uint8), age)
+        over = torch.where(age == length - 1, end, 0).to(torch.uint8)
+        rewards = torch.tensor([reward(step, int(a)) for a in age])
+        buffer.book(torch.tensor([step % 5] * 3), rewards, over)
+        age = torch.where(over != 0, 0, age + 1)
+    buffer.show(torch.full((3, 2, 2), POISON, dtype=torch.uint8), age)  # the emulators are stepping
+    return buffer
+
+
+def steps_of(stack):
+    return (stack[:, :, 0, 0] * 255).round().long()
+
+
+# --- what is drawn --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [30, 95])
+def test_stacks_hold_the_last_frames_of_their_episode(count):
+    """Also when the ring has been written over; before an episode's first frame that frame is repeated."""
+    buffer = filled(count, batch=2_000)
+    drawn = buffer.draw()
+    stacks = steps_of(drawn.state)
+    newest = stacks[:, -1]
+    assert newest.min() == max(0, count - 40 + 1) + 3
+    assert newest.max() == count - 1 - 3
+    assert torch.equal(drawn.action, newest % 5)
+    # Slots' ages at vector step t: (t + offset) mod 9.
+    fits = torch.zeros(len(stacks), dtype=torch.bool)
+    for offset in (0, 2, 5):
+        age = (newest + offset) % 9
+        expected = torch.stack([newest - torch.minimum(age, torch.tensor(back)) for back in (3, 2, 1, 0)], dim=1)
+        fits |= (stacks == expected).all(dim=1)
+    assert fits.all()
+    assert (stacks[:, 0] == stacks[:, 1]).any()
+    assert steps_of(drawn.successor).max() < POISON
+
+
+def test_successors_follow_after_the_steps():
+    drawn = filled(60, length=1_000, batch=500).draw()
+    assert torch.equal(steps_of(drawn.successor)[:, -1], steps_of(drawn.state)[:, -1] + 3)
+
+
+def test_rewards_are_summed_up_to_the_end_of_the_episode():
+    buffer = filled(60, reward=lambda _, age: float(age), batch=3_000)
+    drawn = buffer.draw()
+    newest = steps_of(drawn.state)[:, -1]
+    for row in range(200):
+        options = []
+        for offset in (0, 2, 5):
+            age, total, going = (int(newest[row]) + offset) % 9, 0.0, 1.0
+            for index in range(3):
+                total += going * 0.9**index * age
+                going = 0.0 if age == 8 else going
+                age = (age + 1) % 9
+            options.append((round(total, 4), round(0.9**3 * going, 4)))
+        assert (round(float(drawn.reward[row]), 4), round(float(drawn.discount[row]), 4)) in options
+    assert (drawn.weight == 1).all()
+    assert 0 < float((drawn.discount == 0).float().mean()) < 1
+
+
+def test_a_cut_episode_is_neither_an_end_nor_goes_on():
+    """A step limit ends no game: transitions across it count nothing, and no zero is learned there."""
+    cut, ended = filled(60, end=CUT, batch=3_000).draw(), filled(60, end=ENDED, batch=3_000).draw()
+    share = float((cut.weight == 0).float().mean())
+    assert share == pytest.approx(3 / 9, abs=0.05)
+    assert torch.allclose(cut.discount[cut.weight == 1], torch.tensor(0.9**3))
+    assert (ended.weight == 1).all()
+    assert torch.equal(cut.weight == 0, ended.discount == 0)
+
+
+# --- noise ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("level", [0, 255])
+def test_black_and_white_frames_come_out_with_all_their_noise(level):
+    """From the buffer's bytes to the network's input: mean and spread as drawn, on both sides of black and white.
+
+    Levels of five standard errors; noise that went through a byte would fail by hundreds.
+    """
+    sigma, heard = 0.1, []
+    buffer = replay(rows=12, slots=2, sigma=sigma, batch=40, shape=(84, 84))
+    for step in range(12):
+        buffer.show(torch.full((2, 84, 84), level, dtype=torch.uint8), torch.tensor([step, step]))
+        buffer.book(torch.zeros(2, dtype=torch.int64), torch.zeros(2), torch.zeros(2, dtype=torch.uint8))
+    network = CNN(fresh_arrays(4, 3, 0), NATURE)
+    network.convolutions[0].register_forward_pre_hook(lambda _, inputs: heard.append(inputs[0]))
+    drawn = buffer.draw()
+    network(drawn.state)
+    noise = heard[0].double() - level / 255
+    assert abs(float(noise.mean())) < 5 * sigma / noise.numel() ** 0.5
+    assert abs(float(noise.std()) / sigma - 1) < 5 / (2 * noise.numel()) ** 0.5
+    assert float(noise.min()) < -3 * sigma
+    assert float(noise.max()) > 3 * sigma
+    through_bytes = ((level / 255 + noise) * 255).to(torch.uint8).double() / 255 - level / 255
+    assert abs(float(through_bytes.mean())) > 50 * sigma / noise.numel() ** 0.5 or through_bytes.std() > 2 * sigma
+
+
+def test_noise_is_fresh_for_every_draw_and_shared_by_shared_frames():
+    buffer = filled(40, length=1_000, sigma=0.1, batch=30, rows=60)
+    first, second = buffer.draw(), buffer.draw()
+    assert not torch.equal(first.state, second.state)
+    # With three steps the newest frame of the state is the oldest of the successor.
+    assert torch.equal(first.state[:, 3], first.successor[:, 0])
+    assert not torch.equal(first.state[:, 3], first.successor[:, 1])
+
+
+# --- learning -------------------------------------------------------------------------------------------------------
+
+
+def batch(rows=6, seed=0):
+    random = torch.Generator().manual_seed(seed)
+    return Batch(
+        state=torch.rand((rows, 4, 84, 84), generator=random),
+        action=torch.arange(rows) % 3,
+        reward=torch.linspace(-1, 1, rows),
+        successor=torch.rand((rows, 4, 84, 84), generator=random),
+        discount=torch.tensor([0.97, 0.0] * (rows // 2)),
+        weight=torch.tensor([1.0] * (rows - 1) + [0.0]),
+    )
+
+
+@pytest.mark.slow
+def test_the_loss_is_double_q_learnings():
+    learner = Learner(get_task("freeway"), 0.0, TINY, CPU, seed=3)
+    copy_weights(CNN(fresh_arrays(4, 3, 99), NATURE), learner.target)
+    drawn = batch()
+    with torch.no_grad():
+        best = learner.online(drawn.successor).argmax(dim=1)
+        following = learner.target(drawn.successor)[torch.arange(6), best]
+        goal = drawn.reward + drawn.discount * following
+        errors = learner.online(drawn.state)[torch.arange(6), drawn.action] - goal
+        huber = torch.where(errors.abs() < 1, errors**2 / 2, errors.abs() - 0.5)
+        expected = huber[:5].sum() / 6
+        plain = learner.target(drawn.successor).max(dim=1).values
+    assert float(learner.loss(drawn).detach()) == pytest.approx(float(expected), rel=1e-5)
+    assert not torch.equal(plain, following)
+
+
+def test_learning_lowers_the_loss_of_what_it_sees():
+    task = get_task("freeway")
+    learner = Learner(task, 0.0, replace(TINY, learning_rate=1e-3, target_interval=10**6), CPU, seed=0)
+    drawn = batch()
+    learner.replay.draw = lambda: drawn
+    before = float(learner.loss(drawn).detach())
+    for _ in range(15):
+        learner.learn(0.0)
+    assert float(learner.loss(drawn).detach()) < 0.5 * before
+    assert learner.updates == 15
+    online, average = (torch.cat([p.flatten() for p in net.parameters()]) for net in (learner.online, learner.average))
+    assert float((online - average).detach().abs().max()) > 0
+
+
+@pytest.mark.slow
+def test_what_to_do_is_learned_from_what_is_seen():
+    """A bright picture wants action 2, a dark one action 0: buffer, noise, loss and optimiser together find it out."""
+    settings = replace(TINY, batch_size=16, learning_rate=5e-4, slots=4)
+    learner, random = Learner(get_task("freeway"), 0.1, settings, CPU, 0), torch.Generator().manual_seed(0)
+    for _ in range(40):
+        bright = torch.randint(2, (4,), generator=random)
+        frames = (60 + 120 * bright).to(torch.uint8).view(4, 1, 1).expand(4, 84, 84)
+        learner.replay.show(frames, torch.zeros(4, dtype=torch.int64))
+        action = torch.randint(3, (4,), generator=random)
+        learner.replay.book(action, (action == 2 * bright).float(), torch.full((4,), ENDED, dtype=torch.uint8))
+    for _ in range(40):
+        learner.learn(0.0)
+    pictures = torch.tensor([60.0, 180.0]).view(2, 1, 1, 1).expand(2, 4, 84, 84) / 255
+    with torch.no_grad():
+        assert learner.online(pictures).argmax(dim=1).tolist() == [0, 2]
+        assert learner.online(pictures).max() < 1.5
+
+
+def test_the_target_follows_at_its_interval():
+    learner = Learner(get_task("freeway"), 0.0, replace(TINY, target_interval=2), CPU, seed=0)
+    learner.replay.draw = lambda: batch()
+    same = []
+    for _ in range(4):
+        learner.learn(0.0)
+        same.append(torch.equal(learner.online.linear[1].bias, learner.target.linear[1].bias))
+    assert same == [False, True, False, True]
+
+
+def test_the_learning_rate_falls_to_a_tenth():
+    learner = Learner(get_task("freeway"), 0.0, TINY, CPU, seed=0)
+    learner.replay.draw = lambda: batch()
+    rates = []
+    for fraction in (0.0, 0.5, 1.0):
+        learner.learn(fraction)
+        rates.append(float(learner.optimizer.param_groups[0]["lr"]) / TINY.learning_rate)
+    assert rates == pytest.approx([1.0, 0.55, 0.1])
+
+
+def test_exploration_falls_and_holds_its_actions():
+    assert exploration(TINY, 0) == 1
+    assert exploration(TINY, 30) == pytest.approx(0.5015)
+    assert exploration(TINY, 10**6) == pytest.approx(TINY.exploration_final)
+    players = Players(get_task("freeway"), 0.1, replace(TINY, slots=1), CPU, 0, 0, 1)
+    players.left, players.held = (torch.zeros(4_000, dtype=torch.int64) for _ in range(2))
+    greedy = torch.full((4_000,), 7)
+    first = players._explored(greedy, 0.3)
+    assert 0.2 < float((first != 7).float().mean()) < 0.4
+    still = players.left > 0
+    assert torch.equal(players._explored(greedy, 0.0)[still], first[still])
+    assert 0.4 < float(still.sum() / (first != 7).sum()) < 0.6  # P(length >= 2) = 1/2
+    players.close()
+
+
+def test_players_and_buffer_agree_with_the_emulators():
+    """What is booked is what was played; a goal ends the bootstrapping and the network sees the noisy stack."""
+    task = get_task("pong-full")
+    settings = replace(TINY, loss_weight=0.5)
+    learner, curve = Learner(task, 0.1, settings, CPU, 0), Curve()
+    players = Players(task, 0.1, settings, CPU, 0, 0, 1)
+    stretch(players, learner, curve, replace(settings, learning_starts=10**6), 160, None)
+    buffer = learner.replay
+    assert curve.steps == 160
+    assert int(buffer.head) == buffer.written == 80
+    assert torch.equal(buffer.age[:80, 0], torch.arange(80))  # a goal ends no game
+    goals = buffer.reward[:80] != 0
+    assert goals.any()
+    assert set(buffer.reward[:80][goals].tolist()) <= {-0.5, 1.0}
+    assert (buffer.over[:80][goals] == ENDED).all()
+    assert (buffer.over[:80][~goals] == 0).all()
+    players.close()
+
+
+# --- resuming -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    out = tmp_path_factory.mktemp("fast") / "run"
+    seen = []
+    policy = train_fast(
+        get_task("pong-1r"), 0.1, TINY, out, device="cpu", processes=1, progress=lambda *facts: seen.append(facts)
+    )
+    return out, policy, seen
+
+
+def test_a_training_leaves_an_agent_that_everybody_loads(trained, tmp_path):
+    out, policy, seen = trained
+    assert [facts[0] for facts in seen] == [48, 96]
+    loaded = zoo.load(str(out))
+    assert loaded.sha256 == policy.sha256
+    card = json.loads((out / "agent.json").read_text())
+    assert (card["task"], card["sigma"], card["training"]["steps"]) == ("pong-1r", 0.1, 96)
+    assert card["training"]["settings"] == TINY.facts()
+    assert len(card["curve"]) == 2
+    write_zip(loaded, tmp_path / "agent.zip")
+    assert sb3.read_zip(tmp_path / "agent.zip").choices == 6
+
+
+def test_a_training_folder_fits_into_few_small_files(trained):
+    files = [path for path in trained[0].rglob("*") if path.is_file()]
+    assert len(files) <= 8
+    assert max(path.stat().st_size for path in files) < 16 * 2**20
+
+
+def test_a_checkpoint_restores_what_was_learned(trained):
+    task, out = get_task("pong-1r"), trained[0]
+    learner, folder = Learner(task, 0.1, TINY, CPU, 5), TrainingFolder(out, resume=True)
+    assert load_checkpoint(folder, learner) is None
+    curve = folder.curve
+    assert (curve.steps, len(curve.rows), learner.updates > 0) == (96, 2, True)
+    again = Learner(task, 0.1, TINY, CPU, 6)
+    save_checkpoint(folder, learner, {"name": "x", "sha256": "y"})
+    assert load_checkpoint(folder, again) == {"name": "x", "sha256": "y"}
+    assert (folder.curve.rows, folder.curve.best_step) == (curve.rows, curve.best_step)
+    assert all((folder.curve.best_weights[name] == array).all() for name, array in curve.best_weights.items())
+    save_checkpoint(folder, learner, None)
+    for one, other in zip(learner.online.parameters(), again.online.parameters(), strict=True):
+        assert torch.equal(one, other)
+        states = learner.optimizer.state[one], again.optimizer.state[other]
+        assert all(torch.equal(states[0][key], states[1][key]) for key in ("step", "exp_avg", "exp_avg_sq"))
+        assert states[1]["exp_avg"].stride() == states[1]["exp_avg_sq"].stride() == other.stride()
+    assert not torch.equal(learner.online.linear[0].weight, learner.average.linear[0].weight)
+    assert torch.equal(learner.average.linear[0].weight, again.average.linear[0].weight)
+    again.replay.draw = lambda: replace(batch(), action=torch.arange(6))
+    again.learn(0.5)
+    assert float(again.optimizer.param_groups[0]["lr"]) == pytest.approx(0.55 * TINY.learning_rate)
+
+
+def test_a_training_run_is_resumed_with_more_steps(trained):
+    out, _, _ = trained
+    longer = replace(TINY, total_steps=144)
+    train_fast(get_task("pong-1r"), 0.1, longer, out, device="cpu", processes=1, resume=True)
+    card = json.loads((out / "agent.json").read_text())
+    assert [row[0] for row in card["curve"]] == [48, 96, 144]
+    assert card["training"]["steps"] == 144
+
+
+@pytest.mark.slow
+def test_a_training_begins_with_the_weights_of_another_agent(trained, tmp_path):
+    """With a rate of almost nothing they stay what they were, and the card says whose they are."""
+    _, earlier, _ = trained
+    still = replace(TINY, learning_rate=1e-12)
+    options = {"device": "cpu", "processes": 1, "init_from": earlier}
+    policy = train_fast(get_task("pong-1r"), 0.2, still, tmp_path / "run", **options)
+    pairs = zip(policy.network.parameters(), earlier.network.parameters(), strict=True)
+    assert all(torch.allclose(one, other, rtol=1e-3, atol=1e-6) for one, other in pairs)
+    card = json.loads((tmp_path / "run" / "agent.json").read_text())
+    assert card["training"]["started_from"] == {"name": "pong-1r-s0.1", "sha256": earlier.sha256}
+    assert card["training"]["settings"]["exploration_initial"] == 0.05
+    longer = replace(still, total_steps=still.total_steps + 48)
+    train_fast(get_task("pong-1r"), 0.2, longer, tmp_path / "run", device="cpu", processes=1, resume=True)
+    again = json.loads((tmp_path / "run" / "agent.json").read_text())
+    assert again["training"]["started_from"] == card["training"]["started_from"]
+    assert again["training"]["settings"]["exploration_initial"] == 0.05
+
+
+def test_a_start_that_does_not_fit_is_refused(trained):
+    with pytest.raises(InputError, match=r"pong-1r-s0.1 does not have the layers of this training run"):
+        Learner(get_task("freeway"), 0.1, TINY, CPU, 0).begin_with(trained[1])
+    with pytest.raises(InputError, match="does not have the layers"):
+        Learner(get_task("pong-1r"), 0.1, TINY, CPU, 0).begin_with(zoo.load("cartpole-5-s0"))
+
+
+def test_every_second_emulator_may_play_another_task_of_the_game():
+    one, full = get_task("pong-1r"), get_task("pong-full")
+    settings = replace(TINY, slots=4, beside="pong-full")
+    assert cartridges(one, settings) == [one.cartridge, full.cartridge] * 2
+    assert cartridges(one, TINY) == [one.cartridge] * 2
+    for other in ("freeway", "cartpole-5"):
+        with pytest.raises(InputError, match=f"{other} is not the game of pong-1r"):
+            cartridges(one, replace(TINY, beside=other))
+
+
+@pytest.mark.parametrize(("stale", "kept"), [("b", "online"), ("c", "average")])
+def test_a_kill_between_the_files_of_a_checkpoint_loses_no_weights(trained, tmp_path, stale, kept):
+    """What does not belong to the first file is not loaded: moments restart, and with ``b`` the average."""
+    for path in trained[0].glob("checkpoint-*.npz"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    task = get_task("pong-1r")
+    older = (tmp_path / f"checkpoint-{stale}.npz").read_bytes()
+    folder, other = TrainingFolder(tmp_path, resume=True), Learner(task, 0.1, TINY, CPU, 9)
+    copy_weights(Learner(task, 0.1, TINY, CPU, 8).online, other.average)
+    folder.curve = Curve()
+    save_checkpoint(folder, other, None)
+    (tmp_path / f"checkpoint-{stale}.npz").write_bytes(older)
+    learner, folder = Learner(task, 0.1, TINY, CPU, 1), TrainingFolder(tmp_path, resume=True)
+    load_checkpoint(folder, learner)
+    assert (folder.curve.steps, folder.curve.best_weights, folder.curve.best) == (0, {}, -np.inf)
+    assert torch.equal(learner.online.linear[0].weight, other.online.linear[0].weight)
+    assert torch.equal(learner.average.linear[0].weight, getattr(other, kept).linear[0].weight)
+    assert not learner.optimizer.state
+
+
+def test_a_checkpoint_of_version_0_1_is_read(trained, tmp_path):
+    """It was divided into two files, with the curve in the header and the best weights in a file of their own."""
+    out, task = trained[0], get_task("pong-1r")
+    header, first = read_npz(out / "checkpoint-a.npz", "checkpoint")
+    second, third = (read_npz(out / f"checkpoint-{name}.npz", "checkpoint")[1] for name in "bc")
+    curve = header.pop("curve")
+    best = {name.removeprefix("best."): first.pop(name) for name in list(first) if name.startswith("best.")}
+    moved = {name: second.pop(name) for name in list(second) if name.startswith("exp_avg.")}
+    moved |= {name: third.pop(name) for name in list(third) if name.startswith("step.")}
+    write_npz(tmp_path / "checkpoint-a.npz", {**header, **curve}, first | moved, compress=False)
+    write_npz(tmp_path / "checkpoint-b.npz", {**header, **curve}, second | third, compress=False)
+    write_arrays(tmp_path / "best.npz", best)
+    old, new = (Learner(task, 0.1, TINY, CPU, seed) for seed in (1, 2))
+    folders = TrainingFolder(tmp_path, resume=True), TrainingFolder(out, resume=True)
+    for folder, learner in zip(folders, (old, new), strict=True):
+        load_checkpoint(folder, learner)
+    assert (folders[0].curve.rows, folders[0].curve.seconds) == (folders[1].curve.rows, folders[1].curve.seconds)
+    assert all((folders[0].curve.best_weights[name] == array).all() for name, array in best.items())
+    assert torch.equal(old.average.linear[0].weight, new.average.linear[0].weight)
+    for one, other in zip(old.online.parameters(), new.online.parameters(), strict=True):
+        assert torch.equal(one, other)
+        assert torch.equal(old.optimizer.state[one]["exp_avg_sq"], new.optimizer.state[other]["exp_avg_sq"])
+
+
+def test_time_ends_a_training(tmp_path):
+    settings = replace(TINY, total_steps=10**6, validation_interval=10**6)
+    train_fast(get_task("pong-1r"), 0.0, settings, tmp_path / "run", device="cpu", processes=1, time_limit=0.01)
+    card = json.loads((tmp_path / "run" / "agent.json").read_text())
+    assert 0 < card["training"]["steps"] < 10**5
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"time_limit": 0.0}, "the time limit must be > 0 minutes, got 0.0"),
+        ({"resume": True}, "no checkpoint to resume from"),
+    ],
+)
+def test_bad_options_are_refused(tmp_path, options, match):
+    with pytest.raises(InputError, match=match):
+        train_fast(get_task("pong-1r"), 0.1, TINY, tmp_path / "run", device="cpu", **options)
+
+
+def test_a_folder_in_use_is_not_written_over(trained):
+    with pytest.raises(InputError, match="is not empty; give --resume"):
+        train_fast(get_task("pong-1r"), 0.1, TINY, trained[0], device="cpu")
+
+
+def test_a_checkpoint_of_another_task_is_refused(trained):
+    with pytest.raises(InputError, match="another task or version"):
+        load_checkpoint(TrainingFolder(trained[0], resume=True), Learner(get_task("freeway"), 0.1, TINY, CPU, 0))
+
+
+def test_only_atari_has_fast_settings(tmp_path):
+    assert set(FAST) == {"pong-1r", "pong-full", "freeway"}
+    with pytest.raises(InputError, match="has no settings for 'cartpole-5'"):
+        find_fast("cartpole-5")
+    with pytest.raises(InputError, match="is for Atari tasks"):
+        train_fast(get_task("cartpole-5"), 0.1, TINY, tmp_path, device="cpu")
+
+
+# --- the paper's own training ---------------------------------------------------------------------------------------
+
+
+def test_the_papers_table_for_atari():
+    ours = find_settings("paper", "pong-1r")
+    assert (ours.total_steps, ours.validation_interval, ours.validation_episodes) == (10_000_000, 100_000, 100)
+    assert (ours.learning_rate, ours.gamma, ours.buffer_size, ours.learning_starts) == (1e-4, 0.99, 10_000, 100_000)
+    assert (ours.exploration_fraction, ours.exploration_initial, ours.exploration_final) == (0.1, 1.0, 0.01)
+    assert (ours.target_interval, ours.batch_size, ours.train_interval, ours.gradient_steps) == (1_000, 32, 4, 1)
+    assert find_settings("paper", "freeway") == replace(ours, repeats=5)
+    assert find_settings("paper", "pong-full") == replace(ours, validation_episodes=10)
+
+
+def test_sb3s_own_training_keeps_noise_out_of_bytes(tmp_path):
+    """One short run of the paper's way: its buffer holds floats with all their noise, its agent is convolutional."""
+    settings = replace(
+        find_settings("paper", "pong-1r"),
+        total_steps=24,
+        validation_interval=24,
+        validation_episodes=1,
+        buffer_size=30,
+        learning_starts=8,
+        batch_size=4,
+    )
+    task = get_task("pong-1r")
+    policy = train(task, 0.1, settings, tmp_path / "run", progress=lambda *_: None)
+    assert isinstance(policy.network, CNN)
+    assert zoo.load(str(tmp_path / "run")).sha256 == policy.sha256
+    model = dqn.build_model(task, 0.1, settings, 0, "cpu")
+    model.learn(20)
+    frames = model.replay_buffer.observations[:20, 0, -1]
+    assert frames.dtype == np.float32
+    still = frames[:, 40:44, 2:6].astype(np.float64)  # the field beside the paddles does not change
+    clean = AtariEnvironment(task.cartridge)
+    clean.reset(seed=0)
+    noise = still - clean.step(0)[0][40:44, 2:6].astype(np.float64) / 255
+    assert abs(noise.mean()) < 5 * 0.1 / noise.size**0.5
+    assert abs(noise.std() / 0.1 - 1) < 5 / (2 * noise.size) ** 0.5

@@ -1,0 +1,612 @@
+"""Training: what it writes, that it repeats, keeps the strictly best, stops, resumes, and sees the noise."""
+
+import csv
+import dataclasses
+import io
+import json
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Discrete
+from stable_baselines3 import DQN
+from stable_baselines3.common.type_aliases import ReplayBufferSamples
+
+from surefoot.agents import files as zoo
+from surefoot.agents.networks import weights_hash
+from surefoot.episodes import Episodes, Noise
+from surefoot.errors import InputError
+from surefoot.files import read_npz, write_arrays
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.streams import Purpose
+from surefoot.play.tasks import get_task, make_task
+from surefoot.train import dqn
+from surefoot.train import validation as watch
+from surefoot.train.cuda_graph import GraphDQN
+from surefoot.train.dqn import build_model
+from surefoot.train.folder import Curve, TrainingFolder, has_checkpoint
+from surefoot.train.sb3_checkpoint import load_checkpoint, save_checkpoint
+from surefoot.train.settings import PRESETS, DqnSettings, find_settings
+from surefoot.train.train import train
+from toys import not_normal
+
+TASK = get_task("cartpole-5")
+TINY = DqnSettings(
+    total_steps=600,
+    validation_interval=100,
+    validation_episodes=4,
+    buffer_size=1_000,
+    learning_starts=100,
+    batch_size=16,
+    train_interval=50,
+    gradient_steps=2,
+    hidden=(8,),
+)
+
+
+def tiny(out, **more):
+    own = {field.name for field in dataclasses.fields(TINY)} - {"repeats"}
+    settings = dataclasses.replace(TINY, **{name: more.pop(name) for name in list(more) if name in own})
+    return train(more.pop("task", TASK), more.pop("sigma", 0.2), settings, out, **more)
+
+
+def curve_of(out):
+    return [
+        [float(cell) for cell in row]
+        for row in csv.reader(io.StringIO((out / "curve.csv").read_text()))
+        if row[0] != "step"
+    ]
+
+
+def scripted(monkeypatch, means):
+    """Let validation say these means, in turn; the last one for ever."""
+    left, asked = list(means), []
+
+    def validate(task, policy, sigma, seed, stream, episodes, device):
+        asked.append((policy, stream))
+        mean = left.pop(0) if len(left) > 1 else left[0]
+        return Episodes.of([mean] * episodes, sigma=sigma, floor=0)
+
+    monkeypatch.setattr(watch, "validate", validate)
+    return asked
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """One training run for all tests that only read what it wrote: its folder, agent and progress."""
+    out, said = tmp_path_factory.mktemp("trained") / "run", []
+    policy = tiny(out, seed=3, command="the command", preset="tiny", progress=lambda *words: said.append(words))
+    return out, policy, said
+
+
+@pytest.fixture(scope="module")
+def validated(tmp_path_factory):
+    """One training run whose validations said 10, 30, 30, 20, 30, 5: its folder, agent, and what was validated."""
+    out = tmp_path_factory.mktemp("validated") / "run"
+    with pytest.MonkeyPatch.context() as patch:
+        asked = scripted(patch, [10, 30, 30, 20, 30, 5])
+        return out, tiny(out), asked
+
+
+# --- what it writes -------------------------------------------------------------------------------------------------
+
+
+def test_it_writes_an_agent_a_curve_and_a_board(trained):
+    out, policy, said = trained
+    found = sorted(path.name for path in out.iterdir())
+    assert found == ["agent.json", "agent.npz", "curve.csv", "tensorboard"]
+    assert any(path.name.startswith("events.out.tfevents") for path in (out / "tensorboard").iterdir())
+    again, card = zoo.load(str(out)), zoo.load_card(str(out))
+    assert again.sha256 == policy.sha256 == card["sha256"]
+    assert policy.name == card["name"] == "cartpole-5-s0.2"
+    assert (card["task"], card["sigma"]) == ("cartpole-5", 0.2)
+    training = card["training"]
+    assert training["settings"] == TINY.facts()
+    assert (training["seed"], training["command"], training["preset"]) == (3, "the command", "tiny")
+    assert training["steps"] == 600
+    rows = curve_of(out)
+    assert [row[0] for row in rows] == [100, 200, 300, 400, 500, 600]
+    assert [row[1] for row in rows] == [mean for _, mean in card["curve"]]
+    assert training["best_validation"] == max(row[1] for row in rows)
+    assert [step for step, _, _ in said] == [100, 200, 300, 400, 500, 600]
+    assert "torch" in card["versions"]
+    assert len(play(Plan(task=TASK, policy=again, noise=Noise.of(0.2), n_episodes=10))) == 10
+
+
+def test_the_board_holds_the_curve(trained):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    out, _, _ = trained
+    board = EventAccumulator(str(out / "tensorboard")).Reload()
+    shown = [(event.step, event.value) for event in board.Scalars("validation/mean_return")]
+    assert shown == [(row[0], pytest.approx(row[1])) for row in curve_of(out)]
+
+
+def test_it_repeats_with_the_seed_and_not_without(trained, tmp_path):
+    out, policy, _ = trained
+    again, other = tiny(tmp_path / "again", seed=3), tiny(tmp_path / "other", seed=2, total_steps=300)
+    assert again.sha256 == policy.sha256 != other.sha256
+    assert (tmp_path / "again" / "curve.csv").read_bytes() == (out / "curve.csv").read_bytes()
+    assert curve_of(tmp_path / "other") != curve_of(out)[:3]
+
+
+# --- validation -----------------------------------------------------------------------------------------------------
+
+
+def test_only_strictly_better_replaces_the_best(validated):
+    out, policy, asked = validated
+    training = zoo.load_card(str(out))["training"]
+    assert (training["best_step"], training["best_validation"]) == (200, 30)
+    hashes = [weights_hash(arrays, layout) for layout, arrays in (zoo.parts_of(policy) for policy, _ in asked)]
+    assert policy.sha256 == hashes[1]
+    assert hashes[1] not in hashes[2:]
+
+
+def test_it_stops_at_the_first_perfect_validation(tmp_path, monkeypatch):
+    asked = scripted(monkeypatch, [10, 199.9, 200, 200])
+    tiny(tmp_path / "run")
+    training = zoo.load_card(str(tmp_path / "run"))["training"]
+    assert (training["steps"], training["best_step"], len(asked)) == (300, 300, 3)
+
+
+def test_without_a_ceiling_nothing_is_perfect(tmp_path, monkeypatch):
+    asked = scripted(monkeypatch, [1e9])
+    tiny(tmp_path / "run", task=dataclasses.replace(TASK, scoring=dataclasses.replace(TASK.scoring, ceiling=None)))
+    assert len(asked) == 6
+
+
+def test_each_validation_plays_episodes_of_its_own(validated):
+    """No round shares episodes with another, nor with any certificate of the same seed."""
+    _, policy, asked = validated
+    streams = [stream for _, stream in asked]
+    assert streams == [(Purpose.VALIDATION, k) for k in range(1, 7)]
+    noisy = dataclasses.replace(TASK, blocks=dataclasses.replace(TASK.blocks, n_envs=10))
+    starts = set()
+    for stream in [(), *streams]:
+        starts |= {
+            tuple(row)
+            for row in first_states(
+                Plan(task=noisy, policy=policy, noise=Noise.of(0.2), n_episodes=10, seed=3, purpose=stream)
+            )
+        }
+    assert len(starts) == 70
+
+
+def first_states(plan):
+    seen = []
+
+    class Watch(torch.nn.Module):
+        def forward(self, history):
+            seen.append(history.clone())
+            return torch.zeros(len(history), 2)
+
+    play(dataclasses.replace(plan, policy=dataclasses.replace(plan.policy, network=Watch())))
+    return seen[0][:, -1].tolist()
+
+
+def test_validation_is_played_through_the_channel_that_certifies(trained):
+    out, policy, _ = trained
+    training = zoo.load_card(str(out))["training"]
+    played = watch.validate(TASK, policy, 0.2, 3, (Purpose.VALIDATION, training["best_step"] // 100), 4)
+    assert played.sigma == 0.2
+    assert played.returns.mean() == training["best_validation"]
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------
+
+
+def test_a_folder_that_is_not_empty_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(InputError, match="is not empty; choose another --out"):
+        tiny(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_trained_agent_is_not_overwritten(tmp_path, resume):
+    (tmp_path / "agent.json").write_text("{}")
+    with pytest.raises(InputError, match="already holds a trained agent; choose another --out"):
+        tiny(tmp_path, resume=resume)
+
+
+def test_a_place_that_cannot_be_written_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(InputError, match="cannot write to "):
+        tiny(tmp_path / "file" / "run")
+
+
+@pytest.mark.parametrize("sigma", [-0.1, float("nan")])
+def test_a_bad_sigma_is_refused_before_anything_is_made(tmp_path, sigma):
+    with pytest.raises(InputError, match="sigma must be a finite number >= 0"):
+        tiny(tmp_path / "run", sigma=sigma)
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("seed", [-1, 2**32, 2**70])
+def test_a_seed_that_sb3_cannot_take_is_refused_before_anything_is_made(tmp_path, seed):
+    with pytest.raises(InputError, match=f"a training seed must lie from 0 to 4294967295, got {seed}"):
+        tiny(tmp_path / "run", seed=seed)
+    assert not (tmp_path / "run").exists()
+
+
+def test_training_without_a_validation_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"total_steps must be at least validation_interval \(100\), got 50"):
+        tiny(tmp_path / "run", total_steps=50)
+    assert not (tmp_path / "run").exists()
+
+
+# --- resuming -------------------------------------------------------------------------------------------------------
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+def stop_at(step):
+    def progress(now, of, best):
+        if now == step:
+            raise KilledError
+
+    return progress
+
+
+def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 2)
+    asked = scripted(monkeypatch, [10, 40, 30, 20, 39, 41, 5])
+    with pytest.raises(KilledError):
+        tiny(tmp_path / "run", progress=stop_at(500))
+    assert (tmp_path / "run" / "checkpoint.npz").exists()  # of step 400
+    assert [row[:2] for row in curve_of(tmp_path / "run")] == [[100, 10], [200, 40], [300, 30], [400, 20]]
+    assert not (tmp_path / "run" / "agent.json").exists()
+    with pytest.raises(InputError, match="is not empty; give --resume"):
+        tiny(tmp_path / "run")
+    policy = tiny(tmp_path / "run", resume=True)
+    assert [row[:2] for row in curve_of(tmp_path / "run")] == [
+        [100, 10],
+        [200, 40],
+        [300, 30],
+        [400, 20],
+        [500, 41],
+        [600, 5],
+    ]
+    training = zoo.load_card(str(tmp_path / "run"))["training"]
+    assert (training["steps"], training["best_step"], training["best_validation"]) == (600, 500, 41)
+    assert policy.sha256 == weights_hash(*reversed(zoo.parts_of(asked[5][0])))
+    assert not (tmp_path / "run" / "checkpoint.npz").exists()
+
+
+def test_the_best_before_the_kill_stays_the_best(tmp_path, monkeypatch):
+    monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 2)
+    asked = scripted(monkeypatch, [50, 40, 30])
+    with pytest.raises(KilledError):
+        tiny(tmp_path / "run", progress=stop_at(300))
+    policy = tiny(tmp_path / "run", resume=True)
+    assert policy.sha256 == weights_hash(*reversed(zoo.parts_of(asked[0][0])))
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_resuming_without_a_checkpoint_does_not_restart_silently(tmp_path, begun):
+    if begun:
+        with pytest.raises(KilledError):
+            tiny(tmp_path / "run", progress=stop_at(100))
+    left = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match="holds no checkpoint to resume from; start without --resume, with an empty"):
+        tiny(tmp_path / "run", resume=True)
+    assert sorted(tmp_path.rglob("*")) == left
+
+
+def test_ctrl_c_loses_nothing(tmp_path):
+    def interrupted(now, of, best):
+        if now == 200:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        tiny(tmp_path / "run", total_steps=300, progress=interrupted)
+    tiny(tmp_path / "run", total_steps=300, resume=True)
+    assert [row[0] for row in curve_of(tmp_path / "run")] == [100, 200, 300]
+
+
+def test_the_largest_seed_can_be_resumed(tmp_path, monkeypatch):
+    monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 1)
+    with pytest.raises(KilledError):
+        tiny(tmp_path / "run", total_steps=300, seed=2**32 - 1, progress=stop_at(200))
+    tiny(tmp_path / "run", total_steps=300, seed=2**32 - 1, resume=True)
+    assert zoo.load_card(str(tmp_path / "run"))["training"]["steps"] == 300
+
+
+def test_a_checkpoint_holds_everything(tmp_path):
+    one = build_model(TASK, 0.2, TINY, 0, "cpu")
+    one.learn(300)
+    curve = Curve([(200, 10.0, 1.0, 0.5)], 10.0, 200, dqn.LEARNER.weights(one))
+    folder = TrainingFolder(tmp_path, resume=False)
+    folder.curve = curve
+    save_checkpoint(folder, one)
+    other, resumed = build_model(TASK, 0.2, TINY, 9, "cpu"), TrainingFolder(tmp_path, resume=True)
+    load_checkpoint(resumed, other)
+    read = resumed.curve
+    assert (read.steps, read.seconds) == (300, curve.seconds)
+    assert (read.rows, read.best, read.best_step) == (curve.rows, curve.best, curve.best_step)
+    assert all((read.best_weights[name] == array).all() for name, array in curve.best_weights.items())
+    assert (other.num_timesteps, other._n_updates, other._n_calls) == (300, one._n_updates, one._n_calls)
+    assert other.exploration_rate == one.exploration_rate
+    for mine, its in zip(one.policy.parameters(), other.policy.parameters(), strict=True):
+        assert torch.equal(mine, its)
+    moments = [model.policy.optimizer.state_dict()["state"] for model in (one, other)]
+    assert moments[0].keys() == moments[1].keys()
+    assert all(torch.equal(moments[0][k][n], moments[1][k][n]) for k in moments[0] for n in moments[0][k])
+    assert other.replay_buffer.size() == one.replay_buffer.size() == 300
+    for name in ("observations", "next_observations", "actions", "rewards", "dones", "timeouts"):
+        assert (getattr(other.replay_buffer, name)[:300] == getattr(one.replay_buffer, name)[:300]).all()
+
+
+def test_a_checkpoint_of_another_task_is_refused(tmp_path):
+    save_checkpoint(TrainingFolder(tmp_path, resume=False), build_model(TASK, 0.2, TINY, 0, "cpu"))
+    other = build_model(get_task("cartpole-1"), 0.2, TINY, 0, "cpu")
+    with pytest.raises(InputError, match="holds a checkpoint of another task or version"):
+        load_checkpoint(TrainingFolder(tmp_path, resume=True), other)
+
+
+def test_a_checkpoint_of_version_0_1_is_read(tmp_path):
+    """Its header held the curve without steps and seconds, and a best of minus infinity before any validation."""
+    folder, model = TrainingFolder(tmp_path, resume=False), build_model(TASK, 0.2, TINY, 0, "cpu")
+    save_checkpoint(folder, model)
+    header, arrays = read_npz(tmp_path / "checkpoint.npz", "checkpoint")
+    old = {key: value for key, value in header.items() if key not in {"steps", "seconds"}}
+    old["curve"] = {"rows": [], "best": -np.inf, "best_step": 0}
+    write_arrays(tmp_path / "checkpoint.npz", {"header": np.frombuffer(json.dumps(old).encode(), np.uint8), **arrays})
+    read = TrainingFolder(tmp_path, resume=True)
+    load_checkpoint(read, model)
+    assert read.curve == Curve()
+
+
+def test_a_truncated_checkpoint_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "checkpoint.npz").write_bytes(b"PK\x03\x04half")
+    with pytest.raises(InputError, match=r"checkpoint\.npz is not a readable \.npz file"):
+        tiny(tmp_path, resume=True)
+
+
+# --- stopping and repeating -----------------------------------------------------------------------------------------
+
+
+def test_only_cartpole_stops_at_a_perfect_validation():
+    """The paper's logs of the other tasks go on."""
+    stops = {task for task, settings in PRESETS["paper"].items() if settings.stop_when_perfect}
+    assert stops == {"cartpole-5", "cartpole-1"}
+
+
+def test_pong_goes_on_after_a_perfect_validation(tmp_path, monkeypatch):
+    asked = scripted(monkeypatch, [10, 200])
+    tiny(tmp_path / "run", stop_when_perfect=find_settings("paper", "pong-1r").stop_when_perfect)
+    training = zoo.load_card(str(tmp_path / "run"))["training"]
+    assert (training["steps"], training["best_step"], len(asked)) == (600, 200, 6)
+    assert training["settings"]["stop_when_perfect"] is False
+
+
+def test_only_the_papers_freeway_is_the_best_of_several_runs():
+    repeats = {task: settings.repeats for task, settings in PRESETS["paper"].items()}
+    assert repeats == {**dict.fromkeys(repeats, 1), "freeway": 5}
+
+
+def test_the_best_of_several_runs_is_kept(tmp_path, monkeypatch):
+    asked, said = scripted(monkeypatch, [10, 20, 30, 25, 30, 5]), []
+    options = {"total_steps": 200, "seed": 4, "repeats": 3}
+    policy = tiny(tmp_path / "run", progress=lambda *words: said.append(words), **options)
+    card = zoo.load_card(str(tmp_path / "run"))
+    assert policy.sha256 == card["sha256"] == weights_hash(*reversed(zoo.parts_of(asked[2][0])))  # the first of equals
+    assert (card["training"]["seed"], card["training"]["best_validation"]) == (5, 30)
+    assert card["training"]["settings"]["repeats"] == 3
+    assert [(one["seed"], one["best_validation"]) for one in card["candidates"]] == [(4, 20), (5, 30), (6, 30)]
+    assert [one["curve"] for one in card["candidates"]] == [
+        [[100, 10.0], [200, 20.0]],
+        [[100, 30.0], [200, 25.0]],
+        [[100, 30.0], [200, 5.0]],
+    ]
+    assert [row[1] for row in curve_of(tmp_path / "run")] == [30, 25]
+    assert [words[:2] for words in said] == [(step, 600) for step in range(100, 700, 100)]
+    with pytest.raises(InputError, match="already holds a trained agent"):
+        tiny(tmp_path / "run", resume=True, **options)
+
+
+def test_each_of_several_runs_is_the_run_of_its_seed(trained, tmp_path):
+    """Twin: had all the same seed, the second would be the first."""
+    tiny(tmp_path / "run", seed=2, total_steps=300, repeats=2)
+    assert curve_of(tmp_path / "run" / "repeat-1") == curve_of(trained[0])[:3]
+    assert curve_of(tmp_path / "run" / "repeat-0") != curve_of(trained[0])[:3]
+
+
+@pytest.mark.parametrize(("at", "missing"), [(100, 4), (300, 2)])
+def test_several_runs_are_resumed(tmp_path, monkeypatch, at, missing):
+    """Killed in the second: the first is not trained again; before a first checkpoint the second is restarted."""
+    monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 2)
+    asked = scripted(monkeypatch, [10, 20, 30, 25, 5])
+    with pytest.raises(KilledError):
+        tiny(tmp_path / "run", total_steps=400, repeats=2, progress=stop_at(400 + at))
+    assert has_checkpoint(tmp_path / "run")
+    assert has_checkpoint(tmp_path / "run" / "repeat-1") is (at == 300)
+    with pytest.raises(InputError, match="is not empty; give --resume"):
+        tiny(tmp_path / "run", total_steps=400, repeats=2)
+    before = len(asked)
+    tiny(tmp_path / "run", total_steps=400, repeats=2, resume=True)
+    assert len(asked) - before == missing
+    card = zoo.load_card(str(tmp_path / "run"))
+    assert [len(one["curve"]) for one in card["candidates"]] == [4, 4]
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"repeats": 0}, "repeats must be at least 1, got 0"),
+        ({"repeats": 2, "seed": 2**32 - 1}, "a training seed must lie from 0 to 4294967294"),
+    ],
+)
+def test_bad_repeats_are_refused_before_anything_is_made(tmp_path, options, match):
+    with pytest.raises(InputError, match=match):
+        tiny(tmp_path / "run", **options)
+    assert not (tmp_path / "run").exists()
+
+
+# --- what the learner sees ------------------------------------------------------------------------------------------
+
+
+class Still(gymnasium.Env):
+    """Shows 0.5 for ever; episodes are cut at the step limit and never end otherwise."""
+
+    observation_space = Box(-1.0, 1.0, (3,), np.float32)
+    action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.full(3, 0.5, dtype=np.float32), {}
+
+    def step(self, action):
+        return np.full(3, 0.5, dtype=np.float32), 1.0, False, False, {}
+
+
+@pytest.fixture
+def still():
+    gymnasium.register("Still-v0", Still, max_episode_steps=7)
+    yield make_task("Still-v0", floor=0.0, ceiling=7.0)
+    del gymnasium.registry["Still-v0"]
+
+
+@pytest.mark.parametrize("frames", [1, 4])
+def test_the_buffer_holds_the_noise_unwrapped(still, frames):
+    stacked = dataclasses.replace(still, spaces=dataclasses.replace(still.spaces, n_stack=frames))
+    model = build_model(stacked, 0.4, TINY, 0, "cpu")
+    model.learn(1_000)
+    buffer = model.replay_buffer
+    assert buffer.observations.dtype == np.float32
+    newest = buffer.observations[:, 0].reshape(1_000, frames, 3)[:, -1] - np.float32(0.5)
+    assert not not_normal(newest, 0.4)
+    assert not_normal(np.clip(newest + 0.5, -1, 1) - 0.5, 0.4)  # clipped to the space
+    assert not_normal((255 * (newest + 0.5)).astype(np.int64).astype(np.uint8) / 255 - 0.5, 0.4)  # wrapped in uint8
+
+
+def test_the_next_observation_is_the_one_that_is_seen_next(still):
+    """An observation keeps its noise from the transition that ends with it to the one that begins with it."""
+    model = build_model(still, 0.4, TINY, 0, "cpu")
+    model.learn(100)
+    buffer = model.replay_buffer
+    going = buffer.dones[:99, 0] == 0
+    assert (buffer.next_observations[:99][going] == buffer.observations[1:100][going]).all()
+    assert (buffer.next_observations[:99][~going] != buffer.observations[1:100][~going]).any()
+
+
+def test_a_cut_is_not_an_end(still):
+    """Every episode is cut at step 7: all are over, all are timeouts, and the sampled ``dones`` are all zero."""
+    model = build_model(still, 0.4, TINY, 0, "cpu")
+    model.learn(140)
+    buffer = model.replay_buffer
+    assert buffer.dones[:140].sum() == buffer.timeouts[:140].sum() == 20
+    assert buffer.sample(1_000).dones.sum() == 0
+
+
+def test_a_fall_is_an_end():
+    model = build_model(TASK, 0.2, TINY, 0, "cpu")
+    model.learn(300)
+    buffer = model.replay_buffer
+    assert buffer.dones[:300].sum() > 3
+    assert buffer.timeouts[:300].sum() == 0
+    assert buffer.sample(1_000).dones.sum() > 0
+
+
+def test_training_frames_are_the_ones_that_are_played():
+    """The environment's stack is the channel's: the first observation repeated, noise included."""
+    environment = watch.training_environment(TASK, 0.2)
+    first = environment.reset(seed=0)[0]
+    assert first.shape == (5, 4)
+    assert (first == first[-1]).all()
+    second = environment.step(0)[0]
+    assert (second[:4] == first[1:]).all()
+    assert (second[4] != first[4]).all()
+    environment.close()
+
+
+def test_the_settings_reach_the_learner():
+    settings = dataclasses.replace(TINY, gamma=0.9, learning_rate=0.003, target_interval=17, exploration_final=0.05)
+    model = build_model(TASK, 0.2, settings, 0, "cpu")
+    assert (model.gamma, model.learning_rate, model.target_update_interval) == (0.9, 0.003, 17)
+    assert (model.exploration_initial_eps, model.exploration_final_eps) == (1.0, 0.05)
+    assert (model.batch_size, model.buffer_size, model.learning_starts) == (16, 1_000, 100)
+    assert (model.train_freq.frequency, model.gradient_steps, model.exploration_fraction) == (50, 2, 0.16)
+    widths = [layer.out_features for layer in model.q_net.q_net if isinstance(layer, torch.nn.Linear)]
+    assert widths == [8, 2]
+
+
+def test_exported_weights_act_as_the_learner():
+    model = build_model(TASK, 0.2, TINY, 0, "cpu")
+    policy = dqn.LEARNER.policy(TASK, dqn.LEARNER.weights(model), "x")
+    histories = np.random.default_rng(0).normal(size=(200, 5, 4)).astype(np.float32)
+    assert (model.predict(histories, deterministic=True)[0] == policy.act(torch.from_numpy(histories)).numpy()).all()
+
+
+# --- the captured update, as far as a CPU can tell ------------------------------------------------------------------
+
+
+def batches(model, count, rows=32, seed=0):
+    rng = np.random.default_rng(seed)
+    shape = model.observation_space.shape
+    for _ in range(count):
+        ended = (rng.random((rows, 1)) < 0.1).astype(np.float32)
+        arrays = {
+            "observation": rng.normal(size=(rows, *shape)).astype(np.float32),
+            "successor": rng.normal(size=(rows, *shape)).astype(np.float32),
+            "action": rng.integers(0, 2, (rows, 1)),
+            "reward": rng.normal(size=(rows, 1)).astype(np.float32) * 5,
+            "ended": ended,
+        }
+        yield {name: torch.from_numpy(array).to(model.device) for name, array in arrays.items()}
+
+
+def as_samples(batch):
+    return ReplayBufferSamples(
+        batch["observation"], batch["action"], batch["successor"], batch["ended"], batch["reward"]
+    )
+
+
+def same_updates(graph, plain, steps=20):
+    """Give both learners the same batches and return the largest difference of their weights."""
+    graph.loss = torch.zeros((), device=graph.device)
+    plain.policy.load_state_dict(graph.policy.state_dict())
+    plain._current_progress_remaining = graph._current_progress_remaining = 1.0
+    plain.learn(1)  # sets up its logger
+    plain.policy.load_state_dict(graph.policy.state_dict())
+    for batch in batches(graph, steps):
+        graph.learn_from({k: v.flatten(1) if k in ("observation", "successor") else v for k, v in batch.items()})
+        plain.replay_buffer.sample = lambda *_, batch=batch, **__: as_samples(batch)
+        plain.train(1, len(batch["reward"]))
+    pairs = zip(graph.q_net.parameters(), plain.q_net.parameters(), strict=True)
+    return max(float((mine - its).detach().abs().max()) for mine, its in pairs)
+
+
+def test_the_captured_update_is_that_of_sb3(monkeypatch):
+    settings = dataclasses.replace(TINY, learning_rate=0.01, hidden=(16, 16))
+    plain = build_model(TASK, 0.2, settings, 0, "cpu")
+    assert type(plain) is DQN
+    monkeypatch.setattr(dqn, "DQN", GraphDQN)
+    graph = build_model(TASK, 0.2, settings, 1, "cpu")
+    assert isinstance(graph, GraphDQN)
+    before = [parameter.detach().clone() for parameter in graph.q_net.parameters()]
+    assert same_updates(graph, plain) < 1e-6
+    pairs = zip(before, graph.q_net.parameters(), strict=True)
+    assert max(float((x - y).detach().abs().max()) for x, y in pairs) > 0.05
+
+
+def test_planted_another_discount_in_the_update_alarms(monkeypatch):
+    settings = dataclasses.replace(TINY, learning_rate=0.01, hidden=(16, 16))
+    plain = build_model(TASK, 0.2, settings, 0, "cpu")
+    monkeypatch.setattr(dqn, "DQN", GraphDQN)
+    graph = build_model(TASK, 0.2, dataclasses.replace(settings, gamma=0.9), 1, "cpu")
+    assert same_updates(graph, plain) > 1e-4
+
+
+def test_the_actor_on_the_cpu_is_the_network(monkeypatch):
+    monkeypatch.setattr(dqn, "DQN", GraphDQN)
+    graph = build_model(TASK, 0.2, TINY, 1, "cpu")
+    histories = np.random.default_rng(0).normal(size=(300, 5, 4)).astype(np.float32)
+    expected = DQN.predict(graph, histories, deterministic=True)[0]
+    assert (graph.predict(histories, deterministic=True)[0] == expected).all()
+    graph.exploration_rate = 1.0
+    assert set(np.concatenate([graph.predict(histories[:1])[0] for _ in range(50)])) == {0, 1}

@@ -1,0 +1,105 @@
+"""The choice of auto, repeated on the pilot episodes alone: a certificate with another choice is rejected."""
+
+import copy
+
+import numpy as np
+import pytest
+
+from laws import MORE_LAWS, atoms
+from surefoot.proof.auto import choose
+from surefoot.proof.bounds.bettors import pilot_size
+from surefoot.verification import plan_again
+from surefoot.verification.plan_again import check_choice
+from surefoot.verification.recompute.bands import Claim
+
+RADII = ([0.0], [2.0], [0.0, 0.6, 2.2, 35.0])
+TENTHS = atoms("no whole numbers", 0.0, 1.0, [0.0, 0.3, 0.4, 1.0], [0.05, 0.15, 0.3, 0.5])
+
+
+def chosen(law, n, radii, *, ceiling=True, seed=3):
+    """Return returns, the claim of a certificate, and the choice that was made for it."""
+    returns, top = law.draw(np.random.default_rng(seed), (n,)), law.ceiling if ceiling else None
+    made = choose(returns, np.array(radii), 0.05, law.floor, top).to_json()
+    return returns, Claim("auto", 0.05, 1.0, law.floor, top, tuple(radii)), made
+
+
+@pytest.mark.parametrize("law", [*MORE_LAWS, TENTHS], ids=lambda law: law.name)
+def test_both_computations_choose_the_same(law):
+    for n in (1, 19, 20, 25, 150, 700, 5_000):
+        for radii in RADII:
+            for ceiling in (True, False):
+                assert check_choice(*chosen(law, n, radii, ceiling=ceiling)) == []
+
+
+def test_every_method_was_chosen_above():
+    methods = {chosen(law, n, [2.0])[2]["method"] for law in MORE_LAWS for n in (19, 20, 150, 700)}
+    assert methods == {"band", "binary", "per-threshold", "betting"}
+
+
+@pytest.mark.parametrize("values", [2, 3, 4, 5, 6, 7])
+def test_how_many_different_returns_a_short_pilot_may_have(values):
+    """Up to the root of 13 different whole numbers 13 of 700 episodes are enough, for whoever verifies too."""
+    returns = np.resize(np.arange(float(values)), 700)
+    made = choose(returns, np.array([1.0]), 0.05, 0.0, 20.0).to_json()
+    assert made["pilot"] == (13 if values <= 3 else 53)
+    assert check_choice(returns, Claim("auto", 0.05, 1.0, 0.0, 20.0, (1.0,)), made) == []
+
+
+@pytest.mark.parametrize("law", MORE_LAWS[:4], ids=lambda law: law.name)
+def test_another_method_or_pilot_is_refused(law):
+    returns, claim, made = chosen(law, 700, [2.0])
+    for method in {"band", "binary", "per-threshold", "betting"} - {made["method"]}:
+        assert "choose the method" in check_choice(returns, claim, {**made, "method": method})[0]
+    other = 13 if made["pilot"] == 53 else 53
+    assert "episodes, not on" in check_choice(returns, claim, {**made, "pilot": other})[0]
+
+
+@pytest.mark.parametrize("side", ["reach", "stay"])
+def test_risk_moved_to_where_it_turned_out_to_serve_is_caught(side):
+    returns, claim, made = chosen(MORE_LAWS[1], 700, [2.0])
+    moved = copy.deepcopy(made)
+    moved[side][1], moved[side][2] = moved[side][2], moved[side][1]
+    assert check_choice(returns, claim, moved) == ["the risk is not divided among the thresholds as the pilot has it"]
+    fewer = {**made, **{key: made[key][1:] for key in ("thresholds", "reach", "stay")}}
+    assert check_choice(returns, claim, fewer) == ["the thresholds are not those of the pilot"]
+
+
+def test_planted_a_choice_made_with_hindsight():
+    """Whoever lets the last episodes choose is caught, wherever that makes for another choice."""
+    found = 0
+    for law in MORE_LAWS:
+        for seed in range(4):
+            returns, claim, made = chosen(law, 700, [1.0], seed=seed)
+            hindsight = choose(returns[::-1], np.array([1.0]), 0.05, law.floor, law.ceiling).to_json()
+            if hindsight != made:
+                assert check_choice(returns, claim, hindsight) != []
+                found += 1
+    assert found > 10
+
+
+def test_planted_a_planner_that_peeks(monkeypatch):
+    """A planner that finds the last returns behind the first ones is given the first ones alone, and is caught."""
+
+    def peeking(first, n, radii, alpha, floor, ceiling):
+        everything = first if first.base is None else first.base
+        return honest(everything[::-1][: first.size], n, radii, alpha, floor, ceiling)
+
+    honest = plan_again.select
+    found = 0
+    for law in MORE_LAWS:
+        for seed in range(4):
+            returns, claim, _ = chosen(law, 700, [1.0], seed=seed)
+            where = (700, np.array([1.0]), 0.05, law.floor, law.ceiling)
+            peeked = peeking(returns[: pilot_size(700)], *where).to_json()
+            monkeypatch.setattr(plan_again, "select", peeking)
+            if peeked != peeking(returns[: pilot_size(700)].copy(), *where).to_json():
+                assert check_choice(returns, claim, peeked) != []
+                found += 1
+    assert found > 10
+
+
+def test_another_planner_version_is_named():
+    assert plan_again.other_planner({"method": "auto", "planner": plan_again.PLANNER}) is None
+    assert plan_again.other_planner({"method": "band", "planner": None}) is None
+    for version in (None, 1, plan_again.PLANNER + 1):
+        assert f"planner version {version!r}" in plan_again.other_planner({"method": "auto", "planner": version})

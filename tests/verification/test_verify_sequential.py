@@ -1,0 +1,332 @@
+"""Runs that stopped by themselves: limits and bets computed a second time, and the reason for stopping looked into."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from laws import LAWS, MORE_LAWS
+from surefoot.agents import files as zoo
+from surefoot.cli import main as cli
+from surefoot.episodes import Episodes, Noise
+from surefoot.files import read_json, write_json
+from surefoot.play.plan import Plan
+from surefoot.play.tasks import get_task
+from surefoot.proof.bounds.bettors import Seen
+from surefoot.proof.query import Query, certify
+from surefoot.proof.stopping import Monitor, StoppingRule
+from surefoot.runs.certified import certified_run
+from surefoot.verification.recompute.bands import CannotRecomputeError, Claim
+from surefoot.verification.recompute.sequential import Stop, looks_of, recompute_sequential, stop_of, unfounded
+from surefoot.verification.verify import verify
+from verdicts import problems
+
+pytestmark = pytest.mark.slow
+
+BUDGETS, GOAL = (0.0, 0.1), StoppingRule(budget=0.1, require=122.0)
+
+
+def plan(most=3_000, slots=30):
+    return Plan(
+        task=get_task("cartpole-1"),
+        policy=zoo.load("cartpole-1-s0.4"),
+        noise=Noise.of(0.4),
+        n_episodes=most,
+        seed=5,
+        n_envs=slots,
+    )
+
+
+@pytest.fixture(scope="module")
+def honest(tmp_path_factory):
+    """A run that stopped because something was proved."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    certificate = certified_run(plan(), Query(budgets=BUDGETS), folder, goal=GOAL)
+    assert certificate.method_selection["stopped"] == "proved"
+    assert 150 < certificate.n_episodes < 1_000
+    return folder
+
+
+@pytest.fixture
+def run(honest, tmp_path):
+    """A copy to tamper with."""
+    shutil.copytree(honest, tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_run_that_proved_its_goal_is_verified(honest, capsys):
+    assert cli.main(["verify", str(honest), "--workers", "1"]) == 0
+    shown = capsys.readouterr().out
+    assert "ok   limits: recomputed from the returns, method sequential" in shown
+    assert "- that the run passed no earlier place at which it should have stopped" in shown
+
+
+def interrupted(done, of):
+    if done >= 120:
+        raise KeyboardInterrupt
+
+
+OTHERS = {
+    "close enough": (plan(300), StoppingRule(budget=0.1, tolerance=100.0), None),
+    "all played": (plan(120), StoppingRule(budget=0.1, tolerance=1e-6), None),
+    "stopped by hand": (plan(), GOAL, interrupted),
+    "refuted": (plan(4_000, 250), StoppingRule(budget=0.1, require=199.0), None),
+}
+
+
+@pytest.mark.parametrize("reason", OTHERS)
+def test_every_reason_to_stop_is_verified_and_no_other(reason, tmp_path):
+    made, goal, progress = OTHERS[reason]
+    certificate = certified_run(made, Query(budgets=BUDGETS), tmp_path, goal=goal, progress=progress)
+    assert certificate.method_selection["stopped"] == reason
+    assert verify(tmp_path, blocks=2).verified, problems(verify(tmp_path, blocks=0))
+    for other in {"proved", "close enough", "refuted", "all played"} - {reason}:
+        retold(other)(tmp_path)
+        assert "limits" in problems(verify(tmp_path, blocks=0)), other
+
+
+# --- careless: one file is changed ----------------------------------------------------------------------------------
+
+
+def in_certificate(change):
+    def tamper(folder):
+        made = read_json(folder / "certificate.json")
+        change(made)
+        write_json(folder / "certificate.json", made)
+
+    return tamper
+
+
+def in_notes(name, **changes):
+    return lambda folder: write_json(folder / name, {**read_json(folder / name), **changes})
+
+
+def retold(reason):
+    """Another reason to have stopped, in both files that tell it."""
+
+    def tamper(folder):
+        in_certificate(lambda made: made["choice"].update(stopped=reason))(folder)
+        in_notes("run.json", stopped=reason)(folder)
+
+    return tamper
+
+
+def regoaled(**changes):
+    """Another goal, in both files that tell it."""
+
+    def tamper(folder):
+        in_certificate(lambda made: made["choice"].update(changes))(folder)
+        in_notes("run.json", goal={**read_json(folder / "run.json")["goal"], **changes})(folder)
+
+    return tamper
+
+
+def of_bets(side, which, **changes):
+    return in_certificate(lambda made: made["bets"][side][which].update(changes))
+
+
+def more_risk(made):
+    for row in made["bets"]["upper"]:
+        row["alpha"] *= 1.5
+
+
+def bets_exchanged(made):
+    rows = made["bets"]["lower"]
+    rows[0], rows[1] = rows[1], rows[0]
+
+
+def shorter(made):
+    """The record of fewer returns than the last bets were made on."""
+    made["bets"]["lower"][0]["count"] += 30
+
+
+CARELESS = {
+    "a lower limit": in_certificate(lambda made: made["lower"].__setitem__(1, made["lower"][1] + 1e-4)),
+    "a lower limit, made worse": in_certificate(lambda made: made["lower"].__setitem__(1, made["lower"][1] - 1e-3)),
+    "an upper limit": in_certificate(lambda made: made["upper"].__setitem__(0, made["upper"][0] - 1e-4)),
+    "the confidence": in_certificate(lambda made: made.update(confidence=0.99, joint_confidence=0.98)),
+    "the reason": retold("close enough"),
+    "the reason, in one file": in_certificate(lambda made: made["choice"].update(stopped="stopped by hand")),
+    "the reason, in the notes": in_notes("run.json", stopped="stopped by hand"),
+    "no reason": in_certificate(lambda made: made.update(choice=None)),
+    "an unknown reason": retold("tired"),
+    "the required value": regoaled(require=130.0),
+    "a smaller required value": regoaled(require=115.0),
+    "nothing required": regoaled(require=None),
+    "the goal, in one file": in_certificate(lambda made: made["choice"].update(require=122.5)),
+    "the goal's budget": regoaled(budget=0.0),
+    "the goal's budget, to another": regoaled(budget=0.2),
+    "a stake": of_bets("lower", 0, stake=1e-3),
+    "a score": of_bets("lower", -1, cutoff=0.3),
+    "a block": in_certificate(shorter),
+    "the place of a block": of_bets("lower", -1, first=1),
+    "who bet": in_certificate(bets_exchanged),
+    "the shares of the risk": in_certificate(more_risk),
+    "a bet left out": in_certificate(lambda made: made["bets"]["lower"].pop()),
+    "a bet twice": in_certificate(lambda made: made["bets"]["upper"].append(made["bets"]["upper"][0])),
+    "all bets left out": in_certificate(lambda made: made.update(bets=None)),
+    "bets that are none": in_certificate(lambda made: made["bets"].update(lower=[1])),
+    "the method": in_certificate(lambda made: made.update(method="betting", choice=None)),
+}
+
+
+@pytest.mark.parametrize("tamper", CARELESS.values(), ids=CARELESS)
+def test_careless_tampering_is_caught_without_playing(run, tamper):
+    tamper(run)
+    assert "limits" in problems(verify(run, blocks=0))
+
+
+# --- thorough: everything else is made to agree ---------------------------------------------------------------------
+
+
+def forged(folder, change, *, reason="proved", goal=GOAL):
+    """Change the record, then make certificate and notes anew, as an able forger would."""
+    there = Episodes.load(folder / "episodes.npz")
+    arrays, setup = {"returns": there.returns.copy(), "lengths": there.lengths.copy()}, dict(there.setup)
+    change(arrays, setup)
+    limits = {key: setup.pop(key) for key in ("sigma", "floor", "ceiling")}
+    made = Episodes(**limits, facts=setup, **arrays)
+    made.save(folder / "episodes.npz")
+    monitor = Monitor(goal, confidence=0.95, sigma=made.sigma, floor=made.floor, ceiling=made.ceiling)
+    write_json(folder / "certificate.json", monitor.certificate(made, budgets=BUDGETS, stopped=reason).to_json())
+    write_json(folder / "setup.json", {"schema": 1, **made.setup, "sequential": True})
+    in_notes("run.json", goal=goal.to_json(), stopped=reason, agent_sha256=made.setup["agent_sha256"])(folder)
+
+
+def better_return(arrays, setup):
+    arrays["returns"][int(np.argmin(arrays["returns"]))] = 200.0
+
+
+def block_skipped(arrays, setup):
+    """A bad block in the middle is left out."""
+    for name in arrays:
+        arrays[name] = np.concatenate([arrays[name][:60], arrays[name][90:]])
+
+
+def blocks_sorted(arrays, setup):
+    """The best blocks first, so that bets find it easier."""
+    order = np.argsort([-part.mean() for part in np.split(arrays["returns"], arrays["returns"].size // 30)])
+    for name in arrays:
+        arrays[name] = np.concatenate([np.split(arrays[name], arrays[name].size // 30)[k] for k in order])
+
+
+def half_a_block(arrays, setup):
+    for name in arrays:
+        arrays[name] = arrays[name][:-15].copy()
+
+
+def setup_of(**changes):
+    return lambda arrays, setup: setup.update(changes)
+
+
+THOROUGH = {
+    "a return": (better_return, "replay"),
+    "a block left out": (block_skipped, "replay"),
+    "the best blocks first": (blocks_sorted, "replay"),
+    "half a block": (half_a_block, "certificate and record"),
+    "sigma": (setup_of(sigma=0.8), "replay"),
+    "the seed": (setup_of(seed=6), "replay"),
+    "the size of a block": (setup_of(slots=15, block=15), "replay"),
+    "the agent": (setup_of(agent="cartpole-1-s0.2"), "setup and weights"),
+    "the floor": (setup_of(floor=5.0), "setup and weights"),
+}
+
+
+@pytest.mark.parametrize(("change", "where"), THOROUGH.values(), ids=THOROUGH)
+def test_thorough_tampering_is_caught_by_playing_again(run, change, where):
+    forged(run, change)
+    assert where in problems(verify(run, blocks=None))
+
+
+def test_a_limit_for_a_settled_number_at_a_chosen_stopping_time_is_caught(run):
+    """Whoever stops when he likes what he sees may not certify as if he had settled the number."""
+    episodes = Episodes.load(run / "episodes.npz")
+    hidden = replace(episodes, facts={**episodes.facts, "planned": len(episodes)})  # else `certify` rejects it
+    for method in ("auto", "betting", "band", "per-threshold"):
+        made = certify(hidden, BUDGETS, method=method).to_json()
+        write_json(run / "certificate.json", {**made, "record_sha256": episodes.sha256})
+        assert "planned were 3000 episodes" in problems(verify(run, blocks=0))["certificate and record"]
+
+
+def test_whoever_stopped_by_hand_earlier_has_a_certificate_too(run):
+    """It holds at every stopping time, so this is no forgery."""
+
+    def earlier(arrays, setup):
+        for name in arrays:
+            arrays[name] = arrays[name][:-60].copy()
+
+    forged(run, earlier, reason="stopped by hand")
+    assert verify(run, blocks=2).verified
+    forged(run, lambda arrays, setup: None, reason="all played")
+    assert "limits" in problems(verify(run, blocks=0))
+
+
+# --- the second computation -----------------------------------------------------------------------------------------
+
+
+def made_of(law, n, budgets=(0.0, 0.3, 1.1)):
+    returns = law.draw(np.random.default_rng(n), (n,))
+    episodes = Episodes.of(returns, sigma=0.5, floor=law.floor, ceiling=law.ceiling)
+    claim = Claim("sequential", 1 - 0.95, 0.5, law.floor, law.ceiling, budgets)
+    return returns, claim, certify(episodes, budgets, method="sequential").to_json()
+
+
+@pytest.mark.parametrize("law", [*LAWS, MORE_LAWS[6]], ids=lambda law: law.name)
+def test_both_computations_agree_for_all_laws(law):
+    for n in (94, 800):
+        returns, claim, made = made_of(law, n)
+        lower, upper, wrong = recompute_sequential(returns, claim, made["bets"], None)
+        assert wrong == []
+        for side, name in ((lower, "lower"), (upper, "upper")):
+            assert np.all(np.abs(side.best - made[name]) <= 2e-9 * (law.ceiling - law.floor))
+
+
+@pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
+def test_a_proof_is_found_again(law):
+    returns = law.draw(np.random.default_rng(8), (2_000,))
+    episodes = Episodes.of(returns, sigma=0.5, floor=law.floor, ceiling=law.ceiling)
+    for share in (0.5, 0.9, 1.1):
+        goal = StoppingRule(budget=0.3, require=law.floor + share * (law.worst_mean(0.6) - law.floor))
+        monitor = Monitor(goal, confidence=0.95, sigma=0.5, floor=law.floor, ceiling=law.ceiling)
+        made = monitor.certificate(episodes, budgets=(0.0, 0.3), stopped="stopped by hand").to_json()
+        claim = Claim("sequential", 1 - 0.95, 0.5, law.floor, law.ceiling, (0.0, 0.3))
+        lower, _, wrong = recompute_sequential(returns, claim, made["bets"], stop_of(made["choice"]))
+        assert wrong == []
+        assert np.all(np.abs(lower.best - made["lower"]) <= 2e-9 * (law.ceiling - law.floor))
+
+
+@pytest.mark.parametrize("law", [LAWS[0], LAWS[3]], ids=lambda law: law.name)
+def test_bets_planned_with_hindsight_are_caught(law, monkeypatch):
+    """The planted error: whoever plans each block from all returns."""
+    with monkeypatch.context() as patch:
+        whole = Seen.sample
+        patch.setattr(Seen, "sample", lambda self, a, b: whole(self, a, self.size if a == 0 else b))
+        returns, claim, made = made_of(law, 900)
+    assert recompute_sequential(returns, claim, made["bets"], None)[2]
+
+
+def test_where_somebody_looks_is_settled():
+    assert looks_of(300, 100) == [100, 200, 300]
+    late = looks_of(20_000, 100)
+    assert late[-3:] == [19100, 19500, 19900]
+    rule, asked = StoppingRule(budget=0.5, tolerance=1e-9), []
+    monitor = Monitor(rule, confidence=0.95, sigma=0.5, floor=0.0, ceiling=1.0)
+    after = monitor.bets.after
+    monitor.bets.after = lambda returns: asked.append(returns.size) or after(returns)
+    returns = np.random.default_rng(1).integers(0, 2, 12_000).astype(float)
+    for size in range(100, 12_001, 100):
+        monitor.reason_to_stop(returns[:size])
+    assert asked == looks_of(12_000, 100)
+
+
+def test_reasons_need_a_goal():
+    returns, claim, _ = made_of(LAWS[0], 1_000)
+    for reason in ("proved", "close enough", "refuted"):
+        assert unfounded(returns, claim, Stop(0.3, None, None, reason), 1.0, 5_000, 100)
+        assert unfounded(returns, claim, Stop(0.3, 9.0, 0.5, reason), 1.0, 5_000, 300) == [
+            "after 1000 episodes nobody looked"
+        ]
+    for choice in ("proved", {"stopped": "proved"}, {"budget": "x", "until": None, "require": 1, "stopped": "proved"}):
+        with pytest.raises(CannotRecomputeError, match="stopped"):
+            stop_of(choice)
