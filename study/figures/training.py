@@ -62,8 +62,9 @@ def _training_panel(axes: Any, study: Study, agent: Agent) -> None:
     for run in runs:
         steps, means = (np.array(column) for column in zip(*run["curve"], strict=True))
         if not (study.trained or shipped_run(agent, run)):
-            # a single validation is no line
-            axes.plot(steps / scale, means, color="0.7", lw=0.6, marker="." if steps.size == 1 else None, zorder=1)
+            # A single validation is not a line: a dot above the other lines.
+            look = {"marker": "o", "ms": 4, "zorder": 4} if steps.size == 1 else {"zorder": 1}
+            axes.plot(steps / scale, means, color="0.7", lw=0.6, **look)
             continue
         axes.plot(steps / scale, means, color=SHIPPED, lw=1.0, zorder=2)
         axes.plot(steps / scale, np.maximum.accumulate(means), color="black", lw=1.6, ls="--", zorder=3)

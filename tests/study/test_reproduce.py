@@ -208,6 +208,10 @@ def test_attacked_means_are_those_of_the_episodes(agent):
     assert found["episodes"] == min(array.size for array in cells.values())
 
 
+def test_freeway_has_five_training_curves_for_every_noise_level():
+    assert {agent.sigma: len(STUDY.trainings(agent)) for agent in STUDY.of("freeway")} == {0.0: 5, 0.05: 5, 0.1: 5}
+
+
 def test_the_episodes_are_those_that_certify_plays():
     """Bit for bit: the first block of a fresh run is the first block of the committed record."""
     from surefoot.agents.files import load
