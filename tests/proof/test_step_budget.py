@@ -199,7 +199,9 @@ def test_an_agent_that_sums_what_it_sees_is_harmed_by_the_root_of_time():
 
     p, e, steps = 0.95, 0.3, 4
     limit = SIGMA * math.sqrt(steps) * stats.norm.ppf(p)
-    task = replace(gates(pay=pay_last, steps=steps), frames=steps, ceiling=1.0)
+    plain = gates(pay=pay_last, steps=steps)
+    stacked, scoring = replace(plain.spaces, n_stack=steps), replace(plain.scoring, ceiling=1.0)
+    task = replace(plain, spaces=stacked, scoring=scoring)
     agent = Policy(Remembers(float(limit)), steps, (1,), 2, "remembers")
     plan = Plan(task=task, policy=agent, noise=Noise.of(SIGMA), n_episodes=20_000, n_envs=1_000, per_step=True)
     made = certify_per_step(play(plan), [e], 0.999)
