@@ -125,7 +125,7 @@ def test_a_task_is_certified_shown_and_kept(capsys):
     assert "(estimate ± standard error)" in shown.out
     assert "* below the open-loop baseline of 40.81" in shown.out
     assert max(map(len, lines[:-1])) <= 78
-    assert lines[-1] == f"Written to run: {', '.join(LEFT)}"
+    assert lines[-1] == "Report: run/report.html"
     assert sorted(path.name for path in Path("run").iterdir()) == LEFT
     assert Path("run/certificate.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
     assert Path("run/certificate.png").stat().st_size > 4_000
@@ -310,7 +310,7 @@ def test_returns_leave_files_only_where_asked(capsys):
     assert sorted(path.name for path in Path().iterdir()) == ["r.npy"]
     surefoot_command(*given("--out", "deep/er"))
     assert sorted(path.name for path in Path("deep/er").iterdir()) == LEFT_OF_RETURNS
-    assert f"Written to deep/er: {', '.join(LEFT_OF_RETURNS)}" in capsys.readouterr().out
+    assert "Report: deep/er/report.html" in capsys.readouterr().out
 
 
 # --- report ---------------------------------------------------------------------------------------------------------
@@ -333,10 +333,10 @@ def test_a_page_is_made_anew_and_compares_runs(capsys):
     Path("run/report.html").unlink()
     capsys.readouterr()
     surefoot_command("report", "run")
-    assert capsys.readouterr().out == "Written to run/report.html\n"
+    assert capsys.readouterr().out == "Report: run/report.html\n"
     assert Path("run/report.html").stat().st_size > 10_000
     surefoot_command("report", "run", "other")
-    assert capsys.readouterr().out == "Written to report.html\n"
+    assert capsys.readouterr().out == "Report: report.html\n"
     assert "2 certificates compared" in Path("report.html").read_text(encoding="utf-8")
     surefoot_command("report", "run", "--out", "deep/page.html")
     assert Path("deep/page.html").read_text(encoding="utf-8").startswith("<!doctype html>")

@@ -214,7 +214,7 @@ def test_nothing_is_spent_on_episodes_that_are_over():
 
 def test_a_new_episode_shows_nothing_of_the_one_before():
     task = toy_task(geometric(0.3, 50), pay_steps, clean=(1.0, 2.0), ceiling=50.0)
-    spy = Spy()
+    spy = Spy(lambda view: torch.full_like(view.observation, 0.01))
     policy = replace(gate(0.5, SIGMA, 2), frames=3)
     play(
         Plan(
@@ -228,14 +228,16 @@ def test_a_new_episode_shows_nothing_of_the_one_before():
             budget=1.0,
         )
     )
-    firsts = 0
+    firsts, names, shown = 0, {"history", "clean", "noise", "offset", "action"}, set()
     for view in spy.views:
         first = view["step"] == 0
         firsts += int(first.sum())
-        for name in ("history", "clean", "noise", "offset", "action"):
+        for name in names:
             if view[name] is not None:
                 assert not view[name][first].any(), name
+                shown |= {name} if view[name][~first].any() else set()
     assert firsts == 200
+    assert shown == names  # later steps show all of it
 
 
 # --- returns that depend on the length ------------------------------------------------------------------------------

@@ -159,10 +159,9 @@ class EveryStep:
         return {"name": "every step"}
 
 
-def gates(draw=None, pay=pay_first_choice, steps=STEPS):
-    return toy_task(
-        draw or fixed(steps), pay, ceiling=float(steps), max_steps=steps, method="band", reward_range=(0.0, 1.0)
-    )
+def gates(draw=None, pay=pay_first_choice, steps=STEPS, **more):
+    facts = {"ceiling": float(steps), "max_steps": steps, "method": "band", "reward_range": (0.0, 1.0), **more}
+    return toy_task(draw or fixed(steps), pay, **facts)
 
 
 def test_an_adversary_at_every_step_stays_above_the_certificate():
@@ -199,7 +198,7 @@ def test_an_agent_that_sums_what_it_sees_is_harmed_by_the_root_of_time():
 
     p, e, steps = 0.95, 0.3, 4
     limit = SIGMA * math.sqrt(steps) * stats.norm.ppf(p)
-    task = replace(gates(pay=pay_last, steps=steps), frames=steps, ceiling=1.0)
+    task = gates(pay=pay_last, steps=steps, n_stack=steps, ceiling=1.0)
     agent = Policy(Remembers(float(limit)), steps, (1,), 2, "remembers")
     plan = Plan(task=task, policy=agent, noise=Noise.of(SIGMA), n_episodes=20_000, n_envs=1_000, per_step=True)
     made = certify_per_step(play(plan), [e], 0.999)

@@ -52,7 +52,7 @@ def list_agents(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print(json.dumps({"schema": 1, "agents": [{key: card[key] for key in keys} for card in cards]}, indent=1))
         return
-    table = Table("agent", "task", "sigma", "mean return ± s.e. (selection episodes)", box=None)
+    table = Table("agent", "task", "sigma", "mean return ± s.e.", box=None)
     for card in cards:
         mean = estimate(card["selection"]["mean"], card["selection"]["sem"])
         table.add_row(card["name"], card["task"], f"{card['sigma']:g}", mean)

@@ -134,7 +134,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
         print(json.dumps({**result, "compared_with": compared, "contradictions": clashes}, indent=1, allow_nan=False))
     else:
         show_attack(result, [str(path) for path, _ in certificates])
-        print(f"\nWritten to {folder}; the page to read is {folder / NAME}")
+        print(f"Report: {folder / NAME}")
     for path, contradiction in found:
         print(f"surefoot: CONTRADICTION with {path}: {contradiction}; one of them is wrong", file=sys.stderr)
     return CONTRADICTION if found else 0

@@ -32,6 +32,7 @@ from surefoot.proof.shared_budget import SharedBudget
 from surefoot.proof.step_budget import StepBudget, check_rewards
 from surefoot.proof.stopping import StoppingRule
 from surefoot.proof.wording import asked_budgets, describe
+from surefoot.report.page import NAME
 
 if TYPE_CHECKING:
     from surefoot.play.tasks import Task
@@ -129,7 +130,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
     if required is not None:
         print(f"\n{'Proved' if proved else 'NOT proved'}: a mean of {required.mean:g} at budget {required.budget:g}.")
     if folder is not None:
-        print(f"\nWritten to {folder}: {', '.join(sorted(path.name for path in folder.iterdir() if path.is_file()))}")
+        print(f"Report: {folder / NAME}")
     return 0 if proved else 1
 
 

@@ -185,15 +185,15 @@ def _forecasts(
 def _show(found: list[Forecast]) -> None:
     table = Table(box=None, pad_edge=False)
     required = found[0].require is not None
-    titles = ["sigma", "agent", "mean", "worst case", f"from {found[0].episodes:,}"]
+    titles = ["sigma", "agent", "mean", "worst case", f"n={found[0].episodes}"]
     for title in [*titles, *(["episodes", "sequential", "at least"] if required else [])]:
-        table.add_column(title, justify="right")
+        table.add_column(title, justify="right", no_wrap=True)
     for one in found:
         numbers = [f"{one.sigma:g}", one.agent, f"{one.estimate:.2f}", f"{one.worst:.2f}", f"{one.limit:.2f}"]
         counts = [_count(one.fixed), _count(one.sequential), _count(one.least)] if required else []
         table.add_row(*numbers, *counts)
-    Console(highlight=False).print(table, soft_wrap=True)
+    Console(highlight=False, width=100).print(table, soft_wrap=True)
 
 
 def _count(episodes: int | None) -> str:
-    return "never" if episodes is None else f"about {episodes:,}"
+    return "never" if episodes is None else f"~{episodes:,}"

@@ -37,4 +37,4 @@ def run_report(arguments: argparse.Namespace) -> None:
     else:
         written = arguments.out or Path(NAME)
         write_report([read_run(folder) for folder in folders], written)
-    print(f"Written to {written}")
+    print(f"Report: {written}")
