@@ -119,7 +119,7 @@ def point_wise_better(study: Study, task: str) -> Finding:
     gains = []
     for agent in study.smoothed(task):
         for budget in budgets_of(TASKS[task]):
-            pair = [study.certificate(agent, method).at(budget).lower for method in ("paper", "dkw")]
+            pair = [study.certificate(agent, method).at(budget).lower for method in ("per-threshold", "dkw")]
             gains.append((pair[0] - pair[1], agent, budget, pair))
     if not gains:
         return Finding(UNMEASURED, UNMEASURED)

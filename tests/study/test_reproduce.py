@@ -16,6 +16,7 @@ from study.sizes import AttackSize, Sizes, full, quick
 from surefoot.cli.main import main
 from surefoot.episodes import Noise
 from surefoot.files import read_arrays, read_json
+from surefoot.play.tasks import TASKS
 
 pytestmark = pytest.mark.slow
 
@@ -191,6 +192,7 @@ def test_every_shipped_agent_has_its_episodes(agent):
     assert len(record) == facts["episodes"]
     assert record.sha256 == facts["record_sha256"]
     assert (record.sigma, record.facts["task"], record.attacked) == (agent.sigma, agent.task, False)
+    assert record.facts["method"] == TASKS[agent.task].paper.method
 
 
 @pytest.mark.parametrize(

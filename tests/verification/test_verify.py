@@ -440,6 +440,14 @@ def test_thorough_tampering_is_caught_by_playing_again(run, tamper, where):
     assert where in failures(verdict), failures(verdict)
 
 
+def test_the_method_that_a_task_names_is_no_part_of_the_episodes(run):
+    """Records of Freeway and whole games of Pong from before name bounds per threshold, not DKW."""
+    setup_of(method="dkw")(run)
+    renewed(run)
+    assert read_json(run / "certificate.json")["method"] == "dkw"
+    assert failures(verify(run, blocks=1)) == {}
+
+
 def test_without_playing_again_a_thorough_forger_passes_and_the_verdict_says_so(run):
     record(one_return)(run)
     renewed(run)

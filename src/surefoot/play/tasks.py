@@ -230,7 +230,7 @@ def _atari(
     episodes_per_env: tuple[int, int],
     baseline: Baseline,
     search: BaselineSearch,
-    method: str = "per-threshold",
+    method: str,
 ) -> Task:
     return Task(
         name=name,
@@ -279,6 +279,7 @@ TASKS: dict[str, Task] = {
             episodes_per_env=(2, 8),
             baseline=_measured("pong-full", -20.35, 0.091, 100, "actions 2 and 3 in turn, 12 steps each, 6 steps in"),
             search=BaselineSearch(actions=PONG_MOVES, n_search=2, n_measure=100),
+            method="dkw",
         ),
         _atari(
             "freeway",
@@ -289,6 +290,7 @@ TASKS: dict[str, Task] = {
             episodes_per_env=(4, 20),
             baseline=_measured("freeway", 1.52, 0.039, 500, "action 1 at every step"),
             search=BaselineSearch(n_search=8, n_measure=500),
+            method="dkw",
         ),
     )
 }
