@@ -26,8 +26,8 @@ from surefoot.files import read_json, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from surefoot.proof.auto import PLANNER
 from surefoot.proof.bounds.bands import Band
+from surefoot.proof.bounds.bettors import PLANNER
 from surefoot.proof.bounds.binomial import lower_limit
 from surefoot.proof.bounds.from_band import mean_lower, mean_upper
 from surefoot.proof.bounds.local_levels import local_level as our_level
