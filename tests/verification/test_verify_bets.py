@@ -55,7 +55,7 @@ def test_a_default_run_bets_and_is_verified(honest, capsys):
     assert read_json(honest / "certificate.json")["choice"]["method"] == "betting"
     assert cli.main(["verify", str(honest), "--workers", "1"]) == 0
     shown = capsys.readouterr().out
-    assert "ok   limits: recomputed from the returns, method auto" in shown
+    assert "ok      limits: recomputed from the returns, method auto" in shown
 
 
 def rewritten(folder, change):

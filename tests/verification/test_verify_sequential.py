@@ -59,7 +59,7 @@ def run(honest, tmp_path):
 def test_a_run_that_proved_its_goal_is_verified(honest, capsys):
     assert cli.main(["verify", str(honest), "--workers", "1"]) == 0
     shown = capsys.readouterr().out
-    assert "ok   limits: recomputed from the returns, method sequential" in shown
+    assert "ok      limits: recomputed from the returns, method sequential" in shown
     assert "- that the run passed no earlier place at which it should have stopped" in shown
 
 
