@@ -44,13 +44,6 @@ def test_the_inequality_holds_in_exact_arithmetic(n: int, k: int, alpha: float) 
     assert tail >= Fraction(alpha) * Fraction(999_999, 1_000_000)
 
 
-@pytest.mark.parametrize("n", [3, 40, 10**6])
-def test_an_upper_limit_is_the_complement_rounded_up(n: int) -> None:
-    k = np.unique(np.linspace(0, n, 30).astype(int))
-    for upper, lower in zip(upper_limit(k, n, 0.05), lower_limit(n - k, n, 0.05), strict=True):
-        assert Fraction(1) - Fraction(float(lower)) <= Fraction(float(upper)) <= 1
-
-
 @pytest.mark.parametrize("n", [10**4, 10**6, 10**7])
 @pytest.mark.parametrize("alpha", [0.4, 0.05 / 200, 1e-12])
 def test_never_above_alpha_and_hardly_below_for_large_n(n: int, alpha: float) -> None:
