@@ -343,9 +343,9 @@ def test_a_page_is_made_anew_and_compares_runs(capsys):
 
 
 def test_folders_without_a_run_have_no_page(capsys):
-    refused(capsys, "report", "gone", match="no folder gone")
+    refused(capsys, "report", "gone", match="no directory gone")
     Path("empty").mkdir()
-    refused(capsys, "report", "empty", match="holds neither certificate.json nor attack.json")
+    refused(capsys, "report", "empty", match="has neither certificate.json nor attack.json")
     refused(capsys, "report", match="DIR")
 
 
@@ -367,7 +367,7 @@ def test_a_record_needs_no_more_words(capsys):
     first = strict(capsys.readouterr().out)
     surefoot_command("certify", "--returns", "run/episodes.npz", "--json")
     assert strict(capsys.readouterr().out) == first
-    refused(capsys, "certify", "--returns", "run/episodes.npz", "--sigma", 0.3, match="was played with sigma 0.2")
+    refused(capsys, "certify", "--returns", "run/episodes.npz", "--sigma", 0.3, match="was run with sigma 0.2")
     refused(capsys, "certify", "--returns", "run/episodes.npz", "--out", "run", match="holds a run")
 
 

@@ -544,9 +544,9 @@ def test_attacks_that_are_none(tmp_path, content, match):
 
 
 def test_folders_that_are_none(tmp_path):
-    with pytest.raises(InputError, match=r"no folder .*gone; give a folder that 'surefoot certify'"):
+    with pytest.raises(InputError, match=r"no directory .*gone; give a run directory of 'surefoot certify'"):
         read_run(tmp_path / "gone")
-    with pytest.raises(InputError, match=r"holds neither certificate.json nor attack.json"):
+    with pytest.raises(InputError, match=r"has neither certificate.json nor attack.json"):
         read_run(tmp_path)
     with pytest.raises(InputError, match=r"a report needs at least one folder of a run, got none"):
         write_report([], tmp_path / "report.html")

@@ -15,7 +15,7 @@ from surefoot.errors import InputError
 from surefoot.proof.rounding import exact, format_budget, format_lower, format_upper, percent
 from surefoot.proof.wording import baseline_note, bound_rows, describe, digits_for, headline, notes
 from surefoot.runs.finish import finish_run
-from surefoot.runs.returns import read_outcomes
+from surefoot.runs.returns import read_returns
 
 numbers = st.one_of(
     st.floats(-1e6, 1e6),
@@ -267,7 +267,7 @@ def test_a_folder_gets_the_certificate_and_a_picture(tmp_path):
 
 def test_numbers_are_read_with_what_is_said_about_them(tmp_path):
     np.save(tmp_path / "r.npy", np.array([1, 2, 3]))
-    read = read_outcomes(tmp_path / "r.npy", 0.2, -1.0, 5.0)
+    read = read_returns(tmp_path / "r.npy", 0.2, -1.0, 5.0)
     assert read.returns.tolist() == [1.0, 2.0, 3.0]
     assert (read.sigma, read.floor, read.ceiling) == (0.2, -1.0, 5.0)
 
@@ -275,11 +275,11 @@ def test_numbers_are_read_with_what_is_said_about_them(tmp_path):
 def test_a_record_knows_its_own_facts(tmp_path):
     record = surefoot.Episodes.of([1.0, 2.0], sigma=0.3, floor=0.0, ceiling=None, task="mine")
     record.save(tmp_path / "r.npz")
-    read = read_outcomes(tmp_path / "r.npz", None, 0.0, None)
+    read = read_returns(tmp_path / "r.npz", None, 0.0, None)
     assert read.setup == record.setup
     for given_too in [(0.2, None, None), (None, -1.0, None), (None, None, 5.0)]:
-        with pytest.raises(InputError, match="was played with"):
-            read_outcomes(tmp_path / "r.npz", *given_too)
+        with pytest.raises(InputError, match="was run with"):
+            read_returns(tmp_path / "r.npz", *given_too)
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_a_record_knows_its_own_facts(tmp_path):
 def test_only_real_numbers_are_returns(tmp_path, values):
     np.save(tmp_path / "r.npy", values)
     with pytest.raises(InputError, match="must hold real numbers, got"):
-        read_outcomes(tmp_path / "r.npy", 0.2, -math.pi, None)
+        read_returns(tmp_path / "r.npy", 0.2, -math.pi, None)
 
 
 def test_nobody_is_advised_to_unpickle(tmp_path):
@@ -302,5 +302,5 @@ def test_nobody_is_advised_to_unpickle(tmp_path):
     (tmp_path / "text.npy").write_text("1\n2\n")
     for name in ("object.npy", "text.npy"):
         with pytest.raises(InputError, match="no array of plain numbers") as caught:
-            read_outcomes(tmp_path / name, 0.2, 0.0, None)
+            read_returns(tmp_path / name, 0.2, 0.0, None)
         assert "allow_pickle" not in str(caught.value)

@@ -26,14 +26,15 @@ from surefoot.files import read_json, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from surefoot.proof.auto import PLANNER
 from surefoot.proof.bounds.bands import Band
+from surefoot.proof.bounds.bettors import PLANNER
 from surefoot.proof.bounds.binomial import lower_limit
 from surefoot.proof.bounds.from_band import mean_lower, mean_upper
 from surefoot.proof.bounds.local_levels import local_level as our_level
 from surefoot.proof.bounds.local_levels import violation
 from surefoot.proof.query import Query, certify
 from surefoot.runs.certified import certified_run
+from surefoot.verification.plan_again import check_choice
 from surefoot.verification.recompute import bands as recomputed
 from surefoot.verification.recompute.auto import recompute_auto
 from surefoot.verification.recompute.bands import (
@@ -309,7 +310,12 @@ def test_a_band_that_a_pilot_chose_is_recomputed_without_the_pilot(run):
     lower, upper = recompute_auto(*auto_claim(run), {"method": "band", "pilot": 10})
     assert np.all((lower.least - 1e-6 <= made.lower) & (made.lower <= lower.best))
     assert np.all((upper.least + 1e-6 >= made.upper) & (made.upper >= upper.best))
-    for choice in ({"method": "band", "pilot": 11}, {"method": "dkw", "pilot": 10}, {}, None):
+    returns, claim = auto_claim(run)
+    assert check_choice(returns, claim, {"method": "band", "pilot": 11}) == [
+        "the choice is made on 10 episodes, not on 11"
+    ]
+    pilots = [{"method": "band", "pilot": size} for size in (-1, returns.size, 10.0, True, None)]
+    for choice in (*pilots, {"method": "dkw", "pilot": 10}, {}, None):
         with pytest.raises(CannotRecomputeError, match="is not computed here"):
             recompute_auto(*auto_claim(run), choice)
 

@@ -1,6 +1,7 @@
 """The choice of auto, repeated on the pilot episodes alone: a certificate with another choice is rejected."""
 
 import copy
+from itertools import product
 
 import numpy as np
 import pytest
@@ -101,5 +102,5 @@ def test_planted_a_planner_that_peeks(monkeypatch):
 def test_another_planner_version_is_named():
     assert plan_again.other_planner({"method": "auto", "planner": plan_again.PLANNER}) is None
     assert plan_again.other_planner({"method": "band", "planner": None}) is None
-    for version in (None, 1, plan_again.PLANNER + 1):
-        assert f"planner version {version!r}" in plan_again.other_planner({"method": "auto", "planner": version})
+    for version, method in product((None, 1, plan_again.PLANNER + 1), ("auto", "betting", "sequential")):
+        assert f"planner version {version!r}" in plan_again.other_planner({"method": method, "planner": version})

@@ -17,8 +17,9 @@ from surefoot.proof.bounds.bettors import Seen
 from surefoot.proof.query import Query, certify
 from surefoot.proof.stopping import Monitor, StoppingRule
 from surefoot.runs.certified import certified_run
+from surefoot.verification.plan_again import recompute_bets
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim
-from surefoot.verification.recompute.sequential import Stop, looks_of, recompute_sequential, stop_of, unfounded
+from surefoot.verification.recompute.sequential import Stop, looks_of, stop_of, unfounded
 from surefoot.verification.verify import verify
 from verdicts import problems
 
@@ -58,7 +59,7 @@ def run(honest, tmp_path):
 def test_a_run_that_proved_its_goal_is_verified(honest, capsys):
     assert cli.main(["verify", str(honest), "--workers", "1"]) == 0
     shown = capsys.readouterr().out
-    assert "ok   limits: recomputed from the returns, method sequential" in shown
+    assert "ok      limits: recomputed from the returns, method sequential" in shown
     assert "- that the run passed no earlier place at which it should have stopped" in shown
 
 
@@ -276,7 +277,7 @@ def made_of(law, n, budgets=(0.0, 0.3, 1.1)):
 def test_both_computations_agree_for_all_laws(law):
     for n in (94, 800):
         returns, claim, made = made_of(law, n)
-        lower, upper, wrong = recompute_sequential(returns, claim, made["bets"], None)
+        lower, upper, wrong = recompute_bets(returns, claim, made["bets"], None)
         assert wrong == []
         for side, name in ((lower, "lower"), (upper, "upper")):
             assert np.all(np.abs(side.best - made[name]) <= 2e-9 * (law.ceiling - law.floor))
@@ -291,7 +292,7 @@ def test_a_proof_is_found_again(law):
         monitor = Monitor(goal, confidence=0.95, sigma=0.5, floor=law.floor, ceiling=law.ceiling)
         made = monitor.certificate(episodes, budgets=(0.0, 0.3), stopped="stopped by hand").to_json()
         claim = Claim("sequential", 1 - 0.95, 0.5, law.floor, law.ceiling, (0.0, 0.3))
-        lower, _, wrong = recompute_sequential(returns, claim, made["bets"], stop_of(made["choice"]))
+        lower, _, wrong = recompute_bets(returns, claim, made["bets"], stop_of(made["choice"]))
         assert wrong == []
         assert np.all(np.abs(lower.best - made["lower"]) <= 2e-9 * (law.ceiling - law.floor))
 
@@ -303,7 +304,8 @@ def test_bets_planned_with_hindsight_are_caught(law, monkeypatch):
         whole = Seen.sample
         patch.setattr(Seen, "sample", lambda self, a, b: whole(self, a, self.size if a == 0 else b))
         returns, claim, made = made_of(law, 900)
-    assert recompute_sequential(returns, claim, made["bets"], None)[2]
+        assert recompute_bets(returns, claim, made["bets"], None)[2]  # the planner that peeks finds nothing to see
+    assert recompute_bets(returns, claim, made["bets"], None)[2]
 
 
 def test_where_somebody_looks_is_settled():

@@ -142,13 +142,13 @@ def _lower_at(certificate: Certificate, budget: float) -> float:
 def _certify_returns(arguments: argparse.Namespace, required: Requirement | None) -> Certificate:
     from surefoot.files import versions
     from surefoot.runs.finish import finish_run
-    from surefoot.runs.returns import read_outcomes
+    from surefoot.runs.returns import read_returns
 
     running = ("agent", "max_steps", "workers", "reward_range", "gamma", "tol", "tol_budget", "max_episodes")
     refuse(arguments, running, "--returns: no episodes are run")
     if arguments.out is not None and (arguments.out / "setup.json").exists():
         raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
-    episodes = read_outcomes(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
+    episodes = read_returns(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
     budgets = with_requirement(arguments.budgets or parse_budgets("0:1:0.1"), required)
     certificate = _query(arguments, budgets, _norm(arguments, None, None)).answer(episodes)
     if arguments.out is not None:

@@ -29,7 +29,6 @@ from surefoot.proof.bounds.risk_by_threshold import threshold_shares
 
 Floats = NDArray[np.float64]
 
-PLANNER = 2  # version of the rule and of its constants, written into certificates: raise it with every change
 FEWEST = 20  # episodes from which on a pilot is taken
 _DOUBT = 0.1  # weight, in episodes, of a return at the floor: what the pilot did not see may still come
 _KNOWN = 64  # with no more whole numbers than that from floor to ceiling all of them are thresholds

@@ -20,10 +20,11 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import number
 from surefoot.proof import wording
-from surefoot.proof.auto import PLANNER, choose
+from surefoot.proof.auto import choose
 from surefoot.proof.bounds import bands as cdf
 from surefoot.proof.bounds import from_band as worst_case
 from surefoot.proof.bounds.bands import Band
+from surefoot.proof.bounds.bettors import PLANNER
 from surefoot.proof.bounds.from_bets import Means, both_sides
 from surefoot.proof.certificate import (
     OUTWARD,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from surefoot.proof.query import Query
 
 METHODS = ("auto", "paper", "betting", "sequential", "band", "per-threshold", "dkw", "dkw-one-sided", "binary")
+PLANNED = ("auto", "betting", "sequential")  # methods that decide on earlier returns what they do with later ones
 
 _MOST_THRESHOLDS = 1_000_000
 
@@ -76,7 +78,7 @@ class EpisodeCertificate(Certificate):
     Attributes:
         threshold_spacing: Distance between thresholds, for the method "per-threshold".
         betting: The bets that were made and what they proved, as JSON data; None where there is a band.
-        planner: Version of the planner that selected the method, for the method \"auto\".
+        planner: Version of the planner that selected the method or the bets; None for other methods.
         source: The band or the bets that everything is derived from; None when read from a file.
     """
 
@@ -197,7 +199,7 @@ def certificate_of(
         method_selection=method_selection,
         threshold_spacing=threshold_spacing,
         betting=_bets(source) if isinstance(source, Means) else None,
-        planner=PLANNER if method == "auto" else None,
+        planner=PLANNER if method in PLANNED else None,
         source=source,
     )
 
@@ -222,7 +224,7 @@ def _source(
 
 def _band_method(method: str | None) -> str:
     """Return a method that makes a band, which probabilities and quantiles need; reject those that may bet."""
-    if method in ("auto", "betting", "sequential"):
+    if method in PLANNED:
         raise InputError(f"probabilities and quantiles need a band, and the method {method!r} bets; use --method band")
     return "band" if method is None else method
 

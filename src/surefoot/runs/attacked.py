@@ -148,7 +148,7 @@ def attacked_records(grid: AttackGrid, folder: Path) -> list[Episodes]:
     return [Episodes.load(folder / configuration_name(*one) / "episodes.npz") for one in grid.configurations()]
 
 
-def matching_certificates(grid: AttackGrid, given: Path | None, beside: Path) -> list[tuple[Path, Certificate]]:
+def matching_certificates(grid: AttackGrid, given: Path | None, nearby: Path) -> list[tuple[Path, Certificate]]:
     """Return the certificates of this setup: the one that was named, or those next to the attack."""
     if given is not None:
         path = given / EpisodeCertificate.file if given.is_dir() else given
@@ -157,7 +157,7 @@ def matching_certificates(grid: AttackGrid, given: Path | None, beside: Path) ->
             raise InputError(f"{path} is about another task, agent or sigma than this attack; name one that fits")
         return [(path, certificate)]
     found = []
-    for path in sorted(beside.glob(f"*/{EpisodeCertificate.file}")):
+    for path in sorted(nearby.glob(f"*/{EpisodeCertificate.file}")):
         with suppress(InputError):
             certificate = Certificate.load(path)
             if _fits(certificate, grid):

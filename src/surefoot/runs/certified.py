@@ -1,4 +1,4 @@
-"""From names to a finished run: whom to play, where to keep it, what to leave behind."""
+"""From a plan and a query to a finished run directory, with or without a reason to stop early."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from surefoot.runs.taped_episode import attacked_plan, record_replay
 
 
 def run_name(plan: Plan) -> str:
-    """Return the name of a run's folder: all that usually differs between runs."""
+    """Return the name of a run directory: all that usually differs between runs."""
     agent = plan.policy.name if plan.policy.name.startswith(plan.task.name) else f"{plan.task.name}-{plan.policy.name}"
     where = "-cuda" if plan.device == "cuda" else ""
     name = (

@@ -1,4 +1,4 @@
-"""A run's folder: blocks as they are finished, then one record; a killed run goes on where it stopped."""
+"""A run directory: blocks as they are finished, then all episodes in one file; a killed run resumes there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PATIENCE = 25  # tenths of a second
 
 
 class RunFolder:
-    """``setup.json`` says what is played; ``blocks/`` grows; ``episodes.npz`` is the whole."""
+    """``setup.json`` says what is run; ``blocks/`` grows; ``episodes.npz`` holds all episodes in the end."""
 
     def __init__(self, folder: Path, setup: Mapping[str, Any]) -> None:
         self.folder = folder
@@ -30,12 +30,12 @@ class RunFolder:
 
     @property
     def record(self) -> Path:
-        """Where the whole record lies once every block is played."""
+        """Path of the file with all episodes, which exists once every block was run."""
         return self.folder / "episodes.npz"
 
     @contextmanager
     def opened(self) -> Iterator[RunFolder]:
-        """Claim the folder for this process, after checking that it holds the same setup or nothing."""
+        """Claim the directory for this process, after checking that it has the same setup or is empty."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock = (self.folder / ".lock").open("w")
@@ -63,13 +63,13 @@ class RunFolder:
         block.save(self.folder / "blocks" / f"{index:06d}.npz")
 
     def finish(self, episodes: Episodes) -> None:
-        """Write the whole record, then drop the blocks it was made of."""
+        """Write all episodes, then delete the blocks they came in."""
         episodes.save(self.record)
-        # With the blocks goes what a killed run left half-written beside them.
+        # With the blocks go half-written files of a killed run.
         shutil.rmtree(self.folder / "blocks", ignore_errors=True)
 
     def recorded(self, run: Callable[[dict[int, Episodes], Save], Episodes]) -> Episodes:
-        """Return the record in this folder, or let ``run`` make it of the blocks it is given, saving all others."""
+        """Return the episodes in this directory, or let ``run`` make them of the blocks it is given and save others."""
         if self.record.exists():
             return Episodes.load(self.record)
         episodes = run(self.finished(), self.save_block)
@@ -88,7 +88,7 @@ class RunFolder:
                 time.sleep(0.1)
 
     def _unclaim(self) -> None:
-        """Leave a folder in which nothing was saved to whoever comes next, with whatever setup."""
+        """Free a directory in which nothing was saved, so that it can be used with another setup."""
         if not self.record.exists() and not (self.folder / "blocks").exists():
             (self.folder / "setup.json").unlink(missing_ok=True)
 

@@ -22,15 +22,15 @@ _IDENTITY = ("task", "agent", "agent_sha256", "seed", "features")
 def read_run(folder: Path) -> FinishedRun:
     """Read a run directory, or say why it is not one."""
     if not folder.is_dir():
-        raise InputError(f"no folder {folder}; give a folder that 'surefoot certify' or 'surefoot attack' has left")
+        raise InputError(f"no directory {folder}; give a run directory of 'surefoot certify' or 'surefoot attack'")
     for name in FILES:
         if (folder / name).exists():
             return _certified(folder / name)
     if (folder / "attack.json").exists():
         return _attacked(folder, read_json(folder / "attack.json"))
     raise InputError(
-        f"{folder} holds neither certificate.json nor attack.json; give a folder that a finished 'surefoot certify' "
-        "or 'surefoot attack' has left"
+        f"{folder} has neither certificate.json nor attack.json; give the run directory of a finished "
+        "'surefoot certify' or 'surefoot attack'"
     )
 
 

@@ -1,4 +1,4 @@
-"""Returns that were played elsewhere, read from a file as data."""
+"""Precomputed returns, read from a file as data."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 
 
-def read_outcomes(
+def read_returns(
     path: Path, sigma: float | Sequence[float] | None, floor: float | None, ceiling: float | None
 ) -> Episodes:
-    """Read returns from ``.npy`` (sigma and floor must be given) or a record that Surefoot saved (``.npz``)."""
+    """Read returns from ``.npy`` (sigma and floor must be given) or episode data that Surefoot wrote (``.npz``)."""
     if path.suffix == ".npz":
         record = Episodes.load(path)
         noise = None if sigma is None else Noise.of(sigma)
         if noise is not None and record.facts.get("features") != noise.setup.get("features"):
-            raise InputError(f"{path} was played with other noise on some features than --sigma says")
+            raise InputError(f"{path} was run with other noise on some features than --sigma says")
         given = {"sigma": None if noise is None else noise.sigma, "floor": floor, "ceiling": ceiling}
         for name, value in given.items():
             if value is not None and value != getattr(record, name):
-                raise InputError(f"{path} was played with {name} {getattr(record, name)}, got --{name} {value}")
+                raise InputError(f"{path} was run with {name} {getattr(record, name)}, got --{name} {value}")
         return record
     if sigma is None or floor is None:
-        raise InputError(f"--returns {path} needs --sigma and --floor: a file of numbers does not know them")
+        raise InputError(f"--returns {path} needs --sigma and --floor: a file of numbers does not contain them")
     try:
         # Opened here, for numpy leaves a damaged file open.
         with path.open("rb") as file:

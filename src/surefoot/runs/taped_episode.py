@@ -1,6 +1,6 @@
-"""One episode to look at: what happened, what the agent saw of it, and what it saw under attack.
+"""One recorded episode for the report: clean and noisy observations, without and under attack.
 
-A replay is played on a random stream of its own, after everything else, so it changes no number of any certificate.
+It is run on a seed stream of its own, after everything else, so it changes no number of any certificate.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ MOST_STEPS = 500
 MOST_PICTURES = 150
 # Up to this size an observation is a list of numbers, on which the paper's attack takes a moment.
 SMALL = 64
-TRIES, DRAWS = 3, 4  # fewer than in an attack that is to be measured
+TRIES, NOISE_SAMPLES = 3, 4  # fewer than in an attack that is to be measured
 
 
 class RecordingFull(Exception):  # noqa: N818
-    """The tape is full; nothing is wrong."""
+    """Enough steps are recorded; nothing is wrong."""
 
 
 @dataclass(eq=False)
 class Tape:
-    """What passed through a channel: clean and seen observations, the action before each, the budget spent so far."""
+    """What passed through a channel: clean and noisy observations, the action before each, the budget used so far."""
 
     most: int
     clean: list[NDArray[Any]] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Tape:
     spent: list[float] = field(default_factory=list)
 
     def take(self, step: Step) -> None:
-        """Note the first row; stop the run when there is enough."""
+        """Record the first row; stop the run when there is enough."""
         if len(self.clean) >= self.most:
             raise RecordingFull
         self.clean.append(step.observation[0].cpu().numpy().copy())
@@ -58,9 +58,10 @@ class Tape:
 
 
 def record_replay(plan: Plan, attacked: Plan | None, folder: Path) -> str | None:
-    """Play one episode of ``plan`` and, if given, of ``attacked`` from the same start; leave ``replay.npz``.
+    """Record one episode of ``plan`` and, if given, of ``attacked`` from the same start, in ``replay.npz``.
 
-    Returns None, or why there is none: what is only for looking at must not spoil what was computed.
+    Returns:
+        None, or why nothing was recorded: a failure here must not spoil what was computed.
     """
     (folder / NAME).unlink(missing_ok=True)
     try:
@@ -74,14 +75,16 @@ def record_replay(plan: Plan, attacked: Plan | None, folder: Path) -> str | None
 
 
 def attacked_plan(plan: Plan, budget: float) -> Plan | None:
-    """Return the same plan under an attack that is quick to play; None for a budget of 0."""
+    """Return the same plan under an attack that runs quickly; None for a budget of 0."""
     return replace(plan, attacker=_quick_attack(plan, budget), budget=budget) if budget > 0 else None
 
 
 def _quick_attack(plan: Plan, budget: float) -> Attacker:
     policy = plan.policy
     if policy.choices is not None and policy.differentiable and not policy.blind and math.prod(policy.shape) <= SMALL:
-        return PaperAttack(0.0, step=budget / TRIES, multiplier=1.0, smoothing=Smoothing(plan.noise.sigma, DRAWS))
+        return PaperAttack(
+            0.0, step=budget / TRIES, multiplier=1.0, smoothing=Smoothing(plan.noise.sigma, NOISE_SAMPLES)
+        )
     return Composed(Evenly(budget, plan.task.scoring.max_steps), ConstantDirection())
 
 

@@ -8,15 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.verification.plan_again import check_choice, other_planner
+from surefoot.verification.plan_again import check_choice, other_planner, recompute_bets
 from surefoot.verification.recompute.auto import chosen_method, recompute_auto
 from surefoot.verification.recompute.bands import METHODS, CannotRecomputeError, Claim, Side, recompute
-from surefoot.verification.recompute.bets import recompute_bets
 from surefoot.verification.recompute.law import recompute_law
 from surefoot.verification.recompute.limits import check_stop, stop_for
 from surefoot.verification.recompute.run_files import Raw, differences, same
 from surefoot.verification.recompute.sentences import SENTENCES
-from surefoot.verification.recompute.sequential import recompute_sequential
 from surefoot.verification.recompute.shared_budget import METHODS as SHARED_METHODS
 from surefoot.verification.recompute.shared_budget import SharedClaim, pilot_of, recompute_shared
 from surefoot.verification.recompute.step_budget import recompute_per_step
@@ -77,7 +75,7 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
     unknown = other_planner(raw.certificate)
     if unknown is not None:
         verdict.note(f"{prefix}choice", IMPOSSIBLE, unknown)
-        verdict.not_checked.insert(0, "that the method was selected on the pilot episodes alone")
+        verdict.not_checked[:0] = _unplanned(raw.certificate)
     if usable:
         try:
             wrong = COMPARE[raw.name](raw) + _norm(raw)
@@ -91,6 +89,12 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
         else ["it is not the one that follows"]
     )
     verdict.judge(f"{prefix}sentence", wrong, "it says what the fields say")
+
+
+def _unplanned(certificate: dict[str, Any]) -> list[str]:
+    """Say what stays unknown where the planner cannot be re-run."""
+    method = ["that the method was selected on the pilot episodes alone"] if certificate["method"] == "auto" else []
+    return method + (["that the bets were planned on earlier returns alone"] if certificate.get("bets") else [])
 
 
 def _facts(raw: Raw) -> list[str]:
@@ -173,14 +177,16 @@ def _recomputed(raw: Raw, claim: Claim) -> tuple[Side, Side | None, list[str]]:
     """Return lower and upper limits, and what is wrong with the choices that are recorded beside them."""
     choice, bets = raw.certificate.get("choice"), raw.certificate.get("bets")
     method = chosen_method(raw.returns.size, choice) if claim.method == "auto" else claim.method
-    if method == "sequential":
-        return recompute_sequential(raw.returns, claim, bets, stop_for(claim, choice))
+    other = other_planner(raw.certificate)
     if claim.method == "auto":
-        wrong = [] if other_planner(raw.certificate) else check_choice(raw.returns, claim, choice)
+        wrong = [] if other else check_choice(raw.returns, claim, choice)
     else:
-        wrong = [] if choice is None else [f"the method {method} makes no choice"]
-    if method == "betting":
-        lower, upper, unplanned = recompute_bets(raw.returns, claim, bets)
+        wrong = [] if choice is None or method == "sequential" else [f"the method {method} makes no choice"]
+    if method in ("betting", "sequential"):
+        stop = stop_for(claim, choice) if method == "sequential" else None
+        lower, upper, unplanned = recompute_bets(raw.returns, claim, bets, stop)
+        if other and unplanned:
+            raise CannotRecomputeError(f"the bets are not those that are planned here: {other}")
         return lower, upper, wrong + unplanned
     lower, upper = (
         recompute_auto(raw.returns, claim, choice) if claim.method == "auto" else recompute(raw.returns, claim)

@@ -1,32 +1,40 @@
-"""Re-runs the planner of `auto` on the pilot episodes: the one module of the verification that may import it.
+"""Re-runs the planner on earlier returns: the one module of the verification that may import it.
 
-A choice decides how tight bounds are. They are true because the returns that are certified did not make it. What has to
-be verified is therefore not the planner's formulas but what they were computed from. So the planner itself is run
-again, and is given the earlier returns and nothing else: a planner that needs a later return cannot repeat its choice
-here, whatever its code does. The bounds that follow from the choice are computed by ``recompute.auto``.
+Plans (which method, which shares of alpha, which scores and bet sizes) decide how tight bounds are. They are true
+because the returns that are certified did not make the plans. What has to be verified is therefore not the planner's
+formulas but what they were computed from. So the planner itself is run again, and for every plan it is given a copy of
+the returns before and nothing else: a planner that needs a later return cannot repeat its plan here, whatever its code
+does. What the plans prove is computed by ``recompute.auto`` and ``recompute.bets``, which know no planner.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.proof.auto import PLANNER, select
-from surefoot.proof.bounds.bettors import pilot_size
-from surefoot.verification.recompute.bands import Claim
+from surefoot.proof.auto import select
+from surefoot.proof.bounds.betting import Sample
+from surefoot.proof.bounds.bettors import PLANNER, Bet, Bettor, Seen, pilot_size
+from surefoot.proof.bounds.from_bets import PROOF, looked_at, players, prover, shares_by_radius
+from surefoot.proof.bounds.hedged_bets import Hedger
+from surefoot.proof.bounds.tangent_scores import Tangents
+from surefoot.verification.recompute.bands import Claim, Side
+from surefoot.verification.recompute.bets import PlannedBet, PlannedBettor, check_rows, check_sides, settled
+from surefoot.verification.recompute.sequential import Stop
+from surefoot.verification.recompute.shares import SHARE, alike
 
 Floats = NDArray[np.float64]
-SHARE = 1e-5  # relative, of a threshold's share of alpha
 
 
 def other_planner(certificate: dict[str, Any]) -> str | None:
-    """Return why the choice of a certificate cannot be repeated here, or None."""
+    """Return why the plans of a certificate cannot be repeated here, or None."""
     version = certificate.get("planner")
-    if certificate.get("method") != "auto" or version == PLANNER:
+    if certificate.get("method") not in ("auto", "betting", "sequential") or version == PLANNER:
         return None
-    return f"the method was selected by planner version {version!r}, this version of surefoot re-runs {PLANNER}"
+    return f"planned by planner version {version!r}, this version of surefoot re-runs {PLANNER}"
 
 
 def check_choice(returns: Floats, claim: Claim, choice: Any) -> list[str]:
@@ -44,3 +52,90 @@ def check_choice(returns: Floats, claim: Claim, choice: Any) -> list[str]:
     recorded = np.array([choice["reach"], choice["stay"]], dtype=np.float64)
     right = np.allclose(recorded, [again.reach, again.stay], rtol=SHARE, atol=1e-12)
     return [] if right else ["the risk is not divided among the thresholds as the pilot has it"]
+
+
+def recompute_bets(
+    returns: Floats, claim: Claim, bets: Any, stop: Stop | None = None
+) -> tuple[Side, Side | None, list[str]]:
+    """Plan all bets again and settle them.
+
+    Args:
+        returns: All returns in order.
+        claim: What the certificate says its bounds were computed from.
+        bets: What the certificate says was bet.
+        stop: What a sequential run was for.
+
+    Returns:
+        Lower and, with a ceiling, upper bounds, and what is recorded otherwise than planned.
+    """
+    check_sides(bets, claim)
+    value = None if stop is None else stop.require
+    lower, wrong = _side(returns, (claim.floor, claim.ceiling), claim, bets["lower"], stop, value)
+    if claim.ceiling is None:
+        return lower, None, wrong
+    mirror, also = _side(-returns, (-claim.ceiling, -claim.floor), claim, bets["upper"], stop, None)
+    return lower, Side(-mirror.best, -mirror.least), wrong + [f"upper: {text}" for text in also]
+
+
+def _side(
+    returns: Floats, ends: tuple[float, float | None], claim: Claim, rows: list[Any], stop: Stop | None, value: Any
+) -> tuple[Side, list[str]]:
+    check_rows(rows)
+    budgets = claim.budgets if stop is None else (stop.budget,)
+    radii = np.unique([budget / claim.sigma for budget in budgets])
+    made = _players(returns, radii, claim, ends, rows, value)
+    bets = _bets([player for _, player in made], returns)
+    bettors = [PlannedBettor(radius, one.alpha, own) for (radius, one), own in zip(made, bets, strict=True)]
+    return settled(returns, claim, ends, bettors, rows)
+
+
+def _players(
+    returns: Floats, radii: Floats, claim: Claim, ends: tuple[float, float | None], rows: list[Any], value: float | None
+) -> list[tuple[float, Bettor | Hedger]]:
+    """Return who bets at which radius, by what the first returns show."""
+    n, alpha, (floor, ceiling) = returns.size if claim.method != "sequential" else None, claim.alpha, ends
+    made: list[tuple[float, Bettor | Hedger]] = []
+    if value is not None:
+        made.append((float(radii[0]), prover(float(radii[0]), value, alpha, floor)))
+        alpha *= 1 - PROOF
+    if returns.size <= looked_at(n):
+        return made
+    pilot = Sample.of(returns[: looked_at(n)].copy())
+    for radius, share in shares_by_radius(pilot, radii, alpha, floor, ceiling, n).items():
+        group = players(radius, share, floor, pilot, n)
+        # shares are searched for, so that another machine may have found one that differs by rounding
+        near = [row["alpha"] for row in rows if row["radius"] == radius and alike(row["alpha"], group[0].alpha, SHARE)]
+        if near and near[0] != group[0].alpha:
+            group = players(radius, share * (near[0] / group[0].alpha), floor, pilot, n)
+        made += [(radius, one) for one in group]
+    return made
+
+
+def _bets(playing: list[Bettor | Hedger], returns: Floats) -> list[list[PlannedBet]]:
+    """Return all bets of each: every single one is asked for with a copy of the returns before it."""
+    found: list[list[PlannedBet]] = [[] for _ in playing]
+    stops: list[float] = [one.first for one in playing]
+    while (stop := min(stops, default=math.inf)) < returns.size:
+        seen = Seen(returns[: int(stop)].copy())
+        for index in [index for index, where in enumerate(stops) if where == stop]:
+            bet = playing[index].next_bet(seen)
+            stops[index] = math.inf if bet is None else bet.last
+            if bet is not None and bet.score is not None:
+                found[index].append(_plain_data(bet, returns.size))
+    return found
+
+
+def _plain_data(bet: Bet, n: int) -> PlannedBet:
+    """Return a bet as numbers: how its score is made of guesses, not what the planner computes with it."""
+    score, hedge = bet.score, bet.hedge
+    guessed = (score.knots[1:], score.reach) if isinstance(score, Tangents) else None
+    block = (bet.first, min(bet.last, n)) if hedge is None else hedge.block
+    return PlannedBet(
+        first=bet.first,
+        last=min(bet.last, n),
+        block=block,
+        cutoff=None if score is None else score.cutoff,
+        guesses=guessed,
+        stake=bet.stake,
+        hedge=None if hedge is None else (hedge.claims, hedge.stakes),
+    )

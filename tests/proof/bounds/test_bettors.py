@@ -17,10 +17,10 @@ from surefoot.proof.bounds.bettors import (
     Bettor,
     Plain,
     Seen,
+    check_alpha,
+    checked_outcomes,
     doubling_edges,
     edges_for,
-    mean_lower,
-    mean_upper,
     pilot_size,
 )
 from surefoot.proof.bounds.hedged_bets import Hedger, sums_of_logs
@@ -30,6 +30,22 @@ ALPHA = 0.2
 
 def plain(past):
     return [Plain(0.0)]
+
+
+def mean_lower(outcomes, floor, alpha, *, anytime=False):
+    """Return a bound on the mean of the outcomes themselves."""
+    x = checked_outcomes(outcomes, floor)
+    check_alpha(alpha)
+    fixed = Bettor(lambda past: [Plain(floor)], alpha, edges_for(x.size))
+    players = mean.family(lambda past, expected: [Plain(floor)], alpha) if anytime else [fixed]
+    seen = Seen(x)
+    for player in players:
+        player.advance(seen)
+    return max(floor, *(player.limit() for player in players))
+
+
+def mean_upper(outcomes, ceiling, alpha, *, anytime=False):
+    return -mean_lower(-outcomes, -ceiling, alpha, anytime=anytime)
 
 
 def sequences(p, n):
@@ -164,12 +180,12 @@ def test_limits_of_a_mean_are_close_to_it():
 
 def family(x, alpha):
     """Yield anytime limits after every hundredth outcome."""
-    players = mean.bettors(lambda past, expected: [Plain(0.0)], alpha, None)
+    players = mean.family(lambda past, expected: [Plain(0.0)], alpha)
     for n in range(100, x.size + 1, 100):
         seen = Seen(x[:n])
         for player in players:
             player.advance(seen)
-        yield mean.best_limit(players, 0.0)
+        yield max(0.0, *(player.limit() for player in players))
 
 
 def test_an_anytime_limit_survives_whoever_stops_when_it_pleases_him():

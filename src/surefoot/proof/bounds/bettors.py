@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +19,9 @@ from surefoot.proof.bounds.stakes import Aim, Candidate, Choice, plan
 
 Floats = NDArray[np.float64]
 
+# Version of all that is planned (which method, which shares of alpha, which scores and bet sizes), written into
+# certificates. Raise it with every change of a rule or a constant here, in `auto`, or in what either plans with.
+PLANNER = 3
 HORIZON, _FAMILY = 1000, 10  # the shortest horizon of those who bet for any stopping time, and how many they are
 _FIRST, _LONGEST = 100, 10**12  # outcomes that are only looked at before a claim is bet on; nobody plays more than that
 
@@ -40,6 +42,31 @@ class Score(Protocol):
     def __call__(self, outcomes: Floats) -> Floats:
         """Score outcomes."""
         ...
+
+
+@dataclass(frozen=True, eq=False)
+class Hedge:
+    """Bet sizes that depend on the claim, ``stakes`` on each of ``claims``; ``block`` is where the score is used."""
+
+    claims: Floats
+    stakes: Floats
+    block: tuple[int, int]
+
+
+@dataclass(frozen=True, eq=False)
+class Bet:
+    """What is staked on the outcomes from index ``first`` up to ``last``, planned from those before ``first`` alone.
+
+    ``score``  what is bet on; None where nothing is staked
+    ``stake``  the bet size against all claims
+    ``hedge``  bet sizes that depend on the claim, instead of one
+    """
+
+    first: int
+    last: int
+    score: Score | None
+    stake: float = 0.0
+    hedge: Hedge | None = None
 
 
 class Bettor:
@@ -66,7 +93,12 @@ class Bettor:
         self._past = Capital()
         self._open: Capital = self._past
         self._next = 0
-        self._settled: tuple[Score | None, Choice] | None = None
+        self._bet: Bet | None = None
+
+    @property
+    def first(self) -> int:
+        """The number of outcomes that are only looked at."""
+        return self.edges[0]
 
     def expect(self, past: Sample, rounds: float) -> tuple[Score | None, Choice]:
         """Settle score and stake from the past, for ``rounds`` outcomes to come."""
@@ -76,17 +108,32 @@ class Bettor:
         choice = plan(candidates, Aim(self.alpha, rounds, self.claim), self._past)
         return (scores[choice.index] if choice.stake > 0 else None), choice
 
+    def next_bet(self, seen: Seen) -> Bet | None:
+        """Return the bet on what comes after the outcomes seen, which end at an edge; None after the last edge."""
+        self.advance(seen)
+        return self._planned(seen) if self._next + 1 < len(self.edges) else None
+
+    def _planned(self, seen: Seen) -> Bet:
+        if self._bet is None:
+            first, last = self.edges[self._next], self.edges[self._next + 1]
+            score, choice = self.expect(seen.sample(0, first), self.horizon - first)
+            self._bet = Bet(first, last, score, choice.stake)
+        return self._bet
+
     def advance(self, seen: Seen) -> None:
         """Take note of all outcomes up to now; those of earlier calls must come first among them."""
         self._open = self._past
         while self._next + 1 < len(self.edges) and seen.size > self.edges[self._next]:
-            first, last = self.edges[self._next], self.edges[self._next + 1]
-            if self._settled is None:
-                self._settled = self.expect(seen.sample(0, first), self.horizon - first)
-            self._open = self._past.with_round(_round(self._settled, seen.sample(first, min(last, seen.size)), first))
-            if seen.size < last:
+            bet = self._planned(seen)
+            if bet.score is not None:
+                block = seen.sample(bet.first, min(bet.last, seen.size))
+                scores = Sample(bet.score(block.values), block.counts)
+                self._open = self._past.with_round(
+                    Round(scores, bet.stake, bet.score.lowest, bet.first, bet.score.cutoff)
+                )
+            if seen.size < bet.last:
                 return
-            self._past, self._settled, self._next = self._open, None, self._next + 1
+            self._past, self._bet, self._next = self._open, None, self._next + 1
 
     @property
     def rounds(self) -> Sequence[Round]:
@@ -112,21 +159,12 @@ class Seen:
         return self._samples[first, last]
 
 
-def _round(settled: tuple[Score | None, Choice], block: Sample, first: int) -> Round:
-    score, choice = settled
-    if score is None:
-        return Round(block, 0.0, -math.inf)
-    return Round(Sample(score(block.values), block.counts), choice.stake, score.lowest, first, score.cutoff)
+def family(propose: Callable[[Sample, float], Sequence[Score]], alpha: float) -> list[Bettor]:
+    """Return bettors for any stopping time.
 
-
-def bettors(propose: Callable[[Sample, float], Sequence[Score]], alpha: float, n: int | None) -> list[Bettor]:
-    """Return one bettor for a number of outcomes that is settled in advance, or a family for any stopping time.
-
-    Each of the family bets for its own horizon (1,000, 4,000, ... outcomes) at an even share of alpha. Whoever is best
-    placed at any moment gives the limit; by the union bound all their limits hold at all times together.
+    Each bets for its own horizon (1,000, 4,000, ... outcomes) at an even share of alpha. The one that is best placed at
+    any moment gives the bound; by the union bound all their bounds hold at all times together.
     """
-    if n is not None:
-        return [Bettor(_expecting(propose, float(n)), alpha, edges_for(n))]
     horizons = [HORIZON * 4**k for k in range(_FAMILY)]
     return [Bettor(_expecting(propose, float(many)), alpha / _FAMILY, doubling_edges(many)) for many in horizons]
 
@@ -135,19 +173,6 @@ def _expecting(
     propose: Callable[[Sample, float], Sequence[Score]], expected: float
 ) -> Callable[[Sample], Sequence[Score]]:
     return lambda past: propose(past, expected)
-
-
-class Player(Protocol):
-    """Whoever bets and has a limit to show for it."""
-
-    def limit(self) -> float:
-        """Return the lower limit, or minus infinity."""
-        ...
-
-
-def best_limit(players: Sequence[Player], floor: float) -> float:
-    """Return the best of limits that hold together."""
-    return max(floor, *(player.limit() for player in players))
 
 
 @dataclass(frozen=True)
@@ -160,30 +185,6 @@ class Plain:
     def __call__(self, outcomes: Floats) -> Floats:
         """Return the outcomes."""
         return outcomes
-
-
-def _plain(_past: Sample, _expected: float, floor: float) -> Sequence[Score]:
-    return [Plain(floor)]
-
-
-def mean_lower(outcomes: ArrayLike, floor: float, alpha: float, *, anytime: bool = False) -> float:
-    """Return a lower limit of the mean of outcomes that cannot fall below ``floor``, at confidence 1 - alpha.
-
-    ``anytime``  valid whenever somebody stops, for whatever reason; otherwise the number of outcomes must have been
-                 settled in advance, and stakes make use of knowing it. The order of the outcomes counts.
-    """
-    x = checked_outcomes(outcomes, floor)
-    check_alpha(alpha)
-    players = bettors(partial(_plain, floor=floor), alpha, None if anytime else x.size)
-    seen = Seen(x)
-    for player in players:
-        player.advance(seen)
-    return best_limit(players, floor)
-
-
-def mean_upper(outcomes: ArrayLike, ceiling: float, alpha: float, *, anytime: bool = False) -> float:
-    """Return an upper limit of the mean of outcomes that cannot exceed ``ceiling``: the mirror image."""
-    return -mean_lower(-np.asarray(outcomes, dtype=np.float64), -ceiling, alpha, anytime=anytime)
 
 
 def pilot_size(n: int) -> int:

@@ -32,13 +32,6 @@ def lower_limit(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArra
     return limit
 
 
-def upper_limit(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArray[np.float64]:
-    """Return an upper limit of the success probability at confidence 1 - alpha; arrays broadcast."""
-    k, n = _checked(successes, trials, alpha)
-    limit = 1 - lower_limit(n - k, n, alpha)
-    return np.minimum(np.nextafter(limit, 2.0), 1.0)  # the subtraction may have rounded down
-
-
 def _lowered(
     limit: NDArray[np.float64], k: NDArray[np.float64], n: NDArray[np.float64], alpha: float
 ) -> NDArray[np.float64]:

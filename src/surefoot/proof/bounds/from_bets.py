@@ -20,12 +20,11 @@ from surefoot.proof.bounds.bettors import (
     HORIZON,
     Bettor,
     Seen,
-    best_limit,
-    bettors,
     check_alpha,
     checked_outcomes,
     doubling_edges,
     edges_for,
+    family,
     growing_edges,
 )
 from surefoot.proof.bounds.hedged_bets import Hedger, player
@@ -84,25 +83,52 @@ def worst_means(
     if anytime:
         return Sequential(radii, alpha, floor, ceiling).after(x)
     check_alpha(alpha)
-    asked, edges, seen = _checked_radii(radii), edges_for(x.size), Seen(x)
+    asked, n, seen = _checked_radii(radii), x.size, Seen(x)
     _check_ceiling(x, ceiling)
-    if edges[0] == x.size:  # a single return is all pilot: nothing is left to bet on, and only the floor is sure
+    if looked_at(n) == n:  # a single return is all pilot: nothing is left to bet on, and only the floor is sure
         return WorstMeans(asked[:1], np.array([floor]), np.zeros(1), floor, ceiling)
-    pilot = seen.sample(0, edges[0])
-    shares = split(pilot, asked, alpha, floor, ceiling, x.size - edges[0])
-    groups = []
-    for radius, share in zip(asked[shares > 0].tolist(), shares[shares > 0].tolist(), strict=True):
-        game = partial(propose, expected=x.size, radius=radius, floor=floor)
-        groups.append((radius, [player(game, share, edges, floor, pilot)]))
-        groups[-1][1][0].advance(seen)
+    pilot = seen.sample(0, looked_at(n))
+    groups = [
+        (radius, players(radius, share, floor, pilot, n))
+        for radius, share in shares_by_radius(pilot, asked, alpha, floor, ceiling, n).items()
+    ]
+    for _, group in groups:
+        for one in group:
+            one.advance(seen)
     return _limits(groups, floor, ceiling)
+
+
+def looked_at(n: int | None) -> int:
+    """Return how many returns, the first ones, are only looked at; n is their number in all, None if nobody knows."""
+    return doubling_edges(HORIZON)[0] if n is None else edges_for(n)[0]
+
+
+def shares_by_radius(
+    pilot: Sample, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: int | None
+) -> dict[float, float]:
+    """Return the share of alpha at each radius that is bet on, by what the first returns let one expect."""
+    shares = split(pilot, radii, alpha, floor, ceiling, _TYPICAL if n is None else n - looked_at(n))
+    return dict(zip(radii[shares > 0].tolist(), shares[shares > 0].tolist(), strict=True))
+
+
+def players(radius: float, share: float, floor: float, pilot: Sample, n: int | None) -> list[Bettor | Hedger]:
+    """Return who bets at one radius: one for n returns, or a family where nobody knows their number."""
+    if n is None:
+        return [*family(partial(propose, radius=radius, floor=floor), share)]
+    return [player(partial(propose, expected=n, radius=radius, floor=floor), share, edges_for(n), floor, pilot)]
+
+
+def prover(radius: float, value: float, alpha: float, floor: float) -> Bettor:
+    """Return who bets for the proof of a value at a radius, as soon as possible, with its part of alpha."""
+    scores = partial(propose, expected=None, radius=radius, floor=floor)
+    return Bettor(scores, alpha * PROOF, growing_edges(), value)
 
 
 def _limits(
     groups: Sequence[tuple[float, Sequence[Bettor | Hedger]]], floor: float, ceiling: float | None
 ) -> WorstMeans:
     radii = np.array([radius for radius, _ in groups])
-    limits = np.array([best_limit(group, floor) for _, group in groups])
+    limits = np.array([max(floor, *(one.limit() for one in group)) for _, group in groups])
     shares = np.array([sum(one.alpha for one in group) for _, group in groups])
     bets = [_written(radius, one) for radius, group in groups for one in group]
     return WorstMeans(radii, limits, shares, floor, ceiling, [row for rows in bets for row in rows])
@@ -144,27 +170,20 @@ class Sequential:
     ) -> None:
         check_alpha(alpha)
         self.radii, self.alpha, self.floor, self.ceiling = _checked_radii(radii), alpha, floor, ceiling
-        self.look = doubling_edges(HORIZON)[0]
-        self.proving = None if claim is None else self._prover(*claim)
-        self.shares: Floats | None = None
-        self.players: list[list[Bettor]] = []
-
-    def _prover(self, radius: float, value: float) -> tuple[float, Bettor]:
-        scores = partial(propose, expected=None, radius=radius, floor=self.floor)
-        return radius, Bettor(scores, self.alpha * PROOF, growing_edges(), value)
+        self.proving = None if claim is None else (claim[0], prover(*claim, alpha, floor))
+        self.players: dict[float, list[Bettor | Hedger]] | None = None
 
     def after(self, returns: ArrayLike) -> WorstMeans:
         """Return the limits after all returns so far, which begin with those of earlier calls."""
         x = checked_outcomes(returns, self.floor)
         _check_ceiling(x, self.ceiling)
         seen = Seen(x)
-        if self.shares is None and x.size >= self.look:
-            self._settle(seen.sample(0, self.look))
-        groups: list[tuple[float, list[Bettor]]] = []
+        if self.players is None and x.size >= looked_at(None):
+            self.players = self._players(seen.sample(0, looked_at(None)))
+        groups: list[tuple[float, list[Bettor | Hedger]]] = []
         if self.proving is not None:
             groups.append((self.proving[0], [self.proving[1]]))
-        if self.shares is not None:
-            groups += zip(self.radii[self.shares > 0].tolist(), self.players, strict=True)
+        groups += (self.players or {}).items()
         for _, group in groups:
             for one in group:
                 one.advance(seen)
@@ -172,15 +191,11 @@ class Sequential:
             return WorstMeans(self.radii[:1], np.array([self.floor]), np.zeros(1), self.floor, self.ceiling)
         return _limits(sorted(groups, key=lambda pair: pair[0]), self.floor, self.ceiling)
 
-    def _settle(self, pilot: Sample) -> None:
+    def _players(self, pilot: Sample) -> dict[float, list[Bettor | Hedger]]:
         """Divide alpha, once and for all, by what the first returns let one expect."""
         alpha = self.alpha if self.proving is None else self.alpha * (1 - PROOF)
-        self.shares = split(pilot, self.radii, alpha, self.floor, self.ceiling, _TYPICAL)
-        self.players = [
-            bettors(partial(propose, radius=float(radius), floor=self.floor), float(share), None)
-            for radius, share in zip(self.radii, self.shares, strict=True)
-            if share > 0
-        ]
+        shares = shares_by_radius(pilot, self.radii, alpha, self.floor, self.ceiling, None)
+        return {radius: players(radius, share, self.floor, pilot, None) for radius, share in shares.items()}
 
 
 def _written(radius: float, one: Bettor | Hedger) -> list[dict[str, Any]]:

@@ -17,14 +17,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from surefoot.proof.bounds.betting import ROUNDING, Sample
-from surefoot.proof.bounds.bettors import Bettor, Score, Seen
+from surefoot.proof.bounds.bettors import Bet, Bettor, Hedge, Score, Seen
 from surefoot.proof.bounds.stakes import Candidate
 
 Floats = NDArray[np.float64]
@@ -51,35 +51,50 @@ class Hedger:
         start = later[0] if later else len(edges) - 2
         # until enough is known to settle claims, the same is staked against all of them
         self.before = Bettor(propose, alpha, edges[: start + 1], horizon=edges[-1])
-        self.alpha, self.edges, self.total, self.floor = alpha, edges[start:], edges[-1], floor
+        self.alpha, self.total, self.floor, self.first = alpha, edges[-1], floor, edges[0]
         self.claims = np.empty(0)
         self.settled: list[tuple[int, int, float | None]] = []  # first, count and cut-off of each block, for the record
-        self._limit = -math.inf
+        self._batches = list(_batches(edges[start:]))
+        self._next = 0
+        self._block: tuple[int, Score | None, float] = (-1, None, 0.0)  # its first index, score and expected variance
+
+    def next_bet(self, seen: Seen) -> Bet | None:
+        """Return the bet on what comes after the outcomes seen, which end where a bet ends; None after the last."""
+        self.advance(seen)
+        return self.before.next_bet(seen) or (self._planned(seen) if self._next < len(self._batches) else None)
 
     def advance(self, seen: Seen) -> None:
-        """Play all outcomes; before the last has come nothing is known."""
-        if seen.size < self.total:
-            return
+        """Settle all bets on outcomes that have come; there is a bound after the last of them."""
         self.before.advance(seen)
-        first = self.edges[0]
-        for begin, end in zip(self.edges[:-1], self.edges[1:], strict=True):
-            score, mean, variance = self._settled(seen, begin)
-            if score is None:
-                continue
-            if begin == first or self.claims.size == 0:
-                self._settle_claims(mean, variance, begin)
-            self.settled.append((begin, end - begin, score.cutoff))
-            self._play(score, variance, seen.outcomes[begin:end], begin)
-        self._limit = self._proved()
+        while self._next < len(self._batches) and seen.size >= self._batches[self._next][1]:
+            self._settle(self._planned(seen), seen.outcomes)
+            self._next += 1
 
     def limit(self) -> float:
         """Return the lower limit of the quantity, or minus infinity."""
-        return self._limit
+        return self._proved() if self._next == len(self._batches) else -math.inf
 
-    def _settled(self, seen: Seen, begin: int) -> tuple[Score | None, float, float]:
+    def _planned(self, seen: Seen) -> Bet:
+        first, last, (begin, end) = self._batches[self._next]
+        if self._block[0] != begin:
+            self._block = self._settled(seen, begin, end)
+        _, score, variance = self._block
+        if score is None:
+            return Bet(first, end, None)
+        left = self.total - first + _BLUR * self.total
+        return Bet(first, last, score, hedge=Hedge(self.claims, self._stakes(score, variance * left), (begin, end)))
+
+    def _settled(self, seen: Seen, begin: int, end: int) -> tuple[int, Score | None, float]:
+        """Choose the score of a block, and the claims if there are none yet."""
         past = seen.sample(0, begin)
         score, _ = self.before.expect(past, self.total - begin)
-        return (None, 0.0, 0.0) if score is None else (score, *moments(score, past)[:2])
+        if score is None:
+            return begin, None, 0.0
+        mean, variance, _ = moments(score, past)
+        if self.claims.size == 0:
+            self._settle_claims(mean, variance, begin)
+        self.settled.append((begin, end - begin, score.cutoff))
+        return begin, score, variance
 
     def _settle_claims(self, mean: float, variance: float, begin: int) -> None:
         left = self.total - begin
@@ -102,31 +117,43 @@ class Hedger:
                 owned[fit] += sums_of_logs(part, np.full(int(fit.sum()), played.stake), self.claims[fit])
         return owned
 
-    def _play(self, score: Score, variance: float, block: Floats, begin: int) -> None:
-        scores = score(block)
-        count = min(block.size, max(1, round(_BATCHES * block.size / (self.total - self.edges[0]))))
-        cuts = np.linspace(0, block.size, count + 1).astype(int)
-        for first, last in itertools.pairwise(cuts):
-            left = self.total - begin - first + _BLUR * self.total
-            self._bet(scores[first:last], score.lowest, variance * left)
-
-    def _bet(self, batch: Floats, lowest: float, variance: float) -> None:
+    def _stakes(self, score: Score, variance: float) -> Floats:
+        """Return the bet size against each claim, 0 where nothing is left to gain or too little to lose."""
+        stakes = np.zeros(self.claims.size)
         chance = np.minimum(np.exp(np.minimum(self.owned, 700.0)) * self.alpha * _AIM, 1 - 1e-9)
-        self.done |= self.claims <= lowest  # the score is never below, nor is its mean: nothing to bet on
+        self.done |= self.claims <= score.lowest  # the score is never below, nor is its mean: nothing to bet on
         open_ = np.flatnonzero(~self.done & (chance > _HOPELESS))
-        if open_.size == 0 or variance <= 0:
+        if variance > 0:
+            p = chance[open_]
+            wise = np.exp(-(ndtri(p) ** 2) / 2) / math.sqrt(2 * math.pi * variance) / p
+            stakes[open_] = np.minimum(wise, 0.999 / (self.claims[open_] - score.lowest))
+        return stakes
+
+    def _settle(self, bet: Bet, outcomes: Floats) -> None:
+        if bet.score is None or bet.hedge is None:
             return
-        p, claims = chance[open_], self.claims[open_, None]
-        stakes = np.exp(-(ndtri(p) ** 2) / 2) / math.sqrt(2 * math.pi * variance) / p
-        stakes = np.minimum(stakes, 0.999 / (claims[:, 0] - lowest))[:, None]
-        self.owned[open_] += sums_of_logs(batch, stakes[:, 0], claims[:, 0])
-        self.done |= self.owned >= math.log(1 / self.alpha) * (1 + ROUNDING)
+        stakes = bet.hedge.stakes
+        at = np.flatnonzero(stakes)
+        if at.size > 0:
+            scores = bet.score(outcomes[bet.first : bet.last])
+            self.owned[at] += sums_of_logs(scores, stakes[at], self.claims[at])
+            self.done |= self.owned >= math.log(1 / self.alpha) * (1 + ROUNDING)
 
     def _proved(self) -> float:
         if self.claims.size == 0:
             return self.before.limit()
         proved = int(np.argmin(self.done)) if not self.done.all() else self.done.size
         return float(self.claims[proved - 1]) if proved else -math.inf
+
+
+def _batches(edges: Sequence[int]) -> Iterator[tuple[int, int, tuple[int, int]]]:
+    """Yield first and last index of each bet, with those of its block."""
+    for begin, end in itertools.pairwise(edges):
+        size = end - begin
+        count = min(size, max(1, round(_BATCHES * size / (edges[-1] - edges[0]))))
+        cuts = np.linspace(0, size, count + 1).astype(int).tolist()
+        for first, last in itertools.pairwise(cuts):
+            yield begin + first, begin + last, (begin, end)
 
 
 def sums_of_logs(batch: Floats, stakes: Floats, claims: Floats) -> Floats:

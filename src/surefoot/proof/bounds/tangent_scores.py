@@ -40,11 +40,15 @@ _ROUNDING = 1e-12  # of the range of the score: more than the error of Phi, Phi^
 
 @dataclass(frozen=True)
 class Tangents:
-    """The score psi: ``lowest`` at the floor, then along straight lines through (``knots``, ``lowest + heights``)."""
+    """The score psi: ``lowest`` at the floor, then along straight lines through (``knots``, ``lowest + heights``).
+
+    ``reach``  the guesses of P(X >= knot), at each knot but the floor, that it was made of
+    """
 
     knots: Floats
     heights: Floats
     lowest: float
+    reach: Floats
     cutoff: float | None = None
 
     def __call__(self, outcomes: Floats) -> Floats:
@@ -69,7 +73,7 @@ def tangents(points: Floats, reach: Floats, radius: float, floor: float) -> Tang
             kept = np.where(reach > 0, ndtr(z - radius) - reach * slopes, 0.0)
     heights = np.concatenate([[0.0], np.cumsum(gaps * slopes)])
     slack = _ROUNDING * (float(gaps @ (slopes + 1)) + abs(floor))
-    return Tangents(knots, heights, floor + float(gaps @ kept) - slack)
+    return Tangents(knots, heights, floor + float(gaps @ kept) - slack, reach)
 
 
 def guesses(past: Sample, cutoff: float, floor: float) -> tuple[Floats, Floats]:

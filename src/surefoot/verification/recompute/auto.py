@@ -1,12 +1,11 @@
 """Limits of a method that a pilot chose: the pilot is left out, and the other returns give what the choice says.
 
 Known are the band, and thresholds with a risk of its own for each; bets, which leave out the pilot by themselves, are
-for ``recompute_bets``. That the pilot alone made the choice is for ``plan_again``.
+for ``bets``. That the pilot alone made the choice is for ``plan_again``.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 from typing import Any
 
@@ -26,17 +25,12 @@ Floats = NDArray[np.float64]
 
 
 def chosen_method(n: int, choice: Any) -> str:
-    """Return the method that was chosen, if it is one to choose and as many episodes were looked at as should be."""
+    """Return the method that was chosen, if it is one to choose and some episodes are left after the pilot."""
     method, pilot = (choice.get("method"), choice.get("pilot")) if isinstance(choice, dict) else (None, None)
-    if method not in ("band", "binary", "per-threshold", "betting") or pilot not in pilots(n):
+    there = isinstance(pilot, int) and not isinstance(pilot, bool) and 0 <= pilot < n
+    if method not in ("band", "binary", "per-threshold", "betting") or not there:
         raise CannotRecomputeError(f"the choice {method!r} after {pilot!r} episodes is not computed here")
     return str(method)
-
-
-def pilots(n: int) -> tuple[int, int]:
-    """Return how many episodes are looked at: few where they show few values, else more; none of fewer than 20."""
-    longer = min(n // 10, round(2 * math.sqrt(n))) if n >= 20 else 0
-    return min(longer, round(math.sqrt(n) / 2)), longer
 
 
 def recompute_auto(returns: Floats, claim: Claim, choice: Any) -> tuple[Side, Side | None]:
