@@ -62,7 +62,7 @@ def write_episodes(folder, agent, returns):
         sigma=agent.sigma,
         floor=rules.scoring.floor,
         ceiling=rules.scoring.ceiling,
-        method=rules.method,
+        method=rules.paper.method,
         task=agent.task,
         agent=agent.name,
         agent_sha256=agent.sha256,

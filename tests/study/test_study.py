@@ -128,8 +128,18 @@ def test_tables_hold_what_certify_says_rounded_down(study):
     agent = study.smoothed("cartpole-5")[0]
     expected = certify(study.record(agent), budgets_of(TASKS["cartpole-5"]), 0.95, "per-threshold").lower[::2]
     (row,) = [row for row in table.rows if row[0] == f"`{agent.name}`"]
-    assert row[2] == "paper"
+    assert row[2] == "paper: per-threshold"
     assert row[4:] == [format_lower(value, 1) for value in expected]
+
+
+@pytest.mark.parametrize(("task", "method"), [("freeway", "dkw"), ("pong-full", "dkw"), ("pong-1r", "binary")])
+def test_the_papers_method_is_the_papers_and_nothing_certified_exceeds_the_most(study, task, method):
+    _, table = MAKERS["certificates"](study, (task,))
+    paper, default, most = table.rows[1:4]
+    assert paper[2] == f"paper: {method}"
+    assert most[2] in {"*at most*: per-threshold", "*at most*: binary"}
+    for one, limit in zip((*paper[4:9], *default[4:9]), most[4:9] * 2, strict=True):
+        assert float(one) <= float(limit)
 
 
 def test_the_most_of_ten_thousand_episodes_is_what_the_theory_says(tmp_path):
