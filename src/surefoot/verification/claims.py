@@ -12,8 +12,8 @@ from surefoot.verification.plan_again import check_choice, other_planner, recomp
 from surefoot.verification.recompute.auto import chosen_method, recompute_auto
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side, recompute
 from surefoot.verification.recompute.law import compare_law
-from surefoot.verification.recompute.limits import check_stop, stop_for
-from surefoot.verification.recompute.run_files import Raw, differences, is_number, same
+from surefoot.verification.recompute.limits import check_norm, check_stop, stop_for
+from surefoot.verification.recompute.run_files import Raw, close, differences, is_number, same
 from surefoot.verification.recompute.sentences import SENTENCES
 from surefoot.verification.recompute.shared_budget import METHODS as SHARED_METHODS
 from surefoot.verification.recompute.shared_budget import SharedClaim, pilot_of, recompute_shared
@@ -78,7 +78,7 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
         verdict.not_checked[:0] = _unplanned(raw.certificate)
     if usable:
         try:
-            wrong = COMPARE[raw.name](raw) + _norm(raw)
+            wrong = COMPARE[raw.name](raw) + check_norm(raw)
             verdict.judge(f"{prefix}limits", wrong, f"recomputed from the returns, method {raw.certificate['method']}")
         except (CannotRecomputeError, TypeError, ValueError, KeyError, ArithmeticError) as error:
             verdict.note(f"{prefix}limits", IMPOSSIBLE, str(error))
@@ -168,7 +168,7 @@ def _limits(raw: Raw) -> list[str]:
     wrong += _both_compared(raw, claim, lower, upper) + check_stop(raw, claim, lower)
     wrong += compare_law(raw, claim)
     both = max(0.0, 1 - (claim.alpha if claim.method == "dkw" else 2 * claim.alpha))
-    if not _close(certificate.get("joint_confidence"), both, 1e-12):
+    if not close(certificate.get("joint_confidence"), both, 1e-12):
         wrong.append(f"joint_confidence is {certificate.get('joint_confidence')!r}, expected {both:.12g}")
     return wrong
 
@@ -192,29 +192,6 @@ def _recomputed(raw: Raw, claim: Claim) -> tuple[Side, Side | None, list[str]]:
         recompute_auto(raw.returns, claim, choice) if claim.method == "auto" else recompute(raw.returns, claim)
     )
     return lower, upper, wrong + ([] if bets is None else [f"the method {method} makes no bets"])
-
-
-def _norm(raw: Raw) -> list[str]:
-    """Check that the l2 budgets include the budgets of another norm that were asked for."""
-    norm = raw.certificate.get("norm")
-    if norm is None:
-        return []
-    limit, many = raw.setup.get("limit"), raw.certificate.get("shared_by", 1)
-    seen = {"per-step.json": 1}.get(raw.name, limit * many if isinstance(limit, int) else None)
-    if not isinstance(norm, dict) or set(norm) != {"name", "budgets", "coordinates", "observations", "factor"}:
-        raise CannotRecomputeError("the norm must say its name, budgets, coordinates, observations and factor")
-    if norm["name"] not in ("l1", "linf") or not same(norm["observations"], seen):
-        return [f"the norm {norm['name']!r} over {norm['observations']!r} observations is not that of the record"]
-    size = norm["coordinates"]
-    if norm["name"] == "linf" and not (isinstance(size, int) and isinstance(seen, int)):
-        return ["an l-infinity norm needs the number of coordinates"]
-    factor = 1.0 if norm["name"] == "l1" else math.sqrt(size * seen)
-    given, used = norm["budgets"], raw.certificate["budgets"]
-    pairs = list(zip(given, used, strict=True)) if isinstance(given, list) and len(given) == len(used) else [(1, 0)]
-    right = all(is_number(b) and factor * b <= l2 <= factor * b * (1 + 1e-9) for b, l2 in pairs)
-    return (
-        [] if right and _close(norm["factor"], factor, 1e-9 * factor) else ["the l2 budgets are not those of the norm"]
-    )
 
 
 def _shared_limits(raw: Raw) -> list[str]:
@@ -250,7 +227,7 @@ def _step_limits(raw: Raw) -> list[str]:
     lower, upper = recompute_per_step(gains, raw.returns.size, (low, high), claim.alpha, radii)
     lower, upper = np.maximum(lower, claim.floor), np.minimum(upper, claim.ceiling or math.inf)
     wrong = _both_compared(raw, claim, Side(lower, lower), None if claim.ceiling is None else Side(upper, upper))
-    if not _close(float(gains.sum()), float(raw.returns.sum()), 1e-9 * float(np.abs(raw.returns).sum() + 1)):
+    if not close(float(gains.sum()), float(raw.returns.sum()), 1e-9 * float(np.abs(raw.returns).sum() + 1)):
         wrong.append("the rewards of all steps do not add up to the returns")
     return wrong + ([] if same(certificate.get("steps"), gains.shape[1]) else [f"there are {gains.shape[1]} steps"])
 
@@ -300,16 +277,12 @@ def _estimate(raw: Raw) -> list[str]:
     returns: NDArray[np.float64] = raw.returns
     mean = math.fsum(returns.tolist()) / returns.size
     spread = max(1e-300, float(np.abs(returns).max()))
-    wrong = [] if _close(raw.certificate.get("estimate"), mean, 1e-9 * spread) else [f"the mean return is {mean:.9g}"]
+    wrong = [] if close(raw.certificate.get("estimate"), mean, 1e-9 * spread) else [f"the mean return is {mean:.9g}"]
     error = raw.certificate.get("estimate_sem")
     if returns.size == 1:
         return wrong + ([] if error is None else ["a single episode has no standard error"])
     expected = math.sqrt(math.fsum(((returns - mean) ** 2).tolist()) / (returns.size - 1) / returns.size)
-    return wrong + ([] if _close(error, expected, 1e-9 * spread) else [f"its standard error is {expected:.9g}"])
+    return wrong + ([] if close(error, expected, 1e-9 * spread) else [f"its standard error is {expected:.9g}"])
 
 
 COMPARE = {"certificate.json": _limits, "shared.json": _shared_limits, "per-step.json": _step_limits}
-
-
-def _close(value: Any, expected: float, within: float) -> bool:
-    return is_number(value) and abs(value - expected) <= within

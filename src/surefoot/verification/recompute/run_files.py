@@ -85,6 +85,11 @@ def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
+def close(value: Any, expected: float, within: float) -> bool:
+    """Whether a JSON value is a number near another."""
+    return is_number(value) and abs(value - expected) <= within
+
+
 def _object(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
