@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 
 from surefoot.verification.plan_again import check_choice, other_planner, recompute_bets
 from surefoot.verification.recompute.auto import chosen_method, recompute_auto
-from surefoot.verification.recompute.bands import METHODS, CannotRecomputeError, Claim, Side, recompute
-from surefoot.verification.recompute.law import recompute_law
-from surefoot.verification.recompute.limits import check_stop, stop_for
-from surefoot.verification.recompute.run_files import Raw, differences, same
+from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side, recompute
+from surefoot.verification.recompute.law import compare_law
+from surefoot.verification.recompute.limits import check_norm, check_stop, stop_for
+from surefoot.verification.recompute.run_files import Raw, close, differences, is_number, same
 from surefoot.verification.recompute.sentences import SENTENCES
 from surefoot.verification.recompute.shared_budget import METHODS as SHARED_METHODS
 from surefoot.verification.recompute.shared_budget import SharedClaim, pilot_of, recompute_shared
@@ -78,7 +78,7 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
         verdict.not_checked[:0] = _unplanned(raw.certificate)
     if usable:
         try:
-            wrong = COMPARE[raw.name](raw) + _norm(raw)
+            wrong = COMPARE[raw.name](raw) + check_norm(raw)
             verdict.judge(f"{prefix}limits", wrong, f"recomputed from the returns, method {raw.certificate['method']}")
         except (CannotRecomputeError, TypeError, ValueError, KeyError, ArithmeticError) as error:
             verdict.note(f"{prefix}limits", IMPOSSIBLE, str(error))
@@ -116,7 +116,7 @@ def _facts(raw: Raw) -> list[str]:
 
 def _least_of(features: Any, sigma: Any) -> bool:
     """Whether sigma is what budgets are measured in: the least of several sigmas that differ."""
-    right = isinstance(features, list) and all(_is_number(one) and one > 0 for one in features)
+    right = isinstance(features, list) and all(is_number(one) and one > 0 for one in features)
     return right and len(set(features)) > 1 and same(min(features), sigma)
 
 
@@ -131,7 +131,7 @@ def _check_returns(raw: Raw, verdict: Verdict) -> bool:
     """Check that the returns are what a certificate may be made of; without that nothing can be recomputed."""
     low, high = raw.setup.get("floor"), raw.setup.get("ceiling")
     wrong = []
-    if not _is_number(low) or not (high is None or (_is_number(high) and high > low)):
+    if not is_number(low) or not (high is None or (is_number(high) and high > low)):
         wrong.append(f"floor {low!r} and ceiling {high!r} are no limits")
     elif not np.isfinite(raw.returns).all() or raw.returns.min() < low:
         wrong.append("some return is not finite or lies below the floor")
@@ -166,9 +166,9 @@ def _limits(raw: Raw) -> list[str]:
     certificate, claim = raw.certificate, claim_of(raw.certificate)
     lower, upper, wrong = _recomputed(raw, claim)
     wrong += _both_compared(raw, claim, lower, upper) + check_stop(raw, claim, lower)
-    wrong += _law(raw, claim)
+    wrong += compare_law(raw, claim)
     both = max(0.0, 1 - (claim.alpha if claim.method == "dkw" else 2 * claim.alpha))
-    if not _close(certificate.get("joint_confidence"), both, 1e-12):
+    if not close(certificate.get("joint_confidence"), both, 1e-12):
         wrong.append(f"joint_confidence is {certificate.get('joint_confidence')!r}, expected {both:.12g}")
     return wrong
 
@@ -194,58 +194,6 @@ def _recomputed(raw: Raw, claim: Claim) -> tuple[Side, Side | None, list[str]]:
     return lower, upper, wrong + ([] if bets is None else [f"the method {method} makes no bets"])
 
 
-def _norm(raw: Raw) -> list[str]:
-    """Check that the l2 budgets include the budgets of another norm that were asked for."""
-    norm = raw.certificate.get("norm")
-    if norm is None:
-        return []
-    limit, many = raw.setup.get("limit"), raw.certificate.get("shared_by", 1)
-    seen = {"per-step.json": 1}.get(raw.name, limit * many if isinstance(limit, int) else None)
-    if not isinstance(norm, dict) or set(norm) != {"name", "budgets", "coordinates", "observations", "factor"}:
-        raise CannotRecomputeError("the norm must say its name, budgets, coordinates, observations and factor")
-    if norm["name"] not in ("l1", "linf") or not same(norm["observations"], seen):
-        return [f"the norm {norm['name']!r} over {norm['observations']!r} observations is not that of the record"]
-    size = norm["coordinates"]
-    if norm["name"] == "linf" and not (isinstance(size, int) and isinstance(seen, int)):
-        return ["an l-infinity norm needs the number of coordinates"]
-    factor = 1.0 if norm["name"] == "l1" else math.sqrt(size * seen)
-    given, used = norm["budgets"], raw.certificate["budgets"]
-    pairs = list(zip(given, used, strict=True)) if isinstance(given, list) and len(given) == len(used) else [(1, 0)]
-    right = all(_is_number(b) and factor * b <= l2 <= factor * b * (1 + 1e-9) for b, l2 in pairs)
-    return (
-        [] if right and _close(norm["factor"], factor, 1e-9 * factor) else ["the l2 budgets are not those of the norm"]
-    )
-
-
-def _law(raw: Raw, claim: Claim) -> list[str]:
-    """Compare the probabilities and quantiles that were asked for."""
-    wrong = []
-    for kind, key in (("probabilities", "at_least"), ("quantiles", "q")):
-        rows = raw.certificate.get(kind, [])
-        if not isinstance(rows, list) or not all(isinstance(row, dict) and _is_number(row.get(key)) for row in rows):
-            raise CannotRecomputeError(f"{kind} must be a list of questions")
-        if rows and claim.method not in METHODS:
-            raise CannotRecomputeError(f"{kind} are not computed here for the method {claim.method!r}")
-        for row in rows:
-            found = recompute_law(raw.returns, claim, **{key: float(row[key])})
-            wrong += _law_compared(row, key, claim, found)
-    return wrong
-
-
-def _law_compared(row: dict[str, Any], key: str, claim: Claim, found: NDArray[np.float64]) -> list[str]:
-    lower, upper = row.get("lower"), row.get("upper")
-    fits = all(isinstance(column, list) and len(column) == len(claim.budgets) for column in (lower, upper))
-    if not fits or set(row) != {key, "lower", "upper"}:
-        raise CannotRecomputeError(f"{key} {row[key]!r} must have one lower and one upper limit per budget")
-    wrong = []
-    for budget, low, high, ((least, best), (top, loose)) in zip(claim.budgets, lower, upper, found, strict=True):  # type: ignore[arg-type]
-        right = _is_number(low) and least <= low <= best
-        right &= math.isinf(top) if high is None else _is_number(high) and top <= high <= loose
-        if not right:
-            wrong.append(f"at budget {budget:g} the limits for {key} {row[key]:g} are not {low!r} and {high!r}")
-    return wrong
-
-
 def _shared_limits(raw: Raw) -> list[str]:
     certificate, claim = raw.certificate, claim_of(raw.certificate)
     many = certificate.get("shared_by")
@@ -269,7 +217,7 @@ def _step_limits(raw: Raw) -> list[str]:
     low, high = (certificate.get("rewards") or [None, None])[:2]
     if certificate.get("kind") != "per-step" or claim.method != "per-step":
         raise CannotRecomputeError(f"kind {certificate.get('kind')!r}, method {claim.method!r}: not computed here")
-    if gains is None or gains.ndim != 2 or not _is_number(low) or not _is_number(high) or not low <= 0 <= high:
+    if gains is None or gains.ndim != 2 or not is_number(low) or not is_number(high) or not low <= 0 <= high:
         raise CannotRecomputeError("the record has no rewards of each step, or no limits for them")
     if not low < high or not same(certificate.get("rewards"), raw.setup.get("rewards")):
         raise CannotRecomputeError(
@@ -279,7 +227,7 @@ def _step_limits(raw: Raw) -> list[str]:
     lower, upper = recompute_per_step(gains, raw.returns.size, (low, high), claim.alpha, radii)
     lower, upper = np.maximum(lower, claim.floor), np.minimum(upper, claim.ceiling or math.inf)
     wrong = _both_compared(raw, claim, Side(lower, lower), None if claim.ceiling is None else Side(upper, upper))
-    if not _close(float(gains.sum()), float(raw.returns.sum()), 1e-9 * float(np.abs(raw.returns).sum() + 1)):
+    if not close(float(gains.sum()), float(raw.returns.sum()), 1e-9 * float(np.abs(raw.returns).sum() + 1)):
         wrong.append("the rewards of all steps do not add up to the returns")
     return wrong + ([] if same(certificate.get("steps"), gains.shape[1]) else [f"there are {gains.shape[1]} steps"])
 
@@ -298,14 +246,14 @@ def claim_of(certificate: dict[str, Any]) -> Claim:
     numbers = {name: certificate.get(name) for name in ("confidence", "sigma", "floor")}
     budgets, ceiling, step = (certificate.get(name) for name in ("budgets", "ceiling", "step"))
     for name, value in numbers.items():
-        if not _is_number(value):
+        if not is_number(value):
             raise CannotRecomputeError(f"{name} is {value!r}, expected a number")
     confidence, sigma, floor = (float(value) for value in numbers.values())  # type: ignore[arg-type]
     if not (0 < confidence < 1 and sigma > 0):
         raise CannotRecomputeError(f"confidence {confidence} and sigma {sigma} allow no certificate")
-    if not isinstance(budgets, list) or not budgets or not all(_is_number(b) and b >= 0 for b in budgets):
+    if not isinstance(budgets, list) or not budgets or not all(is_number(b) and b >= 0 for b in budgets):
         raise CannotRecomputeError(f"budgets are {budgets!r}, expected numbers >= 0")
-    if not (ceiling is None or _is_number(ceiling)) or not (step is None or _is_number(step)):
+    if not (ceiling is None or is_number(ceiling)) or not (step is None or is_number(step)):
         raise CannotRecomputeError(f"ceiling is {ceiling!r} and step {step!r}, expected numbers or null")
     method = str(certificate.get("method"))
     return Claim(method, 1 - confidence, sigma, floor, ceiling, tuple(map(float, budgets)), step)
@@ -313,7 +261,7 @@ def claim_of(certificate: dict[str, Any]) -> Claim:
 
 def _compared(name: str, claimed: Any, found: Side, hair: float, sign: int, claim: Claim) -> list[str]:
     """Say at which budgets a limit is better than the returns allow, or not the one the method gives."""
-    if not isinstance(claimed, list) or len(claimed) != len(claim.budgets) or not all(map(_is_number, claimed)):
+    if not isinstance(claimed, list) or len(claimed) != len(claim.budgets) or not all(map(is_number, claimed)):
         return [f"{name} must hold one number per budget"]
     loose = hair / 1e-10 * _ROUNDING
     wrong = []
@@ -329,20 +277,12 @@ def _estimate(raw: Raw) -> list[str]:
     returns: NDArray[np.float64] = raw.returns
     mean = math.fsum(returns.tolist()) / returns.size
     spread = max(1e-300, float(np.abs(returns).max()))
-    wrong = [] if _close(raw.certificate.get("estimate"), mean, 1e-9 * spread) else [f"the mean return is {mean:.9g}"]
+    wrong = [] if close(raw.certificate.get("estimate"), mean, 1e-9 * spread) else [f"the mean return is {mean:.9g}"]
     error = raw.certificate.get("estimate_sem")
     if returns.size == 1:
         return wrong + ([] if error is None else ["a single episode has no standard error"])
     expected = math.sqrt(math.fsum(((returns - mean) ** 2).tolist()) / (returns.size - 1) / returns.size)
-    return wrong + ([] if _close(error, expected, 1e-9 * spread) else [f"its standard error is {expected:.9g}"])
+    return wrong + ([] if close(error, expected, 1e-9 * spread) else [f"its standard error is {expected:.9g}"])
 
 
 COMPARE = {"certificate.json": _limits, "shared.json": _shared_limits, "per-step.json": _step_limits}
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def _close(value: Any, expected: float, within: float) -> bool:
-    return _is_number(value) and abs(value - expected) <= within

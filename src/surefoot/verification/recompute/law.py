@@ -8,15 +8,46 @@ the first x with g(s(x)) >= q.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from surefoot.verification.recompute.bands import Claim, family
+from surefoot.verification.recompute.bands import METHODS, CannotRecomputeError, Claim, family
+from surefoot.verification.recompute.run_files import Raw, is_number
 
 Floats = NDArray[np.float64]
 _HAIR = 1e-7  # relative: limits are rounded outwards by 1e-9, and computed by other formulas here
+
+
+def compare_law(raw: Raw, claim: Claim) -> list[str]:
+    """Compare the probabilities and quantiles that were asked for."""
+    wrong = []
+    for kind, key in (("probabilities", "at_least"), ("quantiles", "q")):
+        rows = raw.certificate.get(kind, [])
+        if not isinstance(rows, list) or not all(isinstance(row, dict) and is_number(row.get(key)) for row in rows):
+            raise CannotRecomputeError(f"{kind} must be a list of questions")
+        if rows and claim.method not in METHODS:
+            raise CannotRecomputeError(f"{kind} are not computed here for the method {claim.method!r}")
+        for row in rows:
+            found = recompute_law(raw.returns, claim, **{key: float(row[key])})
+            wrong += _compared(row, key, claim, found)
+    return wrong
+
+
+def _compared(row: dict[str, Any], key: str, claim: Claim, found: NDArray[np.float64]) -> list[str]:
+    lower, upper = row.get("lower"), row.get("upper")
+    fits = all(isinstance(column, list) and len(column) == len(claim.budgets) for column in (lower, upper))
+    if not fits or set(row) != {key, "lower", "upper"}:
+        raise CannotRecomputeError(f"{key} {row[key]!r} must have one lower and one upper limit per budget")
+    wrong = []
+    for budget, low, high, ((least, best), (top, loose)) in zip(claim.budgets, lower, upper, found, strict=True):  # type: ignore[arg-type]
+        right = is_number(low) and least <= low <= best
+        right &= math.isinf(top) if high is None else is_number(high) and top <= high <= loose
+        if not right:
+            wrong.append(f"at budget {budget:g} the limits for {key} {row[key]:g} are not {low!r} and {high!r}")
+    return wrong
 
 
 def recompute_law(returns: Floats, claim: Claim, *, at_least: float | None = None, q: float | None = None) -> Floats:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -77,6 +78,16 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
 def same(one: Any, other: Any) -> bool:
     """Whether two JSON values are equal; 1 and 1.0 are, 1 and true are not."""
     return type(one == other) is bool and one == other and isinstance(one, bool) == isinstance(other, bool)
+
+
+def is_number(value: Any) -> bool:
+    """Whether a JSON value is a finite number."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def close(value: Any, expected: float, within: float) -> bool:
+    """Whether a JSON value is a number near another."""
+    return is_number(value) and abs(value - expected) <= within
 
 
 def _object(path: Path) -> dict[str, Any]:
