@@ -10,7 +10,7 @@ from surefoot.episodes import Episodes
 from surefoot.files import write_json
 from surefoot.play.tasks import TASKS
 
-SIGMAS = {"pong-1r": (0, 0.05, 0.1), "pong-full": (0, 0.05), "freeway": (0, 0.05, 0.1)}
+SIGMAS = {"pong-1r": (0, 0.05, 0.1), "pong-full": (0, 0.05, 0.1), "freeway": (0, 0.05, 0.1)}
 USUAL = (0, 0.2, 0.4)
 CURVE = [[1_000, 0.1], [2_000, 0.6], [3_000, 0.4]]
 

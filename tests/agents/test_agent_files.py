@@ -25,8 +25,7 @@ from toys import constant
 SIGMAS = ("0", "0.2", "0.4", "0.6", "0.8")
 NAMES = [f"cartpole-{frames}-s{sigma}" for frames in (1, 5) for sigma in SIGMAS]
 NAMES += [f"mountain-car-s{sigma}" for sigma in ("0", "0.2", "0.4", "0.6")]
-NAMES += [f"{task}-s{sigma}" for task in ("freeway", "pong-1r") for sigma in ("0", "0.05", "0.1")]
-NAMES += ["pong-full-s0", "pong-full-s0.05"]
+NAMES += [f"{task}-s{sigma}" for task in ("freeway", "pong-1r", "pong-full") for sigma in ("0", "0.05", "0.1")]
 
 
 def small(name="a-s0.2"):
