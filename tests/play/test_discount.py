@@ -74,7 +74,7 @@ def test_the_command_certifies_it_and_verify_checks_it(tmp_path, monkeypatch, ca
     run = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "300", "--workers", "1", "--budgets", "0,0.2"]
     assert cli.main([*run, "--gamma", "0.95", "--method", "paper"]) == 0
     shown = capsys.readouterr().out
-    assert "mean discounted return (discount 0.95) below" in shown
+    assert "the expected discounted return (gamma 0.95) of the" in shown
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.endswith("-discount0.95")
     made = json.loads((folder / "certificate.json").read_text())

@@ -154,6 +154,7 @@ def test_limits_hold_for_a_game_in_which_features_differ():
     worst = stats.norm.cdf(stats.norm.ppf(0.9) - budget / 0.1)
     task, policy = one_question(0.9, 1, sigmas)
     everything = play(Plan(task=task, policy=policy, noise=Noise.of(sigmas), n_episodes=6_000, seed=2))
+    everything = replace(everything, facts={**everything.facts, "planned": 100})
     for first in range(0, 6_000, 100):
         part = everything[first : first + 100]
         missed += certify(part, [budget], 0.8, "binary").lower[0] > worst

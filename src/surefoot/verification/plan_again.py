@@ -32,7 +32,9 @@ Floats = NDArray[np.float64]
 def other_planner(certificate: dict[str, Any]) -> str | None:
     """Return why the plans of a certificate cannot be repeated here, or None."""
     version = certificate.get("planner")
-    if certificate.get("method") not in ("auto", "betting", "sequential") or version == PLANNER:
+    # The bets of a shared budget have no planner: they are recomputed from the returns alone.
+    planned = certificate.get("kind") is None and certificate.get("method") in ("auto", "betting", "sequential")
+    if not planned or version == PLANNER:
         return None
     return f"planned by planner version {version!r}, this version of surefoot re-runs {PLANNER}"
 
