@@ -222,7 +222,7 @@ def test_thresholds_get_the_risk_that_serves_them():
 
 
 def test_risks_are_one_per_threshold():
-    with pytest.raises(InputError, match="risks must be numbers >= 0, one per threshold"):
+    with pytest.raises(InputError, match="alphas must be numbers >= 0, one per threshold"):
         spread_thresholds([1.0, 2.0], [1.0, 2.0], [0.05], [0.05])
 
 

@@ -93,5 +93,5 @@ def test_refuses_what_is_no_probability(p: float) -> None:
 
 @pytest.mark.parametrize("r", [-0.1, np.nan])
 def test_refuses_what_is_no_radius(r: float) -> None:
-    with pytest.raises(InputError, match="radius must be >= 0, got"):
+    with pytest.raises(InputError, match="scaled budget must be >= 0, got"):
         shift_up(0.5, [1.0, r])

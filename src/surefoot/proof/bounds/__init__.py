@@ -1,1 +1,1 @@
-"""Arrays in, arrays out, nothing about games: Theorem 1, exact limits, bands, and their worst case."""
+"""Arrays in, arrays out, no environments: Theorem 1, exact bounds, bands, and their worst case."""

@@ -1,9 +1,9 @@
-"""Confidence bands: what n independent outcomes say about the whole law they came from, all at once.
+"""Confidence bands: what n independent outcomes say about the whole distribution they came from, simultaneously.
 
-A ``Band`` makes two families of statements about the law of an outcome X: lower limits for P(X >= x), the
-*reach* of x, and lower limits for P(X <= x), those who *stay* at x or below. Everything else (means,
-probabilities, quantiles, for every budget) is derived from these families without any further risk, see
-``worst_case``.
+A ``Band`` makes two families of statements about the distribution of an outcome X: lower bounds of P(X >= x)
+(``reach``: x is reached) and lower bounds of P(X <= x) (``stay``: the outcome stays at x or below). Everything else
+(means, probabilities, quantiles, for every budget) is derived from these families at no cost in confidence, see
+``from_band``.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Band:
-    """Simultaneous lower limits for P(X >= x) and for P(X <= x), at finitely many x.
+    """Simultaneous lower bounds for P(X >= x) and for P(X <= x), at finitely many x.
 
     ``points``  the x, ascending
-    ``reach``   reach[j] <= P(X >= points[j]) for all j at once, with confidence 1 - alpha
-    ``stay``    stay[j] <= P(X <= points[j]) for all j at once, with confidence 1 - alpha
-    ``alpha``   the risk of either family
-    ``joint``   True: both families hold together with confidence 1 - alpha. False: each does by itself,
-                and both together with confidence 1 - 2 alpha at least
+    ``reach``   reach[j] <= P(X >= points[j]) for all j simultaneously, with confidence 1 - alpha
+    ``stay``    stay[j] <= P(X <= points[j]) for all j simultaneously, with confidence 1 - alpha
+    ``alpha``   the error probability of either family
+    ``joint``   True: both families hold simultaneously with confidence 1 - alpha. False: each does by itself,
+                and both simultaneously with confidence at least 1 - 2 alpha
     """
 
     points: Floats
@@ -56,7 +56,7 @@ def dkw(returns: ArrayLike, alpha: float) -> Band:
     4.2).
 
     With probability 1 - alpha, |F_n(x) - F(x)| <= sqrt(ln(2 / alpha) / (2 n)) for all x. Both families hold
-    together.
+    simultaneously.
     """
     return _within_dkw(returns, alpha, sides=2)
 
@@ -78,7 +78,7 @@ def per_threshold(
     floor: float = -math.inf,
     ceiling: float = math.inf,
 ) -> Band:
-    """Return Clopper-Pearson limits at thresholds that were fixed before the data were seen (the paper's
+    """Return Clopper-Pearson bounds at thresholds that were fixed before the data were seen (the paper's
     "point estimation").
 
     Alpha is divided evenly among the thresholds that are in doubt: those at or below a known floor are
@@ -95,10 +95,10 @@ def per_threshold(
 
 
 def spread_thresholds(returns: ArrayLike, thresholds: ArrayLike, reach: ArrayLike, stay: ArrayLike) -> Band:
-    """Return Clopper-Pearson limits at fixed thresholds, each at a risk of its own.
+    """Return Clopper-Pearson bounds at fixed thresholds, each at its own alpha.
 
-    ``reach``, ``stay``  risks of the limits of P(X >= x) and of P(X <= x), settled before the returns were seen, 0 for
-                         no limit; by the union bound a family holds with confidence 1 - the sum of its risks
+    ``reach``, ``stay``  alphas of the bounds of P(X >= x) and of P(X <= x), fixed before the returns were seen, 0 for
+                         no bound; by the union bound a family holds with confidence 1 - the sum of its alphas
     """
     x = _checked_thresholds(thresholds)
     risks = [np.asarray(family, dtype=np.float64) for family in (reach, stay)]
@@ -111,12 +111,12 @@ def spread_thresholds(returns: ArrayLike, thresholds: ArrayLike, reach: ArrayLik
 
 
 def tail_tight(returns: ArrayLike, alpha: float) -> Band:
-    """Return the band of equal local levels (Berk and Jones 1979): narrow in the tails, where an adversary
-    does its work.
+    """Return the band of equal local levels (Berk and Jones 1979): narrow in the tails, which
+    matter most under attack.
 
     With V the survival function of X at X, {X >= x} = {V <= P(X >= x)}; so if k outcomes reached x then
-    P(X >= x) >= V_(k), and V_(k) >= ell(k) for all k at once with probability 1 - alpha by the choice of ell
-    (``levels``). For a law with atoms V is spread evenly over each atom, and the statement is conservative.
+    P(X >= x) >= V_(k), and V_(k) >= ell(k) for all k simultaneously with probability 1 - alpha by the choice of ell
+    (``levels``). For a distribution with atoms V is spread evenly over each atom, and the statement is conservative.
     """
     points, at_least, at_most, n = _tally(returns, alpha)
     ranks, limits = order_limits(n, alpha)
@@ -128,7 +128,7 @@ def tail_tight(returns: ArrayLike, alpha: float) -> Band:
 
 
 def binary(returns: ArrayLike, floor: float, ceiling: float, alpha: float) -> Band:
-    """Return Clopper-Pearson limits for outcomes that are floor or ceiling; others are refused."""
+    """Return Clopper-Pearson bounds for outcomes that are floor or ceiling; others are rejected."""
     x = _checked(returns, alpha)
     if not floor < ceiling:
         raise InputError(f"the ceiling must lie above the floor, got floor {floor:g} and ceiling {ceiling:g}")
@@ -164,7 +164,7 @@ def _limits_in_doubt(counts: Counts, n: int, alpha: float, certain: NDArray[np.b
 
 def _limits_at(counts: Counts, n: int, risks: Floats) -> Floats:
     if risks.shape != counts.shape or not np.all(risks >= 0):
-        raise InputError("risks must be numbers >= 0, one per threshold")
+        raise InputError("alphas must be numbers >= 0, one per threshold")
     pairs = zip(counts, risks, strict=True)
     return np.array([float(lower_limit(k, n, risk)[0]) if risk > 0 else 0.0 for k, risk in pairs])
 

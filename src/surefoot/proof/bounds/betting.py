@@ -1,7 +1,8 @@
-"""Limits for a mean by betting (Waudby-Smith and Ramdas 2023): valid for fixed n, and at every stopping time.
+"""Bounds of a mean by betting (Waudby-Smith and Ramdas 2023): for fixed n, and anytime-valid.
 
 Outcomes y_1, y_2, ... never fall below a known ``lowest``, and given its past each has a mean of at most mu.
-Against the claim "mu <= m" a bettor who owns 1 stakes lambda_i >= 0, settled before y_i is seen, and owns
+Against the candidate mean m, the claim "mu <= m", a bettor with capital 1 bets lambda_i >= 0, fixed before y_i is seen.
+Its capital is then
 
     W_n(m) = product over i of (1 + lambda_i (y_i - m)),     as long as lambda_i <= 1 / (m - lowest).
 
@@ -10,7 +11,7 @@ Ville's inequality P(W_n(mu) >= 1/alpha for some n) <= alpha. W_n(m) falls as m 
 
     P( there is an n with mu < sup { m: W_n(m) >= 1/alpha } ) <= alpha.
 
-Stakes decide how tight that is, never whether it is true: they may be any function of the past.
+Bet sizes decide how tight that is, never whether it is true: they may be any function of the past.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class Sample:
         return cls(values, counts.astype(np.float64))
 
     def grouped(self, most: int = _GROUPS) -> Sample:
-        """Return about the same sample with fewer values, every one of the smallest kept: for plans, not for limits."""
+        """Return about the same sample with fewer values, every one of the smallest kept: for plans, not for bounds."""
         if self.values.size <= most:
             return self
         below = np.cumsum(self.counts) - self.counts
@@ -59,7 +60,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Round:
-    """Outcomes on which one stake was set, settled before any of them was seen.
+    """Outcomes with one bet size, fixed before any of them was seen.
 
     ``first``   the index of the first of them
     ``cutoff``  how the score was made of those before, where there is a choice
@@ -83,7 +84,7 @@ class Round:
 
 
 class Capital:
-    """What a bettor owns, as a function of the claim m that it bet against."""
+    """The capital of a bettor, as a function of the claim m that it bet against."""
 
     def __init__(self, rounds: Sequence[Round] = ()) -> None:
         self.rounds = list(rounds)
@@ -109,7 +110,7 @@ class Capital:
         return total - ROUNDING * (size + 1), slope
 
     def limit(self, alpha: float) -> float:
-        """Return the largest claim found with W >= 1/alpha, or minus infinity: a lower limit of the mean."""
+        """Return the largest claim found with W >= 1/alpha, or minus infinity: a lower bound of the mean."""
         if not self.rounds:
             return -math.inf
         aim = math.log(1 / alpha) * (1 + ROUNDING)

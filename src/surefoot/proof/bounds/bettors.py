@@ -1,6 +1,6 @@
-"""Limits for a mean whose outcomes cannot fall below a floor: for a settled number of them, or at every moment.
+"""Bounds of a mean whose outcomes cannot fall below a floor: for a fixed number of them, or anytime-valid.
 
-Who bets, when, and for which horizon. Why the limits hold is said in ``betting``; which stakes are wise in ``stakes``.
+When bets are made, and for which horizon. ``betting`` says why the bounds hold, ``stakes`` which bet sizes are good.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 # certificates. Raise it with every change of a rule or a constant here, in `auto`, or in what either plans with.
 PLANNER = 3
 HORIZON, _FAMILY = 1000, 10  # the shortest horizon of those who bet for any stopping time, and how many they are
-_FIRST, _LONGEST = 100, 10**12  # outcomes that are only looked at before a claim is bet on; nobody plays more than that
+_FIRST, _LONGEST = 100, 10**12  # outcomes that are only inspected before a claim is bet on; more are never run
 
 
 class Score(Protocol):
@@ -70,13 +70,13 @@ class Bet:
 
 
 class Bettor:
-    """Bets on one quantity with scores and stakes that are settled anew at each edge, from what came before it.
+    """Bets on one quantity with scores and bet sizes that are updated at each edge, from the outcomes before it.
 
     ``propose``  scores to choose from, given the outcomes so far; each must have a mean of at most the quantity
-    ``alpha``    the risk
+    ``alpha``    the error probability
     ``edges``    numbers of outcomes, ascending: nothing is staked before the first, nor after the last
-    ``horizon``  the number of outcomes that stakes are settled for; the last edge unless given
-    ``claim``    a value that the quantity is to be proved to exceed as soon as possible, or None for the best limit
+    ``horizon``  the number of outcomes that bet sizes are chosen for; the last edge unless given
+    ``claim``    a value that the quantity is to be proved to exceed as soon as possible, or None for the best bound
     """
 
     def __init__(
@@ -97,11 +97,11 @@ class Bettor:
 
     @property
     def first(self) -> int:
-        """The number of outcomes that are only looked at."""
+        """The number of outcomes that are only inspected."""
         return self.edges[0]
 
     def expect(self, past: Sample, rounds: float) -> tuple[Score | None, Choice]:
-        """Settle score and stake from the past, for ``rounds`` outcomes to come."""
+        """Choose score and bet size from the past, for ``rounds`` outcomes to come."""
         scores = list(self.propose(past))
         rough = past.grouped()
         candidates = [Candidate(score(rough.values), rough.counts, score.lowest) for score in scores]
@@ -141,7 +141,7 @@ class Bettor:
         return self._open.rounds
 
     def limit(self) -> float:
-        """Return the lower limit of the quantity as of the last call of ``advance``, or minus infinity."""
+        """Return the lower bound of the quantity as of the last call of ``advance``, or minus infinity."""
         return self._open.limit(self.alpha)
 
 
@@ -163,7 +163,7 @@ def family(propose: Callable[[Sample, float], Sequence[Score]], alpha: float) ->
     """Return bettors for any stopping time.
 
     Each bets for its own horizon (1,000, 4,000, ... outcomes) at an even share of alpha. The one that is best placed at
-    any moment gives the bound; by the union bound all their bounds hold at all times together.
+    any moment gives the bound; by the union bound all their bounds hold simultaneously at all times.
     """
     horizons = [HORIZON * 4**k for k in range(_FAMILY)]
     return [Bettor(_expecting(propose, float(many)), alpha / _FAMILY, doubling_edges(many)) for many in horizons]
@@ -188,12 +188,12 @@ class Plain:
 
 
 def pilot_size(n: int) -> int:
-    """Return how many of n outcomes, the first ones, are looked at before anything is staked or chosen."""
+    """Return how many of n outcomes, the first ones, are inspected before anything is bet or chosen."""
     return min(n // 10, round(2 * math.sqrt(n)))
 
 
 def edges_for(n: int) -> list[int]:
-    """Return where stakes are settled when n is known: after the pilot, then whenever there is an eighth more."""
+    """Return where bet sizes are updated when n is known: after the pilot, then whenever there is an eighth more."""
     edges = [max(1, pilot_size(n))]
     while edges[-1] + 2 * max(1, edges[-1] // 8) < n:
         edges.append(edges[-1] + max(1, edges[-1] // 8))
@@ -201,7 +201,7 @@ def edges_for(n: int) -> list[int]:
 
 
 def doubling_edges(horizon: int) -> list[int]:
-    """Return where one of a family settles stakes: whenever there is twice as much, for a family has much to settle."""
+    """Return where one of a family updates its bet sizes: only when outcomes have doubled; a family is costly."""
     edges = [max(1, min(horizon // 10, round(3 * math.sqrt(horizon))))]
     while edges[-1] * 3 < horizon:
         edges.append(edges[-1] * 2)
@@ -209,7 +209,7 @@ def doubling_edges(horizon: int) -> list[int]:
 
 
 def growing_edges() -> list[int]:
-    """Return where stakes are settled for the proof of a claim, however long it takes."""
+    """Return where bet sizes are updated for the proof of a claim, however long it takes."""
     edges = [_FIRST]
     while edges[-1] < _LONGEST:
         edges.append(edges[-1] + edges[-1] // 2)
@@ -222,11 +222,11 @@ def checked_outcomes(outcomes: ArrayLike, floor: float) -> Floats:
     if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all():
         raise InputError(f"outcomes must be a non-empty list of finite numbers, got shape {x.shape}")
     if not math.isfinite(floor) or x.min() < floor:
-        raise InputError(f"no outcome may lie below {floor:g}, got {x.min():g}; give the true limit")
+        raise InputError(f"no outcome may lie below {floor:g}, got {x.min():g}; give the true floor")
     return x
 
 
 def check_alpha(alpha: float) -> None:
-    """Refuse what is no risk."""
+    """Reject a value that is not an error probability."""
     if not 0 < alpha < 1:
         raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha}")

@@ -1,12 +1,12 @@
-"""Exact one-sided confidence limits for a proportion (Clopper and Pearson 1934).
+"""Exact one-sided confidence bounds for a proportion (Clopper and Pearson 1934).
 
 If k of n independent trials succeeded, each with probability p, then p >= lower_limit(k, n, alpha) with
-confidence 1 - alpha: the limit is the p at which k or more successes would have had probability alpha, and
+confidence 1 - alpha: the bound is the p at which k or more successes would have had probability alpha, and
 
-    P(Bin(n, p) >= k) = I_p(k, n - k + 1),   the regularised incomplete beta function.
+    P(Bin(n, p) >= k) = I_p(k, n - k + 1),   the regularized incomplete beta function.
 
 The inverse of I_p is only good to about 1e-7 for large n, whereas I_p itself is good to 1e-11. So the inverse
-is a first guess, and the limit that is returned is one at which I_p was evaluated and found to be at most
+is a first guess, and the bound that is returned is one at which I_p was evaluated and found to be at most
 alpha.
 """
 
@@ -22,7 +22,7 @@ _SLACK = 1e-10  # relative; more than the rounding error of betainc for up to 10
 
 
 def lower_limit(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArray[np.float64]:
-    """Return a lower limit of the success probability at confidence 1 - alpha; arrays broadcast."""
+    """Return a lower bound of the success probability at confidence 1 - alpha; arrays broadcast."""
     k, n = _checked(successes, trials, alpha)
     safe = alpha * (1 - _SLACK)
     limit = np.zeros(k.shape)
@@ -35,7 +35,7 @@ def lower_limit(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArra
 def _lowered(
     limit: NDArray[np.float64], k: NDArray[np.float64], n: NDArray[np.float64], alpha: float
 ) -> NDArray[np.float64]:
-    """Step down, in doubling steps, wherever P(Bin(n, limit) >= k) is still above alpha."""
+    """Step down, in doubling steps, wherever P(Bin(n, bound) >= k) is still above alpha."""
     step = 2.0**-52
     while True:
         bad = np.flatnonzero(~(betainc(k, n - k + 1, limit) <= alpha))

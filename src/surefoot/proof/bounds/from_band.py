@@ -1,15 +1,15 @@
-"""What remains of a confidence band when an adversary of radius c = B / sigma has done its worst.
+"""What remains of a confidence band under the worst attack with scaled budget c = B / sigma.
 
 Write g_c(p) = Phi(Phi^-1(p) - c). By Theorem 1, applied to the questions "was x reached?", P(Y >= x) >=
-g_c(P(X >= x)) for every x, where X is the return without and Y with the adversary. Integrated from a floor a
+g_c(P(X >= x)) for every x, where X is the return without and Y with attack. Integrated from a floor a
 that no return can fall below,
 
     E[Y] = a + int_a^inf P(Y >= x) dx >= a + int_a^inf g_c(P(X >= x)) dx,
 
-and with lower limits for P(X >= x) at finitely many points, hence at everything below them, the integral is a
+and with lower bounds for P(X >= x) at finitely many points, hence at everything below them, the integral is a
 sum. The upper side is the mirror image: E[Y] <= b - int_-inf^b g_c(P(X <= x)) dx for a ceiling b. Given only
-the law of X this is tight. Nothing here has a risk of its own: all these statements hold, for all radii,
-thresholds and quantiles at once, whenever the band does.
+the distribution of X this is tight. Nothing here uses any alpha: all these statements hold simultaneously, for all
+scaled budgets, thresholds and quantiles, whenever the band does.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ Floats = NDArray[np.float64]
 _PIECE, _ROWS = (
     16_384,
     16,
-)  # points and radii of the table that is held at a time: 2 MB, and a few copies of it
+)  # points and scaled budgets of the table that is held at a time: 2 MB, and a few copies of it
 _ROUNDING = 1e-9  # relative: a quantile jumps, so its probability has to clear q by more than rounding could do
 
 
 def mean_lower(band: Band, floor: float, radius: ArrayLike) -> Floats:
-    """Return, for each radius, E[Y] >= floor + sum (x_j - x_(j-1)) g_c(reach_j), where x_0 = floor."""
+    """Return, for each scaled budget, E[Y] >= floor + sum (x_j - x_(j-1)) g_c(reach_j), where x_0 = floor."""
     _check_inside(band, floor=floor)
     return floor + _shifted_sum(np.concatenate([[floor], band.points]), _best_reach(band), radius)
 
 
 def mean_upper(band: Band, ceiling: float, radius: ArrayLike) -> Floats:
-    """Return, for each radius, E[Y] <= ceiling - sum (x_(j+1) - x_j) g_c(stay_j), the last x = ceiling."""
+    """Return, for each scaled budget, E[Y] <= ceiling - sum (x_(j+1) - x_j) g_c(stay_j), the last x = ceiling."""
     _check_inside(band, ceiling=ceiling)
     return ceiling - _shifted_sum(np.concatenate([band.points, [ceiling]]), _best_stay(band), radius)
 
 
 def worst_mean_upper(band: Band, floor: float, ceiling: float, radius: float) -> float:
-    """Return an upper limit of the worst-case mean itself: no number of episodes could certify more.
+    """Return an upper bound of the worst-case mean itself: no number of episodes could certify more.
 
     P(X >= x) <= 1 - P(X <= y) for every y < x, and the worst-case mean grows with P(X >= x).
     """
@@ -56,7 +56,7 @@ def worst_mean_upper(band: Band, floor: float, ceiling: float, radius: float) ->
 
 
 def reach_lower(band: Band, threshold: float, radius: ArrayLike, floor: float, ceiling: float | None = None) -> Floats:
-    """Return a lower limit of P(Y >= threshold) for each radius."""
+    """Return a lower bound of P(Y >= threshold) for each scaled budget."""
     _check_inside(band, floor, ceiling)
     if threshold <= floor:
         return np.ones(np.shape(radius))
@@ -67,7 +67,7 @@ def reach_lower(band: Band, threshold: float, radius: ArrayLike, floor: float, c
 
 
 def reach_upper(band: Band, threshold: float, radius: ArrayLike, floor: float, ceiling: float | None = None) -> Floats:
-    """Return an upper limit of P(Y >= threshold) for each radius: whoever stays below does not reach it."""
+    """Return an upper bound of P(Y >= threshold) for each scaled budget: outcomes below it do not reach it."""
     _check_inside(band, floor, ceiling)
     if ceiling is not None and threshold > ceiling:
         return np.zeros(np.shape(radius))
@@ -78,7 +78,7 @@ def reach_upper(band: Band, threshold: float, radius: ArrayLike, floor: float, c
 
 
 def quantile_lower(band: Band, q: float, radius: ArrayLike, floor: float, ceiling: float | None = None) -> Floats:
-    """Return a lower limit of inf{y: P(Y <= y) >= q} for each radius: the last x with P(Y < x) < q."""
+    """Return a lower bound of inf{y: P(Y <= y) >= q} for each scaled budget: the last x with P(Y < x) < q."""
     _check_inside(band, floor, ceiling)
     _check_quantile(q)
     missed = 1 - _best_reach(band)  # P(X < x) at most; ascending in x
@@ -91,7 +91,7 @@ def quantile_lower(band: Band, q: float, radius: ArrayLike, floor: float, ceilin
 
 
 def quantile_upper(band: Band, q: float, radius: ArrayLike, floor: float, ceiling: float | None = None) -> Floats:
-    """Return an upper limit of inf{y: P(Y <= y) >= q} for each radius: the first x with P(Y <= x) >= q.
+    """Return an upper bound of inf{y: P(Y <= y) >= q} for each scaled budget: the first x with P(Y <= x) >= q.
 
     Where there is none the ceiling remains, and without a ceiling infinity.
     """
@@ -108,7 +108,7 @@ def quantile_upper(band: Band, q: float, radius: ArrayLike, floor: float, ceilin
 
 
 def _best_reach(band: Band) -> Floats:
-    """Whoever reaches a later point has reached this one, so the best limit further right counts here too."""
+    """An outcome that reaches a later point has reached this one, so the best bound further right counts here too."""
     best: Floats = np.maximum.accumulate(band.reach[::-1])[::-1]
     return best
 
@@ -119,17 +119,17 @@ def _best_stay(band: Band) -> Floats:
 
 
 def _shifted_sum(points: Floats, limits: Floats, radius: ArrayLike) -> Floats:
-    """Return sum (points[j+1] - points[j]) g_c(limits[j]) for each radius, piece by piece."""
+    """Return sum (points[j+1] - points[j]) g_c(limits[j]) for each scaled budget, piece by piece."""
     radii = np.asarray(radius, dtype=np.float64)
     total = np.zeros(radii.size)
     for begin in range(0, limits.size, _PIECE):
         gaps = np.diff(points[begin : begin + _PIECE + 1])
         piece = limits[begin : begin + _PIECE]
-        starts = np.flatnonzero(np.diff(piece, prepend=np.nan) != 0)  # neighbours with one limit are one step
+        starts = np.flatnonzero(np.diff(piece, prepend=np.nan) != 0)  # neighbors with one bound are one step
         gaps, piece = np.add.reduceat(gaps, starts), piece[starts]
         for row in range(0, radii.size, _ROWS):
             rows = slice(row, row + _ROWS)
-            # not a matrix product: a sum along rows does not depend on how many radii were asked for
+            # not a matrix product: a sum along rows does not depend on how many scaled budgets were asked for
             total[rows] += (shift_down(piece, radii.ravel()[rows, None]) * gaps).sum(axis=1)
     return total.reshape(radii.shape)
 
@@ -148,4 +148,4 @@ def _check_inside(band: Band, floor: float | None = None, ceiling: float | None 
 
 def _check_quantile(q: float) -> None:
     if not 0 < q < 1:
-        raise InputError(f"a quantile is asked for with q strictly between 0 and 1, got {q}")
+        raise InputError(f"q of a quantile must lie strictly between 0 and 1, got {q}")

@@ -1,7 +1,8 @@
-"""Limits for the worst-case mean itself (T3): no band, no union over thresholds, one bet per budget.
+"""Bounds for the worst-case mean itself (T3): no band, no union over thresholds, one bet per budget.
 
-``scores`` makes of the past a function psi with E psi(X) <= L, where L is the worst-case mean at a radius; ``mean``
-bets on it. Several radii share the risk (``shares``), and what was proved at some radii says something about others.
+``tangent_scores`` makes of the past a function psi with E psi(X) <= L, where L is the worst-case mean at a scaled
+budget (radius, B / sigma); ``bettors`` bet on it. Several scaled budgets share alpha (``risk_by_radius``), and a bound
+at one of them implies bounds at others.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ from surefoot.proof.bounds.tangent_scores import implied, propose
 
 Floats = NDArray[np.float64]
 
-_TYPICAL = 100_000  # where nobody knows the number of returns, shares are settled as if there were so many
-PROOF = 0.8  # of the risk, for the proof of a claim; the rest is for the best limit in case it fails
+_TYPICAL = 100_000  # where the number of returns is unknown, shares are chosen as if there were so many
+PROOF = 0.8  # of alpha, for the proof of a claim; the rest is for the best bound in case it fails
 
 
 @dataclass(frozen=True, eq=False)
 class WorstMeans:
-    """Lower limits of the worst-case mean at some radii, which hold together, and what follows from them elsewhere.
+    """Lower bounds of the worst-case mean at some scaled budgets, simultaneously valid, and what they imply elsewhere.
 
-    ``radii``, ``limits``  where bets were made, ascending, and the limits they gave; limits are at least the floor
-    ``shares``             the risk spent on each; their sum is at most alpha
-    ``bets``               what was staked: one dictionary per radius, bettor and block, for the record
+    ``radii``, ``limits``  where bets were made, ascending, and the bounds they gave; bounds are at least the floor
+    ``shares``             the alpha used for each; their sum is at most alpha
+    ``bets``               what was bet: one dictionary per scaled budget, bettor and block, for the certificate
     """
 
     radii: Floats
@@ -54,10 +55,11 @@ class WorstMeans:
     bets: Sequence[Mapping[str, Any]] = ()
 
     def at(self, radius: ArrayLike) -> Floats:
-        """Return a lower limit at any radius c, from all radii with bets, without further risk.
+        """Return a lower bound at any scaled budget c, from all those with bets, at no cost in confidence.
 
-        A larger radius r >= c allows the adversary more: L_c >= L_r. A smaller one r <= c: with a ceiling b every law
-        has (L_c - a) / (b - a) >= g_(c-r)((L_r - a) / (b - a)), because g_c = g_(c-r) o g_r and g_(c-r) is convex.
+        A larger scaled budget r >= c allows the attacker more: L_c >= L_r. For a smaller one r <= c and a ceiling b,
+        every distribution has (L_c - a) / (b - a) >= g_(c-r)((L_r - a) / (b - a)), because g_c = g_(c-r) o g_r and
+        g_(c-r) is convex.
         """
         wanted = np.asarray(radius, dtype=np.float64)
         best: Floats = implied(self.radii, self.limits, wanted.ravel(), self.floor, self.ceiling).max(axis=0)
@@ -73,11 +75,11 @@ def worst_means(
     *,
     anytime: bool = False,
 ) -> WorstMeans:
-    """Return lower limits of the worst-case mean at all radii together, at confidence 1 - alpha.
+    """Return lower bounds of the worst-case mean at all scaled budgets simultaneously, at confidence 1 - alpha.
 
-    ``returns``  in the order in which they were played
-    ``floor``    a return that cannot be undercut; ``ceiling`` one that cannot be exceeded, if there is one
-    ``anytime``  valid whenever somebody stops, for whatever reason; otherwise their number was settled in advance
+    ``returns``  in the order in which they were run
+    ``floor``    the lowest return the rules allow; ``ceiling`` the highest, if there is one
+    ``anytime``  valid wherever the run stops, for whatever reason; otherwise their number was fixed in advance
     """
     x = checked_outcomes(returns, floor)
     if anytime:
@@ -99,27 +101,27 @@ def worst_means(
 
 
 def looked_at(n: int | None) -> int:
-    """Return how many returns, the first ones, are only looked at; n is their number in all, None if nobody knows."""
+    """Return how many returns, the first ones, are only inspected; n is their number in all, None if unknown."""
     return doubling_edges(HORIZON)[0] if n is None else edges_for(n)[0]
 
 
 def shares_by_radius(
     pilot: Sample, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: int | None
 ) -> dict[float, float]:
-    """Return the share of alpha at each radius that is bet on, by what the first returns let one expect."""
+    """Return the share of alpha at each scaled budget that is bet on, by what the first returns let one expect."""
     shares = split(pilot, radii, alpha, floor, ceiling, _TYPICAL if n is None else n - looked_at(n))
     return dict(zip(radii[shares > 0].tolist(), shares[shares > 0].tolist(), strict=True))
 
 
 def players(radius: float, share: float, floor: float, pilot: Sample, n: int | None) -> list[Bettor | Hedger]:
-    """Return who bets at one radius: one for n returns, or a family where nobody knows their number."""
+    """Return who bets at one scaled budget: one for n returns, or a family where their number is unknown."""
     if n is None:
         return [*family(partial(propose, radius=radius, floor=floor), share)]
     return [player(partial(propose, expected=n, radius=radius, floor=floor), share, edges_for(n), floor, pilot)]
 
 
 def prover(radius: float, value: float, alpha: float, floor: float) -> Bettor:
-    """Return who bets for the proof of a value at a radius, as soon as possible, with its part of alpha."""
+    """Return who bets for the proof of a value at a scaled budget, as soon as possible, with its part of alpha."""
     scores = partial(propose, expected=None, radius=radius, floor=floor)
     return Bettor(scores, alpha * PROOF, growing_edges(), value)
 
@@ -136,7 +138,7 @@ def _limits(
 
 @dataclass(frozen=True, eq=False)
 class Means:
-    """Limits of the mean under attack: ``lower``, and ``mirror``, lower limits of the mean of minus the return."""
+    """Bounds of the mean under attack: ``lower``, and ``mirror``, lower bounds of the mean of minus the return."""
 
     lower: WorstMeans
     mirror: WorstMeans | None
@@ -145,7 +147,7 @@ class Means:
 def both_sides(
     returns: ArrayLike, radii: ArrayLike, alpha: float, floor: float, ceiling: float | None, *, anytime: bool = False
 ) -> Means:
-    """Return lower limits and, with a ceiling, upper ones; either side holds with confidence 1 - alpha."""
+    """Return lower bounds and, with a ceiling, upper ones; either side holds with confidence 1 - alpha."""
     x = np.asarray(returns, dtype=np.float64)
     lower = worst_means(x, radii, alpha, floor, ceiling, anytime=anytime)
     if ceiling is None:
@@ -154,9 +156,9 @@ def both_sides(
 
 
 class Sequential:
-    """Limits of the worst-case mean that may be asked for again and again while returns come in.
+    """Bounds of the worst-case mean that may be asked for again and again while returns come in.
 
-    ``claim``  (radius, value): the value is to be proved at that radius as soon as possible
+    ``claim``  (radius, value): the value is to be proved at that scaled budget as soon as possible
     """
 
     def __init__(
@@ -174,7 +176,7 @@ class Sequential:
         self.players: dict[float, list[Bettor | Hedger]] | None = None
 
     def after(self, returns: ArrayLike) -> WorstMeans:
-        """Return the limits after all returns so far, which begin with those of earlier calls."""
+        """Return the bounds after all returns so far, which begin with those of earlier calls."""
         x = checked_outcomes(returns, self.floor)
         _check_ceiling(x, self.ceiling)
         seen = Seen(x)
@@ -187,7 +189,7 @@ class Sequential:
         for _, group in groups:
             for one in group:
                 one.advance(seen)
-        if not groups:  # before the first look nothing is staked, and only the floor is sure
+        if not groups:  # before the first look nothing is bet, and only the floor is sure
             return WorstMeans(self.radii[:1], np.array([self.floor]), np.zeros(1), self.floor, self.ceiling)
         return _limits(sorted(groups, key=lambda pair: pair[0]), self.floor, self.ceiling)
 
@@ -199,8 +201,8 @@ class Sequential:
 
 
 def _written(radius: float, one: Bettor | Hedger) -> list[dict[str, Any]]:
-    """Return what was settled before each block: score and stake, or that stakes were chosen claim by claim."""
-    bettor, hedged = (one.before, one.settled) if isinstance(one, Hedger) else (one, [])
+    """Return what was fixed before each block: score and bet size, or that bet sizes were chosen claim by claim."""
+    bettor, hedged = (one.before, one.fixed) if isinstance(one, Hedger) else (one, [])
     who = {"radius": radius, "alpha": one.alpha}
     plain = [
         {
@@ -218,7 +220,7 @@ def _written(radius: float, one: Bettor | Hedger) -> list[dict[str, Any]]:
 
 def _check_ceiling(returns: Floats, ceiling: float | None) -> None:
     if ceiling is not None and returns.max() > ceiling:
-        raise InputError(f"no outcome may lie above {ceiling:g}, got {returns.max():g}; give the true limit")
+        raise InputError(f"no outcome may lie above {ceiling:g}, got {returns.max():g}; give the true ceiling")
 
 
 def _checked_radii(radii: ArrayLike) -> Floats:

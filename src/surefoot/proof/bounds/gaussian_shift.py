@@ -1,13 +1,14 @@
-"""Theorem 1: how far an adversary of l2 budget B can move the probability of any outcome of an episode.
+"""Theorem 1: how far an attacker of l2 budget B can move the probability of any outcome of an episode.
 
-Let X be an episode played under Gaussian noise of deviation sigma, and Y the same episode when an adaptive
-adversary adds offsets of total l2 size at most B. For every yes-or-no question h about the episode (policy
+Let X be an episode run under Gaussian noise of standard deviation sigma, and Y the same episode when an adaptive
+attacker adds perturbations of total l2 norm at most B. For every yes-or-no question h about the episode (policy
 smoothing, Theorem 1)
 
     P[h(X) = 1] >= p   implies   P[h(Y) = 1] >= Phi(Phi^-1(p) - B / sigma),
     P[h(X) = 1] <= p   implies   P[h(Y) = 1] <= Phi(Phi^-1(p) + B / sigma).
 
-``radius`` is B / sigma throughout. Both bounds are attained, by the game of the paper's appendix "Tightness".
+``radius`` is the scaled budget B / sigma throughout. Both bounds are attained, by the example of the paper's
+appendix "Tightness".
 """
 
 from __future__ import annotations
@@ -39,13 +40,13 @@ def shift_up(probability: ArrayLike, radius: ArrayLike) -> NDArray[np.float64]:
 
 def _moved(p: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[np.float64]:
     # above 1/2 ndtri works with 1 - p, which is exact there; ndtr keeps the digits of tiny results
-    with np.errstate(under="ignore", invalid="ignore"):  # p in {0, 1} with an infinite radius: settled by _fixed
+    with np.errstate(under="ignore", invalid="ignore"):  # p in {0, 1} with an infinite radius: handled by _fixed
         moved: NDArray[np.float64] = ndtr(ndtri(p) + by)
     return moved
 
 
 def _fixed(p: NDArray[np.float64], r: NDArray[np.float64]) -> NDArray[np.bool_]:
-    """Where nothing moves: the impossible, the certain, and everything at radius 0."""
+    """Where nothing moves: the impossible, the certain, and everything at scaled budget 0."""
     still: NDArray[np.bool_] = (p == 0) | (p == 1) | (r == 0)
     return still
 
@@ -56,7 +57,7 @@ def _checked(probability: ArrayLike, radius: ArrayLike) -> tuple[NDArray[np.floa
     if not np.all((p >= 0) & (p <= 1)):
         raise InputError(f"probabilities must lie in [0, 1], got {_first_outside(p, 0, 1)}")
     if not np.all(r >= 0):
-        raise InputError(f"radius must be >= 0, got {_first_outside(r, 0, np.inf)}")
+        raise InputError(f"the scaled budget must be >= 0, got {_first_outside(r, 0, np.inf)}")
     return p, r
 
 

@@ -1,16 +1,17 @@
-"""Bets that depend on the claim: for a settled number of outcomes, tighter by a quarter where many outcomes count.
+"""Bets that depend on the claim: for a fixed number of outcomes, tighter by a quarter where many outcomes count.
 
-Whoever bets the same against all claims must, for Gaussian outcomes, exceed a claim by sqrt(2 log(1/alpha)) = 2.45
-standard errors to own 1/alpha in the end. But more than 1/alpha is of no use, so against a single claim m it is wiser
-to buy, step by step, an option that pays 1/alpha if the outcomes end above m by about z_alpha = 1.64 standard errors,
-and else nothing. With capital W and a variance V still to come, and p = alpha W its chance to pay, that means to stake
+A bettor with the same bets against all claims must, for Gaussian outcomes, exceed a claim by sqrt(2 log(1/alpha)) =
+2.45 standard errors to reach a capital of 1/alpha. But more than 1/alpha is of no use, so against a single claim m
+it is better to buy, step by step, an option that pays 1/alpha if the outcomes end above m by about z_alpha = 1.64
+standard errors, and else nothing. With capital W and a variance V still to come, and p = alpha W its chance to pay,
+that means to bet
 
     lambda = phi(z) / (p sqrt(V)),      z = Phi^-1(1 - p).
 
-Claims m_1 < m_2 < ... are settled before anything is staked; the stakes against m_j serve for all m in (m_(j-1), m_j],
-against which they own at least as much. The limit is the last m_j such that 1/alpha was reached against m_1, ..., m_j.
-It exceeds mu only if 1/alpha was reached against the first m_j >= mu, hence against mu, and by Ville's inequality
-(``betting``) that has a probability of at most alpha.
+Claims m_1 < m_2 < ... are fixed before anything is bet; the bets against m_j serve for all m in (m_(j-1), m_j],
+against which the capital is at least as large. The bound is the last m_j such that 1/alpha was reached against
+m_1, ..., m_j. It exceeds mu only if 1/alpha was reached against the first m_j >= mu, hence against mu, and by Ville's
+inequality (``betting``) that has a probability of at most alpha.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _CLAIMS, _FAR = 400, 32
 _SKEWED = -0.35  # skewness of the sum of all scores beyond which single outcomes count too much to be hedged
 _REACH = 3.5  # claims reach so many standard errors, of what is known and of what is to come, to both sides
 _BATCHES = 600  # between two stakes
-_KNOWN = 5  # claims are settled once one in so many outcomes is known
+_KNOWN = 5  # claims are fixed once one in so many outcomes is known
 _BLUR = 0.005  # of all outcomes: variance added to what is to come, for an option on a sharp edge cannot be hedged
 _AIM = 0.93  # the option pays 1 / (alpha * _AIM), so that 1/alpha is reached before the end
 _SMALL, _FEW = 0.02, 200  # largest factor, and fewest outcomes, for which power sums replace logarithms
@@ -49,11 +50,11 @@ class Hedger:
     ) -> None:
         later = [index for index, edge in enumerate(edges[:-1]) if edge * _KNOWN >= edges[-1]]
         start = later[0] if later else len(edges) - 2
-        # until enough is known to settle claims, the same is staked against all of them
+        # until enough is known to fix claims, the bets against all of them are the same
         self.before = Bettor(propose, alpha, edges[: start + 1], horizon=edges[-1])
         self.alpha, self.total, self.floor, self.first = alpha, edges[-1], floor, edges[0]
         self.claims = np.empty(0)
-        self.settled: list[tuple[int, int, float | None]] = []  # first, count and cut-off of each block, for the record
+        self.fixed: list[tuple[int, int, float | None]] = []  # first, count and cut-off of each block
         self._batches = list(_batches(edges[start:]))
         self._next = 0
         self._block: tuple[int, Score | None, float] = (-1, None, 0.0)  # its first index, score and expected variance
@@ -71,7 +72,7 @@ class Hedger:
             self._next += 1
 
     def limit(self) -> float:
-        """Return the lower limit of the quantity, or minus infinity."""
+        """Return the lower bound of the quantity, or minus infinity."""
         return self._proved() if self._next == len(self._batches) else -math.inf
 
     def _planned(self, seen: Seen) -> Bet:
@@ -93,14 +94,14 @@ class Hedger:
         mean, variance, _ = moments(score, past)
         if self.claims.size == 0:
             self._settle_claims(mean, variance, begin)
-        self.settled.append((begin, end - begin, score.cutoff))
+        self.fixed.append((begin, end - begin, score.cutoff))
         return begin, score, variance
 
     def _settle_claims(self, mean: float, variance: float, begin: int) -> None:
         left = self.total - begin
         width = _REACH * math.sqrt(variance) * (1 / math.sqrt(left) + 1 / math.sqrt(begin))
         near = mean - 2 * math.sqrt(variance / left) + width * np.linspace(-1, 1, _CLAIMS)
-        # below, as far as the floor, in case the past has misled us
+        # below, as far as the floor, in case the past was misleading
         below = np.linspace(self.floor, near[0], _FAR, endpoint=False)[1:]
         self.claims = np.concatenate([below, near]) if near[0] > self.floor else near[near > self.floor]
         self.owned = self._owned_before()
@@ -205,7 +206,7 @@ def player(
 def expected_limit(
     propose: Callable[[Sample], Sequence[Score]], alpha: float, past: Sample, rounds: float, floor: float
 ) -> float:
-    """Return the limit that ``rounds`` more outcomes like the past ones would probably give: an estimate."""
+    """Return the bound that ``rounds`` more outcomes like the past ones would probably give: an estimate."""
     score, choice = Bettor(propose, alpha, [0]).expect(past, rounds)
     if score is None:
         return floor

@@ -1,12 +1,12 @@
-"""The level at which every order statistic may be bounded by itself so that all the bounds hold together.
+"""The level at which every order statistic may be bounded by itself so that all the bounds hold simultaneously.
 
-V_(1) <= ... <= V_(n) are ordered independent uniforms. Each V_(k) has the law Beta(k, n - k + 1), so its
-lower limit at local level a is ell(k) = betaincinv(k, n - k + 1, a). This module finds an a such that
+V_(1) <= ... <= V_(n) are ordered independent uniforms. Each V_(k) has the distribution Beta(k, n - k + 1), so its
+lower bound at local level a is ell(k) = betaincinv(k, n - k + 1, a). This module finds an a such that
 
     P( V_(k) >= ell(k) for all checked k ) >= 1 - alpha.
 
 How: the uniforms are the points of a Poisson process N of rate n on [0, 1], given N(1) = n, and V_(k) >=
-ell(k) says N(ell(k)) <= k - 1. N is a Markov chain with independent Poisson increments, so the law of N,
+ell(k) says N(ell(k)) <= k - 1. N is a Markov chain with independent Poisson increments, so the distribution of N,
 restricted to the paths that kept all constraints so far, is carried from one ell(k) to the next by a
 convolution.
 
@@ -17,7 +17,7 @@ would matter (alpha below about 10^-6) and beyond 10^7 points, the union bound a
 ranks) is used instead.
 
 For large n not every rank is checked: all of them near both ends, then about ten per standard deviation, and
-fewer towards the middle (at n = 10^7 one per 0.7 deviations at the median, where that is 0.0001 in
+fewer towards the middle (at n = 10^7 one per 0.7 standard deviations at the median, where that is 0.0001 in
 probability). Between checked ranks V_(k) >= V_(j) >= ell(j) for j < k, so ell as a step function stays valid.
 """
 
@@ -36,7 +36,7 @@ from surefoot.proof.bounds.binomial import lower_limit
 
 _ROUNDING = 4e-12  # per step: exp and log-factorials of numbers up to 10^4, and the convolution
 _LARGEST = 10_000_000
-_FINE = 10_000  # up to this n a risk within 0.1% of alpha is cheap to find; beyond, within 1% has to do
+_FINE = 10_000  # up to this n an error probability within 0.1% of alpha is cheap to find; beyond, within 1% has to do
 _JUMPS = 8.0  # standard deviations of a Poisson increment that are kept: the rest has probability 10^-15
 _DIRECT = 400_000  # products up to which a convolution is faster term by term than by Fourier transform
 # alpha / a, as measured for alpha = 0.05: only where the search starts, never what is returned unverified.
@@ -84,7 +84,7 @@ def checked_ranks(n: int) -> NDArray[np.int64]:
 
 
 def violation(n: int, ranks: NDArray[np.int64], limits: NDArray[np.float64], alpha: float) -> float:
-    """Return P(V_(k) < limit(k) for some rank), never too small but for rounding; alpha says what to drop."""
+    """Return P(V_(k) < bound(k) for some rank), never too small but for rounding; alpha says what to drop."""
     depth = math.sqrt(2 * math.log(1e6 / alpha))
     rates = n * np.diff(limits, prepend=0.0)
     table = gammaln(np.arange(1.0, rates.max() + _JUMPS * math.sqrt(rates.max()) + 22))
@@ -100,7 +100,7 @@ def violation(n: int, ranks: NDArray[np.int64], limits: NDArray[np.float64], alp
             first, jumps = _poisson(rate, table)
             mass, lowest = _convolved(mass, jumps), lowest + first
         cut = max(lowest, int(expected - depth * spread - depth**2 / 3 - 1))
-        mass, lowest = mass[cut - lowest : max(rank - lowest, 0)], cut  # the states cut .. rank - 1 go on
+        mass, lowest = mass[cut - lowest : max(rank - lowest, 0)], cut  # the states cut .. rank - 1 remain
         if mass.size == 0:
             return 1.0
     remaining = n - (lowest + np.arange(mass.size, dtype=np.float64))
@@ -142,7 +142,7 @@ def _first_guess(n: int, alpha: float) -> float:
 
 
 class _Search:
-    """A secant search for the level of a given risk, in log(level) and log(-log(1 - risk)): nearly a line."""
+    """A secant search for the level of an error probability p, in log(level) and log(-log(1 - p)): nearly a line."""
 
     def __init__(self, aim: float, level: float) -> None:
         self.aim = math.log(-math.log1p(-aim))
@@ -151,7 +151,7 @@ class _Search:
         self._last: tuple[float, float] | None = None
 
     def learn(self, risk: float) -> None:
-        """Move on to the next level, having seen the risk of this one."""
+        """Move on to the next level, given the error probability of this one."""
         here = (math.log(self.level), math.log(-math.log1p(-min(max(risk, 1e-12), 1 - 1e-12))))
         if self._last is not None and here[0] != self._last[0]:
             slope = (here[1] - self._last[1]) / (here[0] - self._last[0])

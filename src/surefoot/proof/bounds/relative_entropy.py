@@ -1,16 +1,16 @@
 """T5: what remains of the mean return when one budget is shared by many episodes, or holds only on average.
 
-An attacker plays M episodes that really reset, and moves its budget between them as it likes; only the sum of all its
-squared offsets, *averaged over its own play*, is at most B^2. Given the past the noise of a step is N(offset, sigma^2)
-instead of N(0, sigma^2), so by the chain rule the relative entropy of the attacked from the unattacked play is at most
-B^2 / (2 sigma^2). Write ``cost`` = B^2 / (2 sigma^2 M) for its share per episode. For every theta > 0 (Gibbs'
-inequality, applied to each episode given the past, then averaged)
+An attacker acts on M episodes that really reset, and divides its budget among them as it likes; only the sum of all its
+squared perturbations, *in expectation under the attack*, is at most B^2. Given the past the noise of a step is
+N(perturbation, sigma^2) instead of N(0, sigma^2), so by the chain rule the relative entropy of the attacked episodes
+from the unattacked ones is at most B^2 / (2 sigma^2). Write ``cost`` = B^2 / (2 sigma^2 M) for its share per
+episode. For every theta > 0 (Gibbs' inequality, applied to each episode given the past, then averaged)
 
     (1/M) E[sum Y_k]  >=  floor - (log E exp(-theta (X - floor)) + cost) / theta.
 
-For a theta that was settled on other episodes exp(-theta (X - floor)) is a variable in [0, 1] whose mean is bounded
+For a theta that was fixed on other episodes, exp(-theta (X - floor)) is a variable in [0, 1] whose mean is bounded
 from above by betting. For wins and losses the best theta is known in closed form: KL(q || p) = cost, with p at least
-its Clopper-Pearson limit. Both hold for all budgets and all M at once. ``docs/theory.md`` has the proofs.
+its Clopper-Pearson bound. Both hold simultaneously for all budgets and all M. ``docs/theory.md`` has the proofs.
 """
 
 from __future__ import annotations
@@ -40,17 +40,17 @@ class Coin:
     prize: float
 
     def at(self, cost: float) -> float:
-        """Return the least mean that relative entropy ``cost`` per episode can leave, above the floor."""
+        """Return the least mean that relative entropy ``cost`` per episode allows, above the floor."""
         return self.prize * least_chance(self.chance, cost)
 
 
 @dataclass(frozen=True, eq=False)
 class Tilts:
-    """Upper limits of E exp(-theta X) for a few theta, true together; X is counted from the floor.
+    """Upper bounds of E exp(-theta X) for a few theta, simultaneously valid; X is counted from the floor.
 
-    ``thetas``  settled on the pilot, the first ``pilot`` returns
-    ``stakes``  of the bets that gave the limits, settled on the pilot too
-    ``uppers``  the limits
+    ``thetas``  fixed on the pilot, the first ``pilot`` returns
+    ``stakes``  of the bets that gave the bounds, fixed on the pilot too
+    ``uppers``  the bounds
     """
 
     thetas: Floats
@@ -59,7 +59,7 @@ class Tilts:
     pilot: int
 
     def at(self, cost: float) -> float:
-        """Return the least mean that relative entropy ``cost`` per episode can leave, above the floor."""
+        """Return the least mean that relative entropy ``cost`` per episode allows, above the floor."""
         if self.thetas.size == 0:
             return 0.0
         return max(0.0, float(np.max(-(np.log(self.uppers) + cost) / self.thetas)))
@@ -87,7 +87,7 @@ def coin(returns: ArrayLike, floor: float, ceiling: float, alpha: float) -> Coin
 
 
 def tilts(returns: ArrayLike, floor: float, ceiling: float | None, alpha: float, costs: Sequence[float]) -> Tilts:
-    """Settle thetas for the ``costs`` on a pilot, then bound each exp(-theta X) on the other returns by betting.
+    """Fix thetas for the ``costs`` on a pilot, then bound each exp(-theta X) on the other returns by betting.
 
     The costs only say where the bound should be good: it holds at all others too.
     """
@@ -108,16 +108,16 @@ def tilts(returns: ArrayLike, floor: float, ceiling: float | None, alpha: float,
 
 
 def pilot_size(n: int) -> int:
-    """Return how many of the returns, the first ones, settle theta and stakes and nothing else."""
+    """Return how many of the returns, the first ones, are used to fix theta and bet sizes and for nothing else."""
     return min(-(-n // 10), round(5 * math.sqrt(n)))
 
 
 def mean_at_most(values: Floats, stake: float, alpha: float) -> float:
-    """Return an upper limit at confidence 1 - alpha for the mean of values in [0, 1], by betting with a fixed stake.
+    """Return an upper bound at confidence 1 - alpha for the mean of values in [0, 1], by betting with a fixed stake.
 
     If the mean is m and stake (1 - m) <= 1, the capital prod (1 + stake (m - value)) is never negative and 1 in
-    expectation, so it reaches 1 / alpha with probability at most alpha (Markov). It grows with m: the limit is the
-    least m at which it does. The stake must have been settled without these values.
+    expectation, so it reaches 1 / alpha with probability at most alpha (Markov). It grows with m: the bound is the
+    least m at which it does. The stake must have been fixed without these values.
     """
     if not stake > 0:
         raise InputError(f"stake must be > 0, got {stake}")
@@ -137,7 +137,7 @@ def _log_capital(values: Floats, stake: float, mean: float) -> float:
 
 
 def _settled(pilot: Floats, thetas: Floats, rounds: int, alpha: float, costs: Sequence[float]) -> tuple[Floats, Floats]:
-    """Choose a theta for each cost, and stakes, by what the pilot promises; at most ``_MOST`` of them."""
+    """Choose a theta for each cost, and stakes, by what the pilot predicts; at most ``_MOST`` of them."""
     log = math.log(1 / alpha)
     values = np.exp(-np.outer(thetas, pilot))
     means = values.mean(axis=1)
@@ -157,7 +157,7 @@ def _settled(pilot: Floats, thetas: Floats, rounds: int, alpha: float, costs: Se
 
 
 def _entropy(q: float, p: float) -> float:
-    """Return KL(q || p) of two coins, 0 < p < 1."""
+    """Return KL(q || p) of two Bernoulli distributions, 0 < p < 1."""
     won = q * math.log(q / p) if q > 0 else 0.0
     lost = (1 - q) * (math.log1p(-q) - math.log1p(-p)) if q < 1 else 0.0
     return won + lost

@@ -1,4 +1,4 @@
-"""How to divide a risk among several radii: by what the first returns let one expect, never by what is certified."""
+"""How alpha is split among several scaled budgets: by what the first returns predict, never by what is certified."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from surefoot.proof.bounds.tangent_scores import LARGEST_RADIUS, implied, plug_i
 
 Floats = NDArray[np.float64]
 
-_BEYOND = 0.1  # of the risk, for radii beyond the last that is worth a bet: a pilot cannot foresee what they can bring
-_HOPELESS = 1e-3  # of the largest plug-in: a radius that leaves less gets no bet
+_BEYOND = 0.1  # of alpha, for radii beyond the last that is worth a bet: a pilot cannot predict their bounds
+_HOPELESS = 1e-3  # of the largest plug-in: a radius with less gets no bet
 _SPARED = 0.65  # of the loss that a radius may have, where it is spared a bet of its own
 
 
 def split(past: Sample, radii: Floats, alpha: float, floor: float, ceiling: float | None, rounds: float) -> Floats:
-    """Divide alpha among radii by what the past lets one expect: no limit shall lose much more than the others.
+    """Split alpha among radii (scaled budgets) by what the past predicts: no bound shall lose much more than others.
 
-    Where the limits at other radii say as much without a bet, none is made; but radii beyond the last bet get a tenth
-    of the risk, evenly.
+    Where the bounds at other radii say as much without a bet, none is made; but radii beyond the last bet get a tenth
+    of alpha, evenly.
     """
     playable = radii <= LARGEST_RADIUS
     if playable.sum() < 2:
@@ -52,7 +52,7 @@ class Split:
         # where less than two thirds are left to certify, a little more may be lost
         left = np.maximum(self.plain - floor, 1e-3 * (self.plain.max() - floor) + 1e-300)
         self.weight = np.clip((2 / 3 * left.max() / left) ** 1.5, 1.0, 1.3)
-        # a limit that comes very close by itself is the one that is missed most
+        # a bound that comes very close by itself is the one that is missed most
         self.weight[self.alone < 0.04 * left] *= 0.7
 
     def _expected(self, past: Sample, total: float, rounds: float, share: float) -> list[float]:
@@ -78,11 +78,11 @@ class Split:
         return capped
 
     def _bets(self, factor: float) -> NDArray[np.bool_]:
-        """Return which radii need a bet of their own, the dearest being spared first."""
+        """Return which radii need a bet of their own, the costliest being spared first."""
         logs = self._logs(factor)
         allowed = self._allowed(factor)
         limits = np.maximum(self.plain - allowed, self.floor)
-        # a plan from few outcomes expects too little: who is spared must clearly have no need of a bet
+        # a plan from few outcomes expects too little: a radius is spared only where it clearly needs no bet
         needed = np.maximum(self.plain - _SPARED * factor * self.alone, self.floor)
         says = implied(self.radii, limits, self.radii, self.floor, self.ceiling) >= needed
         np.fill_diagonal(says, val=True)

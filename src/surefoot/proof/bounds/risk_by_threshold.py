@@ -1,4 +1,4 @@
-"""How to divide a risk among thresholds: by what a pilot lets one expect, never by what is certified."""
+"""How alpha is split among thresholds: by what a pilot predicts, never by what is certified."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def threshold_shares(pilot: Sample, radii: Floats, alpha: float, floor: float, n
 
     ``pilot``  values to take for thresholds, with the weight of each
 
-    At the best division the last bit of risk is worth the same everywhere. A risk in proportion to what it would bring
-    to enlarge it by a given factor has that property once it no longer changes.
+    At the best split the last bit of alpha is worth the same everywhere. Shares in proportion to the gain of enlarging
+    them by a given factor have that property once they no longer change.
     """
     rough = pilot.grouped(_MOST)
     points = rough.values[rough.values > floor]
@@ -43,15 +43,15 @@ def threshold_shares(pilot: Sample, radii: Floats, alpha: float, floor: float, n
 
 
 def _limits(missed: Floats, shares: Floats, n: int) -> Floats:
-    """Return the limit at each threshold, if the sample is as expected."""
+    """Return the bound at each threshold, if the sample is as expected."""
     reached = n * (1 - missed)
     limits = np.nan_to_num(betaincinv(np.maximum(reached, 1e-9), n - reached + 1, np.minimum(shares, 0.999)))
     return np.clip(limits, 0.0, 1.0)
 
 
 def _served(missed: Floats, shares: Floats, gaps: Floats, n: int) -> tuple[Floats, Floats]:
-    """Return the limits, and how much of the range each serves: a limit holds for all smaller thresholds too."""
+    """Return the bounds, and how much of the range each serves: a bound holds for all smaller thresholds too."""
     limits = _limits(missed, shares, n)
     best = np.maximum.accumulate(limits[::-1])[::-1]
-    last = np.searchsorted(-best, -best, side="right") - 1  # who has the best limit from here on, the last of them
+    last = np.searchsorted(-best, -best, side="right") - 1  # the last point with the best bound from here on
     return limits, np.bincount(last, weights=gaps, minlength=gaps.size).astype(np.float64)

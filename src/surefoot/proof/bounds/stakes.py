@@ -1,4 +1,4 @@
-"""How much to stake on which score: guesses that decide how tight a limit is, never whether it is true."""
+"""How much to stake on which score: guesses that decide how tight a bound is, never whether it is true."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Aim:
-    """What a plan works for: the best limit after ``rounds`` more outcomes, or the proof of one ``claim``."""
+    """What a plan works for: the best bound after ``rounds`` more outcomes, or the proof of one ``claim``."""
 
     alpha: float
     rounds: float
@@ -42,7 +42,7 @@ class Aim:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which candidate to bet on, the stake, and the limit that is expected of it."""
+    """Which candidate to bet on, the stake, and the bound that is expected of it."""
 
     index: int
     stake: float
@@ -81,7 +81,7 @@ def _stakes(scores: Floats, weights: Floats, mean: float, lowest: float, aim: Ai
     else:
         typical = max(mean - aim.claim, 0.0) / max(spread, 1e-300)
     claim = mean if aim.claim is None else aim.claim
-    if typical == 0 or claim - lowest <= 1e-8 * (abs(claim) + abs(lowest)):  # nothing that floats tell
+    if typical == 0 or claim - lowest <= 1e-8 * (abs(claim) + abs(lowest)):  # no difference that floats can show
         return np.empty(0)
     stakes = np.minimum(typical * _STAKES, 0.999 / (claim - lowest))  # ascending: the largest may be equal
     return stakes[: 1 + int(np.searchsorted(stakes, stakes[-1]))]
@@ -90,7 +90,7 @@ def _stakes(scores: Floats, weights: Floats, mean: float, lowest: float, aim: Ai
 def _reached(
     scores: Floats, weights: Floats, stakes: Floats, claims: Floats, most: Floats, aim: Aim, before: _Before
 ) -> Floats:
-    """Return the limit that each stake would probably lead to, by Newton's method from above."""
+    """Return the bound that each stake would probably lead to, by Newton's method from above."""
     goal = math.log(1 / aim.alpha)
     for _ in range(8):
         factors = scores - claims[:, None]

@@ -1,12 +1,13 @@
-"""T4: what remains of the mean return when the adversary has a budget for every step instead of the whole episode.
+"""T4: what remains of the mean return when the attacker has a budget for every step instead of the whole episode.
 
-Let each offset have an l2 norm of at most e. The reward r_t of step t (0 after the end) is settled by what happened up
-to step t, and by then the offsets have an l2 norm of at most e sqrt(t) together. If every reward lies in [low, high],
-(r_t - low) / (high - low) is the probability of a yes to some question about those steps, so Theorem 1 applies to it:
+Let each perturbation have an l2 norm of at most e. The reward r_t of step t (0 after the end) depends only on what
+happened up to step t, and by then all perturbations together have an l2 norm of at most e sqrt(t). If every reward lies
+in [low, high], (r_t - low) / (high - low) is the probability of a yes to some question about those steps, so
+Theorem 1 applies to it:
 
     E[Y] = sum E[r_t] >= sum over t of  low + (high - low) Phi(Phi^-1(p_t) - e sqrt(t) / sigma),
 
-where p_t is the mean of (r_t - low) / (high - low) without an adversary. The mean of n independent values in [0, 1] is
+where p_t is the mean of (r_t - low) / (high - low) without attack. The mean of n independent values in [0, 1] is
 bounded by Chernoff's inequality in Hoeffding's form (1963, theorem 1), for each step at an even share of alpha:
 
     p_t >= least m with n KL(mean || m) <= log(steps / alpha).
@@ -29,13 +30,13 @@ _SLACK = 1e-9  # relative, on the side of the relative entropy
 
 
 def step_means(sums: Floats, n: int, alpha: float) -> Floats:
-    """Return lower limits, true together, for the means of values in [0, 1] of which n each have these sums."""
+    """Return lower bounds, simultaneously valid, of the means of values in [0, 1] of which n each have these sums."""
     if not 0 < alpha < 1:
         raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha}")
     means = np.asarray(sums, dtype=np.float64) / n
     if means.ndim != 1 or means.size == 0 or n < 1 or not np.all((means >= -1e-9) & (means <= 1 + 1e-9)):
         raise InputError("expected one sum per step, of n values between 0 and 1 each")
-    # A sum that is rounded up by a hair must not count as certain.
+    # A sum that is rounded up by a rounding error must not count as certain.
     means = np.clip(means * (1 - 1e-12), 0.0, 1.0)
     return _at_least(means, math.log(means.size / alpha) * (1 + _SLACK) / n)
 

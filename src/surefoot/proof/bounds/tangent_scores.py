@@ -1,8 +1,8 @@
 """Scores of a return whose mean is at most the worst-case mean (T3): tangents of a convex curve, integrated.
 
-Write S(y) = P(X >= y), c = B / sigma for the radius, and g(p) = Phi(Phi^-1(p) - c). By T2 no adversary pushes the mean
-return below L = a + int_a^inf g(S(y)) dy. g is convex, so it lies above each of its tangents: for ANY guess q(y) of
-S(y), made before X is seen,
+Write S(y) = P(X >= y), c = B / sigma for the scaled budget, and g(p) = Phi(Phi^-1(p) - c). By T2 no attack pushes
+the mean return below L = a + int_a^inf g(S(y)) dy. g is convex, so it lies above each of its tangents: for ANY guess
+q(y) of S(y), made before X is seen,
 
     g(S(y)) >= g(q(y)) + g'(q(y)) (S(y) - q(y)),      g'(q) = exp(c Phi^-1(q) - c^2 / 2),
 
@@ -10,10 +10,10 @@ and as S(y) is the mean of 1{X >= y}, integrating over y gives a score of a sing
 
     psi(x) = a + int_a^top [ g(q) - q g'(q) ] dy + int_a^min(x, top) g'(q(y)) dy,      E psi(X) <= L,
 
-with equality if q = S below ``top`` and nobody exceeds it. psi never falls below psi(a), so any lower limit of a mean
-that needs only that (``mean``) applied to psi(X_i) is a lower limit of L. Guesses come from the past alone and get
-better block by block. They stay below 1 by a cut-off u0: that keeps g' below w(u0) = exp(-c Phi^-1(u0) - c^2 / 2), and
-with it the range of psi.
+with equality if q = S below ``top`` and no outcome exceeds it. psi never falls below psi(a), so any lower bound of a
+mean that needs only that (``betting``) applied to psi(X_i) is a lower bound of L. Guesses come from the past alone and
+get better block by block. They stay below 1 by a cut-off u0: that keeps g' below w(u0) = exp(-c Phi^-1(u0) - c^2 / 2),
+and with it the range of psi.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from surefoot.proof.bounds.gaussian_shift import shift_down
 
 Floats = NDArray[np.float64]
 
-LARGEST_RADIUS = 30.0  # beyond, no guess below 1 leaves anything that a float could tell from 0
+LARGEST_RADIUS = 30.0  # beyond, no guess below 1 gives anything that a float can distinguish from 0
 _KNOTS = 600
 _SMOOTHING = 0.5  # outcomes added to those below each threshold: unseen is not impossible
-_CUTOFFS = np.geomspace(0.1, 10.0, 7)  # in outcomes of all that will be played
+_CUTOFFS = np.geomspace(0.1, 10.0, 7)  # in outcomes of all that will be run
 _ROUNDING = 1e-12  # of the range of the score: more than the error of Phi, Phi^-1 and exp in its knots
 
 
@@ -60,7 +60,7 @@ class Tangents:
 def tangents(points: Floats, reach: Floats, radius: float, floor: float) -> Tangents:
     """Return the score of the guesses ``reach`` of P(X >= points), which ascend from above ``floor``.
 
-    E psi(X) <= L for every law and all guesses in [0, 1), good or bad; beyond the last point the guess is 0.
+    E psi(X) <= L for every distribution and all guesses in [0, 1), good or bad; beyond the last point the guess is 0.
     """
     knots = np.concatenate([[floor], points])
     gaps = np.diff(knots)
@@ -77,7 +77,7 @@ def tangents(points: Floats, reach: Floats, radius: float, floor: float) -> Tang
 
 
 def guesses(past: Sample, cutoff: float, floor: float) -> tuple[Floats, Floats]:
-    """Return thresholds above the floor and what the past lets one guess of P(X >= threshold), at most 1 - cutoff."""
+    """Return thresholds above the floor and guesses from the past of P(X >= threshold), at most 1 - cutoff."""
     rough = past.grouped(_KNOTS)
     n = float(rough.counts.sum())
     missed = np.cumsum(rough.counts) - rough.counts
@@ -102,7 +102,7 @@ def propose(past: Sample, expected: float | None, *, radius: float, floor: float
 
 
 def implied(radii: Floats, limits: Floats, wanted: Floats, floor: float, ceiling: float | None) -> Floats:
-    """Return what each limit says about each wanted radius, one row per limit."""
+    """Return what each bound says about each wanted scaled budget, one row per bound."""
     table = np.where(radii[:, None] >= wanted, limits[:, None], floor)
     if ceiling is None:
         return table
