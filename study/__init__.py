@@ -1,1 +1,1 @@
-"""The paper's figures and tables, drawn from raw numbers that lie in a folder."""
+"""The paper's figures and tables, drawn from raw numbers in a directory."""

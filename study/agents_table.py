@@ -143,7 +143,7 @@ def _numbers(other: dict[str, Any], card: dict[str, Any]) -> str:
 
 
 def put(path: Path, block: str, content: str) -> None:
-    """Replace what stands between the marks of a block."""
+    """Replace the text between the marks of a block."""
     text = path.read_text(encoding="utf-8")
     marks = re.compile(rf"(<!-- begin: {block} -->\n).*?(<!-- end: {block} -->)", re.DOTALL)
     if not marks.search(text):

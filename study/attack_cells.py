@@ -1,4 +1,4 @@
-"""The shipped agents under the paper's attacks, as data: Algorithm 1 on Cartpole, Algorithm 2 on Mountain Car.
+"""The pretrained agents under the paper's attacks, as data: Algorithm 1 on CartPole, Algorithm 2 on Mountain Car.
 
     python -m study.attack_cells --tasks cartpole-5 cartpole-1 --sigmas 0    # undefended agents, minutes on two cores
     python -m study.attack_cells --tasks cartpole-5 cartpole-1 --sigmas 0.2 0.4 0.6 0.8 --device cuda --jobs 16
@@ -27,10 +27,10 @@ from surefoot.runs.folder import configuration_name
 
 
 def agent_of(task: str, sigma: float) -> Agent:
-    """Return the shipped agent of a task and a sigma."""
+    """Return the pretrained agent of a task and a sigma."""
     found = [agent for agent in shipped_agents() if (agent.task, agent.sigma) == (task, sigma)]
     if not found:
-        raise SystemExit(f"attacks: no agent is shipped for {task} at sigma {sigma:g}")
+        raise SystemExit(f"attacks: there is no pretrained agent for {task} at sigma {sigma:g}")
     return found[0]
 
 
@@ -52,7 +52,7 @@ def attack_on(task: str, sigma: float, arguments: argparse.Namespace) -> AttackG
 
 
 def play_cell(task: str, sigma: float, budget: float, margin: float | None, arguments: argparse.Namespace) -> str:
-    """Play one cell in a process of its own."""
+    """Run one configuration in a process of its own."""
     began = time.monotonic()
     attack = attack_on(task, sigma, arguments)
     mean = run_configuration(attack, budget, margin, arguments.work / attack.name).returns.mean()
@@ -62,7 +62,7 @@ def play_cell(task: str, sigma: float, budget: float, margin: float | None, argu
 
 
 def play_cells(attacks: list[tuple[str, float]], arguments: argparse.Namespace) -> None:
-    """Play the cells of all agents side by side, gap after gap, the costliest budgets first."""
+    """Run the configurations of all agents in parallel, one lambda after the other, the costliest budgets first."""
     cells = [
         (task, sigma, budget, margin)
         for task, sigma in attacks
@@ -76,7 +76,7 @@ def play_cells(attacks: list[tuple[str, float]], arguments: argparse.Namespace) 
 
 
 def write_results(task: str, sigma: float, arguments: argparse.Namespace) -> None:
-    """Attack one agent, or read what was played, and write its files."""
+    """Attack one agent, or read what was run, and write its files."""
     workers = usable_cores() if arguments.device == "cpu" else 1
     place = Place(arguments.out, arguments.work, arguments.device, workers)
     print(attack_agent(agent_of(task, sigma), size_of(task, sigma, arguments), place, arguments.method), flush=True)
@@ -91,7 +91,7 @@ def main() -> None:
     parser.add_argument("--budgets", nargs="+", type=float)
     parser.add_argument("--margins", nargs="+", type=float)
     parser.add_argument("--draws", type=int, default=128)
-    parser.add_argument("--episodes", type=int, help="per cell (default: 1,000; Mountain Car 250)")
+    parser.add_argument("--episodes", type=int, help="per configuration (default: 1,000; Mountain Car 250)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--work", type=Path, default=Path("runs"))

@@ -54,7 +54,7 @@ def claims(study: Study, tasks: Sequence[str]) -> Table:
 
 
 def non_vacuous(study: Study, task: str) -> Finding:
-    """Compare the bare agent's attacked means with the best certified bound at the same budgets."""
+    """Compare the undefended agent's attacked means with the best certified bound at the same budgets."""
     bare = study.attack(study.bare(task))
     agents = study.smoothed(task)
     if bare is None or not agents:
@@ -132,7 +132,7 @@ def point_wise_better(study: Study, task: str) -> Finding:
 
 
 def more_vulnerable(study: Study, _task: str) -> Finding:
-    """Compare the bare five-frame agent under attack with the bare one-frame agent."""
+    """Compare the undefended five-frame agent under attack with the undefended one-frame agent."""
     five, one = (study.attack(study.bare(task)) for task in ("cartpole-5", "cartpole-1"))
     if five is None or one is None:
         return Finding(UNMEASURED, UNMEASURED)
@@ -151,7 +151,7 @@ def more_vulnerable(study: Study, _task: str) -> Finding:
 
 
 def full_pong_vacuous(study: Study, _task: str) -> Finding:
-    """Compare what each method certifies of the whole game with the bare agent under attack."""
+    """Compare what each method certifies of the whole game with the undefended agent under attack."""
     bare, agents = study.attack(study.bare(FULL)), study.smoothed(FULL)
     if not agents:
         return Finding(UNMEASURED, UNMEASURED)
@@ -182,7 +182,7 @@ def _ways_in_words(study: Study, agents: Sequence[Agent], budgets: Sequence[floa
 
 
 def published(study: Study, _tasks: Sequence[str]) -> Table:
-    """Return what our five-frame agents are certified, beside returns of two agents trained with the paper's code."""
+    """Return what our five-frame agents are certified, next to returns of two agents trained with the paper's code."""
     shown, rows = (0.0, 0.2, 0.4, 0.6, 0.8), []
     for sigma, record in published_records(study.folder).items():
         agent = next((one for one in study.smoothed("cartpole-5") if one.sigma == sigma), None)
@@ -201,7 +201,7 @@ def _cells(made: Certificate, budgets: Sequence[float]) -> list[str]:
 
 
 def published_records(folder: Path) -> dict[float, Episodes]:
-    """Return published returns of the paper's Cartpole, in an order drawn once, for they came as counts."""
+    """Return published returns of the paper's CartPole, in an order sampled once, because they came as counts."""
     places = (place / "published" / "cartpole-5.json" for place in (folder, DATA))
     path = next(place for place in places if place.is_file())
     counts = read_json(path)["counts_by_sigma"]

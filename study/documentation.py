@@ -18,8 +18,8 @@ from study.paper import EVERY, TARGETS
 from study.tables import Table
 from surefoot.files import write_json
 
-# Figures whose numbers the page shows beside them.
-BESIDE = ("certificates", "cartpole", "full-pong", "point-wise", "clean-test", "rotation", "toy")
+# Figures whose numbers the page shows next to them.
+WITH_TABLE = ("certificates", "cartpole", "full-pong", "point-wise", "clean-test", "rotation", "toy")
 
 
 def commands(drawn: list[Drawn]) -> Table:
@@ -50,11 +50,11 @@ def main() -> None:
     blocks = {"commands": commands(drawn).markdown()}
     for one in drawn:
         name = one.target.name
-        if one.table is not None and (name in BESIDE or not one.target.paper.startswith("Figure")):
+        if one.table is not None and (name in WITH_TABLE or not one.target.paper.startswith("Figure")):
             nothing = f"Nothing has been measured: `surefoot reproduce {name}` has no numbers to show."
             blocks[name] = one.table.markdown() if one.table.rows else nothing
     for path in (path for one in drawn for path in one.files if path.suffix != ".png"):
-        path.unlink()  # the page shows pictures; the command leaves the rest
+        path.unlink()  # the page shows pictures; the command writes the rest too
     for block, content in blocks.items():
         if write:
             put(ROOT / "docs" / "study.md", block, content)

@@ -1,4 +1,4 @@
-"""Measure the raw numbers: play, attack, time, train; every part leaves its files in one folder."""
+"""Measure the raw numbers: run, attack, time, train; every part writes its files into one directory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Place:
     """Where numbers go, and with what they are measured.
 
     ``data``     the folder that figures are drawn from
-    ``work``     records of unfinished runs, which go on when the same is asked again
+    ``work``     episode data of unfinished runs, which are resumed when the same is requested again
     ``workers``  processes of one run
     """
 
@@ -44,7 +44,7 @@ class Place:
 
 
 def play_episodes(agent: Agent, episodes: int, place: Place) -> str:
-    """Play an agent without attack, as ``surefoot certify`` does, and keep every return and the time it took.
+    """Run an agent without attack, as ``surefoot certify`` does, and keep every return and the time it took.
 
     One process on a CPU counts the time of its processor, which does not depend on what else is running.
     """
@@ -84,14 +84,14 @@ def play_episodes(agent: Agent, episodes: int, place: Place) -> str:
 
 
 def _seconds_before(place: Place, agent: Agent, record: str) -> float | None:
-    """Return the time that the same record took when it was played in one go; a resumed run has none."""
+    """Return the time that the same episodes took when they were run in one go; a resumed run has none."""
     path = place.data / "episodes" / f"{agent.name}.json"
     there = read_json(path) if path.is_file() else {}
     return there.get("seconds") if there.get("record_sha256") == record else None
 
 
 def attack_agent(agent: Agent, size: AttackSize, place: Place, method: str = "paper") -> str:
-    """Attack an agent over budgets and lambdas; keep means, the curve, and every episode's return and spending."""
+    """Attack an agent over budgets and lambdas; keep means, the curve, and every episode's return and budget used."""
     attack = attack_of(agent, size, place.device, method)
     folder = place.work / attack.name
     records = {cell: run_configuration(attack, *cell, folder, place.workers) for cell in attack.configurations()}
@@ -162,7 +162,7 @@ def write_times(rows: Iterable[dict[str, Any]], place: Place) -> None:
 
 
 def timed_agents(agents: Sequence[Agent]) -> list[Agent]:
-    """Return the agents whose attacks are timed: the bare one of each task and the one with the least noise."""
+    """Return the agents whose attacks are timed: the undefended one of each task and the one with least noise."""
     found: dict[tuple[str, bool], Agent] = {}
     for agent in sorted(agents, key=lambda agent: agent.sigma):
         found.setdefault((agent.task, agent.sigma > 0), agent)
@@ -205,9 +205,9 @@ def measure(
     needs: Sequence[str],
     sizes: Callable[[str], Sizes],
     place: Place,
-    told: Callable[[int, int, str], None] | None = None,
+    report: Callable[[int, int, str], None] | None = None,
 ) -> None:
-    """Measure what figures need, several parts side by side, each in one process."""
+    """Measure what figures need, several parts in parallel, each in one process."""
     among = [agent for agent in agents if agent.task in tasks]
     jobs = _jobs(among, tasks, needs, sizes, replace(place, workers=1))
     # On a GPU one part after the other: they would only wait for each other.
@@ -216,8 +216,8 @@ def measure(
     rows: list[dict[str, Any]] = []
     for done, (_, (line, times)) in enumerate(finished, start=1):
         rows += times
-        if told is not None:
-            told(done, len(jobs), line)
+        if report is not None:
+            report(done, len(jobs), line)
     if rows:
         write_times(rows, place)
 

@@ -1,4 +1,4 @@
-"""Every training curve of Mountain Car in one figure, from the validation tables that training left.
+"""Every training curve of Mountain Car in one figure, from the validation tables that training wrote.
 
 python -m study.mountain_car_curves gather runs/zoo   # curve.csv of every run -> study/data/mountain-car/curves.json
 python -m study.mountain_car_curves draw              # -> study/data/mountain-car/curves.png
@@ -25,7 +25,7 @@ STYLES = ("-", "--", "-.", ":", (0, (1, 3)), (0, (6, 2, 1, 2)), (0, (8, 4)), (0,
 
 
 def gather(folders: list[Path]) -> None:
-    """Collect steps and means of every run's validations, beside those collected before."""
+    """Collect steps and means of every run's validations, in addition to those collected before."""
     stored = json.loads((HERE / "curves.json").read_text())["runs"] if (HERE / "curves.json").exists() else []
     runs = {key(run): run for run in stored}
     for path in sorted(found for folder in folders for found in folder.glob("mountain-car-*/curve.csv")):
@@ -41,7 +41,7 @@ def gather(folders: list[Path]) -> None:
 
 
 def key(run: dict[str, Any]) -> tuple[float, str, int]:
-    """Return what tells a training from the others."""
+    """Return what distinguishes a training run from the others."""
     return run["sigma"], run["preset"], run["seed"]
 
 

@@ -1,4 +1,4 @@
-"""Raw numbers on disk: which agents there are, what they played, how they were attacked, how long it took."""
+"""Raw numbers on disk: which agents there are, their episodes, how they were attacked, how long it took."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TRAINED = ("curve", "seconds", "device")
 
 @dataclass(frozen=True, eq=False)
 class Agent:
-    """A shipped agent, as its card has it."""
+    """A pretrained agent, as its card has it."""
 
     name: str
     task: str
@@ -41,10 +41,10 @@ class Agent:
 
 @dataclass(frozen=True, eq=False)
 class Study:
-    """A folder of raw numbers beside the agents they belong to.
+    """A directory of raw numbers and the agents they belong to.
 
     ``folder``   episodes/, attacks/, training/ and times.json, as far as they are there
-    ``agents``   the shipped agents
+    ``agents``   the pretrained agents
     ``trained``  whether training curves are those in the folder, not those on the agents' cards
     """
 
@@ -59,7 +59,7 @@ class Study:
         return sorted(found, key=lambda agent: agent.sigma)
 
     def smoothed(self, task: str, most: float | None = None) -> list[Agent]:
-        """Return a task's agents that were trained with noise and have played episodes."""
+        """Return a task's agents that were trained with noise and have episodes."""
         return [agent for agent in self.of(task, most) if agent.sigma > 0 and self.record(agent) is not None]
 
     def bare(self, task: str) -> Agent | None:
@@ -67,7 +67,7 @@ class Study:
         return next((agent for agent in self.of(task) if agent.sigma == 0), None)
 
     def record(self, agent: Agent) -> Episodes | None:
-        """Return the episodes that an agent has played without attack."""
+        """Return the episodes of an agent without attack."""
         path = self.folder / "episodes" / f"{agent.name}.npz"
         found: Episodes | None = self._once(
             ("record", agent.name), lambda: Episodes.load(path) if path.is_file() else None
@@ -75,7 +75,7 @@ class Study:
         return found
 
     def played(self, agent: Agent) -> dict[str, Any] | None:
-        """Return how those episodes were played: command, time, cores."""
+        """Return how those episodes were run: command, time, cores."""
         return self._read(("played", agent.name), self.folder / "episodes" / f"{agent.name}.json", PLAYED)
 
     def attack(self, agent: Agent | None, method: str = "paper") -> dict[str, Any] | None:
@@ -123,7 +123,7 @@ class Study:
         return self._certified(("most", agent.name, method), perfect, agent.task)
 
     def stale(self) -> list[str]:
-        """Return which numbers were measured on other weights than the shipped ones."""
+        """Return which numbers were measured on other weights than those of the pretrained agents."""
         bad = []
         for agent in self.agents:
             record = self.record(agent)
@@ -135,7 +135,7 @@ class Study:
         return [*bad, *self._stale_times()]
 
     def missing(self) -> list[str]:
-        """Return which numbers of shipped agents are not there."""
+        """Return which numbers of pretrained agents are not there."""
         bad = [f"episodes of {agent.name}" for agent in self.agents if self.record(agent) is None]
         return [*bad, *(f"attacks on {agent.name}" for agent in self.agents if self.attack(agent) is None)]
 
@@ -166,20 +166,20 @@ def open_study(folder: Path | None = None, *, trained: bool = False) -> Study:
     """Open a directory of raw numbers: the one given, or the committed one."""
     place = folder or DATA
     if not place.is_dir():
-        raise InputError(f"no folder {place}; expected one with episodes/ and attacks/, as study/data has them")
+        raise InputError(f"no directory {place}; expected one with episodes/ and attacks/, as study/data has them")
     agents = shipped_agents()
     return Study(place, (*agents, *_unshipped(place, agents)) if trained else agents, trained)
 
 
 def _unshipped(place: Path, agents: tuple[Agent, ...]) -> list[Agent]:
-    """Return what was trained in a folder for tasks and sigmas that no agent is shipped for."""
+    """Return what was trained in a folder for tasks and sigmas that have no pretrained agent."""
     names = {agent.name for agent in agents}
     found = [read_json(path) for path in sorted((place / "training").glob("*.json"))]
     return [Agent(one["name"], one["task"], float(one["sigma"]), "", one) for one in found if one["name"] not in names]
 
 
 def shipped_agents() -> tuple[Agent, ...]:
-    """Return the shipped agents."""
+    """Return the pretrained agents."""
     cards = [load_card(name) for name in list_agents()]
     return tuple(Agent(card["name"], card["task"], float(card["sigma"]), card["sha256"], card) for card in cards)
 

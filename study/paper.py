@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 MAIN = ("cartpole-5", "pong-1r", "freeway", "mountain-car")
 EVERY = ("cartpole-5", "cartpole-1", "pong-1r", "pong-full", "freeway", "mountain-car")
-# What the main figures show; larger noise on Cartpole is in the paper's appendix.
+# What the main figures show; larger noise on CartPole is in the paper's appendix.
 MOST_SIGMA = {"cartpole-5": 0.4, "cartpole-1": 0.4}
 
 

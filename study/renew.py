@@ -1,7 +1,7 @@
-"""Say which numbers of the study are missing or were measured on other weights than the shipped ones, or renew them.
+"""Say which numbers of the study are missing or were measured on other weights, or renew them.
 
     python -m study.renew                           # list them
-    python -m study.renew --run episodes times      # measure these anew, where missing or stale
+    python -m study.renew --run episodes times      # measure these where missing or stale
     python -m study.renew --run attacks --tasks mountain-car
     python -m study.renew --run episodes attacks times --device cuda
 

@@ -1,4 +1,4 @@
-"""How much is played for a figure: the paper's sizes, and small ones that are real but say little."""
+"""How many episodes a figure takes: the paper's sizes, and small ones to try the pipeline."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from surefoot.train.settings import DqnSettings, Settings, find_settings
 
 @dataclass(frozen=True)
 class AttackSize:
-    """Attacks on one agent: the grid of budgets and lambdas, and how long each cell is played."""
+    """Attacks on one agent: the grid of budgets and lambdas, and the episodes of each configuration."""
 
     budgets: tuple[float, ...]
     lambdas: tuple[float, ...]
@@ -21,11 +21,11 @@ class AttackSize:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What is played for one task.
+    """What is run for one task.
 
     ``episodes``         episodes without attack, for certificates
     ``bare``, ``smoothed``  attacks on agents without and with noise
-    ``timed``            attacked episodes of a measured time, bare and smoothed
+    ``timed``            attacked episodes of a measured time, undefended and smoothed
     ``training``         settings of a training
     """
 

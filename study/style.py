@@ -1,4 +1,4 @@
-"""How things look: bounds are lines, estimates hollow marks, attacks marks with error bars; all tell apart in grey."""
+"""Styles: bounds are lines, estimates hollow marks, attacks marks with error bars; all are distinguishable in gray."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ STYLES = (
 
 
 def sheet(panels: int, columns: int, size: tuple[float, float] = (4.6, 3.5)) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels in a grid; those left over are not drawn."""
+    """Return a figure with panels in a grid; unused ones are not drawn."""
     columns = min(columns, panels)
     rows = math.ceil(panels / columns)
     figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
@@ -152,7 +152,7 @@ def draw_attack(
 def attack_curve(
     study: Study, agent: Agent, attack: dict[str, Any], column: int | None = None
 ) -> tuple[list[float], list[float], list[float]]:
-    """Return budgets, means and standard errors of an attack's curve or of one lambda; budget 0 is play unattacked."""
+    """Return budgets, means and standard errors of an attack's curve or of one lambda; budget 0 is without attack."""
     if column is None:
         means, errors = attack["curve"], attack["curve_sem"]
     else:
@@ -171,7 +171,7 @@ def mean_of(returns: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def small_legend(axes: Axes, title: str | None = None) -> None:
-    """Name the lines of one panel beside it, where nothing is covered."""
+    """Name the lines of one panel next to it, where nothing is covered."""
     if axes.get_legend_handles_labels()[1]:
         beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.02)}
         axes.legend(fontsize=7.5, title=title, title_fontsize=7.5, frameon=False, handlelength=3.6, **beside)

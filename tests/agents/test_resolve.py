@@ -77,7 +77,7 @@ def test_other_limits_of_continuous_actions_do_not_fit(tmp_path):
     pendulum.save(tmp_path / "model.zip")
     car = make_task("MountainCarContinuous-v0", floor=-1000, ceiling=100)
     for agent in (pendulum, tmp_path / "model.zip"):
-        with pytest.raises(InputError, match="actions lie from"):
+        with pytest.raises(InputError, match="actions range from"):
             resolve(agent, car.spaces)
 
 
@@ -113,9 +113,9 @@ def test_a_policy_with_other_bounds_of_actions_does_not_fit():
     )
     task = Spaces(shape=(4,), n_actions=None, low=(-2.0,), high=(2.0,))
     assert resolve(arm, task) is arm
-    with pytest.raises(InputError, match=r"actions lie from \[-2.0\] to \[2.0\], the environment's from \[-1.0\]"):
+    with pytest.raises(InputError, match=r"actions range from \[-2.0\] to \[2.0\], the environment's from \[-1.0\]"):
         resolve(arm, replace(task, low=(-1.0,), high=(1.0,)))
-    with pytest.raises(InputError, match="actions lie from"):
+    with pytest.raises(InputError, match="actions range from"):
         resolve(arm, replace(task, low=(-2.0, -2.0), high=(2.0, 2.0)))
 
 

@@ -408,7 +408,7 @@ def test_other_spaces_are_refused(tmp_path, setup, match):
 def test_recurrent_models_are_refused():
     model = make(observations=Box(0, 255, (6,), np.uint8))
     model.policy.lstm_actor = nn.LSTM(6, 3)
-    with pytest.raises(InputError, match="a recurrent agent remembers more than a number of frames"):
+    with pytest.raises(InputError, match="recurrent agents are not supported"):
         sb3.from_model(model)
 
 
@@ -497,7 +497,7 @@ def test_limits_in_the_wrong_order_are_refused(tmp_path):
         saved(tmp_path, make("TD3", actions=ARM)),
         data=lambda data: data["action_space"].update(low="[9. 9.]"),
     )
-    with pytest.raises(InputError, match="expected finite limits in this order"):
+    with pytest.raises(InputError, match="expected finite bounds in this order"):
         sb3.read_zip(path)
 
 

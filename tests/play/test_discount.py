@@ -85,7 +85,7 @@ def test_the_command_certifies_it_and_verify_checks_it(tmp_path, monkeypatch, ca
     assert verify(folder, blocks=None).verified
     (folder / "certificate.json").write_text(json.dumps({key: made[key] for key in made if key != "discount"}))
     names = {check.name for check in verify(folder, blocks=0).checks if check.result == "failed"}
-    assert names == {"certificate and record", "sentence"}
+    assert names == {"certificate and episode data", "sentence"}
     (folder / "certificate.json").write_text(json.dumps(made))
     assert cli.main([*run, "--gamma", "0.95", "--shared-episodes", "3"]) == 0
     assert verify(folder, blocks=0).verified

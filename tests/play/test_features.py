@@ -208,11 +208,11 @@ def test_it_is_verified_and_tampering_with_a_sigma_is_caught(runs, tmp_path):
     made = read_json(copy / "certificate.json")
     for change in ({"features": [0.1, 0.2, 0.1, 0.8]}, {"sigma": 0.2}, {"features": None}):
         write_json(copy / "certificate.json", {**made, **change})
-        assert "certificate and record" in problems(verify(copy, blocks=0))
+        assert "certificate and episode data" in problems(verify(copy, blocks=0))
     forged(copy, features=[0.1, 0.2, 0.2, 0.4])
     assert set(problems(verify(copy, blocks=None))) == {"replay"}
     forged(copy, sigma=0.4)  # as if the largest sigma were the unit: twice the budget is claimed for the same returns
-    assert "certificate and record" in problems(verify(copy, blocks=0))
+    assert "certificate and episode data" in problems(verify(copy, blocks=0))
 
 
 def forged(folder, **changes):

@@ -253,9 +253,9 @@ def test_thresholds_end_at_the_ceiling() -> None:
 
 def test_refuses_attacked_play() -> None:
     attacked = Episodes(returns=np.ones(2), sigma=1.0, floor=0.0, spent=np.ones(2))
-    with pytest.raises(InputError, match="without an adversary, got a record of attacked play"):
+    with pytest.raises(InputError, match="without attack, got attacked episodes"):
         certify(attacked, [0])
-    with pytest.raises(InputError, match="attacked play"):
+    with pytest.raises(InputError, match="attacked episodes"):
         certify(Episodes.of([1.0], sigma=1.0, floor=0, adversary="square"), [0])
 
 

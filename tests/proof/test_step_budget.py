@@ -264,8 +264,8 @@ def test_gains_are_kept_on_disk_and_joined(tmp_path):
             ),
             "every reward must lie between 0 and 0.5",
         ),
-        (lambda: certify_per_step(Episodes.of([1.0], sigma=1, floor=0), [0.1]), "play it with --per-step"),
-        (lambda: certify_per_step(record(np.ones((5, 3)), (1, 2)), [0.1]), "must enclose 0"),
+        (lambda: certify_per_step(Episodes.of([1.0], sigma=1, floor=0), [0.1]), "run them with --per-step"),
+        (lambda: certify_per_step(record(np.ones((5, 3)), (1, 2)), [0.1]), "must contain 0"),
         (lambda: certify_per_step(record(np.ones((5, 3))), [-1]), "budget must be a finite number"),
     ],
 )
@@ -287,7 +287,7 @@ def test_the_command_certifies_per_step_and_verify_checks_it(tmp_path, monkeypat
     for change in ({"lower": [made["lower"][0] + 0.01, made["lower"][1]]}, {"steps": 10}, {"rewards": [0.0, 0.5]}):
         (tmp_path / "run" / "per-step.json").write_text(json.dumps({**made, **change}))
         failed = {check.name for check in verify("run", blocks=0).checks if check.result in ("failed", "impossible")}
-        assert "per-step.json: limits" in failed
+        assert "per-step.json: bounds" in failed
     (tmp_path / "run" / "per-step.json").write_text(json.dumps(made))
     there = Episodes.load("run/episodes.npz")
     gains = there.gains.copy()
@@ -310,7 +310,7 @@ def test_rewards_that_do_not_add_up_to_the_returns_are_refused_without_playing(t
         forged.save("run/episodes.npz")
         (tmp_path / "run" / "per-step.json").write_text(json.dumps(certify_per_step(forged, [0, 0.02]).to_json()))
         wrong = problems(verify("run", blocks=0))
-        assert wrong == {} if right else "do not add up to the returns" in wrong["per-step.json: limits"]
+        assert wrong == {} if right else "do not add up to the returns" in wrong["per-step.json: bounds"]
 
 
 def test_wrong_calls(tmp_path, monkeypatch, capsys):
@@ -320,13 +320,13 @@ def test_wrong_calls(tmp_path, monkeypatch, capsys):
     task = ["certify", "cartpole-1", "--per-step"]
     environment = ["certify", "--env", "CartPole-v1", "--agent", "cartpole-1-s0.2", "--sigma", "0.2", "--floor", "0"]
     for wrong, match in (
-        (returns, "play it with --per-step"),
+        (returns, "run them with --per-step"),
         ([*task, "--shared-episodes", "2"], "a budget per step is not shared"),
-        ([*task, "--method", "dkw"], "has only one method; leave out the method 'dkw'"),
+        ([*task, "--method", "dkw"], "has only one method, got 'dkw'; omit the method"),
         ([*task, "--reward-range", "0,1"], "--reward-range cannot be combined with a task"),
         ([*environment, "--per-step"], "needs the limits of a step's reward"),
         ([*environment, "--per-step", "--reward-range", "0"], "two numbers LOW,HIGH"),
-        ([*environment, "--per-step", "--reward-range", "1,2"], "must enclose 0"),
+        ([*environment, "--per-step", "--reward-range", "1,2"], "must contain 0"),
     ):
         assert cli.main(wrong) == 2
         assert match in capsys.readouterr().err, wrong

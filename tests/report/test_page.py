@@ -548,7 +548,7 @@ def test_folders_that_are_none(tmp_path):
         read_run(tmp_path / "gone")
     with pytest.raises(InputError, match=r"has neither certificate.json nor attack.json"):
         read_run(tmp_path)
-    with pytest.raises(InputError, match=r"a report needs at least one folder of a run, got none"):
+    with pytest.raises(InputError, match=r"a report needs at least one run directory, got none"):
         write_report([], tmp_path / "report.html")
 
 

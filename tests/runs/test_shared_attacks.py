@@ -157,7 +157,7 @@ def test_the_command_certifies_a_shared_budget_and_verify_checks_it(tmp_path, mo
     for key, value in {"lower": [made["lower"][0], made["lower"][1] + 0.01], "shared_by": 11, "pilot": 1}.items():
         (tmp_path / "run" / "shared.json").write_text(json.dumps({**made, key: value}))
         failed = {check.name for check in verify("run", blocks=0).checks if check.result != "passed"} - {"replay"}
-        assert "shared.json: limits" in failed
+        assert "shared.json: bounds" in failed
 
 
 def test_returns_from_elsewhere_and_wrong_calls(tmp_path, monkeypatch, capsys):

@@ -352,7 +352,7 @@ def test_the_command_draws_from_a_folder_of_numbers(study, tmp_path, monkeypatch
     ("given", "words"),
     [
         (["figure-9"], "unknown figure, table or task 'figure-9'; there are all, toy, framework, environments, cert"),
-        (["all", "--data", "nowhere"], "no folder nowhere"),
+        (["all", "--data", "nowhere"], "no directory nowhere"),
         (["toy", "--quick", "--data", "."], "--data names committed numbers; --quick measures its own"),
         (["toy", "--quick", "--full"], "not allowed with argument"),
         (["toy", "--quick", "--workers", "0"], "workers must be at least 1"),

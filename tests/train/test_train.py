@@ -226,7 +226,7 @@ def test_a_bad_sigma_is_refused_before_anything_is_made(tmp_path, sigma):
 
 @pytest.mark.parametrize("seed", [-1, 2**32, 2**70])
 def test_a_seed_that_sb3_cannot_take_is_refused_before_anything_is_made(tmp_path, seed):
-    with pytest.raises(InputError, match=f"a training seed must lie from 0 to 4294967295, got {seed}"):
+    with pytest.raises(InputError, match=f"a training seed must be between 0 and 4294967295, got {seed}"):
         tiny(tmp_path / "run", seed=seed)
     assert not (tmp_path / "run").exists()
 
@@ -292,7 +292,9 @@ def test_resuming_without_a_checkpoint_does_not_restart_silently(tmp_path, begun
         with pytest.raises(KilledError):
             tiny(tmp_path / "run", progress=stop_at(100))
     left = sorted(tmp_path.rglob("*"))
-    with pytest.raises(InputError, match="holds no checkpoint to resume from; start without --resume, with an empty"):
+    with pytest.raises(
+        InputError, match="contains no checkpoint to resume from; start without --resume, with an empty"
+    ):
         tiny(tmp_path / "run", resume=True)
     assert sorted(tmp_path.rglob("*")) == left
 
@@ -344,7 +346,7 @@ def test_a_checkpoint_holds_everything(tmp_path):
 def test_a_checkpoint_of_another_task_is_refused(tmp_path):
     save_checkpoint(TrainingFolder(tmp_path, resume=False), build_model(TASK, 0.2, TINY, 0, "cpu"))
     other = build_model(get_task("cartpole-1"), 0.2, TINY, 0, "cpu")
-    with pytest.raises(InputError, match="holds a checkpoint of another task or version"):
+    with pytest.raises(InputError, match="contains a checkpoint of another task or version"):
         load_checkpoint(TrainingFolder(tmp_path, resume=True), other)
 
 
@@ -438,7 +440,7 @@ def test_several_runs_are_resumed(tmp_path, monkeypatch, at, missing):
     ("options", "match"),
     [
         ({"repeats": 0}, "repeats must be at least 1, got 0"),
-        ({"repeats": 2, "seed": 2**32 - 1}, "a training seed must lie from 0 to 4294967294"),
+        ({"repeats": 2, "seed": 2**32 - 1}, "a training seed must be between 0 and 4294967294"),
     ],
 )
 def test_bad_repeats_are_refused_before_anything_is_made(tmp_path, options, match):

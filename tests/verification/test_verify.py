@@ -85,12 +85,12 @@ def test_an_honest_run_is_verified_block_by_block(honest):
     assert failures(verdict) == {}
     assert verdict.replayed == [0, 1, 2, 3]
     assert [check.name for check in verdict.checks] == [
-        "setup.json and record",
-        "run.json and record",
+        "setup.json and episode data",
+        "run.json and episode data",
         "returns",
-        "certificate and record",
-        "hash of the record",
-        "limits",
+        "certificate and episode data",
+        "hash of the episode data",
+        "bounds",
         "estimate",
         "sentence",
         "setup and weights",
@@ -102,8 +102,8 @@ def test_a_sample_says_what_it_would_have_missed(honest):
     verdict = verify(honest, blocks=1, seed=3)
     assert verdict.verified
     assert len(verdict.replayed) == 1
-    assert "3 blocks that were not played again" in verdict.not_checked[0]
-    assert "with probability 0.75; had half of them, 0.5" in verdict.not_checked[0]
+    assert "3 blocks that were not rerun" in verdict.not_checked[0]
+    assert "with probability 0.75; if half were, with 0.5" in verdict.not_checked[0]
     assert verify(honest, blocks=1, seed=3).replayed == verdict.replayed
     chosen = {verify(honest, blocks=1).seed for _ in range(2)}
     assert len(chosen) == 2  # 63 random bits
@@ -121,7 +121,7 @@ def test_the_command_says_it_in_words_and_in_json(honest, capsys):
     shown = capsys.readouterr()
     assert shown.out.startswith("Verified: ")
     assert "1 of 4 blocks, every return and length bit for bit" in shown.out
-    assert "Not checked:\n- the 3 blocks that were not played again" in shown.out
+    assert "Not checked:\n- the 3 blocks that were not rerun" in shown.out
     assert cli.main(["verify", str(honest), "--blocks", "all", "--json", "--workers", "2"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert (made["schema"], made["verified"], made["blocks"]) == (1, True, 4)
@@ -212,44 +212,44 @@ def raised(limits):
 
 
 CARELESS = {
-    "a return": (record(one_return), "hash of the record"),
-    "two returns exchanged": (record(two_returns_swapped), "hash of the record"),
-    "a length": (record(one_length), "hash of the record"),
-    "a block exchanged": (record(blocks_swapped), "hash of the record"),
-    "a block missing": (record(block_missing), "certificate and record"),
+    "a return": (record(one_return), "hash of the episode data"),
+    "two returns exchanged": (record(two_returns_swapped), "hash of the episode data"),
+    "a length": (record(one_length), "hash of the episode data"),
+    "a block exchanged": (record(blocks_swapped), "hash of the episode data"),
+    "a block missing": (record(block_missing), "certificate and episode data"),
     "a block repeated": (record(block_repeated), "returns"),
-    "the record's seed": (record(lambda arrays, setup: setup.update(seed=6)), "certificate and record"),
-    "the record's sigma": (record(lambda arrays, setup: setup.update(sigma=0.5)), "certificate and record"),
-    "sigma": (certificate(sigma=lambda s: 2 * s), "certificate and record"),
-    "alpha": (certificate(confidence=lambda c: 0.99), "limits"),
-    "the number of episodes": (certificate(episodes=lambda n: 10 * n), "certificate and record"),
-    "the budgets": (certificate(budgets=lambda b: [0.0, 0.4, 0.8]), "limits"),
-    "the floor": (certificate(floor=lambda a: 10.0), "certificate and record"),
-    "the ceiling": (certificate(ceiling=lambda b: 500.0), "certificate and record"),
-    "a lower limit": (certificate(lower=raised), "limits"),
-    "a lower limit, made worse": (certificate(lower=lambda x: [x[0], x[1] - 0.01, x[2]]), "limits"),
-    "an upper limit": (certificate(upper=lambda x: [x[0] - 0.01, *x[1:]]), "limits"),
-    "a limit left out": (certificate(lower=lambda x: x[:2]), "limits"),
-    "a limit that is no number": (certificate(lower=lambda x: [x[0], "high", x[2]]), "limits"),
-    "the method": (certificate(method=lambda m: "dkw"), "limits"),
-    "an unknown method": (certificate(method=lambda m: "magic"), "limits"),
-    "the step": (certificate(step=lambda d: 100.0), "limits"),
-    "the joint confidence": (certificate(joint_confidence=lambda c: 0.95), "limits"),
+    "the record's seed": (record(lambda arrays, setup: setup.update(seed=6)), "certificate and episode data"),
+    "the record's sigma": (record(lambda arrays, setup: setup.update(sigma=0.5)), "certificate and episode data"),
+    "sigma": (certificate(sigma=lambda s: 2 * s), "certificate and episode data"),
+    "alpha": (certificate(confidence=lambda c: 0.99), "bounds"),
+    "the number of episodes": (certificate(episodes=lambda n: 10 * n), "certificate and episode data"),
+    "the budgets": (certificate(budgets=lambda b: [0.0, 0.4, 0.8]), "bounds"),
+    "the floor": (certificate(floor=lambda a: 10.0), "certificate and episode data"),
+    "the ceiling": (certificate(ceiling=lambda b: 500.0), "certificate and episode data"),
+    "a lower limit": (certificate(lower=raised), "bounds"),
+    "a lower limit, made worse": (certificate(lower=lambda x: [x[0], x[1] - 0.01, x[2]]), "bounds"),
+    "an upper limit": (certificate(upper=lambda x: [x[0] - 0.01, *x[1:]]), "bounds"),
+    "a limit left out": (certificate(lower=lambda x: x[:2]), "bounds"),
+    "a limit that is no number": (certificate(lower=lambda x: [x[0], "high", x[2]]), "bounds"),
+    "the method": (certificate(method=lambda m: "dkw"), "bounds"),
+    "an unknown method": (certificate(method=lambda m: "magic"), "bounds"),
+    "the step": (certificate(step=lambda d: 100.0), "bounds"),
+    "the joint confidence": (certificate(joint_confidence=lambda c: 0.95), "bounds"),
     "the estimate": (certificate(estimate=lambda x: x + 1), "estimate"),
     "its error": (certificate(estimate_sem=lambda x: x / 2), "estimate"),
     "the sentence": (certificate(statement=lambda text: text.replace("whole episode", "whole step")), "sentence"),
-    "the agent's hash": (certificate(agent_sha256=lambda h: "0" * 64), "certificate and record"),
-    "the seed": (certificate(seed=lambda k: k + 1), "certificate and record"),
-    "the task": (certificate(task=lambda t: "cartpole-5"), "certificate and record"),
-    "the record's hash": (certificate(record_sha256=lambda h: "0" * 64), "hash of the record"),
-    "setup.json": (notes("setup.json", seed=6), "setup.json and record"),
-    "setup.json gone": (lambda folder: (folder / "setup.json").unlink(), "setup.json and record"),
-    "run.json": (notes("run.json", agent_sha256="0" * 64), "run.json and record"),
+    "the agent's hash": (certificate(agent_sha256=lambda h: "0" * 64), "certificate and episode data"),
+    "the seed": (certificate(seed=lambda k: k + 1), "certificate and episode data"),
+    "the task": (certificate(task=lambda t: "cartpole-5"), "certificate and episode data"),
+    "the record's hash": (certificate(record_sha256=lambda h: "0" * 64), "hash of the episode data"),
+    "setup.json": (notes("setup.json", seed=6), "setup.json and episode data"),
+    "setup.json gone": (lambda folder: (folder / "setup.json").unlink(), "setup.json and episode data"),
+    "run.json": (notes("run.json", agent_sha256="0" * 64), "run.json and episode data"),
     "a promise added": (notes("certificate.json", warranty="for ever"), "fields"),
-    "the record gone": (lambda folder: (folder / "episodes.npz").unlink(), "record"),
+    "the record gone": (lambda folder: (folder / "episodes.npz").unlink(), "episode data"),
     "the record cut off": (
         lambda folder: (folder / "episodes.npz").write_bytes((folder / "episodes.npz").read_bytes()[:500]),
-        "record",
+        "episode data",
     ),
 }
 
@@ -268,13 +268,13 @@ def test_an_unknown_method_is_never_passed(run, capsys):
     assert capsys.readouterr().out.startswith("NOT VERIFIED: ")
     assert cli.main(["verify", str(run), "--blocks", "0", "--json"]) == 1
     found = {check["name"]: check for check in json.loads(capsys.readouterr().out)["checks"]}
-    assert found["limits"]["result"] == "impossible"
-    assert "the method 'magic' is not computed here" in found["limits"]["detail"]
+    assert found["bounds"]["result"] == "impossible"
+    assert "the method 'magic' is not computed here" in found["bounds"]["detail"]
 
 
 def test_a_method_without_a_second_computation_is_not_verified(run, monkeypatch):
     monkeypatch.setattr(recomputed, "METHODS", ("band",))
-    assert failures(verify(run, blocks=0)).keys() == {"limits"}
+    assert failures(verify(run, blocks=0)).keys() == {"bounds"}
 
 
 def test_probabilities_and_quantiles_in_the_file_are_checked(run):
@@ -287,10 +287,10 @@ def test_probabilities_and_quantiles_in_the_file_are_checked(run):
             rows = json.loads(json.dumps(made[kind]))
             rows[1][side][1] = change if isinstance(change, str) else rows[1][side][1] + change
             write_json(run / "certificate.json", {**made, kind: rows})
-            assert "limits" in failures(verify(run, blocks=0))
+            assert "bounds" in failures(verify(run, blocks=0))
     for rows in ([{"q": 0.5}], "all", [{"at_least": 1.0, "lower": [1.0], "upper": [1.0]}]):
         write_json(run / "certificate.json", {**made, "probabilities": rows})
-        assert "limits" in failures(verify(run, blocks=0))
+        assert "bounds" in failures(verify(run, blocks=0))
 
 
 def auto_claim(run):
@@ -312,7 +312,7 @@ def test_a_band_that_a_pilot_chose_is_recomputed_without_the_pilot(run):
     assert np.all((upper.least + 1e-6 >= made.upper) & (made.upper >= upper.best))
     returns, claim = auto_claim(run)
     assert check_choice(returns, claim, {"method": "band", "pilot": 11}) == [
-        "the choice is made on 10 episodes, not on 11"
+        "the method is selected on 10 episodes, not on 11"
     ]
     pilots = [{"method": "band", "pilot": size} for size in (-1, returns.size, 10.0, True, None)]
     for choice in (*pilots, {"method": "dkw", "pilot": 10}, {}, None):
@@ -350,7 +350,7 @@ def test_what_auto_has_certified_is_recomputed(law, tmp_path):
     write_json(tmp_path / "certificate.json", certify(episodes, [0, 0.3, 1.1]).to_json())
     assert failures(verify(tmp_path, blocks=0)) == {}
     certificate(lower=lambda lower: [low + 1e-5 * (law.ceiling - law.floor) for low in lower])(tmp_path)
-    assert failures(verify(tmp_path, blocks=0)).keys() == {"limits"}
+    assert failures(verify(tmp_path, blocks=0)).keys() == {"bounds"}
 
 
 def test_another_method_than_the_one_the_pilot_chose_is_refused(run):
@@ -365,7 +365,7 @@ def test_another_method_than_the_one_the_pilot_chose_is_refused(run):
     }
     limits = {"lower": made.lower.tolist(), "upper": made.upper.tolist()}
     write_json(run / "certificate.json", {**read_json(run / "certificate.json"), **forged, **limits})
-    assert "choose the method 'betting', not 'band'" in failures(verify(run, blocks=0))["limits"]
+    assert "select the method 'betting', not 'band'" in failures(verify(run, blocks=0))["bounds"]
 
 
 def test_a_choice_by_another_planner_version_is_not_verified_and_says_so(run):
@@ -378,7 +378,7 @@ def test_a_choice_by_another_planner_version_is_not_verified_and_says_so(run):
         assert failures(verdict).keys() == {"choice"}
         assert "that the method was selected on the pilot episodes alone" in verdict.not_checked
         certificate(lower=raised)(run)
-        assert failures(verify(run, blocks=0)).keys() == {"choice", "limits"}
+        assert failures(verify(run, blocks=0)).keys() == {"choice", "bounds"}
 
 
 FIELDS = ("task", "agent", "agent_sha256", "seed", "sigma", "confidence", "joint_confidence", "episodes", "method")
@@ -459,7 +459,7 @@ def test_without_playing_again_a_thorough_forger_passes_and_the_verdict_says_so(
     renewed(run)
     verdict = verify(run, blocks=0)
     assert verdict.verified
-    assert verdict.not_checked[0] == "where the returns come from: no block was played again"
+    assert verdict.not_checked[0] == "where the returns come from: no block was rerun"
 
 
 def test_a_dropped_block_with_the_plan_shortened_is_caught(run):
@@ -483,7 +483,7 @@ def test_attacked_play_in_disguise(tmp_path):
     write_json(tmp_path / "run" / "certificate.json", certify(forged, [0.1], method="paper").to_json())
     assert "replay" in failures(verify(tmp_path / "run", blocks=None))
     played.save(tmp_path / "run" / "episodes.npz")
-    assert "attacked play" in failures(verify(tmp_path / "run", blocks=0))["certificate and record"]
+    assert "were attacked" in failures(verify(tmp_path / "run", blocks=0))["certificate and episode data"]
 
 
 # --- the agent ------------------------------------------------------------------------------------------------------
@@ -536,7 +536,7 @@ def test_returns_from_elsewhere_are_recomputed_but_not_played(tmp_path, monkeypa
     assert cli.main(["verify", "made", "--blocks", "0"]) == 0
     assert "where the returns come from" in capsys.readouterr().out
     assert cli.main(["verify", "made"]) == 1
-    assert "returns from elsewhere" in capsys.readouterr().out
+    assert "precomputed returns" in capsys.readouterr().out
 
 
 def test_an_environment_and_an_agent_file(tmp_path):
@@ -558,10 +558,10 @@ def test_an_environment_and_an_agent_file(tmp_path):
 @pytest.mark.parametrize(
     ("prepare", "options", "match"),
     [
-        (shutil.rmtree, (), "no folder"),
-        (lambda run: (run / "certificate.json").unlink(), (), "holds no certificate.json"),
+        (shutil.rmtree, (), "no directory"),
+        (lambda run: (run / "certificate.json").unlink(), (), "contains no certificate.json"),
         (lambda run: (run / "certificate.json").write_text("{"), (), "not a readable JSON file"),
-        (lambda run: (run / "certificate.json").write_text("[1]"), (), "must hold a JSON object"),
+        (lambda run: (run / "certificate.json").write_text("[1]"), (), "must contain a JSON object"),
         (notes("certificate.json", schema=2), (), "has schema 2, this version reads 1"),
         (lambda run: None, ("--agent", "nobody"), "unknown agent 'nobody'"),
         (lambda run: None, ("--agent", "nobody.zip"), "no file nobody.zip"),
@@ -656,7 +656,7 @@ def test_the_risk_of_two_uniforms_in_closed_form():
 
 def test_what_a_method_does_not_allow_is_not_recomputed():
     returns = np.array([0.0, 0.5, 1.0])
-    with pytest.raises(CannotRecomputeError, match="no returns but floor and ceiling"):
+    with pytest.raises(CannotRecomputeError, match="only the returns floor and ceiling"):
         recompute(returns, Claim("binary", 0.05, 1.0, 0.0, 1.0, (0.1,)))
-    with pytest.raises(CannotRecomputeError, match="need a ceiling and the step"):
+    with pytest.raises(CannotRecomputeError, match="need a ceiling and the spacing"):
         recompute(returns, Claim("per-threshold", 0.05, 1.0, 0.0, 1.0, (0.1,)))

@@ -59,7 +59,7 @@ def run(honest, tmp_path):
 def test_a_run_that_proved_its_goal_is_verified(honest, capsys):
     assert cli.main(["verify", str(honest), "--workers", "1"]) == 0
     shown = capsys.readouterr().out
-    assert "ok      limits: recomputed from the returns, method sequential" in shown
+    assert "ok      bounds: recomputed from the returns, method sequential" in shown
     assert "- that the run passed no earlier place at which it should have stopped" in shown
 
 
@@ -84,7 +84,7 @@ def test_every_reason_to_stop_is_verified_and_no_other(reason, tmp_path):
     assert verify(tmp_path, blocks=2).verified, problems(verify(tmp_path, blocks=0))
     for other in {"proved", "close enough", "refuted", "all played"} - {reason}:
         retold(other)(tmp_path)
-        assert "limits" in problems(verify(tmp_path, blocks=0)), other
+        assert "bounds" in problems(verify(tmp_path, blocks=0)), other
 
 
 # --- careless: one file is changed ----------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ CARELESS = {
 @pytest.mark.parametrize("tamper", CARELESS.values(), ids=CARELESS)
 def test_careless_tampering_is_caught_without_playing(run, tamper):
     tamper(run)
-    assert "limits" in problems(verify(run, blocks=0))
+    assert "bounds" in problems(verify(run, blocks=0))
 
 
 # --- thorough: everything else is made to agree ---------------------------------------------------------------------
@@ -225,7 +225,7 @@ THOROUGH = {
     "a return": (better_return, "replay"),
     "a block left out": (block_skipped, "replay"),
     "the best blocks first": (blocks_sorted, "replay"),
-    "half a block": (half_a_block, "certificate and record"),
+    "half a block": (half_a_block, "certificate and episode data"),
     "sigma": (setup_of(sigma=0.8), "replay"),
     "the seed": (setup_of(seed=6), "replay"),
     "the size of a block": (setup_of(slots=15, block=15), "replay"),
@@ -247,7 +247,7 @@ def test_a_limit_for_a_settled_number_at_a_chosen_stopping_time_is_caught(run):
     for method in ("auto", "betting", "band", "per-threshold"):
         made = certify(hidden, BUDGETS, method=method).to_json()
         write_json(run / "certificate.json", {**made, "record_sha256": episodes.sha256})
-        assert "planned were 3000 episodes" in problems(verify(run, blocks=0))["certificate and record"]
+        assert "planned were 3000 episodes" in problems(verify(run, blocks=0))["certificate and episode data"]
 
 
 def test_whoever_stopped_by_hand_earlier_has_a_certificate_too(run):
@@ -260,7 +260,7 @@ def test_whoever_stopped_by_hand_earlier_has_a_certificate_too(run):
     forged(run, earlier, reason="stopped by hand")
     assert verify(run, blocks=2).verified
     forged(run, lambda arrays, setup: None, reason="all played")
-    assert "limits" in problems(verify(run, blocks=0))
+    assert "bounds" in problems(verify(run, blocks=0))
 
 
 # --- the second computation -----------------------------------------------------------------------------------------
@@ -327,7 +327,7 @@ def test_reasons_need_a_goal():
     for reason in ("proved", "close enough", "refuted"):
         assert unfounded(returns, claim, Stop(0.3, None, None, reason), 1.0, 5_000, 100)
         assert unfounded(returns, claim, Stop(0.3, 9.0, 0.5, reason), 1.0, 5_000, 300) == [
-            "after 1000 episodes nobody looked"
+            "the stopping rule is not checked after 1000 episodes"
         ]
     for choice in ("proved", {"stopped": "proved"}, {"budget": "x", "until": None, "require": 1, "stopped": "proved"}):
         with pytest.raises(CannotRecomputeError, match="stopped"):

@@ -1,1 +1,1 @@
-"""Whatever acts: policies, networks, agents on disk; knows no task."""
+"""Agents: policies, networks, files; independent of tasks."""

@@ -56,10 +56,10 @@ def default_agent(task: str, sigma: float) -> str:
 def find_card(name_or_path: str) -> Path:
     """Return the path of an agent's model card.
 
-    A bare name means the pretrained agent of that name, whatever lies in the working directory (``./NAME`` is a path).
+    A plain name means the pretrained agent of that name, whatever is in the working directory (``./NAME`` is a path).
     Otherwise it is the path of the card, of the weights, of both without their suffix, or of a training directory.
     """
-    # Names hold dots (cartpole-5-s0.2), so suffixes are added and cut as text.
+    # Names contain dots (cartpole-5-s0.2), so suffixes are added and cut as text.
     bare = name_or_path.removesuffix(".npz").removesuffix(".json")
     if name_or_path in list_agents():
         return agents_dir() / f"{name_or_path}.json"

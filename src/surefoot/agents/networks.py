@@ -157,7 +157,7 @@ class CNN(nn.Module):
 
     @property
     def channels(self) -> int:
-        """How many frames it looks at."""
+        """Number of stacked frames."""
         first = self.convolutions[0]
         assert isinstance(first, nn.Conv2d)
         return first.in_channels
@@ -235,7 +235,7 @@ def cnn_parts(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
 
 
 def halved(arrays: Arrays) -> dict[str, NDArray[np.float32]]:
-    """Return the arrays rounded to what half precision holds: what is then played is what can be stored in half."""
+    """Return the arrays rounded to what half precision holds: the policy that is run is then the one that is stored."""
     rounded = {name: _half(array).astype(np.float32) for name, array in arrays.items()}
     if not all(np.isfinite(array).all() for array in rounded.values()):
         raise InputError("the weights are too large for half precision, or not finite; the training has diverged")
@@ -243,7 +243,7 @@ def halved(arrays: Arrays) -> dict[str, NDArray[np.float32]]:
 
 
 def check_fit(arrays: Arrays, sizes: Sizes, frames: int, shape: tuple[int, ...], choices: int) -> None:
-    """Say so if the layers do not lead from stacked frames to one value per action."""
+    """Raise InputError if the layers do not lead from stacked frames to one value per action."""
     counts = {"conv": len(sizes.strides), "linear": sizes.linear}
     names = [f"{kind}{index}" for kind, count in counts.items() for index in range(count)]
     expected = {f"{name}.{part}" for name in names for part in PARTS}

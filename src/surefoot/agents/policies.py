@@ -1,4 +1,4 @@
-"""Anything that acts, as a deterministic function of the observations it has seen; memory is the agent's."""
+"""Policies: deterministic functions of the last observations. The frame stack belongs to the agent."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class Policy:
 
     ``network``  maps histories (rows, frames, *shape), oldest frame first, to what it computes: one value per action
                  when ``choices`` is set, the action itself when it is None
-    ``frames``   how many observations it remembers, the present one included
+    ``frames``   number of stacked observations, the present one included
     ``shape``    shape of one observation
     ``choices``  number of discrete actions, or None for continuous actions
-    ``name``     what people call it
+    ``name``     its name
     ``sha256``   hash of its weights and layout; empty when it has none (a plain callable)
-    ``low``, ``high``  limits of continuous actions, to which they are clipped
-    ``blind``    whether the network maps the clock instead of the history
+    ``low``, ``high``  bounds of continuous actions, to which they are clipped
+    ``blind``    whether it is open-loop: the network maps the time step instead of the history
     ``critic``   the value its training gave to an action, (history, action) -> value; only attacks look at it
     """
 
@@ -66,7 +66,7 @@ class Policy:
     def act(self, history: Tensor, steps: Tensor | None = None) -> Tensor:
         """Return one action per row: the index of the largest value, or the clipped continuous action.
 
-        ``steps`` is how many steps of the episode are over; only blind policies look at it, and at nothing else.
+        ``steps`` is how many steps of the episode are over; only open-loop policies use it, and they use nothing else.
         """
         output: Tensor = self.network(steps if self.blind else history)
         if self.choices is not None:
@@ -99,7 +99,7 @@ class FrameStack:
         return self.history
 
     def push(self, seen: Tensor, fresh: Tensor | None = None) -> Tensor:
-        """Append what every row has just seen; rows marked ``fresh`` have begun a new episode and are refilled."""
+        """Append every row's newest observation; rows marked ``fresh`` have begun a new episode and are refilled."""
         if self.frames == 1:
             self.history = seen.unsqueeze(1)
             return self.history
@@ -109,7 +109,7 @@ class FrameStack:
         return self.history
 
     def keep(self, rows: Tensor) -> None:
-        """Forget all rows but these."""
+        """Keep only these rows."""
         self.history = self.history[rows]
 
 

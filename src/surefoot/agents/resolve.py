@@ -142,7 +142,7 @@ def check_actions(policy: Policy, spaces: Spaces, *, first_action: int | None = 
         np.allclose(low, spaces.low, rtol=1e-6) and np.allclose(high, spaces.high, rtol=1e-6)
     ):
         raise InputError(
-            f"the agent's actions lie from {low.tolist()} to {high.tolist()}, "
+            f"the agent's actions range from {low.tolist()} to {high.tolist()}, "
             f"the environment's from {list(spaces.low)} to {list(spaces.high)}"
         )
 
@@ -152,7 +152,7 @@ def _actions(count: int | None, first: int) -> str:
 
 
 class Restacked(nn.Module):
-    """A network made for stacks of another layout: frames on the first axis, or side by side on the last."""
+    """A network made for stacks of another layout: frames on the first axis, or concatenated along the last."""
 
     def __init__(self, network: nn.Module, stored: tuple[int, ...], last_axis: bool) -> None:
         super().__init__()
@@ -168,7 +168,7 @@ class Restacked(nn.Module):
 
 
 def _restacked(policy: Policy, shape: tuple[int, ...], frames: int, *, last_axis: bool) -> Policy:
-    # Flattened vectors side by side are the flattened stack: an MLP stays the MLP it is.
+    # Concatenated flattened vectors are the flattened stack: an MLP stays the MLP it is.
     flat = isinstance(policy.network, (MLP, Squashed)) and (not last_axis or len(shape) == 1)
     flat = flat or (isinstance(policy.network, CNN) and not last_axis)
     network = policy.network if flat else Restacked(policy.network, policy.shape, last_axis)

@@ -193,7 +193,7 @@ def system_normal(shape: int | tuple[int, ...]) -> NDArray[np.float32]:
 def _seeded_normal(seed: int) -> Callable[[tuple[int, ...]], NDArray[np.float32]]:
     warnings.warn(
         f"the noise is seeded with {seed}: the certificate is void if an attacker can predict the noise; "
-        "leave seed out when deploying",
+        "omit seed when deploying",
         PredictableNoiseWarning,
         stacklevel=4,
     )

@@ -241,7 +241,7 @@ def checked_episodes(episodes: Episodes, *, stopped: bool = False) -> NDArray[np
     if not stopped:
         episodes.check_complete()
     if episodes.attacked:
-        raise InputError("a certificate needs episodes without an adversary, got a record of attacked play")
+        raise InputError("a certificate needs episodes without attack, got attacked episodes")
     if not (math.isfinite(episodes.sigma) and episodes.sigma > 0):
         raise InputError(f"sigma must be > 0, got {episodes.sigma}: without noise nothing is certified")
     return checked_returns(episodes.returns, episodes.floor, episodes.ceiling)

@@ -40,7 +40,9 @@ class Norm:
         if self.name not in NORMS[1:]:
             raise InputError(f"norm must be one of {', '.join(NORMS)}, got {self.name!r}")
         if self.name == "linf" and (self.coordinates is None or self.observations is None):
-            raise InputError("an l-infinity budget needs the size of an observation and a step limit; play a task")
+            raise InputError(
+                "an l-infinity budget needs the size of an observation and a maximum number of steps; run a task"
+            )
 
     @property
     def factor(self) -> float:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
-_MOST_DIGITS = 12  # of a budget that somebody typed; one with more is the product of another norm's factor
+_MOST_DIGITS = 12  # of a budget as typed by a user; one with more is the product of another norm's factor
 
 
 def format_lower(value: float, digits: int = 2) -> str:
@@ -19,7 +19,7 @@ def format_upper(value: float, digits: int = 2) -> str:
 
 
 def format_budget(value: float) -> str:
-    """Format a budget with all digits that somebody typed; a computed one is rounded down: its bounds hold below it."""
+    """Format a budget with all digits as typed; a computed one is rounded down: its bounds hold below it."""
     given = Decimal(repr(float(value)))
     if len(given.normalize().as_tuple().digits) <= _MOST_DIGITS:
         return exact(value)

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StepBudget:
-    """The attacker has the budget anew at every step."""
+    """The attacker has a separate budget at every step."""
 
     def certify(self, episodes: Episodes, query: Query) -> PerStepCertificate:
         """Answer a query about this attacker."""
         query.refuse_distribution("a budget per step")
         if query.method is not None:
-            raise InputError(f"a budget per step has only one method; leave out the method {query.method!r}")
+            raise InputError(f"a budget per step has only one method, got {query.method!r}; omit the method")
         fields = fields_of(episodes, query.budgets, query.confidence)
         low, high = _reward_range(episodes)
         sums = np.asarray(episodes.gains).sum(axis=0)
@@ -96,7 +96,7 @@ def _reward_range(episodes: Episodes) -> tuple[float, float]:
     limits = episodes.facts.get("rewards")
     if episodes.gains is None or limits is None:
         raise InputError(
-            "a budget per step needs the rewards of each step, and this record has none; play it with --per-step"
+            "a budget per step needs the rewards of each step, which these episodes lack; run them with --per-step"
         )
     low, high = (float(limit) for limit in limits)
     return check_rewards(low, high)
@@ -105,5 +105,5 @@ def _reward_range(episodes: Episodes) -> tuple[float, float]:
 def check_rewards(low: float, high: float) -> tuple[float, float]:
     """Return the range of a step's reward, or say why it is not one; 0 must be in it: it is paid after the end."""
     if not (np.isfinite(low) and np.isfinite(high) and low <= 0 <= high and low < high):
-        raise InputError(f"the limits of a step's reward must enclose 0, got {low} and {high}")
+        raise InputError(f"the range of a step's reward must contain 0, got {low} and {high}")
     return low, high

@@ -144,7 +144,7 @@ def baseline_note(certificate: Certificate, baseline: Baseline) -> str:
 
 
 def requested_lines(certificate: Certificate) -> Iterator[str]:
-    """Yield what was asked for besides the means: another norm, probabilities, quantiles."""
+    """Yield what was asked for in addition to the means: another norm, probabilities, quantiles."""
     digits, budgets = digits_for(certificate), budget_texts(certificate)
     norm = certificate.requested.get("norm")
     if norm is not None:
@@ -169,7 +169,7 @@ def noise_words(certificate: Certificate) -> str:
 
 
 def statement(certificate: Certificate, attacker: str, both: str = "") -> str:
-    """Return the sentence of the certificate's file; ``both`` is what holds of lower and upper bounds together."""
+    """Return the sentence of the certificate's file; ``both`` is what holds for lower and upper bounds jointly."""
     least, noise = exact(certificate.sigma), exact(certificate.sigma)
     discount, features = certificate.metadata.get("discount"), certificate.metadata.get("features")
     if features is not None:

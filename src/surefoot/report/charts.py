@@ -200,7 +200,7 @@ def _at_zero(value: float, grid: list[float]) -> list[float | None]:
 
 
 def _start(group: Group, grid: list[float]) -> int:
-    """Return where the reader begins: at the headline's budget."""
+    """Return the initial budget of the slider: at the headline's budget."""
     for run, _, _ in group.certified:
         assert run.certificate is not None
         return grid.index(run.certificate.budgets[run.headline_index])
@@ -210,7 +210,7 @@ def _start(group: Group, grid: list[float]) -> int:
 
 
 def _range(group: Group, series: Sequence[dict[str, Any]]) -> list[float]:
-    """Return the least and the largest return to draw: the limits by the rules where they are known."""
+    """Return the least and the largest return to draw: floor and ceiling where they are known."""
     values = [value for entry in series for value in entry["y"] if value is not None]
     limits = [run.certificate for run, _, _ in group.certified if run.certificate is not None]
     values += [stated.floor for stated in limits] + [s.ceiling for s in limits if s.ceiling is not None]

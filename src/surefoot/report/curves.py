@@ -1,6 +1,6 @@
 """Certificates as curves over a common list of budgets: values to draw, and the text that is shown of each.
 
-Text is made here, not in the page: lower limits are rounded down, upper limits up, estimates are never among them.
+Text is made here, not in the page: lower bounds are rounded down, upper bounds up, estimates are never among them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ FINE = 50  # at least so many budgets are drawn
 
 @dataclass(frozen=True)
 class Curve:
-    """Limits at the budgets of a grid; None where nothing is known."""
+    """Bounds at the budgets of a grid; None where nothing is known."""
 
     lower: list[float | None]
     upper: list[float | None] | None
@@ -79,7 +79,7 @@ def other_methods(run: FinishedRun, grid: Sequence[float]) -> dict[str, Curve]:
 
 
 def perfect_curve(run: FinishedRun, grid: Sequence[float]) -> Curve | None:
-    """Return what as many perfect episodes would certify: no agent can get more from so few."""
+    """Return the best achievable bound with as many episodes: that of a perfect agent."""
     stated = _certificate_of(run)
     if stated.ceiling is None or stated.kind is not None:
         return None
@@ -97,7 +97,7 @@ def same_bounds(one: Certificate, other: Certificate) -> bool:
 
 
 def texts(values: Sequence[float | None], stated: Certificate, side: Callable[[float, int], str]) -> list[str | None]:
-    """Return each limit as text, rounded by ``side`` (``format_lower`` or ``format_upper``)."""
+    """Return each bound as text, rounded by ``side`` (``format_lower`` or ``format_upper``)."""
     digits = digits_for(stated)
     return [None if value is None else side(value, digits) for value in values]
 

@@ -1,4 +1,4 @@
-"""Returns as histograms, and the spending of attacks over the steps of an episode."""
+"""Returns as histograms, and the budget usage of attacks over the steps of an episode."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from surefoot.report.charts import Group, digits_of
 
 MOST_BARS = 48
 FEW = 1  # a single bar as wide as the page shows nothing
-MOST_STEPS = 400  # bars of spending; longer episodes have neighbouring steps added up
+MOST_STEPS = 400  # bars of budget usage; longer episodes have neighboring steps added up
 
 
 def histogram_data(group: Group) -> dict[str, Any] | None:
@@ -56,7 +56,7 @@ def bins(returns: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _and_limits(returns: NDArray[np.float64], group: Group) -> NDArray[np.float64]:
-    """Add the limits of the return by the rules, unless the returns would then crowd in a corner."""
+    """Add floor and ceiling of the return, unless the returns would then crowd in a corner."""
     known = [(record.floor, record.ceiling) for run in group.runs for record in run.records]
     low, high = min(floor for floor, _ in known), max(ceiling or -math.inf for _, ceiling in known)
     spread = float(returns.max() - returns.min())
@@ -65,7 +65,7 @@ def _and_limits(returns: NDArray[np.float64], group: Group) -> NDArray[np.float6
 
 
 def spending_data(group: Group) -> list[dict[str, Any]]:
-    """Return, for every attack and budget, the mean squared offset at each step up to the last one."""
+    """Return, for every attack and budget, the mean squared perturbation at each step up to the last one."""
     found = []
     for run, label, _ in group.attacked:
         assert run.attack is not None

@@ -112,7 +112,7 @@ def _color(group: Group, wanted: FinishedRun) -> int:
 
 
 def comparison_table(group: Group) -> str:
-    """Return one row per certificate: what was played and what it certifies at the budgets that all have."""
+    """Return one row per certificate: what was run and what it certifies at the budgets that all have."""
     entries = [(run.certificate, label) for run, label, _ in group.certified if run.certificate is not None]
     if len(entries) < 2:
         return ""

@@ -1,4 +1,4 @@
-"""Names and colors that tell the runs of one page apart."""
+"""Names and colors that distinguish the runs of one page."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from surefoot.report.finished_run import FinishedRun
 
 
 def labels(runs: Sequence[FinishedRun]) -> list[str]:
-    """Name each run by its agent and, where that is not enough, by whatever tells it from the others."""
+    """Name each run by its agent and, where that is not enough, by what distinguishes it from the others."""
     folders = [run.name for run in runs]
     agents = [str(run.identity.get("agent") or folder) for run, folder in zip(runs, folders, strict=True)]
     parts = [_parts(run) for run in runs]

@@ -1,4 +1,4 @@
-"""One self-contained page about one run or several: no network, no foreign code, whole or not written at all."""
+"""One self-contained page about one run or several: no network, no external code, written completely or not at all."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ NOT_REPLAYED = (
 def write_report(runs: Sequence[FinishedRun], path: Path) -> None:
     """Write one page about all these runs."""
     if not runs:
-        raise InputError("a report needs at least one folder of a run, got none")
+        raise InputError("a report needs at least one run directory, got none")
     page = build_page(runs)
     if len(page.encode()) > LARGEST:
         raise InputError(
             f"the page about {len(runs)} runs would have {len(page.encode()):,} bytes, more than {LARGEST:,}; "
-            "name fewer folders"
+            "name fewer run directories"
         )
     write_text(path, page)
 
@@ -76,7 +76,7 @@ def build_page(runs: Sequence[FinishedRun]) -> str:
 
 
 def embedded(data: Any) -> str:
-    """Return JSON that can stand inside a script element: nothing in it can end the element or begin another."""
+    """Return JSON that can be inside a script element: nothing in it can end the element or begin another."""
     text = json.dumps(data, allow_nan=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -122,7 +122,7 @@ def _kept(template: str, present: dict[str, bool]) -> str:
 
 
 def _filled(template: str, values: dict[str, str]) -> str:
-    """Put every value in its place, in one pass: what stands in a value is never taken for a place."""
+    """Put every value in its place, in one pass: a value is never taken for a placeholder."""
     style, script = _read("page.css"), "\n".join(_read(name) for name in SCRIPTS)
     nothing = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:"
     policy = f"{nothing}; style-src {_digest(style)}; script-src {_digest(script)}"
@@ -131,7 +131,7 @@ def _filled(template: str, values: dict[str, str]) -> str:
 
 
 def _digest(content: str) -> str:
-    # The browser hashes exactly what stands between the tags.
+    # The browser hashes exactly the text between the tags.
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 

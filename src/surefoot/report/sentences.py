@@ -88,7 +88,7 @@ def budget_used(attack: Mapping[str, Any]) -> list[float]:
 
 
 def attack_notes(attack: Mapping[str, Any]) -> list[str]:
-    """Return what must be said of an attack that spared the agent, and the way out."""
+    """Return the warnings about an attack that hardly attacked, and what to try."""
     notes = []
     if any(any(row) for row in attack["did_not_attack"]):
         notes.append("* did not attack: used less than 1% of its budget.")

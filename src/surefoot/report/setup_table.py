@@ -63,7 +63,9 @@ def _facts(run: FinishedRun) -> Iterator[tuple[str, Any]]:
         facts["episodes"] = stated.n_episodes
     if run.attack is not None:
         facts |= {key: run.attack.get(key) for key in ("method", "episodes", "draws", "lambdas")}
-        facts = {key: value for key, value in facts.items() if key not in {"adversary", "budget"}}  # those of a cell
+        facts = {
+            key: value for key, value in facts.items() if key not in {"adversary", "budget"}
+        }  # those of one configuration
     yield "folder", run.name
     for key in (*(key for key in NAMES if key in facts), *sorted(set(facts) - set(NAMES) - {"schema"})):
         yield NAMES.get(key, key.replace("_", " ")), facts[key]

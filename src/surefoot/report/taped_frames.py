@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from surefoot.errors import InputError
 from surefoot.report.finished_run import FinishedRun
 
-COLUMNS = 10  # pictures side by side on a sheet
+COLUMNS = 10  # pictures in a row of a sheet
 MOST_COORDINATES = 12
 SCHEMA = 1
 
@@ -104,7 +104,7 @@ def _chunk(kind: bytes, content: bytes) -> bytes:
 
 def _grey(pictures: NDArray[Any]) -> NDArray[np.uint8]:
     if pictures.ndim == 4:
-        # Colours come last (height, width, 3) or first (3, height, width); the axis of colours is the short one.
+        # Colors come last (height, width, 3) or first (3, height, width); the axis of colors is the short one.
         axis = 3 if pictures.shape[3] <= 4 else 1
         pictures = pictures.mean(axis=axis)
     if pictures.ndim != 3:

@@ -62,7 +62,7 @@ class Captured(OffPolicyAlgorithm):
         raise NotImplementedError
 
     def reload(self) -> None:
-        """Forget the graph and the copies after the weights or the buffer were replaced."""
+        """Discard the graph and the copies after the weights or the buffer were replaced."""
         self.graph, self.mirrored = None, None
         self._copy_to_actor()
 
@@ -101,7 +101,7 @@ class Captured(OffPolicyAlgorithm):
     def _columns(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         buffer = buffer_of(self)
         width = math.prod(buffer.obs_shape)
-        # A timeout is no end of the game: its successor's value still counts.
+        # A timeout does not end the episode: the value of its successor still counts.
         ended = buffer.dones[rows, 0] * (1 - buffer.timeouts[rows, 0])
         return {
             "observation": buffer.observations[rows, 0].reshape(len(rows), width),
@@ -249,7 +249,7 @@ def _snapshot(network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[lis
 def _restore(
     network: nn.Module, optimizer: torch.optim.Optimizer, before: tuple[list[Tensor], list[dict[str, Tensor]]]
 ) -> None:
-    """Write weights and moments back in place, for the graph holds their addresses; new moments start at zero."""
+    """Write weights and moments back in place, because the graph holds their addresses; new moments start at zero."""
     weights, moments = before
     _write(network, weights)
     for index, entry in enumerate(optimizer.state.values()):

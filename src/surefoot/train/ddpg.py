@@ -54,7 +54,7 @@ def build_model(task: Task, sigma: float, settings: DdpgSettings, seed: int, dev
 
 
 def kept_weights(model: DDPG) -> Arrays:
-    """Return actor and critic: the critic is what attacks on the agent ask for the value of an action."""
+    """Return actor and critic: attacks on the agent use the critic for the value of an action."""
     return {**layers_of(model.actor.mu), **layers_of(model.critic.q_networks[0], "critic.")}
 
 
@@ -78,7 +78,7 @@ def policy_of(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Pol
 def _limits(task: Task) -> tuple[tuple[float, ...], tuple[float, ...]]:
     if task.spaces.low is None or task.spaces.high is None:
         raise InputError(
-            f"DDPG needs continuous actions with limits, {task.name} has {task.spaces.n_actions} discrete ones"
+            f"DDPG needs bounded continuous actions, {task.name} has {task.spaces.n_actions} discrete ones"
         )
     return task.spaces.low, task.spaces.high
 

@@ -1,4 +1,4 @@
-"""The folder of a training run: its claim, validation curve, checkpoint, and the agent with its model card."""
+"""The directory of a training run: its claim, validation curve, checkpoint, and the agent with its model card."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ class TrainingFolder:
         """Write the curve and a checkpoint.
 
         Args:
-            header: What the trainer needs besides arrays, as JSON data.
+            header: What the trainer needs in addition to arrays, as JSON data.
             parts: Arrays by file (``checkpoint_a`` is written to ``checkpoint-a.npz``). The best weights go into the
-                first, which is written last: parts that a kill left older or newer than it are not loaded.
+                first, which is written last: parts that are older or newer than it, after a kill, are not loaded.
         """
         self._count_seconds()
         curve = self.curve
@@ -178,7 +178,7 @@ def _claim(path: Path, resume: bool) -> None:
         raise InputError(f"{path} already holds a trained agent; choose another --out")
     if resume and not has_checkpoint(path):
         raise InputError(
-            f"{path} holds no checkpoint to resume from; start without --resume, with an empty folder as --out"
+            f"{path} contains no checkpoint to resume from; start without --resume, with an empty directory as --out"
         )
     if not resume and path.is_dir() and any(path.iterdir()):
         way = "give --resume to continue the training run there, or choose" if has_checkpoint(path) else "choose"

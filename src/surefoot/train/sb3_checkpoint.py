@@ -41,11 +41,11 @@ def save_checkpoint(folder: TrainingFolder, model: OffPolicyAlgorithm) -> None:
 
 
 def load_checkpoint(folder: TrainingFolder, model: OffPolicyAlgorithm) -> None:
-    """Put the model and the folder's curve where ``save_checkpoint`` left them."""
+    """Restore the model and the directory's curve that ``save_checkpoint`` wrote."""
     header, parts = folder.load()
     arrays = parts["checkpoint"]
     if header["observation_shape"] != list(model.observation_space.shape or ()):
-        raise InputError(f"{folder.path} holds a checkpoint of another task or version; choose another --out")
+        raise InputError(f"{folder.path} contains a checkpoint of another task or version; choose another --out")
     for name, value in header["counters"].items():
         setattr(model, name, value)
     weights = {name: torch.from_numpy(value) for name, value in under(arrays, "policy.").items()}

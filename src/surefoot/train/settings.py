@@ -71,8 +71,8 @@ class DdpgSettings(Facts):
 
 Settings = DqnSettings | DdpgSettings
 
-# The Pong and Freeway columns of Table 1; full Pong validates on 10 episodes, and the best of five runs plays Freeway.
-# The paper's training logs go on after a perfect validation.
+# The Pong and Freeway columns of Table 1; full Pong validates on 10 episodes, and Freeway keeps the best of five runs.
+# The paper's training logs continue after a perfect validation.
 ATARI = DqnSettings(
     total_steps=10_000_000,
     validation_interval=100_000,

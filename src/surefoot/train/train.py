@@ -142,7 +142,7 @@ def _check(sigma: float, seed: int, settings: Settings) -> None:
     if settings.repeats < 1:
         raise InputError(f"repeats must be at least 1, got {settings.repeats}")
     if not 0 <= seed <= SEEDS - settings.repeats:
-        raise InputError(f"a training seed must lie from 0 to {SEEDS - settings.repeats}, got {seed}")
+        raise InputError(f"a training seed must be between 0 and {SEEDS - settings.repeats}, got {seed}")
     if settings.total_steps < settings.validation_interval:
         raise InputError(
             f"total_steps must be at least validation_interval ({settings.validation_interval}), "

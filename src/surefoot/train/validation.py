@@ -1,4 +1,4 @@
-"""What an SB3 training run does besides learning: the noisy environment, and validation through the channel."""
+"""What an SB3 training run does in addition to learning: the noisy environment, and validation through the channel."""
 
 from __future__ import annotations
 

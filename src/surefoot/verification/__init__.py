@@ -1,1 +1,1 @@
-"""Checking a certificate without trusting what made it: a second reading of the files, a second computation."""
+"""Checks a certificate without trusting the code that wrote it: an independent reading and recomputation."""

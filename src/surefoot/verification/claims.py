@@ -1,4 +1,4 @@
-"""What a certificate says, against its own record: facts, hash, returns, limits, estimate, sentence."""
+"""Compares a certificate with its episode data: setup, hash, returns, bounds, estimate, sentence."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ FIELDS = {
     "shared.json": ALL | {"kind", "shared_by", "pilot"},
     "per-step.json": ALL | {"kind", "steps", "rewards"},
 }
-_ROUNDING = 1e-7  # of the range: limits are rounded outwards by 1e-9 of it, and computed by other formulas here
+_ROUNDING = 1e-7  # of the range: bounds are rounded outward by 1e-9 of it, and computed by other formulas here
 
 
 def check_record(raw: Raw, verdict: Verdict) -> bool:
-    """Check the record and the notes beside it; without usable returns nothing can be recomputed."""
-    given = raw.run is not None and raw.run.get("played") is False  # returns from elsewhere come without setup.json
+    """Check the episode data and the files next to them; without usable returns nothing can be recomputed."""
+    given = raw.run is not None and raw.run.get("played") is False  # precomputed returns have no setup.json
     if raw.written_setup is not None or (raw.run is not None and not given):
         wrong = differences(dict(raw.written_setup or {}), {"schema": 1, **raw.setup, **_ending(raw)})
-        verdict.judge("setup.json and record", wrong, "the same setup")
+        verdict.judge("setup.json and episode data", wrong, "the same setup")
     if raw.run is not None:
         wrong = differences({"agent": raw.run.get("agent_sha256")}, {"agent": raw.setup.get("agent_sha256")})
-        verdict.judge("run.json and record", wrong, "the same agent")
+        verdict.judge("run.json and episode data", wrong, "the same agent")
     return _check_returns(raw, verdict)
 
 
 def _ending(raw: Raw) -> dict[str, Any]:
-    """Return what the setup of a sequential run says besides its record: the goal that the certificate states."""
+    """Return what setup.json of a sequential run has besides the setup: the goal that the certificate states."""
     if raw.certificate.get("method") != "sequential" or "sequential" not in (raw.written_setup or {}):
         return {}
     choice = raw.certificate.get("choice")
@@ -55,7 +55,7 @@ def _ending(raw: Raw) -> dict[str, Any]:
 
 
 def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> None:
-    """Check everything in a certificate that can be told from the files alone."""
+    """Check everything in a certificate that the files alone can confirm or refute."""
     optional = {
         "discount",
         "features",
@@ -67,11 +67,11 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
     }
     strange = sorted((set(raw.certificate) - optional) ^ FIELDS[raw.name])
     if strange:
-        verdict.note(f"{prefix}fields", IMPOSSIBLE, f"missing, or not known here: {', '.join(strange)}")
-    verdict.judge(f"{prefix}certificate and record", _facts(raw), f"{raw.returns.size} episodes, the same setup")
+        verdict.note(f"{prefix}fields", IMPOSSIBLE, f"missing or unknown: {', '.join(strange)}")
+    verdict.judge(f"{prefix}certificate and episode data", _facts(raw), f"{raw.returns.size} episodes, the same setup")
     claimed, found = raw.certificate.get("record_sha256"), raw.sha256()
-    wrong = [] if claimed == found else [f"the certificate is of the record {claimed!r}, here lies {found!r}"]
-    verdict.judge(f"{prefix}hash of the record", wrong, found)
+    wrong = [] if claimed == found else [f"the certificate names episode data {claimed!r}, the file has {found!r}"]
+    verdict.judge(f"{prefix}hash of the episode data", wrong, found)
     unknown = other_planner(raw.certificate)
     if unknown is not None:
         verdict.note(f"{prefix}choice", IMPOSSIBLE, unknown)
@@ -79,20 +79,20 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
     if usable:
         try:
             wrong = COMPARE[raw.name](raw) + check_norm(raw)
-            verdict.judge(f"{prefix}limits", wrong, f"recomputed from the returns, method {raw.certificate['method']}")
+            verdict.judge(f"{prefix}bounds", wrong, f"recomputed from the returns, method {raw.certificate['method']}")
         except (CannotRecomputeError, TypeError, ValueError, KeyError, ArithmeticError) as error:
-            verdict.note(f"{prefix}limits", IMPOSSIBLE, str(error))
+            verdict.note(f"{prefix}bounds", IMPOSSIBLE, str(error))
         verdict.judge(f"{prefix}estimate", _estimate(raw), "the mean return and its standard error")
     wrong = (
         []
         if raw.certificate.get("statement") == SENTENCES[raw.name](raw.certificate)
-        else ["it is not the one that follows"]
+        else ["it does not follow from the fields"]
     )
-    verdict.judge(f"{prefix}sentence", wrong, "it says what the fields say")
+    verdict.judge(f"{prefix}sentence", wrong, "it agrees with the fields")
 
 
 def _unplanned(certificate: dict[str, Any]) -> list[str]:
-    """Say what stays unknown where the planner cannot be re-run."""
+    """Describe what stays unknown where the planner cannot be re-run."""
     method = ["that the method was selected on the pilot episodes alone"] if certificate["method"] == "auto" else []
     return method + (["that the bets were planned on earlier returns alone"] if certificate.get("bets") else [])
 
@@ -102,46 +102,46 @@ def _facts(raw: Raw) -> list[str]:
     names = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed", "discount", "features")
     wrong = differences({name: certificate.get(name) for name in names}, {name: setup.get(name) for name in names})
     if not same(certificate.get("episodes"), count):
-        wrong.append(f"episodes is {certificate.get('episodes')!r}, the record has {count} returns")
+        wrong.append(f"episodes is {certificate.get('episodes')!r}, the episode data have {count} returns")
     planned = setup.get("planned", count)
     if not same(planned, count) and not _stopped(certificate, setup, count):
-        wrong.append(f"planned were {planned!r} episodes, the record has {count} returns")
+        wrong.append(f"{planned!r} episodes were planned, the episode data have {count} returns")
     features = setup.get("features")
     if features is not None and not _least_of(features, setup.get("sigma")):
-        wrong.append(f"sigma {setup.get('sigma')!r} is not the least of the features' {features!r}")
+        wrong.append(f"sigma {setup.get('sigma')!r} is not the smallest sigma of the features {features!r}")
     if setup.get("adversary") is not None or "spent" in raw.arrays:
-        wrong.append("the record is of attacked play")
+        wrong.append("the episodes were attacked")
     return wrong
 
 
 def _least_of(features: Any, sigma: Any) -> bool:
-    """Whether sigma is what budgets are measured in: the least of several sigmas that differ."""
+    """Whether sigma is the smallest of several sigmas that differ; budgets are measured in it."""
     right = isinstance(features, list) and all(is_number(one) and one > 0 for one in features)
     return right and len(set(features)) > 1 and same(min(features), sigma)
 
 
 def _stopped(certificate: dict[str, Any], setup: dict[str, Any], count: int) -> bool:
-    """Whether a run may have ended before all that was planned: a method for any stopping time, after a whole block."""
+    """Whether a run may have ended before all that was planned: an anytime-valid method, after a whole block."""
     block, planned = setup.get("block"), setup.get("planned")
     whole = isinstance(block, int) and block > 0 and count % block == 0
     return certificate.get("method") == "sequential" and whole and isinstance(planned, int) and count < planned
 
 
 def _check_returns(raw: Raw, verdict: Verdict) -> bool:
-    """Check that the returns are what a certificate may be made of; without that nothing can be recomputed."""
+    """Check that the returns can be certified at all; otherwise nothing can be recomputed."""
     low, high = raw.setup.get("floor"), raw.setup.get("ceiling")
     wrong = []
     if not is_number(low) or not (high is None or (is_number(high) and high > low)):
-        wrong.append(f"floor {low!r} and ceiling {high!r} are no limits")
+        wrong.append(f"floor {low!r} and ceiling {high!r} are not a valid range")
     elif not np.isfinite(raw.returns).all() or raw.returns.min() < low:
-        wrong.append("some return is not finite or lies below the floor")
+        wrong.append("a return is not finite or is below the floor")
     elif high is not None and raw.returns.max() > high:
-        wrong.append("some return lies above the ceiling")
+        wrong.append("a return is above the ceiling")
     usable = not wrong
     lengths = raw.arrays.get("lengths")
     if lengths is not None and (lengths.shape != raw.returns.shape or (lengths < 1).any()):
-        wrong.append("not every episode has a length of at least one step")
-    verdict.judge("returns", wrong + _twins(raw), "finite, within floor and ceiling, no two blocks alike")
+        wrong.append("an episode has a length below one step")
+    verdict.judge("returns", wrong + _twins(raw), "finite, within floor and ceiling, no repeated blocks")
     return usable
 
 
@@ -174,42 +174,46 @@ def _limits(raw: Raw) -> list[str]:
 
 
 def _recomputed(raw: Raw, claim: Claim) -> tuple[Side, Side | None, list[str]]:
-    """Return lower and upper limits, and what is wrong with the choices that are recorded beside them."""
+    """Return lower and upper bounds, and what is wrong with the recorded choices."""
     choice, bets = raw.certificate.get("choice"), raw.certificate.get("bets")
     method = chosen_method(raw.returns.size, choice) if claim.method == "auto" else claim.method
     other = other_planner(raw.certificate)
     if claim.method == "auto":
         wrong = [] if other else check_choice(raw.returns, claim, choice)
     else:
-        wrong = [] if choice is None or method == "sequential" else [f"the method {method} makes no choice"]
+        wrong = (
+            []
+            if choice is None or method == "sequential"
+            else [f"the method {method} selects no method, but a choice is recorded"]
+        )
     if method in ("betting", "sequential"):
         stop = stop_for(claim, choice) if method == "sequential" else None
         lower, upper, unplanned = recompute_bets(raw.returns, claim, bets, stop)
         if other and unplanned:
-            raise CannotRecomputeError(f"the bets are not those that are planned here: {other}")
+            raise CannotRecomputeError(f"the bets differ from those planned here: {other}")
         return lower, upper, wrong + unplanned
     lower, upper = (
         recompute_auto(raw.returns, claim, choice) if claim.method == "auto" else recompute(raw.returns, claim)
     )
-    return lower, upper, wrong + ([] if bets is None else [f"the method {method} makes no bets"])
+    return lower, upper, wrong + ([] if bets is None else [f"the method {method} makes no bets, but bets are recorded"])
 
 
 def _shared_limits(raw: Raw) -> list[str]:
     certificate, claim = raw.certificate, claim_of(raw.certificate)
     many = certificate.get("shared_by")
     if certificate.get("kind") != "shared" or not isinstance(many, int) or isinstance(many, bool) or many < 1:
-        raise CannotRecomputeError(f"kind {certificate.get('kind')!r}, shared by {many!r}: this is not computed here")
+        raise CannotRecomputeError(f"kind {certificate.get('kind')!r}, shared by {many!r}: not computed here")
     if claim.method not in SHARED_METHODS:
         raise CannotRecomputeError(f"the method {claim.method!r} of a shared budget is not computed here")
-    coin = claim.ceiling is not None and np.isin(raw.returns, (claim.floor, claim.ceiling)).all()
-    if claim.method == "binary" and not coin:
-        raise CannotRecomputeError("the binary method allows no returns but floor and ceiling")
+    binary = claim.ceiling is not None and np.isin(raw.returns, (claim.floor, claim.ceiling)).all()
+    if claim.method == "binary" and not binary:
+        raise CannotRecomputeError("the binary method allows only the returns floor and ceiling")
     costs = tuple((budget / claim.sigma) ** 2 / (2 * many) for budget in claim.budgets)
     terms = SharedClaim(claim.method, claim.alpha, claim.floor, claim.ceiling, costs)
     lower, upper = recompute_shared(raw.returns, terms)
     wrong = _both_compared(raw, claim, Side(lower, lower), None if upper is None else Side(upper, upper))
     pilot = pilot_of(raw.returns.size) if claim.method == "betting" else 0
-    return wrong + ([] if same(certificate.get("pilot"), pilot) else [f"the pilot has {pilot} episodes"])
+    return wrong + ([] if same(certificate.get("pilot"), pilot) else [f"there are {pilot} pilot episodes"])
 
 
 def _step_limits(raw: Raw) -> list[str]:
@@ -218,10 +222,10 @@ def _step_limits(raw: Raw) -> list[str]:
     if certificate.get("kind") != "per-step" or claim.method != "per-step":
         raise CannotRecomputeError(f"kind {certificate.get('kind')!r}, method {claim.method!r}: not computed here")
     if gains is None or gains.ndim != 2 or not is_number(low) or not is_number(high) or not low <= 0 <= high:
-        raise CannotRecomputeError("the record has no rewards of each step, or no limits for them")
+        raise CannotRecomputeError("the episode data have no rewards of each step, or no range for them")
     if not low < high or not same(certificate.get("rewards"), raw.setup.get("rewards")):
         raise CannotRecomputeError(
-            f"rewards {certificate.get('rewards')!r}, the record has {raw.setup.get('rewards')!r}"
+            f"rewards {certificate.get('rewards')!r}, the setup has {raw.setup.get('rewards')!r}"
         )
     radii = [budget / claim.sigma for budget in claim.budgets]
     lower, upper = recompute_per_step(gains, raw.returns.size, (low, high), claim.alpha, radii)
@@ -238,11 +242,11 @@ def _both_compared(raw: Raw, claim: Claim, lower: Side, upper: Side | None) -> l
     wrong = _compared("lower", raw.certificate.get("lower"), lower, hair, 1, claim)
     if upper is not None:
         return wrong + _compared("upper", raw.certificate.get("upper"), upper, hair, -1, claim)
-    return wrong + ([] if raw.certificate.get("upper") is None else ["upper limits are claimed without a ceiling"])
+    return wrong + ([] if raw.certificate.get("upper") is None else ["there are upper bounds without a ceiling"])
 
 
 def claim_of(certificate: dict[str, Any]) -> Claim:
-    """Return what the limits are said to be computed from, or say what of it is no such thing."""
+    """Return what the bounds are said to be computed from, or raise CannotRecomputeError if it is not valid."""
     numbers = {name: certificate.get(name) for name in ("confidence", "sigma", "floor")}
     budgets, ceiling, step = (certificate.get(name) for name in ("budgets", "ceiling", "step"))
     for name, value in numbers.items():
@@ -250,7 +254,7 @@ def claim_of(certificate: dict[str, Any]) -> Claim:
             raise CannotRecomputeError(f"{name} is {value!r}, expected a number")
     confidence, sigma, floor = (float(value) for value in numbers.values())  # type: ignore[arg-type]
     if not (0 < confidence < 1 and sigma > 0):
-        raise CannotRecomputeError(f"confidence {confidence} and sigma {sigma} allow no certificate")
+        raise CannotRecomputeError(f"confidence {confidence} and sigma {sigma} do not allow a certificate")
     if not isinstance(budgets, list) or not budgets or not all(is_number(b) and b >= 0 for b in budgets):
         raise CannotRecomputeError(f"budgets are {budgets!r}, expected numbers >= 0")
     if not (ceiling is None or is_number(ceiling)) or not (step is None or is_number(step)):
@@ -260,9 +264,9 @@ def claim_of(certificate: dict[str, Any]) -> Claim:
 
 
 def _compared(name: str, claimed: Any, found: Side, hair: float, sign: int, claim: Claim) -> list[str]:
-    """Say at which budgets a limit is better than the returns allow, or not the one the method gives."""
+    """Return at which budgets a bound is better than the returns allow, or not the one the method gives."""
     if not isinstance(claimed, list) or len(claimed) != len(claim.budgets) or not all(map(is_number, claimed)):
-        return [f"{name} must hold one number per budget"]
+        return [f"{name} must contain one number per budget"]
     loose = hair / 1e-10 * _ROUNDING
     wrong = []
     for budget, value, best, least in zip(claim.budgets, claimed, found.best, found.least, strict=True):

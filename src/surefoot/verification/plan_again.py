@@ -4,7 +4,7 @@ Plans (which method, which shares of alpha, which scores and bet sizes) decide h
 because the returns that are certified did not make the plans. What has to be verified is therefore not the planner's
 formulas but what they were computed from. So the planner itself is run again, and for every plan it is given a copy of
 the returns before and nothing else: a planner that needs a later return cannot repeat its plan here, whatever its code
-does. What the plans prove is computed by ``recompute.auto`` and ``recompute.bets``, which know no planner.
+does. What the plans prove is computed by ``recompute.auto`` and ``recompute.bets``, without the planner.
 """
 
 from __future__ import annotations
@@ -40,26 +40,26 @@ def other_planner(certificate: dict[str, Any]) -> str | None:
 
 
 def check_choice(returns: Floats, claim: Claim, choice: Any) -> list[str]:
-    """Return what is recorded otherwise than the planner selects, given the pilot episodes alone."""
+    """Return where the record differs from what the planner selects, given the pilot episodes alone."""
     n, radii = returns.size, np.array([budget / claim.sigma for budget in claim.budgets])
     again = select(returns[: pilot_size(n)].copy(), n, radii, claim.alpha, claim.floor, claim.ceiling)
     if choice["pilot"] != again.pilot:
-        return [f"the choice is made on {again.pilot} episodes, not on {choice['pilot']!r}"]
+        return [f"the method is selected on {again.pilot} episodes, not on {choice['pilot']!r}"]
     if choice["method"] != again.method:
-        return [f"the first {again.pilot} episodes choose the method {again.method!r}, not {choice['method']!r}"]
+        return [f"the first {again.pilot} episodes select the method {again.method!r}, not {choice['method']!r}"]
     if not again.points.size:
         return []
     if not np.array_equal(np.array(choice["thresholds"], dtype=np.float64), again.points):
-        return ["the thresholds are not those of the pilot"]
+        return ["the thresholds are not those of the pilot episodes"]
     recorded = np.array([choice["reach"], choice["stay"]], dtype=np.float64)
     right = np.allclose(recorded, [again.reach, again.stay], rtol=SHARE, atol=1e-12)
-    return [] if right else ["the risk is not divided among the thresholds as the pilot has it"]
+    return [] if right else ["alpha is not split among the thresholds as the pilot episodes determine"]
 
 
 def recompute_bets(
     returns: Floats, claim: Claim, bets: Any, stop: Stop | None = None
 ) -> tuple[Side, Side | None, list[str]]:
-    """Plan all bets again and settle them.
+    """Plan all bets again and compute what they prove.
 
     Args:
         returns: All returns in order.
@@ -68,7 +68,7 @@ def recompute_bets(
         stop: What a sequential run was for.
 
     Returns:
-        Lower and, with a ceiling, upper bounds, and what is recorded otherwise than planned.
+        Lower and, with a ceiling, upper bounds, and where the record differs from the plan.
     """
     check_sides(bets, claim)
     value = None if stop is None else stop.require
@@ -94,7 +94,7 @@ def _side(
 def _players(
     returns: Floats, radii: Floats, claim: Claim, ends: tuple[float, float | None], rows: list[Any], value: float | None
 ) -> list[tuple[float, Bettor | Hedger]]:
-    """Return who bets at which radius, by what the first returns show."""
+    """Return who bets at which scaled budget, by what the first returns show."""
     n, alpha, (floor, ceiling) = returns.size if claim.method != "sequential" else None, claim.alpha, ends
     made: list[tuple[float, Bettor | Hedger]] = []
     if value is not None:

@@ -1,4 +1,4 @@
-"""Blocks of a run played once more, from its setup and the agent's weights, and compared bit for bit."""
+"""Blocks of a run, rerun from its setup and the agent's weights, and compared bit for bit."""
 
 from __future__ import annotations
 
@@ -25,24 +25,26 @@ Report = Callable[[int, int], None]
 
 
 class CannotReplayError(Exception):
-    """Something that playing needs is not here."""
+    """Something that the rerun needs is missing."""
 
 
 class ForgedError(Exception):
-    """What is here is not what was certified."""
+    """The setup or the weights are not those that were certified."""
 
 
 def plan_of(raw: Raw, agent: str | None, *, environment: str | None = None, trust_pickle: bool = False) -> Plan:
-    """Return the plan that the record says it was played by, having checked that it is that plan."""
+    """Return the plan of the run from its setup, after checking that the plan has exactly this setup."""
     setup = raw.setup
     if not isinstance(setup.get("block"), int) or not setup.get("agent_sha256"):
-        raise CannotReplayError("the record does not say how it was played (returns from elsewhere, or a function)")
+        raise CannotReplayError(
+            "the setup does not say how the episodes were run (precomputed returns, or a function as agent)"
+        )
     try:
         task = _task(setup, environment)
         policy = _policy(raw, task, agent, trust_pickle)
         device, slots, block = str(setup["device"]), int(setup["slots"]), int(setup["block"])
         if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-            raise CannotReplayError("it was played on a CUDA device, and torch sees none here")
+            raise CannotReplayError("the episodes were run on a CUDA device, and torch finds none here")
         noise, count, seed = Noise.of(setup.get("features", setup["sigma"])), int(setup["planned"]), int(setup["seed"])
         stream = tuple(int(part) for part in setup["stream"])
         if setup.get("discount") is not None:
@@ -66,8 +68,8 @@ def plan_of(raw: Raw, agent: str | None, *, environment: str | None = None, trus
             per_step=steps,
         )
     except (InputError, KeyError, TypeError, ValueError, ZeroDivisionError, RuntimeError) as error:
-        raise ForgedError(f"the setup is none that can be played: {error}") from error
-    # Which method the task names is no part of the episodes, and older records of Freeway and Pong name another.
+        raise ForgedError(f"the setup cannot be run: {error}") from error
+    # The task's method does not affect the episodes, and older data of Freeway and Pong name another one.
     wrong = differences(_without_method(setup), _without_method(plan.setup()))
     if wrong:
         raise ForgedError("the setup is not that of its task and agent: " + "; ".join(wrong))
@@ -75,7 +77,7 @@ def plan_of(raw: Raw, agent: str | None, *, environment: str | None = None, trus
 
 
 def replay(raw: Raw, plan: Plan, blocks: list[int], workers: int, progress: Report | None = None) -> list[str]:
-    """Play the blocks again; return what differs from the record."""
+    """Rerun the blocks; return what differs from the episode data."""
     wrong = []
     for done, (index, played) in enumerate(_played(plan, blocks, workers), start=1):
         begin = index * plan.block_size
@@ -100,7 +102,7 @@ def _played(plan: Plan, blocks: list[int], workers: int) -> Iterator[tuple[int, 
 def _compared(index: int, name: str, begin: int, played: Any, there: Any) -> list[str]:
     recorded = None if there is None else there[begin : begin + len(played)]
     if recorded is None or recorded.shape != played.shape or recorded.dtype != played.dtype:
-        return [f"block {index}: the record has no {name} that fit"]
+        return [f"block {index}: the episode data have no matching {name}"]
     # As bytes: a difference in the last bit, or of 0 and -0, is a difference.
     bits = (array.view(np.uint64) for array in (np.ascontiguousarray(recorded), np.ascontiguousarray(played)))
     differing = np.flatnonzero(np.not_equal(*bits).reshape(len(played), -1).any(axis=1))
@@ -111,7 +113,7 @@ def _compared(index: int, name: str, begin: int, played: Any, there: Any) -> lis
         return [f"block {index}: the sums of the {name} differ"]
     return [
         f"block {index}: {differing.size} of {len(played)} {name} differ, first episode {begin + first} "
-        f"(recorded {recorded[first]}, played {played[first]})"
+        f"(recorded {recorded[first]}, rerun {played[first]})"
     ]
 
 
@@ -125,8 +127,8 @@ def _task(setup: dict[str, Any], environment: str | None) -> Task:
         return get_task(name)
     wanted = str(setup.get("environment"))
     if ":" in wanted and environment != wanted:
-        # gymnasium.make imports what stands before the colon: a certificate must not choose what is run here.
-        raise CannotReplayError(f"the environment {wanted!r} would import a module; --env {wanted} allows it")
+        # gymnasium.make imports the module before the colon: a certificate must not choose what is executed here.
+        raise CannotReplayError(f"the environment {wanted!r} would import a module; use --env {wanted} to allow it")
     return make_task(
         wanted, floor=float(setup["floor"]), ceiling=setup["ceiling"], n_stack=1, max_steps=int(setup["limit"])
     )
@@ -135,10 +137,12 @@ def _task(setup: dict[str, Any], environment: str | None) -> Task:
 def _policy(raw: Raw, task: Task, agent: str | None, trust_pickle: bool) -> Policy:
     name, expected = str(raw.setup.get("agent")), raw.setup["agent_sha256"]
     if agent is None and name not in list_agents():
-        raise CannotReplayError(f"the agent {name!r} is not a pretrained one; give its file with --agent")
+        raise CannotReplayError(f"the agent {name!r} is not a pretrained agent; give its file with --agent")
     policy = resolve(agent or name, task.spaces, trust_pickle=trust_pickle)
     if policy.sha256 != expected:
-        raise ForgedError(f"the weights of {agent or name} have hash {policy.sha256}, the record is of {expected}")
+        raise ForgedError(
+            f"the weights of {agent or name} have hash {policy.sha256}, the episodes were run with {expected}"
+        )
     return policy
 
 
@@ -147,4 +151,4 @@ def _other_versions(raw: Raw) -> list[str]:
     if not isinstance(before, dict) or before == now:
         return []
     changed = [f"{key} {before.get(key)} then, {now.get(key)} now" for key in now if before.get(key) != now.get(key)]
-    return [f"other versions may play other bits: {', '.join(changed)}"]
+    return [f"other versions may give other bits: {', '.join(changed)}"]

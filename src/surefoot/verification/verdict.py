@@ -10,7 +10,7 @@ PASSED, FAILED, IMPOSSIBLE, SKIPPED = "passed", "failed", "impossible", "skipped
 
 @dataclass(frozen=True)
 class Check:
-    """One thing that was looked at: ``result`` is passed, failed, impossible (it could not be done) or skipped."""
+    """One check: ``result`` is passed, failed, impossible (it could not be done) or skipped."""
 
     name: str
     result: str
@@ -30,19 +30,19 @@ class Verdict:
 
     @property
     def verified(self) -> bool:
-        """Whether everything that was asked for was checked and agreed."""
+        """Whether everything that was asked for was checked and is correct."""
         return bool(self.checks) and all(check.result in (PASSED, SKIPPED) for check in self.checks)
 
     def judge(self, name: str, problems: list[str], good: str) -> None:
-        """Book one check: failed with what is wrong, or passed with what was found right."""
+        """Add one check: failed, with the problems, or passed, with what was found."""
         self.checks.append(Check(name, FAILED if problems else PASSED, "; ".join(problems) or good))
 
     def note(self, name: str, result: str, detail: str) -> None:
-        """Book a check with its result."""
+        """Add a check with its result."""
         self.checks.append(Check(name, result, detail))
 
     def to_json(self) -> dict[str, Any]:
-        """Return the verdict as JSON data."""
+        """Return the verification result as JSON data."""
         return {
             "schema": 1,
             "run": self.run,

@@ -15,10 +15,10 @@ from surefoot.verification.recompute.run_files import DamagedError, Raw, read_ru
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE, SKIPPED, Verdict
 
 NEVER = (
-    "that no return can pass the floor and the ceiling: they come with the task or from whoever certified",
-    "that method, sigma, agent, seed and number of episodes were settled before these episodes were looked at",
-    "that the simulator is the world the agent will act in, and that deployed noise cannot be predicted",
-    "the code that plays (it played the sample again: the same bits, the same mistakes) and the theorem itself",
+    "that no return can be below the floor or above the ceiling: the task, or the user who certified, stated them",
+    "that method, sigma, agent, seed and number of episodes were fixed before these episodes were inspected",
+    "that the simulator matches the environment of deployment, and that the deployed noise cannot be predicted",
+    "the simulation code (it also reran the sample, so its errors are repeated) and the theorem itself",
 )
 
 
@@ -33,11 +33,11 @@ def verify(
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verdict:
-    """Check the certificate in ``folder`` against its returns, and a sample of its returns against new play.
+    """Check the certificate in ``folder`` against its returns, and a sample of its returns against rerun episodes.
 
     ``agent``        file of the agent that was certified, where it is not a pretrained one
-    ``blocks``       how many blocks of episodes to play again, chosen at random; 0 for none, None for all
-    ``seed``         fixes which blocks; by default nobody can know beforehand
+    ``blocks``       how many blocks of episodes to rerun, chosen at random; 0 for none, None for all
+    ``seed``         fixes which blocks; by default they cannot be known beforehand
     ``environment``  the environment's id, where its name would import a module
     """
     if blocks is not None and blocks < 0:
@@ -46,17 +46,17 @@ def verify(
     try:
         certified = read_run(Path(folder))
     except DamagedError as error:
-        verdict.note("record", FAILED, str(error))
+        verdict.note("episode data", FAILED, str(error))
         return verdict
     raw = certified[0]
     usable = check_record(raw, verdict)
     for each in certified:
         check_claims(each, verdict, usable, "" if each.name == "certificate.json" else f"{each.name}: ")
     if raw.certificate.get("method") == "sequential":
-        verdict.not_checked.insert(0, "that the run passed no earlier place at which it should have stopped")
+        verdict.not_checked.insert(0, "that the run should not have stopped earlier")
     if blocks == 0:
         verdict.note("replay", SKIPPED, "not asked for")
-        verdict.not_checked.insert(0, "where the returns come from: no block was played again")
+        verdict.not_checked.insert(0, "where the returns come from: no block was rerun")
     else:
         _replay(certified, verdict, blocks, seed, agent, environment, trust_pickle, workers, progress)
     return verdict
@@ -78,16 +78,18 @@ def _replay(
 
     raw = certified[0]
     if agent is not None:
-        locate(agent)  # an agent that does not exist is bad input, not a forgery
+        locate(agent)  # a missing agent is bad input, not a forgery
     if environment is not None and environment != raw.setup.get("environment"):
-        raise InputError(f"the record is of the environment {raw.setup.get('environment')!r}, got --env {environment}")
+        raise InputError(
+            f"the episodes are of the environment {raw.setup.get('environment')!r}, got --env {environment}"
+        )
     try:
         plan = replay.plan_of(raw, agent, environment=environment, trust_pickle=trust_pickle)
     except replay.ForgedError as error:
         verdict.note("setup and weights", FAILED, str(error))
         return
     except replay.CannotReplayError as error:
-        verdict.note("replay", IMPOSSIBLE, f"{error}; --blocks 0 checks the rest alone")
+        verdict.note("replay", IMPOSSIBLE, f"{error}; use --blocks 0 to skip the rerun")
         return
     _check_coordinates(certified, math.prod(plan.task.spaces.shape), verdict)
     verdict.judge("setup and weights", [], f"those of {plan.task.name} and {plan.policy.name}, {plan.policy.sha256}")
@@ -103,7 +105,7 @@ def _replay(
 
 
 def _check_coordinates(certified: list[Raw], size: int, verdict: Verdict) -> None:
-    """Check what a norm says about the size of an observation, which the record does not know."""
+    """Check what a norm says about the size of an observation, which the episode data do not contain."""
     for raw in certified:
         norm = raw.certificate.get("norm")
         if isinstance(norm, dict) and norm.get("coordinates") is not None:
@@ -112,10 +114,10 @@ def _check_coordinates(certified: list[Raw], size: int, verdict: Verdict) -> Non
 
 
 def _missed(blocks: int, count: int) -> str:
-    """Say what a sample of blocks cannot see."""
+    """Describe what a sample of blocks cannot detect."""
     half = blocks // 2
     unseen = float(np.prod([(blocks - half - i) / (blocks - i) for i in range(count)]))
     return (
-        f"the {blocks - count} blocks that were not played again: had one of the {blocks} been forged, hash and all, "
-        f"this sample would have missed it with probability {1 - count / blocks:.2g}; had half of them, {unseen:.2g}"
+        f"the {blocks - count} blocks that were not rerun: if one of the {blocks} were forged, and the hash with it, "
+        f"this sample would miss it with probability {1 - count / blocks:.2g}; if half were, with {unseen:.2g}"
     )

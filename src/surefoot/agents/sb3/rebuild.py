@@ -112,7 +112,7 @@ def rebuilt(facts: Facts, weights: Mapping[str, Tensor]) -> Policy:
         return Policy(network, 1, facts.shape, facts.choices, sha256=weights_hash(arrays, layout))
     low, high = facts.limits
     if not (low <= high).all() or (squashed and not np.isfinite((low, high)).all()):
-        raise InputError(f"the model's actions lie from {low} to {high}, expected finite limits in this order")
+        raise InputError(f"the model's actions range from {low} to {high}, expected finite bounds in this order")
     arrays |= {"low": low, "high": high}
     return Policy(
         Squashed(network, low, high) if squashed else network,
@@ -198,7 +198,7 @@ def wrapped(model: Any) -> Policy:
     """Return a policy that asks SB3's own predict; for networks that cannot be rebuilt."""
     observations, actions = model.observation_space, model.action_space
     if hasattr(model.policy, "lstm_actor"):
-        raise InputError("a recurrent agent remembers more than a number of frames; it cannot be smoothed here yet")
+        raise InputError("recurrent agents are not supported: their memory is not a stack of frames")
     if not isinstance(observations, Box) or not (
         observations.dtype == np.uint8 or np.issubdtype(observations.dtype, np.floating)
     ):

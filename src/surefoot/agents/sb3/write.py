@@ -33,8 +33,8 @@ def write_zip(policy: Policy, path: str | Path) -> None:
     discrete = isinstance(policy.network, MLP | CNN) and policy.choices is not None
     if not discrete and not (isinstance(policy.network, Squashed) and isinstance(policy.critic, Critic)):
         raise InputError(
-            "only an MLP or a convolutional network with discrete actions, or an MLP with continuous ones between "
-            "limits and a critic, can be written as an SB3 file, "
+            "only an MLP or a convolutional network with discrete actions, or an MLP with bounded continuous "
+            "actions and a critic, can be written as an SB3 file, "
             f"got {type(policy.network).__name__} with choices={policy.choices}"
         )
     content = _archive(policy)

@@ -47,7 +47,7 @@ function plain(value) {
   return String(Number(value.toPrecision(6))).replace("-", "\u2212");
 }
 
-// A mark's shape tells runs apart without colour.
+// The shape of a mark distinguishes runs without color.
 function shape(kind, x, y, size) {
   const r = size;
   const path = {
@@ -61,7 +61,7 @@ function shape(kind, x, y, size) {
   return svg("path", { d: path[kind] });
 }
 
-// Axes with their labels; returns the scales and where the plot lies.
+// Axes with their labels; returns the scales and where the plot is.
 function frame(root, size, xs, ys, names, options = {}) {
   const shown = options.yText ?? plain;
   const yTicks = options.yTicks ?? ticks(ys[0], ys[1], size.height > 320 ? 6 : 4);

@@ -1,4 +1,4 @@
-// Histograms of returns, and the attacker's spending over the steps of an episode.
+// Histograms of returns, and the attacker's budget usage over the steps of an episode.
 
 function chooser(name, items, chosen, change) {
   const select = el("select", {}, ...items.map((item, k) => el("option", { value: k }, item)));
@@ -47,7 +47,7 @@ class Histogram {
     const words = (how, item) => `${how}: ${item.label}, mean ${item.meanText} over ${item.total.toLocaleString("en")} episodes`;
     const said = outline ? [words("Bars", bars), words("outline", outline)] : [words("Bars", bars)];
     this.said.textContent = `${said.join("; ")}. Dashed: ${outline ? "the means, estimates" : "the mean, an estimate"}.`;
-    const root = svg("svg", { viewBox: `0 0 ${size.width} ${size.height}`, width: size.width, height: size.height, role: "img", "aria-label": `Histogram of returns. ${said.join("; ")}. The counts stand in the table below.` });
+    const root = svg("svg", { viewBox: `0 0 ${size.width} ${size.height}`, width: size.width, height: size.height, role: "img", "aria-label": `Histogram of returns. ${said.join("; ")}. The counts are in the table below.` });
     const at = frame(root, size, [edges[0], edges[edges.length - 1]], [0, top], { x: "return of an episode", y: "share of episodes" }, { ...this.heights(top, least), whole: this.data.whole });
     shares[0].forEach((share, k) => {
       if (share > 0) root.append(svg("rect", { class: "bar", x: at.x(edges[k]) + 0.5, y: at.y(share), width: Math.max(1, at.x(edges[k + 1]) - at.x(edges[k]) - 1), height: Math.max(0, at.box.bottom - at.y(share)) }));
@@ -92,7 +92,7 @@ class Spending {
     const last = this.lastSpent(item);
     const top = Math.max(...item.values) || 1;
     const size = { width, height: Math.round(Math.min(300, Math.max(230, width * 0.36))) };
-    const root = svg("svg", { viewBox: `0 0 ${size.width} ${size.height}`, width: size.width, height: size.height, role: "img", "aria-label": `Spending over time. ${item.label}. ${item.says}` });
+    const root = svg("svg", { viewBox: `0 0 ${size.width} ${size.height}`, width: size.width, height: size.height, role: "img", "aria-label": `Budget usage over time. ${item.label}. ${item.says}` });
     const each = item.together > 1 ? ` (${item.together} steps a bar)` : "";
     const at = frame(root, size, [0, last * item.together], [0, top], { x: `step of the episode${each}`, y: "mean squared perturbation" });
     item.values.slice(0, last).forEach((value, k) => {
@@ -103,7 +103,7 @@ class Spending {
     this.said.textContent = `${item.label}. ${item.says}`;
   }
 
-  // Where less than a thousandth of all spending is left the axis ends, with a little room.
+  // The axis ends where less than a thousandth of the total usage remains, with a little room.
   lastSpent(item) {
     const total = item.values.reduce((sum, value) => sum + value, 0);
     let [last, sum] = [0, 0];

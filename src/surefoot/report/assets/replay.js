@@ -28,7 +28,7 @@ class Replay {
     this.button = el("button", { type: "button", "data-play": "" }, "Play");
     this.button.addEventListener("click", () => (this.playing ? this.pause() : this.play()));
     const back = el("button", { type: "button", "aria-label": "one step back" }, "\u2190");
-    const on = el("button", { type: "button", "aria-label": "one step on" }, "\u2192");
+    const on = el("button", { type: "button", "aria-label": "one step forward" }, "\u2192");
     back.addEventListener("click", () => { this.pause(); this.show(this.step - 1); });
     on.addEventListener("click", () => { this.pause(); this.show(this.step + 1); });
     this.slider = el("input", { type: "range", min: 0, max: this.data.steps - 1, value: 0, step: 1 });
@@ -45,8 +45,8 @@ class Replay {
 
   about() {
     const { sigma, budget, coordinates, panels } = this.data;
-    const parts = [sigma > 0 ? `Noise of deviation ${plain(sigma)} on every new observation.` : "This agent has no noise."];
-    if (budget !== null) parts.push(`The attacker may change all observations of the episode together by ${plain(budget)}.`);
+    const parts = [sigma > 0 ? `Noise with standard deviation ${plain(sigma)} on every new observation.` : "This agent has no noise."];
+    if (budget !== null) parts.push(`Attack budget: ${plain(budget)} (total l2 norm of the perturbations of the episode).`);
     if (this.data.kind === "picture") parts.push("Pictures are clipped to what a screen can show.");
     else if (panels[0].seen[0].length < coordinates) parts.push(`The first ${panels[0].seen[0].length} of ${coordinates} numbers are drawn.`);
     return el("p", { class: "note" }, parts.join(" "));
@@ -61,7 +61,7 @@ class Replay {
       const over = this.step >= panel.steps;
       const now = Math.min(this.step, panel.steps - 1);
       const parts = [scene.show(now)];
-      if (panel.spent) parts.push(`spent ${plain(Number(panel.spent[now].toPrecision(3)))} of ${plain(this.data.budget)}`);
+      if (panel.spent) parts.push(`budget used: ${plain(Number(panel.spent[now].toPrecision(3)))} of ${plain(this.data.budget)}`);
       if (over) parts.push(`over after ${panel.steps} steps`);
       says.textContent = parts.filter(Boolean).join("; ");
     }

@@ -95,7 +95,7 @@ function traceScene(panel, ranges) {
 
 function pictureScene(panel) {
   const { source, width, height, columns } = panel.sheet;
-  const canvas = el("canvas", { width, height, role: "img", "aria-label": `${panel.title}: the picture that the agent gets` });
+  const canvas = el("canvas", { width, height, role: "img", "aria-label": `${panel.title}: the picture that the agent observes` });
   const sheet = new Image();
   let wanted = 0;
   const draw = () => canvas.getContext("2d").drawImage(sheet, (wanted % columns) * width, Math.floor(wanted / columns) * height, width, height, 0, 0, width, height);

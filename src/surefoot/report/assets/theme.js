@@ -1,4 +1,4 @@
-// The theme follows the system until somebody chooses one. It is set at once, before anything is shown.
+// The theme follows the system until the reader chooses one. It is set at once, before anything is shown.
 
 const themes = (() => {
   const order = ["automatic", "light", "dark"];

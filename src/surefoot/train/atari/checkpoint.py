@@ -32,7 +32,7 @@ def save_checkpoint(folder: TrainingFolder, learner: Learner, started_from: Mapp
 
 
 def load_checkpoint(folder: TrainingFolder, learner: Learner) -> dict[str, str] | None:
-    """Put the learner and the folder's curve where ``save_checkpoint`` left them.
+    """Restore the learner and the directory's curve that ``save_checkpoint`` wrote.
 
     Returns:
         Name and SHA-256 of the agent that training was initialized from, if any.
@@ -41,7 +41,7 @@ def load_checkpoint(folder: TrainingFolder, learner: Learner) -> dict[str, str] 
     arrays = {name: array for part in parts.values() for name, array in part.items()}
     expected = {f"online.{name}": part.shape for name, part in learner.online.named_parts()}
     if {name: arrays[name].shape for name in expected if name in arrays} != expected:
-        raise InputError(f"{folder.path} holds a checkpoint of another task or version; choose another --out")
+        raise InputError(f"{folder.path} contains a checkpoint of another task or version; choose another --out")
     learner.updates = header["updates"]
     _put(learner.online, arrays, "online")
     _put(learner.target, arrays, "online")

@@ -1,4 +1,4 @@
-"""What learns in the fast training: networks, optimiser and buffer, double Q-learning over several steps."""
+"""The learner of the fast training: networks, optimizer and buffer, double Q-learning over several steps."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from surefoot.train.atari.settings import FastSettings
 
 
 class Learner:
-    """The networks, their optimiser and the buffer; on CUDA its gradient steps are one captured graph."""
+    """The networks, their optimizer and the buffer; on CUDA its gradient steps are one captured graph."""
 
     def __init__(self, task: Task, sigma: float, settings: FastSettings, device: torch.device, seed: int) -> None:
         assert task.spaces.n_actions is not None
@@ -93,7 +93,7 @@ class Learner:
                 torch._foreach_lerp_(average, online, 1 - self.settings.averaging)
 
     def _capture(self) -> None:
-        """Record the gradient steps; those that warm it up are real ones."""
+        """Record the gradient steps; those that warm it up count too."""
         side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):

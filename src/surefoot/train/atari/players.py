@@ -1,4 +1,4 @@
-"""What plays in the fast training: emulators side by side, and how they explore."""
+"""The emulators of the fast training, in parallel, and how they explore."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from surefoot.train.atari.settings import FastSettings
 
 
 class Players:
-    """The emulators of a training, with the noisy stacks the network acts on; a new episode follows each by itself."""
+    """The emulators of a training run, with the noisy stacks the network acts on; episodes restart by themselves."""
 
     def __init__(
         self,
@@ -35,7 +35,7 @@ class Players:
     ) -> None:
         assert task.spaces.n_actions is not None
         self.settings, self.device, self.choices, self.first_step = settings, device, task.spaces.n_actions, first_step
-        # A resumed run plays other episodes than the run before.
+        # A resumed run has other episodes than the run before.
         emulating, acting, *_ = training_seeds(seed, first_step)
         self.fleet = Fleet(cartridges(task, settings), slot_seeds(emulating, settings.slots), processes)
         self.stream = Stream(acting, device)
@@ -52,7 +52,7 @@ class Players:
         self.frames = self._fetch()
 
     def begin(self, network: nn.Module, replay: Replay, rate: float) -> None:
-        """Show every slot's frame to the network, through the channel, and set the emulators going."""
+        """Pass every environment's frame through the channel to the network, and start the emulators' next step."""
         replay.show(self.frames, self.age)
         seen = self.channel.send(self.frames.float().div_(255))
         history = self.stack.push(seen, self.age == 0)
@@ -63,7 +63,7 @@ class Players:
         self.fleet.begin("step_on")
 
     def finish(self, replay: Replay) -> None:
-        """Wait for the emulators and book what they gave."""
+        """Wait for the emulators and store their results."""
         board = self.fleet.finish()
         rewards = torch.from_numpy(board.rewards.astype(np.float32)).to(self.device)
         over = torch.from_numpy(board.over.copy()).to(self.device)
@@ -82,7 +82,7 @@ class Players:
         return torch.from_numpy(self.board.frames).to(self.device, copy=True)
 
     def _explored(self, greedy: Tensor, rate: float) -> Tensor:
-        """Replace actions by stretches of one random action: single ones get no chicken across a road."""
+        """Replace actions by stretches of one random action: single random actions rarely score in Freeway."""
         draws = self.stream.uniform(0.0, 1.0, (3, len(greedy)))
         begins = (self.left == 0) & (draws[0] < rate)
         # P(length >= k) = 1 / k, as near as makes no difference to 1 / length^2.
@@ -95,9 +95,11 @@ class Players:
 
 
 def cartridges(task: Task, settings: FastSettings) -> list[Cartridge]:
-    """Return what each emulator plays."""
+    """Return the game of each emulator."""
     assert task.cartridge is not None
     other = get_task(settings.beside).cartridge if settings.beside else task.cartridge
     if other is None or other.rom != task.cartridge.rom:
-        raise InputError(f"{settings.beside} is not the game of {task.name}; set beside to another task of it, or none")
+        raise InputError(
+            f"{settings.beside} is not a task of the same game as {task.name}; set beside to one, or to none"
+        )
     return [other if slot % 2 else task.cartridge for slot in range(settings.slots)]

@@ -1,4 +1,4 @@
-"""A replay buffer of clean frames on the learner's device; every sample drawn gets fresh noise from the channel.
+"""A replay buffer of clean frames on the learner's device; every sample gets fresh noise from the channel.
 
 Frames are kept as the bytes the emulator gave, once each. Noise is added to floats, after a sample has been drawn and
 scaled to [0, 1], so it never passes through a byte; and one transition is learned from under many noises.
@@ -25,7 +25,7 @@ class Batch:
     ``action``     what was done there
     ``reward``     the discounted rewards of the next steps
     ``successor``  stacks after these steps, sharing the noise of the frames they share
-    ``discount``   what the successor's value counts: 0 where the game had ended
+    ``discount``   what the successor's value counts: 0 where the episode had ended
     ``weight``     0 where the step limit cut the episode, so that nothing is known of what would have come
     """
 
@@ -38,9 +38,9 @@ class Batch:
 
 
 class Replay:
-    """The last ``rows`` vector steps of many slots.
+    """The last ``rows`` vector steps of many environments.
 
-    ``head``  how many vector steps have been written in all, on the device, for a captured graph reads it
+    ``head``  how many vector steps have been written in all, on the device, because a captured graph reads it
     """
 
     def __init__(
@@ -76,12 +76,12 @@ class Replay:
         self.channel = Channel(noise=Noise.of(sigma), n_envs=batch * (frames + steps), shape=shape, stream=stream)
 
     def show(self, frames: Tensor, age: Tensor) -> None:
-        """Begin a row: what every slot shows, and how many steps its episode is old."""
+        """Begin a row: the frame of every environment, and the number of steps since its episode began."""
         row = self.written % self.rows
         self.frames[row], self.age[row] = frames, age
 
     def book(self, action: Tensor, reward: Tensor, over: Tensor) -> None:
-        """End the row: what was done, what it brought, and whether the episode is over."""
+        """End the row: the actions, the rewards, and whether the episode is over."""
         row = self.written % self.rows
         self.action[row], self.reward[row], self.over[row] = action, reward, over
         self.written += 1
@@ -89,7 +89,7 @@ class Replay:
 
     @property
     def ready(self) -> bool:
-        """Whether there is anything to draw."""
+        """Whether there is anything to sample."""
         return self.written > self.memory + self.steps
 
     def draw(self) -> Batch:
@@ -110,7 +110,7 @@ class Replay:
 
     def _places(self) -> tuple[Tensor, Tensor]:
         """Draw vector steps whose past frames and next steps are still, or already, in the buffer."""
-        # While the emulators step, the oldest row is already overwritten by what they show.
+        # While the emulators step, the oldest row is already overwritten by new frames.
         first = (self.head - self.rows + 1).clamp_min(0) + self.memory - 1
         count = self.head - self.steps - first
         draws = self.stream.uniform(0.0, 1.0, (2, self.batch))

@@ -1,7 +1,7 @@
-"""Limits of a method that a pilot chose: the pilot is left out, and the other returns give what the choice says.
+"""Bounds of a method that was selected on pilot episodes, recomputed from the returns after the pilot.
 
-Known are the band, and thresholds with a risk of its own for each; bets, which leave out the pilot by themselves, are
-for ``bets``. That the pilot alone made the choice is for ``plan_again``.
+The band, and thresholds with an alpha of its own for each, are computed here; bets, which skip the pilot themselves, in
+``bets``. ``plan_again`` checks that the method was selected on the pilot alone.
 """
 
 from __future__ import annotations
@@ -25,25 +25,27 @@ Floats = NDArray[np.float64]
 
 
 def chosen_method(n: int, choice: Any) -> str:
-    """Return the method that was chosen, if it is one to choose and some episodes are left after the pilot."""
+    """Return the selected method, if it can be selected and there are episodes after the pilot."""
     method, pilot = (choice.get("method"), choice.get("pilot")) if isinstance(choice, dict) else (None, None)
     there = isinstance(pilot, int) and not isinstance(pilot, bool) and 0 <= pilot < n
     if method not in ("band", "binary", "per-threshold", "betting") or not there:
-        raise CannotRecomputeError(f"the choice {method!r} after {pilot!r} episodes is not computed here")
+        raise CannotRecomputeError(
+            f"the selected method {method!r} after {pilot!r} pilot episodes is not computed here"
+        )
     return str(method)
 
 
 def recompute_auto(returns: Floats, claim: Claim, choice: Any) -> tuple[Side, Side | None]:
-    """Return the lower limits and, where a ceiling is known, the upper ones."""
+    """Return the lower bounds and, where a ceiling is known, the upper ones."""
     method, rest = chosen_method(returns.size, choice), returns[choice["pilot"] :]
     if method == "band":
         return recompute(rest, replace(claim, method="band"))
     points, reach, stay = (np.array(choice.get(key), dtype=np.float64) for key in ("thresholds", "reach", "stay"))
     fits = points.ndim == 1 and points.shape == reach.shape == stay.shape and points.size > 0
     if not fits or not np.all(np.diff(points) > 0):
-        raise CannotRecomputeError("the choice has no ascending thresholds with a risk for each")
+        raise CannotRecomputeError("the selected method has no ascending thresholds with an alpha for each")
     if min(reach.min(), stay.min()) < 0 or max(reach.sum(), stay.sum()) > claim.alpha * (1 + 1e-9):
-        raise CannotRecomputeError("the risks of the thresholds are none, or exceed the risk of the certificate")
+        raise CannotRecomputeError("the alphas of the thresholds are invalid, or exceed the alpha of the certificate")
     lower = _side(rest, claim.floor, points, reach, claim)
     if claim.ceiling is None:
         return lower, None

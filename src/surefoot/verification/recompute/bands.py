@@ -1,12 +1,12 @@
-"""The bounds of a certificate once more, from the raw returns, in as few lines as can be read in one sitting.
+"""The bounds of a certificate, recomputed independently from the raw returns, in few lines.
 
 Nothing of surefoot is imported here, so that an error there cannot hide here. With S(x) = P(X >= x) under noise alone,
-n returns give lower limits r(x) <= S(x), all true at once with probability 1 - alpha, and then (policy smoothing,
-Theorem 1, integrated) every adversary of l2 budget B leaves
+n returns give lower bounds r(x) <= S(x), simultaneously true with probability 1 - alpha, and then (policy smoothing,
+Theorem 1, integrated) under any attack with l2 budget B,
 
     E[Y] >= floor + sum over steps of r:  width of the step * Phi(Phi^-1(r) - B / sigma).
 
-Upper limits are the lower limits of the mirror image: returns times -1, floor and ceiling exchanged.
+Upper bounds are the lower bounds of the mirror image: returns times -1, floor and ceiling exchanged.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ TIGHTEST = 0.98  # a band's local level is searched for: this much of the exact 
 
 
 class CannotRecomputeError(Exception):
-    """The certificate claims something that is not computed here, or that its method does not allow."""
+    """The certificate has something that cannot be recomputed here, or that its method does not allow."""
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What a certificate says its limits were computed from."""
+    """What a certificate says its bounds were computed from."""
 
     method: str
     alpha: float
@@ -46,14 +46,14 @@ class Claim:
 
 @dataclass(frozen=True)
 class Side:
-    """One limit per budget: the ``best`` that the method can claim, and the ``least`` that it would have claimed."""
+    """One bound per budget: the ``best`` that the method can claim, and the ``least`` that it would have claimed."""
 
     best: Floats
     least: Floats
 
 
 def recompute(returns: Floats, claim: Claim) -> tuple[Side, Side | None]:
-    """Return the lower limits of the mean at each budget and, where a ceiling is known, the upper ones."""
+    """Return the lower bounds of the mean at each budget and, where a ceiling is known, the upper ones."""
     if claim.method not in METHODS:
         known = ", ".join(METHODS)
         raise CannotRecomputeError(f"the method {claim.method!r} is not computed here; known are {known}")
@@ -73,7 +73,7 @@ def _side(returns: Floats, floor: float, ceiling: float | None, claim: Claim, *,
 def family(
     returns: Floats, floor: float, ceiling: float | None, claim: Claim, *, mirrored: bool
 ) -> tuple[Floats, Floats, Floats]:
-    """Return points x, the best limits of P(X >= x) that the method can claim, and the least that it would claim."""
+    """Return points x, the best bounds of P(X >= x) that the method can claim, and the least that it would claim."""
     points, counts = _counted(returns, floor, ceiling, claim, mirrored)
     n = returns.size
     if claim.method == "band":
@@ -94,11 +94,11 @@ def _counted(
     """Return the thresholds above the floor, ascending, and how many returns reached each."""
     if claim.method == "binary":
         if ceiling is None or not np.isin(returns, (floor, ceiling)).all():
-            raise CannotRecomputeError("the binary method allows no returns but floor and ceiling")
+            raise CannotRecomputeError("the binary method allows only the returns floor and ceiling")
         points = np.array([ceiling])
     elif claim.method == "per-threshold":
         if ceiling is None or claim.step is None or not claim.step > 0:
-            raise CannotRecomputeError("per-threshold limits need a ceiling and the step of their thresholds")
+            raise CannotRecomputeError("per-threshold bounds need a ceiling and the spacing of their thresholds")
         points = _thresholds(floor, ceiling, claim.step, mirrored)
     else:
         points = np.unique(returns)
@@ -115,14 +115,14 @@ def _thresholds(floor: float, ceiling: float, step: float, mirrored: bool) -> Fl
 
 
 def mean_left(floor: float, points: Floats, reach: Floats, radius: float) -> float:
-    """Return floor + sum of (x_j - x_(j-1)) Phi(Phi^-1(r_j) - radius), r_j the best limit at x_j or beyond."""
+    """Return floor + sum of (x_j - x_(j-1)) Phi(Phi^-1(r_j) - radius), r_j the best bound at x_j or beyond."""
     best = np.maximum.accumulate(reach[::-1])[::-1]
     left = best if radius == 0 else np.where((best > 0) & (best < 1), ndtr(ndtri(best) - radius), best)
     return floor + float(np.diff(points, prepend=floor) @ left)
 
 
 def proportion_at_least(counts: NDArray[np.int64], n: int, alpha: float) -> Floats:
-    """Return Clopper-Pearson limits by halving: the p at which ``counts`` or more of n have probability alpha."""
+    """Return Clopper-Pearson bounds by halving: the p at which ``counts`` or more of n have probability alpha."""
     low, high = np.zeros(counts.size), (counts > 0).astype(np.float64)
     k = np.maximum(counts, 1).astype(np.float64)
     for _ in range(100):
@@ -133,7 +133,7 @@ def proportion_at_least(counts: NDArray[np.int64], n: int, alpha: float) -> Floa
 
 
 def _limits_by_rank(n: int, counts: NDArray[np.int64], level: float) -> Floats:
-    """Return the band's limit where ``counts`` outcomes reached: that of the last checked rank up to it."""
+    """Return the band's bound where ``counts`` outcomes reached: that of the last checked rank up to it."""
     ranks = checked_ranks(n)
     limits = proportion_at_least(ranks, n, level)
     return limits[np.searchsorted(ranks, counts, side="right") - 1]
@@ -165,7 +165,7 @@ def least_level(n: int, alpha: float) -> float:
 
 
 def _rounding(ranks: NDArray[np.int64]) -> float:
-    """Return what the method allows for the rounding of a band's risk."""
+    """Return what the method allows for the rounding of a band's error probability."""
     return 4e-12 * (ranks.size + 10)
 
 
@@ -179,10 +179,10 @@ def checked_ranks(n: int) -> NDArray[np.int64]:
 
 
 def risk_of(n: int, ranks: Sequence[int] | NDArray[np.int64], limits: Floats) -> float:
-    """Return P(the k-th smallest of n uniforms < its limit, for some checked k).
+    """Return P(the k-th smallest of n uniforms < its bound, for some checked k).
 
-    Uniforms are the points of a Poisson process of rate n, given that it has n points. The k-th exceeds its limit
-    exactly if fewer than k points lie below the limit: carry the law of their number from limit to limit.
+    Uniforms are the points of a Poisson process of rate n, given that it has n points. The k-th exceeds its bound
+    exactly if fewer than k points lie below the bound: carry the distribution of their number from bound to bound.
     """
     mass, lowest, before = np.ones(1), 0, 0.0
     for rank, limit in zip(np.asarray(ranks).tolist(), limits.tolist(), strict=True):

@@ -1,14 +1,14 @@
-"""Bounds that rest on bets, settled once more from the raw returns; nothing of surefoot is imported.
+"""Bounds by betting, recomputed independently from the raw returns; nothing of surefoot is imported.
 
-Against the claim "the worst-case mean is at most m" a bettor owns W(m), the product of 1 + stake (score(x) - m) over
-returns x. With stakes and scores settled before x is seen, scores of a mean of at most the worst-case mean, and no
-factor below 0, W(m) reaches 1/alpha with probability alpha at most if the claim is true (Ville). So the m at which it
-does are lower bounds. Scores are tangents of g(p) = Phi(Phi^-1(p) - radius), which is convex: for any guess q(y) of
+Against the claim "the worst-case mean is at most m" a bettor has the capital W(m), the product of 1 + stake (score(x)
+- m) over returns x. With stakes and scores fixed before x is seen, scores of a mean of at most the worst-case mean, and
+no factor below 0, W(m) reaches 1/alpha with probability alpha at most if the claim is true (Ville). So the m at which
+it does are lower bounds. Scores are tangents of g(p) = Phi(Phi^-1(p) - radius), which is convex: for any guess q(y) of
 P(X >= y), the sum over steps dy of g(q) - q g'(q) + g'(q) 1{x >= y} has a mean of at most that of g(P(X >= y)).
 
-A choice made after looking would void that. So all that is chosen (guesses, stakes, shares of alpha) comes as plain
-numbers from ``plan_again``, which gave the planner the earlier returns alone; and what the certificate has recorded of
-its bets must be those. Everything that is true of any guesses and any stakes is computed here.
+A choice made on the returns themselves would void that. So all that is chosen (guesses, stakes, shares of alpha) comes
+as plain numbers from ``plan_again``, which gave the planner the earlier returns alone; and what the certificate has
+recorded of its bets must be those. Everything that is true of any guesses and any stakes is computed here.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class PlannedBet:
     """What is staked on the returns from index ``first`` up to ``last``.
 
     ``block``    first and last index for which the score is used, of one bet or several
-    ``cutoff``   how the score was made of the past, for the record
+    ``cutoff``   how the score was made of the past, as recorded
     ``guesses``  points above the floor, ascending, and guesses of P(X >= point); None if the return is its own score
     ``stake``    the bet size against all claims
     ``hedge``    instead of it claims, and the bet size against each
@@ -54,7 +54,7 @@ class PlannedBet:
 
 @dataclass(frozen=True)
 class PlannedBettor:
-    """Who bets at one radius with one share of alpha."""
+    """A bettor at one scaled budget (radius) with one share of alpha."""
 
     radius: float
     alpha: float
@@ -72,20 +72,20 @@ class PlannedBettor:
 
 
 def check_sides(bets: Any, claim: Claim) -> None:
-    """Refuse bets that are not recorded for the lower side and, with a ceiling, for the upper one."""
+    """Reject bets that are not recorded for the lower side and, with a ceiling, for the upper one."""
     sides = {"lower"} if claim.ceiling is None else {"lower", "upper"}
     if not isinstance(bets, dict) or set(bets) != sides or not all(isinstance(rows, list) for rows in bets.values()):
         raise CannotRecomputeError(f"bets must be recorded for {' and '.join(sorted(sides))}")
 
 
 def check_rows(rows: list[Any]) -> None:
-    """Refuse what is no record of bets."""
+    """Reject rows that do not describe bets."""
     for row in rows:
         kind = {"hedged"} if isinstance(row, dict) and row.get("hedged") is True else {"stake"}
         numbers = [row.get(key) for key in ("radius", "alpha", *kind)] if isinstance(row, dict) else [None]
         if not all(isinstance(number, int | float) for number in numbers) or set(row) != ROW | kind:
             raise CannotRecomputeError(
-                "a bet must say its radius, risk, block, cut-off and stake, or that it is hedged"
+                "a bet must have radius, alpha, block, cut-off and stake, or say that it is hedged"
             )
 
 
@@ -123,7 +123,7 @@ def _unplanned(bettors: Sequence[PlannedBettor], rows: list[Any]) -> list[str]:
     for plan, row in itertools.zip_longest(planned, rows):
         if plan is None:
             more = len(rows) - len(planned)
-            return [f"{more} bets are recorded that nobody planned, the first from {row['first']!r} on"]
+            return [f"{more} recorded bets are not planned, the first from return {row['first']!r} on"]
         if row is None or not _as_planned(row, plan):
             return [_difference(plan, row)]
     return []
@@ -141,7 +141,7 @@ def _same_bet(row: dict[str, Any], plan: dict[str, Any]) -> bool:
 def _difference(plan: dict[str, Any], row: dict[str, Any] | None) -> str:
     where, end = f"radius {plan['radius']:g}", plan["first"] + plan["count"]
     if row is not None and row["radius"] == plan["radius"] and not alike(row["alpha"], plan["alpha"], 1e-12):
-        return f"{where}: the plan is to risk {plan['alpha']:.9g}, not {row['alpha']!r}"
+        return f"{where}: the planned alpha is {plan['alpha']:.9g}, not {row['alpha']!r}"
     stake = "a stake for each claim" if "hedged" in plan else f"stake {plan['stake']:.9g}"
     return f"{where}: on the returns {plan['first']} to {end} the plan is to bet cut-off {plan['cutoff']}, {stake}"
 
@@ -167,7 +167,7 @@ class Round:
 
 
 class Account:
-    """What one bettor owns against each claim; ``wrong`` is what no stake may be."""
+    """The capital of one bettor against each claim; ``wrong`` lists invalid stakes."""
 
     def __init__(self, returns: Floats, floor: float, bettor: PlannedBettor) -> None:
         self.returns, self.floor, self.radius = returns, floor, bettor.radius
@@ -178,9 +178,9 @@ class Account:
         self.wrong: list[str] = []
 
     def settle(self, bet: PlannedBet) -> None:
-        """Book one bet on returns that none before was about."""
+        """Add one bet, on returns that no earlier bet was on."""
         if not self._allowed(bet):
-            self.wrong.append(f"radius {self.radius:g}: no such bet on the returns {bet.first} to {bet.last} is fair")
+            self.wrong.append(f"radius {self.radius:g}: the bet on the returns {bet.first} to {bet.last} is not fair")
             return
         scores, lowest = self._scored(bet)
         if bet.hedge is None:
@@ -190,7 +190,7 @@ class Account:
         self.settled = bet.last
 
     def _allowed(self, bet: PlannedBet) -> bool:
-        """Tell whether a bet is about returns that no other is about, with stakes and guesses that are such."""
+        """Return whether a bet is on returns of its own, with valid stakes and guesses."""
         stakes = np.array([bet.stake]) if bet.hedge is None else bet.hedge[1]
         there = self.settled <= bet.first < bet.last <= self.returns.size and bool(np.all(stakes >= 0))
         if bet.guesses is None:  # the return is its own score: only without an attack is its mean the worst-case mean
@@ -218,7 +218,9 @@ class Account:
             self._open(claims)
         at = np.flatnonzero(stakes)
         if not np.array_equal(claims, self.claims) or np.any(stakes * (claims - lowest) > 1):
-            self.wrong.append(f"radius {self.radius:g}: a stake could lose more than is owned, or claims have changed")
+            self.wrong.append(
+                f"radius {self.radius:g}: a stake could lose more than the capital, or claims have changed"
+            )
             return
         self.most[claims <= lowest] = math.inf  # no score is lower, nor is their mean
         if at.size > 0:
@@ -232,7 +234,7 @@ class Account:
             fit = claims <= one.boldest
             self.owned[~fit] = -math.inf
             self.owned[fit] += one.log_wealth(claims[fit])
-        self.most = np.full(claims.size, -math.inf)  # the most that was owned after any bet
+        self.most = np.full(claims.size, -math.inf)  # the largest capital after any bet
 
     def bounds(self) -> tuple[float, float]:
         """Return the best bound that may be claimed and the least that the method would have claimed."""

@@ -1,6 +1,6 @@
-"""Probabilities and quantiles of the return under attack, once more from the raw returns.
+"""Probabilities and quantiles of the return under attack, recomputed independently from the raw returns.
 
-With r(x) <= P(X >= x) and s(x) <= P(X <= x), an adversary of radius c leaves P(Y >= x) >= g(r(x)) and
+With r(x) <= P(X >= x) and s(x) <= P(X <= x), under any attack with scaled budget c, P(Y >= x) >= g(r(x)) and
 P(Y <= x) >= g(s(x)), g(p) = Phi(Phi^-1(p) - c). The q-quantile is at least the last x with 1 - g(r(x)) < q, and at most
 the first x with g(s(x)) >= q.
 """
@@ -18,7 +18,7 @@ from surefoot.verification.recompute.bands import METHODS, CannotRecomputeError,
 from surefoot.verification.recompute.run_files import Raw, is_number
 
 Floats = NDArray[np.float64]
-_HAIR = 1e-7  # relative: limits are rounded outwards by 1e-9, and computed by other formulas here
+_MARGIN = 1e-7  # relative: bounds are rounded outward by 1e-9, and computed by other formulas here
 
 
 def compare_law(raw: Raw, claim: Claim) -> list[str]:
@@ -27,7 +27,7 @@ def compare_law(raw: Raw, claim: Claim) -> list[str]:
     for kind, key in (("probabilities", "at_least"), ("quantiles", "q")):
         rows = raw.certificate.get(kind, [])
         if not isinstance(rows, list) or not all(isinstance(row, dict) and is_number(row.get(key)) for row in rows):
-            raise CannotRecomputeError(f"{kind} must be a list of questions")
+            raise CannotRecomputeError(f"{kind} must be a list")
         if rows and claim.method not in METHODS:
             raise CannotRecomputeError(f"{kind} are not computed here for the method {claim.method!r}")
         for row in rows:
@@ -40,18 +40,18 @@ def _compared(row: dict[str, Any], key: str, claim: Claim, found: NDArray[np.flo
     lower, upper = row.get("lower"), row.get("upper")
     fits = all(isinstance(column, list) and len(column) == len(claim.budgets) for column in (lower, upper))
     if not fits or set(row) != {key, "lower", "upper"}:
-        raise CannotRecomputeError(f"{key} {row[key]!r} must have one lower and one upper limit per budget")
+        raise CannotRecomputeError(f"{key} {row[key]!r} must have one lower and one upper bound per budget")
     wrong = []
     for budget, low, high, ((least, best), (top, loose)) in zip(claim.budgets, lower, upper, found, strict=True):  # type: ignore[arg-type]
         right = is_number(low) and least <= low <= best
         right &= math.isinf(top) if high is None else is_number(high) and top <= high <= loose
         if not right:
-            wrong.append(f"at budget {budget:g} the limits for {key} {row[key]:g} are not {low!r} and {high!r}")
+            wrong.append(f"at budget {budget:g} the bounds for {key} {row[key]:g} are not {low!r} and {high!r}")
     return wrong
 
 
 def recompute_law(returns: Floats, claim: Claim, *, at_least: float | None = None, q: float | None = None) -> Floats:
-    """Return, per budget, least and best lower limit and best and loosest upper limit, as (budgets, 2, 2)."""
+    """Return, per budget, least and best lower bound and best and loosest upper bound, as (budgets, 2, 2)."""
     points, *reaches = family(returns, claim.floor, claim.ceiling, claim, mirrored=False)
     low = -math.inf if claim.ceiling is None else -claim.ceiling
     mirrored, *stays = family(-returns, low, -claim.floor, claim, mirrored=True)
@@ -77,7 +77,7 @@ def _reached(points: Floats, kept: list[Floats], x: float, claim: Claim) -> tupl
         return 1.0, 1.0
     beyond = int(np.searchsorted(points, x, side="left"))
     best, least = (float(part[beyond]) if beyond < points.size else 0.0 for part in kept)
-    return least * (1 - _HAIR), best
+    return least * (1 - _MARGIN), best
 
 
 def _missed(points: Floats, stay: list[Floats], x: float, claim: Claim) -> tuple[float, float]:
@@ -88,12 +88,12 @@ def _missed(points: Floats, stay: list[Floats], x: float, claim: Claim) -> tuple
         return 1.0, 1.0
     best, least = (1 - float(part[below - 1]) for part in stay)
     # 1 - p loses the digits of a tiny p
-    return best * (1 - _HAIR) - 1e-15, min(1.0, least * (1 + _HAIR) + 1e-15)
+    return best * (1 - _MARGIN) - 1e-15, min(1.0, least * (1 + _MARGIN) + 1e-15)
 
 
 def _quantile_low(points: Floats, kept: list[Floats], q: float, claim: Claim) -> tuple[float, float]:
     found = []
-    for part, slack in zip(kept, (-_HAIR, _HAIR), strict=True):
+    for part, slack in zip(kept, (-_MARGIN, _MARGIN), strict=True):
         sure = int(np.count_nonzero((1 - part) * (1 + slack) < q))
         found.append(float(points[sure - 1]) if sure else claim.floor)
     return found[1], found[0]
@@ -101,7 +101,7 @@ def _quantile_low(points: Floats, kept: list[Floats], q: float, claim: Claim) ->
 
 def _quantile_high(points: Floats, stay: list[Floats], q: float, claim: Claim) -> tuple[float, float]:
     found = []
-    for part, slack in zip(stay, (_HAIR, -_HAIR), strict=True):
+    for part, slack in zip(stay, (_MARGIN, -_MARGIN), strict=True):
         enough = np.flatnonzero(part * (1 + slack) >= q)
         otherwise = math.inf if claim.ceiling is None else claim.ceiling
         found.append(float(points[enough[0]]) if enough.size else otherwise)

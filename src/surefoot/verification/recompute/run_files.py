@@ -1,4 +1,4 @@
-"""The files of a run, read once more by other code than wrote them: JSON and arrays, and nothing is unpickled."""
+"""The files of a run, read by other code than wrote them: JSON and arrays, and nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class DamagedError(Exception):
 
 @dataclass(frozen=True, eq=False)
 class Raw:
-    """What lies in a run's folder: a certificate, the record with its setup, and the notes beside them."""
+    """The files of a run directory: a certificate, the episode data with their setup, setup.json and run.json."""
 
     name: str
     certificate: dict[str, Any]
@@ -37,11 +37,11 @@ class Raw:
 
     @property
     def returns(self) -> NDArray[np.float64]:
-        """The returns of the record."""
+        """The returns."""
         return self.arrays["returns"]
 
     def sha256(self) -> str:
-        """Hash the record: setup as sorted JSON, then name, shape, type and bytes of every array by name."""
+        """Hash the episode data: setup as sorted JSON, then name, shape, type and bytes of every array by name."""
         digest = hashlib.sha256(json.dumps(self.setup, sort_keys=True).encode())
         for name in sorted(self.arrays):
             array = self.arrays[name]
@@ -53,13 +53,15 @@ class Raw:
 def read_run(folder: Path) -> list[Raw]:
     """Read a run, once for each of its certificates.
 
-    What is no run at all is bad input, what is one but damaged raises ``DamagedError``.
+    Raises:
+        InputError: If the directory does not contain a run.
+        DamagedError: If it does, but a file is damaged.
     """
     if not folder.is_dir():
-        raise InputError(f"no folder {folder}; give the folder of a certified run")
+        raise InputError(f"no directory {folder}; give the directory of a certified run")
     paths = [folder / name for name in CERTIFICATES if (folder / name).is_file()]
     if not paths:
-        raise InputError(f"{folder} holds no {' or '.join(CERTIFICATES)}; give the folder of a certified run")
+        raise InputError(f"{folder} contains no {' or '.join(CERTIFICATES)}; give the directory of a certified run")
     certificates = {path.name: _object(path) for path in paths}
     for name, certificate in certificates.items():
         if certificate.get("schema") != 1:
@@ -70,7 +72,7 @@ def read_run(folder: Path) -> list[Raw]:
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return in words where two sets of facts disagree."""
+    """Return in words where two dictionaries differ."""
     keys = sorted(key for key in {*one, *other} if not same(one.get(key), other.get(key)))
     return [f"{key} is {one.get(key)!r} and {other.get(key)!r}" for key in keys]
 
@@ -96,25 +98,25 @@ def _object(path: Path) -> dict[str, Any]:
     except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
         raise InputError(f"{path} is not a readable JSON file ({error})") from error
     if not isinstance(content, dict):
-        raise InputError(f"{path} must hold a JSON object, got {type(content).__name__}")
+        raise InputError(f"{path} must contain a JSON object, got {type(content).__name__}")
     return content
 
 
 def _record(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     if not path.is_file():
-        raise DamagedError(f"there is no {path.name} beside the certificate: nothing can be recomputed")
+        raise DamagedError(f"there is no {path.name} next to the certificate: nothing can be recomputed")
     try:
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays = {name: np.ascontiguousarray(archive[name]) for name in archive.files}
         setup = json.loads(arrays.pop("header").tobytes())
         schema = setup.pop("schema")
     except (OSError, ValueError, EOFError, KeyError, AttributeError, TypeError, RuntimeError) as error:
-        raise DamagedError(f"{path.name} is no readable record ({error})") from error
+        raise DamagedError(f"{path.name} is not a readable file of episode data ({error})") from error
     except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        raise DamagedError(f"{path.name} is no readable record ({error})") from error
+        raise DamagedError(f"{path.name} is not a readable file of episode data ({error})") from error
     if schema != 1:
         raise InputError(f"{path} has schema {schema!r}, this version reads 1")
     returns = arrays.get("returns")
     if returns is None or returns.dtype != np.float64 or returns.ndim != 1 or returns.size == 0:
-        raise DamagedError(f"{path.name} holds no list of returns")
+        raise DamagedError(f"{path.name} contains no list of returns")
     return setup, arrays

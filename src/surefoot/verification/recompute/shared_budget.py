@@ -1,9 +1,9 @@
-"""Bounds for a budget that many episodes share (T5), once more from the raw returns; nothing of surefoot is imported.
+"""Bounds for a budget that many episodes share (T5), recomputed from the raw returns; nothing of surefoot is imported.
 
 With z = exp(-theta (x - floor)) and cost = B^2 / (2 sigma^2 M), the mean return per episode is at least
-floor - (log E[z] + cost) / theta, for every theta. The first returns, the pilot, settle a few thetas and the stake of a
-bet for each; the others bound E[z] from above, each at an even share of alpha: the limit is the m at which
-prod (1 + stake (m - z)) = 1 / share. For wins and losses: KL(q || p) = cost, p the Clopper-Pearson limit.
+floor - (log E[z] + cost) / theta, for every theta. The first returns, the pilot, fix a few thetas and the stake of a
+bet for each; the others bound E[z] from above, each at an even share of alpha: the bound is the m at which
+prod (1 + stake (m - z)) = 1 / share. For wins and losses: KL(q || p) = cost, p the Clopper-Pearson bound.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ METHODS = ("betting", "binary")
 
 @dataclass(frozen=True)
 class SharedClaim:
-    """What a certificate of a shared budget says its limits were computed from."""
+    """What a certificate of a shared budget says its bounds were computed from."""
 
     method: str
     alpha: float
@@ -32,7 +32,7 @@ class SharedClaim:
 
 
 def recompute_shared(returns: Floats, claim: SharedClaim) -> tuple[Floats, Floats | None]:
-    """Return the lower limits at each cost and, where a ceiling is known, the upper ones: the mirror image."""
+    """Return the lower bounds at each cost and, where a ceiling is known, the upper ones: the mirror image."""
     find = _wins if claim.method == "binary" else _bets
     width = None if claim.ceiling is None else claim.ceiling - claim.floor
     lower = claim.floor + find(returns - claim.floor, width, claim)
@@ -80,13 +80,13 @@ def _bets(heights: Floats, width: float | None, claim: SharedClaim) -> Floats:
 
 
 def _best(promises: list[tuple[float, float, float]], cost: float) -> list[tuple[float, float, float]]:
-    """Return the promise that is best at a cost, if there is one that promises more than the floor."""
+    """Return the prediction that is best at a cost, if there is one above the floor."""
     hopeful = [each for each in promises if each[2] + cost < 0]
     return [max(hopeful, key=lambda each: -(each[2] + cost) / each[0])] if hopeful else []
 
 
 def _promise(pilot: Floats, theta: float, rounds: int, alpha: float) -> tuple[float, float, float] | None:
-    """Return theta, the stake that suits it, and the logarithm of the limit that the pilot promises."""
+    """Return theta, the stake that suits it, and the logarithm of the bound that the pilot predicts."""
     z = np.exp(-theta * pilot)
     mean, log = float(z.mean()), math.log(1 / alpha)
     variance = float(((z - mean) ** 2).mean()) + (1 - mean) ** 2 / (2 * pilot.size)

@@ -1,4 +1,4 @@
-"""Shares of alpha: that they are shares of one alpha, and what a bound proved with one of them says elsewhere."""
+"""Shares of alpha: that they are shares of one alpha, and what a bound at one scaled budget implies at others."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ SHARE = 1e-5  # relative: shares are found by halving to about 1e-7
 
 
 def unshared(shares: Sequence[float], alpha: float) -> list[str]:
-    """Say why bounds at these shares would not hold together at alpha: the union bound needs no more."""
+    """Return why bounds at these shares would not hold simultaneously at alpha, by the union bound."""
     if any(not share >= 0 for share in shares):
-        return ["a share of the risk is below 0"]
+        return ["a share of alpha is below 0"]
     spent = sum(shares)
-    return [] if spent <= alpha * (1 + 1e-12) else [f"the bets risk {spent:.12g}, the certificate {alpha:.12g}"]
+    return [] if spent <= alpha * (1 + 1e-12) else [f"the bets use alpha {spent:.12g}, the certificate {alpha:.12g}"]
 
 
 def carried(bound: float, proved: float, wanted: float, floor: float, ceiling: float | None) -> float:
-    """Return what a bound proved at one radius says at another: as much at a smaller one, g of it at a larger one."""
+    """Return what a bound at one radius implies at another: the same at a smaller one, g of it at a larger one."""
     if wanted <= proved:
         return bound
     if ceiling is None:
@@ -29,7 +29,7 @@ def carried(bound: float, proved: float, wanted: float, floor: float, ceiling: f
 
 
 def alike(recorded: Any, planned: float | None, within: float) -> bool:
-    """Tell whether a recorded number is the planned one, but for rounding."""
+    """Return whether a recorded number is the planned one, up to rounding."""
     if planned is None or not isinstance(recorded, int | float):
         return recorded is planned
     return abs(recorded - planned) <= within * abs(planned)

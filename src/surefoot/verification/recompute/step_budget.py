@@ -1,8 +1,8 @@
-"""Bounds for a budget per step (T4), once more from the recorded rewards; nothing of surefoot is imported.
+"""Bounds for a budget per step (T4), recomputed from the recorded rewards; nothing of surefoot is imported.
 
-With p_t the mean share of step t's reward in [low, high], every adversary of at most e per observation leaves
+With p_t the mean share of step t's reward in [low, high], under any attack with at most e per observation,
 E[Y] >= sum over t of low + (high - low) Phi(Phi^-1(p_t) - e sqrt(t) / sigma). p_t is at least the m below the observed
-mean at which n KL(mean || m) = log(steps / alpha). Upper limits are the mirror image.
+mean at which n KL(mean || m) = log(steps / alpha). Upper bounds are the mirror image.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 def recompute_per_step(
     gains: Floats, n: int, rewards: tuple[float, float], alpha: float, radii: list[float]
 ) -> tuple[Floats, Floats]:
-    """Return the lower and the upper limits at each radius e / sigma."""
+    """Return the lower and the upper bounds at each scaled budget e / sigma."""
     low, high = rewards
     shares = (gains.sum(axis=0) / n - low) / (high - low)
     roots = np.sqrt(np.arange(1, shares.size + 1))

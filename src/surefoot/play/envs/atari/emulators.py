@@ -1,6 +1,6 @@
 """Atari 2600 emulators in this process: the standard preprocessing, frame for frame, on plain arrays.
 
-What is played is Gymnasium's ``NoFrameskip-v0`` behind its ``AtariPreprocessing``: up to 30 no-ops, every action held
+The environment is Gymnasium's ``NoFrameskip-v0`` with its ``AtariPreprocessing``: up to 30 no-ops, every action held
 for four emulator frames of which the last two are merged by their maximum, grey, 84 x 84 by area; sticky actions (one
 is replaced by the one before it with probability 1/4) at every emulator frame; rewards neither clipped nor cut at
 lives.
@@ -43,13 +43,13 @@ class Cartridge:
 
 
 class Board:
-    """What goes between whoever plays and the emulators, slot by slot; it may lie in shared memory.
+    """Arrays exchanged between the caller and the emulators, one entry per environment; may be in shared memory.
 
     ``actions``  what to do next
-    ``active``   which slots are meant by the next command
+    ``active``   which environments the next command is for
     ``frames``   the newest observations
     ``rewards``  of the last step, as the game counts them
-    ``over``     0 while the episode goes on, ``ENDED`` by the game, ``CUT`` by the limit
+    ``over``     0 while the episode runs, ``ENDED`` by the game, ``CUT`` at the maximum number of steps
     """
 
     def __init__(self, slots: int, memory: Any = None) -> None:
@@ -69,10 +69,10 @@ class Board:
 
 
 class Emulators:
-    """Some slots of a board, each with an emulator of its own that is seeded once and then runs on.
+    """Some environments of a board, each with its own emulator, which is seeded once.
 
-    Every episode begins from the same machine state, that of a game just loaded, which is kept and put back. ALE's own
-    reset is slower and leaves a trace: a bit of Freeway's memory tells whether the episode before had an odd length.
+    Every episode begins from the same machine state, that of a game just loaded, which is saved and restored. ALE's own
+    reset is slower and not complete: a bit of Freeway's memory shows whether the episode before had an odd length.
     """
 
     def __init__(self, cartridges: Sequence[Cartridge], seeds: Sequence[int], board: Board, first: int = 0) -> None:
@@ -83,17 +83,17 @@ class Emulators:
         self.shrunk = Shrinker()
 
     def reset(self) -> None:
-        """Load and seed every slot and start its first episode."""
+        """Load and seed every emulator and start its first episode."""
         places = zip(self.cartridges, self.seeds, self.screens.swapaxes(0, 1), strict=True)
         self.machines = [_Machine(cartridge, seed, screens) for cartridge, seed, screens in places]
         self._start(range(len(self.machines)))
 
     def restart(self) -> None:
-        """Start a new episode on the active slots."""
+        """Start a new episode in the active environments."""
         self._start(self._active())
 
     def step(self) -> None:
-        """Advance the active slots by one agent step."""
+        """Advance the active environments by one agent step."""
         rows = self._active()
         for row in rows:
             slot = self.slots[row]
@@ -101,14 +101,14 @@ class Emulators:
         self._show(rows)
 
     def step_on(self) -> None:
-        """Advance the active slots; where an episode has ended, show the first frame of the next one instead."""
+        """Advance the active environments; where an episode has ended, show the first frame of the next one instead."""
         self.step()
         ended = [row for row in self._active() if self.board.over[self.slots[row]]]
         if ended:
             self._start(ended)
 
     def close(self) -> None:
-        """Leave the emulators to whoever plays the same game next in this process."""
+        """Keep the emulators for the next use of the same game in this process."""
         for machine in self.machines:
             _IDLE.setdefault((machine.cartridge.rom, machine.cartridge.difficulty), []).append(
                 (machine.emulator, machine.beginning)
@@ -134,8 +134,8 @@ class Emulators:
 class _Machine:
     """One emulator with its random numbers and two screens: the merged, newest one and the one before.
 
-    Actions stick here, not in the emulator, on the random numbers that ALE would draw: putting a machine state back
-    does not put back ALE's memory of the last action, and the first frame of an episode could repeat one of another's.
+    Actions stick here, not in the emulator, on the random numbers that ALE would draw: restoring a machine state
+    does not restore ALE's memory of the last action, and the first frame of an episode could repeat one of another's.
     """
 
     def __init__(self, cartridge: Cartridge, seed: int, screens: Frames) -> None:
@@ -160,7 +160,7 @@ class _Machine:
         self.screens[1].fill(0)
 
     def step(self, action: int) -> tuple[float, int]:
-        """Hold an action for four frames; return the reward and how the episode stands."""
+        """Hold an action for four frames; return the reward and whether the episode is over."""
         reward = 0
         for frame in range(SKIP):
             reward += self.act(action)
@@ -186,8 +186,8 @@ class _Machine:
         return reward
 
 
-# Loading takes a hundred milliseconds, as long as a few episodes. An emulator that is done with has nothing of its own
-# left: it draws no random numbers, and an episode begins by putting back the state of a game just loaded.
+# Loading takes a hundred milliseconds, as long as a few episodes. An emulator that is no longer used has no
+# state of its own: it draws no random numbers, and an episode begins by restoring the state of a game just loaded.
 _IDLE: dict[tuple[str, int], list[tuple[Any, Any]]] = {}
 atexit.register(_IDLE.clear)  # or ale-py complains of objects that outlive it
 
@@ -198,7 +198,7 @@ def _loaded(cartridge: Cartridge) -> tuple[Any, Any]:
     if idle:
         return idle.pop()
     library = ale()
-    library.ALEInterface.setLoggerMode(library.LoggerMode.Error)  # first, or it greets the user
+    library.ALEInterface.setLoggerMode(library.LoggerMode.Error)  # first, or it prints a greeting
     emulator = library.ALEInterface()
     emulator.setFloat("repeat_action_probability", 0.0)
     emulator.setInt("max_num_frames_per_episode", MOST_FRAMES)

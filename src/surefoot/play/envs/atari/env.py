@@ -1,4 +1,4 @@
-"""Atari games as batches of slots, and one at a time as a Gymnasium environment."""
+"""Atari games as batches of environments, and one at a time as a Gymnasium environment."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SHAPE = (SIDE, SIDE)
 
 
 class Atari:
-    """Many slots of one Atari game: one new frame per step, pixels in [0, 1]; the agent keeps the stack itself.
+    """Many environments of one Atari game: one new frame per step, pixels in [0, 1]; the agent keeps the stack itself.
 
-    A slot is seeded once and then runs on, so that its episodes are independent of each other and of its neighbours.
+    Each is seeded once, so that its episodes are independent of each other and of the other environments.
     """
 
-    # A row that is over would draw from its slot's random numbers if it were stepped on.
+    # A row that is over would use its environment's random numbers if it were stepped further.
     patience = 1
 
     def __init__(
@@ -39,14 +39,14 @@ class Atari:
         self.slot = np.arange(slots)
 
     def reset(self) -> Tensor:
-        """Start every slot with its own seed."""
+        """Start every environment with its own seed."""
         return self._observe(self.fleet.run("reset"), self.slot)
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Hold every row's action for four emulator frames.
 
-        An episode that is over shows the first frame of its slot's next one already: started later, by a command of its
-        own, a few new episodes would keep all other emulators waiting at nearly every step.
+        An episode that is over already shows the first frame of its environment's next one: started later, by a command
+        of its own, a few new episodes would keep all other emulators waiting at nearly every step.
         """
         self.fleet.board.active[:] = 0
         self.fleet.board.active[self.slot] = 1
@@ -61,7 +61,7 @@ class Atari:
         return self._observe(self.fleet.board, self.slot[rows.cpu().numpy()])
 
     def keep(self, rows: Tensor) -> None:
-        """Play on with these rows only."""
+        """Continue with these rows only."""
         self.slot = self.slot[rows.cpu().numpy()]
 
     def state(self) -> None:
@@ -90,7 +90,7 @@ class AtariEnvironment(gymnasium.Env[np.ndarray[Any, Any], Any]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray[Any, Any], dict[str, Any]]:
-        """Start an episode; a seed loads the game anew, as Gymnasium's AtariEnv does."""
+        """Start an episode; a seed reloads the game, as Gymnasium's AtariEnv does."""
         super().reset(seed=seed, options=options)
         self.board.active[:] = 1
         if self.emulators is None or seed is not None:
@@ -116,5 +116,5 @@ def counted(cartridge: Cartridge, rewards: np.ndarray[Any, Any]) -> np.ndarray[A
 
 
 def slot_seeds(seeds: np.random.SeedSequence, slots: int) -> list[int]:
-    """Return one seed per slot; 62 bits, for among many slots two 32-bit seeds would agree."""
+    """Return one seed per environment; 62 bits, because among many two 32-bit seeds would agree."""
     return [int(seed) >> 2 for seed in seeds.generate_state(slots, np.uint64)]

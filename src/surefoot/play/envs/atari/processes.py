@@ -1,7 +1,7 @@
-"""Emulators in processes of their own, stepped side by side over shared memory.
+"""Emulators in processes of their own, stepped in parallel over shared memory.
 
 ale-py holds Python's lock while it emulates, so threads do not help; and its own threaded environment has no difficulty
-switch. What a slot plays depends on its seed and its actions alone, never on how many processes there are.
+switch. The episodes of an environment depend on its seed and actions alone, never on how many processes there are.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ READY = b"!"
 
 
 class Fleet:
-    """Emulators of many slots in one process or several; commands may run while the caller does something else."""
+    """Emulators of many environments in one process or several; a command may run while the caller does other work."""
 
     def __init__(self, cartridges: Sequence[Cartridge], seeds: Sequence[int], processes: int = 1) -> None:
-        ale()  # told here, where it can be read, rather than by a process that cannot start
+        ale()  # raised here, where the message is visible, rather than in a process that cannot start
         self.slots = len(cartridges)
         self.helpers: list[subprocess.Popen[bytes]] = []
         self.here: Emulators | None = None
@@ -52,7 +52,7 @@ class Fleet:
                 self.helpers.append(part)
 
     def run(self, command: str) -> Board:
-        """Carry out a command on the active slots (``reset``: on all) and return the board."""
+        """Carry out a command on the active environments (``reset``: on all) and return the board."""
         self.begin(command)
         return self.finish()
 
@@ -113,8 +113,8 @@ def _helper(
 
 
 def serve() -> None:
-    """Be the helper process: obey commands from the standard input until it is closed."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for whoever plays; this process ends with its input
+    """Run the worker process: execute commands from the standard input until it is closed."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process; this one ends with its input
     commands, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not look like an answer
     memory, slots, first, cartridges, seeds = json.loads(commands.readline())
@@ -127,4 +127,6 @@ def serve() -> None:
 
 
 def _lost() -> InputError:
-    return InputError("a process with emulators has ended; its message stands above; free memory or use fewer slots")
+    return InputError(
+        "a process with emulators has ended, see its message above; free memory or run fewer environments in parallel"
+    )

@@ -53,7 +53,7 @@ class Shrinker:
 
     def _shrink(self, screens: Frames, frames: Frames) -> None:
         # Forty columns of everything in a row: sums of whole rows are fast, and a matrix product, which would do the
-        # same, would start threads in every one of the processes that play.
+        # same, would start threads in every one of the processes that run emulators.
         pairs = self._paired(screens).reshape(-1, 40)
         count = len(pairs)
         columns, sums, means = (
