@@ -73,7 +73,7 @@ def non_vacuous(study: Study, task: str) -> Finding:
 
 
 def doubt(error: float, episodes: int, task: str) -> float:
-    """Return how far above an attacked mean the truth may well lie: two standard errors, and never nothing.
+    """Return how far above an attacked mean the true mean may well be: two standard errors, and never nothing.
 
     Where every episode ended alike the standard error is 0, which proves nothing; three outcomes at the ceiling may
     still have been missed.

@@ -45,12 +45,12 @@ MOUNTAIN_CAR_BUDGETS = (0.1, 0.2, 0.3, 0.4, 0.5)
 ATARI_BUDGETS = (0.1, 0.2, 0.3, 0.4)
 # The paper's list for the task, and below it what fits the value gaps of agents that stop training early.
 BARE_LAMBDAS = {"cartpole-5": (0, 0.05, 0.1, 0.2, 0.5, 1, 4, 6, 8, 10), "cartpole-1": (0, 0.05, 0.1, 0.2, 0.5, 1)}
-# Averaging over noise makes every cell a hundred times as costly: the paper's list, and one gap below it.
+# Averaging over noise makes every configuration a hundred times as costly: the paper's list, and one lambda_q below it.
 SMOOTHED_LAMBDAS = {"cartpole-5": (0.1, 4, 6, 8, 10), "cartpole-1": (0.1, 0, 0.05, 1)}
 
 
 def full(task: str) -> Sizes:
-    """Return the paper's sizes: 10,000 episodes, 1,000 attacked ones (Mountain Car: 250), 128 draws of noise."""
+    """Return the paper's sizes: 10,000 episodes, 1,000 attacked ones (Mountain Car: 250), 128 noise samples."""
     budgets, attacked, timed = _full_attack(task)
     margins = TASKS[task].paper.lambdas
     return Sizes(

@@ -105,12 +105,12 @@ def bound_line(task: str, certificate: EpisodeCertificate) -> tuple[NDArray[np.f
 
 
 def draw_most(axes: Axes, task: str, certificate: EpisodeCertificate, look: Style) -> None:
-    """Draw what as many perfect episodes would certify, thin and grey, in the line of their sigma."""
+    """Draw the best achievable bound with as many episodes, thin and gray, in the line style of their sigma."""
     axes.plot(*bound_line(task, certificate), color=MOST, ls=look.line, lw=1.0, zorder=1)
 
 
 def draw_floor(axes: Axes, task: str) -> None:
-    """Draw what a policy reaches that sees nothing, where it has been measured."""
+    """Draw the open-loop baseline, where it has been measured."""
     blind = TASKS[task].baseline
     if blind is not None:
         axes.axhline(blind.mean, color=FLOOR, ls=(0, (1, 2)), lw=1.8, zorder=1.5)

@@ -247,7 +247,7 @@ def test_a_limit_for_a_settled_number_at_a_chosen_stopping_time_is_caught(run):
     for method in ("auto", "betting", "band", "per-threshold"):
         made = certify(hidden, BUDGETS, method=method).to_json()
         write_json(run / "certificate.json", {**made, "record_sha256": episodes.sha256})
-        assert "planned were 3000 episodes" in problems(verify(run, blocks=0))["certificate and episode data"]
+        assert "3000 episodes were planned" in problems(verify(run, blocks=0))["certificate and episode data"]
 
 
 def test_whoever_stopped_by_hand_earlier_has_a_certificate_too(run):

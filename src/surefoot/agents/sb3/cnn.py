@@ -19,7 +19,7 @@ EXTRACTOR, HEAD = "q_net.features_extractor", "q_net.q_net"
 
 
 def has_convolutions(weights: Mapping[str, Tensor]) -> bool:
-    """Return whether these are weights of a DQN that looks at images."""
+    """Return whether these are weights of a DQN for images."""
     return f"{EXTRACTOR}.cnn.0.weight" in weights
 
 
@@ -30,7 +30,9 @@ def rebuilt_cnn(facts: Facts, weights: Mapping[str, Tensor]) -> Policy:
     if extractor is not None and str(extractor) != NATURE:
         raise UnreadableError(f"it has a feature extractor of its own, {extractor}")
     if facts.choices is None or len(facts.shape) != 3:
-        raise UnreadableError(f"it looks at {facts.shape}, expected channels x height x width and discrete actions")
+        raise UnreadableError(
+            f"its observations have shape {facts.shape}, expected channels x height x width and discrete actions"
+        )
     if facts.pixels == (settings.get("normalize_images") is False):
         raise UnreadableError("its pixels are neither bytes that it scales nor floats that it does not")
     arrays = {

@@ -90,12 +90,12 @@ class Capital:
         self.rounds = list(rounds)
 
     def with_round(self, played: Round) -> Capital:
-        """Return the capital after one more round; without a stake it is the same."""
+        """Return the capital after one more round; without a bet it is the same."""
         return Capital([*self.rounds, played]) if played.stake > 0 else self
 
     @property
     def most(self) -> float:
-        """The largest claim that all stakes were fit for."""
+        """The largest claim that all bet sizes were valid for."""
         return min((played.highest_claim for played in self.rounds), default=math.inf)
 
     def log_wealth(self, claim: float) -> tuple[float, float]:

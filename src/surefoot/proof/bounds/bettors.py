@@ -55,9 +55,9 @@ class Hedge:
 
 @dataclass(frozen=True, eq=False)
 class Bet:
-    """What is staked on the outcomes from index ``first`` up to ``last``, planned from those before ``first`` alone.
+    """The bet on the outcomes from index ``first`` up to ``last``, planned from those before ``first`` alone.
 
-    ``score``  what is bet on; None where nothing is staked
+    ``score``  what is bet on; None where nothing is bet
     ``stake``  the bet size against all claims
     ``hedge``  bet sizes that depend on the claim, instead of one
     """
@@ -74,7 +74,7 @@ class Bettor:
 
     ``propose``  scores to choose from, given the outcomes so far; each must have a mean of at most the quantity
     ``alpha``    the error probability
-    ``edges``    numbers of outcomes, ascending: nothing is staked before the first, nor after the last
+    ``edges``    numbers of outcomes, ascending: nothing is bet before the first, nor after the last
     ``horizon``  the number of outcomes that bet sizes are chosen for; the last edge unless given
     ``claim``    a value that the quantity is to be proved to exceed as soon as possible, or None for the best bound
     """
@@ -137,7 +137,7 @@ class Bettor:
 
     @property
     def rounds(self) -> Sequence[Round]:
-        """What was staked so far, and on what."""
+        """The bets so far, with their outcomes."""
         return self._open.rounds
 
     def limit(self) -> float:

@@ -226,5 +226,5 @@ def _check_ceiling(returns: Floats, ceiling: float | None) -> None:
 def _checked_radii(radii: ArrayLike) -> Floats:
     asked = np.unique(np.asarray(radii, dtype=np.float64))
     if asked.size == 0 or not np.all(asked >= 0):
-        raise InputError("expected at least one radius, and none below 0")
+        raise InputError("expected at least one scaled budget, and none below 0")
     return asked

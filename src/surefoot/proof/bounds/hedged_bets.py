@@ -33,7 +33,7 @@ Floats = NDArray[np.float64]
 _CLAIMS, _FAR = 400, 32
 _SKEWED = -0.35  # skewness of the sum of all scores beyond which single outcomes count too much to be hedged
 _REACH = 3.5  # claims reach so many standard errors, of what is known and of what is to come, to both sides
-_BATCHES = 600  # between two stakes
+_BATCHES = 600  # between two bets
 _KNOWN = 5  # claims are fixed once one in so many outcomes is known
 _BLUR = 0.005  # of all outcomes: variance added to what is to come, for an option on a sharp edge cannot be hedged
 _AIM = 0.93  # the option pays 1 / (alpha * _AIM), so that 1/alpha is reached before the end
@@ -108,7 +108,7 @@ class Hedger:
         self.done = np.zeros(self.claims.size, dtype=bool)
 
     def _owned_before(self) -> Floats:
-        """Return the logarithm of the capital against each claim; nothing where a claim was too bold for a stake."""
+        """Return the logarithm of the capital against each claim; nothing where a claim is out of range."""
         owned = np.zeros(self.claims.size)
         for played in self.before.rounds:
             owned[self.claims > played.highest_claim] = -math.inf

@@ -117,7 +117,7 @@ def mean_at_most(values: Floats, stake: float, alpha: float) -> float:
 
     If the mean is m and stake (1 - m) <= 1, the capital prod (1 + stake (m - value)) is never negative and 1 in
     expectation, so it reaches 1 / alpha with probability at most alpha (Markov). It grows with m: the bound is the
-    least m at which it does. The stake must have been fixed without these values.
+    least m at which it does. The bet size must have been fixed without these values.
     """
     if not stake > 0:
         raise InputError(f"stake must be > 0, got {stake}")
@@ -137,7 +137,7 @@ def _log_capital(values: Floats, stake: float, mean: float) -> float:
 
 
 def _settled(pilot: Floats, thetas: Floats, rounds: int, alpha: float, costs: Sequence[float]) -> tuple[Floats, Floats]:
-    """Choose a theta for each cost, and stakes, by what the pilot predicts; at most ``_MOST`` of them."""
+    """Choose a theta for each cost, and bet sizes, by what the pilot predicts; at most ``_MOST`` of them."""
     log = math.log(1 / alpha)
     values = np.exp(-np.outer(thetas, pilot))
     means = values.mean(axis=1)

@@ -1,4 +1,4 @@
-"""How much to stake on which score: guesses that decide how tight a bound is, never whether it is true."""
+"""Bet sizes and scores to bet on: guesses that decide how tight a bound is, never whether it is true."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from surefoot.proof.bounds.betting import INSIDE, Capital, Round
 Floats = NDArray[np.float64]
 
 _DOUBT = 0.1  # weight, in outcomes, of the lowest value in a plan: what was not seen may still come
-_STAKES = np.geomspace(0.25, 2.0, 10)  # in units of the stake that is best for Gaussian outcomes
+_STAKES = np.geomspace(0.25, 2.0, 10)  # in units of the bet size that is best for Gaussian outcomes
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Aim:
 
 @dataclass(frozen=True)
 class Choice:
-    """Which candidate to bet on, the stake, and the bound that is expected of it."""
+    """Which candidate to bet on, the bet size, and the bound that is expected of it."""
 
     index: int
     stake: float
@@ -50,9 +50,9 @@ class Choice:
 
 
 def plan(candidates: Sequence[Candidate], aim: Aim, capital: Capital | None = None) -> Choice:
-    """Choose candidate and stake from the past alone, expecting the future to be like it.
+    """Choose candidate and bet size from the past alone, expecting the future to be like it.
 
-    All candidates score the same past, so that one pass tries all their stakes.
+    All candidates score the same past, so that one pass tries all their bet sizes.
     """
     doubted = [candidate.with_doubt() for candidate in candidates]
     means = [float(weights @ scores) for scores, weights in doubted]
@@ -74,7 +74,7 @@ def plan(candidates: Sequence[Candidate], aim: Aim, capital: Capital | None = No
 
 
 def _stakes(scores: Floats, weights: Floats, mean: float, lowest: float, aim: Aim) -> Floats:
-    """Return stakes to try: around the best one for Gaussian scores, none that could lose everything."""
+    """Return bet sizes to try: around the best one for Gaussian scores, none that could lose everything."""
     spread = float(weights @ (scores - mean) ** 2)
     if aim.claim is None:
         typical = math.sqrt(2 * math.log(1 / aim.alpha) / max(aim.rounds * spread, 1e-300))
@@ -90,7 +90,7 @@ def _stakes(scores: Floats, weights: Floats, mean: float, lowest: float, aim: Ai
 def _reached(
     scores: Floats, weights: Floats, stakes: Floats, claims: Floats, most: Floats, aim: Aim, before: _Before
 ) -> Floats:
-    """Return the bound that each stake would probably lead to, by Newton's method from above."""
+    """Return the bound that each bet size would probably lead to, by Newton's method from above."""
     goal = math.log(1 / aim.alpha)
     for _ in range(8):
         factors = scores - claims[:, None]

@@ -26,7 +26,7 @@ class Batch:
     ``reward``     the discounted rewards of the next steps
     ``successor``  stacks after these steps, sharing the noise of the frames they share
     ``discount``   what the successor's value counts: 0 where the episode had ended
-    ``weight``     0 where the step limit cut the episode, so that nothing is known of what would have come
+    ``weight``     0 where max_steps cut the episode, so that nothing is known of what would have come
     """
 
     state: Tensor
@@ -93,7 +93,7 @@ class Replay:
         return self.written > self.memory + self.steps
 
     def draw(self) -> Batch:
-        """Draw transitions uniformly, with replacement."""
+        """Sample transitions uniformly, with replacement."""
         step, slot = self._places()
         span = step.unsqueeze(1) + torch.arange(1 - self.memory, self.steps + 1, device=step.device)
         seen = self._noisy(span % self.rows, slot.unsqueeze(1))
@@ -109,7 +109,7 @@ class Replay:
         )
 
     def _places(self) -> tuple[Tensor, Tensor]:
-        """Draw vector steps whose past frames and next steps are still, or already, in the buffer."""
+        """Sample vector steps whose past frames and next steps are still, or already, in the buffer."""
         # While the emulators step, the oldest row is already overwritten by new frames.
         first = (self.head - self.rows + 1).clamp_min(0) + self.memory - 1
         count = self.head - self.steps - first

@@ -34,7 +34,7 @@ FEWER = 2  # claims: the method's sums are rounded down, so that it may just mis
 
 @dataclass(frozen=True, kw_only=True)
 class PlannedBet:
-    """What is staked on the returns from index ``first`` up to ``last``.
+    """The bet on the returns from index ``first`` up to ``last``.
 
     ``block``    first and last index for which the score is used, of one bet or several
     ``cutoff``   how the score was made of the past, as recorded
@@ -85,7 +85,7 @@ def check_rows(rows: list[Any]) -> None:
         numbers = [row.get(key) for key in ("radius", "alpha", *kind)] if isinstance(row, dict) else [None]
         if not all(isinstance(number, int | float) for number in numbers) or set(row) != ROW | kind:
             raise CannotRecomputeError(
-                "a bet must have radius, alpha, block, cut-off and stake, or say that it is hedged"
+                "a bet must have radius, alpha, block, cutoff and stake, or say that it is hedged"
             )
 
 
@@ -139,16 +139,16 @@ def _same_bet(row: dict[str, Any], plan: dict[str, Any]) -> bool:
 
 
 def _difference(plan: dict[str, Any], row: dict[str, Any] | None) -> str:
-    where, end = f"radius {plan['radius']:g}", plan["first"] + plan["count"]
+    where, end = f"scaled budget {plan['radius']:g}", plan["first"] + plan["count"]
     if row is not None and row["radius"] == plan["radius"] and not alike(row["alpha"], plan["alpha"], 1e-12):
         return f"{where}: the planned alpha is {plan['alpha']:.9g}, not {row['alpha']!r}"
-    stake = "a stake for each claim" if "hedged" in plan else f"stake {plan['stake']:.9g}"
-    return f"{where}: on the returns {plan['first']} to {end} the plan is to bet cut-off {plan['cutoff']}, {stake}"
+    stake = "a bet size for each claim" if "hedged" in plan else f"bet size {plan['stake']:.9g}"
+    return f"{where}: on the returns {plan['first']} to {end} the plan is to bet with cutoff {plan['cutoff']}, {stake}"
 
 
 @dataclass(frozen=True)
 class Round:
-    """Scores on which one stake was set, ascending, how often each came, and the lowest that there can be."""
+    """Scores with one bet size, ascending, how often each came, and the lowest that there can be."""
 
     scores: Floats
     counts: NDArray[np.int64]
@@ -167,20 +167,22 @@ class Round:
 
 
 class Account:
-    """The capital of one bettor against each claim; ``wrong`` lists invalid stakes."""
+    """The capital of one bettor against each claim; ``wrong`` lists invalid bets."""
 
     def __init__(self, returns: Floats, floor: float, bettor: PlannedBettor) -> None:
         self.returns, self.floor, self.radius = returns, floor, bettor.radius
         self.aim = math.log(1 / bettor.alpha) if bettor.alpha > 0 else math.inf
         self.rounds: list[Round] = []
         self.claims = self.owned = self.most = np.empty(0)
-        self.settled = 0  # returns up to here are settled
+        self.settled = 0  # bets on returns up to here are settled
         self.wrong: list[str] = []
 
     def settle(self, bet: PlannedBet) -> None:
         """Add one bet, on returns that no earlier bet was on."""
         if not self._allowed(bet):
-            self.wrong.append(f"radius {self.radius:g}: the bet on the returns {bet.first} to {bet.last} is not fair")
+            self.wrong.append(
+                f"scaled budget {self.radius:g}: the bet on the returns {bet.first} to {bet.last} is not fair"
+            )
             return
         scores, lowest = self._scored(bet)
         if bet.hedge is None:
@@ -190,7 +192,7 @@ class Account:
         self.settled = bet.last
 
     def _allowed(self, bet: PlannedBet) -> bool:
-        """Return whether a bet is on returns of its own, with valid stakes and guesses."""
+        """Return whether a bet is on returns of its own, with valid bet sizes and guesses."""
         stakes = np.array([bet.stake]) if bet.hedge is None else bet.hedge[1]
         there = self.settled <= bet.first < bet.last <= self.returns.size and bool(np.all(stakes >= 0))
         if bet.guesses is None:  # the return is its own score: only without an attack is its mean the worst-case mean
@@ -219,7 +221,7 @@ class Account:
         at = np.flatnonzero(stakes)
         if not np.array_equal(claims, self.claims) or np.any(stakes * (claims - lowest) > 1):
             self.wrong.append(
-                f"radius {self.radius:g}: a stake could lose more than the capital, or claims have changed"
+                f"scaled budget {self.radius:g}: a bet could lose more than the capital, or claims have changed"
             )
             return
         self.most[claims <= lowest] = math.inf  # no score is lower, nor is their mean
@@ -256,7 +258,7 @@ def bound_of(rounds: list[Round], aim: float) -> float:
 
     high = min((one.boldest for one in rounds), default=math.inf)
     step = max(abs(high), 1.0) * 1e-9
-    if not math.isfinite(high):  # nothing was staked
+    if not math.isfinite(high):  # nothing was bet
         return -math.inf
     if rich(high):
         return high

@@ -86,7 +86,7 @@ def _best(promises: list[tuple[float, float, float]], cost: float) -> list[tuple
 
 
 def _promise(pilot: Floats, theta: float, rounds: int, alpha: float) -> tuple[float, float, float] | None:
-    """Return theta, the stake that suits it, and the logarithm of the bound that the pilot predicts."""
+    """Return theta, the bet size that suits it, and the logarithm of the bound that the pilot predicts."""
     z = np.exp(-theta * pilot)
     mean, log = float(z.mean()), math.log(1 / alpha)
     variance = float(((z - mean) ** 2).mean()) + (1 - mean) ** 2 / (2 * pilot.size)

@@ -19,7 +19,7 @@ def unshared(shares: Sequence[float], alpha: float) -> list[str]:
 
 
 def carried(bound: float, proved: float, wanted: float, floor: float, ceiling: float | None) -> float:
-    """Return what a bound at one radius implies at another: the same at a smaller one, g of it at a larger one."""
+    """Return what a bound at one scaled budget implies at another: the same at a smaller, g of it at a larger one."""
     if wanted <= proved:
         return bound
     if ceiling is None:
