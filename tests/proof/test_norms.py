@@ -68,7 +68,7 @@ def test_the_command_converts_says_so_and_verify_checks_it(tmp_path, monkeypatch
     for change in ({"budgets": [0, 0.02]}, {"factor": 0.5}, {"observations": 7}, {"name": "l0"}):
         path.write_text(json.dumps({**made, "norm": {**made["norm"], **change}}))
         failed = {check.name for check in verify("run", blocks=0).checks if check.result == "failed"}
-        assert failed == {f"{prefix}limits"}, change
+        assert failed == {f"{prefix}bounds"}, change
     path.write_text(json.dumps({**made, "norm": {**made["norm"], "coordinates": 1}}))
     assert not verify("run", blocks=1).verified
 
