@@ -168,5 +168,5 @@ def test_a_checkpoint_holds_both_optimizers(tmp_path):
 
 
 def test_ddpg_wants_continuous_actions(tmp_path):
-    with pytest.raises(InputError, match="DDPG needs continuous actions"):
+    with pytest.raises(InputError, match="DDPG needs bounded continuous actions"):
         train(get_task("cartpole-5"), 0.2, TINY, tmp_path / "x")

@@ -515,9 +515,9 @@ def test_limits_in_the_wrong_order_are_refused(tmp_path):
         (
             {"kind": "PPO", "actions": ARM},
             Box(-1, 1, (3,)),
-            r"lie from \[-1.5, 0.0\] to \[0.25, 3.0\], the env",
+            r"range from \[-1.5, 0.0\] to \[0.25, 3.0\], the env",
         ),
-        ({"kind": "PPO", "actions": ARM}, Box(-1, 1, (2,)), "lie from"),
+        ({"kind": "PPO", "actions": ARM}, Box(-1, 1, (2,)), "range from"),
     ],
 )
 def test_actions_are_checked(tmp_path, setup, space, match):

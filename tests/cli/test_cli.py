@@ -483,7 +483,10 @@ def test_a_malicious_zip_does_not_run(capsys, models):
 # --- errors ---------------------------------------------------------------------------------------------------------
 
 WRONG_RETURNS = {
-    "a quantile of 1": ("--sigma 0.2 --floor 0 --quantiles 1", "q strictly between 0 and 1, got 1"),
+    "a quantile of 1": (
+        "--sigma 0.2 --floor 0 --quantiles 1",
+        "q of a quantile must lie strictly between 0 and 1, got 1",
+    ),
     "a probability of words": ("--sigma 0.2 --floor 0 --thresholds much", "--thresholds must look like 100,150"),
     "a probability shared": (
         "--sigma 0.2 --floor 0 --thresholds 1 --shared-episodes 2",

@@ -50,7 +50,7 @@ def test_how_many_different_returns_a_short_pilot_may_have(values):
 def test_another_method_or_pilot_is_refused(law):
     returns, claim, made = chosen(law, 700, [2.0])
     for method in {"band", "binary", "per-threshold", "betting"} - {made["method"]}:
-        assert "choose the method" in check_choice(returns, claim, {**made, "method": method})[0]
+        assert "select the method" in check_choice(returns, claim, {**made, "method": method})[0]
     other = 13 if made["pilot"] == 53 else 53
     assert "episodes, not on" in check_choice(returns, claim, {**made, "pilot": other})[0]
 
@@ -60,9 +60,11 @@ def test_risk_moved_to_where_it_turned_out_to_serve_is_caught(side):
     returns, claim, made = chosen(MORE_LAWS[1], 700, [2.0])
     moved = copy.deepcopy(made)
     moved[side][1], moved[side][2] = moved[side][2], moved[side][1]
-    assert check_choice(returns, claim, moved) == ["the risk is not divided among the thresholds as the pilot has it"]
+    assert check_choice(returns, claim, moved) == [
+        "alpha is not split among the thresholds as the pilot episodes determine"
+    ]
     fewer = {**made, **{key: made[key][1:] for key in ("thresholds", "reach", "stay")}}
-    assert check_choice(returns, claim, fewer) == ["the thresholds are not those of the pilot"]
+    assert check_choice(returns, claim, fewer) == ["the thresholds are not those of the pilot episodes"]
 
 
 def test_planted_a_choice_made_with_hindsight():
