@@ -23,6 +23,7 @@ from surefoot.errors import InputError
 from surefoot.play.channel import View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
+from surefoot.proof.bounds import step_means as bounds
 from surefoot.proof.bounds.step_means import kept, step_means
 from surefoot.verification.recompute.step_budget import recompute_per_step
 from surefoot.verification.verify import verify
@@ -90,8 +91,8 @@ TRUTH = [sum(-1 + 2 * shifted(p, c * math.sqrt(t + 1)) for t, p in enumerate(MEA
 MIRROR = [sum(1 - 2 * shifted(1 - p, c * math.sqrt(t + 1)) for t, p in enumerate(MEANS)) for c in (0.0, 0.5, 1.5)]
 
 
-def record(paid, limits=(-1.0, 1.0)):
-    made = Episodes.of(paid.sum(axis=1), sigma=SIGMA, floor=-3, ceiling=3, rewards=list(limits))
+def record(paid, limits=(-1.0, 1.0), most=3.0):
+    made = Episodes.of(paid.sum(axis=1), sigma=SIGMA, floor=-most, ceiling=most, rewards=list(limits))
     return replace(made, gains=paid.sum(axis=0)[None])
 
 
@@ -129,6 +130,24 @@ def lower_of_both(rewards, e):
     made = Episodes.of(rewards.sum(axis=1), sigma=SIGMA, floor=0, ceiling=steps, rewards=[0, 1])
     t4 = certify_per_step(replace(made, gains=rewards.sum(axis=0)[None]), [e]).lower[0]
     return t4, certify(made, [e * math.sqrt(steps)], method="band").lower[0]
+
+
+def test_a_sum_that_was_rounded_up_is_lowered_before_it_is_bounded(monkeypatch):
+    monkeypatch.setattr(bounds, "_at_least", lambda means, most: means)
+    means = step_means(np.array([50.0, 50.0 * (1 + 1e-10), 25.0, 0.0]), 50, 0.05)
+    assert np.all(means <= np.array([1.0, 1.0, 0.5 * (1 - 0.9e-12), 0.0]))
+    assert means[0] < 1
+
+
+def test_bounds_are_in_the_units_of_the_rewards():
+    """Rewards and their range times three: so are all bounds, which the plain range of 1 would not tell."""
+    paid, budgets = drawn(np.random.default_rng(5), 80), [0.0, 0.1, 0.5]
+    once, thrice = (certify_per_step(record(k * paid, (-k, k), 3.0 * k), budgets) for k in (1.0, 3.0))
+    assert thrice.lower == pytest.approx(3 * once.lower, abs=1e-6)
+    assert thrice.upper == pytest.approx(3 * once.upper, abs=1e-6)
+    uneven = certify_per_step(record(paid, (-1.0, 4.0), 3.0), budgets)
+    assert np.all(uneven.lower <= once.lower)
+    assert np.all(once.upper <= uneven.upper)
 
 
 def test_where_it_is_better_than_the_whole_episode_and_where_not():
@@ -265,6 +284,8 @@ def test_gains_are_kept_on_disk_and_joined(tmp_path):
             "every reward must lie between 0 and 0.5",
         ),
         (lambda: certify_per_step(Episodes.of([1.0], sigma=1, floor=0), [0.1]), "run them with --per-step"),
+        (lambda: certify_per_step(replace(record(np.ones((5, 3))), gains=None), [0.1]), "run them with --per-step"),
+        (lambda: certify_per_step(replace(record(np.ones((5, 3))), facts={}), [0.1]), "run them with --per-step"),
         (lambda: certify_per_step(record(np.ones((5, 3)), (1, 2)), [0.1]), "must contain 0"),
         (lambda: certify_per_step(record(np.ones((5, 3))), [-1]), "budget must be a finite number"),
     ],

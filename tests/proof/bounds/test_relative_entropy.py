@@ -16,6 +16,7 @@ from scipy import integrate, optimize, stats
 from laws import LAWS, Law, atoms, too_many
 from surefoot.errors import InputError
 from surefoot.proof.bounds import relative_entropy as shared
+from surefoot.proof.bounds.binomial import lower_limit
 from surefoot.proof.bounds.relative_entropy import Coin, Tilts, coin, least_chance, mean_at_most, pilot_size, tilts
 
 ALPHA = 0.2
@@ -162,6 +163,10 @@ def test_every_tilt_is_bounded_on_the_other_returns_at_its_share_of_alpha():
         mean_at_most(np.exp(-theta * rest), stake, 0.05 / made.thetas.size)
         for theta, stake in zip(made.thetas, made.stakes, strict=True)
     ]
+
+
+def test_only_the_ceiling_counts_as_won():
+    assert coin([0.0, 0.5, 1.0, 1.0], 0.0, 1.0, 0.05).chance == lower_limit(2, 4, 0.05)[0]
 
 
 def test_too_few_returns_prove_nothing_but_the_floor():
