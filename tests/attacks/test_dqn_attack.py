@@ -160,6 +160,13 @@ def test_the_attack_of_a_bare_agent_hurts_it():
     assert play(plan).returns.mean() < 100
 
 
+def test_steps_are_as_many_as_the_paper_allows():
+    """floor(nu B / eta), where 0.3 / 0.01 counts as 30 although it is a little less."""
+    left = torch.tensor([0.0, 0.0049, 0.005, 0.0149, 0.3, 1.0], dtype=torch.float64)
+    assert PaperAttack(lambda_q=0.0).tries(left).tolist() == [0, 0, 1, 2, 60, 200]
+    assert PaperAttack(lambda_q=0.0, step=0.03, multiplier=1.0).tries(left).tolist() == [0, 0, 0, 0, 10, 33]
+
+
 def test_normalizing_leaves_zeros_alone():
     assert torch.equal(normalize_rows(torch.zeros(2, 3)), torch.zeros(2, 3))
     torch.testing.assert_close(normalize_rows(torch.tensor([[3.0, 4.0]])), torch.tensor([[0.6, 0.8]]))

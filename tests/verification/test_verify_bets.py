@@ -313,6 +313,24 @@ def test_returns_are_bet_on_once_and_claims_are_settled_once():
     assert "claims have changed" in other.wrong[0]
 
 
+def test_a_claim_counts_only_if_all_below_it_are_refuted():
+    account = Account(WINS, 0.0, PlannedBettor(1.0, 0.05, []))
+    account.claims = np.array([0.1, 0.2, 0.3])
+    for most, bound in (([9.0, 0.0, 9.0], 0.1), ([0.0, 9.0, 9.0], -np.inf), ([9.0, 9.0, 9.0], 0.3)):
+        account.most = np.array(most)
+        assert account.bounds()[0] == bound
+
+
+def test_nothing_is_owned_against_a_claim_that_an_earlier_bet_was_too_bold_for():
+    """A bet size of 2 could lose everything against claims above 0.5."""
+    account = Account(WINS, 0.0, PlannedBettor(0.0, 0.05, []))
+    account.settle(PlannedBet(**{**FAIR, "last": 20, "stake": 2.0, "guesses": None}))
+    account.settle(PlannedBet(**{**FAIR, "first": 20, "guesses": None, "hedge": (np.array([0.4, 0.6]), np.zeros(2))}))
+    assert account.wrong == []
+    assert account.owned[0] > 0
+    assert account.owned[1] == -np.inf
+
+
 def test_a_share_that_two_bettors_use_is_caught():
     claim = Claim("betting", 0.05, 1.0, 0.0, None, (1.0,))
     one = PlannedBettor(1.0, 0.04, [PlannedBet(**SCORED)])

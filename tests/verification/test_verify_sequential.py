@@ -13,7 +13,9 @@ from surefoot.episodes import Episodes, Noise
 from surefoot.files import read_json, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.tasks import get_task
+from surefoot.proof.bounds.bands import tail_tight
 from surefoot.proof.bounds.bettors import Seen
+from surefoot.proof.bounds.from_band import worst_mean_upper
 from surefoot.proof.query import Query, certify
 from surefoot.proof.stopping import Monitor, StoppingRule
 from surefoot.runs.certified import certified_run
@@ -320,6 +322,18 @@ def test_where_somebody_looks_is_settled():
     for size in range(100, 12_001, 100):
         monitor.reason_to_stop(returns[:size])
     assert asked == looks_of(12_000, 100)
+
+
+def test_a_refutation_must_hold_at_the_share_of_alpha_of_its_look():
+    """The third time that somebody asks, at alpha / 8; what only alpha itself refutes may still be proved."""
+    law, n, block = LAWS[0], 4_000, 1_000
+    returns = law.draw(np.random.default_rng(8), (n,))
+    claim = Claim("sequential", 0.05, 1.0, law.floor, law.ceiling, (0.5,))
+    most = [worst_mean_upper(tail_tight(returns, alpha), law.floor, law.ceiling, 0.5) for alpha in (0.05, 0.05 / 8)]
+    assert most[1] > most[0] + 1e-3
+    for require, right in ((most[1] + 1e-3, True), (most[1] - 1e-3, False), (np.mean(most), False)):
+        stop = Stop(budget=0.5, until=None, require=float(require), stopped="refuted")
+        assert (unfounded(returns, claim, stop, law.floor, 10_000, block) == []) is right
 
 
 def test_reasons_need_a_goal():
