@@ -377,7 +377,7 @@ def test_every_second_emulator_may_play_another_task_of_the_game():
     assert cartridges(one, settings) == [one.cartridge, full.cartridge] * 2
     assert cartridges(one, TINY) == [one.cartridge] * 2
     for other in ("freeway", "cartpole-5"):
-        with pytest.raises(InputError, match=f"{other} is not the game of pong-1r"):
+        with pytest.raises(InputError, match=f"{other} is not a task of the same game as pong-1r"):
             cartridges(one, replace(TINY, beside=other))
 
 
