@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # Who is not root asks for it to install the browser that the page is tested in.
 ASROOT := $(shell test "$$(id -u)" = 0 || echo sudo)
 
-.PHONY: certify test test-fast check lint setup browser docs bench clean
+.PHONY: certify test test-fast check lint setup browser docs bench mutants clean
 
 setup: $(STAMP)
 
@@ -48,6 +48,10 @@ docs: setup
 
 bench: setup
 	$(BIN)/python bench/play.py
+
+# Errors planted one at a time into a copy: which of them no test notices. About half an hour; see docs/testing.md.
+mutants: setup
+	$(BIN)/python tests/mutants.py --write bench/results/mutants.json
 
 clean:
 	rm -rf .venv build dist site .pytest_cache .mypy_cache .ruff_cache
