@@ -149,7 +149,9 @@ def _run_pytest(root: Path, arguments: list[str], output: int) -> NoReturn:
         # No bytecode: two versions of a file that are equally long and equally old would share it.
         os.environ |= {"PYTHONPATH": str(root / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
         sys.dont_write_bytecode = True
-        sys.path = [str(root / "src"), *(path for path in sys.path if not path.startswith(f"{ROOT}/"))]
+        # Nothing of this checkout but its virtual environment, which is inside it.
+        kept = [path for path in sys.path if path.startswith(sys.prefix) or not path.startswith(f"{ROOT}/")]
+        sys.path = [str(root / "src"), *kept]
         code = int(pytest.main(arguments))
     finally:
         sys.stdout.flush()
