@@ -172,7 +172,7 @@ def main() -> None:
 def _still(task: Task) -> Policy:
     from surefoot.agents.policies import from_callable
 
-    return from_callable(lambda _: 0, shape=task.spaces.shape, choices=task.spaces.n_actions)
+    return from_callable(lambda _: 0, shape=task.spaces.shape, n_actions=task.spaces.n_actions)
 
 
 if __name__ == "__main__":

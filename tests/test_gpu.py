@@ -296,7 +296,7 @@ def test_a_short_fast_training_on_a_gpu(tmp_path):
     longer = dataclasses.replace(settings, total_steps=1_200)
     second = train_fast(get_task("pong-1r"), 0.1, longer, tmp_path / "run", device="cuda", resume=True)
     assert zoo.load(str(tmp_path / "run")).sha256 == second.sha256
-    assert first.choices == second.choices == 6
+    assert first.n_actions == second.n_actions == 6
 
 
 def test_a_convolutional_agent_acts_on_a_gpu_as_on_a_cpu():
@@ -331,7 +331,7 @@ def test_atari_on_a_gpu_plays_the_games_of_a_cpu():
     from surefoot.agents.policies import from_callable
 
     task = get_task("freeway")
-    policy = from_callable(lambda _: 1, shape=task.spaces.shape, choices=3)
+    policy = from_callable(lambda _: 1, shape=task.spaces.shape, n_actions=3)
     here, there = (
         play(
             Plan(

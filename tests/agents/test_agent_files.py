@@ -50,7 +50,7 @@ def test_a_stored_agent_acts_as_before(stored, suffix):
     again = load(f"{stored}{suffix}")
     history = torch.randn(50, 5, 4, generator=torch.Generator().manual_seed(1))
     assert torch.equal(again.network(history), small().network(history))
-    assert (again.frames, again.shape, again.choices, again.name) == (5, (4,), 2, "a-s0.2")
+    assert (again.n_stack, again.shape, again.n_actions, again.name) == (5, (4,), 2, "a-s0.2")
     assert again.sha256 == zoo.load_card(str(stored))["sha256"]
     assert zoo.load_card(str(stored))["task"] == "cartpole-5"
 
@@ -64,7 +64,7 @@ def test_a_name_with_a_dot_is_not_cut(tmp_path, monkeypatch):
     monkeypatch.setattr(zoo, "agents_dir", lambda: tmp_path)
     monkeypatch.chdir(tmp_path.parent)
     for name in ("c-s0", "c-s0.2", "c-s0.25"):
-        zoo.save(replace(small(name), frames=5), tmp_path / name, {})
+        zoo.save(replace(small(name), n_stack=5), tmp_path / name, {})
     assert zoo.list_agents() == ["c-s0", "c-s0.2", "c-s0.25"]
     assert [zoo.load(name).name for name in zoo.list_agents()] == zoo.list_agents()
 
@@ -194,7 +194,7 @@ def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch,
     agent, card = zoo.load(name), zoo.load_card(name)
     task = get_task(card["task"])
     assert agent.name == card["name"] == name == f"{card['task']}-s{card['sigma']:g}"
-    assert agent.frames == task.spaces.n_stack
+    assert agent.n_stack == task.spaces.n_stack
     assert agent.sha256 == card["sha256"]
     assert len(card["sha256"]) == 64
     training = card["training"]

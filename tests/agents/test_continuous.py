@@ -47,7 +47,7 @@ def test_a_stored_agent_acts_and_values_as_before(tmp_path):
     again = zoo.load(str(tmp_path / "toy"))
     assert torch.equal(policy.act(some), again.act(some))
     assert torch.equal(policy.critic(some, policy.act(some)), again.critic(some, policy.act(some)))
-    assert (again.choices, again.frames, again.shape, again.low.tolist()) == (None, 5, (2,), [-1.0])
+    assert (again.n_actions, again.n_stack, again.shape, again.low.tolist()) == (None, 5, (2,), [-1.0])
 
 
 @pytest.mark.parametrize("part", ["0.weight", "critic.1.bias"])

@@ -134,33 +134,33 @@ def test_a_callable_sees_one_observation_or_its_frames():
         seen.append(observation)
         return 1
 
-    one = from_callable(watch, shape=(3,), choices=2)
+    one = from_callable(watch, shape=(3,), n_actions=2)
     assert one.act(torch.zeros(4, 1, 3)).tolist() == [1, 1, 1, 1]
     assert one.name == "watch"
     assert one.sha256 == ""
-    from_callable(watch, shape=(3,), choices=2, frames=5).act(torch.zeros(1, 5, 3))
+    from_callable(watch, shape=(3,), n_actions=2, n_stack=5).act(torch.zeros(1, 5, 3))
     assert [x.shape for x in seen] == [(3,)] * 4 + [(5, 3)]
 
 
 @pytest.mark.parametrize("answer", [0, 1, True, 1.0, np.int64(1), np.array(1), np.array([1]), np.float32(0)])
 def test_a_callable_may_answer_in_many_ways(answer):
     assert (
-        from_callable(lambda seen: answer, shape=(1,), choices=2).act(torch.zeros(3, 1, 1)).tolist()
+        from_callable(lambda seen: answer, shape=(1,), n_actions=2).act(torch.zeros(3, 1, 1)).tolist()
         == [int(np.ravel(answer)[0])] * 3
     )
 
 
 @pytest.mark.parametrize("answer", [2, -1, 0.5, float("nan"), None, "left", (1, None), [0, 1], np.zeros(2)])
 def test_an_invalid_action_is_named(answer):
-    policy = from_callable(lambda seen: answer, shape=(1,), choices=2)
+    policy = from_callable(lambda seen: answer, shape=(1,), n_actions=2)
     with pytest.raises(InputError, match="must choose an action from 0 to 1, got "):
         play(Plan(task=toy_task(fixed(2), pay_steps, ceiling=2.0), policy=policy, noise=Noise.of(0.1), n_episodes=3))
 
 
 def test_a_callable_may_act_continuously():
-    policy = from_callable(lambda seen: seen * 2, shape=(2,), choices=None)
+    policy = from_callable(lambda seen: seen * 2, shape=(2,), n_actions=None)
     assert policy.act(torch.ones(3, 1, 2)).tolist() == [[2, 2]] * 3
-    scalar = from_callable(lambda seen: 0.5, shape=(2,), choices=None)
+    scalar = from_callable(lambda seen: 0.5, shape=(2,), n_actions=None)
     assert scalar.act(torch.ones(3, 1, 2)).tolist() == [[0.5]] * 3
 
 

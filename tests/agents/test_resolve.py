@@ -86,9 +86,9 @@ def test_a_bare_name_is_the_pretrained_agent_whatever_lies_in_the_working_direct
     zoo.save(other, tmp_path / "cartpole-5-s0.2", {})
     monkeypatch.chdir(tmp_path)
     assert resolve("cartpole-5-s0.2").shape == (4,)
-    assert resolve("cartpole-5-s0.2").frames == 5
+    assert resolve("cartpole-5-s0.2").n_stack == 5
     assert locate("cartpole-5-s0.2").parent == zoo.agents_dir()
-    assert resolve("./cartpole-5-s0.2").frames == 1
+    assert resolve("./cartpole-5-s0.2").n_stack == 1
     assert zoo.load_card("cartpole-5-s0.2")["task"] == "cartpole-5"
 
 
@@ -100,7 +100,7 @@ def linear(shape, outputs, **more):
 def test_a_policy_over_stacks_is_fitted_like_a_file():
     policy = Policy(linear((3, 4), 2), 1, (3, 4), 2)
     fitted = resolve(policy, Spaces(shape=(4,), n_actions=2))
-    assert (fitted.frames, fitted.shape) == (3, (4,))
+    assert (fitted.n_stack, fitted.shape) == (3, (4,))
     history = torch.randn(5, 3, 4, generator=torch.Generator().manual_seed(0))
     assert torch.equal(fitted.act(history), policy.act(history[:, None]))
     assert resolve(policy) is policy

@@ -71,7 +71,7 @@ def looks(policy, rows=200, seed=1):
 
 
 def acts(policy, observations):
-    history = torch.from_numpy(observations).reshape(len(observations), policy.frames, *policy.shape)
+    history = torch.from_numpy(observations).reshape(len(observations), policy.n_stack, *policy.shape)
     return policy.act(history).numpy()
 
 
@@ -80,7 +80,7 @@ def same_actions(policy, model):
     expected, _ = model.predict(seen, deterministic=True)
     found = acts(policy, seen)
     assert found.shape == expected.shape
-    if policy.choices is not None:
+    if policy.n_actions is not None:
         assert len(np.unique(found)) > 1
         return np.array_equal(found, expected)
     assert np.ptp(found, axis=0).min() > 0.1
@@ -135,7 +135,7 @@ def test_file_and_model_act_as_sb3_does(tmp_path, setup):
     policy = sb3.read_zip(saved(tmp_path, model))
     assert policy.name == "model"
     assert policy.differentiable
-    assert policy.frames == 1
+    assert policy.n_stack == 1
     assert same_actions(policy, model)
     live = sb3.from_model(model)
     assert same_actions(live, model)
@@ -368,7 +368,7 @@ def test_images_act_in_units_of_one(tmp_path):
     path = saved(tmp_path, model)
     assert sb3.read_zip(path).sha256 == sb3.read_zip(path, trust_pickle=True).sha256
     policy = fit_to(sb3.read_zip(path), (36, 36))
-    assert (policy.frames, policy.shape) == (2, (36, 36))
+    assert (policy.n_stack, policy.shape) == (2, (36, 36))
     pixels = np.random.default_rng(0).integers(256, size=(30, 2, 36, 36), dtype=np.uint8)
     pixels[::2] //= 50  # dark and bright pictures, so that more than one action is chosen
     expected, _ = model.predict(pixels, deterministic=True)
@@ -434,7 +434,7 @@ def test_policy_and_model_go_separate_ways(setup):
 def test_reading_needs_no_sb3(tmp_path, monkeypatch):
     path = saved(tmp_path, make())
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
-    assert sb3.read_zip(path).choices == 3
+    assert sb3.read_zip(path).n_actions == 3
     with pytest.raises(InputError, match=r"needs a package that is not installed.*pip install '\.\[all\]'"):
         sb3.read_zip(path, trust_pickle=True)
     with pytest.raises(InputError, match="writing an SB3 file needs Stable-Baselines3"):
@@ -528,12 +528,12 @@ def test_actions_are_checked(tmp_path, setup, space, match):
 
 
 def test_fitting_actions_pass():
-    assert resolve(make(), taking(THREE)).choices == 3
-    assert resolve(make("PPO", actions=ARM), taking(ARM)).choices is None
-    function = from_callable(lambda seen: seen, shape=(5,), choices=None)
+    assert resolve(make(), taking(THREE)).n_actions == 3
+    assert resolve(make("PPO", actions=ARM), taking(ARM)).n_actions is None
+    function = from_callable(lambda seen: seen, shape=(5,), n_actions=None)
     assert resolve(function, taking(ARM)) is function
     # Agents other than SB3's choose by position, whatever number the environment gives to the first action.
-    chooser = from_callable(lambda seen: 0, shape=(5,), choices=3)
+    chooser = from_callable(lambda seen: 0, shape=(5,), n_actions=3)
     assert resolve(chooser, taking(Discrete(3, start=1))) is chooser
 
 
@@ -558,7 +558,7 @@ def test_stacks_become_frames(stored, shape, frames, restore):
             fit_to(policy, shape)
         return
     fitted = fit_to(policy, shape)
-    assert (fitted.frames, fitted.shape) == (frames, shape)
+    assert (fitted.n_stack, fitted.shape) == (frames, shape)
     assert single_shape(stored, frames) == shape
     history = np.random.default_rng(0).normal(size=(100, frames, *shape)).astype(np.float32)
     expected, _ = model.predict(restore(history), deterministic=True)
@@ -618,7 +618,7 @@ def test_written_files_open_in_sb3(tmp_path, frames, shape, activation):
     assert len(np.unique(expected)) > 1
     assert np.array_equal(model.predict(seen, deterministic=True)[0], expected)
     again = fit_to(sb3.read_zip(tmp_path / "out.zip"), shape)
-    assert again.frames == frames
+    assert again.n_stack == frames
     assert np.array_equal(again.act(history).numpy(), expected)
 
 
@@ -633,10 +633,10 @@ def test_written_bytes_are_the_same_each_time(tmp_path):
     ("policy", "match"),
     [
         (
-            from_callable(lambda seen: 0, shape=(4,), choices=3),
+            from_callable(lambda seen: 0, shape=(4,), n_actions=3),
             "only an MLP or a convolutional network with discrete actions, .*got PerRow",
         ),
-        (replace(sb3.from_model(make("TD3", actions=ARM)), critic=None), "got Squashed with choices=None"),
+        (replace(sb3.from_model(make("TD3", actions=ARM)), critic=None), "got Squashed with n_actions=None"),
     ],
 )
 def test_what_cannot_be_written(tmp_path, policy, match):

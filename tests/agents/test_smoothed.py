@@ -346,7 +346,7 @@ def test_stacked_file_needs_the_shape_or_the_frames(tmp_path):
     by_shape = smooth(tmp_path / "stack.zip", 0.1, shape=(4,))
     by_frames = smooth(tmp_path / "stack.zip", 0.1, n_stack=5)
     for agent in (by_shape, by_frames):
-        assert (agent.policy.frames, agent.policy.shape) == (5, (4,))
+        assert (agent.policy.n_stack, agent.policy.shape) == (5, (4,))
         assert agent.predict(np.zeros(4))[0].shape == ()
     assert smooth(tmp_path / "stack.zip", 0.1, n_stack=1).policy.shape == (5, 4)
     with pytest.raises(InputError, match=r"may be a stack of frames; .*shape=\(4,\) for a stack of 5"):
@@ -372,9 +372,9 @@ def test_functions_are_smoothed():
 
 def test_old_argument_names_work_for_now_and_warn():
     with pytest.warns(DeprecationWarning, match=r"smooth\(frames=...\) is deprecated, use n_stack="):
-        assert smooth(watched(3), 0, frames=3).policy.frames == 3
+        assert smooth(watched(3), 0, frames=3).policy.n_stack == 3
     with pytest.warns(DeprecationWarning, match=r"smooth\(choices=...\) is deprecated, use n_actions="):
-        assert smooth(lambda seen: 1, 0, shape=(4,), choices=2).policy.choices == 2
+        assert smooth(lambda seen: 1, 0, shape=(4,), choices=2).policy.n_actions == 2
     with pytest.raises(InputError, match="frames is the old name of n_stack; give n_stack alone"):
         smooth(watched(3), 0, frames=3, n_stack=3)
 

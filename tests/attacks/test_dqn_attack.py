@@ -54,7 +54,7 @@ class LineByLine:
         self.margin = margin
 
     def propose(self, view: View):
-        FRAMES[0] = view.policy.frames
+        FRAMES[0] = view.policy.n_stack
         rows = []
         for row in range(len(view.observation)):
             fresh = int(view.step[row]) == 0

@@ -42,7 +42,7 @@ EVERY = {
 def view_of(policy, rows=6, step=9, left=0.5, seed=0):
     generator = torch.Generator().manual_seed(seed)
     observation = 0.05 * torch.randn(rows, 4, generator=generator)
-    context = 0.05 * torch.randn(rows, policy.frames, 4, generator=generator)
+    context = 0.05 * torch.randn(rows, policy.n_stack, 4, generator=generator)
     number = torch.arange(rows)
     stream = Stream(np.random.SeedSequence(seed), torch.device("cpu"))
     budget = torch.full((rows,), left, dtype=torch.float64)
@@ -206,10 +206,10 @@ def test_share_choosing_counts_draws():
 
 
 def test_agents_without_gradients_and_continuous_agents_are_refused():
-    blind = from_callable(lambda seen: 0, shape=(4,), choices=2, frames=5)
+    blind = from_callable(lambda seen: 0, shape=(4,), n_actions=2, n_stack=5)
     with pytest.raises(ValueError, match="needs gradients"):
         PaperAttack(0.0).propose(view_of(blind))
-    smooth = from_callable(lambda seen: [0.0], shape=(4,), choices=None, frames=5)
+    smooth = from_callable(lambda seen: [0.0], shape=(4,), n_actions=None, n_stack=5)
     with pytest.raises(ValueError, match="needs discrete actions"):
         AdaptivePGD().perturbation(view_of(smooth), torch.ones(6, dtype=torch.float64))
 

@@ -264,7 +264,7 @@ def up(_):
 
 def test_blocks_of_freeway_are_the_same_with_any_number_of_workers():
     task = get_task("freeway")
-    policy = from_callable(up, shape=task.spaces.shape, choices=3)
+    policy = from_callable(up, shape=task.spaces.shape, n_actions=3)
     plan = Plan(task=task, policy=policy, noise=Noise.of(0.1), n_episodes=3, n_envs=1, episodes_per_env=1)
     one, two = play(plan), play(plan, workers=2)
     assert np.array_equal(one.returns, two.returns)

@@ -222,7 +222,7 @@ def test_slots_have_seeds_of_their_own():
 
 def test_runs_seeded_0_and_1_share_no_episodes():
     task = make_task("ToyMove-v0", floor=-100, ceiling=100)
-    follow = from_callable(lambda seen: seen, shape=(2,), choices=None)
+    follow = from_callable(lambda seen: seen, shape=(2,), n_actions=None)
     returns = [
         play(
             Plan(task=task, policy=follow, noise=Noise.of(0.0), n_episodes=40, seed=seed, n_envs=5, episodes_per_env=2)
@@ -282,14 +282,14 @@ def test_dropped_environments_are_closed():
 def test_an_environment_is_played_to_its_ends():
     task = make_task("ToyFloat-v0", floor=25, ceiling=35)
     assert (task.spaces.shape, task.spaces.n_actions, task.scoring.max_steps, task.spaces.n_stack) == ((2,), 3, 50, 1)
-    policy = from_callable(lambda seen: 2, shape=(2,), choices=3)
+    policy = from_callable(lambda seen: 2, shape=(2,), n_actions=3)
     played = play(Plan(task=task, policy=policy, noise=Noise.of(0.1), n_episodes=10, n_envs=3, episodes_per_env=2))
     assert played.returns.tolist() == [35] * 10
     assert played.lengths.tolist() == [5] * 10
 
 
 def test_a_step_limit_may_be_given():
-    policy = from_callable(lambda seen: 2, shape=(2,), choices=3)
+    policy = from_callable(lambda seen: 2, shape=(2,), n_actions=3)
     task = make_task("ToyEndless-v0", floor=0, ceiling=35, max_steps=3)
     assert play(Plan(task=task, policy=policy, noise=Noise.of(0.1), n_episodes=4)).lengths.tolist() == [3] * 4
 

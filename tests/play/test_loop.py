@@ -215,7 +215,7 @@ def test_nothing_is_spent_on_episodes_that_are_over():
 def test_a_new_episode_shows_nothing_of_the_one_before():
     task = toy_task(geometric(0.3, 50), pay_steps, clean=(1.0, 2.0), ceiling=50.0)
     spy = Spy(lambda view: torch.full_like(view.observation, 0.01))
-    policy = replace(gate(0.5, SIGMA, 2), frames=3)
+    policy = replace(gate(0.5, SIGMA, 2), n_stack=3)
     play(
         Plan(
             task=task,
@@ -448,7 +448,7 @@ def test_the_game_is_closed_even_when_the_policy_fails():
         play(
             Plan(
                 task=task,
-                policy=from_callable(lambda seen: 1 // 0, shape=(1,), choices=2),
+                policy=from_callable(lambda seen: 1 // 0, shape=(1,), n_actions=2),
                 noise=Noise.of(0.1),
                 n_episodes=2,
             )

@@ -59,7 +59,7 @@ def test_threads_beside_do_not_matter():
 
 def test_any_callable_can_be_a_policy():
     secret = 1
-    policy = from_callable(lambda seen: secret, shape=(1,), choices=2)
+    policy = from_callable(lambda seen: secret, shape=(1,), n_actions=2)
     assert (
         play(
             Plan(task=TASK, policy=policy, noise=Noise.of(0.1), n_episodes=6, n_envs=1, episodes_per_env=1), workers=2
@@ -75,7 +75,7 @@ def dying(seen):
 def test_a_killed_worker_is_an_error():
     plan = Plan(
         task=TASK,
-        policy=from_callable(dying, shape=(1,), choices=2),
+        policy=from_callable(dying, shape=(1,), n_actions=2),
         noise=Noise.of(0.1),
         n_episodes=8,
         n_envs=1,
@@ -91,7 +91,7 @@ def test_a_killed_worker_is_an_error():
 def test_an_error_in_a_worker_comes_through():
     plan = Plan(
         task=TASK,
-        policy=from_callable(lambda seen: 7, shape=(1,), choices=2),
+        policy=from_callable(lambda seen: 7, shape=(1,), n_actions=2),
         noise=Noise.of(0.1),
         n_episodes=8,
         n_envs=1,

@@ -134,7 +134,7 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, arguments, text
 
 
 def test_agents_that_cannot_be_attacked_so_are_refused():
-    plain = from_callable(lambda seen: 0, shape=(4,), choices=2)
+    plain = from_callable(lambda seen: 0, shape=(4,), n_actions=2)
     with pytest.raises(ValueError, match="needs gradients"):
         AttackGrid(task=TASK, policy=plain, sigma=0.0, budgets=(0.1,))
     assert AttackGrid(task=TASK, policy=plain, sigma=0.0, budgets=(0.1,), method="random").configurations() == [

@@ -105,21 +105,21 @@ Build = Callable[[str, str], Policy]  # of a name and a hash
 def _connected(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
     layers = stored_layers(arrays, "", int(layout["layers"]))
     critic = stored_layers(arrays, "critic.", int(layout.get("critic", 0)))
-    frames, shape, activation = int(layout["frames"]), tuple(layout["shape"]), layout["activation"]
-    choices = None if layout["choices"] is None else int(layout["choices"])
-    bounds = [np.asarray(layout[name], dtype=np.float32) for name in ("low", "high") if choices is None]
+    n_stack, shape, activation = int(layout["frames"]), tuple(layout["shape"]), layout["activation"]
+    n_actions = None if layout["choices"] is None else int(layout["choices"])
+    bounds = [np.asarray(layout[name], dtype=np.float32) for name in ("low", "high") if n_actions is None]
 
     def build(name: str, sha256: str) -> Policy:
-        inputs, outputs = frames * int(np.prod(shape)), bounds[0].size if choices is None else choices
+        inputs, outputs = n_stack * int(np.prod(shape)), bounds[0].size if n_actions is None else n_actions
         if not fit_together(layers, inputs, outputs) or (critic[0] and not fit_together(critic, inputs + outputs, 1)):
             raise InputError(f"{[weight.shape for weight in (*layers[0], *critic[0])]}")
         network = MLP(*layers, activation)
-        if choices is not None:
-            return Policy(network, frames, shape, choices, name, sha256)
+        if n_actions is not None:
+            return Policy(network, n_stack, shape, n_actions, name, sha256)
         low, high = bounds
         return Policy(
             Squashed(network, low, high),
-            frames,
+            n_stack,
             shape,
             None,
             name,
@@ -133,9 +133,9 @@ def _connected(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
 
 
 def _convolutional(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
-    frames, shape, choices = int(layout["frames"]), tuple(layout["shape"]), int(layout["choices"])
+    n_stack, shape, n_actions = int(layout["frames"]), tuple(layout["shape"]), int(layout["choices"])
     sizes = Sizes(tuple(int(stride) for stride in layout["strides"]), int(layout["layers"]))
-    return lambda name, _: cnn_policy(arrays, sizes, frames, shape, choices, name)
+    return lambda name, _: cnn_policy(arrays, sizes, n_stack, shape, n_actions, name)
 
 
 def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -143,7 +143,7 @@ def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     if isinstance(policy.network, CNN):
         return cnn_parts(policy)
     network = policy.network.network if isinstance(policy.network, Squashed) else policy.network
-    if not isinstance(network, MLP) or (policy.choices is None) != isinstance(policy.network, Squashed):
+    if not isinstance(network, MLP) or (policy.n_actions is None) != isinstance(policy.network, Squashed):
         raise InputError(
             "only fully connected or convolutional agents with discrete actions, or fully connected ones with "
             f"bounded continuous actions (tanh), can be stored; {policy.name} is neither"
@@ -153,9 +153,9 @@ def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "kind": "mlp",
         "activation": network.activation,
         "layers": len(network.layers),
-        "frames": policy.frames,
+        "frames": policy.n_stack,
         "shape": list(policy.shape),
-        "choices": policy.choices,
+        "choices": policy.n_actions,
     }
     if isinstance(policy.network, Squashed):
         layout |= {"low": policy.network.low.tolist(), "high": policy.network.high.tolist()}

@@ -185,8 +185,8 @@ class CNN(nn.Module):
         layer = self.convolutions[0]
         assert isinstance(layer, nn.Conv2d)
         into = change.reshape(len(change), -1, *change.shape[-2:])
-        frames = layer.in_channels // into.shape[1]
-        weight = layer.weight.view(len(layer.weight), frames, into.shape[1], *layer.kernel_size)
+        n_stack = layer.in_channels // into.shape[1]
+        weight = layer.weight.view(len(layer.weight), n_stack, into.shape[1], *layer.kernel_size)
         newest = conv2d(into, weight[:, -1], stride=layer.stride).permute(0, 2, 3, 1)
         if fresh is None:
             return newest
@@ -206,11 +206,11 @@ class CNN(nn.Module):
 
 
 def cnn_policy(
-    arrays: Arrays, sizes: Sizes, frames: int, shape: tuple[int, ...], choices: int, name: str = "policy"
+    arrays: Arrays, sizes: Sizes, n_stack: int, shape: tuple[int, ...], n_actions: int, name: str = "policy"
 ) -> Policy:
     """Return the policy of these weights, checked to fit together; its hash covers exactly the arrays given."""
-    check_fit(arrays, sizes, frames, shape, choices)
-    policy = Policy(CNN(arrays, sizes), frames, shape, choices, name)
+    check_fit(arrays, sizes, n_stack, shape, n_actions)
+    policy = Policy(CNN(arrays, sizes), n_stack, shape, n_actions, name)
     layout, stored = cnn_parts(policy)
     return replace(policy, sha256=weights_hash(stored, layout))
 
@@ -227,9 +227,9 @@ def cnn_parts(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "activation": "relu",
         "strides": list(network.sizes.strides),
         "layers": network.sizes.linear,
-        "frames": policy.frames,
+        "frames": policy.n_stack,
         "shape": list(policy.shape),
-        "choices": policy.choices,
+        "choices": policy.n_actions,
     }
     return layout, halves if exact else arrays
 
@@ -242,7 +242,7 @@ def halved(arrays: Arrays) -> dict[str, NDArray[np.float32]]:
     return rounded
 
 
-def check_fit(arrays: Arrays, sizes: Sizes, frames: int, shape: tuple[int, ...], choices: int) -> None:
+def check_fit(arrays: Arrays, sizes: Sizes, n_stack: int, shape: tuple[int, ...], n_actions: int) -> None:
     """Raise InputError if the layers do not lead from stacked frames to one value per action."""
     counts = {"conv": len(sizes.strides), "linear": sizes.linear}
     names = [f"{kind}{index}" for kind, count in counts.items() for index in range(count)]
@@ -250,14 +250,14 @@ def check_fit(arrays: Arrays, sizes: Sizes, frames: int, shape: tuple[int, ...],
     if set(arrays) != expected or not sizes.strides or not sizes.linear or len(shape) < 2:
         odd = ", ".join(sorted(set(arrays) ^ expected)[:3])
         raise InputError(f"a convolutional agent needs convolutions and linear layers over frames, got {odd or shape}")
-    width = _flat_width(arrays, sizes.strides, frames * int(np.prod(shape[:-2])), shape)
+    width = _flat_width(arrays, sizes.strides, n_stack * int(np.prod(shape[:-2])), shape)
     for index in range(sizes.linear):
         weight, bias = arrays[f"linear{index}.weight"], arrays[f"linear{index}.bias"]
         if weight.ndim != 2 or bias.shape != weight.shape[:1] or weight.shape[1] != width:
             raise InputError(f"layer linear{index} has shape {weight.shape}, expected {width} inputs and one bias each")
         width = weight.shape[0]
-    if width != choices:
-        raise InputError(f"the network has {width} outputs, expected one for each of {choices} actions")
+    if width != n_actions:
+        raise InputError(f"the network has {width} outputs, expected one for each of {n_actions} actions")
 
 
 def _flat_width(arrays: Arrays, strides: Sequence[int], channels: int, shape: tuple[int, ...]) -> int:
@@ -278,14 +278,14 @@ def _half(array: NDArray[Any]) -> NDArray[np.float16]:
         return array.astype(np.float16)
 
 
-def fresh_arrays(frames: int, choices: int, seed: int | np.random.SeedSequence) -> dict[str, NDArray[np.float32]]:
+def fresh_arrays(n_stack: int, n_actions: int, seed: int | np.random.SeedSequence) -> dict[str, NDArray[np.float32]]:
     """Return the network of Mnih et al. (2015) for frames of 84 x 84 with random weights, as torch would draw them."""
     shapes = {
-        "conv0": (32, frames, 8, 8),
+        "conv0": (32, n_stack, 8, 8),
         "conv1": (64, 32, 4, 4),
         "conv2": (64, 64, 3, 3),
         "linear0": (512, 64 * 7 * 7),
-        "linear1": (choices, 512),
+        "linear1": (n_actions, 512),
     }
     random = np.random.default_rng(seed)
     arrays: dict[str, NDArray[np.float32]] = {}

@@ -37,30 +37,30 @@ class Spaces:
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A deterministic policy over the last ``frames`` observations.
+    """A deterministic policy over the last ``n_stack`` observations.
 
-    ``network``  maps histories (rows, frames, *shape), oldest frame first, to what it computes: one value per action
-                 when ``choices`` is set, the action itself when it is None
-    ``frames``   number of stacked observations, the present one included
-    ``shape``    shape of one observation
-    ``choices``  number of discrete actions, or None for continuous actions
-    ``name``     its name
-    ``sha256``   hash of its weights and layout; empty when it has none (a plain callable)
+    ``network``    maps histories (rows, n_stack, *shape), oldest frame first, to what it computes: one value per action
+                   when ``n_actions`` is set, the action itself when it is None
+    ``n_stack``    number of stacked observations, the present one included
+    ``shape``      shape of one observation
+    ``n_actions``  number of discrete actions, or None for continuous actions
+    ``name``       its name
+    ``sha256``     hash of its weights and layout; empty when it has none (a plain callable)
     ``low``, ``high``  bounds of continuous actions, to which they are clipped
-    ``blind``    whether it is open-loop: the network maps the time step instead of the history
-    ``critic``   the value its training gave to an action, (history, action) -> value; only attacks look at it
+    ``open_loop``  whether the network maps the time step instead of the history
+    ``critic``     the value its training gave to an action, (history, action) -> value; only attacks look at it
     """
 
     network: nn.Module
-    frames: int
+    n_stack: int
     shape: tuple[int, ...]
-    choices: int | None
+    n_actions: int | None
     name: str = "policy"
     sha256: str = ""
     differentiable: bool = True
     low: Tensor | None = None
     high: Tensor | None = None
-    blind: bool = False
+    open_loop: bool = False
     critic: nn.Module | None = None
 
     def act(self, history: Tensor, steps: Tensor | None = None) -> Tensor:
@@ -68,8 +68,8 @@ class Policy:
 
         ``steps`` is how many steps of the episode are over; only open-loop policies use it, and they use nothing else.
         """
-        output: Tensor = self.network(steps if self.blind else history)
-        if self.choices is not None:
+        output: Tensor = self.network(steps if self.open_loop else history)
+        if self.n_actions is not None:
             return output.argmax(dim=1)
         if self.low is None or self.high is None:
             return output
@@ -87,20 +87,20 @@ class Policy:
 
 
 class FrameStack:
-    """The last ``frames`` observations of every row, oldest first; the first observation fills it by repetition."""
+    """The last ``n_stack`` observations of every row, oldest first; the first observation fills it by repetition."""
 
-    def __init__(self, frames: int) -> None:
-        self.frames = frames
+    def __init__(self, n_stack: int) -> None:
+        self.n_stack = n_stack
         self.history = torch.empty(0)
 
     def fill(self, first: Tensor) -> Tensor:
         """Start every row with its first observation, noise included, repeated."""
-        self.history = first.unsqueeze(1).repeat(1, self.frames, *([1] * (first.dim() - 1)))
+        self.history = first.unsqueeze(1).repeat(1, self.n_stack, *([1] * (first.dim() - 1)))
         return self.history
 
     def push(self, seen: Tensor, fresh: Tensor | None = None) -> Tensor:
         """Append every row's newest observation; rows marked ``fresh`` have begun a new episode and are refilled."""
-        if self.frames == 1:
+        if self.n_stack == 1:
             self.history = seen.unsqueeze(1)
             return self.history
         self.history = torch.cat((self.history[:, 1:], seen.unsqueeze(1)), dim=1)
@@ -116,28 +116,28 @@ class FrameStack:
 class PerRow(nn.Module):
     """A plain Python function of one observation (or of the stack of its frames), applied to every row in turn."""
 
-    def __init__(self, function: Callable[[NDArray[Any]], Any], frames: int, choices: int | None) -> None:
+    def __init__(self, function: Callable[[NDArray[Any]], Any], n_stack: int, n_actions: int | None) -> None:
         super().__init__()
         self.function = function
-        self.frames = frames
-        self.choices = choices
+        self.n_stack = n_stack
+        self.n_actions = n_actions
 
     def forward(self, history: Tensor) -> Tensor:
         """Return one-hot rows for discrete actions, the actions themselves for continuous ones."""
         rows = history.cpu().numpy()
-        actions = [self.function(row[0] if self.frames == 1 else row) for row in rows]
-        if self.choices is None:
+        actions = [self.function(row[0] if self.n_stack == 1 else row) for row in rows]
+        if self.n_actions is None:
             return torch.as_tensor(np.asarray(actions, dtype=np.float32), device=history.device).reshape(len(rows), -1)
-        bad = [action for action in actions if np.size(action) != 1 or np.ravel(action)[0] not in range(self.choices)]
+        bad = [action for action in actions if np.size(action) != 1 or np.ravel(action)[0] not in range(self.n_actions)]
         if bad:
-            raise InputError(f"the policy must choose an action from 0 to {self.choices - 1}, got {bad[0]!r}")
+            raise InputError(f"the policy must choose an action from 0 to {self.n_actions - 1}, got {bad[0]!r}")
         chosen = torch.as_tensor(np.asarray(actions).astype(np.int64).reshape(-1), device=history.device)
-        return nn.functional.one_hot(chosen, self.choices).float()
+        return nn.functional.one_hot(chosen, self.n_actions).float()
 
 
 def from_callable(
-    function: Callable[[NDArray[Any]], Any], *, shape: tuple[int, ...], choices: int | None, frames: int = 1
+    function: Callable[[NDArray[Any]], Any], *, shape: tuple[int, ...], n_actions: int | None, n_stack: int = 1
 ) -> Policy:
-    """Turn a function of one observation into a policy; with ``frames`` > 1 it receives (frames, *shape)."""
+    """Turn a function of one observation into a policy; with ``n_stack`` > 1 it receives (n_stack, *shape)."""
     name = getattr(function, "__name__", type(function).__name__)
-    return Policy(PerRow(function, frames, choices), frames, shape, choices, name, differentiable=False)
+    return Policy(PerRow(function, n_stack, n_actions), n_stack, shape, n_actions, name, differentiable=False)

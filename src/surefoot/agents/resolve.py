@@ -60,7 +60,7 @@ def resolve(agent: object, spaces: Spaces | None = None, *, trust_pickle: bool =
         )
     # A space of continuous actions has bounds; where there are none, the number of actions may have been forgotten.
     chosen = agent if spaces.n_actions is not None or spaces.low is not None else _continuous(agent)
-    return from_callable(chosen, shape=spaces.shape, choices=spaces.n_actions, frames=spaces.n_stack)
+    return from_callable(chosen, shape=spaces.shape, n_actions=spaces.n_actions, n_stack=spaces.n_stack)
 
 
 def locate(agent: str | Path) -> Path:
@@ -99,10 +99,10 @@ def fit_to(policy: Policy, shape: tuple[int, ...]) -> Policy:
     stored = policy.shape
     if stored == shape:
         return policy
-    if policy.frames == 1 and stored[1:] == shape:
+    if policy.n_stack == 1 and stored[1:] == shape:
         return _restacked(policy, shape, stored[0], last_axis=False)
     times = stored[-1] // shape[-1] if stored and shape and shape[-1] else 0
-    if policy.frames == 1 and times > 1 and stored == (*shape[:-1], times * shape[-1]):
+    if policy.n_stack == 1 and times > 1 and stored == (*shape[:-1], times * shape[-1]):
         return _restacked(policy, shape, times, last_axis=True)
     raise InputError(
         f"the agent was made for observations of shape {stored}, the environment gives {shape}; "
@@ -128,11 +128,11 @@ def check_actions(policy: Policy, spaces: Spaces, *, first_action: int | None = 
         first_action: The number of the first action the agent was trained with, where that is known (SB3: 0). Other
             agents choose by position.
     """
-    if policy.choices != spaces.n_actions or (
-        policy.choices is not None and first_action not in (None, spaces.first_action)
+    if policy.n_actions != spaces.n_actions or (
+        policy.n_actions is not None and first_action not in (None, spaces.first_action)
     ):
         raise InputError(
-            f"the agent has {_actions(policy.choices, 0)}, "
+            f"the agent has {_actions(policy.n_actions, 0)}, "
             f"the environment takes {_actions(spaces.n_actions, spaces.first_action)}"
         )
     if policy.low is None or policy.high is None or spaces.low is None or spaces.high is None:
@@ -167,12 +167,12 @@ class Restacked(nn.Module):
         return output
 
 
-def _restacked(policy: Policy, shape: tuple[int, ...], frames: int, *, last_axis: bool) -> Policy:
+def _restacked(policy: Policy, shape: tuple[int, ...], n_stack: int, *, last_axis: bool) -> Policy:
     # Concatenated flattened vectors are the flattened stack: an MLP stays the MLP it is.
     flat = isinstance(policy.network, (MLP, Squashed)) and (not last_axis or len(shape) == 1)
     flat = flat or (isinstance(policy.network, CNN) and not last_axis)
     network = policy.network if flat else Restacked(policy.network, policy.shape, last_axis)
-    return replace(policy, network=network, frames=frames, shape=shape)
+    return replace(policy, network=network, n_stack=n_stack, shape=shape)
 
 
 def _continuous(function: Callable[[NDArray[Any]], Any]) -> Callable[[NDArray[Any]], Any]:

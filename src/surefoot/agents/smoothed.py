@@ -63,14 +63,14 @@ def smooth(
         agent, Spaces(shape=tuple(shape), n_actions=n_actions, n_stack=n_stack or 1) if shape and function else None
     )
     stored = is_sb3_model(agent) or str(agent).endswith(".zip")
-    if stored and shape is None and n_stack is None and policy.frames == 1 and len(policy.shape) == 2:
+    if stored and shape is None and n_stack is None and policy.n_stack == 1 and len(policy.shape) == 2:
         # Noise on a whole stack would draw fresh noise for old frames: another agent than the one that is certified.
         raise InputError(
             f"the agent's observations {policy.shape} may be a stack of frames; say what one observation is: "
             f"shape={policy.shape[1:]} for a stack of {policy.shape[0]}, or n_stack=1 if this is one observation"
         )
-    if n_actions is not None and n_actions != policy.choices:
-        raise InputError(f"the agent has {policy.choices or 'no'} discrete actions, got n_actions={n_actions}")
+    if n_actions is not None and n_actions != policy.n_actions:
+        raise InputError(f"the agent has {policy.n_actions or 'no'} discrete actions, got n_actions={n_actions}")
     return SmoothedPolicy(_stacked(policy, n_stack, shape), sigma, seed=seed)
 
 
@@ -86,11 +86,11 @@ def _renamed(name: str, value: int | None, old_name: str, old: int | None) -> in
 
 def _stacked(policy: Policy, n_stack: int | None, shape: tuple[int, ...] | None) -> Policy:
     """Return the policy over single observations, as far as ``shape`` or ``n_stack`` say what one is."""
-    if shape is None and n_stack is not None and policy.frames == 1 and n_stack > 1:
+    if shape is None and n_stack is not None and policy.n_stack == 1 and n_stack > 1:
         shape = single_shape(policy.shape, n_stack)
     fitted = policy if shape is None else fit_to(policy, tuple(shape))
-    if n_stack is not None and n_stack != fitted.frames:
-        raise InputError(f"the agent stacks {fitted.frames} observations, got n_stack={n_stack}")
+    if n_stack is not None and n_stack != fitted.n_stack:
+        raise InputError(f"the agent stacks {fitted.n_stack} observations, got n_stack={n_stack}")
     return fitted
 
 
@@ -107,7 +107,7 @@ class SmoothedPolicy:
 
     def __repr__(self) -> str:
         noise = f"{self.sigma:g}" if self.noise.features is None else str(self.noise.features)
-        return f"SmoothedPolicy({self.policy.name}, sigma={noise}, n_stack={self.policy.frames})"
+        return f"SmoothedPolicy({self.policy.name}, sigma={noise}, n_stack={self.policy.n_stack})"
 
     def reset(self) -> None:
         """Empty the frame stack; the next observation begins a new episode in every row."""
@@ -146,7 +146,7 @@ class SmoothedPolicy:
             return np.asarray(self.policy.act(history.to(weights.device)).cpu().numpy())
 
     def _push(self, before: Tensor | None, seen: Tensor, fresh: Tensor) -> Tensor:
-        stack = FrameStack(self.policy.frames)
+        stack = FrameStack(self.policy.n_stack)
         if before is None or bool(fresh.all()):
             return stack.fill(seen)
         if len(before) != len(seen):
@@ -167,7 +167,7 @@ class SmoothedPolicy:
         return (values[None] if single else values), single
 
     def _stack_of(self, state: State) -> Tensor:
-        expected = (self.policy.frames, *self.policy.shape)
+        expected = (self.policy.n_stack, *self.policy.shape)
         found = np.shape(state[0]) if isinstance(state, tuple) and len(state) == 1 else None
         if found is None or found[1:] != expected:
             raise InputError(

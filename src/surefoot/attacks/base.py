@@ -28,15 +28,15 @@ class Described:
 
 def check_discrete(policy: Policy) -> int:
     """Return the number of actions of a policy whose values have gradients, or say why it cannot be attacked so."""
-    if policy.choices is None:
+    if policy.n_actions is None:
         raise InputError(f"this attack needs discrete actions, the agent {policy.name} has continuous ones")
     _check_gradients(policy)
-    return policy.choices
+    return policy.n_actions
 
 
 def check_continuous(policy: Policy) -> nn.Module:
     """Return the critic of a policy with continuous actions and gradients, or say why it cannot be attacked so."""
-    if policy.choices is not None:
+    if policy.n_actions is not None:
         raise InputError(f"this attack needs continuous actions, the agent {policy.name} has discrete ones")
     _check_gradients(policy)
     if policy.critic is None:

@@ -52,12 +52,12 @@ class Smoothing:
         """How many samples an average really takes: one for an undefended agent."""
         return self.n_samples if self.sigma > 0 else 1
 
-    def noise(self, view: View, rows: Tensor, frames: int) -> Tensor | None:
-        """Draw (rows, samples, frames, *shape) of noise, or None for an undefended agent."""
+    def noise(self, view: View, rows: Tensor, n_stack: int) -> Tensor | None:
+        """Draw (rows, samples, n_stack, *shape) of noise, or None for an undefended agent."""
         if self.sigma == 0:
             return None
         shape = view.observation.shape[1:]
-        return view.stream.normal((rows.numel(), self.n_samples, frames, *shape)).mul_(self.sigma)
+        return view.stream.normal((rows.numel(), self.n_samples, n_stack, *shape)).mul_(self.sigma)
 
 
 UNDEFENDED = Smoothing()
@@ -87,9 +87,9 @@ class LinearFirstLayer(Protocol):
 
 
 def noisy_clean(view: View, rows: Tensor, smoothing: Smoothing) -> Tensor:
-    """Return the clean stacks of some rows, (rows, samples, frames, *shape), with noise on all of it."""
+    """Return the clean stacks of some rows, (rows, samples, n_stack, *shape), with noise on all of it."""
     stack = stacked(view.clean[rows], view.observation[rows], view.step[rows] == 0).unsqueeze(1)
-    noise = smoothing.noise(view, rows, view.policy.frames)
+    noise = smoothing.noise(view, rows, view.policy.n_stack)
     return stack if noise is None else stack + _shared_by_copies(noise, view.step[rows])
 
 
@@ -186,7 +186,7 @@ class Scene:
     def value_gradient(self, moved: Tensor, clean: Tensor) -> Tensor:
         """Return the gradient, with respect to ``moved``, of the critic's value of what the agent would then do.
 
-        The critic judges on the stacks ``clean``, (rows, samples, frames, *shape), each with one noise sample of
+        The critic judges on the stacks ``clean``, (rows, samples, n_stack, *shape), each with one noise sample of
         the scene.
         """
         critic = check_continuous(self.policy)
@@ -238,22 +238,22 @@ class Scene:
 
 def stacked(context: Tensor, observation: Tensor, fresh: Tensor | None) -> Tensor:
     """Return the stack the agent would hold: the newest observation last, or repeated when the episode begins."""
-    frames = context.shape[1]
-    if frames == 1:
+    n_stack = context.shape[1]
+    if n_stack == 1:
         return observation.unsqueeze(1)
     pushed = torch.cat((context[:, 1:], observation.unsqueeze(1)), dim=1)
     if fresh is None:
         return pushed
-    repeated = observation.unsqueeze(1).expand(-1, frames, *observation.shape[1:])
+    repeated = observation.unsqueeze(1).expand(-1, n_stack, *observation.shape[1:])
     return torch.where(fresh.view(-1, *[1] * (pushed.dim() - 1)), repeated, pushed)
 
 
 def _shared_by_copies(noise: Tensor, step: Tensor) -> Tensor:
     """Let the copies of an episode's first observation share its noise, as they do in the agent's frame stack."""
-    frames = noise.shape[2]
-    first = (frames - 1 - step).clamp_min(0)
-    place = torch.maximum(torch.arange(frames, device=noise.device), first.unsqueeze(1))
-    index = place.view(place.shape[0], 1, frames, *[1] * (noise.dim() - 3)).expand_as(noise)
+    n_stack = noise.shape[2]
+    first = (n_stack - 1 - step).clamp_min(0)
+    place = torch.maximum(torch.arange(n_stack, device=noise.device), first.unsqueeze(1))
+    index = place.view(place.shape[0], 1, n_stack, *[1] * (noise.dim() - 3)).expand_as(noise)
     return noise.gather(2, index)
 
 
@@ -278,4 +278,4 @@ def scene_rows(view: View, smoothing: Smoothing) -> int:
 
 
 def _stack_size(view: View) -> int:
-    return view.policy.frames * view.observation[0].numel()
+    return view.policy.n_stack * view.observation[0].numel()

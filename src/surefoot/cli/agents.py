@@ -31,7 +31,7 @@ def run_export(arguments: argparse.Namespace) -> None:
         raise InputError(f"--out must end in .zip, got {arguments.out}")
     policy = load(arguments.agent)
     write_zip(policy, arguments.out)
-    kind = "DDPG" if policy.choices is None else "DQN"
+    kind = "DDPG" if policy.n_actions is None else "DQN"
     print(f"Written to {arguments.out}; load it with stable_baselines3.{kind}.load({str(arguments.out)!r})")
 
 

@@ -91,7 +91,7 @@ def names_of(task: Task) -> list[str]:
 def open_loop_policy(task: Task, wave: Wave) -> Policy:
     """Return the policy that follows a wave."""
     network = Clockwork(wave, outputs_of(task))
-    return Policy(network, 1, task.spaces.shape, task.spaces.n_actions, wave.describe(names_of(task)), blind=True)
+    return Policy(network, 1, task.spaces.shape, task.spaces.n_actions, wave.describe(names_of(task)), open_loop=True)
 
 
 def find_baseline(

@@ -164,7 +164,7 @@ class Ledger:
         self.spent_squared = torch.zeros(n_envs, dtype=torch.float64, device=device)
         self.noise = torch.zeros((n_envs, *shape), device=device)
         self.offset = torch.zeros_like(self.noise)
-        self.clean = FrameStack(policy.frames)
+        self.clean = FrameStack(policy.n_stack)
         self.clean.fill(torch.zeros_like(self.noise))
         self.by_step = torch.zeros(max_steps, dtype=torch.float64, device=device)
 

@@ -99,7 +99,7 @@ class Loop:
         device = torch.device(plan.device)
         self.env, self.channel, self.policy = env, channel, plan.policy.to(device)
         self.n_envs, self.count, self.gamma = channel.n_envs, count, plan.task.scoring.gamma
-        self.memory = FrameStack(self.policy.frames)
+        self.memory = FrameStack(self.policy.n_stack)
         self.number = torch.arange(self.n_envs, device=device)
         self.turn = torch.zeros_like(self.number)
         self.total = torch.zeros(self.n_envs, dtype=torch.float64, device=device)

@@ -94,7 +94,7 @@ class Plan:
         return {
             "task": self.task.name,
             "environment": self.task.environment,
-            "frames": self.policy.frames,
+            "frames": self.policy.n_stack,
             "limit": scoring.max_steps,
             "method": self.task.paper.method,
             "agent": self.policy.name,
@@ -147,7 +147,7 @@ def _check_rewards(task: Task) -> None:
 
 
 def _check_fit(task: Task, policy: Policy) -> None:
-    shape, counts = task.spaces.shape, (policy.choices, task.spaces.n_actions)
+    shape, counts = task.spaces.shape, (policy.n_actions, task.spaces.n_actions)
     if policy.shape != shape:
         raise InputError(
             f"the agent {policy.name} expects observations of shape {policy.shape}, {task.name} gives {shape}"

@@ -29,7 +29,7 @@ def rebuilt_cnn(facts: Facts, weights: Mapping[str, Tensor]) -> Policy:
     extractor, activation = settings.get("features_extractor_class"), settings.get("activation_fn")
     if extractor is not None and str(extractor) != NATURE:
         raise UnreadableError(f"it has a feature extractor of its own, {extractor}")
-    if facts.choices is None or len(facts.shape) != 3:
+    if facts.n_actions is None or len(facts.shape) != 3:
         raise UnreadableError(
             f"its observations have shape {facts.shape}, expected channels x height x width and discrete actions"
         )
@@ -51,7 +51,7 @@ def rebuilt_cnn(facts: Facts, weights: Mapping[str, Tensor]) -> Policy:
         raise InputError("the model's weights are not finite; its training has diverged")
     sizes = Sizes(NATURE_STRIDES, 1 + _heads(weights))
     try:
-        return cnn_policy(arrays, sizes, 1, facts.shape, facts.choices)
+        return cnn_policy(arrays, sizes, 1, facts.shape, facts.n_actions)
     except InputError as error:
         raise UnreadableError(f"its layers do not fit together: {error}") from error
 

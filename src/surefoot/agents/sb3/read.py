@@ -68,7 +68,7 @@ def from_model(model: Any) -> Policy:
 
 def _with_bounds(facts: Facts, path: Path, spaces: Spaces | None) -> Facts:
     """Take the bounds of actions from the environment where the file does not print all their digits."""
-    if facts.choices is not None or facts.limits is not None:
+    if facts.n_actions is not None or facts.limits is not None:
         return facts
     if spaces is None or spaces.low is None or spaces.high is None or len(spaces.low) != facts.width:
         raise InputError(

@@ -73,10 +73,10 @@ HARMLESS = frozenset(
 class Predictor(nn.Module):
     """An SB3 policy object asked for its deterministic action, whatever network it holds; no gradient."""
 
-    def __init__(self, policy: Any, choices: int | None) -> None:
+    def __init__(self, policy: Any, n_actions: int | None) -> None:
         super().__init__()
         self.policy = _snapshot(policy).requires_grad_(False)
-        self.choices = choices
+        self.n_actions = n_actions
         # SB3 divides pixels by 255 itself, so it must get them back in its own units, as floats.
         self.unit = 255.0 if policy.observation_space.dtype == np.uint8 else 1.0
 
@@ -85,8 +85,8 @@ class Predictor(nn.Module):
         shape = self.policy.observation_space.shape
         observations = (history.reshape(len(history), *shape) * self.unit).cpu().numpy()
         actions = torch.as_tensor(self.policy.predict(observations, deterministic=True)[0], device=history.device)
-        if self.choices is not None:
-            return nn.functional.one_hot(actions.long(), self.choices).float()
+        if self.n_actions is not None:
+            return nn.functional.one_hot(actions.long(), self.n_actions).float()
         return actions.float().reshape(len(history), -1)
 
 
@@ -106,10 +106,10 @@ def rebuilt(facts: Facts, weights: Mapping[str, Tensor]) -> Policy:
     squashed = family.squashed or facts.settings.get("squash_output") is True
     arrays = {f"weight{i}": matrix for i, matrix in enumerate(matrices)}
     arrays |= {f"bias{i}": bias for i, bias in enumerate(biases)}
-    layout = {"activation": activation, "squashed": squashed, "shape": facts.shape, "choices": facts.choices}
+    layout = {"activation": activation, "squashed": squashed, "shape": facts.shape, "choices": facts.n_actions}
     network: nn.Module = MLP(matrices, biases, activation)
     if facts.limits is None:
-        return Policy(network, 1, facts.shape, facts.choices, sha256=weights_hash(arrays, layout))
+        return Policy(network, 1, facts.shape, facts.n_actions, sha256=weights_hash(arrays, layout))
     low, high = facts.limits
     if not (low <= high).all() or (squashed and not np.isfinite((low, high)).all()):
         raise InputError(f"the model's actions range from {low} to {high}, expected finite bounds in this order")
@@ -206,14 +206,14 @@ def wrapped(model: Any) -> Policy:
     discrete = isinstance(actions, Discrete) and actions.start == 0
     if not discrete and not (isinstance(actions, Box) and len(actions.shape) == 1):
         raise InputError(f"actions must be Discrete from 0 or a one-dimensional Box, the agent has {actions}")
-    choices = int(actions.n) if discrete else None
+    n_actions = int(actions.n) if discrete else None
     arrays = {name: value.detach().cpu().numpy() for name, value in model.policy.state_dict().items()}
-    layout = {"predict": type(model.policy).__qualname__, "shape": observations.shape, "choices": choices}
+    layout = {"predict": type(model.policy).__qualname__, "shape": observations.shape, "choices": n_actions}
     return Policy(
-        Predictor(model.policy, choices),
+        Predictor(model.policy, n_actions),
         1,
         observations.shape,
-        choices,
+        n_actions,
         sha256=weights_hash(arrays, layout),
         differentiable=False,
         low=None if discrete else torch.from_numpy(actions.low.astype(np.float32)),

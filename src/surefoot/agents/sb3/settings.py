@@ -38,7 +38,7 @@ class Facts:
 
     ``module``    where its policy class was defined, which says how it names its weights
     ``shape``     shape of its observations, stacked if it was trained on stacks
-    ``choices``   number of discrete actions, or None for continuous ones
+    ``n_actions`` number of discrete actions, or None for continuous ones
     ``width``     number of outputs of its actor
     ``limits``    low and high of continuous actions; None when discrete, or when printed too coarsely
     ``settings``  the policy_kwargs, classes as the strings Python prints for them
@@ -47,7 +47,7 @@ class Facts:
 
     module: str
     shape: tuple[int, ...]
-    choices: int | None
+    n_actions: int | None
     width: int
     limits: Limits | None
     settings: Mapping[str, Any]
@@ -96,8 +96,8 @@ def facts_of_file(data: Mapping[str, Any]) -> Facts:
         raise UnreadableError(f"its observations are {observations.get('dtype')} (an image?), expected floats")
     shape, settings = _shape(observations), _entry(data, "policy_kwargs")
     if _kind(actions) == "Discrete":
-        choices = _discrete(actions)
-        return Facts(str(module), shape, choices, choices, None, settings, pixels)
+        n_actions = _discrete(actions)
+        return Facts(str(module), shape, n_actions, n_actions, None, settings, pixels)
     if _kind(actions) != "Box" or len(_shape(actions)) != 1:
         raise InputError(f"the model's actions are {actions.get(':type:')}, expected Discrete or a one-dimensional Box")
     width = _shape(actions)[0]
@@ -141,12 +141,12 @@ def _printed(text: Any, single: bool) -> NDArray[np.float32] | None:
 
 def _discrete(space: Mapping[str, Any]) -> int:
     try:
-        choices, start = int(space["n"]), int(space.get("start", 0))
+        n_actions, start = int(space["n"]), int(space.get("start", 0))
     except (KeyError, TypeError, ValueError) as error:
         raise UnreadableError("it does not print the number of its actions") from error
-    if choices < 1 or start != 0:
-        raise UnreadableError(f"its {choices} actions start at {start}, expected 0")
-    return choices
+    if n_actions < 1 or start != 0:
+        raise UnreadableError(f"its {n_actions} actions start at {start}, expected 0")
+    return n_actions
 
 
 def _shape(space: Mapping[str, Any]) -> tuple[int, ...]:

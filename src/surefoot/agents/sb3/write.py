@@ -27,15 +27,15 @@ from surefoot.files import write_whole
 def write_zip(policy: Policy, path: str | Path) -> None:
     """Write a policy as a file that SB3's ``DQN.load`` (discrete actions) or ``DDPG.load`` (continuous) opens.
 
-    It takes float observations (frames, *shape), or shape when it has one frame, in the units of the policy.
+    It takes float observations (n_stack, *shape), or shape when it has one frame, in the units of the policy.
     The same policy gives the same bytes.
     """
-    discrete = isinstance(policy.network, MLP | CNN) and policy.choices is not None
+    discrete = isinstance(policy.network, MLP | CNN) and policy.n_actions is not None
     if not discrete and not (isinstance(policy.network, Squashed) and isinstance(policy.critic, Critic)):
         raise InputError(
             "only an MLP or a convolutional network with discrete actions, or an MLP with bounded continuous "
             "actions and a critic, can be written as an SB3 file, "
-            f"got {type(policy.network).__name__} with choices={policy.choices}"
+            f"got {type(policy.network).__name__} with n_actions={policy.n_actions}"
         )
     content = _archive(policy)
     write_whole(Path(path), lambda file: _repack(content, file))
@@ -68,7 +68,7 @@ def _archive(policy: Policy) -> bytes:
         raise InputError(
             "writing an SB3 file needs Stable-Baselines3; from a checkout: pip install '.[all]'"
         ) from error
-    stacked = policy.shape if policy.frames == 1 else (policy.frames, *policy.shape)
+    stacked = policy.shape if policy.n_stack == 1 else (policy.n_stack, *policy.shape)
     made = _actor_and_critic(policy) if isinstance(policy.network, Squashed) else _q_network(policy)
     spaces = _Spaces(Box(-np.inf, np.inf, stacked, np.float32), made.actions)
     if made.kind == "CnnPolicy":
@@ -84,7 +84,7 @@ def _archive(policy: Policy) -> bytes:
 
 
 def _q_network(policy: Policy) -> _Model:
-    network, actions = policy.network, Discrete(policy.choices or 1)
+    network, actions = policy.network, Discrete(policy.n_actions or 1)
     if isinstance(network, CNN):
         return _Model("DQN", "CnnPolicy", cnn_settings(network), actions, cnn_weights(network))
     assert isinstance(network, MLP)
