@@ -29,7 +29,7 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 from laws import FALSE_ALARM, MORE_LAWS, Law, atoms, too_many  # noqa: E402
 from surefoot.episodes import Episodes  # noqa: E402
 from surefoot.files import write_json  # noqa: E402
-from surefoot.proof.bounds.from_bets import Sequential  # noqa: E402
+from surefoot.proof.bounds.from_bets import Bets  # noqa: E402
 from surefoot.proof.query import certify  # noqa: E402
 
 ALPHA, SETTLED, LOOKS = 0.2, 150, (100, 150, 225, 340, 500, 750, 1000)
@@ -62,7 +62,7 @@ def stopped(law: Law, radius: float, runs: int, rng: np.random.Generator) -> int
     """Return in how many runs any look showed a limit above the truth."""
     truth, wrong = law.worst_mean(radius), 0
     for returns in law.draw(rng, (runs, LOOKS[-1])):
-        game = Sequential([radius], ALPHA, law.floor, law.ceiling, claim=(radius, truth - 0.01 * (truth - law.floor)))
+        game = Bets([radius], ALPHA, law.floor, law.ceiling, claim=(radius, truth - 0.01 * (truth - law.floor)))
         wrong += any(float(game.after(returns[:n]).at(radius)) > truth + 1e-9 for n in LOOKS)
     return wrong
 

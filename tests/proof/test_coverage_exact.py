@@ -15,7 +15,7 @@ from laws import FALSE_ALARM, MORE_LAWS, atoms
 from surefoot.episodes import Episodes
 from surefoot.proof.bounds.betting import Capital, Round, Sample
 from surefoot.proof.bounds.bettors import Bettor
-from surefoot.proof.bounds.from_bets import Sequential
+from surefoot.proof.bounds.from_bets import Bets
 from surefoot.proof.bounds.tangent_scores import propose
 from surefoot.proof.query import certify
 
@@ -131,7 +131,7 @@ def test_bets_for_any_time_hold_at_the_worst_look():
     """
     law, missed = MORE_LAWS[9], 0
     for x in law.draw(np.random.default_rng(5), (60, LATER[-1])):
-        game = Sequential([0.0], ALPHA, law.floor, law.ceiling)
+        game = Bets([0.0], ALPHA, law.floor, law.ceiling)
         missed += any(float(game.after(x[:n]).at(0.0)) > law.worst_mean(0.0) + 1e-9 for n in LATER)
     assert missed <= stats.binom.isf(FALSE_ALARM, 60, ALPHA)
 

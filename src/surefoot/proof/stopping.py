@@ -17,7 +17,7 @@ from surefoot.errors import InputError
 from surefoot.proof.bounds.bands import tail_tight
 from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.from_band import worst_mean_upper
-from surefoot.proof.bounds.from_bets import Means, Sequential, worst_means
+from surefoot.proof.bounds.from_bets import Bets, Means, worst_means
 from surefoot.proof.bounds.tangent_scores import plug_in
 from surefoot.proof.episode_budget import EpisodeCertificate, certificate_of
 
@@ -57,7 +57,7 @@ class Monitor:
         self.rule, self.confidence, self.floor, self.ceiling = rule, confidence, floor, ceiling
         self.alpha, self.scaled_budget = 1 - confidence, rule.budget / sigma
         candidate = None if rule.require is None else (self.scaled_budget, rule.require)
-        self.bets = Sequential([self.scaled_budget], self.alpha, floor, ceiling, claim=candidate)
+        self.bets = Bets([self.scaled_budget], self.alpha, floor, ceiling, claim=candidate)
         self._next, self._refutations, self._next_refutation = 1, 0, _FIRST_REFUTATION
 
     def reason_to_stop(self, returns: NDArray[np.float64]) -> str | None:

@@ -13,7 +13,7 @@ from laws import LAWS, MORE_LAWS, atoms, too_many
 from surefoot.errors import InputError
 from surefoot.proof.bounds.betting import Capital, Round, Sample
 from surefoot.proof.bounds.bettors import Bettor, Seen
-from surefoot.proof.bounds.from_bets import Sequential, both_sides, worst_means
+from surefoot.proof.bounds.from_bets import Bets, both_sides, worst_means
 from surefoot.proof.bounds.risk_by_radius import split
 from surefoot.proof.bounds.tangent_scores import guesses, implied, plug_in, propose, tangents
 
@@ -146,7 +146,7 @@ def test_limits_hold_whenever_somebody_stops():
     rng, misses, runs = np.random.default_rng(32), 0, 0
     for index, (law, radius) in enumerate(product(MORE_LAWS, RADII)):
         x, truth = law.draw(rng, (400,)), law.worst_mean(radius)
-        game = Sequential([radius], ALPHA, law.floor, law.ceiling, claim=(radius, truth - 0.01 * (truth - law.floor)))
+        game = Bets([radius], ALPHA, law.floor, law.ceiling, claim=(radius, truth - 0.01 * (truth - law.floor)))
         misses += max(float(game.after(x[:n]).at(radius)) for n in (150, 250, 400)) > truth + 1e-9
         runs = index + 1
     assert runs == 55
@@ -207,7 +207,7 @@ def test_the_risk_is_divided_and_none_is_spent_twice():
     x = LAWS[0].draw(np.random.default_rng(2), (3000,))
     assert worst_means(x, radii, 0.05, 0.0, 10.0).shares.sum() <= 0.05
     assert worst_means(x, radii, 0.05, 0.0, 10.0, anytime=True).shares.sum() <= 0.05
-    game = Sequential([1.0], 0.05, 0.0, 10.0, claim=(1.0, 5.0))
+    game = Bets([1.0], 0.05, 0.0, 10.0, claim=(1.0, 5.0))
     assert game.after(x).shares.sum() <= 0.05 * (1 + 1e-12)
 
 
@@ -215,8 +215,8 @@ def test_a_claim_is_proved_and_the_returns_may_come_in_any_pieces():
     law = LAWS[0]
     x = law.draw(np.random.default_rng(2), (3000,))
     target = law.worst_mean(1.0) - 0.4
-    at_once = Sequential([1.0], 0.05, 0.0, 10.0, claim=(1.0, target))
-    in_pieces = Sequential([1.0], 0.05, 0.0, 10.0, claim=(1.0, target))
+    at_once = Bets([1.0], 0.05, 0.0, 10.0, claim=(1.0, target))
+    in_pieces = Bets([1.0], 0.05, 0.0, 10.0, claim=(1.0, target))
     limits = [float(in_pieces.after(x[:n]).at(1.0)) for n in (50, 120, 900, 1700, 3000)]
     assert limits[0] == 0.0
     assert limits[-1] == float(at_once.after(x).at(1.0)) > target

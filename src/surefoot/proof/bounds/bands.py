@@ -9,6 +9,7 @@ A ``Band`` makes two families of statements about the distribution of an outcome
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,13 +86,9 @@ def per_threshold(
     reached for certain, and at those at or above a known ceiling every outcome stays, at no cost.
     """
     x = _checked_thresholds(thresholds)
-    ordered = np.sort(_checked(returns, alpha))
-    n = ordered.size
-    at_least = n - np.searchsorted(ordered, x, side="left")
-    at_most = np.searchsorted(ordered, x, side="right")
-    reach = _limits_in_doubt(at_least, n, alpha, certain=x <= floor)
-    stay = _limits_in_doubt(at_most, n, alpha, certain=x >= ceiling)
-    return Band(points=x, reach=reach, stay=stay, alpha=alpha, joint=False)
+    certain = (x <= floor, x >= ceiling)
+    shares = [np.where(sure, 0.0, alpha / max(1, int(np.count_nonzero(~sure)))) for sure in certain]
+    return _at_thresholds(_checked(returns, alpha), x, shares, alpha, certain)
 
 
 def spread_thresholds(returns: ArrayLike, thresholds: ArrayLike, reach: ArrayLike, stay: ArrayLike) -> Band:
@@ -101,13 +98,11 @@ def spread_thresholds(returns: ArrayLike, thresholds: ArrayLike, reach: ArrayLik
                          no bound; by the union bound a family holds with confidence 1 - the sum of its alphas
     """
     x = _checked_thresholds(thresholds)
-    risks = [np.asarray(family, dtype=np.float64) for family in (reach, stay)]
-    alpha = max(float(family.sum()) for family in risks)
-    ordered = np.sort(_checked(returns, alpha))
-    at_least = ordered.size - np.searchsorted(ordered, x, side="left")
-    at_most = np.searchsorted(ordered, x, side="right")
-    limits = [_limits_at(k, ordered.size, risk) for k, risk in zip((at_least, at_most), risks, strict=True)]
-    return Band(points=x, reach=limits[0], stay=limits[1], alpha=alpha, joint=False)
+    shares = [np.asarray(family, dtype=np.float64) for family in (reach, stay)]
+    if not all(family.shape == x.shape and np.all(family >= 0) for family in shares):
+        raise InputError("alphas must be numbers >= 0, one per threshold")
+    alpha = max(float(family.sum()) for family in shares)
+    return _at_thresholds(_checked(returns, alpha), x, shares, alpha)
 
 
 def tail_tight(returns: ArrayLike, alpha: float) -> Band:
@@ -135,15 +130,7 @@ def binary(returns: ArrayLike, floor: float, ceiling: float, alpha: float) -> Ba
     other = x[(x != floor) & (x != ceiling)]
     if other.size:
         raise InputError(f"the binary method expects only the returns {floor:g} and {ceiling:g}, got {other[0]:g}")
-    wins = int(np.count_nonzero(x == ceiling))
-    won, lost = lower_limit([wins, x.size - wins], x.size, alpha)
-    return Band(
-        points=np.array([floor, ceiling], dtype=np.float64),
-        reach=np.array([1.0, won]),
-        stay=np.array([lost, 1.0]),
-        alpha=alpha,
-        joint=False,
-    )
+    return per_threshold(x, [floor, ceiling], alpha, floor, ceiling)
 
 
 def _within_dkw(returns: ArrayLike, alpha: float, sides: int) -> Band:
@@ -154,19 +141,20 @@ def _within_dkw(returns: ArrayLike, alpha: float, sides: int) -> Band:
     return Band(points=points, reach=reach, stay=stay, alpha=alpha, joint=sides == 2)
 
 
-def _limits_in_doubt(counts: Counts, n: int, alpha: float, certain: NDArray[np.bool_]) -> Floats:
-    limits = np.ones(counts.shape)
-    doubt = ~certain
-    if doubt.any():
-        limits[doubt] = lower_limit(counts[doubt], n, alpha / np.count_nonzero(doubt))
-    return limits
-
-
-def _limits_at(counts: Counts, n: int, risks: Floats) -> Floats:
-    if risks.shape != counts.shape or not np.all(risks >= 0):
-        raise InputError("alphas must be numbers >= 0, one per threshold")
-    pairs = zip(counts, risks, strict=True)
-    return np.array([float(lower_limit(k, n, risk)[0]) if risk > 0 else 0.0 for k, risk in pairs])
+def _at_thresholds(
+    returns: Floats,
+    x: Floats,
+    shares: Sequence[Floats],
+    alpha: float,
+    certain: Sequence[bool | NDArray[np.bool_]] = (False, False),
+) -> Band:
+    """Bound both families at x, each bound at its share of alpha; without a share it is 0, or 1 where it is certain."""
+    ordered, n = np.sort(returns), returns.size
+    counts = (n - np.searchsorted(ordered, x, side="left"), np.searchsorted(ordered, x, side="right"))
+    reach, stay = (np.where(sure, 1.0, np.zeros(x.shape)) for sure in certain)
+    for limits, family, k in zip((reach, stay), shares, counts, strict=True):
+        limits[family > 0] = lower_limit(k[family > 0], n, family[family > 0])
+    return Band(points=x, reach=reach, stay=stay, alpha=alpha, joint=False)
 
 
 def _tally(returns: ArrayLike, alpha: float) -> tuple[Floats, Counts, Counts, int]:

@@ -18,23 +18,23 @@ from scipy.special import betainc, betaincinv
 
 from surefoot.errors import InputError
 
+Floats = NDArray[np.float64]
+
 _SLACK = 1e-10  # relative; more than the rounding error of betainc for up to 10^7 trials (checked against mpmath)
 
 
-def lower_limit(successes: ArrayLike, trials: ArrayLike, alpha: float) -> NDArray[np.float64]:
+def lower_limit(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> Floats:
     """Return a lower bound of the success probability at confidence 1 - alpha; arrays broadcast."""
-    k, n = _checked(successes, trials, alpha)
-    safe = alpha * (1 - _SLACK)
+    k, n, error = _checked(successes, trials, alpha)
+    safe = error * (1 - _SLACK)
     limit = np.zeros(k.shape)
     some = k > 0
-    guess: NDArray[np.float64] = betaincinv(k[some], n[some] - k[some] + 1, safe).astype(np.float64)
-    limit[some] = _lowered(guess, k[some], n[some], safe)
+    guess: Floats = betaincinv(k[some], n[some] - k[some] + 1, safe[some]).astype(np.float64)
+    limit[some] = _lowered(guess, k[some], n[some], safe[some])
     return limit
 
 
-def _lowered(
-    limit: NDArray[np.float64], k: NDArray[np.float64], n: NDArray[np.float64], alpha: float
-) -> NDArray[np.float64]:
+def _lowered(limit: Floats, k: Floats, n: Floats, alpha: Floats) -> Floats:
     """Step down, in doubling steps, wherever P(Bin(n, bound) >= k) is still above alpha."""
     step = 2.0**-52
     while True:
@@ -45,12 +45,12 @@ def _lowered(
         step *= 2
 
 
-def _checked(successes: ArrayLike, trials: ArrayLike, alpha: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    if not 0 < alpha < 1:
-        raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha}")
-    k, n = np.broadcast_arrays(np.asarray(successes, dtype=np.float64), np.asarray(trials, dtype=np.float64))
+def _checked(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> list[Floats]:
+    k, n, error = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x, np.float64)) for x in (successes, trials, alpha)))
+    if not np.all((error > 0) & (error < 1)):
+        raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha!r}")
     if not (np.all(n >= 1) and np.all(n == np.floor(n))):
         raise InputError("trials must be whole numbers >= 1")
     if not (np.all((k >= 0) & (k <= n)) and np.all(k == np.floor(k))):
         raise InputError("successes must be whole numbers between 0 and the number of trials")
-    return np.atleast_1d(k), np.atleast_1d(n)
+    return [k, n, error]

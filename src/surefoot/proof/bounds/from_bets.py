@@ -82,22 +82,7 @@ def worst_means(
     ``anytime``  valid wherever the run stops, for whatever reason; otherwise their number was fixed in advance
     """
     x = checked_outcomes(returns, floor)
-    if anytime:
-        return Sequential(radii, alpha, floor, ceiling).after(x)
-    check_alpha(alpha)
-    asked, n, seen = _checked_radii(radii), x.size, Seen(x)
-    _check_ceiling(x, ceiling)
-    if looked_at(n) == n:  # a single return is all pilot: nothing is left to bet on, and only the floor is sure
-        return WorstMeans(asked[:1], np.array([floor]), np.zeros(1), floor, ceiling)
-    pilot = seen.sample(0, looked_at(n))
-    groups = [
-        (radius, players(radius, share, floor, pilot, n))
-        for radius, share in shares_by_radius(pilot, asked, alpha, floor, ceiling, n).items()
-    ]
-    for _, group in groups:
-        for one in group:
-            one.advance(seen)
-    return _limits(groups, floor, ceiling)
+    return Bets(radii, alpha, floor, ceiling, n=None if anytime else x.size).after(x)
 
 
 def looked_at(n: int | None) -> int:
@@ -155,9 +140,10 @@ def both_sides(
     return Means(lower, worst_means(-x, radii, alpha, -ceiling, -floor, anytime=anytime))
 
 
-class Sequential:
-    """Bounds of the worst-case mean that may be asked for again and again while returns come in.
+class Bets:
+    """Bets on the worst-case mean, whose bounds may be asked for again and again while returns come in.
 
+    ``n``      the number of returns in all, fixed in advance; None where the run may stop at any time
     ``claim``  (radius, value): the value is to be proved at that scaled budget as soon as possible
     """
 
@@ -168,10 +154,11 @@ class Sequential:
         floor: float,
         ceiling: float | None = None,
         *,
+        n: int | None = None,
         claim: tuple[float, float] | None = None,
     ) -> None:
         check_alpha(alpha)
-        self.radii, self.alpha, self.floor, self.ceiling = _checked_radii(radii), alpha, floor, ceiling
+        self.radii, self.alpha, self.floor, self.ceiling, self.n = _checked_radii(radii), alpha, floor, ceiling, n
         self.proving = None if claim is None else (claim[0], prover(*claim, alpha, floor))
         self.players: dict[float, list[Bettor | Hedger]] | None = None
 
@@ -179,9 +166,9 @@ class Sequential:
         """Return the bounds after all returns so far, which begin with those of earlier calls."""
         x = checked_outcomes(returns, self.floor)
         _check_ceiling(x, self.ceiling)
-        seen = Seen(x)
-        if self.players is None and x.size >= looked_at(None):
-            self.players = self._players(seen.sample(0, looked_at(None)))
+        seen, inspected = Seen(x), looked_at(self.n)
+        if self.players is None and x.size >= inspected != self.n:
+            self.players = self._players(seen.sample(0, inspected))
         groups: list[tuple[float, list[Bettor | Hedger]]] = []
         if self.proving is not None:
             groups.append((self.proving[0], [self.proving[1]]))
@@ -189,15 +176,15 @@ class Sequential:
         for _, group in groups:
             for one in group:
                 one.advance(seen)
-        if not groups:  # before the first look nothing is bet, and only the floor is sure
+        if not groups:  # nothing is bet before the first look, nor on a single return: only the floor is sure
             return WorstMeans(self.radii[:1], np.array([self.floor]), np.zeros(1), self.floor, self.ceiling)
         return _limits(sorted(groups, key=lambda pair: pair[0]), self.floor, self.ceiling)
 
     def _players(self, pilot: Sample) -> dict[float, list[Bettor | Hedger]]:
         """Divide alpha, once and for all, by what the first returns let one expect."""
         alpha = self.alpha if self.proving is None else self.alpha * (1 - PROOF)
-        shares = shares_by_radius(pilot, self.radii, alpha, self.floor, self.ceiling, None)
-        return {radius: players(radius, share, self.floor, pilot, None) for radius, share in shares.items()}
+        shares = shares_by_radius(pilot, self.radii, alpha, self.floor, self.ceiling, self.n)
+        return {radius: players(radius, share, self.floor, pilot, self.n) for radius, share in shares.items()}
 
 
 def _written(radius: float, one: Bettor | Hedger) -> list[dict[str, Any]]:
