@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 
 import torch
@@ -69,10 +70,23 @@ def play(
     on_block: Callable[[int, Episodes], None] | None = None,
     progress: Progress | None = None,
 ) -> Episodes:
-    """Run every block of the plan and return the record.
+    """Run every block of the plan and return the record; for the arguments see ``blocks_in_order``."""
+    blocks = blocks_in_order(plan, workers=workers, done=done, on_block=on_block, progress=progress)
+    return Episodes.concat(list(blocks))
+
+
+def blocks_in_order(
+    plan: Plan,
+    *,
+    workers: int = 1,
+    done: Mapping[int, Episodes] | None = None,
+    on_block: Callable[[int, Episodes], None] | None = None,
+    progress: Progress | None = None,
+) -> Generator[Episodes, None, None]:
+    """Yield the blocks of the plan by their numbers, checked; close the generator when there are enough.
 
     Args:
-        plan: The plan.
+        plan: What to run.
         workers: Processes to run blocks with; they do not change the result.
         done: Blocks that have been run before, by number.
         on_block: Called with number and block of every other one, as it is finished.
@@ -80,32 +94,28 @@ def play(
     """
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
-    blocks = dict(done or {})
-    missing = [index for index in range(plan.n_blocks) if index not in blocks]
-    count = sum(len(block) for block in blocks.values())
+    ready = dict(done or {})
+    missing = [number for number in range(plan.n_blocks) if number not in ready]
+    count = sum(len(block) for block in ready.values())
     if progress is not None:
         progress(count, plan.n_episodes)
-    for index, block in blocks_of(plan, missing, workers):
-        blocks[index] = block
-        count += len(block)
-        if on_block is not None:
-            on_block(index, block)
-        if progress is not None:
-            progress(count, plan.n_episodes)
-    return Episodes.concat([blocks[index] for index in range(plan.n_blocks)])
+    with closing(_dealt(plan, missing, min(workers, len(missing)))) as fresh:
+        for index in range(plan.n_blocks):
+            while index not in ready:
+                number, block = next(fresh)
+                _check_block(plan, number, block)
+                if on_block is not None:
+                    on_block(number, block)
+                ready[number], count = block, count + len(block)
+                if progress is not None:
+                    progress(count, plan.n_episodes)
+            yield ready.pop(index)
 
 
-def blocks_of(plan: Plan, missing: list[int], workers: int) -> Generator[tuple[int, Episodes], None, None]:
-    """Yield numbers and blocks as they are finished, checked; close the iterator when there are enough."""
-    for index, block in _dealt(plan, missing, min(workers, len(missing))):
-        _check_block(plan, index, block)
-        yield index, block
-
-
-def _dealt(plan: Plan, missing: list[int], workers: int) -> Iterator[tuple[int, Episodes]]:
+def _dealt(plan: Plan, missing: list[int], workers: int) -> Generator[tuple[int, Episodes], None, None]:
     cuda = torch.device(plan.device).type == "cuda"
     # One process fills a GPU, unless it waits for emulators.
-    if workers <= 1 or (cuda and not plan.task.cartridge is not None):
+    if workers <= 1 or (cuda and plan.task.cartridge is None):
         yield from ((index, play_block(plan, index)) for index in missing)
         return
     if cuda:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Generator, Iterable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, safe_name, sha256, versions, write_json
 from surefoot.play.plan import Plan
-from surefoot.play.rollout import Progress, blocks_of, play
+from surefoot.play.rollout import Progress, blocks_in_order
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.query import Query
 from surefoot.proof.stopping import Monitor, StoppingRule
@@ -124,25 +125,22 @@ def _certified(
     progress: Progress | None,
 ) -> tuple[Certificate, float]:
     """Return the certificate, and when the last episode was over."""
+    run = partial(blocks_in_order, plan, workers=workers, progress=progress)
     if goal is None:
-        episodes = store.recorded(
-            lambda done, save: play(plan, workers=workers, done=done, on_block=save, progress=progress)
-        )
+        episodes = store.recorded(lambda done, save: Episodes.concat(list(run(done=done, on_block=save))))
         ran = time.monotonic()
         return query.answer(episodes), ran
     floor, ceiling = plan.task.scoring.floor, plan.task.scoring.ceiling
     monitor = Monitor(goal, confidence=query.confidence, sigma=plan.noise.sigma, floor=floor, ceiling=ceiling)
-    episodes, stopped = _run_until(monitor, plan, store, workers, progress)
+    episodes, stopped = _run_until(monitor, run(done=_on_disk(plan, store), on_block=store.save_block))
     ran = time.monotonic()
     certificate = monitor.certificate(episodes, budgets=query.budgets, stopped=stopped)
     store.finish(episodes)
     return certificate, ran
 
 
-def _run_until(
-    monitor: Monitor, plan: Plan, store: RunFolder, workers: int, progress: Progress | None
-) -> tuple[Episodes, str]:
-    """Run block after block until the monitor has a reason to stop; return the episodes and the reason.
+def _run_until(monitor: Monitor, blocks: Generator[Episodes, None, None]) -> tuple[Episodes, str]:
+    """Take block after block until the monitor has a reason to stop; return the episodes and the reason.
 
     Blocks are inspected in the order of their numbers, so a run stops at the same episode with any number of workers,
     uninterrupted or resumed. Ctrl-C stops it too, and what was run until then is certified.
@@ -150,13 +148,11 @@ def _run_until(
     done: list[Episodes] = []
     returns = np.empty(0)
     try:
-        with closing(_in_order(plan, store, workers)) as blocks:
+        with closing(blocks):
             for block in blocks:
                 done.append(block)
                 returns = np.concatenate([returns, block.returns])
                 reason = monitor.reason_to_stop(returns)
-                if progress is not None:
-                    progress(returns.size, plan.n_episodes)
                 if reason is not None:
                     return Episodes.concat(done), reason
     except KeyboardInterrupt:
@@ -166,20 +162,13 @@ def _run_until(
     return Episodes.concat(done), "all played"
 
 
-def _in_order(plan: Plan, store: RunFolder, workers: int) -> Generator[Episodes, None, None]:
-    """Yield blocks by their numbers: those on disk first, then new ones, saved as they come."""
-    ready = dict(store.finished())
+def _on_disk(plan: Plan, store: RunFolder) -> dict[int, Episodes]:
+    """Return the blocks that have been run: those of a finished record too, for a run that goes on from there."""
+    blocks = store.finished()
     if store.record.exists():
         record, size = Episodes.load(store.record), plan.block_size
-        ready |= {first // size: record[first : first + size] for first in range(0, len(record), size)}
-    missing = [number for number in range(plan.n_blocks) if number not in ready]
-    with closing(blocks_of(plan, missing, workers)) as fresh:
-        for index in range(plan.n_blocks):
-            while index not in ready:
-                number, block = next(fresh)
-                store.save_block(number, block)
-                ready[number] = block
-            yield ready.pop(index)
+        blocks |= {first // size: record[first : first + size] for first in range(0, len(record), size)}
+    return blocks
 
 
 def _reason(certificate: Certificate) -> str:
