@@ -148,8 +148,8 @@ GOOD = {"schema": 1, "sigma": 0.1, "floor": 0.0, "ceiling": None}
 @pytest.mark.parametrize(
     ("header", "match"),
     [
-        (b"{", "no readable header and returns"),
-        (b"[1]", "no readable header and returns"),
+        (b"{", "not a readable record of episodes"),
+        (b"[1]", "not a readable record of episodes"),
         ({"sigma": 1}, "no readable header and returns"),
         ({**GOOD, "schema": 2}, "has schema 2, this version reads 1"),
         ({"schema": 1, "sigma": 0.1, "ceiling": 1}, "does not say its floor"),
@@ -168,4 +168,36 @@ def test_foreign_files_are_refused(tmp_path, header, match):
 def test_a_file_without_returns_is_refused(tmp_path):
     foreign(tmp_path / "e.npz", GOOD)
     with pytest.raises(InputError, match="no readable header and returns"):
+        Episodes.load(tmp_path / "e.npz")
+
+
+STEPS = {**GOOD, "block": 2, "limit": 3, "rewards": [0.0, 1.0], "ceiling": 3.0}
+GAINS = np.array([[2.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
+
+
+@pytest.mark.parametrize(
+    ("header", "arrays", "match"),
+    [
+        ({}, {"returns": np.array([1.0, 2.0, 3.0], dtype=np.float32)}, "returns must be float64, got float32"),
+        ({}, {"lengths": np.array([1, 2, 3], dtype=np.int32)}, "lengths must be int64, got int32"),
+        ({}, {"lengths": np.array([1, 2, 4])}, "lengths must be from 1 to 3"),
+        ({}, {"lengths": np.array([1, 0, 3])}, "lengths must be from 1 to 3"),
+        ({}, {"spent": np.array([0.1, -0.1, 0.0])}, "spent must be finite numbers >= 0"),
+        ({}, {"spent": np.array([0.1, np.nan, 0.0])}, "spent must be finite numbers >= 0"),
+        ({}, {"spending": np.zeros(4)}, r"spending must have the shape \(3,\), got \(4,\)"),
+        ({}, {"gains": np.vstack([GAINS, GAINS])}, r"gains must have the shape \(2, 3\), got \(4, 3\)"),
+        ({}, {"gains": GAINS[:, :2].copy()}, r"gains must have the shape \(2, 3\), got \(2, 2\)"),
+        ({}, {"gains": GAINS + np.inf}, "gains must be finite"),
+        ({"rewards": None}, {}, "gains need the block, limit and rewards of the setup"),
+        ({"block": 0}, {}, "gains need the block, limit and rewards of the setup"),
+        ({}, {"gains": GAINS + np.array([[0.0, 0.0, 2.5], [0.0, 0.0, 0.0]])}, "gains lie outside of what 2 rewards"),
+        ({}, {"bonus": np.zeros(3)}, "unknown arrays: bonus"),
+    ],
+)
+def test_every_array_has_a_declared_shape_type_and_range(tmp_path, header, arrays, match):
+    good = {"returns": np.array([2.0, 1.0, 3.0]), "lengths": np.array([2, 1, 3]), "gains": GAINS}
+    foreign(tmp_path / "good.npz", STEPS, **good)
+    assert len(Episodes.load(tmp_path / "good.npz")) == 3
+    foreign(tmp_path / "e.npz", {**STEPS, **header}, **{**good, **arrays})
+    with pytest.raises(InputError, match=match):
         Episodes.load(tmp_path / "e.npz")

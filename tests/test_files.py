@@ -6,13 +6,27 @@ import json
 import math
 import os
 import stat
+import tracemalloc
+import zipfile
 
 import numpy as np
 import pytest
 
 from surefoot import files
 from surefoot.errors import InputError
-from surefoot.files import read_arrays, read_json, read_npz, sha256, write_arrays, write_json, write_npz, write_text
+from surefoot.files import (
+    MOST_ARRAYS,
+    MOST_TEXT,
+    read_array,
+    read_arrays,
+    read_json,
+    read_npz,
+    sha256,
+    write_arrays,
+    write_json,
+    write_npz,
+    write_text,
+)
 
 ARRAYS = {"a": np.arange(2_000, dtype=np.float64), "b": np.zeros((2, 3), dtype=np.int8)}
 
@@ -100,7 +114,10 @@ def test_a_missing_file_is_named(tmp_path, read):
         read(tmp_path / "gone")
 
 
-@pytest.mark.parametrize("text", [b"", b'{"a": 1', b"\xff\xfe", b"nonsense"])
+@pytest.mark.parametrize(
+    "text",
+    [b"", b'{"a": 1', b"\xff\xfe", b"nonsense", b'{"a": 1, "a": 2}', b'{"a": NaN}', b'{"a": 1e999}', b"[" * 100_000],
+)
 def test_damaged_json_is_refused(tmp_path, text):
     (tmp_path / "x.json").write_bytes(text)
     with pytest.raises(InputError, match=r"x\.json is not a readable JSON file .*may be truncated"):
@@ -151,7 +168,7 @@ def test_pickles_are_not_opened(tmp_path):
     with pytest.raises(InputError, match=r"not a readable \.npz"):
         read_arrays(tmp_path / "x.npz")
     np.save(tmp_path / "y.npy", np.zeros(3))
-    with pytest.raises(InputError, match=r"must be an \.npz of named arrays, got a single array"):
+    with pytest.raises(InputError, match=r"not a readable \.npz file \(File is not a zip file\)"):
         read_arrays(tmp_path / "y.npy")
     assert not (tmp_path / "sprung").exists()
 
@@ -175,8 +192,60 @@ def test_arrays_with_a_header_come_back(tmp_path):
     assert not (tmp_path / "b.npz").exists()
 
 
-@pytest.mark.parametrize("text", [b"{", b"[1]", b"{}", b"\xff"])
+@pytest.mark.parametrize("text", [b"", b"{", b"[1]", b"{}", b"\xff", b'{"schema": 1, "schema": 1}', b'{"a": 1e999}'])
 def test_a_file_without_a_readable_header_is_rejected(tmp_path, text):
     write_arrays(tmp_path / "a.npz", {"header": np.frombuffer(text, dtype=np.uint8)})
-    with pytest.raises(InputError, match="is not a checkpoint: no readable header"):
+    with pytest.raises(InputError, match=r"is not a (readable )?checkpoint"):
         read_npz(tmp_path / "a.npz", "checkpoint")
+
+
+def npy(shape, content=b"", dtype="<f8"):
+    file = io.BytesIO()
+    np.lib.format.write_array_header_1_0(file, {"descr": dtype, "fortran_order": False, "shape": shape})
+    return file.getvalue() + content
+
+
+@pytest.mark.parametrize(
+    ("member", "match"),
+    [
+        (npy((10**12,)), "needs 8000000000000 bytes, got 0"),
+        (npy((1,), b"12345678" * 2), "needs 8 bytes, got 16"),
+        (npy((1,), b"12345678", dtype="<U2"), "expected plain numbers, got <U2"),
+        (npy((1,), b"12345678", dtype="<c8"), "expected plain numbers, got complex64"),
+        (b"\x93NUMPY\x03\x00" + npy((1,), b"12345678")[8:], "not known"),
+        (b"nonsense", "magic string"),
+    ],
+)
+def test_an_array_must_have_the_size_it_claims(tmp_path, member, match):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        archive.writestr("a.npy", member)
+    with pytest.raises(InputError, match=match):
+        read_arrays(tmp_path / "x.npz")
+    (tmp_path / "x.npy").write_bytes(member)
+    with pytest.raises(InputError, match=match):
+        read_array(tmp_path / "x.npy")
+
+
+def test_what_unpacks_to_more_than_is_allowed_is_not_unpacked(tmp_path):
+    """A bomb: 300 MB of zeros in 300 KB. Its size is known before anything of it is read."""
+    zeros = np.zeros(MOST_ARRAYS // 8 + 1)
+    write_arrays(tmp_path / "x.npz", {"a": zeros})
+    del zeros
+    tracemalloc.start()
+    with pytest.raises(InputError, match=r"too large for a \.npz file: 268435.* bytes, expected at most 268435456"):
+        read_arrays(tmp_path / "x.npz")
+    assert tracemalloc.get_traced_memory()[1] < 2**20
+    tracemalloc.stop()
+    with (tmp_path / "x.json").open("wb") as file:
+        file.truncate(MOST_TEXT + 1)
+    with pytest.raises(InputError, match="too large for a JSON file"):
+        read_json(tmp_path / "x.json")
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_two_arrays_of_one_name_are_refused(tmp_path):
+    with zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        for number in (b"12345678", b"87654321"):
+            archive.writestr("a.npy", npy((1,), number))
+    with pytest.raises(InputError, match="two of its arrays have the same name"):
+        read_arrays(tmp_path / "x.npz")

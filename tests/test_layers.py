@@ -66,7 +66,7 @@ FOLDERS = {
     "surefoot.report.figure": (*BASE, "matplotlib", "surefoot.proof", "surefoot.report"),
     "surefoot.verification": (*BASE, "torch", "gymnasium", "surefoot.agents", "surefoot.play"),
     "surefoot.verification.plan_again": (*BASE, *PLANNER, "surefoot.verification"),
-    "surefoot.verification.recompute": ("numpy", "scipy", "surefoot.errors"),
+    "surefoot.verification.recompute": ("numpy", "scipy", "surefoot.errors", "surefoot.files"),
     "surefoot.runs": (
         *(*BASE, "torch"),
         *(f"surefoot.{name}" for name in ("agents", "play", "attacks", "proof", "report")),

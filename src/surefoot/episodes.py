@@ -17,9 +17,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
-from surefoot.files import read_npz, sha256, write_npz
+from surefoot.files import foreign, is_count, read_npz, sha256, write_npz
 
 SCHEMA = 1
+ARRAYS = {
+    name: np.dtype(np.int64 if name == "lengths" else np.float64)
+    for name in ("returns", "lengths", "spent", "spending", "gains")
+}
 LARGEST = 1e140  # of a return: sums of squares of larger ones leave the floats
 
 
@@ -205,7 +209,7 @@ class Episodes:
         return sha256(*chunks)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        named = ((name, getattr(self, name)) for name in ("returns", "lengths", "spent", "spending", "gains"))
+        named = ((name, getattr(self, name)) for name in ARRAYS)
         return {name: array for name, array in named if array is not None}
 
     @classmethod
@@ -250,6 +254,8 @@ class Episodes:
         noise = Noise.of(header.get("features", sigma))
         if noise.sigma != sigma or noise.setup != {key: header[key] for key in ("features",) if key in header}:
             raise InputError(f"{path} has sigma {sigma}, but features with {header.get('features')}")
+        with foreign(path, "record of episodes"):
+            _check_arrays(path, arrays, header)
         return cls(
             returns=checked_returns(arrays["returns"], floor, ceiling),
             sigma=noise.sigma,
@@ -260,6 +266,45 @@ class Episodes:
             spending=arrays.get("spending"),
             gains=arrays.get("gains"),
             facts=header,
+        )
+
+
+def _check_arrays(path: object, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
+    """Reject arrays that are not declared, or have another type, shape or range than the setup says."""
+    if strange := sorted(set(arrays) - set(ARRAYS)):
+        raise InputError(f"{path} has unknown arrays: {', '.join(strange)}")
+    n, limit, block, rewards = len(arrays["returns"]), *(facts.get(name) for name in ("limit", "block", "rewards"))
+    if not is_count(limit) and limit is not None:
+        raise InputError(f"{path} has a limit of {limit!r:.40} steps, expected a whole number")
+    shapes: dict[str, Any] = dict.fromkeys(("returns", "lengths", "spent"), (n,))
+    shapes["spending"] = arrays["spending"].shape[:1] if limit is None and "spending" in arrays else (limit,)
+    if "gains" in arrays:
+        if not (is_count(limit) and is_count(block) and isinstance(rewards, list)):
+            raise InputError(f"{path} has gains, but gains need the block, limit and rewards of the setup")
+        shapes["gains"] = (-(-n // block), limit)
+    for name, array in arrays.items():
+        if array.dtype != ARRAYS[name]:
+            raise InputError(f"{path}: {name} must be {ARRAYS[name]}, got {array.dtype}")
+        if array.shape != shapes[name]:
+            raise InputError(f"{path}: {name} must have the shape {shapes[name]}, got {array.shape}")
+    if "lengths" in arrays and not bool(((arrays["lengths"] >= 1) & (arrays["lengths"] <= (limit or math.inf))).all()):
+        raise InputError(f"{path}: lengths must be from 1 to {limit or 'the longest episode'}")
+    for name in ("spent", "spending"):
+        if name in arrays and not bool((np.isfinite(arrays[name]) & (arrays[name] >= 0)).all()):
+            raise InputError(f"{path}: {name} must be finite numbers >= 0")
+    if is_count(block) and isinstance(rewards, list) and "gains" in arrays:
+        _check_gains(path, arrays["gains"], n, block, rewards)
+
+
+def _check_gains(path: object, gains: NDArray[np.float64], n: int, block: int, rewards: Sequence[float]) -> None:
+    if not np.isfinite(gains).all():
+        raise InputError(f"{path}: gains must be finite")
+    low, high = (float(limit) for limit in rewards)
+    sizes = np.minimum(block, n - block * np.arange(len(gains)))[:, None]
+    wide = 1e-9 * sizes * (high - low)  # rounding of a sum
+    if bool(((gains < low * sizes - wide) | (gains > high * sizes + wide)).any()):
+        raise InputError(
+            f"{path}: gains lie outside of what {int(sizes[0, 0])} rewards from {low:g} to {high:g} sum to"
         )
 
 

@@ -1,6 +1,7 @@
-"""Files that are either whole or absent: written under a temporary name, flushed, then renamed.
+"""Files that are either whole or absent, and files of strangers read as data.
 
-Nothing here pickles: arrays go to ``.npz``, facts to JSON, and reading either runs no code.
+Writing: under a temporary name, flushed, then renamed. Nothing here pickles: arrays go to ``.npz``, facts to JSON.
+Reading executes no code, looks at sizes before it takes memory, and turns whatever goes wrong into one ``InputError``.
 """
 
 from __future__ import annotations
@@ -13,13 +14,12 @@ import platform
 import sys
 import tempfile
 import zipfile
-import zlib
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,17 +27,8 @@ from numpy.typing import NDArray
 from surefoot.errors import InputError
 
 PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "stable-baselines3")  # whose versions shape a result
-# What reading a damaged zip raises; the last two are for features that we never write.
-DAMAGED = (
-    OSError,
-    ValueError,
-    EOFError,
-    KeyError,
-    zipfile.BadZipFile,
-    zlib.error,
-    NotImplementedError,
-    RuntimeError,
-)
+MOST_TEXT = 2**24  # bytes of a JSON file: what is read takes up to 25 times as much memory
+MOST_ARRAYS = 2**28  # bytes of all arrays of a file, unpacked: ten million episodes, or weights of a large network
 
 
 def write_whole(path: Path, fill: Callable[[IO[bytes]], None]) -> None:
@@ -88,24 +79,72 @@ def write_npz(
     write_arrays(path, {"header": np.frombuffer(text, dtype=np.uint8), **arrays}, compress=compress)
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object."""
+@contextmanager
+def foreign(path: object, what: str) -> Iterator[None]:
+    """Turn whatever goes wrong while a file of somebody else is read or interpreted into one InputError.
+
+    Args:
+        path: The file, for the message.
+        what: What it should be, as in "JSON file".
+    """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        yield
+    except InputError:
+        raise
     except FileNotFoundError as error:
         raise InputError(f"no file {path}") from error
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise InputError(f"{path} is not a readable JSON file ({error}); it may be truncated") from error
+    except (Exception, RecursionError) as error:
+        # The first line alone: numpy and torch go on with advice to read the file unsafely.
+        reason = (str(error).strip().splitlines() or [""])[0] or type(error).__name__
+        raise InputError(f"{path} is not a readable {what} ({reason[:200]}); it may be truncated") from error
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object."""
+    with foreign(path, "JSON file"):
+        check_size(path, "JSON file", path.stat().st_size, MOST_TEXT)
+        content = parse_json(path.read_bytes())
     if not isinstance(content, dict):
         raise InputError(f"{path} must hold a JSON object, got {type(content).__name__}")
     return content
 
 
+def parse_json(content: bytes) -> Any:
+    """Return JSON data; a key that occurs twice, NaN and infinities raise ValueError."""
+    return json.loads(content.decode(), object_pairs_hook=_no_twins, parse_constant=_finite, parse_float=_finite)
+
+
+def check_size(path: object, what: str, size: int, most: int) -> None:
+    """Reject what would take too much memory."""
+    if size > most:
+        raise InputError(f"{path} is too large for a {what}: {size} bytes, expected at most {most}")
+
+
+def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r:.60} occurs twice")
+    return content
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:60]} is not a finite number")
+    return value
+
+
 def number(value: Any) -> float:
     """Return a finite number of JSON data as a float, or raise TypeError."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         raise TypeError(f"expected a number, got {value!r:.60}")
     return float(value)
+
+
+def is_count(value: Any) -> TypeGuard[int]:
+    """Return whether a value of JSON data is a whole number of at least 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 
 def numbers(values: Any) -> list[float]:
@@ -115,43 +154,82 @@ def numbers(values: Any) -> list[float]:
     return [number(value) for value in values]
 
 
-def read_arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read named arrays from an ``.npz``, never unpickling."""
-    try:
-        # Opened here, for numpy leaves a damaged file open.
-        with path.open("rb") as file:
-            archive = np.load(file, allow_pickle=False)
-            if not isinstance(archive, np.lib.npyio.NpzFile):
-                raise InputError(f"{path} must be an .npz of named arrays, got a single array")
-            with archive:
-                return {name: archive[name] for name in archive.files}
-    except FileNotFoundError as error:
-        raise InputError(f"no file {path}") from error
-    except InputError:
-        raise
-    except DAMAGED as error:
-        raise InputError(f"{path} is not a readable .npz file ({error}); it may be truncated") from error
+def read_arrays(path: Path, *, most: int = MOST_ARRAYS) -> dict[str, NDArray[Any]]:
+    """Read named arrays of plain numbers from an ``.npz``, never unpickling.
+
+    Args:
+        path: The file.
+        most: How many bytes all arrays may have; what they would take is known before any is read.
+    """
+    with foreign(path, ".npz file"), zipfile.ZipFile(path) as archive:
+        members = archive.infolist()
+        check_size(path, ".npz file", sum(member.file_size for member in members), most)
+        names = [member.filename.removesuffix(".npy") for member in members]
+        if len(set(names)) < len(names):
+            raise ValueError("two of its arrays have the same name")
+        return {name: _array(archive, member) for name, member in zip(names, members, strict=True)}
 
 
-def read_npz(path: Path, what: str, *needs: str) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def read_array(path: Path) -> NDArray[Any]:
+    """Read the one array of plain numbers of an ``.npy``."""
+    with foreign(path, ".npy file of numbers"), path.open("rb") as file:
+        size = path.stat().st_size
+        check_size(path, ".npy file", size, MOST_ARRAYS)
+        return _parsed(file, size)
+
+
+def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    with archive.open(member) as file:
+        return _parsed(file, member.file_size)
+
+
+def _parsed(file: IO[bytes], size: int) -> NDArray[Any]:
+    """Return the array of an ``.npy`` of so many bytes, whose header may claim anything."""
+    version = np.lib.format.read_magic(file)
+    if version not in ((1, 0), (2, 0)):
+        raise ValueError(f"version {version} of the format is not known")
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    if dtype.kind not in "biuf":
+        raise ValueError(f"expected plain numbers, got {dtype}")
+    there, claimed = size - file.tell(), math.prod(shape) * dtype.itemsize
+    content = file.read(there) if there == claimed else b""
+    if not len(content) == there == claimed:
+        raise ValueError(f"an array of shape {shape} needs {claimed} bytes, got {there}")
+    # A copy: an array over bytes could not be written to.
+    return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C").copy()
+
+
+def read_npz(
+    path: Path, what: str, *needs: str, most: int = MOST_ARRAYS
+) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read the header and the arrays that ``write_npz`` wrote.
 
     Args:
         path: The file.
         what: What the file should be, for the error message.
         needs: Names of arrays that must be there.
+        most: How many bytes all arrays may have.
 
     Raises:
         InputError: If the file is absent or damaged, or its header (with a schema number) or an array is missing.
     """
-    arrays = read_arrays(path)
-    try:
-        header = json.loads(arrays.pop("header").tobytes())
-    except (KeyError, ValueError):
-        header = None
-    if not isinstance(header, dict) or "schema" not in header or not arrays.keys() >= set(needs):
+    arrays = read_arrays(path, most=most)
+    header = header_of(path, arrays, what)
+    if "schema" not in header or not arrays.keys() >= set(needs):
         raise InputError(f"{path} is not a {what}: no readable {' and '.join(('header', *needs))}")
     return header, arrays
+
+
+def header_of(path: object, arrays: dict[str, NDArray[Any]], what: str) -> dict[str, Any]:
+    """Take the JSON object about the arrays out of them; raise InputError if there is none."""
+    with foreign(path, what):
+        text = arrays.pop("header", np.empty(0, dtype=np.uint8))
+        check_size(path, f"header of a {what}", text.nbytes, MOST_TEXT)
+        header = parse_json(text.tobytes())
+        if not isinstance(header, dict):
+            raise TypeError("its header is not a JSON object")
+    return header
 
 
 def checkout() -> Path | None:

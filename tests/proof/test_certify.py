@@ -15,7 +15,7 @@ from surefoot.errors import InputError
 from surefoot.proof.bounds.bands import tail_tight
 from surefoot.proof.bounds.from_band import mean_lower, mean_upper
 from surefoot.proof.bounds.from_bets import both_sides
-from surefoot.proof.certificate import Bounds, Certificate
+from surefoot.proof.certificate import Bounds, Certificate, rounded_lower, rounded_upper
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.proof.query import certify, certify_per_step, certify_shared_budget
 from surefoot.proof.rounding import format_lower
@@ -152,8 +152,21 @@ def test_bounds_are_rounded_outward_by_more_than_rounding_errors(method: str) ->
         means = both_sides(returns, radii, alpha, 0.0, 10.0)
         lower, upper = means.lower.at(radii), -means.mirror.at(radii)  # type: ignore[union-attr]
     assert np.all(made.lower > 0.0)
-    assert np.all(made.lower <= lower - 0.9e-9 * 10)
-    assert np.all(upper + 0.9e-9 * 10 <= made.upper)
+    assert np.all(made.lower <= lower - 0.9e-9 * (9 - 0))  # relative to what was observed: 3 to 9
+    assert np.all(upper + 0.9e-9 * (10 - 3) <= made.upper)
+
+
+@pytest.mark.parametrize("method", ["band", "betting"])
+def test_a_ceiling_far_above_the_returns_costs_no_lower_bound_anything(method: str) -> None:
+    returns = np.array([3.0, 4.0, 9.0, 9.0] * 300)
+    near, far = (certify(record(returns, ceiling=top), [0.0, 0.5], method=method).lower for top in (10.0, 1e13))
+    assert far == pytest.approx(near, rel=1e-3 if method == "betting" else 1e-12)
+    assert np.all(far > 3)
+
+
+def test_no_lower_bound_exceeds_the_highest_return() -> None:
+    assert rounded_lower([5.0, 12.0], 0.0, (1.0, 9.0)).tolist() == pytest.approx([5.0, 9.0], abs=1e-7)
+    assert rounded_upper([5.0, -3.0], 10.0, (1.0, 9.0)).tolist() == pytest.approx([5.0, 1.0], abs=1e-7)
 
 
 def test_any_budget_afterwards_from_the_same_band() -> None:

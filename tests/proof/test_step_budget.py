@@ -331,7 +331,7 @@ def test_rewards_that_do_not_add_up_to_the_returns_are_refused_without_playing(t
         forged.save("run/episodes.npz")
         (tmp_path / "run" / "per-step.json").write_text(json.dumps(certify_per_step(forged, [0, 0.02]).to_json()))
         wrong = problems(verify("run", blocks=0))
-        assert wrong == {} if right else "do not add up to the returns" in wrong["per-step.json: bounds"]
+        assert wrong == {} if right else "do not add up to its returns" in wrong["arrays"]
 
 
 def test_wrong_calls(tmp_path, monkeypatch, capsys):

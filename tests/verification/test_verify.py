@@ -5,11 +5,13 @@ the episodes again can tell; against him every block is played.
 """
 
 import json
+import math
 import resource
 import shutil
 import subprocess
 import sys
 from dataclasses import replace
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +27,7 @@ from surefoot.episodes import Episodes, Noise
 from surefoot.files import read_json, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import get_task
+from surefoot.play.tasks import TASKS, get_task
 from surefoot.proof.bounds.bands import Band
 from surefoot.proof.bounds.bettors import PLANNER
 from surefoot.proof.bounds.binomial import lower_limit
@@ -48,7 +50,7 @@ from surefoot.verification.recompute.bands import (
     risk_of,
 )
 from surefoot.verification.recompute.law import recompute_law
-from surefoot.verification.verify import verify
+from surefoot.verification.verify import enough, unnoticed, verify
 
 AGENT = "cartpole-1-s0.4"
 
@@ -57,9 +59,7 @@ AGENT = "cartpole-1-s0.4"
 def honest(tmp_path_factory):
     """A real run of four blocks, as the command leaves it."""
     folder = tmp_path_factory.mktemp("honest") / "run"
-    plan = Plan(
-        task=get_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=100, seed=5, n_envs=30
-    )
+    plan = Plan(task=get_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=100, seed=5)
     certified_run(plan, Query(budgets=(0.0, 0.2, 0.4), method="paper"), folder)
     return folder
 
@@ -88,6 +88,7 @@ def test_an_honest_run_is_verified_block_by_block(honest):
         "setup.json and episode data",
         "run.json and episode data",
         "returns",
+        "arrays",
         "certificate and episode data",
         "hash of the episode data",
         "bounds",
@@ -102,11 +103,25 @@ def test_a_sample_says_what_it_would_have_missed(honest):
     verdict = verify(honest, blocks=1, seed=3)
     assert verdict.verified
     assert len(verdict.replayed) == 1
-    assert "3 blocks that were not rerun" in verdict.not_checked[0]
-    assert "with probability 0.75; if half were, with 0.5" in verdict.not_checked[0]
+    assert verdict.not_checked[0] == "the 3 blocks, 90 episodes, that were not rerun"
+    assert "would have missed it with probability 0.75" in verdict.trust
+    assert verdict.to_json()["unnoticed_forgery_probability"] == 0.75
     assert verify(honest, blocks=1, seed=3).replayed == verdict.replayed
     chosen = {verify(honest, blocks=1).seed for _ in range(2)}
     assert len(chosen) == 2  # 63 random bits
+
+
+@pytest.mark.parametrize("size", [1, 30, 500])
+@pytest.mark.parametrize("n", [1, 100, 10_000, 123_456])
+def test_enough_blocks_are_rerun_to_catch_one_lie_in_a_hundred(n, size):
+    """By counting all ways to draw a sample, for the worst placement of the lies: as few blocks as can hold them."""
+    there, count = -(-n // size), enough(n, size)
+    lying = -(-math.ceil(n / 100) // size)
+    miss = [Fraction(math.comb(there - lying, k), math.comb(there, k)) for k in (count - 1, count)]
+    assert miss[1] <= Fraction(1, 100) < miss[0]
+    assert unnoticed(n, size, count) == pytest.approx(float(miss[1]))
+    assert unnoticed(n, size, there) == 0
+    assert unnoticed(n, size, 0) == 1
 
 
 def test_every_block_may_be_among_those_played_again(honest, monkeypatch):
@@ -120,8 +135,8 @@ def test_the_command_says_it_in_words_and_in_json(honest, capsys):
     assert cli.main(["verify", str(honest), "--blocks", "1", "--seed", "1", "--workers", "1"]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("Verified: ")
-    assert "1 of 4 blocks, every return and length bit for bit" in shown.out
-    assert "Not checked:\n- the 3 blocks that were not rerun" in shown.out
+    assert "1 of 4 blocks, 30 of 100 episodes, every return and length bit for bit" in shown.out
+    assert "Not checked:\n- the 3 blocks, 70 episodes, that were not rerun" in shown.out
     assert cli.main(["verify", str(honest), "--blocks", "all", "--json", "--workers", "2"]) == 0
     made = json.loads(capsys.readouterr().out)
     assert (made["schema"], made["verified"], made["blocks"]) == (1, True, 4)
@@ -130,11 +145,9 @@ def test_the_command_says_it_in_words_and_in_json(honest, capsys):
 
 
 @pytest.mark.slow
-def test_an_honest_run_is_verified_in_under_twenty_seconds(tmp_path):
-    """Blocks of the shipped size in a fresh process; computing time, for others may use the same cores just now.
-
-    10,000 episodes take as long: four blocks are played again.
-    """
+def test_an_honest_run_is_verified_in_under_twenty_seconds(tmp_path, monkeypatch):
+    """All blocks, of the shipped size, in a fresh process; computing time, for others may use the same cores."""
+    monkeypatch.setitem(TASKS, "cartpole-1", replace(TASKS["cartpole-1"], blocks=TASKS["cartpole-5"].blocks))
     plan = Plan(task=get_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=2_000)
     certified_run(plan, Query(budgets=plan.task.paper.budgets, method="paper"), tmp_path / "run")
     call = [sys.executable, "-m", "surefoot", "verify", str(tmp_path / "run")]
@@ -423,8 +436,9 @@ THOROUGH = {
     "a block repeated": (record(block_repeated), "returns"),
     "sigma": (setup_of(sigma=0.5), "replay"),
     "the seed": (setup_of(seed=6), "replay"),
-    "the stream": (setup_of(stream=[2]), "replay"),
-    "the blocks' size": (setup_of(slots=50, block=50), "replay"),
+    "the stream": (setup_of(stream=[2]), "setup and weights"),
+    "the blocks' size": (setup_of(slots=50, block=50), "setup and weights"),
+    "blocks of one episode": (setup_of(slots=1, block=1), "setup and weights"),
     "the agent's hash": (setup_of(agent_sha256="0" * 64), "setup and weights"),
     "another agent": (setup_of(agent="cartpole-1-s0.2"), "setup and weights"),
     "the floor": (record(floor_raised), "setup and weights"),
@@ -563,12 +577,13 @@ def test_an_environment_and_an_agent_file(tmp_path):
         (shutil.rmtree, (), "no directory"),
         (lambda run: (run / "certificate.json").unlink(), (), "contains no certificate.json"),
         (lambda run: (run / "certificate.json").write_text("{"), (), "not a readable JSON file"),
-        (lambda run: (run / "certificate.json").write_text("[1]"), (), "must contain a JSON object"),
+        (lambda run: (run / "certificate.json").write_text("[1]"), (), "must hold a JSON object"),
         (notes("certificate.json", schema=2), (), "has schema 2, this version reads 1"),
         (lambda run: None, ("--agent", "nobody"), "unknown agent 'nobody'"),
         (lambda run: None, ("--agent", "nobody.zip"), "no file nobody.zip"),
         (lambda run: None, ("--blocks", "some"), "--blocks must be a whole number or 'all', got 'some'"),
         (lambda run: None, ("--blocks", "-1"), "--blocks must be a whole number"),
+        (lambda run: None, ("--blocks", "9" * 5000), "--blocks must be a whole number"),
         (lambda run: None, ("--seed", "-1"), "seed must be at least 0"),
     ],
 )

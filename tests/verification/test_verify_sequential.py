@@ -30,14 +30,13 @@ pytestmark = pytest.mark.slow
 BUDGETS, GOAL = (0.0, 0.1), StoppingRule(budget=0.1, require=122.0)
 
 
-def plan(most=3_000, slots=30):
+def plan(most=3_000):
     return Plan(
         task=get_task("cartpole-1"),
         policy=zoo.load("cartpole-1-s0.4"),
         noise=Noise.of(0.4),
         n_episodes=most,
         seed=5,
-        n_envs=slots,
     )
 
 
@@ -230,7 +229,7 @@ THOROUGH = {
     "half a block": (half_a_block, "certificate and episode data"),
     "sigma": (setup_of(sigma=0.8), "replay"),
     "the seed": (setup_of(seed=6), "replay"),
-    "the size of a block": (setup_of(slots=15, block=15), "replay"),
+    "the size of a block": (setup_of(slots=15, block=15), "setup and weights"),
     "the agent": (setup_of(agent="cartpole-1-s0.2"), "setup and weights"),
     "the floor": (setup_of(floor=5.0), "setup and weights"),
 }

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
@@ -20,7 +20,7 @@ from surefoot.proof import wording
 from surefoot.proof.rounding import exact
 
 SCHEMA = 1
-OUTWARD = 1e-9  # of the range: far more than floating-point error, far less than anyone can see
+OUTWARD = 1e-9  # of what was observed above the floor: far more than floating-point error, too little to be seen
 FILES = ("certificate.json", "shared.json", "per-step.json")
 _SETUP = ("task", "agent", "agent_sha256", "seed")
 _OPTIONAL = ("discount", "features")
@@ -56,6 +56,7 @@ class Certificate(ABC):
         record_sha256: Hash of the episode data, setup included.
         requested: Budgets in another norm, probabilities and quantiles that were asked for, as JSON data.
         method_selection: How the method was selected, or why a sequential run stopped; None if fixed in advance.
+        observed: The lowest and the highest return of the episodes; None when read from a file.
     """
 
     kind: ClassVar[str | None]
@@ -77,6 +78,7 @@ class Certificate(ABC):
     record_sha256: str = ""
     requested: Mapping[str, Any] = field(default_factory=dict)
     method_selection: Mapping[str, Any] | None = None
+    observed: tuple[float, float] | None = None
 
     def at(self, budget: float) -> Bounds:
         """Return the bounds at any budget; of a certificate read from a file, those at the next larger budget listed.
@@ -198,13 +200,12 @@ class Certificate(ABC):
         return path
 
     def _rounded(self, budget: float, lower: float, upper: float | None) -> Bounds:
-        """Round both bounds outward and keep them within floor and ceiling."""
-        top = self.estimate if self.ceiling is None else self.ceiling
-        margin = outward(self.floor, top)
-        least = min(max(lower - margin, self.floor), top)
+        """Round both bounds outward."""
+        assert self.observed is not None
+        least = rounded_lower(lower, self.floor, self.observed)
         if upper is None or self.ceiling is None:
-            return Bounds(budget, least, None)
-        return Bounds(budget, least, max(min(upper + margin, self.ceiling), self.floor))
+            return Bounds(budget, float(least), None)
+        return Bounds(budget, float(least), float(rounded_upper(upper, self.ceiling, self.observed)))
 
     def _filled(self) -> Self:
         """Return the certificate with its bounds at every budget."""
@@ -214,9 +215,19 @@ class Certificate(ABC):
         return replace(self, lower=frozen(lower), upper=None if upper is None else frozen(upper))
 
 
-def outward(floor: float, top: float) -> float:
-    """Return the numerical margin by which bounds are rounded outward."""
-    return OUTWARD * (top - floor) + 16 * sys.float_info.epsilon * max(abs(floor), abs(top))
+def rounded_lower(lower: ArrayLike, floor: float, observed: tuple[float, float]) -> NDArray[np.float64]:
+    """Round lower bounds down, relative to what was observed and not to a ceiling that may be far above it.
+
+    None exceeds the highest return observed: whatever the method, larger returns that did not occur prove nothing.
+    """
+    top = max(floor, observed[1])
+    margin = OUTWARD * (top - floor) + 16 * sys.float_info.epsilon * max(abs(floor), abs(top))
+    return np.clip(np.asarray(lower) - margin, floor, top)
+
+
+def rounded_upper(upper: ArrayLike, ceiling: float, observed: tuple[float, float]) -> NDArray[np.float64]:
+    """Round upper bounds up: the mirror image."""
+    return -rounded_lower(-np.asarray(upper), -ceiling, (-observed[1], -observed[0]))
 
 
 def frozen(values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -265,6 +276,7 @@ def fields_of(
         "ceiling": None if episodes.ceiling is None else float(episodes.ceiling),
         "metadata": dict(episodes.facts),
         "record_sha256": episodes.sha256,
+        "observed": (float(returns.min()), float(returns.max())),
     }
 
 

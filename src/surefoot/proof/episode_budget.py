@@ -34,7 +34,8 @@ from surefoot.proof.certificate import (
     checked_episodes,
     fields_of,
     frozen,
-    outward,
+    rounded_lower,
+    rounded_upper,
 )
 from surefoot.proof.rounding import exact
 
@@ -91,10 +92,10 @@ class EpisodeCertificate(Certificate):
     source: Band | Means | None = None
 
     def _computed(self, budget: float) -> Bounds | None:
-        if self.source is None:
+        if self.source is None or self.observed is None:
             return None
         scaled = np.array([budget / self.sigma])
-        lower, upper = _mean_bounds(self.source, self.floor, self.ceiling, scaled)
+        lower, upper = _mean_bounds(self.source, self.floor, self.ceiling, scaled, self.observed)
         return Bounds(budget, float(lower[0]), None if upper is None else float(upper[0]))
 
     def probability(self, threshold: float, budget: float) -> Bounds:
@@ -192,9 +193,10 @@ def certificate_of(
     """Return what a band or bets at alpha = 1 - confidence have proved about episodes."""
     # One by one: a quotient too large for a float is infinite, at which only what is certain remains.
     scaled = np.array([budget / float(episodes.sigma) for budget in budgets])
-    lower, upper = _mean_bounds(source, episodes.floor, episodes.ceiling, scaled)
+    fields = fields_of(episodes, budgets, confidence, stopped=method == "sequential")
+    lower, upper = _mean_bounds(source, episodes.floor, episodes.ceiling, scaled, fields["observed"])
     return EpisodeCertificate(
-        **{**fields_of(episodes, budgets, confidence, stopped=method == "sequential"), "lower": lower, "upper": upper},
+        **{**fields, "lower": lower, "upper": upper},
         method=method,
         method_selection=method_selection,
         threshold_spacing=threshold_spacing,
@@ -247,22 +249,23 @@ def _fixed_band(method: str, returns: NDArray[np.float64], episodes: Episodes, a
 
 
 def _mean_bounds(
-    source: Band | Means, floor: float, ceiling: float | None, radii: NDArray[np.float64]
+    source: Band | Means,
+    floor: float,
+    ceiling: float | None,
+    radii: NDArray[np.float64],
+    observed: tuple[float, float],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
     """Return the bounds on the expected return, rounded outward by more than any floating-point error."""
-    highest = source.points[-1] if isinstance(source, Band) else source.lower.limits.max()
-    top = float(highest) if ceiling is None else ceiling
-    margin = outward(floor, top)
     low = worst_case.mean_lower(source, floor, radii) if isinstance(source, Band) else source.lower.at(radii)
-    lower = np.clip(low - margin, floor, top)
+    lower = frozen(rounded_lower(low, floor, observed))
     if ceiling is None:
-        return frozen(lower), None
+        return lower, None
     if isinstance(source, Band):
         high = worst_case.mean_upper(source, ceiling, radii)
     else:
         assert source.mirror is not None
         high = -source.mirror.at(radii)
-    return frozen(lower), frozen(np.clip(high + margin, floor, ceiling))
+    return lower, frozen(rounded_upper(high, ceiling, observed))
 
 
 def _bets(means: Means) -> dict[str, Any]:

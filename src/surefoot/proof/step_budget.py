@@ -19,6 +19,8 @@ from surefoot.proof.certificate import Bounds, Certificate, fields_of
 if TYPE_CHECKING:
     from surefoot.proof.query import Query
 
+ROUNDING = 1e-12  # of the sum of all ranges of a reward: floating-point error of sums that nearly cancel
+
 
 @dataclass(frozen=True)
 class StepBudget:
@@ -70,8 +72,10 @@ class PerStepCertificate(Certificate):
         if self.source is None:
             return None
         scaled, (low, high) = budget / self.sigma, self.reward_range
-        lower = self.n_steps * low + (high - low) * kept(self.source.reach, scaled)
-        return self._rounded(budget, lower, self.n_steps * high - (high - low) * kept(self.source.stay, scaled))
+        error = ROUNDING * self.n_steps * (high - low)
+        lower = self.n_steps * low + (high - low) * kept(self.source.reach, scaled) - error
+        upper = self.n_steps * high - (high - low) * kept(self.source.stay, scaled) + error
+        return self._rounded(budget, lower, upper)
 
     @property
     def scope(self) -> str:

@@ -19,6 +19,7 @@ from surefoot.errors import InputError
 from surefoot.files import read_arrays, read_npz, versions, write_npz, write_text
 
 SCHEMA = 1
+MOST = 2**40  # bytes: a checkpoint has a replay buffer, and is the own work of whoever resumes it
 CHECKPOINTS, REPEATS = "checkpoint*.npz", "repeat-*"
 
 Arrays = dict[str, NDArray[Any]]
@@ -102,12 +103,12 @@ class TrainingFolder:
     def load(self) -> tuple[dict[str, Any], dict[str, Arrays]]:
         """Read the checkpoint into ``curve`` and return the header and the parts that belong together, by file."""
         first, *others = sorted(self.path.glob(CHECKPOINTS))
-        header, arrays = read_npz(first, "checkpoint")
+        header, arrays = read_npz(first, "checkpoint", most=MOST)
         if header.get("schema") != SCHEMA:
             raise InputError(f"{first} is a checkpoint of another task or version; choose another --out")
         # Version 0.1 kept an Atari curve in the header itself, and its best weights in a file of their own.
         shown, apart = header.get("curve", header), self.path / "best.npz"
-        best = under(arrays, "best.") or (read_arrays(apart) if apart.exists() else {})
+        best = under(arrays, "best.") or (read_arrays(apart, most=MOST) if apart.exists() else {})
         self.curve = Curve(
             rows=[tuple(row) for row in shown["rows"]],
             best=-np.inf if shown["best"] is None else shown["best"],
@@ -117,7 +118,7 @@ class TrainingFolder:
             seconds=header.get("seconds", 0.0),
         )
         self._began = time.monotonic()
-        read = {path.stem: read_npz(path, "checkpoint") for path in others}
+        read = {path.stem: read_npz(path, "checkpoint", most=MOST) for path in others}
         return header, {first.stem: arrays} | {name: part for name, (stamp, part) in read.items() if stamp == header}
 
     def finish(self, policy: Policy, card: Mapping[str, Any], *, keep_checkpoint: bool = False) -> None:

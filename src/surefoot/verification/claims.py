@@ -13,7 +13,7 @@ from surefoot.verification.recompute.auto import chosen_method, recompute_auto
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side, recompute
 from surefoot.verification.recompute.law import compare_law
 from surefoot.verification.recompute.limits import check_norm, check_stop, stop_for
-from surefoot.verification.recompute.run_files import Raw, close, differences, is_number, same
+from surefoot.verification.recompute.run_files import Raw, close, differences, is_number, misshapen, same
 from surefoot.verification.recompute.sentences import SENTENCES
 from surefoot.verification.recompute.shared_budget import METHODS as SHARED_METHODS
 from surefoot.verification.recompute.shared_budget import SharedClaim, pilot_of, recompute_shared
@@ -29,7 +29,9 @@ FIELDS = {
     "shared.json": ALL | {"kind", "shared_by", "pilot"},
     "per-step.json": ALL | {"kind", "steps", "rewards"},
 }
-_ROUNDING = 1e-7  # of the range: bounds are rounded outward by 1e-9 of it, and computed by other formulas here
+# On the safe side: bounds are rounded outward by 1e-9 of the range of the returns (by older versions, of the whole
+# range), and computed by other formulas here. On the unsafe side nothing is allowed but the rounding of a float.
+_ROUNDING, _OLD_ROUNDING, _UNSAFE = 1e-7, 2e-9, 1e-15
 
 
 def check_record(raw: Raw, verdict: Verdict) -> bool:
@@ -137,12 +139,10 @@ def _check_returns(raw: Raw, verdict: Verdict) -> bool:
         wrong.append("a return is not finite or is below the floor")
     elif high is not None and raw.returns.max() > high:
         wrong.append("a return is above the ceiling")
-    usable = not wrong
-    lengths = raw.arrays.get("lengths")
-    if lengths is not None and (lengths.shape != raw.returns.shape or (lengths < 1).any()):
-        wrong.append("an episode has a length below one step")
     verdict.judge("returns", wrong + _twins(raw), "finite, within floor and ceiling, no repeated blocks")
-    return usable
+    misfit = misshapen(raw)
+    verdict.judge("arrays", misfit, f"{', '.join(sorted(raw.arrays))}: of declared types, shapes and ranges")
+    return not wrong and not misfit
 
 
 def _twins(raw: Raw) -> list[str]:
@@ -229,19 +229,21 @@ def _step_limits(raw: Raw) -> list[str]:
         )
     radii = [budget / claim.sigma for budget in claim.budgets]
     lower, upper = recompute_per_step(gains, raw.returns.size, (low, high), claim.alpha, radii)
-    lower, upper = np.maximum(lower, claim.floor), np.minimum(upper, claim.ceiling or math.inf)
+    lower, upper = np.maximum(lower, claim.floor), np.minimum(upper, upper if claim.ceiling is None else claim.ceiling)
     wrong = _both_compared(raw, claim, Side(lower, lower), None if claim.ceiling is None else Side(upper, upper))
-    if not close(float(gains.sum()), float(raw.returns.sum()), 1e-9 * float(np.abs(raw.returns).sum() + 1)):
-        wrong.append("the rewards of all steps do not add up to the returns")
     return wrong + ([] if same(certificate.get("steps"), gains.shape[1]) else [f"there are {gains.shape[1]} steps"])
 
 
 def _both_compared(raw: Raw, claim: Claim, lower: Side, upper: Side | None) -> list[str]:
-    top = float(raw.returns.max()) if claim.ceiling is None else claim.ceiling
-    hair = 1e-10 * (top - claim.floor) + 1e-14 * max(abs(claim.floor), abs(top))
-    wrong = _compared("lower", raw.certificate.get("lower"), lower, hair, 1, claim)
+    least, most = float(raw.returns.min()), float(raw.returns.max())
+    top = most if claim.ceiling is None else claim.ceiling
+    older = _OLD_ROUNDING * (top - claim.floor) + 1e-14 * max(abs(claim.floor), abs(top))
+    wrong = _compared("lower", raw.certificate.get("lower"), lower, _ROUNDING * (most - claim.floor) + older, 1, claim)
+    if any(is_number(value) and value > most for value in raw.certificate.get("lower") or ()):
+        wrong.append(f"a lower bound is above the largest return, {most:g}")
     if upper is not None:
-        return wrong + _compared("upper", raw.certificate.get("upper"), upper, hair, -1, claim)
+        loose = _ROUNDING * (top - least) + older
+        return wrong + _compared("upper", raw.certificate.get("upper"), upper, loose, -1, claim)
     return wrong + ([] if raw.certificate.get("upper") is None else ["there are upper bounds without a ceiling"])
 
 
@@ -263,14 +265,13 @@ def claim_of(certificate: dict[str, Any]) -> Claim:
     return Claim(method, 1 - confidence, sigma, floor, ceiling, tuple(map(float, budgets)), step)
 
 
-def _compared(name: str, claimed: Any, found: Side, hair: float, sign: int, claim: Claim) -> list[str]:
+def _compared(name: str, claimed: Any, found: Side, loose: float, sign: int, claim: Claim) -> list[str]:
     """Return at which budgets a bound is better than the returns allow, or not the one the method gives."""
     if not isinstance(claimed, list) or len(claimed) != len(claim.budgets) or not all(map(is_number, claimed)):
         return [f"{name} must contain one number per budget"]
-    loose = hair / 1e-10 * _ROUNDING
     wrong = []
     for budget, value, best, least in zip(claim.budgets, claimed, found.best, found.least, strict=True):
-        if sign * (value - best) > hair:
+        if sign * (value - best) > _UNSAFE * max(abs(best), abs(claim.floor)):
             wrong.append(f"at budget {budget:g} {name} is {value!r}, the returns prove no better than {best:.9g}")
         elif sign * (least - value) > loose:
             wrong.append(f"at budget {budget:g} {name} is {value!r}, the method gives {best:.9g}")

@@ -42,11 +42,10 @@ def plan_of(raw: Raw, agent: str | None, *, environment: str | None = None, trus
     try:
         task = _task(setup, environment)
         policy = _policy(raw, task, agent, trust_pickle)
-        device, slots, block = str(setup["device"]), int(setup["slots"]), int(setup["block"])
+        device = str(setup["device"])
         if torch.device(device).type == "cuda" and not torch.cuda.is_available():
             raise CannotReplayError("the episodes were run on a CUDA device, and torch finds none here")
         noise, count, seed = Noise.of(setup.get("features", setup["sigma"])), int(setup["planned"]), int(setup["seed"])
-        stream = tuple(int(part) for part in setup["stream"])
         if setup.get("discount") is not None:
             known = str(setup.get("task")) in TASKS
             limits = None if known else (float(setup["floor"]), setup["ceiling"])
@@ -62,14 +61,12 @@ def plan_of(raw: Raw, agent: str | None, *, environment: str | None = None, trus
             n_episodes=count,
             seed=seed,
             device=device,
-            n_envs=slots,
-            episodes_per_env=block // slots,
-            purpose=stream,
             per_step=steps,
         )
     except (InputError, KeyError, TypeError, ValueError, ZeroDivisionError, RuntimeError) as error:
         raise ForgedError(f"the setup cannot be run: {error}") from error
-    # The task's method does not affect the episodes, and older data of Freeway and Pong name another one.
+    # The plan has the task's own blocks and the seed stream of certificates: whoever could choose them could choose
+    # among many runs. The task's method does not affect the episodes, and older data of Freeway and Pong name another.
     wrong = differences(_without_method(setup), _without_method(plan.setup()))
     if wrong:
         raise ForgedError("the setup is not that of its task and agent: " + "; ".join(wrong))

@@ -27,6 +27,21 @@ class Verdict:
     blocks: int | None = None
     seed: int | None = None
     not_checked: list[str] = field(default_factory=list)
+    fooled: float | None = None  # probability that forging one episode in a hundred goes unnoticed
+
+    @property
+    def trust(self) -> str:
+        """What probability of being fooled is left, in words."""
+        if not self.verified or self.fooled is None:
+            return "Do not rely on this certificate."
+        if self.fooled == 0:
+            return "Every block that matters was rerun: nobody can have forged one episode in a hundred unnoticed."
+        if self.fooled == 1:
+            return "The returns may be invented: no episodes, or too few, were rerun (use --blocks all)."
+        return (
+            "If one episode in a hundred, or more, had been forged, and everything else made to agree, this check "
+            f"would have missed it with probability {self.fooled:.2g} (--blocks all: 0)."
+        )
 
     @property
     def verified(self) -> bool:
@@ -51,5 +66,6 @@ class Verdict:
             "replayed_blocks": self.replayed,
             "blocks": self.blocks,
             "sampling_seed": self.seed,
+            "unnoticed_forgery_probability": self.fooled,
             "not_checked": self.not_checked,
         }

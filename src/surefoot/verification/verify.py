@@ -6,6 +6,7 @@ import math
 import secrets
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from surefoot.verification.claims import check_claims, check_record
 from surefoot.verification.recompute.run_files import DamagedError, Raw, read_run
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE, SKIPPED, Verdict
 
+LIES, UNSEEN = 0.01, 0.01  # by default forging this share of the episodes goes unnoticed at most this often
 NEVER = (
     "that no return can be below the floor or above the ceiling: the task, or the user who certified, stated them",
     "that method, sigma, agent, seed and number of episodes were fixed before these episodes were inspected",
@@ -26,7 +28,7 @@ def verify(
     folder: str | Path,
     *,
     agent: str | None = None,
-    blocks: int | None = 4,
+    blocks: int | Literal["enough"] | None = "enough",
     seed: int | None = None,
     environment: str | None = None,
     trust_pickle: bool = False,
@@ -36,11 +38,12 @@ def verify(
     """Check the certificate in ``folder`` against its returns, and a sample of its returns against rerun episodes.
 
     ``agent``        file of the agent that was certified, where it is not a pretrained one
-    ``blocks``       how many blocks of episodes to rerun, chosen at random; 0 for none, None for all
+    ``blocks``       how many blocks of episodes to rerun, chosen at random; 0 for none, None for all; by default so
+                     many that one lie in a hundred episodes, wherever it is put, is noticed with probability 0.99
     ``seed``         fixes which blocks; by default they cannot be known beforehand
     ``environment``  the environment's id, where its name would import a module
     """
-    if blocks is not None and blocks < 0:
+    if isinstance(blocks, int) and blocks < 0:
         raise InputError(f"blocks must be at least 0, got {blocks}")
     verdict = Verdict(run=str(folder), not_checked=list(NEVER))
     try:
@@ -56,6 +59,7 @@ def verify(
         verdict.not_checked.insert(0, "that the run should not have stopped earlier")
     if blocks == 0:
         verdict.note("replay", SKIPPED, "not asked for")
+        verdict.fooled = 1.0
         verdict.not_checked.insert(0, "where the returns come from: no block was rerun")
     else:
         _replay(certified, verdict, blocks, seed, agent, environment, trust_pickle, workers, progress)
@@ -65,7 +69,7 @@ def verify(
 def _replay(
     certified: list[Raw],
     verdict: Verdict,
-    blocks: int | None,
+    blocks: int | Literal["enough"] | None,
     seed: int | None,
     agent: str | None,
     environment: str | None,
@@ -93,15 +97,36 @@ def _replay(
         return
     _check_coordinates(certified, math.prod(plan.task.spaces.shape), verdict)
     verdict.judge("setup and weights", [], f"those of {plan.task.name} and {plan.policy.name}, {plan.policy.sha256}")
-    verdict.blocks = there = -(-raw.returns.size // plan.block_size)
+    n, size = raw.returns.size, plan.block_size
+    verdict.blocks = there = -(-n // size)
     verdict.seed = secrets.randbits(63) if seed is None else seed
-    count = there if blocks is None else min(blocks, there)
+    wanted = enough(n, size) if blocks == "enough" else there if blocks is None else blocks
+    count = min(wanted, there)
     chosen = np.random.default_rng(verdict.seed).choice(there, size=count, replace=False)
     verdict.replayed = sorted(int(index) for index in chosen)
     wrong = replay.replay(raw, plan, verdict.replayed, workers, progress)
-    verdict.judge("replay", wrong, f"{count} of {there} blocks, every return and length bit for bit")
+    episodes = sum(min(size, n - index * size) for index in verdict.replayed)
+    verdict.judge(
+        "replay", wrong, f"{count} of {there} blocks, {episodes} of {n} episodes, every return and length bit for bit"
+    )
+    verdict.fooled = unnoticed(n, size, count)
     if count < there:
-        verdict.not_checked.insert(0, _missed(there, count))
+        verdict.not_checked.insert(0, f"the {there - count} blocks, {n - episodes} episodes, that were not rerun")
+
+
+def unnoticed(n: int, size: int, count: int, lies: float = LIES) -> float:
+    """Return with which probability a sample of ``count`` blocks misses that a share of the episodes is forged.
+
+    The forger knows the blocks, not the sample, and puts all lies into as few of them as can hold them.
+    """
+    there = -(-n // size)
+    forged = -(-math.ceil(lies * n) // size)
+    return math.prod(max(0, there - forged - i) / (there - i) for i in range(min(count, there)))
+
+
+def enough(n: int, size: int) -> int:
+    """Return how many blocks must be rerun so that lies go unnoticed with a probability of at most ``UNSEEN``."""
+    return next(count for count in range(1, -(-n // size) + 1) if unnoticed(n, size, count) <= UNSEEN)
 
 
 def _check_coordinates(certified: list[Raw], size: int, verdict: Verdict) -> None:
@@ -111,13 +136,3 @@ def _check_coordinates(certified: list[Raw], size: int, verdict: Verdict) -> Non
         if isinstance(norm, dict) and norm.get("coordinates") is not None:
             wrong = [] if norm["coordinates"] == size else [f"an observation has {size} coordinates"]
             verdict.judge(f"{raw.name}: size of an observation", wrong, f"{size} coordinates")
-
-
-def _missed(blocks: int, count: int) -> str:
-    """Describe what a sample of blocks cannot detect."""
-    half = blocks // 2
-    unseen = float(np.prod([(blocks - half - i) / (blocks - i) for i in range(count)]))
-    return (
-        f"the {blocks - count} blocks that were not rerun: if one of the {blocks} were forged, and the hash with it, "
-        f"this sample would miss it with probability {1 - count / blocks:.2g}; if half were, with {unseen:.2g}"
-    )

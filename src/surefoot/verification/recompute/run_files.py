@@ -1,12 +1,10 @@
-"""The files of a run, read by other code than wrote them: JSON and arrays, and nothing is unpickled."""
+"""The files of a run: JSON and arrays of declared types and shapes; hashed by other code than wrote them."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import math
-import zipfile
-import zlib
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,8 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import InputError
+from surefoot.files import header_of, is_count, read_arrays, read_json
 
 CERTIFICATES = ("certificate.json", "shared.json", "per-step.json")
+EACH = ("returns", "lengths", "spent")  # have one entry per episode
+TYPES = {"returns": "float64", "lengths": "int64", "spent": "float64", "spending": "float64", "gains": "float64"}
 
 
 class DamagedError(Exception):
@@ -62,12 +63,12 @@ def read_run(folder: Path) -> list[Raw]:
     paths = [folder / name for name in CERTIFICATES if (folder / name).is_file()]
     if not paths:
         raise InputError(f"{folder} contains no {' or '.join(CERTIFICATES)}; give the directory of a certified run")
-    certificates = {path.name: _object(path) for path in paths}
+    certificates = {path.name: read_json(path) for path in paths}
     for name, certificate in certificates.items():
         if certificate.get("schema") != 1:
             raise InputError(f"{folder / name} has schema {certificate.get('schema')!r}, this version reads 1")
     setup, arrays = _record(folder / "episodes.npz")
-    notes = [_object(place) if place.is_file() else None for place in (folder / "setup.json", folder / "run.json")]
+    notes = [read_json(place) if place.is_file() else None for place in (folder / "setup.json", folder / "run.json")]
     return [Raw(name, certificate, setup, arrays, *notes) for name, certificate in certificates.items()]
 
 
@@ -84,7 +85,8 @@ def same(one: Any, other: Any) -> bool:
 
 def is_number(value: Any) -> bool:
     """Whether a JSON value is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    plain = isinstance(value, int | float) and not isinstance(value, bool)
+    return plain and abs(value) <= sys.float_info.max
 
 
 def close(value: Any, expected: float, within: float) -> bool:
@@ -92,31 +94,61 @@ def close(value: Any, expected: float, within: float) -> bool:
     return is_number(value) and abs(value - expected) <= within
 
 
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not a readable JSON file ({error})") from error
-    if not isinstance(content, dict):
-        raise InputError(f"{path} must contain a JSON object, got {type(content).__name__}")
-    return content
-
-
 def _record(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     if not path.is_file():
         raise DamagedError(f"there is no {path.name} next to the certificate: nothing can be recomputed")
     try:
-        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            arrays = {name: np.ascontiguousarray(archive[name]) for name in archive.files}
-        setup = json.loads(arrays.pop("header").tobytes())
-        schema = setup.pop("schema")
-    except (OSError, ValueError, EOFError, KeyError, AttributeError, TypeError, RuntimeError) as error:
-        raise DamagedError(f"{path.name} is not a readable file of episode data ({error})") from error
-    except (zipfile.BadZipFile, zlib.error, NotImplementedError) as error:
-        raise DamagedError(f"{path.name} is not a readable file of episode data ({error})") from error
+        arrays = read_arrays(path)
+        setup = header_of(path, arrays, "file of episode data")
+    except InputError as error:
+        raise DamagedError(str(error)) from error
+    schema = setup.pop("schema", None)
     if schema != 1:
         raise InputError(f"{path} has schema {schema!r}, this version reads 1")
     returns = arrays.get("returns")
     if returns is None or returns.dtype != np.float64 or returns.ndim != 1 or returns.size == 0:
         raise DamagedError(f"{path.name} contains no list of returns")
     return setup, arrays
+
+
+def misshapen(raw: Raw) -> list[str]:
+    """Return which arrays are not declared, or have another type, shape or range than setup and returns allow."""
+    n, wrong = raw.returns.size, [f"an array {name!r:.40} is not known" for name in sorted({*raw.arrays} - {*TYPES})]
+    for name, array in raw.arrays.items():
+        if name in TYPES and (array.dtype != TYPES[name] or (name in EACH and array.shape != (n,))):
+            wrong.append(f"{name} is {array.dtype} of shape {array.shape}, expected {TYPES[name]}, one per episode")
+    lengths, longest = raw.arrays.get("lengths"), raw.setup.get("limit", sys.maxsize)
+    if not wrong and lengths is not None and not (is_count(longest) and ((lengths >= 1) & (lengths <= longest)).all()):
+        wrong.append(f"an episode has a length below one step or above the limit of {longest!r}")
+    return wrong or _wrong_sums(raw)
+
+
+def _wrong_sums(raw: Raw) -> list[str]:
+    """Check the sums of rewards: one row per block, one column per step, and only of episodes that got so far."""
+    gains, lengths = raw.arrays.get("gains"), raw.arrays.get("lengths")
+    size, limit, rewards = (raw.setup.get(name) for name in ("block", "limit", "rewards"))
+    if gains is None:
+        return []
+    if not (
+        is_count(size) and is_count(limit) and isinstance(rewards, list) and len(rewards) == 2 and lengths is not None
+    ):
+        return ["there are sums of rewards, but no blocks, limit, lengths or range of a reward to check them with"]
+    n, (low, high) = raw.returns.size, rewards
+    if not (is_number(low) and is_number(high) and low <= 0 <= high) or gains.shape != (-(-n // size), limit):
+        return [f"the sums of rewards have the shape {gains.shape}, expected {(-(-n // size), limit)}"]
+    starts = range(0, n, size)
+    # How many episodes of each block were still running at each step: only they have a reward there.
+    running = np.array([n_longer(lengths[first : first + size], limit) for first in starts])
+    total = np.array([raw.returns[first : first + size].sum() for first in starts])
+    slack = 1e-9 * (high - low) * size
+    inside = np.isfinite(gains) & (gains >= low * running - slack) & (gains <= high * running + slack)
+    wrong = [] if inside.all() else ["a sum of rewards is outside of what the rewards of so many episodes sum to"]
+    # In units of a reward: what is added up is about as large.
+    near = np.abs(gains.sum(axis=1) - total) <= 1e-9 * (np.abs(total) + (high - low) * size)
+    return wrong + ([] if near.all() else ["the rewards of a block's steps do not add up to its returns"])
+
+
+def n_longer(lengths: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
+    """Return how many episodes are longer than 0, 1, ..., limit - 1 steps."""
+    ended = np.bincount(lengths, minlength=limit + 1)[: limit + 1]
+    return np.asarray(lengths.size - np.cumsum(ended)[:limit])
