@@ -39,11 +39,17 @@ def test_every_method_was_chosen_above():
 
 @pytest.mark.parametrize("values", [2, 3, 4, 5, 6, 7])
 def test_how_many_different_returns_a_short_pilot_may_have(values):
-    """Up to the root of 13 different whole numbers 13 of 700 episodes are enough, for whoever verifies too."""
+    """Up to the root of 13 different whole numbers 13 of 700 episodes are enough, for the verifier too."""
     returns = np.resize(np.arange(float(values)), 700)
-    made = choose(returns, np.array([1.0]), 0.05, 0.0, 20.0).to_json()
+    made = choose(returns, np.array([2.0]), 0.05, 0.0, 10.0).to_json()
     assert made["pilot"] == (13 if values <= 3 else 53)
-    assert check_choice(returns, Claim("auto", 0.05, 1.0, 0.0, 20.0, (1.0,)), made) == []
+    assert check_choice(returns, Claim("auto", 0.05, 1.0, 0.0, 10.0, (2.0,)), made) == []
+
+
+def test_more_possible_values_than_short_pilot_episodes_need_the_longer_one():
+    returns = np.resize([0.0, 1.0], 700)
+    assert choose(returns, np.array([2.0]), 0.05, 0.0, 12.0).pilot == 13
+    assert choose(returns, np.array([2.0]), 0.05, 0.0, 13.0).pilot == 53
 
 
 @pytest.mark.parametrize("law", MORE_LAWS[:4], ids=lambda law: law.name)
@@ -68,12 +74,12 @@ def test_risk_moved_to_where_it_turned_out_to_serve_is_caught(side):
 
 
 def test_planted_a_choice_made_with_hindsight():
-    """Whoever lets the last episodes choose is caught, wherever that makes for another choice."""
+    """Letting the last episodes choose is caught, wherever that makes for another choice."""
     found = 0
     for law in MORE_LAWS:
         for seed in range(4):
-            returns, claim, made = chosen(law, 700, [1.0], seed=seed)
-            hindsight = choose(returns[::-1], np.array([1.0]), 0.05, law.floor, law.ceiling).to_json()
+            returns, claim, made = chosen(law, 700, [2.0], seed=seed)
+            hindsight = choose(returns[::-1], np.array([2.0]), 0.05, law.floor, law.ceiling).to_json()
             if hindsight != made:
                 assert check_choice(returns, claim, hindsight) != []
                 found += 1
@@ -91,8 +97,8 @@ def test_planted_a_planner_that_peeks(monkeypatch):
     found = 0
     for law in MORE_LAWS:
         for seed in range(4):
-            returns, claim, _ = chosen(law, 700, [1.0], seed=seed)
-            where = (700, np.array([1.0]), 0.05, law.floor, law.ceiling)
+            returns, claim, _ = chosen(law, 700, [2.0], seed=seed)
+            where = (700, np.array([2.0]), 0.05, law.floor, law.ceiling)
             peeked = peeking(returns[: pilot_size(700)], *where).to_json()
             monkeypatch.setattr(plan_again, "select", peeking)
             if peeked != peeking(returns[: pilot_size(700)].copy(), *where).to_json():

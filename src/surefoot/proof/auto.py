@@ -8,7 +8,8 @@ it, on nearly every distribution (``bench/regret.py``), with two exceptions:
 
 * Returns that take few values, all known, at several budgets: bounds per threshold are paid once for all budgets, bets
   are paid for each. Up to three budgets bets are still as good.
-* Few episodes of few values: bets learn too late which rare values there are, bounds per threshold need not learn.
+* Few episodes of few values at large budgets: bets learn too late which rare values there are, bounds per threshold
+  need not learn.
 
 A pilot that saw the same return again and again does not show the possible values. A nearly perfect agent fails too
 rarely for that, and thresholds at the values of its pilot episodes would count every failure as the floor.
@@ -34,8 +35,9 @@ _DOUBT = 0.1  # weight, in episodes, of a return at the floor: what the pilot di
 _KNOWN = 64  # with no more whole numbers than that from floor to ceiling all of them are thresholds
 _UNSEEN = 1.0  # weight, in episodes, of those whole numbers together that the pilot did not see
 _LEARNT = 2_500  # episodes from which on bets learn rare values early enough
+_NEAR = 1.75  # up to that scaled budget they do so with fewer: rare values weigh little
 _BUDGETS = 3  # up to so many, bets are as good as bounds per threshold on few values
-_OFTEN = 5  # times that a value must come to count as one of few
+_OFTEN = 10  # times that a value must come to count as one of few
 
 
 @dataclass(frozen=True, eq=False)
@@ -73,12 +75,13 @@ def select(first: Floats, n: int, radii: Floats, alpha: float, floor: float, cei
     if n < FEWEST:
         return Choice("band", 0, *none)
     short = first[: short_pilot(n)]
-    few = _values(short, floor, ceiling) is not None and np.unique(short).size <= math.sqrt(short.size)
+    known = _values(short, floor, ceiling)
+    few = known is not None and known.size <= short.size and np.unique(short).size <= math.sqrt(short.size)
     pilot = short if few else first
     if ceiling is not None and _won_or_lost(pilot, floor, ceiling):
         ends = np.array([floor, ceiling])
         return Choice("binary", pilot.size, ends, np.array([0.0, alpha]), np.array([alpha, 0.0]))
-    learnt, many = n >= _LEARNT, np.unique(radii).size > _BUDGETS
+    learnt, many = n >= _LEARNT or radii.max() <= _NEAR, np.unique(radii).size > _BUDGETS
     if not (few and many if learnt else few or _recurring(pilot)):
         return Choice("betting", pilot.size, *none)
     return Choice("per-threshold", pilot.size, *_spread(pilot, radii, alpha, floor, ceiling, n))
