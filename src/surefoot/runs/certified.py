@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable
+from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
 from functools import partial
 from pathlib import Path
@@ -125,21 +125,27 @@ def _certified(
     progress: Progress | None,
 ) -> tuple[Certificate, float]:
     """Return the certificate, and when the last episode was over."""
-    run = partial(blocks_in_order, plan, workers=workers, progress=progress)
+    run = partial(blocks_in_order, plan, workers=workers)
     if goal is None:
-        episodes = store.recorded(lambda done, save: Episodes.concat(list(run(done=done, on_block=save))))
+        episodes = store.recorded(
+            lambda done, save: Episodes.concat(list(run(done=done, on_block=save, progress=progress)))
+        )
         ran = time.monotonic()
         return query.answer(episodes), ran
     floor, ceiling = plan.task.scoring.floor, plan.task.scoring.ceiling
     monitor = Monitor(goal, confidence=query.confidence, sigma=plan.noise.sigma, floor=floor, ceiling=ceiling)
-    episodes, stopped = _run_until(monitor, run(done=_on_disk(plan, store), on_block=store.save_block))
+    blocks = run(done=_on_disk(plan, store), on_block=store.save_block)
+    report = None if progress is None else lambda done: progress(done, plan.n_episodes)
+    episodes, stopped = _run_until(monitor, blocks, report)
     ran = time.monotonic()
     certificate = monitor.certificate(episodes, budgets=query.budgets, stopped=stopped)
     store.finish(episodes)
     return certificate, ran
 
 
-def _run_until(monitor: Monitor, blocks: Generator[Episodes, None, None]) -> tuple[Episodes, str]:
+def _run_until(
+    monitor: Monitor, blocks: Generator[Episodes, None, None], report: Callable[[int], None] | None
+) -> tuple[Episodes, str]:
     """Take block after block until the monitor has a reason to stop; return the episodes and the reason.
 
     Blocks are inspected in the order of their numbers, so a run stops at the same episode with any number of workers,
@@ -153,6 +159,8 @@ def _run_until(monitor: Monitor, blocks: Generator[Episodes, None, None]) -> tup
                 done.append(block)
                 returns = np.concatenate([returns, block.returns])
                 reason = monitor.reason_to_stop(returns)
+                if report is not None:
+                    report(returns.size)
                 if reason is not None:
                     return Episodes.concat(done), reason
     except KeyboardInterrupt:
