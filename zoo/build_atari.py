@@ -2,13 +2,14 @@
 
     python zoo/build_atari.py train pong-1r 0.1 --seed 0 --time-limit 8 --out runs/atari/pong-1r-s0.1-seed0
     python zoo/build_atari.py train pong-1r 0.1 --seed 0 --time-limit 8 --out runs/atari/pong-1r-s0.1-seed0   # resumes
+    python zoo/build_atari.py train freeway 0.2 --teacher freeway-s0 --time-limit 8 --out runs/atari/freeway-s0.2-seed0
     python zoo/build_atari.py speed freeway --seconds 60
     python zoo/build_atari.py lend runs/atari/pong-1r-s0.05-seed0 pong-full --out runs/atari/pong-full-s0.05-seed0
     python zoo/build.py pick --work runs/atari --device cuda --episodes 2000
 
 A training folder holds six files of less than 16 MiB each; a resumed run first collects frames for its empty replay
-buffer. ``--init-from`` begins with the weights of another agent. ``--set updates=8 learning_rate=1e-4`` changes
-settings of the preset.
+buffer. ``--teacher`` trains a student. ``--init-from`` begins with the weights of another agent. ``--set updates=8
+learning_rate=1e-4`` changes settings of the preset.
 """
 
 from __future__ import annotations
@@ -19,24 +20,32 @@ import sys
 import time
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from surefoot.agents.files import load, load_card
+from surefoot.agents.resolve import resolve
 from surefoot.errors import InputError
 from surefoot.play.tasks import get_task
 from surefoot.play.workers import usable_cores
 from surefoot.train.atari.learner import Learner
 from surefoot.train.atari.players import Players
-from surefoot.train.atari.settings import FastSettings, find_fast
+from surefoot.train.atari.settings import FastSettings, StudentSettings, find_fast, find_student
+from surefoot.train.atari.student import train_student
 from surefoot.train.atari.train import stretch, train_fast
 from surefoot.train.folder import Curve, copy_agent, has_checkpoint
 
+S = TypeVar("S", FastSettings, StudentSettings)
+BUDGETS = (0.2, 0.4, 0.6, 0.8)  # at which progress is shown
 
-def changed(settings: FastSettings, pairs: list[str]) -> FastSettings:
+
+def changed(settings: S, pairs: list[str]) -> S:
     """Return the settings with NAME=VALUE pairs applied."""
     kinds = {field.name: type(getattr(settings, field.name)) for field in fields(settings)}
     for pair in pairs:
@@ -50,29 +59,46 @@ def changed(settings: FastSettings, pairs: list[str]) -> FastSettings:
     return settings
 
 
+def shown(line: str, returns: NDArray[np.float64], sigma: float, floor: float) -> str:
+    """Return the line with the mean of the returns and what infinitely many such episodes would certify."""
+    if not len(returns):
+        return line
+    levels = np.arange(floor + 1, returns.max() + 1)
+    reached = ndtri(np.clip((returns[:, None] >= levels).mean(axis=0), 0.5 / len(returns), 1 - 0.5 / len(returns)))
+    values = ", ".join(f"{budget:g}: {floor + ndtr(reached - budget / sigma).sum():.3f}" for budget in BUDGETS)
+    return f"{line}, {len(returns)} episodes: mean {returns.mean():.3f}, plug-in at {values}"
+
+
 def train(arguments: argparse.Namespace) -> None:
     """Train one agent until the time limit; print every validation."""
-    task = get_task(arguments.task)
-    settings = changed(find_fast(task.name), arguments.set)
-    began = time.monotonic()
+    task, began = get_task(arguments.task), time.monotonic()
+    name = f"{task.name} {arguments.sigma:g} seed {arguments.seed}"
 
-    def report(done: int, of: int, best: float) -> None:
-        print(f"{time.monotonic() - began:6.0f} s  {done:>11,} of {of:,} steps  best {best:.3f}", flush=True)
+    def say(text: str) -> None:
+        print(f"{name} {time.monotonic() - began:4.0f} s  {text}", flush=True)
 
-    train_fast(
-        task,
-        arguments.sigma,
-        settings,
-        arguments.out,
-        seed=arguments.seed,
-        device=arguments.device,
-        time_limit=arguments.time_limit,
-        processes=arguments.processes,
-        resume=has_checkpoint(arguments.out),
-        command=shlex.join(("python", "zoo/build_atari.py", *sys.argv[1:])),
-        init_from=None if arguments.init_from is None else load(arguments.init_from),
-        progress=report,
-    )
+    common: dict[str, Any] = {
+        "seed": arguments.seed,
+        "device": arguments.device,
+        "time_limit": arguments.time_limit,
+        "processes": arguments.processes,
+        "resume": has_checkpoint(arguments.out),
+        "command": shlex.join(("python", "zoo/build_atari.py", *sys.argv[1:])),
+        "init_from": None if arguments.init_from is None else load(arguments.init_from),
+        "progress": lambda done, of, best: say(f"{done:,} of {of:,} steps, best {best:.3f}"),
+    }
+    if arguments.teacher is None:
+        train_fast(task, arguments.sigma, changed(find_fast(task.name), arguments.set), arguments.out, **common)
+    else:
+        train_student(
+            task,
+            arguments.sigma,
+            changed(find_student(task.name), arguments.set),
+            arguments.out,
+            teacher=resolve(arguments.teacher, task.spaces),
+            watch=lambda line, returns: say(shown(line, returns, arguments.sigma, task.scoring.floor)),
+            **common,
+        )
     print((arguments.out / "curve.csv").read_text())
 
 
@@ -130,6 +156,7 @@ def main() -> None:
     one.add_argument("sigma", type=float)
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--time-limit", type=float, default=8.0, metavar="MINUTES")
+    one.add_argument("--teacher", help="train a student of this agent: a folder or a pretrained agent's name")
     one.add_argument("--init-from", help="an agent whose weights to begin with: a folder or a pretrained agent's name")
     one.add_argument("--out", type=Path, required=True)
     one.set_defaults(run=train)

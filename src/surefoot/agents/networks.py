@@ -278,14 +278,20 @@ def _half(array: NDArray[Any]) -> NDArray[np.float16]:
         return array.astype(np.float16)
 
 
-def fresh_arrays(n_stack: int, n_actions: int, seed: int | np.random.SeedSequence) -> dict[str, NDArray[np.float32]]:
+def fresh_arrays(
+    n_stack: int,
+    n_actions: int,
+    seed: int | np.random.SeedSequence,
+    widths: tuple[int, int, int, int] = (32, 64, 64, 512),
+) -> dict[str, NDArray[np.float32]]:
     """Return the network of Mnih et al. (2015) for frames of 84 x 84 with random weights, as torch would draw them."""
+    one, two, three, hidden = widths
     shapes = {
-        "conv0": (32, n_stack, 8, 8),
-        "conv1": (64, 32, 4, 4),
-        "conv2": (64, 64, 3, 3),
-        "linear0": (512, 64 * 7 * 7),
-        "linear1": (n_actions, 512),
+        "conv0": (one, n_stack, 8, 8),
+        "conv1": (two, one, 4, 4),
+        "conv2": (three, two, 3, 3),
+        "linear0": (hidden, three * 7 * 7),
+        "linear1": (n_actions, hidden),
     }
     random = np.random.default_rng(seed)
     arrays: dict[str, NDArray[np.float32]] = {}

@@ -19,12 +19,19 @@ def add_train(commands: Any) -> None:
     parser.add_argument(
         "--preset",
         default="paper",
-        help="paper; thorough (Cartpole, Mountain Car); early, brief (Mountain Car); fast (Atari) (default: paper)",
+        help="paper; thorough (Cartpole, Mountain Car); early, brief (Mountain Car); fast, student (Atari) "
+        "(default: paper)",
     )
     parser.add_argument(
-        "--time-limit", type=float, metavar="MINUTES", help="stop after this time; --resume continues (preset fast)"
+        "--time-limit",
+        type=float,
+        metavar="MINUTES",
+        help="stop after this time; --resume continues (preset fast); length of the training (preset student)",
     )
-    parser.add_argument("--init-from", metavar="AGENT", help="agent whose weights to start with (preset fast)")
+    parser.add_argument(
+        "--init-from", metavar="AGENT", help="agent to start from (presets fast, student)"
+    )
+    parser.add_argument("--teacher", metavar="AGENT", help="agent that labels clean frames (preset student)")
     parser.add_argument("--resume", action="store_true", help="resume from the checkpoint in the run directory")
     add_old_names(parser, {"--minutes": "--time-limit", "--start": "--init-from"})
     add_common(parser)
@@ -71,6 +78,9 @@ def run_train(arguments: argparse.Namespace) -> None:
 
 def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
     """Return the training that the preset names, with its settings."""
+    if arguments.preset == "student":
+        return _student(arguments, task)
+    refuse(arguments, ("teacher",), f"the preset {arguments.preset}, which learns from rewards")
     if arguments.preset == "fast":
         from surefoot.agents.files import load
         from surefoot.train.atari.settings import find_fast
@@ -89,3 +99,21 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
 
     table = find_settings(arguments.preset, task)
     return lambda task, sigma, out, **others: train(task, sigma, table, out, **others)
+
+
+def _student(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
+    from surefoot.agents.files import load
+    from surefoot.agents.resolve import resolve
+    from surefoot.errors import InputError
+    from surefoot.play.tasks import get_task
+    from surefoot.train.atari.settings import find_student
+    from surefoot.train.atari.student import train_student
+
+    settings = find_student(task)
+    if arguments.teacher is None:
+        raise InputError(f"the preset student needs --teacher, an agent that plays {task} without noise")
+    teacher = resolve(arguments.teacher, get_task(task).spaces)
+    start = None if arguments.init_from is None else load(arguments.init_from)
+    return lambda task, sigma, out, **others: train_student(
+        task, sigma, settings, out, teacher=teacher, time_limit=arguments.time_limit, init_from=start, **others
+    )

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 
 from surefoot.agents.networks import CNN
 from surefoot.errors import InputError
-from surefoot.train.atari.learner import Learner
+from surefoot.train.atari.learner import Averaged
 from surefoot.train.folder import Arrays, TrainingFolder
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
-def save_checkpoint(folder: TrainingFolder, learner: Learner, started_from: Mapping[str, str] | None) -> None:
+def save_checkpoint(folder: TrainingFolder, learner: Averaged, started_from: Mapping[str, str] | None) -> None:
     """Write everything needed to resume, except the replay buffer; each of the three files is below 16 MiB."""
     states = [learner.optimizer.state.get(parameter, {}) for parameter in learner.online.parameters()]
     folder.save(
@@ -31,7 +31,7 @@ def save_checkpoint(folder: TrainingFolder, learner: Learner, started_from: Mapp
     )
 
 
-def load_checkpoint(folder: TrainingFolder, learner: Learner) -> dict[str, str] | None:
+def load_checkpoint(folder: TrainingFolder, learner: Averaged) -> dict[str, str] | None:
     """Restore the learner and the directory's curve that ``save_checkpoint`` wrote.
 
     Returns:
@@ -43,8 +43,8 @@ def load_checkpoint(folder: TrainingFolder, learner: Learner) -> dict[str, str] 
     if {name: arrays[name].shape for name in expected if name in arrays} != expected:
         raise InputError(f"{folder.path} contains a checkpoint of another task or version; choose another --out")
     learner.updates = header["updates"]
-    _put(learner.online, arrays, "online")
-    _put(learner.target, arrays, "online")
+    for network in (learner.online, *learner.followers):
+        _put(network, arrays, "online")
     # Killed between two files: the average restarts from the weights, the moments from nothing.
     _put(learner.average, arrays, "average" if any(name.startswith("average.") for name in arrays) else "online")
     if all(f"{key}.0" in arrays for key in MOMENTS):
@@ -68,7 +68,7 @@ def _put(network: CNN, arrays: Arrays, prefix: str) -> None:
         part.copy_(torch.from_numpy(arrays[f"{prefix}.{name}"]))
 
 
-def _put_moments(learner: Learner, arrays: Arrays) -> None:
+def _put_moments(learner: Averaged, arrays: Arrays) -> None:
     state = {
         i: {key: _like(parameter, arrays[f"{key}.{i}"], key) for key in MOMENTS}
         for i, parameter in enumerate(learner.online.parameters())

@@ -1,11 +1,14 @@
-"""The learner of the fast training: networks, optimizer and buffer, double Q-learning over several steps."""
+"""Gradient steps on a GPU with a running average of the weights, and the learner of the fast training."""
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from surefoot.agents.networks import CNN, NATURE, fresh_arrays
@@ -14,24 +17,93 @@ from surefoot.errors import InputError
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.tasks import Task
 from surefoot.train.atari.replay_buffer import Batch, Replay
-from surefoot.train.atari.settings import FastSettings
+from surefoot.train.atari.settings import FastSettings, StudentSettings
 
 
-class Learner:
-    """The networks, their optimizer and the buffer; on CUDA its gradient steps are one captured graph."""
+class Averaged(ABC):
+    """A network, its optimizer and the running average of its weights, which becomes the agent.
+
+    On CUDA the gradient steps of one vector step are one captured graph.
+
+    Attributes:
+        followers: Networks that a checkpoint does not hold, because they are copies of the online one.
+    """
+
+    def __init__(
+        self,
+        first: Mapping[str, NDArray[Any]],
+        settings: FastSettings | StudentSettings,
+        stream: Stream,
+        *,
+        eps: float,
+        clip: float,
+        last_rate: float,
+    ) -> None:
+        self.device, self.updates = stream.device, 0
+        self.per_step, self.capture, self.averaging = settings.updates, settings.capture, settings.averaging
+        self.first_rate, self.last_rate, self.clip = settings.learning_rate, last_rate, clip
+        self.stream = stream
+        self.online, self.average = (CNN(first, NATURE).to(self.device) for _ in range(2))
+        self.online.requires_grad_(True)
+        self.followers: tuple[CNN, ...] = ()
+        self.rate = torch.tensor(settings.learning_rate, device=self.device)
+        graph = self.device.type == "cuda"
+        self.optimizer = torch.optim.Adam(
+            self.online.parameters(), lr=self.rate, eps=eps, capturable=graph, fused=graph
+        )
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    @abstractmethod
+    def next_loss(self) -> Tensor:
+        """Return the loss of a fresh sample."""
+
+    def learn(self, fraction: float) -> None:
+        """Take the gradient steps of one vector step; ``fraction`` of the training is over."""
+        self.rate.fill_(self.first_rate * (1 - (1 - self.last_rate) * min(1.0, fraction)))
+        if self.device.type == "cuda" and self.capture:
+            if self.graph is None:
+                self._capture()
+            assert self.graph is not None
+            self.graph.replay()
+        else:
+            self._steps()
+        self.updates += self.per_step
+
+    def _steps(self) -> None:
+        for _ in range(self.per_step):
+            self.optimizer.zero_grad(set_to_none=False)
+            torch.autograd.backward(self.next_loss())
+            nn.utils.clip_grad_norm_(self.online.parameters(), self.clip)
+            self.optimizer.step()
+            with torch.no_grad():
+                average, online = tuple(self.average.parameters()), tuple(self.online.parameters())
+                torch._foreach_lerp_(average, online, 1 - self.averaging)
+
+    def _capture(self) -> None:
+        """Record the gradient steps; those that warm it up count too."""
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self._steps()
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        self.graph.register_generator_state(self.stream.generator)
+        with torch.cuda.graph(self.graph):
+            self._steps()
+
+
+class Learner(Averaged):
+    """Double Q-learning: the networks, their optimizer and the buffer."""
 
     def __init__(self, task: Task, sigma: float, settings: FastSettings, device: torch.device, seed: int) -> None:
         assert task.spaces.n_actions is not None
-        self.settings, self.device, self.updates = settings, device, 0
+        self.settings = settings
         *_, learning, weights = training_seeds(seed, 0)
         first = fresh_arrays(task.spaces.n_stack, task.spaces.n_actions, weights)
-        self.online, self.target, self.average = (CNN(first, NATURE).to(device) for _ in range(3))
-        self.online.requires_grad_(True)
-        self.rate = torch.tensor(settings.learning_rate, device=device)
-        graph = device.type == "cuda"
-        self.optimizer = torch.optim.Adam(
-            self.online.parameters(), lr=self.rate, eps=1.5e-4, capturable=graph, fused=graph
-        )
+        super().__init__(first, settings, Stream(learning, device), eps=1.5e-4, clip=10.0, last_rate=0.1)
+        self.target = CNN(first, NATURE).to(device)
+        self.followers = (self.target,)
         self.replay = Replay(
             max(settings.buffer_size // settings.slots, 4 * (task.spaces.n_stack + settings.n_steps)),
             settings.slots,
@@ -41,9 +113,8 @@ class Learner:
             gamma=settings.gamma,
             sigma=sigma,
             batch=settings.batch_size,
-            stream=Stream(learning, device),
+            stream=self.stream,
         )
-        self.graph: torch.cuda.CUDAGraph | None = None
 
     def begin_with(self, policy: Policy) -> None:
         """Take over the weights of an agent."""
@@ -57,19 +128,15 @@ class Learner:
             copy_weights(given, network)
 
     def learn(self, fraction: float) -> None:
-        """Take the gradient steps of one vector step; ``fraction`` of the training is over."""
-        settings = self.settings
-        self.rate.fill_(settings.learning_rate * (1 - 0.9 * min(1.0, fraction)))
-        if self.device.type == "cuda" and settings.capture:
-            if self.graph is None:
-                self._capture()
-            assert self.graph is not None
-            self.graph.replay()
-        else:
-            self._steps()
-        before, self.updates = self.updates, self.updates + settings.updates
-        if before // settings.target_interval != self.updates // settings.target_interval:
+        """Take the gradient steps of one vector step, and let the target network follow at its interval."""
+        before, interval = self.updates, self.settings.target_interval
+        super().learn(fraction)
+        if before // interval != self.updates // interval:
             copy_weights(self.online, self.target)
+
+    def next_loss(self) -> Tensor:
+        """Return the loss of a fresh sample."""
+        return self.loss(self.replay.draw())
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the mean Huber loss of the values against double Q-learning's targets."""
@@ -81,29 +148,6 @@ class Learner:
             values = self.online(batch.state).gather(1, batch.action.unsqueeze(1)).squeeze(1).float()
         errors = nn.functional.smooth_l1_loss(values, goal, reduction="none")
         return (batch.weight * errors).mean()
-
-    def _steps(self) -> None:
-        for _ in range(self.settings.updates):
-            self.optimizer.zero_grad(set_to_none=False)
-            torch.autograd.backward(self.loss(self.replay.draw()))
-            nn.utils.clip_grad_norm_(self.online.parameters(), 10.0)
-            self.optimizer.step()
-            with torch.no_grad():
-                average, online = tuple(self.average.parameters()), tuple(self.online.parameters())
-                torch._foreach_lerp_(average, online, 1 - self.settings.averaging)
-
-    def _capture(self) -> None:
-        """Record the gradient steps; those that warm it up count too."""
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self._steps()
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        self.graph.register_generator_state(self.replay.stream.generator)
-        with torch.cuda.graph(self.graph):
-            self._steps()
 
 
 @torch.no_grad()
@@ -118,3 +162,14 @@ def half_precision(device: torch.device) -> AbstractContextManager[Any]:
     if device.type != "cuda":
         return nullcontext()
     return torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False)
+
+
+@contextmanager
+def single_precision() -> Iterator[None]:
+    """Let convolutions compute in full single precision, which TF32 would round to half of its digits."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before

@@ -20,8 +20,63 @@ from surefoot.train.atari.replay_buffer import Replay
 from surefoot.train.atari.settings import FastSettings
 
 
-class Players:
-    """The emulators of a training run, with the noisy stacks the network acts on; episodes restart by themselves."""
+class Emulated:
+    """The emulators of a training run, with the noisy stacks that an agent acts on; episodes restart by themselves."""
+
+    def __init__(
+        self,
+        games: list[Cartridge],
+        task: Task,
+        sigma: float,
+        n_stack: int,
+        *,
+        device: torch.device,
+        seed: int,
+        first_step: int,
+        processes: int,
+    ) -> None:
+        self.device, self.first_step = device, first_step
+        # A resumed run has other episodes than the run before.
+        emulating, acting, *_ = training_seeds(seed, first_step)
+        self.fleet = Fleet(games, slot_seeds(emulating, len(games)), processes)
+        self.stream = Stream(acting, device)
+        self.channel = Channel(noise=Noise.of(sigma), n_envs=len(games), shape=task.spaces.shape, stream=self.stream)
+        self.stack = FrameStack(n_stack)
+        self.stack.fill(torch.zeros((len(games), *task.spaces.shape), device=device))
+        self.age = torch.zeros(len(games), dtype=torch.int64, device=device)
+        self.action = torch.zeros_like(self.age)
+        self.board: Board = self.fleet.run("reset")
+        self.board.active[:] = 1
+        self.frames = self._fetch()
+
+    def observe(self) -> Tensor:
+        """Pass every environment's frame through the channel and return the noisy stacks."""
+        return self.stack.push(self.channel.send(self.frames.div(255)), self.age == 0)
+
+    def act(self, action: Tensor) -> None:
+        """Start the emulators' next step."""
+        self.action = action
+        self.board.actions[:] = action.cpu().numpy()
+        self.fleet.begin("step_on")
+
+    def collect(self) -> Board:
+        """Wait for the emulators and return the board; ``frames`` and ``age`` are those of the next step."""
+        board = self.fleet.finish()
+        over = torch.from_numpy(board.over != 0).to(self.device)
+        self.age = torch.where(over, 0, self.age + 1)
+        self.frames = self._fetch()
+        return board
+
+    def close(self) -> None:
+        """End the emulators."""
+        self.fleet.close()
+
+    def _fetch(self) -> Tensor:
+        return torch.from_numpy(self.board.frames).to(self.device, copy=True)
+
+
+class Players(Emulated):
+    """Emulators whose agent explores."""
 
     def __init__(
         self,
@@ -34,52 +89,30 @@ class Players:
         processes: int,
     ) -> None:
         assert task.spaces.n_actions is not None
-        self.settings, self.device, self.choices, self.first_step = settings, device, task.spaces.n_actions, first_step
-        # A resumed run has other episodes than the run before.
-        emulating, acting, *_ = training_seeds(seed, first_step)
-        self.fleet = Fleet(cartridges(task, settings), slot_seeds(emulating, settings.slots), processes)
-        self.stream = Stream(acting, device)
-        self.channel = Channel(
-            noise=Noise.of(sigma), n_envs=settings.slots, shape=task.spaces.shape, stream=self.stream
+        games, n_stack = cartridges(task, settings), task.spaces.n_stack
+        super().__init__(
+            games, task, sigma, n_stack, device=device, seed=seed, first_step=first_step, processes=processes
         )
-        self.stack = FrameStack(task.spaces.n_stack)
-        self.stack.fill(torch.zeros((settings.slots, *task.spaces.shape), device=device))
-        self.age = torch.zeros(settings.slots, dtype=torch.int64, device=device)
+        self.settings, self.choices = settings, task.spaces.n_actions
         self.left, self.held = torch.zeros_like(self.age), torch.zeros_like(self.age)
-        self.action = torch.zeros_like(self.age)
-        self.board: Board = self.fleet.run("reset")
-        self.board.active[:] = 1
-        self.frames = self._fetch()
 
     def begin(self, network: nn.Module, replay: Replay, rate: float) -> None:
         """Pass every environment's frame through the channel to the network, and start the emulators' next step."""
         replay.show(self.frames, self.age)
-        seen = self.channel.send(self.frames.float().div_(255))
-        history = self.stack.push(seen, self.age == 0)
+        history = self.observe()
         with torch.inference_mode(), half_precision(self.device):
             greedy = network(history).argmax(dim=1)
-        self.action = self._explored(greedy, rate)
-        self.board.actions[:] = self.action.cpu().numpy()
-        self.fleet.begin("step_on")
+        self.act(self._explored(greedy, rate))
 
     def finish(self, replay: Replay) -> None:
         """Wait for the emulators and store their results."""
-        board = self.fleet.finish()
+        board = self.collect()
         rewards = torch.from_numpy(board.rewards.astype(np.float32)).to(self.device)
         over = torch.from_numpy(board.over.copy()).to(self.device)
-        self.age = torch.where(over != 0, 0, self.age + 1)
         if self.settings.goal_ends:
             over = torch.where(rewards != 0, ENDED, over)
         rewards = torch.where(rewards < 0, self.settings.loss_weight * rewards, rewards)
         replay.book(self.action, rewards, over)
-        self.frames = self._fetch()
-
-    def close(self) -> None:
-        """End the emulators."""
-        self.fleet.close()
-
-    def _fetch(self) -> Tensor:
-        return torch.from_numpy(self.board.frames).to(self.device, copy=True)
 
     def _explored(self, greedy: Tensor, rate: float) -> Tensor:
         """Replace actions by stretches of one random action: single random actions rarely score in Freeway."""

@@ -37,11 +37,77 @@ class Batch:
     weight: Tensor
 
 
-class Replay:
-    """The last ``rows`` vector steps of many environments.
+class Frames:
+    """The frames of the last ``rows`` vector steps of many environments, from which noisy stacks are sampled.
 
     ``head``  how many vector steps have been written in all, on the device, because a captured graph reads it
     """
+
+    def __init__(
+        self,
+        rows: int,
+        slots: int,
+        shape: tuple[int, ...],
+        frames: int,
+        *,
+        steps: int,
+        sigma: float,
+        batch: int,
+        stream: Stream,
+    ) -> None:
+        device = stream.device
+        self.rows, self.slots, self.memory, self.steps, self.batch = rows, slots, frames, steps, batch
+        self.frames = torch.zeros((rows, slots, *shape), dtype=torch.uint8, device=device)
+        self.age = torch.zeros((rows, slots), dtype=torch.int64, device=device)
+        self.head = torch.zeros((), dtype=torch.int64, device=device)
+        self.written = 0
+        self.stream = stream
+        self.channel = Channel(noise=Noise.of(sigma), n_envs=batch * (frames + steps), shape=shape, stream=stream)
+
+    def show(self, frames: Tensor, age: Tensor) -> None:
+        """Begin a row: the frame of every environment, and the number of steps since its episode began."""
+        row = self.written % self.rows
+        self.frames[row], self.age[row] = frames, age
+
+    def end_row(self) -> None:
+        """Let the row be sampled."""
+        self.written += 1
+        self.head += 1
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is anything to sample."""
+        return self.written > self.memory + self.steps
+
+    def _places(self) -> tuple[Tensor, Tensor]:
+        """Sample vector steps whose past frames and next steps are still, or already, in the buffer."""
+        # While the emulators step, the oldest row is already overwritten by new frames.
+        first = (self.head - self.rows + 1).clamp_min(0) + self.memory - 1
+        count = self.head - self.steps - first
+        draws = self.stream.uniform(0.0, 1.0, (2, self.batch))
+        return first + (draws[0] * count).long(), (draws[1] * self.slots).long()
+
+    def _noisy(self, rows: Tensor, slot: Tensor) -> Tensor:
+        """Return (batch, memory + steps, *shape) of what was shown, scaled to [0, 1], each frame with fresh noise."""
+        clean = _in_words(self.frames)[rows, slot].view(torch.uint8).unflatten(2, self.frames.shape[2:]).div(255)
+        return self.channel.send(clean.flatten(0, 1)).view_as(clean)
+
+    def _stacked(self, seen: Tensor, newest: int, age: Tensor) -> Tensor:
+        """Return the stack that ends with frame ``newest``; before an episode's first frame there is that one again."""
+        place = torch.arange(newest - self.memory + 1, newest + 1, device=seen.device)
+        place = torch.maximum(place, (newest - age).unsqueeze(1))
+        batch = torch.arange(len(seen), device=seen.device).unsqueeze(1)
+        return _in_words(seen)[batch, place].view(seen.dtype).unflatten(2, seen.shape[2:])
+
+
+def _in_words(frames: Tensor) -> Tensor:
+    """Return frames (a, b, *shape) as (a, b, words) of 64 bits where they divide into them: copied faster."""
+    flat = frames.flatten(2)
+    return flat.view(torch.int64) if flat.shape[2] * flat.element_size() % 8 == 0 else flat
+
+
+class Replay(Frames):
+    """Frames with what was done there and what came of it: transitions over ``steps`` steps."""
 
     def __init__(
         self,
@@ -56,41 +122,17 @@ class Replay:
         batch: int,
         stream: Stream,
     ) -> None:
-        device = stream.device
-        self.rows, self.slots, self.memory, self.steps, self.gamma, self.batch = (
-            rows,
-            slots,
-            frames,
-            steps,
-            gamma,
-            batch,
-        )
-        self.frames = torch.zeros((rows, slots, *shape), dtype=torch.uint8, device=device)
-        self.action = torch.zeros((rows, slots), dtype=torch.int64, device=device)
-        self.reward = torch.zeros((rows, slots), device=device)
-        self.over = torch.zeros((rows, slots), dtype=torch.uint8, device=device)
-        self.age = torch.zeros((rows, slots), dtype=torch.int64, device=device)
-        self.head = torch.zeros((), dtype=torch.int64, device=device)
-        self.written = 0
-        self.stream = stream
-        self.channel = Channel(noise=Noise.of(sigma), n_envs=batch * (frames + steps), shape=shape, stream=stream)
-
-    def show(self, frames: Tensor, age: Tensor) -> None:
-        """Begin a row: the frame of every environment, and the number of steps since its episode began."""
-        row = self.written % self.rows
-        self.frames[row], self.age[row] = frames, age
+        super().__init__(rows, slots, shape, frames, steps=steps, sigma=sigma, batch=batch, stream=stream)
+        self.gamma = gamma
+        self.action = torch.zeros((rows, slots), dtype=torch.int64, device=stream.device)
+        self.reward = torch.zeros((rows, slots), device=stream.device)
+        self.over = torch.zeros((rows, slots), dtype=torch.uint8, device=stream.device)
 
     def book(self, action: Tensor, reward: Tensor, over: Tensor) -> None:
         """End the row: the actions, the rewards, and whether the episode is over."""
         row = self.written % self.rows
         self.action[row], self.reward[row], self.over[row] = action, reward, over
-        self.written += 1
-        self.head += 1
-
-    @property
-    def ready(self) -> bool:
-        """Whether there is anything to sample."""
-        return self.written > self.memory + self.steps
+        self.end_row()
 
     def draw(self) -> Batch:
         """Sample transitions uniformly, with replacement."""
@@ -108,25 +150,6 @@ class Replay:
             weight=weight,
         )
 
-    def _places(self) -> tuple[Tensor, Tensor]:
-        """Sample vector steps whose past frames and next steps are still, or already, in the buffer."""
-        # While the emulators step, the oldest row is already overwritten by new frames.
-        first = (self.head - self.rows + 1).clamp_min(0) + self.memory - 1
-        count = self.head - self.steps - first
-        draws = self.stream.uniform(0.0, 1.0, (2, self.batch))
-        return first + (draws[0] * count).long(), (draws[1] * self.slots).long()
-
-    def _noisy(self, rows: Tensor, slot: Tensor) -> Tensor:
-        """Return (batch, memory + steps, *shape) of what was shown, scaled to [0, 1], each frame with fresh noise."""
-        clean = self.frames[rows, slot].float().div_(255)
-        return self.channel.send(clean.flatten(0, 1)).view_as(clean)
-
-    def _stacked(self, seen: Tensor, newest: int, age: Tensor) -> Tensor:
-        """Return the stack that ends with frame ``newest``; before an episode's first frame there is that one again."""
-        place = torch.arange(newest - self.memory + 1, newest + 1, device=seen.device)
-        place = torch.maximum(place, (newest - age).unsqueeze(1))
-        return seen[torch.arange(len(seen), device=seen.device).unsqueeze(1), place]
-
     def _outcome(self, rows: Tensor, slot: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         over, rewards = self.over[rows, slot], self.reward[rows, slot]
         going = torch.ones_like(rewards[:, 0])
@@ -136,3 +159,34 @@ class Replay:
             weight = weight * (1 - going * (over[:, index] == CUT))
             going = going * (over[:, index] != ENDED) * weight
         return total, self.gamma**self.steps * going, weight
+
+
+class Labeled(Frames):
+    """Frames with what a teacher says every action is worth there."""
+
+    def __init__(
+        self,
+        rows: int,
+        slots: int,
+        shape: tuple[int, ...],
+        frames: int,
+        *,
+        n_actions: int,
+        sigma: float,
+        batch: int,
+        stream: Stream,
+    ) -> None:
+        super().__init__(rows, slots, shape, frames, steps=0, sigma=sigma, batch=batch, stream=stream)
+        self.values = torch.zeros((rows, slots, n_actions), device=stream.device)
+
+    def label(self, values: Tensor) -> None:
+        """End the row: the teacher's values of the actions."""
+        self.values[self.written % self.rows] = values
+        self.end_row()
+
+    def draw(self) -> tuple[Tensor, Tensor]:
+        """Sample noisy stacks and the teacher's values at their newest frames, uniformly, with replacement."""
+        step, slot = self._places()
+        span = step.unsqueeze(1) + torch.arange(1 - self.memory, 1, device=step.device)
+        seen, now = self._noisy(span % self.rows, slot.unsqueeze(1)), step % self.rows
+        return self._stacked(seen, self.memory - 1, self.age[now, slot]), self.values[now, slot]

@@ -1,4 +1,4 @@
-"""Settings of the preset ``fast``, which trains Atari agents in minutes on a GPU."""
+"""Settings of the presets ``fast`` and ``student``, which train Atari agents in minutes on a GPU."""
 
 from __future__ import annotations
 
@@ -55,3 +55,39 @@ def find_fast(task: str) -> FastSettings:
     if task not in FAST:
         raise InputError(f"the preset 'fast' has no settings for {task!r}, only for {', '.join(FAST)}")
     return FAST[task]
+
+
+@dataclass(frozen=True)
+class StudentSettings(Facts):
+    """Settings of the preset ``student``; the defaults are for one round of Pong."""
+
+    total_steps: int = setting(6_000_000, "agent steps in total, over which the learning rate falls")
+    slots: int = setting(256, "emulators in parallel")
+    n_stack: int = setting(12, "noisy frames the student sees")
+    widths: tuple[int, int, int, int] = setting((64, 128, 128, 256), "channels of the convolutions, hidden units")
+    buffer_size: int = setting(1_000_000, "frames the replay buffer holds")
+    learning_starts: int = setting(12_288, "steps collected before learning; again after a resume")
+    updates: int = setting(2, "gradient steps at a time: once per step of all emulators, on a GPU until they are done")
+    batch_size: int = setting(512, "stacks per gradient step")
+    learning_rate: float = setting(3e-4, "learning rate of Adam at the start; it falls linearly to a twentieth")
+    averaging: float = setting(0.9995, "weight of the past in the running average of the weights, per gradient step")
+    regret: float = setting(10.0, "weight of the policy's expected regret under the teacher's values")
+    entropy: float = setting(0.05, "weight of the entropy bonus at the start; it falls with the learning rate")
+    demonstrations: float = setting(0.1, "fraction of a training from scratch in which the teacher acts now and then")
+    capture: bool = setting(True, "whether the gradient steps are captured as one CUDA graph, where there is a GPU")
+    validation_interval: int = setting(1_000_000, "steps between validations")
+    validation_episodes: int = setting(512, "episodes per validation")
+
+
+STUDENT: dict[str, StudentSettings] = {
+    "pong-1r": StudentSettings(),
+    "pong-full": StudentSettings(validation_episodes=32),
+    "freeway": StudentSettings(total_steps=4_000_000),
+}
+
+
+def find_student(task: str) -> StudentSettings:
+    """Return a student's settings for a task."""
+    if task not in STUDENT:
+        raise InputError(f"the preset 'student' has no settings for {task!r}, only for {', '.join(STUDENT)}")
+    return STUDENT[task]

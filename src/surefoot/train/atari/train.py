@@ -9,11 +9,11 @@ validated, on noisy greedy episodes from resets, and what is written.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -29,13 +29,40 @@ from surefoot.play.streams import Purpose
 from surefoot.play.tasks import Task
 from surefoot.play.workers import usable_cores
 from surefoot.train.atari.checkpoint import load_checkpoint, save_checkpoint
-from surefoot.train.atari.learner import Learner
+from surefoot.train.atari.learner import Averaged, Learner
 from surefoot.train.atari.players import Players
-from surefoot.train.atari.settings import FastSettings
-from surefoot.train.folder import Curve, Progress, TrainingFolder
+from surefoot.train.atari.settings import FastSettings, StudentSettings
+from surefoot.train.folder import Arrays, Curve, Progress, TrainingFolder
 
 # An agent that knows the game need not explore everything again.
 INITIALIZED_EXPLORATION = 0.05
+
+# Called now and then with a line about the training and the returns of some episodes of the agent as it is.
+Watch = Callable[[str, NDArray[np.float64]], None]
+
+
+class Course(Protocol):
+    """One way of training an Atari agent, as validation and the training directory see it."""
+
+    @property
+    def settings(self) -> FastSettings | StudentSettings:
+        """The numbers of the preset."""
+
+    @property
+    def learner(self) -> Averaged:
+        """What learns."""
+
+    def stretch(self, curve: Curve, until: int, deadline: float | None) -> None:
+        """Run and learn up to a number of steps or a deadline."""
+
+    def weights(self) -> Arrays:
+        """Return the weights of the agent, as it would be now."""
+
+    def exploration(self, steps: int) -> float:
+        """Return how much it explores after so many steps."""
+
+    def close(self) -> None:
+        """End the emulators."""
 
 
 def train_fast(
@@ -74,12 +101,8 @@ def train_fast(
     Raises:
         InputError: If an argument is out of range, or ``out`` cannot be used.
     """
+    check_run(task, sigma, time_limit, "fast")
     deadline = None if time_limit is None else time.monotonic() + 60 * time_limit
-    checked_sigma(sigma)
-    if task.cartridge is None or task.spaces.n_actions is None:
-        raise InputError(f"the preset 'fast' is for Atari tasks, {task.name} is not one; use --preset paper")
-    if time_limit is not None and not time_limit > 0:
-        raise InputError(f"the time limit must be > 0 minutes, got {time_limit}")
     folder = TrainingFolder(out, resume=resume)
     learner = Learner(task, sigma, settings, torch.device(device), seed)
     started_from = None
@@ -90,25 +113,8 @@ def train_fast(
         started_from = {"name": init_from.name, "sha256": init_from.sha256}
     if started_from is not None:
         settings = replace(settings, exploration_initial=min(settings.exploration_initial, INITIALIZED_EXPLORATION))
-    curve = folder.curve
-    players = Players(task, sigma, settings, torch.device(device), seed, curve.steps, processes or usable_cores())
-    try:
-        while curve.steps < settings.total_steps:
-            until = min(curve.steps + settings.validation_interval, settings.total_steps)
-            with tried_convolutions():
-                stretch(players, learner, curve, settings, until, deadline)
-            validate(task, sigma, settings, learner, curve, seed, device)
-            save_checkpoint(folder, learner, started_from)
-            if progress is not None:
-                progress(curve.steps, settings.total_steps, curve.best)
-            if _late(deadline):
-                break
-    except KeyboardInterrupt:
-        save_checkpoint(folder, learner, started_from)
-        raise
-    finally:
-        players.close()
-    policy = agent(task, curve.best_weights, f"{task.name}-s{sigma:g}")
+    first_step = folder.curve.steps
+    players = Players(task, sigma, settings, torch.device(device), seed, first_step, processes or usable_cores())
     training: dict[str, Any] = {
         "algorithm": "surefoot.train.atari.train: double Q-learning",
         "graph_captured": device == "cuda" and settings.capture,
@@ -117,10 +123,95 @@ def train_fast(
         "seed": seed,
         "device": device,
         "command": command,
-        **({} if started_from is None else {"started_from": started_from}),
     }
-    folder.finish(policy, {"task": task.name, "sigma": sigma, "training": training}, keep_checkpoint=True)
+    course = QLearning(settings, learner, players)
+    return run_course(
+        course, folder, task, sigma, deadline=deadline, started_from=started_from, training=training, progress=progress
+    )
+
+
+def check_run(task: Task, sigma: float, time_limit: float | None, preset: str) -> None:
+    """Raise InputError unless the preset can train on the task, with this noise, for this time."""
+    checked_sigma(sigma)
+    if task.cartridge is None or task.spaces.n_actions is None:
+        raise InputError(f"the preset {preset!r} is for Atari tasks, {task.name} is not one; use --preset paper")
+    if time_limit is not None and not time_limit > 0:
+        raise InputError(f"the time limit must be > 0 minutes, got {time_limit}")
+
+
+def run_course(
+    course: Course,
+    folder: TrainingFolder,
+    task: Task,
+    sigma: float,
+    *,
+    deadline: float | None,
+    started_from: dict[str, str] | None,
+    training: dict[str, Any],
+    progress: Progress | None = None,
+    watch: Watch | None = None,
+) -> Policy:
+    """Train to the end or the deadline; validate, keep the best agent, and write it, the curve and a checkpoint.
+
+    Args:
+        course: What trains; it is closed at the end.
+        folder: Where to write; training continues from its curve.
+        task: The task.
+        sigma: Standard deviation of the noise.
+        deadline: When to stop, on the monotonic clock.
+        started_from: Name and SHA-256 of the agent that training was initialized from.
+        training: How it was trained, for the model card; seed and device among it.
+        progress: Called after each validation with steps so far, steps in total, and the best mean return so far.
+        watch: Called after each validation with its returns.
+    """
+    curve, settings = folder.curve, course.settings
+    try:
+        while curve.steps < settings.total_steps:
+            until = min(curve.steps + settings.validation_interval, settings.total_steps)
+            with tried_convolutions():
+                course.stretch(curve, until, deadline)
+            returns = validate(task, sigma, course, curve, training["seed"], training["device"])
+            save_checkpoint(folder, course.learner, started_from)
+            if watch is not None:
+                watch(f"validation at step {curve.steps:,}", returns)
+            if progress is not None:
+                progress(curve.steps, settings.total_steps, curve.best)
+            if late(deadline):
+                break
+    except KeyboardInterrupt:
+        save_checkpoint(folder, course.learner, started_from)
+        raise
+    finally:
+        course.close()
+    policy = agent(task, curve.best_weights, f"{task.name}-s{sigma:g}")
+    shown = {**training, "updates": course.learner.updates}
+    if started_from is not None:
+        shown["started_from"] = started_from
+    folder.finish(policy, {"task": task.name, "sigma": sigma, "training": shown}, keep_checkpoint=True)
     return policy
+
+
+class QLearning:
+    """The course of the preset ``fast``."""
+
+    def __init__(self, settings: FastSettings, learner: Learner, players: Players) -> None:
+        self.settings, self.learner, self.players = settings, learner, players
+
+    def stretch(self, curve: Curve, until: int, deadline: float | None) -> None:
+        """Run and learn up to a number of steps or a deadline."""
+        stretch(self.players, self.learner, curve, self.settings, until, deadline)
+
+    def weights(self) -> Arrays:
+        """Return the running average."""
+        return averaged_weights(self.learner)
+
+    def exploration(self, steps: int) -> float:
+        """Return how often an exploring stretch begins after so many steps."""
+        return exploration(self.settings, steps)
+
+    def close(self) -> None:
+        """End the emulators."""
+        self.players.close()
 
 
 @contextmanager
@@ -146,16 +237,14 @@ def stretch(
             learner.learn(curve.steps / settings.total_steps)
         players.finish(learner.replay)
         curve.steps += settings.slots
-        if _late(deadline):
+        if late(deadline):
             break
 
 
-def validate(
-    task: Task, sigma: float, settings: FastSettings, learner: Learner, curve: Curve, seed: int, device: str
-) -> None:
-    """Run noisy greedy episodes from resets with the average network, as it would be stored; keep the best."""
-    weights = halved({name: part.cpu().contiguous().numpy() for name, part in learner.average.named_parts()})
-    episodes = settings.validation_episodes
+def validate(task: Task, sigma: float, course: Course, curve: Curve, seed: int, device: str) -> NDArray[np.float64]:
+    """Run noisy greedy episodes from resets with the agent as it would be stored; keep the best; return the returns."""
+    weights = halved(course.weights())
+    episodes = course.settings.validation_episodes
     plan = Plan(
         task=task,
         policy=agent(task, weights, "candidate"),
@@ -163,12 +252,19 @@ def validate(
         n_episodes=episodes,
         seed=seed,
         device=device,
-        n_envs=min(episodes, 64),
+        n_envs=min(episodes, course.settings.slots // 2),
         purpose=(Purpose.VALIDATION, curve.steps),
     )
     # Half precision holds them exactly, in half the size.
     stored = {name: array.astype(np.float16) for name, array in weights.items()}
-    curve.add(play(plan).returns, exploration(settings, curve.steps), stored)
+    returns = play(plan).returns
+    curve.add(returns, course.exploration(curve.steps), stored)
+    return returns
+
+
+def averaged_weights(learner: Averaged) -> Arrays:
+    """Return the running average by the names of an agent's file."""
+    return {name: part.cpu().contiguous().numpy() for name, part in learner.average.named_parts()}
 
 
 def exploration(settings: FastSettings, steps: int) -> float:
@@ -181,8 +277,10 @@ def agent(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:
     """Return the policy of these weights."""
     assert task.spaces.n_actions is not None
     arrays = {key: array.astype(np.float32) for key, array in weights.items()}
-    return cnn_policy(arrays, NATURE, task.spaces.n_stack, task.spaces.shape, task.spaces.n_actions, name)
+    n_stack = arrays["conv0.weight"].shape[1]
+    return cnn_policy(arrays, NATURE, n_stack, task.spaces.shape, task.spaces.n_actions, name)
 
 
-def _late(deadline: float | None) -> bool:
+def late(deadline: float | None) -> bool:
+    """Return whether the deadline is over."""
     return deadline is not None and time.monotonic() >= deadline

@@ -18,6 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
+from select import select
 from typing import Any
 
 from surefoot.errors import InputError
@@ -80,6 +81,11 @@ class Fleet:
                 raise _lost()
         self.begun = None
         return self.board
+
+    def done(self) -> bool:
+        """Return whether ``finish`` would return at once, as far as other processes are concerned."""
+        pipes = [helper.stdout for helper in self.helpers if helper.stdout is not None]
+        return len(select(pipes, [], [], 0)[0]) == len(pipes)
 
     def close(self) -> None:
         """End the processes."""

@@ -1,0 +1,266 @@
+"""Students: what they are taught, on which frames they act, and that what is saved is an ordinary agent."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from surefoot.agents import files as zoo
+from surefoot.agents.networks import CNN, NATURE, cnn_policy, fresh_arrays
+from surefoot.cli.main import main
+from surefoot.errors import InputError
+from surefoot.play.streams import Stream
+from surefoot.play.tasks import get_task
+from surefoot.train.atari.replay_buffer import Labeled
+from surefoot.train.atari.settings import STUDENT, StudentSettings, find_student
+from surefoot.train.atari.student import Lessons, Student, train_student
+
+CPU = torch.device("cpu")
+TINY = StudentSettings(
+    total_steps=96,
+    slots=4,
+    n_stack=3,
+    widths=(8, 8, 8, 16),
+    buffer_size=200,
+    learning_starts=16,
+    updates=1,
+    batch_size=4,
+    validation_interval=48,
+    validation_episodes=1,
+)
+
+
+def teacher(task, seed=0):
+    spaces = get_task(task).spaces
+    return cnn_policy(fresh_arrays(4, spaces.n_actions, seed), NATURE, 4, spaces.shape, spaces.n_actions, "teacher")
+
+
+def lessons(sigma=0.3, demonstrations=0.0, **changes):
+    settings, task = replace(TINY, **changes), get_task("freeway")
+    learner = Student(task, sigma, settings, CPU, 0)
+    return Lessons(
+        task,
+        sigma,
+        settings,
+        learner,
+        teacher("freeway"),
+        seed=0,
+        first_step=0,
+        processes=1,
+        demonstrations=demonstrations,
+    )
+
+
+# --- what is learned ------------------------------------------------------------------------------------------------
+
+
+def test_the_loss_is_regret_error_and_entropy():
+    student = Student(get_task("freeway"), 0.0, TINY, CPU, 0)
+    stacks, values = torch.rand((5, 3, 84, 84)), torch.randn((5, 3))
+    with torch.no_grad():
+        output = student.online(stacks)
+        policy = output[:, :3].softmax(dim=1)
+        regret = values.max(dim=1).values.mean() - (policy * values).sum(dim=1).mean()
+        error = ((output[:, 3:] - values) ** 2).mean()
+        entropy = torch.distributions.Categorical(policy).entropy().mean()
+    expected = 10 * regret + error - 0.05 * entropy
+    assert float(student.loss(stacks, values).detach()) == pytest.approx(float(expected), rel=1e-4)
+    student.rate.mul_(0.5)
+    assert float(student.loss(stacks, values).detach()) == pytest.approx(float(expected + 0.025 * entropy), rel=1e-4)
+
+
+@pytest.mark.parametrize("n_stack", [1, 12])
+def test_a_convolution_over_blocks_is_the_networks_own(n_stack):
+    student = Student(get_task("freeway"), 0.0, replace(TINY, n_stack=n_stack), CPU, 0)
+    stacks = torch.rand((3, n_stack, 84, 84))
+    ours = student.outputs(student.online, stacks)
+    assert torch.allclose(ours, student.online(stacks), atol=1e-5)
+    assert not torch.allclose(ours, student.online(stacks.flip(-1)), atol=1e-3)
+    ours.sum().backward()
+    assert all(parameter.grad is not None for parameter in student.online.parameters())
+
+
+def test_a_student_learns_what_its_teacher_says_of_what_it_sees():
+    """A bright picture wants action 2, a dark one action 0, said by labels alone, through the noise."""
+    settings = replace(TINY, widths=(16, 16, 16, 32), batch_size=16, learning_rate=2e-3, averaging=0.8)
+    student = Student(get_task("freeway"), 0.1, settings, CPU, 0)
+    random = torch.Generator().manual_seed(0)
+    for _ in range(48):
+        bright = torch.randint(2, (4,), generator=random)
+        frames = (60 + 120 * bright).to(torch.uint8).view(4, 1, 1).expand(4, 84, 84)
+        student.buffer.show(frames, torch.zeros(4, dtype=torch.int64))
+        student.buffer.label(torch.nn.functional.one_hot(2 * bright, 3).float())
+    for _ in range(120):
+        student.learn(0.0)
+    pictures = torch.tensor([60.0, 180.0]).view(2, 1, 1, 1).expand(2, 3, 84, 84) / 255
+    network = CNN(student.agent_weights(), NATURE)
+    assert network(pictures).argmax(dim=1).tolist() == [0, 2]
+
+
+def test_labels_belong_to_the_newest_frame_of_their_stack():
+    buffer = Labeled(30, 2, (2, 2), 3, n_actions=2, sigma=0.0, batch=500, stream=Stream(np.random.SeedSequence(0), CPU))
+    for step in range(70):
+        slots = torch.tensor([step, step + 100])
+        buffer.show(slots.to(torch.uint8).view(2, 1, 1).expand(2, 2, 2), torch.tensor([step % 7, step]))
+        buffer.label(torch.stack((slots.float(), -slots.float()), dim=1))
+    stacks, values = buffer.draw()
+    newest = (stacks[:, -1, 0, 0] * 255).round()
+    assert torch.equal(newest, values[:, 0])
+    assert torch.equal(values[:, 1], -values[:, 0])
+    # Slot 0 begins an episode every seven steps, and its first frame fills the stack.
+    first = values[(values[:, 0] < 100) & (values[:, 0] % 7 == 0), 0]
+    assert len(first) > 0
+    for stack, value in zip(stacks, values[:, 0], strict=True):
+        back = min(2, int(value) % 7) if value < 100 else 2
+        assert (stack[0] * 255).round().eq(value - back).all()
+
+
+# --- who sees what --------------------------------------------------------------------------------------------------
+
+
+def test_the_teacher_sees_clean_frames_and_the_student_noisy_ones():
+    class_ = lessons(sigma=0.3)
+    try:
+        seen, shown = [], []
+        class_.teacher.network.register_forward_pre_hook(lambda _, inputs: shown.append(inputs[0].clone()))
+        act = class_.actions
+        class_.actions = lambda stacks, values, fraction: (seen.append(stacks.clone()), act(stacks, values, fraction))[
+            1
+        ]
+        frames = []
+        for _ in range(6):
+            frames.append(class_.players.frames.clone())
+            class_.step(0.5, learns=False)
+        clean = torch.stack(frames[-4:], dim=1) / 255
+        assert torch.equal(shown[-1], clean)
+        noise = seen[-1] - clean[:, -3:]
+        assert float(noise.std()) == pytest.approx(0.3, rel=0.02)
+        assert torch.equal(class_.learner.buffer.frames[5], frames[5])
+        with torch.no_grad():
+            assert torch.allclose(class_.learner.buffer.values[5], class_.teacher.network(clean), atol=1e-6)
+    finally:
+        class_.close()
+
+
+def test_clean_frames_do_not_reach_the_students_actions():
+    """Scrambled in the teacher's stack, they change the labels and not the actions."""
+    done = []
+    for scramble in (False, True):
+        class_ = lessons()
+        if scramble:
+            push = class_.clean.push
+            class_.clean.push = lambda frames, fresh, push=push: push(1 - frames, fresh)
+        try:
+            for _ in range(4):
+                class_.step(0.5, learns=False)
+            done.append((class_.players.action.clone(), class_.players.stack.history, class_.learner.buffer.values[3]))
+        finally:
+            class_.close()
+    assert torch.equal(done[0][0], done[1][0])
+    assert torch.equal(done[0][1], done[1][1])
+    assert not torch.equal(done[0][2], done[1][2])
+
+
+def test_the_teacher_acts_in_fewer_and_fewer_emulators():
+    class_ = lessons(slots=16, demonstrations=0.5)
+    try:
+        stacks, values = torch.rand((16, 3, 84, 84)), torch.zeros((16, 3))
+        with torch.no_grad():
+            best = class_.learner.average(stacks)[:, :3].argmax(dim=1)
+        values[torch.arange(16), (best + 1) % 3] = 1.0  # never the student's best
+        taught = [class_.actions(stacks, values, at)[::2] == (best[::2] + 1) % 3 for at in (0.0, 0.25, 0.5)]
+        assert [float(one.float().mean()) for one in taught] == [1.0, 0.5, 0.0]
+        assert [class_.exploration(0), class_.exploration(10**9)] == [1.0, 0.0]
+        assert torch.equal(class_.actions(stacks, values, 1.0)[::2], best[::2])
+    finally:
+        class_.close()
+
+
+# --- a training -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    out, watched = tmp_path_factory.mktemp("student") / "run", []
+    train_student(
+        get_task("freeway"),
+        0.3,
+        TINY,
+        out,
+        teacher=teacher("freeway"),
+        device="cpu",
+        processes=2,
+        watch=lambda line, returns: watched.append((line, returns)),
+    )
+    return out, watched
+
+
+def test_a_student_is_an_ordinary_agent_with_its_card(trained):
+    out, watched = trained
+    policy, card = zoo.load(str(out)), json.loads((out / "agent.json").read_text())
+    assert (policy.n_stack, policy.n_actions, policy.name) == (3, 3, "freeway-s0.3")
+    assert card["training"]["teacher"]["name"] == "teacher"
+    assert card["training"]["settings"] == TINY.facts()
+    assert card["training"]["updates"] == 96 // 4 - 16 // 4
+    assert [line for line, _ in watched] == ["validation at step 48", "validation at step 96"]
+    assert policy.network(torch.rand((2, 3, 84, 84))).shape == (2, 3)
+
+
+def test_more_noise_begins_with_a_student_of_less(trained, tmp_path):
+    policy = zoo.load(str(trained[0]))
+    student = Student(get_task("freeway"), 0.4, TINY, CPU, 1)
+    student.begin_with(policy)
+    stacks = torch.rand((4, 3, 84, 84))
+    assert torch.allclose(student.online(stacks)[:, :3], policy.network(stacks), atol=1e-6)
+    assert (student.average(stacks)[:, 3:] == 0).all()
+    settings = replace(TINY, total_steps=48, learning_starts=10**6)
+    train_student(
+        get_task("freeway"), 0.4, settings, tmp_path / "run", teacher=teacher("freeway"), device="cpu", init_from=policy
+    )
+    card = json.loads((tmp_path / "run" / "agent.json").read_text())
+    assert card["training"]["started_from"] == {"name": "freeway-s0.3", "sha256": policy.sha256}
+    assert zoo.load(str(tmp_path / "run")).sha256 == policy.sha256  # it has not learned yet
+
+
+def test_a_training_of_a_student_resumes(trained):
+    out, _ = trained
+    before = json.loads((out / "agent.json").read_text())["training"]
+    settings = replace(TINY, total_steps=144)
+    train_student(get_task("freeway"), 0.3, settings, out, teacher=teacher("freeway"), device="cpu", resume=True)
+    after = json.loads((out / "agent.json").read_text())["training"]
+    assert (before["steps"], after["steps"]) == (96, 144)
+    assert after["updates"] > before["updates"]
+
+
+def test_time_is_the_length_of_a_training(tmp_path):
+    settings = replace(TINY, total_steps=10**9, validation_interval=10**9)
+    train_student(
+        get_task("freeway"), 0.3, settings, tmp_path / "run", teacher=teacher("freeway"), device="cpu", time_limit=0.02
+    )
+    assert json.loads((tmp_path / "run" / "agent.json").read_text())["training"]["steps"] < 10**5
+    class_ = lessons(total_steps=1_000)
+    try:
+        assert class_.fraction(250) == 0.25
+        class_.seconds, class_.began = 1e-9, 0.0
+        assert class_.fraction(250) == 1.0
+    finally:
+        class_.close()
+
+
+def test_what_cannot_teach_is_refused(tmp_path, capsys):
+    with pytest.raises(InputError, match="teacher cannot teach freeway: it plays another game"):
+        train_student(get_task("freeway"), 0.3, TINY, tmp_path / "run", teacher=teacher("pong-1r"), device="cpu")
+    with pytest.raises(InputError, match="teacher does not have the layers of this training run"):
+        Student(get_task("freeway"), 0.3, TINY, CPU, 0).begin_with(teacher("freeway"))
+    with pytest.raises(InputError, match="'student' has no settings for 'cartpole-5', only for pong-1r"):
+        find_student("cartpole-5")
+    assert set(STUDENT) == {"pong-1r", "pong-full", "freeway"}
+    for options, text in (
+        (["--preset", "student"], "the preset student needs --teacher"),
+        (["--preset", "fast", "--teacher", "freeway-s0"], "--teacher cannot be combined with the preset fast"),
+        (["--preset", "student", "--teacher", "pong-1r-s0"], "the agent has 6 actions"),
+    ):
+        assert main(["train", "freeway", "--sigma", "0.3", *options]) == 2
+        assert text in capsys.readouterr().err
