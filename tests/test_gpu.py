@@ -299,6 +299,46 @@ def test_a_short_fast_training_on_a_gpu(tmp_path):
     assert first.n_actions == second.n_actions == 6
 
 
+def tiny_student(**changes):
+    from surefoot.train.atari.settings import STUDENT
+
+    tiny = {"slots": 8, "buffer_size": 4_000, "learning_starts": 200, "batch_size": 16, "validation_episodes": 4}
+    return dataclasses.replace(STUDENT["freeway"], **{**tiny, **changes})
+
+
+def test_the_captured_steps_of_a_student_are_the_plain_ones():
+    """The same random numbers, the same weights but for the order of sums in half precision."""
+    from surefoot.train.atari.student import Student
+
+    found, random = [], torch.Generator().manual_seed(0)
+    frames, values = torch.randint(256, (40, 8, 84, 84), generator=random), torch.randn((40, 8, 3), generator=random)
+    for capture in (True, False):
+        student = Student(get_task("freeway"), 0.2, tiny_student(capture=capture), torch.device("cuda"), 0)
+        for step in range(40):
+            student.buffer.show(frames[step].to(torch.uint8).cuda(), torch.full((8,), step).cuda())
+            student.buffer.label(values[step].cuda())
+        for _ in range(4 if capture else 7):  # capturing warms up with three real steps
+            student.learn(0.0)
+        torch.cuda.synchronize()
+        found.append(student)
+    pairs = zip(*(student.online.state_dict().values() for student in found), strict=True)
+    assert max(float((one - other).norm() / (one.norm() + 1e-12)) for one, other in pairs) < 2e-2
+    assert float(found[0].shown[0]) > 0
+
+
+def test_a_short_training_of_a_student_on_a_gpu(tmp_path):
+    from surefoot.train.atari.student import train_student
+
+    task, settings = get_task("freeway"), tiny_student(total_steps=800, validation_interval=400)
+    options = {"teacher": zoo.load("freeway-s0"), "device": "cuda", "processes": 2}
+    train_student(task, 0.2, settings, tmp_path / "run", **options)
+    longer = dataclasses.replace(settings, total_steps=1_200)
+    second = train_student(task, 0.2, longer, tmp_path / "run", **options, resume=True)
+    assert zoo.load(str(tmp_path / "run")).sha256 == second.sha256
+    assert zoo.load_card(str(tmp_path / "run"))["training"]["updates"] > 2 * (1_200 - 2 * 200) / 8
+    assert play(Plan(task=task, policy=second, noise=Noise.of(0.2), n_episodes=4, device="cuda")).returns.min() >= 0
+
+
 def test_a_convolutional_agent_acts_on_a_gpu_as_on_a_cpu():
     """Values agree to the rounding of tensor cores; actions wherever the best is better than that."""
     from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved

@@ -89,7 +89,8 @@ class Frames:
 
     def _noisy(self, rows: Tensor, slot: Tensor) -> Tensor:
         """Return (batch, memory + steps, *shape) of what was shown, scaled to [0, 1], each frame with fresh noise."""
-        clean = _in_words(self.frames)[rows, slot].view(torch.uint8).unflatten(2, self.frames.shape[2:]).div(255)
+        bytes_ = _in_words(self.frames)[rows, slot].view(torch.uint8)
+        clean = bytes_.view(*rows.shape, *self.frames.shape[2:]).div(255)
         return self.channel.send(clean.flatten(0, 1)).view_as(clean)
 
     def _stacked(self, seen: Tensor, newest: int, age: Tensor) -> Tensor:
@@ -97,7 +98,7 @@ class Frames:
         place = torch.arange(newest - self.memory + 1, newest + 1, device=seen.device)
         place = torch.maximum(place, (newest - age).unsqueeze(1))
         batch = torch.arange(len(seen), device=seen.device).unsqueeze(1)
-        return _in_words(seen)[batch, place].view(seen.dtype).unflatten(2, seen.shape[2:])
+        return _in_words(seen)[batch, place].view(seen.dtype).view(*place.shape, *seen.shape[2:])
 
 
 def _in_words(frames: Tensor) -> Tensor:
