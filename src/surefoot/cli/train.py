@@ -28,9 +28,7 @@ def add_train(commands: Any) -> None:
         metavar="MINUTES",
         help="stop after this time; --resume continues (preset fast); length of the training (preset student)",
     )
-    parser.add_argument(
-        "--init-from", metavar="AGENT", help="agent to start from (presets fast, student)"
-    )
+    parser.add_argument("--init-from", metavar="AGENT", help="agent to start from (presets fast, student)")
     parser.add_argument("--teacher", metavar="AGENT", help="agent that labels clean frames (preset student)")
     parser.add_argument("--resume", action="store_true", help="resume from the checkpoint in the run directory")
     add_old_names(parser, {"--minutes": "--time-limit", "--start": "--init-from"})
