@@ -104,7 +104,7 @@ def smoothed_share(rows: int = 128, draws: int = 128, repeats: int = 20) -> floa
         step=some + 9,
         observation=zeros,
         state=None,
-        history=context,
+        memory=context,
         clean=context,
         action=None,
         offset=zeros,

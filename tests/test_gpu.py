@@ -360,7 +360,7 @@ def test_half_precision_searches_in_the_same_direction():
     values, gradient = (found.cpu() for found in scene.values_and_gradient(moved, actions.cuda()))
     assert scene.ahead.dtype == torch.float16
     noise = scene.noise.cpu()
-    plain = Scene(policy.to("cpu"), scene.context.cpu(), scene.fresh.cpu(), noise, 10**6, scene.clean.cpu())
+    plain = Scene(policy.to("cpu"), scene.context.cpu(), None, scene.fresh.cpu(), noise, 10**6, scene.clean.cpu())
     expected, uphill = plainly(plain, moved.cpu(), actions)
     assert torch.allclose(values, expected, atol=5e-3)
     assert torch.cosine_similarity(gradient.flatten(1), uphill.flatten(1)).min() > 0.99

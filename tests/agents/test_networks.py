@@ -11,8 +11,8 @@ from gymnasium.spaces import Box, Discrete
 from torch import nn
 
 from surefoot.agents import files as zoo
+from surefoot.agents.memory import FrameStack
 from surefoot.agents.networks import CNN, NATURE, Sizes, check_fit, cnn_parts, cnn_policy, fresh_arrays, halved
-from surefoot.agents.policies import FrameStack
 from surefoot.agents.resolve import fit_to
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.write import _Spaces, write_zip
@@ -232,7 +232,7 @@ def test_noise_on_black_and_white_reaches_the_network_unclipped(level):
     network = small().network
     network.convolutions[0].register_forward_pre_hook(lambda _, inputs: heard.append(inputs[0]))
     seen = channel.send(torch.full((6, *SHAPE), level))
-    network(stack.fill(seen))
+    network(stack.advance(stack.empty(seen), seen, fresh=torch.ones(6, dtype=torch.bool)))
     noise = (heard[0][:, -1] - level).double()
     count = noise.numel()
     assert abs(float(noise.mean())) < 5 * sigma / count**0.5
@@ -268,7 +268,7 @@ def pixel_view(policy, steps, device="cpu"):
 def plainly(scene, moved, actions):
     """Values and gradients through the whole network, stack by stack."""
     here = moved.clone().requires_grad_()
-    values = scene.policy.network(scene.stack(here))
+    values = scene.policy.network(scene.remembered(here))
     if scene.noise is not None:
         values = values.unflatten(0, scene.noise.shape[:2]).mean(dim=1)
     wanted = torch.log_softmax(values, dim=1).gather(1, actions.unsqueeze(1)).sum()

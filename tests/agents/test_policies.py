@@ -8,8 +8,9 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import FrameStackObservation
 from torch import nn
 
+from surefoot.agents.memory import FrameStack
 from surefoot.agents.networks import ACTIVATIONS, MLP, weights_hash
-from surefoot.agents.policies import FrameStack, Policy, from_callable
+from surefoot.agents.policies import Policy, from_callable
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
@@ -21,39 +22,37 @@ def frame(*values):
     return torch.tensor(values, dtype=torch.float32).unsqueeze(1)
 
 
+ALL = torch.tensor(True)
+
+
 def test_the_first_observation_fills_the_stack_and_the_oldest_goes_first():
     stack = FrameStack(3)
-    assert stack.fill(frame(1, 10))[:, :, 0].tolist() == [[1, 1, 1], [10, 10, 10]]
-    assert stack.push(frame(2, 20))[:, :, 0].tolist() == [[1, 1, 2], [10, 10, 20]]
-    assert stack.push(frame(3, 30))[:, :, 0].tolist() == [[1, 2, 3], [10, 20, 30]]
-    assert stack.push(frame(4, 40))[:, :, 0].tolist() == [[2, 3, 4], [20, 30, 40]]
+    memory = stack.advance(stack.empty(frame(1, 10)), frame(1, 10), fresh=ALL.expand(2))
+    assert memory[:, :, 0].tolist() == [[1, 1, 1], [10, 10, 10]]
+    for newest, expected in (
+        (frame(2, 20), [[1, 1, 2], [10, 10, 20]]),
+        (frame(3, 30), [[1, 2, 3], [10, 20, 30]]),
+        (frame(4, 40), [[2, 3, 4], [20, 30, 40]]),
+    ):
+        memory = stack.advance(memory, newest)
+        assert memory[:, :, 0].tolist() == expected
 
 
 def test_fresh_rows_are_refilled_and_only_they():
     stack = FrameStack(3)
-    stack.fill(frame(1, 10, 100))
-    pushed = stack.push(frame(2, 20, 200), torch.tensor([False, True, False]))
+    memory = stack.advance(torch.zeros(3, 3, 1), frame(1, 10, 100), fresh=ALL.expand(3))
+    pushed = stack.advance(memory, frame(2, 20, 200), fresh=torch.tensor([False, True, False]))
     assert pushed[:, :, 0].tolist() == [[1, 1, 2], [20, 20, 20], [100, 100, 200]]
 
 
-def test_kept_rows_go_on():
-    stack = FrameStack(2)
-    stack.fill(frame(1, 10, 100))
-    stack.keep(torch.tensor([0, 2]))
-    assert stack.push(frame(2, 200))[:, :, 0].tolist() == [[1, 2], [100, 200]]
-
-
 def test_one_frame_is_the_present():
-    stack = FrameStack(1)
-    stack.fill(frame(1))
-    assert stack.push(frame(2)).tolist() == [[[2.0]]]
+    assert FrameStack(1).advance(torch.ones(1, 1, 1), frame(2)).tolist() == [[[2.0]]]
 
 
-def test_a_history_that_was_handed_out_does_not_change_later():
-    stack = FrameStack(3)
-    given = stack.fill(frame(1, 2))
+def test_a_memory_that_was_handed_out_does_not_change_later():
+    given = torch.arange(6.0).view(2, 3, 1)
     before = given.clone()
-    stack.push(frame(3, 4), torch.tensor([True, False]))
+    FrameStack(3).advance(given, frame(3, 4), fresh=torch.tensor([True, False]))
     assert torch.equal(given, before)
 
 
@@ -84,12 +83,12 @@ class Tape(gymnasium.Env):
 def test_the_stack_is_gymnasiums(frames):
     tape = Tape()
     theirs, ours = FrameStackObservation(tape, frames, padding_type="reset"), FrameStack(frames)
-    ours.fill(torch.zeros(1, 2, 3))
+    mine = ours.empty(torch.zeros(1, 2, 3))
     for _ in range(4):
         stacked, over = theirs.reset()[0], False
         fresh = torch.tensor([True])
         while not over:
-            mine = ours.push(torch.from_numpy(tape.shown[-1]).unsqueeze(0), fresh)
+            mine = ours.advance(mine, torch.from_numpy(tape.shown[-1]).unsqueeze(0), fresh=fresh)
             assert (mine[0].numpy() == stacked).all()
             fresh = None
             stacked, _, over, *_ = theirs.step(0)

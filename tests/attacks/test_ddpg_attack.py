@@ -87,7 +87,7 @@ class Both:
             copies = max(0, frames - 1 - int(view.step[row]))
             clean = [sigma * draw[[max(i, copies) for i in range(frames)]] for draw in drawn[0][number]]
             seen = [sigma * draw[0] for draw in drawn[1][number]]
-        context, dirty = (None, None) if fresh else (view.clean[row], view.history[row])
+        context, dirty = (None, None) if fresh else (view.clean[row], view.memory[row])
         weight = self.attack.weight
         return reference(view.policy, context, dirty, view.observation[row], float(view.left[row]), weight, clean, seen)
 

@@ -61,7 +61,7 @@ class LineByLine:
             offset, _ = reference(
                 lambda stack: view.policy.network(stack[None])[0],
                 None if fresh else view.clean[row],
-                None if fresh else view.history[row],
+                None if fresh else view.memory[row],
                 view.observation[row],
                 float(view.left[row]),
                 self.margin,

@@ -111,7 +111,7 @@ class Both:
             known = len(drawn) > 1 and place < len(drawn[1])  # unless the batched attack has other targets
             return SIGMA * drawn[1][place][:, 0] if known else torch.zeros(SAMPLES, *view.observation.shape[1:])
 
-        contexts = (None, None) if step == 0 else (view.clean[row], view.history[row])
+        contexts = (None, None) if step == 0 else (view.clean[row], view.memory[row])
         left, lambda_q = float(view.left[row]), self.attack.lambda_q
         return reference(view.policy.network, contexts, view.observation[row], left, lambda_q, (on_clean, of_target))
 
@@ -135,7 +135,7 @@ def test_the_batched_attack_equals_the_reference_step_by_step(agent, lambda_q, b
 
 
 def clean_context_for_the_dirty(view, rows, smoothing):
-    return Scene.of(replace(view, history=view.clean), rows, smoothing)
+    return Scene.of(replace(view, memory=view.clean), rows, smoothing)
 
 
 def first_sample_for_the_mean(values, rows, samples):

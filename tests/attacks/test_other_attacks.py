@@ -19,7 +19,7 @@ from surefoot.attacks.composed import (
     WhenItMatters,
 )
 from surefoot.attacks.dqn import PaperAttack
-from surefoot.attacks.victim import Scene, Smoothing, clean_values, stacked
+from surefoot.attacks.victim import Scene, Smoothing, clean_values
 from surefoot.episodes import Noise
 from surefoot.play.channel import View
 from surefoot.play.plan import Plan
@@ -52,7 +52,7 @@ def view_of(policy, rows=6, step=9, left=0.5, seed=0):
         step=torch.full((rows,), step),
         observation=observation,
         state=None,
-        history=context,
+        memory=context,
         clean=context,
         action=None,
         offset=zeros,
@@ -166,7 +166,7 @@ def test_the_clean_values_of_a_smoothed_agent_are_unbiased():
     policy = zoo.load("cartpole-5-s0.2")
     view = view_of(policy, rows=1, step=9)
     estimate = clean_values(view, Smoothing(0.2, 20_000))[0]
-    stack = stacked(view.clean, view.observation, None)
+    stack = policy.recall.advance(view.clean, view.observation)
     noise = torch.from_numpy(np.random.default_rng(3).normal(0, 0.2, (20_000, 5, 4)).astype(np.float32))
     direct = policy.network(stack + noise)
     error = direct.std(dim=0) * np.sqrt(2 / 20_000)
@@ -196,8 +196,8 @@ def test_share_choosing_counts_draws():
     rng = np.random.default_rng(6)
     for row in range(2):
         noise = torch.from_numpy(rng.normal(0, 0.2, (400, 4)).astype(np.float32))
-        context = view.history[row].unsqueeze(0).expand(400, -1, -1)
-        chosen = policy.act(stacked(context, view.observation[row] + noise, None)) == 0
+        context = view.memory[row].unsqueeze(0).expand(400, -1, -1)
+        chosen = policy.act(policy.recall.advance(context, view.observation[row] + noise)) == 0
         # Two shares of the same probability differ by less than 5 standard errors but for 6e-7.
         known = float(share[row])
         spread = max(np.sqrt(2 * known * (1 - known) / 400), 1 / 400)

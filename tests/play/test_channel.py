@@ -36,7 +36,7 @@ def rows_of(env, size=2, step=0, fresh=None):
         step=torch.full((rows,), step),
         fresh=fresh,
         state=None,
-        history=torch.zeros(rows, 1, size),
+        memory=torch.zeros(rows, 1, size),
         action=None,
     )
 
@@ -160,7 +160,7 @@ def test_noise_is_drawn_after_the_adversary_spoke():
 
 def test_the_view_has_these_fields_and_no_others():
     """Who adds a field must show that the lemma allows it; the noise of the present step it does not."""
-    names = "episode step observation state history clean action offset noise left policy stream"
+    names = "episode step observation state memory clean action offset noise left policy stream"
     assert [f.name for f in fields(View)] == names.split()
 
 
@@ -191,7 +191,7 @@ def tells(views, noises):
         return torch.cat([view[name].reshape(noise.shape).flatten() for view, noise in pairs])
 
     noise = torch.cat([noise.flatten() for noise in noises])
-    columns = [column(name) for name in ("observation", "history", "clean", "offset", "noise")]
+    columns = [column(name) for name in ("observation", "memory", "clean", "offset", "noise")]
     return any(column.std() > 0 and dependent(column, noise) for column in columns)
 
 
@@ -285,9 +285,9 @@ def test_rows_that_stay_keep_what_is_theirs():
     channel, rows = attacked(spy), torch.tensor([1, 3])
     channel.send(torch.arange(8.0).reshape(4, 2), record(4))
     ledger = channel.ledger
-    before = (ledger.spent, ledger.offset, ledger.noise, ledger.clean.history)
+    before = (ledger.spent, ledger.offset, ledger.noise, ledger.clean)
     channel.keep(rows)
-    after = (ledger.spent, ledger.offset, ledger.noise, ledger.clean.history)
+    after = (ledger.spent, ledger.offset, ledger.noise, ledger.clean)
     assert all(torch.equal(old[rows], new) for old, new in zip(before, after, strict=True))
     assert ledger.spent.tolist() == pytest.approx([0.1, 0.3])
 
@@ -307,7 +307,7 @@ def test_a_zero_budget_lets_nothing_through():
         (lambda view: view.observation.add_(1), "wrote into its view; it may only read it"),
         (lambda view: view.left.mul_(2), "wrote into its view"),
         (lambda view: view.step.add_(1), "wrote into its view"),
-        (lambda view: view.history.zero_(), "wrote into its view"),
+        (lambda view: view.memory.zero_(), "wrote into its view"),
     ],
 )
 def test_bad_proposals_are_refused(what, match):

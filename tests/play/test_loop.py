@@ -228,7 +228,7 @@ def test_a_new_episode_shows_nothing_of_the_one_before():
             budget=1.0,
         )
     )
-    firsts, names, shown = 0, {"history", "clean", "noise", "offset", "action"}, set()
+    firsts, names, shown = 0, {"memory", "clean", "noise", "offset", "action"}, set()
     for view in spy.views:
         first = view["step"] == 0
         firsts += int(first.sum())

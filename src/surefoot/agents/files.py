@@ -23,7 +23,8 @@ from surefoot.agents.networks import (
     stored_layers,
     weights_hash,
 )
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.recurrent import CELLS, Form, recurrent_parts, recurrent_policy
 from surefoot.errors import InputError
 from surefoot.files import checkout, read_arrays, read_json, write_arrays, write_json
 
@@ -87,7 +88,7 @@ def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], orig
         raise InputError(f"{origin} has schema {card.get('schema')}, this version reads {SCHEMA}")
     try:
         layout, name, expected = card["layout"], str(card["name"]), card["sha256"]
-        build = (_convolutional if layout.get("kind") == "cnn" else _connected)(layout, arrays)
+        build = KINDS.get(layout.get("kind"), _connected)(layout, arrays)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{origin} is not a model card that fits its weights: missing or wrong {error}") from error
     found = weights_hash(dict(arrays), layout)
@@ -138,8 +139,26 @@ def _convolutional(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
     return lambda name, _: cnn_policy(arrays, sizes, n_stack, shape, n_actions, name)
 
 
+def _recurrent(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
+    n_actions = None if layout["choices"] is None else int(layout["choices"])
+    low, high = (tuple(layout[name]) if n_actions is None else None for name in ("low", "high"))
+    spaces = Spaces(shape=tuple(layout["shape"]), n_actions=n_actions, low=low, high=high)
+    form = Form(
+        kind=str(layout["kind"]),
+        activation=str(layout["activation"]),
+        last_action=bool(layout["last_action"]),
+        squashed=bool(layout.get("squashed", False)),
+    )
+    return lambda name, _: recurrent_policy(arrays, spaces, form, name)
+
+
+KINDS = {"cnn": _convolutional} | dict.fromkeys(CELLS, _recurrent)
+
+
 def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return the layout and the arrays of a fully connected policy, its critic included, or a convolutional one."""
+    """Return the layout and the arrays of a fully connected policy, its critic included, or another kind."""
+    if policy.memory is not None:
+        return recurrent_parts(policy)
     if isinstance(policy.network, CNN):
         return cnn_parts(policy)
     network = policy.network.network if isinstance(policy.network, Squashed) else policy.network

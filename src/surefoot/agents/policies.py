@@ -1,4 +1,4 @@
-"""Policies: deterministic functions of the last observations. The frame stack belongs to the agent."""
+"""Policies: deterministic functions of what was observed. The memory belongs to the agent."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from surefoot.agents.memory import FrameStack, Memory
 from surefoot.errors import InputError
 
 
@@ -37,18 +38,20 @@ class Spaces:
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A deterministic policy over the last ``n_stack`` observations.
+    """A deterministic policy: a rule for what it remembers, and a network over that.
 
-    ``network``    maps histories (rows, n_stack, *shape), oldest frame first, to what it computes: one value per action
-                   when ``n_actions`` is set, the action itself when it is None
+    ``network``    maps memories, the present observation included, to what it computes: one value per action when
+                   ``n_actions`` is set, the action itself when it is None. Of a stack of observations the memory is
+                   (rows, n_stack, *shape), oldest frame first
     ``n_stack``    number of stacked observations, the present one included
     ``shape``      shape of one observation
     ``n_actions``  number of discrete actions, or None for continuous actions
     ``name``       its name
     ``sha256``     hash of its weights and layout; empty when it has none (a plain callable)
     ``low``, ``high``  bounds of continuous actions, to which they are clipped
-    ``open_loop``  whether the network maps the time step instead of the history
-    ``critic``     the value its training gave to an action, (history, action) -> value; only attacks look at it
+    ``open_loop``  whether the network maps the time step instead of the memory
+    ``critic``     the value its training gave to an action, (memory, action) -> value; only attacks look at it
+    ``memory``     what it remembers; None for a stack of ``n_stack`` observations
     """
 
     network: nn.Module
@@ -62,13 +65,19 @@ class Policy:
     high: Tensor | None = None
     open_loop: bool = False
     critic: nn.Module | None = None
+    memory: Memory | None = None
 
-    def act(self, history: Tensor, steps: Tensor | None = None) -> Tensor:
+    @property
+    def recall(self) -> Memory:
+        """How it remembers."""
+        return self.memory or FrameStack(self.n_stack)
+
+    def act(self, memory: Tensor, steps: Tensor | None = None) -> Tensor:
         """Return one action per row: the index of the largest value, or the clipped continuous action.
 
         ``steps`` is how many steps of the episode are over; only open-loop policies use it, and they use nothing else.
         """
-        output: Tensor = self.network(steps if self.open_loop else history)
+        output: Tensor = self.network(steps if self.open_loop else memory)
         if self.n_actions is not None:
             return output.argmax(dim=1)
         if self.low is None or self.high is None:
@@ -83,34 +92,8 @@ class Policy:
             low=None if self.low is None else self.low.to(device),
             high=None if self.high is None else self.high.to(device),
             critic=None if self.critic is None else self.critic.to(device),
+            memory=None if self.memory is None else self.memory.to(device),
         )
-
-
-class FrameStack:
-    """The last ``n_stack`` observations of every row, oldest first; the first observation fills it by repetition."""
-
-    def __init__(self, n_stack: int) -> None:
-        self.n_stack = n_stack
-        self.history = torch.empty(0)
-
-    def fill(self, first: Tensor) -> Tensor:
-        """Start every row with its first observation, noise included, repeated."""
-        self.history = first.unsqueeze(1).repeat(1, self.n_stack, *([1] * (first.dim() - 1)))
-        return self.history
-
-    def push(self, seen: Tensor, fresh: Tensor | None = None) -> Tensor:
-        """Append every row's newest observation; rows marked ``fresh`` have begun a new episode and are refilled."""
-        if self.n_stack == 1:
-            self.history = seen.unsqueeze(1)
-            return self.history
-        self.history = torch.cat((self.history[:, 1:], seen.unsqueeze(1)), dim=1)
-        if fresh is not None:
-            self.history[fresh] = seen[fresh].unsqueeze(1)
-        return self.history
-
-    def keep(self, rows: Tensor) -> None:
-        """Keep only these rows."""
-        self.history = self.history[rows]
 
 
 class PerRow(nn.Module):

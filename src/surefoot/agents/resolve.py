@@ -99,6 +99,11 @@ def fit_to(policy: Policy, shape: tuple[int, ...]) -> Policy:
     stored = policy.shape
     if stored == shape:
         return policy
+    if policy.memory is not None:
+        raise InputError(
+            f"the agent was made for observations of shape {stored}, the environment gives {shape}; "
+            "an agent with a memory of its own is not given stacks"
+        )
     if policy.n_stack == 1 and stored[1:] == shape:
         return _restacked(policy, shape, stored[0], last_axis=False)
     times = stored[-1] // shape[-1] if stored and shape and shape[-1] else 0

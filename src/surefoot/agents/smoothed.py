@@ -17,12 +17,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from surefoot.agents.policies import FrameStack, Policy, Spaces
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import fit_to, is_function, is_sb3_model, resolve, single_shape
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 
-State = tuple[NDArray[np.float32], ...]
+State = tuple[NDArray[Any], ...]
 
 
 class PredictableNoiseWarning(UserWarning):
@@ -95,7 +95,7 @@ def _stacked(policy: Policy, n_stack: int | None, shape: tuple[int, ...] | None)
 
 
 class SmoothedPolicy:
-    """A policy that adds fresh noise once to every observation and stacks the noisy observations."""
+    """A policy that adds fresh noise once to every observation and remembers the noisy observations."""
 
     def __init__(self, policy: Policy, sigma: float | Sequence[float], *, seed: int | None = None) -> None:
         self.policy = policy
@@ -103,15 +103,16 @@ class SmoothedPolicy:
         self.sigma = self.noise.sigma
         self._spread = self.noise.over(policy.shape)
         self._normal = system_normal if seed is None else _seeded_normal(seed)
-        self._history: Tensor | None = None
+        self._recall = policy.recall
+        self._state: tuple[Tensor, ...] | None = None
 
     def __repr__(self) -> str:
         noise = f"{self.sigma:g}" if self.noise.features is None else str(self.noise.features)
         return f"SmoothedPolicy({self.policy.name}, sigma={noise}, n_stack={self.policy.n_stack})"
 
     def reset(self) -> None:
-        """Empty the frame stack; the next observation begins a new episode in every row."""
-        self._history = None
+        """Empty the memory; the next observation begins a new episode in every row."""
+        self._state = None
 
     def predict(
         self,
@@ -120,42 +121,42 @@ class SmoothedPolicy:
         episode_start: ArrayLike | None = None,
         deterministic: bool = False,  # noqa: ARG002
     ) -> tuple[NDArray[Any], State]:
-        """Return the action for one observation (shape) or rows of them (n, *shape), and the frame stack after it.
+        """Return the action for one observation (shape) or rows of them (n, *shape), and the memory after it.
 
         Args:
             observation: Floats in the units that were certified, or uint8 pixels.
-            state: Frame stack returned by an earlier call; without it the policy continues from its own last call. A
-                call with a state does not change the policy's own frame stack.
-            episode_start: Which rows begin a new episode: their stack is filled with the present noisy observation.
+            state: Memory returned by an earlier call (frame stack, or state of a recurrent network; and the last action
+                where the agent remembers it); without it the policy continues from its own last call. A call with a
+                state does not change the policy's own memory.
+            episode_start: Which rows begin a new episode: of them only the present noisy observation is remembered.
             deterministic: Accepted for the signature and ignored: the policy is always deterministic and the noise is
                 always drawn, because that is what was certified.
         """
         rows, single = self._rows(observation)
         fresh = _fresh(episode_start, len(rows))
-        before = self._history if state is None else self._stack_of(state)
+        before = self._state if state is None else self._given(state)
         seen = torch.from_numpy(rows + self._spread * self._normal(rows.shape))
-        history = self._push(before, seen, fresh)
+        after = self._step(before, seen, fresh)
         if state is None:
-            self._history = history
-        actions = self._act(history)
-        return (actions.squeeze(0) if single else actions), (history.numpy().copy(),)
+            self._state = after[: 1 + self._recall.has_action]
+        actions = after[1].numpy()
+        kept = tuple(part.numpy().copy() for part in after[: 1 + self._recall.has_action])
+        return (actions.squeeze(0) if single else actions), kept
 
-    def _act(self, history: Tensor) -> NDArray[Any]:
-        weights = next(self.policy.network.parameters(), history)
-        with torch.no_grad():
-            return np.asarray(self.policy.act(history.to(weights.device)).cpu().numpy())
-
-    def _push(self, before: Tensor | None, seen: Tensor, fresh: Tensor) -> Tensor:
-        stack = FrameStack(self.policy.n_stack)
-        if before is None or bool(fresh.all()):
-            return stack.fill(seen)
-        if len(before) != len(seen):
+    def _step(self, before: tuple[Tensor, ...] | None, seen: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
+        """Return memory and action after one more noisy observation."""
+        if before is not None and not bool(fresh.all()) and len(before[0]) != len(seen):
             raise InputError(
-                f"expected {len(before)} rows as in the last call, got {len(seen)}; "
+                f"expected {len(before[0])} rows as in the last call, got {len(seen)}; "
                 "call reset(), or mark every row with episode_start"
             )
-        stack.history = before
-        return stack.push(seen, fresh if bool(fresh.any()) else None)
+        if before is None or bool(fresh.all()):
+            before, fresh = (self._recall.empty(seen),), torch.ones_like(fresh)
+        device = next(self.policy.network.parameters(), seen).device
+        memory, action = before[0].to(device), before[1].to(device) if len(before) > 1 else None
+        with torch.no_grad():
+            memory = self._recall.advance(memory, seen.to(device), action, fresh.to(device))
+            return memory.cpu(), self.policy.act(memory).cpu()
 
     def _rows(self, observation: ArrayLike) -> tuple[NDArray[np.float32], bool]:
         """Return the observations as rows of floats in declared units, and whether a single one came."""
@@ -166,15 +167,19 @@ class SmoothedPolicy:
             raise InputError(f"expected an observation of shape {shape}, or rows (n, *{shape}), got {values.shape}")
         return (values[None] if single else values), single
 
-    def _stack_of(self, state: State) -> Tensor:
-        expected = (self.policy.n_stack, *self.policy.shape)
-        found = np.shape(state[0]) if isinstance(state, tuple) and len(state) == 1 else None
-        if found is None or found[1:] != expected:
+    def _given(self, state: State) -> tuple[Tensor, ...]:
+        """Return a state that was passed in, checked to be one of this agent's."""
+        expected = tuple(self._recall.empty(torch.empty(1, *self.policy.shape)).shape[1:])
+        parts = state if isinstance(state, tuple) and len(state) == 1 + self._recall.has_action else ()
+        shapes = [np.shape(part) for part in parts]
+        if not shapes or shapes[0][1:] != expected or len({shape[:1] for shape in shapes}) > 1:
             raise InputError(
-                f"state must be the tuple an earlier predict returned, with one array (n, *{expected}), got "
-                f"{type(state).__name__ if found is None else found}"
+                f"state must be the tuple an earlier predict returned, with an array (n, *{expected})"
+                f"{' and the last actions' if self._recall.has_action else ''}, "
+                f"got {' and '.join(map(str, shapes)) or type(state).__name__}"
             )
-        return torch.from_numpy(np.array(state[0], dtype=np.float32))
+        memory, *action = (torch.from_numpy(np.array(part)) for part in parts)
+        return (memory.float(), *action)
 
 
 def system_normal(shape: int | tuple[int, ...]) -> NDArray[np.float32]:

@@ -14,8 +14,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
+from surefoot.agents.memory import expand_rows
 from surefoot.attacks.base import Described, check_discrete
-from surefoot.attacks.projections import expand_rows, normalize_rows, project_l2
+from surefoot.attacks.projections import normalize_rows, project_l2
 from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing, clean_values
 from surefoot.errors import InputError
 from surefoot.play.channel import View, norms

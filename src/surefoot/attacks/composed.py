@@ -10,8 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from surefoot.agents.memory import expand_rows
 from surefoot.attacks.base import Described, check_discrete
-from surefoot.attacks.projections import expand_rows, normalize_rows
+from surefoot.attacks.projections import normalize_rows
 from surefoot.attacks.victim import UNDEFENDED, Smoothing, clean_values
 from surefoot.errors import InputError
 from surefoot.play.channel import View

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from surefoot.agents.memory import expand_rows
 from surefoot.play.channel import norms
 
 
@@ -27,8 +28,3 @@ def normalize_rows(direction: Tensor) -> Tensor:
     size = norms(direction)
     inverse = torch.where(size > 0, 1 / size.clamp_min(1e-300), torch.zeros_like(size))
     return (direction.double() * expand_rows(inverse, direction)).to(direction.dtype)
-
-
-def expand_rows(values: Tensor, like: Tensor) -> Tensor:
-    """Return one value per row, shaped so that it spreads over ``like``."""
-    return values.view(-1, *[1] * (like.dim() - 1))

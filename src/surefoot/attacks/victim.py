@@ -1,13 +1,14 @@
 """The victim's values as an attacker can compute them: on noisy observations, on clean ones, averaged over noise.
 
 A smoothed agent is attacked through the mean of its values over noise samples (paper, "Attacks on Smoothed Agents").
-The dirty context holds the noise that was really added, so only the present observation is averaged over; the clean
-context is averaged over too, which estimates the values of an unattacked smoothed agent in this state.
+The dirty context holds the noise that was really added, so only the present observation is averaged over. A clean stack
+is averaged over too, which estimates the values of an unattacked smoothed agent in this state; noise cannot be added to
+the state of a recurrent network afterwards, so there it is the state that clean observations led to.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 import torch
@@ -20,10 +21,10 @@ from surefoot.play.channel import View
 
 # Rows of one forward and backward pass: what fits the cache of a core, what fills a GPU.
 ROWS_AT_ONCE = {"cpu": 16_384, "cuda": 1_048_576}
-# Of large observations fewer: numbers in the stacks of one pass.
+# Of large observations fewer: numbers in the memories of one pass.
 NUMBERS_AT_ONCE = {"cpu": 2**23, "cuda": 2**29}
 
-# Numbers in the stacks of one scene, which holds noise for all of its rows, gigabytes at most.
+# Numbers in the memories of one scene, which holds noise for all of its rows, gigabytes at most.
 NUMBERS_OF_SCENE = {"cpu": 2**28, "cuda": 2**32}
 # By how much the gradient of one sample is larger on its way through a convolutional network.
 SCALE = 64
@@ -87,8 +88,13 @@ class LinearFirstLayer(Protocol):
 
 
 def noisy_clean(view: View, rows: Tensor, smoothing: Smoothing) -> Tensor:
-    """Return the clean stacks of some rows, (rows, samples, n_stack, *shape), with noise on all of it."""
-    stack = stacked(view.clean[rows], view.observation[rows], view.step[rows] == 0).unsqueeze(1)
+    """Return the clean memories of some rows, (rows, samples, ...), with noise on every frame or on the newest."""
+    if view.policy.memory is not None:
+        scene = Scene.of(replace(view, memory=view.clean), rows, smoothing)
+        remembered = scene.remembered(scene.clean)
+        return remembered.view(rows.numel(), scene.n_samples, *remembered.shape[1:])
+    fresh = view.step[rows] == 0
+    stack = view.policy.recall.advance(view.clean[rows], view.observation[rows], fresh=fresh).unsqueeze(1)
     noise = smoothing.noise(view, rows, view.policy.n_stack)
     return stack if noise is None else stack + _shared_by_copies(noise, view.step[rows])
 
@@ -112,16 +118,18 @@ def clean_values(view: View, smoothing: Smoothing, rows: Tensor | None = None) -
 class Scene:
     """What some rows' agents have in mind while an attacker searches: the dirty context, and noise to average over.
 
-    ``context``  the frames seen before, with their perturbations and the noise really added
-    ``fresh``    which rows begin an episode, so that the present observation fills their stack; None when none does
+    ``context``  what they remember of the steps before, with their perturbations and the noise really added
+    ``action``   the action of the step before; None when every row begins an episode
+    ``fresh``    which rows begin an episode, so that only the present observation counts; None when none does
     ``noise``    samples for the present observation, (rows, samples, *shape), or None for an undefended agent
     ``clean``    the present observation as it is
-    ``ahead``    what the network's first layer makes of the stacks with ``clean`` in them, (rows, samples, ...); it is
+    ``ahead``    what the network's first layer makes of memories with ``clean`` in them, (rows, samples, ...); it is
                  linear, so a search computes it once, and then adds that of the perturbation, the same for all samples
     """
 
     policy: Policy
     context: Tensor
+    action: Tensor | None
     fresh: Tensor | None
     noise: Tensor | None
     at_once: int
@@ -135,7 +143,8 @@ class Scene:
         noise = smoothing.noise(view, rows, 1)
         scene = cls(
             view.policy,
-            view.history[rows],
+            view.memory[rows],
+            None if view.action is None else view.action[rows],
             fresh if bool(fresh.any()) else None,
             None if noise is None else noise[:, :, 0],
             rows_at_once(view),
@@ -150,7 +159,7 @@ class Scene:
         if not isinstance(network, LinearFirstLayer) or not len(self.clean):
             return
         with torch.no_grad(), self._precision():
-            parts = [network.first(part.stack(part.clean)) for part in map(self.part, self._parts())]
+            parts = [network.first(part.remembered(part.clean)) for part in map(self.part, self._parts())]
         whole = torch.cat(parts)
         self.ahead = whole.view(-1, self.n_samples, *whole.shape[1:])
 
@@ -161,22 +170,28 @@ class Scene:
 
     def part(self, rows: Tensor | slice) -> Scene:
         """Return the scene of some of its rows, by mask, index or slice."""
-        fresh, noise, ahead = (None if held is None else held[rows] for held in (self.fresh, self.noise, self.ahead))
-        return Scene(self.policy, self.context[rows], fresh, noise, self.at_once, self.clean[rows], ahead)
+        action, fresh, noise, ahead = (
+            None if held is None else held[rows] for held in (self.action, self.fresh, self.noise, self.ahead)
+        )
+        return Scene(self.policy, self.context[rows], action, fresh, noise, self.at_once, self.clean[rows], ahead)
 
-    def stack(self, moved: Tensor) -> Tensor:
-        """Return the stacks the agent would hold, row after row the noise samples, when it is shown ``moved``."""
+    def remembered(self, moved: Tensor) -> Tensor:
+        """Return what the agent would remember when it is shown ``moved``, row after row the noise samples."""
         if self.noise is None:
-            return stacked(self.context, moved, self.fresh)
-        wide = self.context.unsqueeze(1).expand(-1, self.n_samples, *self.context.shape[1:]).flatten(0, 1)
-        fresh = None if self.fresh is None else self.fresh.repeat_interleave(self.n_samples)
-        return stacked(wide, (moved.unsqueeze(1) + self.noise).flatten(0, 1), fresh)
+            return self.policy.recall.advance(self.context, moved, self.action, self.fresh)
+        context, action, fresh = (
+            None if held is None else held.repeat_interleave(self.n_samples, dim=0)
+            for held in (self.context, self.action, self.fresh)
+        )
+        assert context is not None
+        seen = (moved.unsqueeze(1) + self.noise).flatten(0, 1)
+        return self.policy.recall.advance(context, seen, action, fresh)
 
     def values(self, moved: Tensor) -> Tensor:
         """Return the values of every action when the present observation is ``moved``, averaged over the noise."""
         network = self.policy.network
         if self.ahead is None or not isinstance(network, LinearFirstLayer):
-            values = _values(self.policy, self.stack(moved))
+            values = _values(self.policy, self.remembered(moved))
         else:
             with self._precision():
                 change = network.first_of_change(moved - self.clean, self.fresh)
@@ -192,7 +207,7 @@ class Scene:
         critic = check_continuous(self.policy)
         here = moved.detach().requires_grad_()
         with torch.enable_grad():
-            action = self.policy.act(self.stack(here))
+            action = self.policy.act(self.remembered(here))
             value = critic(clean.flatten(0, 1), action).reshape(clean.shape[:2]).mean(dim=1).sum()
             (gradient,) = torch.autograd.grad(value, here)
         return gradient
@@ -217,7 +232,7 @@ class Scene:
 
     def share_choosing(self, moved: Tensor, actions: Tensor) -> Tensor:
         """Return the share of the noise samples under which the agent chooses ``actions`` (undefended: 0 or 1)."""
-        plain = Scene(self.policy, self.context, self.fresh, None, self.at_once, self.clean)
+        plain = Scene(self.policy, self.context, self.action, self.fresh, None, self.at_once, self.clean)
         with torch.no_grad():
             if self.noise is None:
                 return (plain.values(moved).argmax(dim=1) == actions).double()
@@ -236,18 +251,6 @@ class Scene:
         return values.detach(), gradient / scale
 
 
-def stacked(context: Tensor, observation: Tensor, fresh: Tensor | None) -> Tensor:
-    """Return the stack the agent would hold: the newest observation last, or repeated when the episode begins."""
-    n_stack = context.shape[1]
-    if n_stack == 1:
-        return observation.unsqueeze(1)
-    pushed = torch.cat((context[:, 1:], observation.unsqueeze(1)), dim=1)
-    if fresh is None:
-        return pushed
-    repeated = observation.unsqueeze(1).expand(-1, n_stack, *observation.shape[1:])
-    return torch.where(fresh.view(-1, *[1] * (pushed.dim() - 1)), repeated, pushed)
-
-
 def _shared_by_copies(noise: Tensor, step: Tensor) -> Tensor:
     """Let the copies of an episode's first observation share its noise, as they do in the agent's frame stack."""
     n_stack = noise.shape[2]
@@ -261,21 +264,21 @@ def _mean_over_samples(values: Tensor, rows: int, samples: int) -> Tensor:
     return values.reshape(rows, samples, *values.shape[1:]).mean(dim=1)
 
 
-def _values(policy: Policy, stack: Tensor) -> Tensor:
-    values: Tensor = policy.network(stack)
+def _values(policy: Policy, memory: Tensor) -> Tensor:
+    values: Tensor = policy.network(memory)
     return values
 
 
 def rows_at_once(view: View) -> int:
     """Return how many rows one pass takes on the view's device."""
     kind = view.observation.device.type
-    return max(1, min(ROWS_AT_ONCE[kind], NUMBERS_AT_ONCE[kind] // _stack_size(view)))
+    return max(1, min(ROWS_AT_ONCE[kind], NUMBERS_AT_ONCE[kind] // _memory_size(view)))
 
 
 def scene_rows(view: View, smoothing: Smoothing) -> int:
     """Return how many rows one scene takes."""
-    return max(1, NUMBERS_OF_SCENE[view.observation.device.type] // (_stack_size(view) * smoothing.samples_used))
+    return max(1, NUMBERS_OF_SCENE[view.observation.device.type] // (_memory_size(view) * smoothing.samples_used))
 
 
-def _stack_size(view: View) -> int:
-    return view.policy.n_stack * view.observation[0].numel()
+def _memory_size(view: View) -> int:
+    return view.memory[0].numel()

@@ -14,7 +14,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from surefoot.agents.policies import FrameStack, Policy
+from surefoot.agents.memory import expand_rows
+from surefoot.agents.policies import Policy
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.streams import Stream
@@ -29,8 +30,9 @@ class View:
         step: How many of its steps are over.
         observation: The clean present observation.
         state: The simulator's state, where the environment shows it.
-        history: What the agent has seen before: the last frames, perturbed and noisy, newest last.
-        clean: The same frames without perturbations and noise.
+        memory: What the agent remembers of the steps before, perturbed and noisy: the last frames, newest last, or the
+            state of its recurrent network (zeros at the first step).
+        clean: What it would remember of the same steps without perturbations and noise.
         action: The action of the step before (zeros at the first step).
         offset: The perturbation of the step before (zeros at the first step).
         noise: The noise of the step before (zeros at the first step).
@@ -43,7 +45,7 @@ class View:
     step: Tensor
     observation: Tensor
     state: Tensor | None
-    history: Tensor
+    memory: Tensor
     clean: Tensor
     action: Tensor | None
     offset: Tensor
@@ -75,7 +77,7 @@ class Rows:
         step: How many of its steps are over.
         fresh: Which rows begin an episode; None if none does.
         state: The simulator's state, where it is shown.
-        history: What the agent has seen.
+        memory: What the agents remember.
         action: The action of the step before.
     """
 
@@ -84,7 +86,7 @@ class Rows:
     step: Tensor
     fresh: Tensor | None
     state: Tensor | None
-    history: Tensor
+    memory: Tensor
     action: Tensor | None
 
 
@@ -164,8 +166,7 @@ class Ledger:
         self.spent_squared = torch.zeros(n_envs, dtype=torch.float64, device=device)
         self.noise = torch.zeros((n_envs, *shape), device=device)
         self.offset = torch.zeros_like(self.noise)
-        self.clean = FrameStack(policy.n_stack)
-        self.clean.fill(torch.zeros_like(self.noise))
+        self.clean = policy.recall.empty(self.noise)
         self.by_step = torch.zeros(max_steps, dtype=torch.float64, device=device)
 
     @property
@@ -186,8 +187,8 @@ class Ledger:
             step=rows.step,
             observation=observation,
             state=rows.state,
-            history=rows.history,
-            clean=self.clean.history,
+            memory=rows.memory,
+            clean=self.clean,
             action=rows.action,
             offset=self.offset,
             noise=self.noise,
@@ -199,7 +200,7 @@ class Ledger:
         self.spent_squared = self.spent_squared + squared
         self.by_step.index_add_(0, rows.step.clamp_max(self.by_step.numel() - 1), squared)
         self.offset = offset
-        self.clean.push(observation, rows.fresh)
+        self.clean = self.policy.recall.advance(self.clean, observation, rows.action, rows.fresh)
         return offset
 
     def _clipped(self, proposal: Tensor, left: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
@@ -211,13 +212,13 @@ class Ledger:
         """
         size = self._sizes(proposal)
         scale = torch.where(size > left, left / size.clamp_min(1e-300) * (1 - 1e-7), torch.ones_like(size))
-        offset = (proposal * _per_row(scale, proposal)).to(dtype)
+        offset = (proposal * expand_rows(scale, proposal)).to(dtype)
         over = self.spent_squared + self._sizes(offset) ** 2 > self.budget**2
         shorter = (offset.double() * (1 - 2e-7)).to(dtype)
-        offset = torch.where(_per_row(over, offset), shorter, offset)
+        offset = torch.where(expand_rows(over, offset), shorter, offset)
         squared = self._sizes(offset) ** 2
         over = self.spent_squared + squared > self.budget**2
-        return offset.masked_fill(_per_row(over, offset), 0.0), squared.masked_fill(over, 0.0)
+        return offset.masked_fill(expand_rows(over, offset), 0.0), squared.masked_fill(over, 0.0)
 
     def _sizes(self, offset: Tensor) -> Tensor:
         """Return the l2 norms; where the noise differs from feature to feature, in units of the least."""
@@ -228,14 +229,12 @@ class Ledger:
         self.spent_squared = self.spent_squared.masked_fill(rows, 0.0)
         self.noise[rows] = 0.0
         self.offset[rows] = 0.0
-        self.clean.history = self.clean.history.clone()
-        self.clean.history[rows] = 0.0
+        self.clean = self.clean.masked_fill(expand_rows(rows, self.clean), 0.0)
 
     def keep(self, rows: Tensor) -> None:
         """Forget all rows but these."""
         self.spent_squared = self.spent_squared[rows]
-        self.noise, self.offset = self.noise[rows], self.offset[rows]
-        self.clean.keep(rows)
+        self.noise, self.offset, self.clean = self.noise[rows], self.offset[rows], self.clean[rows]
 
     def _proposal(self, view: View) -> Tensor:
         shown = [value for value in vars(view).values() if isinstance(value, Tensor)]
@@ -262,8 +261,3 @@ def norms(offset: Tensor) -> Tensor:
     """Return the l2 norm of each row, float64."""
     sizes: Tensor = torch.linalg.vector_norm(offset.flatten(1), dim=1, dtype=torch.float64)
     return sizes
-
-
-def _per_row(values: Tensor, like: Tensor) -> Tensor:
-    """Return one value per row in a shape that goes with ``like``."""
-    return values.view(-1, *[1] * (like.dim() - 1))

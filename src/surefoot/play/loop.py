@@ -13,7 +13,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.agents.policies import FrameStack
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.play.channel import Channel, Ledger, Rows, units_of
@@ -99,7 +98,7 @@ class Loop:
         device = torch.device(plan.device)
         self.env, self.channel, self.policy = env, channel, plan.policy.to(device)
         self.n_envs, self.count, self.gamma = channel.n_envs, count, plan.task.scoring.gamma
-        self.memory = FrameStack(self.policy.n_stack)
+        self.recall, self.memory = self.policy.recall, torch.empty(0)
         self.number = torch.arange(self.n_envs, device=device)
         self.turn = torch.zeros_like(self.number)
         self.total = torch.zeros(self.n_envs, dtype=torch.float64, device=device)
@@ -115,16 +114,16 @@ class Loop:
     def run(self, first: int, watch: Watch | None = None) -> None:
         """Run to the end of the last episode; ``table`` then has returns, lengths and spending per episode."""
         observation = self.env.reset()
-        self.memory.fill(torch.zeros_like(observation))
+        self.memory = self.recall.empty(observation)
         action: Tensor | None = None
         clock = 0
         while self.number.numel():
             seen = self.channel.send(observation, self._rows(first, action))
             if watch is not None:
                 watch(self._step(observation, seen, action))
-            history = self.memory.push(seen, self.fresh)
+            self.memory = self.recall.advance(self.memory, seen, action, self.fresh)
             self.fresh = None
-            action = self.policy.act(history, self.steps)
+            action = self.policy.act(self.memory, self.steps)
             observation, reward, over = self.env.step(action)
             self._count(torch.where(self.alive, reward, 0.0))
             self.steps += self.alive
@@ -153,8 +152,8 @@ class Loop:
             self.channel.restart(again)
             if self.channel.ledger is not None:
                 # A view of a first step shows nothing of the environment's episode before.
-                action, self.memory.history = action.clone(), self.memory.history.clone()
-                action[again], self.memory.history[again] = 0, 0.0
+                action, self.memory = action.clone(), self.memory.clone()
+                action[again], self.memory[again] = 0, 0.0
             self.turn += again
             self.total[again] = 0.0
             self.steps[again] = 0
@@ -179,9 +178,8 @@ class Loop:
     def _keep(self, rows: Tensor) -> None:
         self.env.keep(rows)
         self.channel.keep(rows)
-        self.memory.keep(rows)
         self.number, self.turn, self.steps = self.number[rows], self.turn[rows], self.steps[rows]
-        self.total, self.alive = self.total[rows], self.alive[rows]
+        self.total, self.alive, self.memory = self.total[rows], self.alive[rows], self.memory[rows]
         if self.fresh is not None:
             self.fresh = self.fresh[rows]
 
@@ -192,7 +190,7 @@ class Loop:
             step=self.steps,
             fresh=self.fresh,
             state=self.env.state() if self.channel.ledger is not None else None,
-            history=self.memory.history,
+            memory=self.memory,
             action=action,
         )
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from surefoot.agents.policies import FrameStack
+from surefoot.agents.memory import FrameStack
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.channel import Channel
@@ -42,7 +42,7 @@ class Emulated:
         self.stream = Stream(acting, device)
         self.channel = Channel(noise=Noise.of(sigma), n_envs=len(games), shape=task.spaces.shape, stream=self.stream)
         self.stack = FrameStack(n_stack)
-        self.stack.fill(torch.zeros((len(games), *task.spaces.shape), device=device))
+        self.history = self.stack.empty(torch.zeros((len(games), *task.spaces.shape), device=device))
         self.age = torch.zeros(len(games), dtype=torch.int64, device=device)
         self.action = torch.zeros_like(self.age)
         self.board: Board = self.fleet.run("reset")
@@ -51,7 +51,9 @@ class Emulated:
 
     def observe(self) -> Tensor:
         """Pass every environment's frame through the channel and return the noisy stacks."""
-        return self.stack.push(self.channel.send(self.frames.div(255)), self.age == 0)
+        seen = self.channel.send(self.frames.div(255))
+        self.history = self.stack.advance(self.history, seen, fresh=self.age == 0)
+        return self.history
 
     def act(self, action: Tensor) -> None:
         """Start the emulators' next step."""

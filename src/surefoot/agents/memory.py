@@ -1,0 +1,152 @@
+"""What an agent keeps of an episode, one tensor with a row per episode: frames, or the state of a recurrent network.
+
+Memory belongs to the agent and comes after the channel: an observation is perturbed once, when it is new, and enters
+the memory as it was seen. A memory is a rule and holds no rows itself: ``advance`` returns new rows and never writes
+into old ones, so whoever holds them (the loop, a deployed agent, an attacker that asks what would be) drops, restarts
+and copies rows as it does with any tensor.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+
+class Memory(Protocol):
+    """How an agent's memory takes in an observation. The network of a policy maps memories to values or actions.
+
+    Attributes:
+        has_action: Whether the last action is part of it.
+    """
+
+    @property
+    def has_action(self) -> bool:
+        """Whether the last action enters the memory."""
+        ...
+
+    def empty(self, observation: Tensor) -> Tensor:
+        """Return zeros in the shape of the memory of rows that observe what has the shape of ``observation``."""
+        ...
+
+    def advance(
+        self, memory: Tensor, seen: Tensor, action: Tensor | None = None, fresh: Tensor | None = None
+    ) -> Tensor:
+        """Return the memory after one more observation, differentiable with respect to it.
+
+        Args:
+            memory: The memory after the step before, one row per episode.
+            seen: The newest observation.
+            action: The action of the step before; None if every row begins an episode.
+            fresh: Which rows begin an episode: neither their memory nor their last action counts. None if none does.
+        """
+        ...
+
+    def to(self, device: torch.device | str) -> Memory:
+        """Return the same rule with its weights on ``device``."""
+        ...
+
+
+class FrameStack:
+    """The last ``n_stack`` observations, oldest first, (rows, n_stack, *shape); the first one fills it by repetition.
+
+    With ``n_actions`` each frame is the flattened observation and the action before it, one-hot: zeros at the first.
+    """
+
+    def __init__(self, n_stack: int, n_actions: int | None = None) -> None:
+        self.n_stack = n_stack
+        self.n_actions = n_actions
+
+    @property
+    def has_action(self) -> bool:
+        """Whether frames contain past actions."""
+        return self.n_actions is not None
+
+    def empty(self, observation: Tensor) -> Tensor:
+        """Return stacks of zeros."""
+        return torch.zeros_like(self._filled(self._frame(observation, None, None)))
+
+    def advance(
+        self, memory: Tensor, seen: Tensor, action: Tensor | None = None, fresh: Tensor | None = None
+    ) -> Tensor:
+        """Append every row's newest observation; fill the rows that begin an episode with it."""
+        frame = self._frame(seen, action, fresh)
+        if self.n_stack == 1:
+            return frame.unsqueeze(1)
+        pushed = torch.cat((memory[:, 1:], frame.unsqueeze(1)), dim=1)
+        return pushed if fresh is None else torch.where(expand_rows(fresh, pushed), self._filled(frame), pushed)
+
+    def to(self, device: torch.device | str) -> FrameStack:  # noqa: ARG002
+        """Return itself: there are no weights."""
+        return self
+
+    def _filled(self, frame: Tensor) -> Tensor:
+        return frame.unsqueeze(1).expand(-1, self.n_stack, *frame.shape[1:])
+
+    def _frame(self, seen: Tensor, action: Tensor | None, fresh: Tensor | None) -> Tensor:
+        return seen if self.n_actions is None else with_action(seen, self.n_actions, action, fresh)
+
+
+class Recurrent(nn.Module):
+    """The state of a GRU or LSTM cell over what ``encoder`` makes of the observation and the action before it.
+
+    A GRU's memory is its hidden state (rows, width); an LSTM's is hidden and cell state side by side, (rows, 2 width).
+    An episode begins with zeros.
+    """
+
+    def __init__(self, encoder: nn.Module, cell: nn.GRUCell | nn.LSTMCell, *, action_size: int) -> None:
+        """Put the parts together.
+
+        Args:
+            encoder: Maps rows of observation and last action to the inputs of the cell.
+            cell: The cell.
+            action_size: Numbers that describe the last action, n_actions or the size of a continuous one; 0 to leave
+                it out.
+        """
+        super().__init__()
+        self.encoder = encoder
+        self.cell = cell
+        self.action_size = action_size
+        # Steps of a run build on each other: with gradients of the weights the whole episode would be kept.
+        self.requires_grad_(False)
+
+    @property
+    def has_action(self) -> bool:
+        """Whether the last action is an input."""
+        return self.action_size > 0
+
+    def empty(self, observation: Tensor) -> Tensor:
+        """Return zeros: also what an episode begins with."""
+        parts = 2 if isinstance(self.cell, nn.LSTMCell) else 1
+        return observation.new_zeros(len(observation), parts * self.cell.hidden_size)
+
+    def advance(
+        self, memory: Tensor, seen: Tensor, action: Tensor | None = None, fresh: Tensor | None = None
+    ) -> Tensor:
+        """Return the state after one step of the cell."""
+        seen = with_action(seen, self.action_size, action, fresh) if self.action_size else seen.flatten(1)
+        if fresh is not None:
+            memory = memory.masked_fill(fresh.unsqueeze(1), 0.0)
+        encoded = self.encoder(seen)
+        if isinstance(self.cell, nn.LSTMCell):
+            hidden, kept = memory.chunk(2, dim=1)
+            return torch.cat(self.cell(encoded, (hidden, kept)), dim=1)
+        state: Tensor = self.cell(encoded, memory)
+        return state
+
+
+def with_action(seen: Tensor, size: int, action: Tensor | None, fresh: Tensor | None) -> Tensor:
+    """Return flattened observations next to the last action: one-hot or as it is, zeros where an episode begins."""
+    flat = seen.flatten(1)
+    if action is None:
+        return torch.cat((flat, flat.new_zeros(len(flat), size)), dim=1)
+    told = torch.eye(size, device=flat.device)[action] if action.dim() == 1 else action.to(flat.dtype)
+    if fresh is not None:
+        told = told.masked_fill(fresh.unsqueeze(1), 0.0)
+    return torch.cat((flat, told), dim=1)
+
+
+def expand_rows(values: Tensor, like: Tensor) -> Tensor:
+    """Return one value per row in a shape that goes with ``like``."""
+    return values.view(-1, *[1] * (like.dim() - 1))
