@@ -150,12 +150,12 @@ def test_clean_frames_do_not_reach_the_students_actions():
     for scramble in (False, True):
         class_ = lessons()
         if scramble:
-            push = class_.clean.push
-            class_.clean.push = lambda frames, fresh, push=push: push(1 - frames, fresh)
+            advance = class_.recall.advance
+            class_.recall.advance = lambda memory, frames, *rest, f=advance: f(memory, 1 - frames, *rest)
         try:
             for _ in range(4):
                 class_.step(0.5, learns=False)
-            done.append((class_.players.action.clone(), class_.players.stack.history, class_.learner.buffer.values[3]))
+            done.append((class_.players.action.clone(), class_.players.history, class_.learner.buffer.values[3]))
         finally:
             class_.close()
     assert torch.equal(done[0][0], done[1][0])

@@ -30,7 +30,7 @@ from torch import Tensor, nn
 from torch.nn.functional import conv2d, log_softmax, mse_loss
 
 from surefoot.agents.networks import CNN, fresh_arrays
-from surefoot.agents.policies import FrameStack, Policy
+from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
 from surefoot.play.envs.atari.env import counted
 from surefoot.play.streams import Stream, training_seeds
@@ -261,8 +261,8 @@ class Lessons:
             first_step=first_step,
             processes=processes,
         )
-        self.clean = FrameStack(teacher.n_stack)
-        self.clean.fill(torch.zeros((settings.slots, *task.spaces.shape), device=device))
+        self.recall = teacher.recall
+        self.clean = self.recall.empty(torch.zeros((settings.slots, *task.spaces.shape), device=device))
         self.slot = torch.arange(settings.slots, device=device)
         self.returns = np.zeros(settings.slots)
         self.recent: deque[float] = deque(maxlen=RECENT)
@@ -302,9 +302,11 @@ class Lessons:
 
     def values(self) -> Tensor:
         """Return what the teacher says, in single precision: actions may differ by hundredths."""
-        stacks = self.clean.push(self.players.frames.div(255), self.players.age == 0)
+        players = self.players
         with torch.inference_mode(), single_precision():
-            values: Tensor = self.teacher.network(stacks)
+            frames, fresh = players.frames.div(255), players.age == 0
+            self.clean = self.recall.advance(self.clean, frames, players.action, fresh)
+            values: Tensor = self.teacher.network(self.clean)
         return values
 
     def actions(self, stacks: Tensor, values: Tensor, fraction: float) -> Tensor:
