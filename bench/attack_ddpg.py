@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.agents import files as zoo
+from surefoot.episodes import Noise
 from surefoot.files import versions, write_json
+from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
 from surefoot.play.workers import usable_cores
@@ -28,13 +30,10 @@ def attacked(sigma: float, episodes: int, draws: int) -> dict[str, Any]:
     """Time one cell as users run it."""
     task, policy = get_task("mountain-car"), zoo.load(f"mountain-car-s{sigma:g}")
     attack = AttackGrid(
-        task=task,
-        policy=policy,
-        sigma=sigma,
+        base=Plan(task=task, policy=policy, noise=Noise.of(sigma), n_episodes=episodes),
         budgets=(BUDGET,),
         lambdas=(WEIGHT,),
         noise_samples=draws,
-        n_episodes=episodes,
     )
     began = time.perf_counter()
     record = play(attack.plan(BUDGET, WEIGHT), workers=usable_cores())

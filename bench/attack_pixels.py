@@ -19,7 +19,9 @@ import numpy as np
 
 from surefoot.agents import files as zoo
 from surefoot.attacks.victim import Scene
+from surefoot.episodes import Noise
 from surefoot.files import versions, write_json
+from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
 from surefoot.runs.attacked import AttackGrid
@@ -30,7 +32,7 @@ AGENT, SIGMA, BUDGET, LAMBDA = "pong-1r-s0.05", 0.05, 0.3, 0.3
 
 def timed(attack: AttackGrid) -> dict[str, float]:
     """Play the attacked episodes."""
-    clock = time.process_time if attack.device == "cpu" else time.perf_counter
+    clock = time.process_time if attack.base.device == "cpu" else time.perf_counter
     began = clock()
     record = play(attack.plan(BUDGET, LAMBDA))
     took = clock() - began
@@ -47,14 +49,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="default: bench/results/attack-pixels-<device>.json")
     arguments = parser.parse_args()
     attack = AttackGrid(
-        task=get_task("pong-1r"),
-        policy=zoo.load(AGENT),
-        sigma=SIGMA,
+        base=Plan(
+            task=get_task("pong-1r"),
+            policy=zoo.load(AGENT),
+            noise=Noise.of(SIGMA),
+            n_episodes=arguments.episodes,
+            device=arguments.device,
+        ),
         budgets=(BUDGET,),
         lambdas=(LAMBDA,),
         noise_samples=arguments.draws,
-        n_episodes=arguments.episodes,
-        device=arguments.device,
     )
     play(attack.plan(0.0, LAMBDA))
     results = {"apart": timed(attack)}
@@ -66,10 +70,10 @@ def main() -> None:
         "budget": BUDGET,
         "lambda": LAMBDA,
         "draws": attack.noise_samples,
-        "episodes": attack.n_episodes,
+        "episodes": attack.base.n_episodes,
     }
-    result = {"setup": {**setup, "device": attack.device}, **results, "ratio": ratio, "versions": versions()}
-    write_json(arguments.out or HERE / "results" / f"attack-pixels-{attack.device}.json", result)
+    result = {"setup": {**setup, "device": attack.base.device}, **results, "ratio": ratio, "versions": versions()}
+    write_json(arguments.out or HERE / "results" / f"attack-pixels-{attack.base.device}.json", result)
     print(json.dumps({"ratio": round(ratio, 3), **results}))
 
 

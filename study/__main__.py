@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from surefoot.cli.options import chosen_workers, progress_bar
+from surefoot.cli.options import progress_bar
 
 OUT = {
     "committed": Path("runs/reproduce"),
@@ -69,11 +69,13 @@ def _measured(arguments: argparse.Namespace, mode: str, targets: Any, tasks: Any
     from study.sizes import full, quick
     from surefoot.errors import InputError
     from surefoot.play.plan import resolve_device
+    from surefoot.play.workers import usable_cores
 
     if arguments.data is not None:
         raise InputError(f"--data names committed numbers; --{mode} measures its own")
     device = resolve_device(arguments.device)
-    workers = chosen_workers(arguments.workers, device)
+    default = usable_cores() if device == "cpu" else 1
+    workers = default if arguments.workers is None else arguments.workers
     if workers < 1:
         raise InputError(f"workers must be at least 1, got {workers}")
     needs = sorted({need for target in targets for need in target.needs})

@@ -99,17 +99,17 @@ def add(task: str, sigma: float, arguments: argparse.Namespace) -> None:
     for cell, record in records.items():
         name = configuration_name(*cell)
         assert record.spent is not None
-        if record.facts["agent_sha256"] != attack.policy.sha256:
+        if record.facts["agent_sha256"] != attack.base.policy.sha256:
             raise SystemExit(f"add_cells: {name} was run with other weights; nothing added")
         new |= {f"{name}.returns": record.returns, f"{name}.spent": record.spent}
-    path = arguments.out / "attacks" / f"{attack.policy.name}-{arguments.method}"
+    path = arguments.out / "attacks" / f"{attack.base.policy.name}-{arguments.method}"
     there, arrays = path.with_name(f"{path.name}.json"), path.with_name(f"{path.name}.npz")
     result, joint = joined(read_json(there), read_arrays(arrays), summary(attack, records), new)
     write_arrays(arrays, joint)
     write_json(there, result)
     pairs = zip(result["curve"], result["curve_sem"], strict=True)
     curve = ", ".join(f"{mean:.3f} ± {error:.3f}" for mean, error in pairs)
-    print(f"{attack.policy.name}: {curve} at budgets {', '.join(f'{budget:g}' for budget in result['budgets'])}")
+    print(f"{attack.base.policy.name}: {curve} at budgets {', '.join(f'{budget:g}' for budget in result['budgets'])}")
 
 
 def main() -> None:

@@ -56,9 +56,8 @@ def play_cell(task: str, sigma: float, budget: float, margin: float | None, argu
     began = time.monotonic()
     attack = attack_on(task, sigma, arguments)
     mean = run_configuration(attack, budget, margin, arguments.work / attack.name).returns.mean()
-    return (
-        f"{attack.policy.name} {configuration_name(budget, margin)}: {mean:.2f} after {time.monotonic() - began:.0f} s"
-    )
+    which = f"{attack.base.policy.name} {configuration_name(budget, margin)}"
+    return f"{which}: {mean:.2f} after {time.monotonic() - began:.0f} s"
 
 
 def play_cells(attacks: list[tuple[str, float]], arguments: argparse.Namespace) -> None:

@@ -111,15 +111,17 @@ def attack_agent(agent: Agent, size: AttackSize, place: Place, method: str = "pa
 def attack_of(agent: Agent, size: AttackSize, device: str, method: str = "paper") -> AttackGrid:
     """Return the attack on one agent."""
     return AttackGrid(
-        task=get_task(agent.task),
-        policy=zoo.load(agent.name),
-        sigma=agent.sigma,
+        base=Plan(
+            task=get_task(agent.task),
+            policy=zoo.load(agent.name),
+            noise=Noise.of(agent.sigma),
+            n_episodes=size.episodes,
+            device=device,
+        ),
         budgets=size.budgets,
         lambdas=size.lambdas,
         method=method,
         noise_samples=size.draws,
-        n_episodes=size.episodes,
-        device=device,
     )
 
 

@@ -243,7 +243,9 @@ def test_noise_on_black_and_white_reaches_the_network_unclipped(level):
 def test_the_papers_attack_stays_inside_the_box():
     attack = PaperAttack(0.0, low=(0.0,), high=(1.0,))
     attack_of_task = (
-        AttackGrid(task=get_task("freeway"), policy=small(), sigma=0.0, budgets=[0.5]).plan(0.5, 0.06).attacker
+        AttackGrid(base=Plan(task=get_task("freeway"), policy=small(), noise=Noise.of(0.0)), budgets=[0.5])
+        .plan(0.5, 0.06)
+        .attacker
     )
     assert (attack_of_task.low, attack_of_task.high) == ((0.0,), (1.0,))
     start = torch.tensor([[0.0, 1.0], [0.5, 0.5]])

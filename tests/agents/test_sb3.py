@@ -191,7 +191,7 @@ def test_pickles_in_the_settings_do_not_run(tmp_path):
     assert same_actions(sb3.read_zip(path), model)
     assert not trace.exists()
     with pytest.raises(InputError, match="could not be loaded by Stable-Baselines3"):
-        sb3.read_zip(path, trust_pickle=True)
+        sb3.read_zip(path, allow_pickle=True)
     assert trace.exists()  # the bomb is live: trusting it runs it
 
 
@@ -319,7 +319,7 @@ def test_huge_members_are_refused(tmp_path, monkeypatch):
 def test_unknown_algorithm_is_not_loaded_even_when_trusted(tmp_path):
     path = edited(saved(tmp_path, make()), data=lambda data: data.pop("exploration_fraction"))
     with pytest.raises(InputError, match="is of an unknown algorithm; expected DQN, PPO"):
-        sb3.read_zip(path, trust_pickle=True)
+        sb3.read_zip(path, allow_pickle=True)
 
 
 # --- what needs trust ---
@@ -348,9 +348,9 @@ UNREADABLE = [
 def test_what_cannot_be_rebuilt_needs_trust(tmp_path, setup, match):
     model = make(**setup)
     path = saved(tmp_path, model)
-    with pytest.raises(InputError, match=match + r".*--allow-pickle \(trust_pickle=True\)"):
+    with pytest.raises(InputError, match=match + r".*--allow-pickle \(allow_pickle=True\)"):
         sb3.read_zip(path)
-    for policy in (sb3.read_zip(path, trust_pickle=True), sb3.from_model(model)):
+    for policy in (sb3.read_zip(path, allow_pickle=True), sb3.from_model(model)):
         assert not policy.differentiable
         assert len(policy.sha256) == 64
         assert same_actions(policy, model)
@@ -360,13 +360,13 @@ def test_what_cannot_be_rebuilt_needs_trust(tmp_path, setup, match):
 def test_trusted_files_act_alike(tmp_path, setup):
     model = make(**setup)
     path = saved(tmp_path, model)
-    assert same_actions(sb3.read_zip(path, trust_pickle=True), model)
+    assert same_actions(sb3.read_zip(path, allow_pickle=True), model)
 
 
 def test_images_act_in_units_of_one(tmp_path):
     model = make(observations=Box(0, 255, (2, 36, 36), np.uint8), policy="CnnPolicy", policy_kwargs={"net_arch": []})
     path = saved(tmp_path, model)
-    assert sb3.read_zip(path).sha256 == sb3.read_zip(path, trust_pickle=True).sha256
+    assert sb3.read_zip(path).sha256 == sb3.read_zip(path, allow_pickle=True).sha256
     policy = fit_to(sb3.read_zip(path), (36, 36))
     assert (policy.n_stack, policy.shape) == (2, (36, 36))
     pixels = np.random.default_rng(0).integers(256, size=(30, 2, 36, 36), dtype=np.uint8)
@@ -436,7 +436,7 @@ def test_reading_needs_no_sb3(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
     assert sb3.read_zip(path).n_actions == 3
     with pytest.raises(InputError, match=r"needs a package that is not installed.*pip install '\.\[all\]'"):
-        sb3.read_zip(path, trust_pickle=True)
+        sb3.read_zip(path, allow_pickle=True)
     with pytest.raises(InputError, match="writing an SB3 file needs Stable-Baselines3"):
         write_zip(mlp_policy(), tmp_path / "out.zip")
 

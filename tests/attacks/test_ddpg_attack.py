@@ -20,8 +20,9 @@ from toys import actor_with_critic
 TASK = get_task("mountain-car")
 
 
-def grid(policy, **more):
-    return AttackGrid(task=TASK, policy=policy, sigma=0.0, budgets=(0.1,), lambdas=(0.001,), **more)
+def grid(policy, n_episodes=10, **more):
+    base = Plan(task=TASK, policy=policy, noise=Noise.of(0.0), n_episodes=n_episodes)
+    return AttackGrid(base=base, budgets=(0.1,), lambdas=(0.001,), **more)
 
 
 def push(context, observation, frames):

@@ -7,6 +7,8 @@ import pytest
 from surefoot.agents import files
 from surefoot.attacks import value_gaps
 from surefoot.cli import main as cli
+from surefoot.episodes import Noise
+from surefoot.play.plan import Plan
 from surefoot.play.tasks import get_task
 from surefoot.report.sentences import attack_notes
 from surefoot.runs.attacked import AttackGrid, attacked_run
@@ -14,7 +16,9 @@ from surefoot.runs.attacked import AttackGrid, attacked_run
 
 def grid(agent, **more):
     task = get_task(agent.rsplit("-s", 1)[0])
-    return AttackGrid(task=task, policy=files.load(agent), sigma=0.0, budgets=(1.0,), n_episodes=10, **more)
+    return AttackGrid(
+        base=Plan(task=task, policy=files.load(agent), noise=Noise.of(0.0), n_episodes=10), budgets=(1.0,), **more
+    )
 
 
 def test_default_lambdas_are_quantiles_of_the_agents_gaps_and_repeat_themselves():
@@ -38,7 +42,7 @@ def few(monkeypatch):
 def test_the_default_attack_halves_the_distance_to_the_open_loop_baseline(agent, tmp_path):
     attack = grid(agent)
     result = attacked_run(grid(agent, lambdas=attack.default_lambdas()), tmp_path)
-    baseline = attack.task.baseline.mean
+    baseline = attack.base.task.baseline.mean
     assert result["curve"][-1] < (200.0 + baseline) / 2
     assert not all(result["did_not_attack"][-1])
     assert not any("Warning" in note for note in attack_notes(result))

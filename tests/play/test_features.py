@@ -245,7 +245,7 @@ def test_the_command_takes_one_sigma_or_several(tmp_path, capsys, monkeypatch):
     (folder,) = (tmp_path / "runs").iterdir()
     assert verify(folder, blocks=1).verified
     assert "sigma of each feature" in (folder / "report.html").read_text()
-    for sigma, expected in (("0.1,0.2", "one for each of the 4 features, got 2"), ("0.1,x", "--sigma must look like")):
+    for sigma, expected in (("0.1,0.2", "one for each of the 4 features, got 2"), ("0.1,x", "--sigma: must look like")):
         assert cli.main([*asked, "--sigma", sigma]) == 2
         assert expected in capsys.readouterr().err
     assert cli.main(["certify", "cartpole-1", "--sigma", "0.1,0.2,0.1,0.4"]) == 2

@@ -12,16 +12,18 @@ from surefoot.agents import files as zoo
 from surefoot.agents.policies import from_callable
 from surefoot.attacks.registry import METHODS
 from surefoot.cli import main as cli
-from surefoot.episodes import Episodes
+from surefoot.episodes import Episodes, Noise
+from surefoot.play.plan import Plan
 from surefoot.play.tasks import get_task
 from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, matching_certificates
 
 TASK = get_task("cartpole-5")
 
 
-def attack(**more):
-    settings = {"budgets": (0.3, 0.6), "lambdas": (0.0, 0.2), "n_episodes": 8, **more}
-    return AttackGrid(task=TASK, policy=zoo.load("cartpole-5-s0"), sigma=0.0, **settings)
+def attack(policy=None, n_episodes=8, sigma=0.0, **more):
+    policy = zoo.load("cartpole-5-s0") if policy is None else policy
+    base = Plan(task=TASK, policy=policy, noise=Noise.of(sigma), n_episodes=n_episodes)
+    return AttackGrid(base=base, **{"budgets": (0.3, 0.6), "lambdas": (0.0, 0.2), **more})
 
 
 def command(capsys, *arguments):
@@ -72,17 +74,8 @@ def test_workers_and_resuming_change_nothing(tmp_path):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_method_runs_on_a_smoothed_agent(tmp_path, method):
-    plan = AttackGrid(
-        task=TASK,
-        policy=zoo.load("cartpole-5-s0.2"),
-        sigma=0.2,
-        budgets=(0.3,),
-        lambdas=(0.5,),
-        method=method,
-        noise_samples=4,
-        n_episodes=4,
-    )
-    result = attacked_run(plan, tmp_path)
+    smoothed = {"policy": zoo.load("cartpole-5-s0.2"), "sigma": 0.2, "noise_samples": 4, "n_episodes": 4}
+    result = attacked_run(attack(**smoothed, budgets=(0.3,), lambdas=(0.5,), method=method), tmp_path)
     assert result["lambdas"] == ([0.5] if METHODS[method].has_lambda else [None])
     assert result["draws"] == 4
     assert result["largest_spent"] <= 0.3 * (1 + 1e-6)
@@ -113,7 +106,7 @@ def test_the_command_prints_a_table(tmp_path, capsys):
     ("arguments", "text"),
     [
         (["--lambda-q", "-1"], "lambda_Q must be >= 0, got -1"),
-        (["--lambda-q", "x"], "--lambda-q must look like"),
+        (["--lambda-q", "x"], "--lambda-q: must look like"),
         (["--noise-samples", "0", "--sigma", "0.2"], "noise samples must be at least 1, got 0"),
         (["--method", "nuke"], "method must be one of paper"),
         (["--budgets", "-1"], "budgets must be finite numbers >= 0"),
@@ -136,10 +129,8 @@ def test_bad_input_is_one_line_and_exit_code_2(tmp_path, capsys, arguments, text
 def test_agents_that_cannot_be_attacked_so_are_refused():
     plain = from_callable(lambda seen: 0, shape=(4,), n_actions=2)
     with pytest.raises(ValueError, match="needs gradients"):
-        AttackGrid(task=TASK, policy=plain, sigma=0.0, budgets=(0.1,))
-    assert AttackGrid(task=TASK, policy=plain, sigma=0.0, budgets=(0.1,), method="random").configurations() == [
-        (0.1, None)
-    ]
+        attack(plain, budgets=(0.1,))
+    assert attack(plain, budgets=(0.1,), method="random").configurations() == [(0.1, None)]
 
 
 # --- contradictions -------------------------------------------------------------------------------------------------
@@ -156,7 +147,7 @@ def test_the_command_reports_a_planted_contradiction_with_exit_code_3(tmp_path, 
     arguments = ["--sigma", "0.8", "--budgets", "0.2", "--method", "random", "--episodes", "60", "--quiet"]
     code, _, err = command(capsys, *arguments, "--out", str(tmp_path / "x"))
     assert code == 3
-    assert err.startswith("surefoot: CONTRADICTION with")
+    assert err.startswith("surefoot: INCONSISTENCY with")
     (tmp_path / "other").mkdir()
     other = {**boast.to_json(), "sigma": 0.4}
     (tmp_path / "other" / "certificate.json").write_text(json.dumps(other))

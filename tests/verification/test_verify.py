@@ -581,9 +581,9 @@ def test_an_environment_and_an_agent_file(tmp_path):
         (notes("certificate.json", schema=2), (), "has schema 2, this version reads 1"),
         (lambda run: None, ("--agent", "nobody"), "unknown agent 'nobody'"),
         (lambda run: None, ("--agent", "nobody.zip"), "no file nobody.zip"),
-        (lambda run: None, ("--blocks", "some"), "--blocks must be a whole number or 'all', got 'some'"),
-        (lambda run: None, ("--blocks", "-1"), "--blocks must be a whole number"),
-        (lambda run: None, ("--blocks", "9" * 5000), "--blocks must be a whole number"),
+        (lambda run: None, ("--blocks", "some"), "--blocks: must be a whole number or 'all', got 'some'"),
+        (lambda run: None, ("--blocks", "-1"), "--blocks: must be a whole number"),
+        (lambda run: None, ("--blocks", "9" * 5000), "--blocks: must be a whole number"),
         (lambda run: None, ("--seed", "-1"), "seed must be at least 0"),
     ],
 )

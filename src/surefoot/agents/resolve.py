@@ -17,7 +17,7 @@ from surefoot.agents.policies import Policy, Spaces, from_callable
 from surefoot.errors import InputError
 
 
-def resolve(agent: object, spaces: Spaces | None = None, *, trust_pickle: bool = False) -> Policy:
+def resolve(agent: object, spaces: Spaces | None = None, *, allow_pickle: bool = False) -> Policy:
     """Return the policy that ``agent`` names or is, fitted to the spaces of an environment.
 
     Every kind of agent is fitted by the same rules. Its observations must have the shape of the environment's, or be a
@@ -30,7 +30,7 @@ def resolve(agent: object, spaces: Spaces | None = None, *, trust_pickle: bool =
             ``files.find_card``: a pretrained agent first, then the file system), a live SB3 model, a Policy, or a
             function of one observation (of the stack of them where ``spaces.n_stack`` is above 1).
         spaces: What the environment gives and takes; without it nothing is fitted and functions are rejected.
-        trust_pickle: Let Stable-Baselines3 unpickle a model file, which may execute code from it.
+        allow_pickle: Let Stable-Baselines3 unpickle a model file, which may execute code from it.
 
     Raises:
         InputError: If there is no such agent, or it does not fit.
@@ -41,7 +41,7 @@ def resolve(agent: object, spaces: Spaces | None = None, *, trust_pickle: bool =
             return _fitted(load(str(agent)), spaces)
         from surefoot.agents.sb3.read import read_zip
 
-        return _fitted(read_zip(path, trust_pickle=trust_pickle, spaces=spaces), spaces, first_action=0)
+        return _fitted(read_zip(path, allow_pickle=allow_pickle, spaces=spaces), spaces, first_action=0)
     if isinstance(agent, Policy):
         return _fitted(agent, spaces)
     if is_sb3_model(agent):

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
-from surefoot.cli.options import estimate
+from surefoot.cli.options import estimate, print_json
 from surefoot.errors import InputError
 
 
 def add_export(commands: Any) -> None:
     """Describe ``export``."""
-    parser = commands.add_parser("export", help="write an agent as a zip file that SB3 loads", allow_abbrev=False)
+    parser = commands.add_parser("export", help="write an agent as a zip file that SB3 loads")
     parser.add_argument("agent", metavar="NAME_OR_PATH")
     parser.add_argument("--out", type=Path, required=True, metavar="FILE.zip")
     parser.set_defaults(run=run_export)
@@ -37,7 +36,7 @@ def run_export(arguments: argparse.Namespace) -> None:
 
 def add_agents(commands: Any) -> None:
     """Describe ``agents``."""
-    parser = commands.add_parser("agents", help="list the pretrained agents", allow_abbrev=False)
+    parser = commands.add_parser("agents", help="list the pretrained agents")
     parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
     parser.set_defaults(run=list_agents)
 
@@ -50,7 +49,7 @@ def list_agents(arguments: argparse.Namespace) -> None:
     cards = [load_card(name) for name in names()]
     keys = ("name", "task", "sigma", "sha256", "selection")
     if arguments.json:
-        print(json.dumps({"schema": 1, "agents": [{key: card[key] for key in keys} for card in cards]}, indent=1))
+        print_json({"schema": 1, "agents": [{key: card[key] for key in keys} for card in cards]})
         return
     table = Table("agent", "task", "sigma", "mean return ± s.e.", box=None)
     for card in cards:

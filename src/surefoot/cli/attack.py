@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from contextlib import suppress
 from dataclasses import replace
@@ -16,12 +15,13 @@ from rich.table import Table
 from surefoot.cli.options import (
     add_agent,
     add_common,
-    add_old_names,
-    chosen_workers,
     estimate,
+    numbers,
     parse_budgets,
-    parse_numbers,
+    plan_of,
+    print_json,
     progress_bar,
+    workers_for,
 )
 from surefoot.errors import InputError
 from surefoot.report.sentences import attack_notes
@@ -29,7 +29,7 @@ from surefoot.report.sentences import attack_notes
 if TYPE_CHECKING:
     from surefoot.runs.attacked import AttackGrid
 
-CONTRADICTION = 3
+INCONSISTENT = 3
 
 
 def add_attack(commands: Any) -> None:
@@ -38,16 +38,16 @@ def add_attack(commands: Any) -> None:
         "attack",
         help="attack an agent, undefended or smoothed, and compare with its certificate",
         description="Attack an agent on TASK. Exit code 3: an attacked mean lies below a certified bound, a bug.",
-        allow_abbrev=False,
     )
     parser.add_argument("task", metavar="TASK", help="such as cartpole-5, mountain-car or pong-1r")
     add_agent(parser)
     parser.add_argument(
         "--sigma", type=float, default=0.0, help="the agent's noise; 0 attacks it undefended (default: 0)"
     )
-    parser.add_argument("--budgets", default="0.2,0.4,0.6,0.8,1", help="(default: %(default)s)")
+    parser.add_argument("--budgets", type=parse_budgets, default="0.2,0.4,0.6,0.8,1", help="(default: %(default)s)")
     parser.add_argument(
         "--lambda-q",
+        type=lambda text: text if text == "paper" else numbers("0,0.2,0.4")(text),
         metavar="LIST",
         help="value gaps below which Algorithm 1 saves its budget (discrete actions): a list, or 'paper' for the "
         "paper's (default: 0 and quantiles of the agent's own value gaps)",
@@ -55,6 +55,7 @@ def add_attack(commands: Any) -> None:
     parser.add_argument(
         "--lambda",
         dest="weights",
+        type=numbers("0.001,0.0001"),
         metavar="LIST",
         help="weights of the norm in Algorithm 2 (continuous actions; default: the paper's)",
     )
@@ -69,7 +70,6 @@ def add_attack(commands: Any) -> None:
     parser.add_argument(
         "--certificate", type=Path, metavar="DIR", help="run to compare with (default: those next to --out)"
     )
-    add_old_names(parser, {"--draws": "--noise-samples"})
     add_common(parser)
     parser.set_defaults(run=run_attack)
 
@@ -85,27 +85,17 @@ def _method(name: str) -> str:
 
 def run_attack(arguments: argparse.Namespace) -> int:
     """Attack, compare, report."""
-    from surefoot.agents.files import default_agent
-    from surefoot.agents.resolve import resolve
-    from surefoot.play.plan import resolve_device
     from surefoot.play.tasks import get_task
     from surefoot.proof.contradiction import inconsistencies
     from surefoot.report.page import NAME, write_report
     from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, matching_certificates
     from surefoot.runs.read import read_run
 
-    task = get_task(arguments.task)
-    name = default_agent(task.name, arguments.sigma) if arguments.agent is None else arguments.agent
     grid = AttackGrid(
-        task=task,
-        policy=resolve(name, task.spaces, trust_pickle=arguments.allow_pickle),
-        sigma=arguments.sigma,
-        budgets=parse_budgets(arguments.budgets),
+        base=plan_of(arguments, get_task(arguments.task), arguments.sigma, arguments.episodes),
+        budgets=arguments.budgets,
         method=_method(arguments.method),
         noise_samples=arguments.noise_samples,
-        n_episodes=arguments.episodes,
-        seed=arguments.seed,
-        device=resolve_device(arguments.device),
     )
     grid = replace(grid, lambdas=_lambdas(arguments, grid))
     folder: Path = arguments.out or Path("runs") / grid.name
@@ -115,41 +105,41 @@ def run_attack(arguments: argparse.Namespace) -> int:
         result = attacked_run(
             grid,
             folder,
-            workers=chosen_workers(arguments.workers, grid.device, emulated=grid.task.cartridge is not None),
+            workers=workers_for(grid.base, arguments.workers),
             progress=report,
             command=arguments.command_line,
         )
     certificates = matching_certificates(grid, arguments.certificate, folder.parent)
     found = [
-        (path, contradiction)
+        (path, inconsistency)
         for path, certificate in certificates
-        for contradiction in inconsistencies(certificate, attacked_records(grid, folder))
+        for inconsistency in inconsistencies(certificate, attacked_records(grid, folder))
     ]
     if arguments.certificate is not None:
         with suppress(InputError):  # a lone file has no folder to read; then the page that is there stays
             write_report([*(read_run(path.parent) for path, _ in certificates), read_run(folder)], folder / NAME)
     if arguments.json:
         compared = [str(path) for path, _ in certificates]
-        clashes = [{"certificate": str(path), "what": str(clash)} for path, clash in found]
-        print(json.dumps({**result, "compared_with": compared, "contradictions": clashes}, indent=1, allow_nan=False))
+        what = [{"certificate": str(path), "what": str(inconsistency)} for path, inconsistency in found]
+        print_json({**result, "compared_with": compared, "contradictions": what})
     else:
         show_attack(result, [str(path) for path, _ in certificates])
         print(f"Report: {folder / NAME}")
-    for path, contradiction in found:
-        print(f"surefoot: CONTRADICTION with {path}: {contradiction}; one of them is wrong", file=sys.stderr)
-    return CONTRADICTION if found else 0
+    for path, inconsistency in found:
+        print(f"surefoot: INCONSISTENCY with {path}: {inconsistency}; one of them is wrong", file=sys.stderr)
+    return INCONSISTENT if found else 0
 
 
 def _lambdas(arguments: argparse.Namespace, grid: AttackGrid) -> tuple[float, ...]:
     """Return the lambdas of the algorithm that fits the task's actions: those given, else the default ones."""
-    task, discrete = grid.task, grid.task.spaces.n_actions is not None
+    task, discrete = grid.base.task, grid.base.task.spaces.n_actions is not None
     given, other = (arguments.lambda_q, arguments.weights)[:: 1 if discrete else -1]
     name, wrong = ("--lambda-q", "--lambda")[:: 1 if discrete else -1]
     if other is not None:
         kind = "discrete" if discrete else "continuous"
         raise InputError(f"{wrong} cannot be used with {task.name}, which has {kind} actions; use {name}")
-    if given is not None and given != "paper":
-        return parse_numbers(given, name, "0,0.2,0.4")
+    if isinstance(given, tuple):
+        return given
     return task.paper.lambdas if given == "paper" or not discrete else grid.default_lambdas()
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
-from surefoot.cli.options import progress_bar
+from surefoot.cli.options import add_output, print_json, progress_bar
 
 
 def add_baseline(commands: Any) -> None:
@@ -16,13 +15,11 @@ def add_baseline(commands: Any) -> None:
         help="measure the open-loop baseline: the return of the best fixed action sequence",
         description="Search for the best action sequence that ignores all observations, and measure its mean return. "
         "No observation attack can affect it: a lower bound below it is uninformative.",
-        allow_abbrev=False,
     )
     parser.add_argument("task", metavar="TASK", help="such as cartpole-5, pong-1r or freeway")
     parser.add_argument("--episodes", type=int, help="episodes to measure on (default: the task's, up to 100,000)")
     parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document to stdout and nothing else")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_output(parser)
     parser.set_defaults(run=run_baseline)
 
 
@@ -36,7 +33,7 @@ def run_baseline(arguments: argparse.Namespace) -> None:
             get_task(arguments.task), seed=arguments.seed, measure=arguments.episodes, progress=report
         )
     if arguments.json:
-        print(json.dumps({"schema": 1, "task": arguments.task, **found.to_json()}, indent=1))
+        print_json({"schema": 1, "task": arguments.task, **found.to_json()})
         return
     print(
         f"Open-loop baseline: {found.mean:.4g} ± {found.sem:.2g} (mean return ± standard error, {found.n_episodes:,} "

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import os
-import re
 import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Any, NoReturn
 
 from surefoot import __version__
 from surefoot.cli.agents import add_agents, add_export
 from surefoot.cli.attack import add_attack
 from surefoot.cli.baseline import add_baseline
 from surefoot.cli.certify import add_certify
+from surefoot.cli.options import Parser
 from surefoot.cli.plan import add_plan, add_tune
 from surefoot.cli.report import add_report
 from surefoot.cli.reproduce import add_reproduce
@@ -24,20 +22,23 @@ from surefoot.cli.verify import add_verify
 from surefoot.errors import InputError
 
 INTERRUPTED = 130
-OLD_COMMANDS = {"blind": "baseline"}  # for one more version
-
-
-class Parser(argparse.ArgumentParser):
-    """Reports a wrong call as bad input, in one line."""
-
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        # argparse takes -1e3 and -1,0 for options, and floors are often negative.
-        self._negative_number_matcher = re.compile(r"-(\.?\d|inf|nan)")
-
-    def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the whole usage."""
-        raise InputError(f"{message}; see '{self.prog} --help'")
+EXTRAS = {"torch", "gymnasium", "stable_baselines3", "matplotlib"}  # packages that a plain installation lacks
+OLD_NAMES = {  # of commands and options, for one more version
+    "blind": "baseline",
+    "--all": "--all-sigmas",
+    "--at": "--tol-budget",
+    "--at-least": "--thresholds",
+    "--discount": "--gamma",
+    "--draws": "--noise-samples",
+    "--minutes": "--time-limit",
+    "--pilot": "--pilot-episodes",
+    "--rewards": "--reward-range",
+    "--shared-by": "--shared-episodes",
+    "--start": "--init-from",
+    "--step": "--threshold-spacing",
+    "--trust-pickle": "--allow-pickle",
+    "--until": "--tol",
+}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,10 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a sign the terminal cannot show is no reason to fail
-    if given and given[0] in OLD_COMMANDS:
-        now = OLD_COMMANDS[given[0]]
-        print(f"surefoot: '{given[0]}' is now '{now}'; the old name will be removed", file=sys.stderr)
-        given[0] = now
+    given = [_renewed(word) if index == 0 or word.startswith("--") else word for index, word in enumerate(given)]
     try:
         parsed = build_parser().parse_args(given)
         parsed.command_line = shlex.join(["surefoot", *given])
@@ -58,12 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InputError as error:
         return _fail(str(error))
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] not in {
-            "torch",
-            "gymnasium",
-            "stable_baselines3",
-            "matplotlib",
-        }:
+        if error.name is None or error.name.split(".")[0] not in EXTRAS:
             raise
         return _fail(f"this needs the package {error.name}; from a checkout install it with: pip install '.[all]'")
     except KeyboardInterrupt:
@@ -81,6 +74,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         return code or 0
     return 0
+
+
+def _renewed(word: str) -> str:
+    """Return a command or an option (``--name`` or ``--name=value``) by its present name; an old one is reported."""
+    name, equals, value = word.partition("=")
+    if name not in OLD_NAMES:
+        return word
+    print(f"surefoot: {name} is now {OLD_NAMES[name]}; the old name will be removed", file=sys.stderr)
+    return f"{OLD_NAMES[name]}{equals}{value}"
 
 
 def _drop_output() -> None:

@@ -1,20 +1,39 @@
-"""What the subcommands share: options, progress, numbers from text."""
+"""What the subcommands share: options and their values, the plan that they describe, progress."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
-import sys
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
+
+if TYPE_CHECKING:
+    from surefoot.play.plan import Plan
+    from surefoot.play.tasks import Task
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a wrong call as bad input, in one line."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{"allow_abbrev": False, **options})
+        # argparse takes -1e3 and -1,0 for options, and floors are often negative.
+        self._negative_number_matcher = re.compile(r"-(\.?\d|inf|nan)")
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the whole usage."""
+        raise InputError(f"{message.removeprefix('argument ')}; see '{self.prog} --help'")
 
 
 def add_common(parser: argparse.ArgumentParser, *, writes: bool = True) -> None:
@@ -23,6 +42,11 @@ def add_common(parser: argparse.ArgumentParser, *, writes: bool = True) -> None:
     parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="(default: auto)")
     if writes:
         parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: runs/<name>)")
+    add_output(parser)
+
+
+def add_output(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what is printed."""
     parser.add_argument("--json", action="store_true", help="print one JSON document to stdout and nothing else")
     parser.add_argument("--quiet", action="store_true", help="show no progress")
 
@@ -34,35 +58,43 @@ def add_agent(parser: argparse.ArgumentParser) -> None:
         "--allow-pickle", action="store_true", help="let an SB3 zip execute its code while it is loaded"
     )
     parser.add_argument("--workers", type=int, help="number of processes (default: one per core)")
-    add_old_names(parser, {"--trust-pickle": "--allow-pickle"})
 
 
-class Renamed(argparse.Action):
-    """An option's old name: it still works, says what the new name is, and is not in the help text."""
+def plan_of(
+    arguments: argparse.Namespace,
+    task: Task,
+    sigma: float | Sequence[float],
+    n_episodes: int,
+    *,
+    per_step: bool = False,
+) -> Plan:
+    """Return the run that the options describe: of the agent they name, else of the task's pretrained one."""
+    from surefoot.agents.files import default_agent
+    from surefoot.agents.resolve import resolve
+    from surefoot.play.plan import Plan, resolve_device
 
-    def __init__(self, *, now: argparse.Action, **settings: Any) -> None:
-        super().__init__(**settings)
-        self.now = now
+    noise = Noise.of(sigma)
+    if noise.features is not None and arguments.agent is None:
+        raise InputError("there is no pretrained agent for a sigma per feature; name one with --agent")
+    agent = default_agent(task.name, noise.sigma) if arguments.agent is None else arguments.agent
+    return Plan(
+        task=task,
+        policy=resolve(agent, task.spaces, allow_pickle=arguments.allow_pickle),
+        noise=noise,
+        n_episodes=n_episodes,
+        seed=arguments.seed,
+        device=resolve_device(arguments.device),
+        per_step=per_step,
+    )
 
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
-        """Warn, then do what the new name does."""
-        new = self.now.option_strings[0]
-        print(f"surefoot: {option_string} is now {new}; the old name will be removed", file=sys.stderr)
-        self.now(parser, namespace, values, new)
 
+def workers_for(plan: Plan, given: int | None) -> int:
+    """Return the number of processes: the one given, else one per core; on a GPU one, or two if emulators run."""
+    from surefoot.play.workers import usable_cores
 
-def add_old_names(parser: argparse.ArgumentParser, names: Mapping[str, str]) -> None:
-    """Accept the old names of options, each mapped to its new one, for one more version."""
-    actions = {name: action for action in parser._actions for name in action.option_strings}
-    for old, new in names.items():
-        now = actions[new]
-        settings: dict[str, Any] = {
-            "dest": now.dest,
-            "nargs": now.nargs,
-            "type": now.type,
-            "default": argparse.SUPPRESS,
-        }
-        parser.add_argument(old, action=Renamed, now=now, help=argparse.SUPPRESS, **settings)
+    if given is not None:
+        return given
+    return usable_cores() if plan.device == "cpu" else 1 + (plan.task.cartridge is not None)
 
 
 @contextmanager
@@ -91,18 +123,22 @@ def progress_bar(what: str, unit: str, arguments: argparse.Namespace) -> Iterato
         yield report
 
 
-def parse_budgets(text: str) -> tuple[float, ...]:
-    """Read ``0:1:0.05`` (both ends included) or ``0,0.2,0.4``."""
-    if ":" not in text:
-        return parse_numbers(text, "budgets", "0:1:0.05 or 0,0.2,0.4")
-    try:
-        first, last, step = (float(part) for part in text.split(":"))
-    except ValueError as error:
-        raise InputError(f"budgets must look like 0:1:0.05 or 0,0.2,0.4, got {text!r}") from error
-    if not (step > 0 and last >= first and (last - first) / step < 10_000):
-        raise InputError(f"budgets FIRST:LAST:STEP need LAST >= FIRST, STEP > 0 and under 10,000 values, got {text!r}")
-    count = int((last - first) / step + 1e-9) + 1
-    return tuple(float(f"{first + step * index:.12g}") for index in range(count))
+def print_json(content: Mapping[str, Any]) -> None:
+    """Print one JSON document; NaN and infinities, which are not JSON, are errors."""
+    print(json.dumps(content, indent=1, allow_nan=False))
+
+
+def estimate(mean: float, sem: float) -> str:
+    """Format an estimate with its standard error, to the two leading digits of the latter."""
+    digits = 2 if sem <= 0 else min(6, max(1, 1 - math.floor(math.log10(sem))))
+    return f"{mean:.{digits}f} ± {sem:.{digits}f}"
+
+
+def refuse(arguments: argparse.Namespace, names: Sequence[str], what: str) -> None:
+    """Reject options that make no sense together."""
+    given = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) is not None]
+    if given:
+        raise InputError(f"{', '.join(given)} cannot be combined with {what}")
 
 
 @dataclass(frozen=True)
@@ -113,23 +149,6 @@ class Requirement:
     budget: float
 
 
-def parse_sigma(text: str) -> float | list[float]:
-    """Read one sigma, or one per feature."""
-    numbers = parse_numbers(text, "--sigma", "0.2 or 0.1,0.2,0.1,0.2")
-    return numbers[0] if len(numbers) == 1 else list(numbers)
-
-
-def parse_requirement(text: str) -> Requirement:
-    """Read ``150@0.4``: a mean of 150 at budget 0.4."""
-    try:
-        mean, budget = (float(part) for part in text.split("@"))
-    except ValueError as error:
-        raise InputError(f"a requirement must look like 150@0.4, a mean and a budget, got {text!r}") from error
-    if not (math.isfinite(mean) and math.isfinite(budget) and budget >= 0):
-        raise InputError(f"a requirement needs a finite mean and a budget >= 0, got {text!r}")
-    return Requirement(mean, budget)
-
-
 def with_requirement(budgets: Sequence[float], required: Requirement | None) -> tuple[float, ...]:
     """Return the budgets to certify; what is required is among them."""
     if required is None or required.budget in budgets:
@@ -137,37 +156,45 @@ def with_requirement(budgets: Sequence[float], required: Requirement | None) -> 
     return tuple(sorted({*budgets, required.budget}))
 
 
-def parse_numbers(text: str, what: str, looks: str = "0,0.2,0.4") -> tuple[float, ...]:
-    """Read ``0,0.2,0.4``."""
+def numbers(looks: str) -> Callable[[str], tuple[float, ...]]:
+    """Return what reads an option's value that looks like this, ``0,0.2,0.4``."""
+    return lambda text: _split(text, ",", looks)
+
+
+def parse_sigma(text: str) -> float | list[float]:
+    """Read one sigma, or one per feature."""
+    found = _split(text, ",", "0.2 or 0.1,0.2,0.1,0.2")
+    return found[0] if len(found) == 1 else list(found)
+
+
+def parse_budgets(text: str) -> tuple[float, ...]:
+    """Read ``0:1:0.05`` (both ends included) or ``0,0.2,0.4``."""
+    looks = "0:1:0.05 or 0,0.2,0.4"
+    if ":" not in text:
+        return _split(text, ",", looks)
+    first, last, step = _split(text, ":", looks, count=3)
+    if not (step > 0 and last >= first and (last - first) / step < 10_000):
+        raise argparse.ArgumentTypeError(
+            f"FIRST:LAST:STEP needs LAST >= FIRST, STEP > 0 and under 10,000 values, got {text!r}"
+        )
+    count = int((last - first) / step + 1e-9) + 1
+    return tuple(float(f"{first + step * index:.12g}") for index in range(count))
+
+
+def parse_requirement(text: str) -> Requirement:
+    """Read ``150@0.4``: a mean of 150 at budget 0.4."""
+    mean, budget = _split(text, "@", "150@0.4, a mean and a budget", count=2)
+    if not (math.isfinite(mean) and math.isfinite(budget) and budget >= 0):
+        raise argparse.ArgumentTypeError(f"needs a finite mean and a budget >= 0, got {text!r}")
+    return Requirement(mean, budget)
+
+
+def _split(text: str, sign: str, looks: str, count: int | None = None) -> tuple[float, ...]:
+    """Read numbers with a sign between them, or say what an option's value should look like."""
     try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError as error:
-        raise InputError(f"{what} must look like {looks}, got {text!r}") from error
-
-
-def estimate(mean: float, sem: float) -> str:
-    """Format an estimate with its standard error, to the two leading digits of the latter."""
-    digits = 2 if sem <= 0 else min(6, max(1, 1 - math.floor(math.log10(sem))))
-    return f"{mean:.{digits}f} ± {sem:.{digits}f}"
-
-
-def chosen_workers(given: int | None, device: str, *, emulated: bool = False) -> int:
-    """Return the number of processes: the one given, else one per core, or one for a GPU.
-
-    Args:
-        given: What the user asked for.
-        device: "cpu" or "cuda".
-        emulated: Whether emulators run the game; on a GPU those of one process then run while another's agent acts.
-    """
-    from surefoot.play.workers import usable_cores
-
-    if given is not None:
-        return given
-    return usable_cores() if device == "cpu" else 1 + emulated
-
-
-def refuse(arguments: argparse.Namespace, names: Sequence[str], what: str) -> None:
-    """Reject options that make no sense together."""
-    given = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) is not None]
-    if given:
-        raise InputError(f"{', '.join(given)} cannot be combined with {what}")
+        found = tuple(float(part) for part in text.split(sign))
+    except ValueError:
+        found = ()
+    if not found or count not in (None, len(found)):
+        raise argparse.ArgumentTypeError(f"must look like {looks}, got {text!r}")
+    return found

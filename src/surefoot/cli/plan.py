@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,13 +13,13 @@ from rich.table import Table
 from surefoot.cli.options import (
     add_agent,
     add_common,
-    add_old_names,
-    chosen_workers,
-    parse_numbers,
+    numbers,
     parse_requirement,
+    plan_of,
+    print_json,
     progress_bar,
+    workers_for,
 )
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
 
 if TYPE_CHECKING:
@@ -33,37 +32,39 @@ def add_plan(commands: Any) -> None:
     parser = commands.add_parser(
         "plan",
         help="predict how many episodes a requirement needs, and which sigma certifies the most",
-        allow_abbrev=False,
     )
     _add_shared(parser, writes=False)
-    parser.add_argument("--require", required=True, metavar="MEAN@BUDGET", help="what is to be proved, e.g. 150@0.4")
+    parser.add_argument(
+        "--require",
+        type=parse_requirement,
+        required=True,
+        metavar="MEAN@BUDGET",
+        help="what is to be proved, e.g. 150@0.4",
+    )
     parser.set_defaults(run=run_plan)
 
 
 def add_tune(commands: Any) -> None:
     """Describe ``tune``."""
-    parser = commands.add_parser(
-        "tune", help="select sigma on some episodes and certify it on others", allow_abbrev=False
-    )
+    parser = commands.add_parser("tune", help="select sigma on some episodes and certify it on others")
     _add_shared(parser, writes=True)
     parser.add_argument("--budget", type=float, required=True, help="the attack budget to select sigma for")
     parser.add_argument(
         "--all-sigmas", action="store_true", help="certify every sigma, alpha split among them, and select none"
     )
-    add_old_names(parser, {"--all": "--all-sigmas"})
     parser.set_defaults(run=run_tune)
 
 
 def _add_shared(parser: argparse.ArgumentParser, *, writes: bool) -> None:
     parser.add_argument("task", metavar="TASK", help="such as cartpole-5 or mountain-car")
     add_agent(parser)
-    parser.add_argument("--sigmas", help="0.1,0.2,0.4 (default: those with a pretrained agent)")
+    looks = "0.1,0.2,0.4"
+    parser.add_argument("--sigmas", type=numbers(looks), help=f"{looks} (default: those with a pretrained agent)")
     parser.add_argument(
         "--pilot-episodes", type=int, default=1000, help="episodes to inspect per sigma (default: %(default)s)"
     )
     parser.add_argument("--episodes", type=int, default=10_000, help="episodes to certify with (default: %(default)s)")
     parser.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
-    add_old_names(parser, {"--pilot": "--pilot-episodes"})
     add_common(parser, writes=writes)
 
 
@@ -71,16 +72,15 @@ def run_plan(arguments: argparse.Namespace) -> None:
     """Print what each sigma is predicted to certify."""
     from surefoot.proof.forecast import best, best_achievable
 
-    required = parse_requirement(arguments.require)
-    found = _forecasts(arguments, _plans(arguments), required.budget, required.mean)
-    chosen, task = best(found), _task(arguments)
-    risk = 1 - arguments.confidence
+    required, plans = arguments.require, _plans(arguments)
+    found = _forecasts(arguments, plans, required.budget, required.mean)
+    chosen, task, alpha = best(found), plans[0].task, 1 - arguments.confidence
     most = best_achievable(
-        arguments.episodes, required.budget / chosen.sigma, risk, task.scoring.floor, task.scoring.ceiling
+        arguments.episodes, required.budget / chosen.sigma, alpha, task.scoring.floor, task.scoring.ceiling
     )
     if arguments.json:
         content = {"forecasts": [one.to_json() for one in found], "best": chosen.to_json(), "most": most}
-        print(json.dumps({"schema": 1, "task": task.name, "confidence": arguments.confidence, **content}, indent=1))
+        print_json({"schema": 1, "task": task.name, "confidence": arguments.confidence, **content})
         return
     _show(found)
     print(
@@ -108,8 +108,8 @@ def run_tune(arguments: argparse.Namespace) -> None:
     for plan in kept:
         whole = replace(plan, n_episodes=arguments.episodes)
         folder = (arguments.out or Path("runs")) / run_name(whole)
+        workers = workers_for(plan, arguments.workers)
         with progress_bar(f"sigma {plan.noise.sigma:g}", "episodes", arguments) as report:
-            workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.cartridge is not None)
             made.append(certified_run(whole, query, folder, workers=workers, progress=report))
     how = (
         f"All {len(kept)} sigmas are certified, alpha split among them: their bounds hold simultaneously with "
@@ -119,7 +119,7 @@ def run_tune(arguments: argparse.Namespace) -> None:
     )
     if arguments.json:
         content = {"forecasts": [one.to_json() for one in found], "certificates": [one.to_json() for one in made]}
-        print(json.dumps({"schema": 1, "task": arguments.task, "how": how, **content}, indent=1, allow_nan=False))
+        print_json({"schema": 1, "task": arguments.task, "how": how, **content})
         return
     if found:
         _show(found)
@@ -129,40 +129,19 @@ def run_tune(arguments: argparse.Namespace) -> None:
     print(how)
 
 
-def _task(arguments: argparse.Namespace) -> Any:
-    from surefoot.play.tasks import get_task
-
-    return get_task(arguments.task)
-
-
 def _plans(arguments: argparse.Namespace) -> list[Plan]:
     """Return one plan per sigma, of ``--pilot-episodes`` episodes."""
-    from surefoot.agents.files import default_agent, list_agents, load_card
-    from surefoot.agents.resolve import resolve
-    from surefoot.play.plan import Plan, resolve_device
+    from surefoot.agents.files import list_agents, load_card
+    from surefoot.play.tasks import get_task
 
     if not 0 < arguments.confidence < 1:
         raise InputError(f"confidence must lie strictly between 0 and 1, got {arguments.confidence}")
-    task = _task(arguments)
+    task = get_task(arguments.task)
     cards = [load_card(name) for name in list_agents() if name.startswith(f"{task.name}-")]
-    given = parse_numbers(arguments.sigmas, "sigmas", "0.1,0.2,0.4") if arguments.sigmas else None
-    sigmas = given or [card["sigma"] for card in cards if card["sigma"] > 0]
+    sigmas = arguments.sigmas or [card["sigma"] for card in cards if card["sigma"] > 0]
     if min(sigmas) <= 0:
         raise InputError(f"sigmas must be > 0, got {min(sigmas):g}: without noise nothing is certified")
-    device = resolve_device(arguments.device)
-    agents = [arguments.agent or default_agent(task.name, sigma) for sigma in sigmas]
-    policies = [resolve(agent, task.spaces, trust_pickle=arguments.allow_pickle) for agent in agents]
-    return [
-        Plan(
-            task=task,
-            policy=policy,
-            noise=Noise.of(sigma),
-            n_episodes=arguments.pilot_episodes,
-            seed=arguments.seed,
-            device=device,
-        )
-        for policy, sigma in zip(policies, sigmas, strict=True)
-    ]
+    return [plan_of(arguments, task, sigma, arguments.pilot_episodes) for sigma in sigmas]
 
 
 def _forecasts(
@@ -174,8 +153,8 @@ def _forecasts(
 
     found = []
     for plan in plans:
+        workers = workers_for(plan, arguments.workers)
         with progress_bar(f"pilot, sigma {plan.noise.sigma:g}", "episodes", arguments) as report:
-            workers = chosen_workers(arguments.workers, plan.device, emulated=plan.task.cartridge is not None)
             pilot = play(replace(plan, purpose=(Purpose.PILOT,)), workers=workers, progress=report)
         alpha, n_episodes = 1 - arguments.confidence, arguments.episodes
         found.append(forecast(pilot, budget=budget, alpha=alpha, n_episodes=n_episodes, require=require))

@@ -17,7 +17,6 @@ def add_report(commands: Any) -> None:
         "report",
         help="regenerate the HTML report of a run, or compare several runs in one",
         description="Write one self-contained HTML report about the runs in DIR, output of certify or attack.",
-        allow_abbrev=False,
     )
     parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="run directories of certify or attack")
     parser.add_argument(

@@ -5,30 +5,33 @@ from __future__ import annotations
 import argparse
 import sys
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import Any
 
+from surefoot import files
+from surefoot.cli.options import Parser
 from surefoot.errors import InputError
 
 
 def add_reproduce(commands: Any) -> None:
-    """Describe the subcommand: the study's own where a checkout is there, else one that says where to find it."""
-    from surefoot.files import checkout
-
-    root = checkout()
-    if root is not None:
-        if str(root) not in sys.path:
-            sys.path.append(str(root))
-        import_module("study.__main__").add_reproduce(commands)
-        return
+    """Describe the subcommand; its options are the study's, which is loaded only to run it."""
     parser = commands.add_parser(
         "reproduce", help="draw the paper's figures and tables (from a checkout)", prefix_chars="\0", add_help=False
     )
-    parser.add_argument("anything", nargs="*", help=argparse.SUPPRESS)
-    parser.set_defaults(run=_refuse)
+    parser.add_argument("options", nargs="*", help=argparse.SUPPRESS)
+    parser.set_defaults(run=run_reproduce)
 
 
-def _refuse(_: argparse.Namespace) -> NoReturn:
-    raise InputError(
-        "reproduce needs a checkout of the repository: the study is not part of the installed package; "
-        "clone the repository and run 'python -m study' there"
-    )
+def run_reproduce(arguments: argparse.Namespace) -> None:
+    """Hand the options to the study of the checkout, or say where it is to be found."""
+    root = files.checkout()
+    if root is None:
+        raise InputError(
+            "reproduce needs a checkout of the repository: the study is not part of the installed package; "
+            "clone the repository and run 'python -m study' there"
+        )
+    if str(root) not in sys.path:
+        sys.path.append(str(root))
+    parser = Parser(prog="surefoot")
+    import_module("study.__main__").add_reproduce(parser.add_subparsers(parser_class=Parser))
+    parsed = parser.parse_args(["reproduce", *arguments.options])
+    parsed.run(parsed)

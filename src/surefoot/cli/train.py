@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from surefoot.cli.options import add_common, add_old_names, progress_bar, refuse
+from surefoot.cli.options import add_common, print_json, progress_bar, refuse
 
 
 def add_train(commands: Any) -> None:
     """Describe the subcommand."""
-    parser = commands.add_parser("train", help="train an agent with noise on its observations", allow_abbrev=False)
+    parser = commands.add_parser("train", help="train an agent with noise on its observations")
     parser.add_argument("task", metavar="TASK")
     parser.add_argument("--sigma", type=float, required=True, help="noise on every new observation")
     parser.add_argument(
@@ -31,7 +30,6 @@ def add_train(commands: Any) -> None:
     parser.add_argument("--init-from", metavar="AGENT", help="agent to start from (presets fast, student)")
     parser.add_argument("--teacher", metavar="AGENT", help="agent that labels clean frames (preset student)")
     parser.add_argument("--resume", action="store_true", help="resume from the checkpoint in the run directory")
-    add_old_names(parser, {"--minutes": "--time-limit", "--start": "--init-from"})
     add_common(parser)
     parser.set_defaults(run=run_train)
 
@@ -64,7 +62,7 @@ def run_train(arguments: argparse.Namespace) -> None:
         )
     card = load_card(str(folder))
     if arguments.json:
-        print(json.dumps(card, indent=1, allow_nan=False))
+        print_json(card)
         return
     training = card["training"]
     print(

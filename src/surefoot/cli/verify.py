@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 from typing import Any, Literal
 
-from surefoot.cli.options import add_agent, chosen_workers, progress_bar
+from surefoot.cli.options import add_agent, add_output, print_json, progress_bar
 from surefoot.errors import InputError
 
 MARKS = {"passed": "ok", "failed": "FAILED", "impossible": "UNKNOWN", "skipped": "skipped"}
@@ -19,40 +18,42 @@ def add_verify(commands: Any) -> None:
         "verify",
         help="check a certificate: recompute its bounds, rerun some of its episodes",
         description="Check the certificate of a run: exit code 0 if it is verified, 1 if not.",
-        allow_abbrev=False,
     )
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of surefoot certify")
     add_agent(parser)
     parser.add_argument("--env", metavar="ID", help="the run's environment, if its name would import a module")
     parser.add_argument(
-        "--blocks", metavar="N", help="blocks to rerun: a number or all (default: one lie in 100 is caught, p = .99)"
+        "--blocks",
+        type=_blocks,
+        default="enough",
+        metavar="N",
+        help="blocks to rerun: a number or all (default: one lie in 100 is caught, p = .99)",
     )
     parser.add_argument("--seed", type=int, help="fixes which blocks are rerun (default: unpredictable)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document to stdout and nothing else")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    add_output(parser)
     parser.set_defaults(run=run_verify)
 
 
 def run_verify(arguments: argparse.Namespace) -> int:
     """Check a run; return the exit code."""
+    from surefoot.play.workers import usable_cores
     from surefoot.verification.verify import verify
 
-    blocks = _blocks(arguments.blocks)
     if arguments.seed is not None and arguments.seed < 0:
         raise InputError(f"seed must be at least 0, got {arguments.seed}")
     with progress_bar("rerunning", "blocks", arguments) as report:
         verdict = verify(
             arguments.run_dir,
             agent=arguments.agent,
-            blocks=blocks,
+            blocks=arguments.blocks,
             seed=arguments.seed,
             environment=arguments.env,
-            trust_pickle=arguments.allow_pickle,
-            workers=chosen_workers(arguments.workers, "cpu"),
+            allow_pickle=arguments.allow_pickle,
+            workers=usable_cores() if arguments.workers is None else arguments.workers,
             progress=report,
         )
     if arguments.json:
-        print(json.dumps(verdict.to_json(), indent=1, allow_nan=False))
+        print_json(verdict.to_json())
     else:
         print(f"{'Verified' if verdict.verified else 'NOT VERIFIED'}: {verdict.run}\n")
         for check in verdict.checks:
@@ -63,11 +64,9 @@ def run_verify(arguments: argparse.Namespace) -> int:
     return 0 if verdict.verified else 1
 
 
-def _blocks(text: str | None) -> int | Literal["enough"] | None:
-    if text is None:
-        return "enough"
-    if text == "all":
-        return None
+def _blocks(text: str) -> int | Literal["enough"] | None:
+    if text in ("all", "enough"):
+        return "enough" if text == "enough" else None
     if not text.isdecimal() or not text.isascii() or len(text) > 9:
-        raise InputError(f"--blocks must be a whole number or 'all', got {text!r:.60}")
+        raise argparse.ArgumentTypeError(f"must be a whole number or 'all', got {text!r:.60}")
     return int(text)

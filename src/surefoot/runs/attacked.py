@@ -11,17 +11,15 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.agents.policies import Policy
 from surefoot.attacks.registry import METHODS, Configuration
 from surefoot.attacks.value_gaps import default_lambdas
 from surefoot.attacks.victim import Smoothing
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import safe_name, versions
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import Progress, play
 from surefoot.play.streams import Purpose
-from surefoot.play.tasks import Task
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.report.sentences import IDLE
@@ -34,31 +32,21 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True)
 class AttackGrid:
-    """An agent, and the attacks on it: one configuration for every budget and lambda.
+    """A run, and the attacks on its agent: one configuration for every budget and lambda.
 
     Attributes:
-        task: What the agent is attacked on.
-        policy: The agent.
-        sigma: Its noise; 0 for an undefended agent.
+        base: The run of one configuration but for the attack; sigma is 0 for an undefended agent.
         budgets: Attack budgets: l2 norms of all perturbations of one episode.
         lambdas: Value gaps lambda_q of Algorithm 1, or weights lambda of Algorithm 2, where the method has one.
         method: Name of the attack.
         noise_samples: Noise samples that attacks on a smoothed agent average over.
-        n_episodes: Episodes per configuration.
-        seed: Seed of the episodes.
-        device: "cpu" or "cuda".
     """
 
-    task: Task
-    policy: Policy
-    sigma: float
+    base: Plan
     budgets: Sequence[float]
     lambdas: Sequence[float] = (0.0,)
     method: str = "paper"
     noise_samples: int = 128
-    n_episodes: int = 1_000
-    seed: int = 0
-    device: str = "cpu"
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
@@ -67,15 +55,16 @@ class AttackGrid:
             raise InputError(f"budgets must be finite numbers >= 0, at least one, got {list(self.budgets)}")
         if METHODS[self.method].has_lambda and not self.lambdas:
             raise InputError(f"the method {self.method} needs at least one lambda")
-        METHODS[self.method].check(self.task, self.policy)
+        METHODS[self.method].check(self.base.task, self.base.policy)
         for budget, lambda_ in self.configurations():
             self.plan(budget, lambda_)
 
     @property
     def name(self) -> str:
         """The name of the run's folder: all that usually differs between attacks."""
-        name = f"attack-{self.method}-{self.policy.name}-sigma{self.sigma:g}-seed{self.seed}-n{self.n_episodes}"
-        return safe_name(name)
+        base = self.base
+        agent = f"{base.policy.name}-sigma{base.noise.sigma:g}"
+        return safe_name(f"attack-{self.method}-{agent}-seed{base.seed}-n{base.n_episodes}")
 
     @property
     def columns(self) -> list[float | None]:
@@ -86,8 +75,13 @@ class AttackGrid:
         """Return 0 and quantiles of the agent's own value gaps; for an attack without a lambda, just 0."""
         if not METHODS[self.method].has_lambda:
             return (0.0,)
-        METHODS[self.method].check(self.task, self.policy)
-        return default_lambdas(self.plan(0.0, 0.0), Smoothing(self.sigma, self.noise_samples))
+        METHODS[self.method].check(self.base.task, self.base.policy)
+        return default_lambdas(self.plan(0.0, 0.0), self.smoothing)
+
+    @property
+    def smoothing(self) -> Smoothing:
+        """The noise that attacks average over."""
+        return Smoothing(self.base.noise.sigma, self.noise_samples)
 
     def configurations(self) -> list[tuple[float, float | None]]:
         """Return every pair of budget and lambda."""
@@ -95,19 +89,9 @@ class AttackGrid:
 
     def plan(self, budget: float, lambda_: float | None) -> Plan:
         """Return the run of one configuration."""
-        smoothing = Smoothing(self.sigma, self.noise_samples)
-        chosen = Configuration(task=self.task, budget=budget, smoothing=smoothing, lambda_q=lambda_ or 0.0)
-        return Plan(
-            task=self.task,
-            policy=self.policy,
-            noise=Noise.of(self.sigma),
-            n_episodes=self.n_episodes,
-            seed=self.seed,
-            device=self.device,
-            attacker=METHODS[self.method].build(chosen),
-            budget=budget,
-            purpose=(Purpose.ATTACK,),
-        )
+        chosen = Configuration(task=self.base.task, budget=budget, smoothing=self.smoothing, lambda_q=lambda_ or 0.0)
+        attacker = METHODS[self.method].build(chosen)
+        return replace(self.base, attacker=attacker, budget=budget, purpose=(Purpose.ATTACK,))
 
 
 def attacked_run(
@@ -132,7 +116,7 @@ def attacked_run(
         "workers": workers,
         "replay": _replay(grid, result, folder),
     }
-    finish_run(folder, result, metadata=metadata, baseline=grid.task.baseline, command=command)
+    finish_run(folder, result, metadata=metadata, baseline=grid.base.task.baseline, command=command)
     return result
 
 
@@ -168,28 +152,24 @@ def matching_certificates(grid: AttackGrid, given: Path | None, nearby: Path) ->
 def _fits(certificate: Certificate, grid: AttackGrid) -> bool:
     # The budgets of another threat are not those of one episode. Attacks are measured by the plain return, which a
     # certificate of the discounted one says nothing about.
-    metadata = {"task": grid.task.name, "agent": grid.policy.name, "agent_sha256": grid.policy.sha256 or None}
     plain = certificate.kind is None and certificate.metadata.get("discount") is None
-    return plain and certificate.is_about(metadata, grid.sigma)
+    return plain and certificate.is_about(grid.base.facts(), grid.base.noise.sigma)
 
 
 def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes]) -> dict[str, Any]:
     """Return means and standard errors per budget and lambda, and the pointwise minimum: the attack curve."""
-    lambdas = grid.columns
+    lambdas, setup = grid.columns, grid.base.setup()
     rows = [[records[budget, lambda_] for lambda_ in lambdas] for budget in grid.budgets]
     mean = [[float(one.returns.mean()) for one in row] for row in rows]
     sem = [[_sem(one) for one in row] for row in rows]
     worst = [int(np.argmin(row)) for row in mean]
     return {
         "schema": SCHEMA,
-        "task": grid.task.name,
-        "agent": grid.policy.name,
-        "agent_sha256": grid.policy.sha256 or None,
-        "sigma": grid.sigma,
+        **{key: setup[key] for key in ("task", "agent", "agent_sha256", "sigma")},
         "method": grid.method,
-        "draws": grid.noise_samples if grid.sigma > 0 else None,
-        "seed": grid.seed,
-        "episodes": grid.n_episodes,
+        "draws": grid.noise_samples if setup["sigma"] > 0 else None,
+        "seed": grid.base.seed,
+        "episodes": grid.base.n_episodes,
         "budgets": list(grid.budgets),
         "lambdas": lambdas,
         "mean": mean,

@@ -32,7 +32,7 @@ class ForgedError(Exception):
     """The setup or the weights are not those that were certified."""
 
 
-def plan_of(raw: Raw, agent: str | None, *, environment: str | None = None, trust_pickle: bool = False) -> Plan:
+def plan_of(raw: Raw, agent: str | None, *, environment: str | None = None, allow_pickle: bool = False) -> Plan:
     """Return the plan of the run from its setup, after checking that the plan has exactly this setup."""
     setup = raw.setup
     if not isinstance(setup.get("block"), int) or not setup.get("agent_sha256"):
@@ -41,7 +41,7 @@ def plan_of(raw: Raw, agent: str | None, *, environment: str | None = None, trus
         )
     try:
         task = _task(setup, environment)
-        policy = _policy(raw, task, agent, trust_pickle)
+        policy = _policy(raw, task, agent, allow_pickle)
         device = str(setup["device"])
         if torch.device(device).type == "cuda" and not torch.cuda.is_available():
             raise CannotReplayError("the episodes were run on a CUDA device, and torch finds none here")
@@ -131,11 +131,11 @@ def _task(setup: dict[str, Any], environment: str | None) -> Task:
     )
 
 
-def _policy(raw: Raw, task: Task, agent: str | None, trust_pickle: bool) -> Policy:
+def _policy(raw: Raw, task: Task, agent: str | None, allow_pickle: bool) -> Policy:
     name, expected = str(raw.setup.get("agent")), raw.setup["agent_sha256"]
     if agent is None and name not in list_agents():
         raise CannotReplayError(f"the agent {name!r} is not a pretrained agent; give its file with --agent")
-    policy = resolve(agent or name, task.spaces, trust_pickle=trust_pickle)
+    policy = resolve(agent or name, task.spaces, allow_pickle=allow_pickle)
     if policy.sha256 != expected:
         raise ForgedError(
             f"the weights of {agent or name} have hash {policy.sha256}, the episodes were run with {expected}"

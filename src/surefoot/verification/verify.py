@@ -31,7 +31,7 @@ def verify(
     blocks: int | Literal["enough"] | None = "enough",
     seed: int | None = None,
     environment: str | None = None,
-    trust_pickle: bool = False,
+    allow_pickle: bool = False,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verdict:
@@ -62,7 +62,7 @@ def verify(
         verdict.fooled = 1.0
         verdict.not_checked.insert(0, "where the returns come from: no block was rerun")
     else:
-        _replay(certified, verdict, blocks, seed, agent, environment, trust_pickle, workers, progress)
+        _replay(certified, verdict, blocks, seed, agent, environment, allow_pickle, workers, progress)
     return verdict
 
 
@@ -73,7 +73,7 @@ def _replay(
     seed: int | None,
     agent: str | None,
     environment: str | None,
-    trust_pickle: bool,
+    allow_pickle: bool,
     workers: int,
     progress: Callable[[int, int], None] | None,
 ) -> None:
@@ -88,7 +88,7 @@ def _replay(
             f"the episodes are of the environment {raw.setup.get('environment')!r}, got --env {environment}"
         )
     try:
-        plan = replay.plan_of(raw, agent, environment=environment, trust_pickle=trust_pickle)
+        plan = replay.plan_of(raw, agent, environment=environment, allow_pickle=allow_pickle)
     except replay.ForgedError as error:
         verdict.note("setup and weights", FAILED, str(error))
         return

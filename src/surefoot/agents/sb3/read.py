@@ -26,23 +26,23 @@ from surefoot.agents.sb3.settings import (
 )
 from surefoot.errors import InputError
 
-TRUST = "if you trust its author, use --allow-pickle (trust_pickle=True)"
+TRUST = "if you trust its author, use --allow-pickle (allow_pickle=True)"
 
 
-def read_zip(path: str | Path, *, trust_pickle: bool = False, spaces: Spaces | None = None) -> Policy:
+def read_zip(path: str | Path, *, allow_pickle: bool = False, spaces: Spaces | None = None) -> Policy:
     """Read an SB3 model file as a policy over its own observation shape, executing no code from it.
 
     MlpPolicy of DQN, PPO, A2C, DDPG, TD3 and SAC and CnnPolicy of DQN can be read so.
 
     Args:
         path: The model's zip file.
-        trust_pickle: Load any model with SB3 itself, which unpickles: the file may then execute any code.
+        allow_pickle: Load any model with SB3 itself, which unpickles: the file may then execute any code.
         spaces: Of the environment; gives the bounds of continuous actions where the file prints them too coarsely.
     """
     path = Path(path)
     data = read_settings(path)
     _refuse_contrib(path, data)
-    if trust_pickle:
+    if allow_pickle:
         policy = from_model(_load(path, data))
     else:
         weights = read_tensors(path)
