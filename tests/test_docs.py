@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import surefoot
+from study.__main__ import add_reproduce
 from study.paper import TARGETS
 from surefoot.cli.main import build_parser
 
@@ -67,6 +68,13 @@ def commands(parser):
     return {}
 
 
+def every_command():
+    """Return all subcommands by name; the options of ``reproduce`` are the study's."""
+    study = argparse.ArgumentParser()
+    add_reproduce(study.add_subparsers())
+    return {**commands(build_parser()), **commands(study)}
+
+
 def options(parser):
     """Return what a parser takes: long options, and the names that positional arguments are shown with.
 
@@ -89,16 +97,16 @@ def test_every_public_name_is_in_the_reference():
     assert undocumented(names, REFERENCE) == []
 
 
-@pytest.mark.parametrize("command", sorted(commands(build_parser())))
+@pytest.mark.parametrize("command", sorted(every_command()))
 def test_every_option_is_in_the_reference(command):
-    assert undocumented(options(commands(build_parser())[command]), section(REFERENCE, f"surefoot {command}")) == []
+    assert undocumented(options(every_command()[command]), section(REFERENCE, f"surefoot {command}")) == []
 
 
-@pytest.mark.parametrize("command", sorted(commands(build_parser())))
+@pytest.mark.parametrize("command", sorted(every_command()))
 def test_the_reference_names_no_option_that_is_gone(command):
     text = section(REFERENCE, f"surefoot {command}")
     rows = re.findall(r"^\| `(--[\w-]+)", text, flags=re.MULTILINE)
-    assert set(rows) <= set(options(commands(build_parser())[command]))
+    assert set(rows) <= set(options(every_command()[command]))
 
 
 def test_a_missing_name_and_a_missing_option_are_noticed():
