@@ -31,7 +31,8 @@ from surefoot.play.envs.atari.emulators import Board, Emulators
 from surefoot.play.envs.atari.env import slot_seeds
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import Task, get_task
+from surefoot.play.task import Task
+from surefoot.play.tasks import get_task
 from surefoot.play.workers import usable_cores
 
 SIGMA = 0.1

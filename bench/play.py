@@ -34,7 +34,8 @@ from surefoot.episodes import Noise
 from surefoot.files import versions, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import Task, get_task
+from surefoot.play.task import Task
+from surefoot.play.tasks import get_task
 from surefoot.play.workers import single_thread, usable_cores
 
 SIGMA, BUDGETS = 0.2, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]

@@ -15,7 +15,8 @@ from surefoot.agents.files import list_agents, load_card
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, sha256
-from surefoot.play.tasks import TASKS, Task
+from surefoot.play.task import Task
+from surefoot.play.tasks import TASKS
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.proof.query import certify
 

@@ -21,7 +21,8 @@ from surefoot.agents.networks import MLP, Critic, Squashed
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.play.channel import View
 from surefoot.play.streams import Stream
-from surefoot.play.tasks import Blocks, PaperSetup, Scoring, Task, TensorBackend
+from surefoot.play.task import Blocks, PaperSetup, Scoring, Task
+from surefoot.play.tasks import tensors
 
 ALARM = 1e-6
 
@@ -162,7 +163,7 @@ def toy_task(
         environment="toy",
         spaces=Spaces(shape=(len(clean),), n_actions=choices, n_stack=n_stack),
         scoring=Scoring(**facts),
-        backend=TensorBackend(build=game, make=lambda: None),
+        backend=tensors(game, lambda: None),
         blocks=Blocks(**rest),
         paper=PaperSetup(method=method),
     )
@@ -170,7 +171,7 @@ def toy_task(
 
 def with_env(task: Task, build: Callable[[int, Stream], Any]) -> Task:
     """The same task, run by another environment."""
-    return replace(task, backend=TensorBackend(build=build, make=lambda: None))
+    return replace(task, backend=tensors(build, lambda: None))
 
 
 def geometric_mean(end: float, limit: int) -> tuple[float, float]:

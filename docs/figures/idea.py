@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
 import surefoot
-from surefoot.play.tasks import CARTPOLE_BLIND
+from surefoot.play.tasks import TASKS
 
 HERE = Path(__file__).resolve().parent
 EPISODES = HERE.parents[1] / "study" / "data" / "episodes" / "cartpole-5-s0.2.npz"
@@ -73,7 +73,7 @@ def draw_curve(axes: Axes, drawn: dict[str, Any]) -> None:
     axes.fill_between(budgets, lower, upper, color=BOUND, alpha=0.07, lw=0)
     mark = {"mfc": "white", "color": "black", "ms": 7, "clip_on": False, "zorder": 5}
     axes.plot([0], [drawn["estimate"]], "D", label="mean without attack (estimate)", **mark)
-    axes.axhline(CARTPOLE_BLIND.mean, color=FLOOR, ls=":", lw=1.8, label="open-loop baseline (estimate)")
+    axes.axhline(TASKS["cartpole-5"].baseline.mean, color=FLOOR, ls=":", lw=1.8, label="open-loop baseline (estimate)")
     axes.set_xlim(0, budgets[-1])
     axes.set_ylim(0, 1.06 * drawn["ceiling"])
     axes.set_xlabel("attack budget (l2 norm over an episode)")

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, smooth
     from surefoot.play.envs.noisy import NoisyObservation
     from surefoot.play.rollout import rollout
-    from surefoot.play.tasks import Task, get_task, make_task
+    from surefoot.play.task import Task
+    from surefoot.play.tasks import get_task, make_task
     from surefoot.verification.verify import verify
 
 _LATER = {
@@ -33,7 +34,7 @@ _LATER = {
     "Policy": ("surefoot.agents.policies", "Policy"),
     "PredictableNoiseWarning": ("surefoot.agents.smoothed", "PredictableNoiseWarning"),
     "SmoothedPolicy": ("surefoot.agents.smoothed", "SmoothedPolicy"),
-    "Task": ("surefoot.play.tasks", "Task"),
+    "Task": ("surefoot.play.task", "Task"),
     "get_task": ("surefoot.play.tasks", "get_task"),
     "load_agent": ("surefoot.agents.files", "load"),
     "rollout": ("surefoot.play.rollout", "rollout"),

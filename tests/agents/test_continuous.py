@@ -19,7 +19,7 @@ from surefoot.errors import InputError
 from surefoot.play.envs.mountain_car import MountainCar, open_mountain_car
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import TensorBackend, get_task
+from surefoot.play.tasks import get_task, tensors
 from surefoot.train import ddpg
 from surefoot.train.folder import Curve, TrainingFolder
 from surefoot.train.sb3_checkpoint import load_checkpoint, save_checkpoint
@@ -32,7 +32,7 @@ TASK = get_task("mountain-car")
 SHORT = dataclasses.replace(
     TASK,
     scoring=dataclasses.replace(TASK.scoring, max_steps=60),
-    backend=TensorBackend(build=partial(MountainCar, max_steps=60), make=partial(open_mountain_car, 60)),
+    backend=tensors(partial(MountainCar, max_steps=60), partial(open_mountain_car, 60)),
 )
 TINY = DdpgSettings(total_steps=240, validation_interval=80, validation_episodes=2, hidden=(12, 8))
 

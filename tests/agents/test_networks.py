@@ -24,7 +24,7 @@ from surefoot.play.channel import Channel, View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
-from surefoot.play.tasks import get_task
+from surefoot.play.tasks import emulators, get_task
 from surefoot.runs.attacked import AttackGrid
 
 SHAPE = (84, 84)
@@ -343,5 +343,5 @@ def test_an_attacked_round_of_freeway_spends_its_budget_and_no_more(sigma):
 def _short(task):
     from dataclasses import replace
 
-    backend = replace(task.backend, cartridge=replace(task.cartridge, limit=6))
+    backend = emulators(replace(task.cartridge, limit=6))
     return replace(task, scoring=replace(task.scoring, max_steps=6), backend=backend)

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from surefoot.play.tasks import TASKS, Blocks
+from surefoot.play.task import Blocks
+from surefoot.play.tasks import TASKS
 
 
 @pytest.fixture(scope="module", autouse=True)

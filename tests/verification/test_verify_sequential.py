@@ -12,7 +12,8 @@ from surefoot.cli import main as cli
 from surefoot.episodes import Episodes, Noise
 from surefoot.files import read_json, write_json
 from surefoot.play.plan import Plan
-from surefoot.play.tasks import TASKS, Blocks, get_task
+from surefoot.play.task import Blocks
+from surefoot.play.tasks import TASKS, get_task
 from surefoot.proof.bounds.bands import tail_tight
 from surefoot.proof.bounds.bettors import Seen
 from surefoot.proof.bounds.from_band import worst_mean_upper

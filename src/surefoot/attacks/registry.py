@@ -21,7 +21,7 @@ from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Smoothing
 from surefoot.play.channel import Attacker
-from surefoot.play.tasks import Task
+from surefoot.play.task import Task
 
 
 @dataclass(frozen=True, kw_only=True)

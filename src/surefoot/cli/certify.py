@@ -35,7 +35,7 @@ from surefoot.proof.wording import asked_budgets, describe
 from surefoot.report.page import NAME
 
 if TYPE_CHECKING:
-    from surefoot.play.tasks import Task
+    from surefoot.play.task import Task
 
 MOST_EPISODES = 10_000_000
 

@@ -20,7 +20,7 @@ from surefoot.errors import InputError
 
 if TYPE_CHECKING:
     from surefoot.play.plan import Plan
-    from surefoot.play.tasks import Task
+    from surefoot.play.task import Task
 
 
 class Parser(argparse.ArgumentParser):

@@ -20,7 +20,7 @@ from surefoot.errors import InputError
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import Progress, play
 from surefoot.play.streams import Purpose
-from surefoot.play.tasks import Task
+from surefoot.play.task import Task
 
 HALF_PERIODS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 

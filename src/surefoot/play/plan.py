@@ -18,7 +18,7 @@ from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.play.channel import Attacker
 from surefoot.play.streams import check_purpose, seed_sequence
-from surefoot.play.tasks import Task
+from surefoot.play.task import Task
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -13,7 +13,8 @@ from surefoot.episodes import Episodes, Noise, checked_returns
 from surefoot.errors import InputError
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan, resolve_device
-from surefoot.play.tasks import Task, get_task
+from surefoot.play.task import Task
+from surefoot.play.tasks import get_task
 from surefoot.play.workers import spread
 
 Progress = Callable[[int, int], None]

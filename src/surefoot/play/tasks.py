@@ -1,9 +1,9 @@
-"""The tasks as data: environment, scoring, and how the paper certifies them."""
+"""The tasks of the paper, and tasks made of other Gymnasium environments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,172 +20,30 @@ from surefoot.play.envs.cartpole import CartPole
 from surefoot.play.envs.gymnasium_env import Gymnasium, open_environment
 from surefoot.play.envs.mountain_car import HIGH, LOW, MountainCar, open_mountain_car
 from surefoot.play.streams import Stream
+from surefoot.play.task import Backend, BaselineSearch, Blocks, PaperSetup, Scoring, Task
 from surefoot.play.workers import usable_cores
 
-Limits = tuple[tuple[float, ...], tuple[float, ...]]
+
+def tensors(build: Callable[[int, Stream], BatchEnv], make: Callable[[], Any]) -> Backend:
+    """Return the backend of an environment written as tensors; ``make`` opens the same rules as a Gymnasium one."""
+    return Backend(batch=partial(_tensors, build), open=make)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scoring:
-    """What an episode is worth, as far as the rules say.
-
-    Attributes:
-        max_steps: Maximum episode length.
-        floor: Lowest return the rules allow.
-        ceiling: Highest return the rules allow, None if unknown.
-        reward_range: Lowest and highest reward of one step, 0 among them, where they are known.
-        gamma: The discount, where the return is sum gamma^t r_t; None for the plain sum.
-    """
-
-    max_steps: int
-    floor: float
-    ceiling: float | None
-    reward_range: tuple[float, float] | None = None
-    gamma: float | None = None
+def _tensors(
+    build: Callable[[int, Stream], BatchEnv], n_envs: int, seeds: np.random.SeedSequence, device: torch.device
+) -> BatchEnv:
+    return build(n_envs, Stream(seeds, device))
 
 
-@dataclass(frozen=True, kw_only=True)
-class TensorBackend:
-    """An environment written as tensors, and the same rules as a Gymnasium environment."""
-
-    build: Callable[[int, Stream], BatchEnv]
-    make: Callable[[], Any]
-
-    def batch(self, n_envs: int, seeds: np.random.SeedSequence, device: torch.device) -> BatchEnv:
-        """Build ``n_envs`` environments on ``device``."""
-        return self.build(n_envs, Stream(seeds, device))
-
-    def open(self) -> Any:
-        """Open one Gymnasium environment with the task's rules, without noise or frame stack."""
-        return self.make()
+def emulators(cartridge: Cartridge) -> Backend:
+    """Return the backend of an Atari game: emulators on the CPU, wherever the agent runs."""
+    return Backend(batch=partial(_emulators, cartridge), open=partial(AtariEnvironment, cartridge), cartridge=cartridge)
 
 
-@dataclass(frozen=True, kw_only=True)
-class GymnasiumBackend:
-    """Gymnasium environments, one for each row."""
-
-    make: Callable[[], Any]
-
-    def batch(self, n_envs: int, seeds: np.random.SeedSequence, device: torch.device) -> BatchEnv:
-        """Build ``n_envs`` environments whose observations are on ``device``."""
-        return Gymnasium(self.make, n_envs, seeds, device)
-
-    def open(self) -> Any:
-        """Open one Gymnasium environment with the task's rules, without noise or frame stack."""
-        return self.make()
-
-
-@dataclass(frozen=True, kw_only=True)
-class AtariBackend:
-    """Emulators on the CPU, wherever the agent runs."""
-
-    cartridge: Cartridge
-
-    def batch(self, n_envs: int, seeds: np.random.SeedSequence, device: torch.device) -> BatchEnv:
-        """Build ``n_envs`` emulators whose frames are on ``device``."""
-        # On a CPU every block has a process of its own already.
-        processes = usable_cores() if device.type == "cuda" else 1
-        return Atari(self.cartridge, n_envs, seeds, device, processes)
-
-    def open(self) -> Any:
-        """Open one Gymnasium environment with the task's rules, without noise or frame stack."""
-        return AtariEnvironment(self.cartridge)
-
-
-Backend = TensorBackend | GymnasiumBackend | AtariBackend
-
-
-@dataclass(frozen=True, kw_only=True)
-class Blocks:
-    """How a run is cut: what fits the cache on a CPU, what fills a GPU.
-
-    Attributes:
-        n_envs: Environments that run in parallel in one block.
-        episodes_per_env: Episodes that each of them runs in turn.
-        gpu_n_envs: ``n_envs`` on a GPU, where it differs.
-        gpu_episodes_per_env: ``episodes_per_env`` on a GPU, where it differs: more where starting takes longer.
-    """
-
-    n_envs: int = 32
-    episodes_per_env: int = 8
-    gpu_n_envs: int | None = None
-    gpu_episodes_per_env: int | None = None
-
-    def on(self, device: torch.device) -> tuple[int, int]:
-        """Return environments per block, and episodes per environment."""
-        if device.type != "cuda":
-            return self.n_envs, self.episodes_per_env
-        return self.gpu_n_envs or self.n_envs, self.gpu_episodes_per_env or self.episodes_per_env
-
-
-def _grid(last: float, count: int) -> tuple[float, ...]:
-    return tuple(np.round(np.linspace(0, last, count), 10).tolist())
-
-
-@dataclass(frozen=True, kw_only=True)
-class PaperSetup:
-    """How the paper certifies and attacks a task.
-
-    Attributes:
-        method: What ``method="paper"`` means.
-        sigma: Standard deviation of the noise.
-        budgets: Attack budgets of its figures.
-        lambdas: What makes its attacks save their budget: value gaps lambda_Q, or weights lambda.
-    """
-
-    method: str
-    sigma: float = 0.2
-    budgets: tuple[float, ...] = _grid(1, 11)
-    lambdas: tuple[float, ...] = (0.0,)
-
-
-@dataclass(frozen=True, kw_only=True)
-class BaselineSearch:
-    """How the open-loop baseline is searched for.
-
-    Attributes:
-        actions: The actions that differ in what they do, where not all do.
-        n_search: Episodes per candidate.
-        n_measure: Episodes to measure the best one on.
-    """
-
-    actions: tuple[int, ...] | None = None
-    n_search: int = 2_000
-    n_measure: int = 100_000
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """One experiment's fixed facts.
-
-    Attributes:
-        name: What people type.
-        environment: The Gymnasium ID whose rules hold.
-        spaces: Observations, in the environment's own units (pixels: [0, 1]), and actions.
-        box: Lowest and highest values of what is observed, which attacks keep to; None if there are none.
-        scoring: What an episode is worth.
-        backend: What runs it.
-        blocks: How a run is cut.
-        paper: How the paper certifies it.
-        baseline: The open-loop baseline, if it was measured.
-        baseline_search: How that is searched for.
-    """
-
-    name: str
-    environment: str
-    spaces: Spaces
-    box: Limits | None = None
-    scoring: Scoring
-    backend: Backend
-    blocks: Blocks = field(default_factory=Blocks)
-    paper: PaperSetup
-    baseline: Baseline | None = None
-    baseline_search: BaselineSearch = field(default_factory=BaselineSearch)
-
-    @property
-    def cartridge(self) -> Cartridge | None:
-        """The Atari game, where it is one."""
-        return self.backend.cartridge if isinstance(self.backend, AtariBackend) else None
+def _emulators(cartridge: Cartridge, n_envs: int, seeds: np.random.SeedSequence, device: torch.device) -> BatchEnv:
+    # On a CPU every block has a process of its own already.
+    processes = usable_cores() if device.type == "cuda" else 1
+    return Atari(cartridge, n_envs, seeds, device, processes)
 
 
 def _measured(task: str, mean: float, sem: float, n_episodes: int, what: str) -> Baseline:
@@ -198,9 +56,7 @@ def _cartpole(n_stack: int, lambdas: tuple[float, ...]) -> Task:
         environment="CartPole-v1",
         spaces=Spaces(shape=(4,), n_actions=2, n_stack=n_stack),
         scoring=Scoring(max_steps=200, floor=0.0, ceiling=200.0, reward_range=(0.0, 1.0)),
-        backend=TensorBackend(
-            build=partial(CartPole, max_steps=200), make=partial(open_environment, "CartPole-v1", 200)
-        ),
+        backend=tensors(partial(CartPole, max_steps=200), partial(open_environment, "CartPole-v1", 200)),
         blocks=Blocks(n_envs=500, episodes_per_env=1, gpu_n_envs=65_536),
         paper=PaperSetup(method="per-threshold", lambdas=lambdas),
         baseline=_measured("cartpole-5", 40.815, 0.043, 100_000, "actions 1 and 0 in turn, 4 steps each, 2 steps in"),
@@ -213,11 +69,14 @@ MOUNTAIN_CAR = Task(
     spaces=Spaces(shape=(2,), n_actions=None, n_stack=5, low=(-1.0,), high=(1.0,)),
     box=(LOW, HIGH),
     scoring=Scoring(max_steps=999, floor=0.0, ceiling=1.0),
-    backend=TensorBackend(build=partial(MountainCar, max_steps=999), make=partial(open_mountain_car, 999)),
+    backend=tensors(partial(MountainCar, max_steps=999), partial(open_mountain_car, 999)),
     blocks=Blocks(n_envs=500, episodes_per_env=1, gpu_n_envs=65_536),
     paper=PaperSetup(method="binary", lambdas=(0.001, 0.0001, 0.00001)),
     baseline=_measured("mountain-car", 1.0, 0.0, 100_000, "actions -1 and 1 in turn, 32 steps each"),
 )
+
+
+ATARI_BUDGETS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
 
 
 def _atari(
@@ -238,11 +97,11 @@ def _atari(
         spaces=Spaces(shape=SHAPE, n_actions=cartridge.moves, n_stack=4),
         box=((0.0,), (1.0,)),
         scoring=Scoring(max_steps=cartridge.limit, floor=limits[0], ceiling=limits[1]),
-        backend=AtariBackend(cartridge=cartridge),
+        backend=emulators(cartridge),
         blocks=Blocks(
             n_envs=32, episodes_per_env=episodes_per_env[0], gpu_n_envs=256, gpu_episodes_per_env=episodes_per_env[1]
         ),
-        paper=PaperSetup(method=method, sigma=0.1, budgets=_grid(0.4, 9), lambdas=lambdas),
+        paper=PaperSetup(method=method, sigma=0.1, budgets=ATARI_BUDGETS, lambdas=lambdas),
         baseline=baseline,
         baseline_search=search,
     )
@@ -353,12 +212,13 @@ def make_task(
     opened = open_environment(env_id, max_steps)
     try:
         steps = int(max_steps or opened.spec.max_episode_steps)
+        make = partial(open_environment, env_id, steps)
         return Task(
             name=env_id,
             environment=env_id,
             spaces=_spaces(opened, n_stack),
             scoring=Scoring(max_steps=steps, floor=floor, ceiling=ceiling),
-            backend=GymnasiumBackend(make=partial(open_environment, env_id, steps)),
+            backend=Backend(batch=partial(Gymnasium, make), open=make),
             paper=PaperSetup(method="dkw"),
         )
     finally:

@@ -15,7 +15,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv
 from surefoot.agents.networks import Critic, Squashed
 from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
-from surefoot.play.tasks import Task
+from surefoot.play.task import Task
 from surefoot.train.cuda_graph import GraphDDPG
 from surefoot.train.dqn import hashed, layers_of, mlp_of
 from surefoot.train.folder import Arrays

@@ -15,7 +15,7 @@ from surefoot.agents import files as zoo
 from surefoot.agents.networks import CNN, MLP, NATURE, cnn_policy, weights_hash
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.read import from_model
-from surefoot.play.tasks import Task
+from surefoot.play.task import Task
 from surefoot.train.cuda_graph import GraphDQN, linear_of
 from surefoot.train.folder import Arrays
 from surefoot.train.settings import DqnSettings

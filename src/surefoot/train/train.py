@@ -14,7 +14,7 @@ from surefoot.agents.policies import Policy
 from surefoot.episodes import checked_sigma
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_text
-from surefoot.play.tasks import Task
+from surefoot.play.task import Task
 from surefoot.play.workers import single_thread
 from surefoot.train import ddpg, dqn
 from surefoot.train.cuda_graph import Captured

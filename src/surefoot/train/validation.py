@@ -20,7 +20,7 @@ from surefoot.play.envs.noisy import NoisyObservation
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
-from surefoot.play.tasks import Task
+from surefoot.play.task import Task
 from surefoot.train.folder import Arrays, Progress, TrainingFolder
 from surefoot.train.sb3_checkpoint import save_checkpoint
 from surefoot.train.settings import Settings

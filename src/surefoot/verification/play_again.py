@@ -17,7 +17,8 @@ from surefoot.errors import InputError
 from surefoot.files import versions
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
-from surefoot.play.tasks import TASKS, Task, discounted, get_task, make_task
+from surefoot.play.task import Task
+from surefoot.play.tasks import TASKS, discounted, get_task, make_task
 from surefoot.play.workers import spread
 from surefoot.verification.recompute.run_files import Raw, differences
 

@@ -15,7 +15,7 @@ from surefoot.agents.networks import CNN, NATURE, fresh_arrays
 from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
 from surefoot.play.streams import Stream, training_seeds
-from surefoot.play.tasks import Task
+from surefoot.play.task import Task
 from surefoot.train.atari.replay_buffer import Batch, Replay
 from surefoot.train.atari.settings import FastSettings, StudentSettings
 

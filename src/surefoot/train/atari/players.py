@@ -14,7 +14,8 @@ from surefoot.play.envs.atari.emulators import ENDED, Board, Cartridge
 from surefoot.play.envs.atari.env import slot_seeds
 from surefoot.play.envs.atari.processes import Fleet
 from surefoot.play.streams import Stream, training_seeds
-from surefoot.play.tasks import Task, get_task
+from surefoot.play.task import Task
+from surefoot.play.tasks import get_task
 from surefoot.train.atari.learner import half_precision
 from surefoot.train.atari.replay_buffer import Replay
 from surefoot.train.atari.settings import FastSettings

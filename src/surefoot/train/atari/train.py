@@ -26,7 +26,7 @@ from surefoot.errors import InputError
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
-from surefoot.play.tasks import Task
+from surefoot.play.task import Task
 from surefoot.play.workers import usable_cores
 from surefoot.train.atari.checkpoint import load_checkpoint, save_checkpoint
 from surefoot.train.atari.learner import Averaged, Learner

@@ -1,0 +1,140 @@
+"""What a task is: an environment, its scoring, and how the paper certifies it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+
+from surefoot.agents.policies import Spaces
+from surefoot.episodes import Baseline
+from surefoot.play.envs.atari.emulators import Cartridge
+from surefoot.play.envs.base import BatchEnv
+
+Limits = tuple[tuple[float, ...], tuple[float, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scoring:
+    """What an episode is worth, as far as the rules say.
+
+    Attributes:
+        max_steps: Maximum episode length.
+        floor: Lowest return the rules allow.
+        ceiling: Highest return the rules allow, None if unknown.
+        reward_range: Lowest and highest reward of one step, 0 among them, where they are known.
+        gamma: The discount, where the return is sum gamma^t r_t; None for the plain sum.
+    """
+
+    max_steps: int
+    floor: float
+    ceiling: float | None
+    reward_range: tuple[float, float] | None = None
+    gamma: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Backend:
+    """What runs a task.
+
+    Attributes:
+        batch: Builds a number of environments from a seed stream, with observations on a device.
+        open: Opens one Gymnasium environment with the task's rules, without noise or frame stack.
+        cartridge: The Atari game, where it is one.
+    """
+
+    batch: Callable[[int, np.random.SeedSequence, torch.device], BatchEnv]
+    open: Callable[[], Any]
+    cartridge: Cartridge | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Blocks:
+    """How a run is cut: what fits the cache on a CPU, what fills a GPU.
+
+    Attributes:
+        n_envs: Environments that run in parallel in one block.
+        episodes_per_env: Episodes that each of them runs in turn.
+        gpu_n_envs: ``n_envs`` on a GPU, where it differs.
+        gpu_episodes_per_env: ``episodes_per_env`` on a GPU, where it differs: more where starting takes longer.
+    """
+
+    n_envs: int = 32
+    episodes_per_env: int = 8
+    gpu_n_envs: int | None = None
+    gpu_episodes_per_env: int | None = None
+
+    def on(self, device: torch.device) -> tuple[int, int]:
+        """Return environments per block, and episodes per environment."""
+        if device.type != "cuda":
+            return self.n_envs, self.episodes_per_env
+        return self.gpu_n_envs or self.n_envs, self.gpu_episodes_per_env or self.episodes_per_env
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperSetup:
+    """How the paper certifies and attacks a task.
+
+    Attributes:
+        method: What ``method="paper"`` means.
+        sigma: Standard deviation of the noise.
+        budgets: Attack budgets of its figures.
+        lambdas: What makes its attacks save their budget: value gaps lambda_Q, or weights lambda.
+    """
+
+    method: str
+    sigma: float = 0.2
+    budgets: tuple[float, ...] = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+    lambdas: tuple[float, ...] = (0.0,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class BaselineSearch:
+    """How the open-loop baseline is searched for.
+
+    Attributes:
+        actions: The actions that differ in what they do, where not all do.
+        n_search: Episodes per candidate.
+        n_measure: Episodes to measure the best one on.
+    """
+
+    actions: tuple[int, ...] | None = None
+    n_search: int = 2_000
+    n_measure: int = 100_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One experiment's fixed facts.
+
+    Attributes:
+        name: What people type.
+        environment: The Gymnasium ID whose rules hold.
+        spaces: Observations, in the environment's own units (pixels: [0, 1]), and actions.
+        box: Lowest and highest values of what is observed, which attacks keep to; None if there are none.
+        scoring: What an episode is worth.
+        backend: What runs it.
+        blocks: How a run is cut.
+        paper: How the paper certifies it.
+        baseline: The open-loop baseline, if it was measured.
+        baseline_search: How that is searched for.
+    """
+
+    name: str
+    environment: str
+    spaces: Spaces
+    box: Limits | None = None
+    scoring: Scoring
+    backend: Backend
+    blocks: Blocks = field(default_factory=Blocks)
+    paper: PaperSetup
+    baseline: Baseline | None = None
+    baseline_search: BaselineSearch = field(default_factory=BaselineSearch)
+
+    @property
+    def cartridge(self) -> Cartridge | None:
+        """The Atari game, where it is one."""
+        return self.backend.cartridge
