@@ -3,6 +3,7 @@
 import gc
 import tracemalloc
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 
@@ -158,7 +159,7 @@ def fixed_bytes(monkeypatch):
 
 def test_system_normal_is_normal(fixed_bytes):
     draws = system_normal((500, 400))
-    assert draws.dtype == np.float32
+    assert draws.dtype == np.float64
     assert draws.shape == (500, 400)
     assert looks_normal(draws)
 
@@ -336,8 +337,9 @@ def test_sb3_model_and_its_file_are_smoothed(tmp_path):
     expected, _ = model.predict(observations, deterministic=True)
     assert len(np.unique(expected)) == 2
     for agent in (model, tmp_path / "agent.zip", str(tmp_path / "agent.zip")):
-        assert np.array_equal(smooth(agent, 0).predict(observations)[0], expected)
-    noisy = seeded(model, sigma=5.0)
+        assert np.array_equal(smooth(agent, 0, n_stack=1).predict(observations)[0], expected)
+    with pytest.warns(PredictableNoiseWarning):
+        noisy = smooth(model, 5.0, n_stack=1, seed=3)
     assert not np.array_equal(noisy.predict(observations)[0], expected)
 
 
@@ -349,8 +351,45 @@ def test_stacked_file_needs_the_shape_or_the_frames(tmp_path):
         assert (agent.policy.n_stack, agent.policy.shape) == (5, (4,))
         assert agent.predict(np.zeros(4))[0].shape == ()
     assert smooth(tmp_path / "stack.zip", 0.1, n_stack=1).policy.shape == (5, 4)
-    with pytest.raises(InputError, match=r"may be a stack of frames; .*shape=\(4,\) for a stack of 5"):
+    with pytest.raises(InputError, match=r"\(5, 4\) may be a stack of frames; say what one observation is"):
         smooth(tmp_path / "stack.zip", 0.1)
+
+
+def test_whatever_may_be_a_stack_must_be_explained(tmp_path):
+    """Noise on a whole stack is another agent's: with VecFrameStack (4,) five times is (20,), pictures (4, 84, 84)."""
+    write_zip(mlp_policy(1, (20,)), tmp_path / "flat.zip")
+    with pytest.raises(InputError, match=r"\(20,\) may be a stack of frames"):
+        smooth(tmp_path / "flat.zip", 0.1)
+    assert smooth(tmp_path / "flat.zip", 0.1, n_stack=1).policy.shape == (20,)
+    assert smooth(tmp_path / "flat.zip", 0.1, shape=(4,)).policy.n_stack == 5
+    write_zip(mlp_policy(1, (7,)), tmp_path / "seven.zip")
+    assert smooth(tmp_path / "seven.zip", 0.1).policy.shape == (7,)
+
+
+def test_two_threads_do_not_share_a_frame_stack():
+    agent = smooth(watched(2), 0.1)
+    agent.predict(np.zeros(4))
+    with ThreadPoolExecutor(1) as other:
+        with pytest.raises(InputError, match="is used by another thread"):
+            other.submit(agent.predict, np.zeros(4)).result()
+        _, state = smooth(watched(2), 0.1).predict(np.zeros(4))
+        other.submit(agent.predict, np.zeros(4), state).result()  # a state of its own
+        agent.reset()
+        other.submit(agent.predict, np.zeros(4)).result()
+
+
+def test_the_noise_is_added_before_anything_is_rounded():
+    """A perturbation of half a spacing of single precision must not become a whole one."""
+    policy = watched(1)
+    spacing = float(np.spacing(np.float32(1000.0)))
+    observation = np.full((500, 4), 1000.0 + 0.51 * spacing)
+    with pytest.warns(PredictableNoiseWarning):
+        agent = smooth(policy, 0.5, seed=1)
+    _, (seen,) = agent.predict(observation)
+    noise = np.random.default_rng(1).standard_normal((500, 4), dtype=np.float32)
+    exact = observation + np.float64(np.float32(0.5)) * noise
+    assert np.array_equal(seen[:, 0], exact.astype(np.float32))
+    assert np.mean(seen[:, 0] != observation.astype(np.float32) + np.float32(0.5) * noise) > 0.3
 
 
 def test_names_go_to_the_zoo(monkeypatch):

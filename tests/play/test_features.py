@@ -169,9 +169,9 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("features")
     agent, task = zoo.load("cartpole-1-s0.2"), get_task("cartpole-1")
     plans = {
-        "scalar": Plan(task=task, policy=agent, noise=Noise.of(0.1), n_episodes=60, n_envs=30),
-        "equal": Plan(task=task, policy=agent, noise=Noise.of([0.1] * 4), n_episodes=60, n_envs=30),
-        "different": Plan(task=task, policy=agent, noise=Noise.of(SIGMAS), n_episodes=60, n_envs=30),
+        "scalar": Plan(task=task, policy=agent, noise=Noise.of(0.1), n_episodes=60),
+        "equal": Plan(task=task, policy=agent, noise=Noise.of([0.1] * 4), n_episodes=60),
+        "different": Plan(task=task, policy=agent, noise=Noise.of(SIGMAS), n_episodes=60),
     }
     for name, plan in plans.items():
         certified_run(plan, Query(budgets=(0.0, 0.1), method="band"), folder / name)

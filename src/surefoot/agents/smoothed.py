@@ -8,6 +8,7 @@ comes from the operating system's generator instead.
 from __future__ import annotations
 
 import os
+import threading
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -63,15 +64,20 @@ def smooth(
         agent, Spaces(shape=tuple(shape), n_actions=n_actions, n_stack=n_stack or 1) if shape and function else None
     )
     stored = is_sb3_model(agent) or str(agent).endswith(".zip")
-    if stored and shape is None and n_stack is None and policy.n_stack == 1 and len(policy.shape) == 2:
+    if stored and shape is None and n_stack is None and policy.n_stack == 1 and _may_be_stack(policy.shape):
         # Noise on a whole stack would draw fresh noise for old frames: another agent than the one that is certified.
         raise InputError(
-            f"the agent's observations {policy.shape} may be a stack of frames; say what one observation is: "
-            f"shape={policy.shape[1:]} for a stack of {policy.shape[0]}, or n_stack=1 if this is one observation"
+            f"the agent's observations {policy.shape} may be a stack of frames; say what one observation is with "
+            "shape=, or n_stack=1 if this is one observation"
         )
     if n_actions is not None and n_actions != policy.n_actions:
         raise InputError(f"the agent has {policy.n_actions or 'no'} discrete actions, got n_actions={n_actions}")
     return SmoothedPolicy(_stacked(policy, n_stack, shape), sigma, seed=seed)
+
+
+def _may_be_stack(shape: tuple[int, ...]) -> bool:
+    """Return whether an observation of this shape could be several: frames on the first axis, or along the last."""
+    return len(shape) > 1 or any(shape[0] % count == 0 for count in range(2, shape[0]))
 
 
 def _renamed(name: str, value: int | None, old_name: str, old: int | None) -> int | None:
@@ -105,6 +111,7 @@ class SmoothedPolicy:
         self._normal = system_normal if seed is None else _seeded_normal(seed)
         self._recall = policy.recall
         self._state: tuple[Tensor, ...] | None = None
+        self._thread: int | None = None
 
     def __repr__(self) -> str:
         noise = f"{self.sigma:g}" if self.noise.features is None else str(self.noise.features)
@@ -112,7 +119,7 @@ class SmoothedPolicy:
 
     def reset(self) -> None:
         """Empty the memory; the next observation begins a new episode in every row."""
-        self._state = None
+        self._state, self._thread = None, None
 
     def predict(
         self,
@@ -134,14 +141,26 @@ class SmoothedPolicy:
         """
         rows, single = self._rows(observation)
         fresh = _fresh(episode_start, len(rows))
-        before = self._state if state is None else self._given(state)
-        seen = torch.from_numpy(rows + self._spread * self._normal(rows.shape))
+        before = self._own_state() if state is None else self._given(state)
+        # Rounded to single precision once, after the noise: rounded before it, a perturbation could grow.
+        seen = torch.from_numpy((rows + self._spread * self._normal(rows.shape)).astype(np.float32))
         after = self._step(before, seen, fresh)
         if state is None:
             self._state = after[: 1 + self._recall.has_action]
         actions = after[1].numpy()
         kept = tuple(part.numpy().copy() for part in after[: 1 + self._recall.has_action])
         return (actions.squeeze(0) if single else actions), kept
+
+    def _own_state(self) -> tuple[Tensor, ...] | None:
+        """Return the state after the last call; two threads with one state would see each other's observations."""
+        here = threading.get_ident()
+        if self._thread not in (None, here):
+            raise InputError(
+                "this agent is used by another thread; give each thread an agent of its own, or pass the state that "
+                "predict returns, or call reset() when the other thread is done"
+            )
+        self._thread = here
+        return self._state
 
     def _step(self, before: tuple[Tensor, ...] | None, seen: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
         """Return memory and action after one more noisy observation."""
@@ -158,7 +177,7 @@ class SmoothedPolicy:
             memory = self._recall.advance(memory, seen.to(device), action, fresh.to(device))
             return memory.cpu(), self.policy.act(memory).cpu()
 
-    def _rows(self, observation: ArrayLike) -> tuple[NDArray[np.float32], bool]:
+    def _rows(self, observation: ArrayLike) -> tuple[NDArray[np.float64], bool]:
         """Return the observations as rows of floats in declared units, and whether a single one came."""
         shape = self.policy.shape
         values = _floats(observation)
@@ -182,7 +201,7 @@ class SmoothedPolicy:
         return (memory.float(), *action)
 
 
-def system_normal(shape: int | tuple[int, ...]) -> NDArray[np.float32]:
+def system_normal(shape: int | tuple[int, ...]) -> NDArray[np.float64]:
     """Return standard normal samples from ``os.urandom``, unpredictable even to anyone who knows all earlier ones.
 
     Uniforms are odd multiples of 2**-53, so they lie strictly inside (0, 1), symmetric about 1/2; the normal
@@ -192,7 +211,7 @@ def system_normal(shape: int | tuple[int, ...]) -> NDArray[np.float32]:
     words = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
     # An odd numerator fits the 53 bits of a float; adding a half would round the largest one up to exactly 1.
     uniforms = ((words >> np.uint64(11)) | np.uint64(1)) * 2.0**-53
-    return np.asarray(torch.special.ndtri(torch.from_numpy(uniforms)), dtype=np.float32).reshape(shape)
+    return np.asarray(torch.special.ndtri(torch.from_numpy(uniforms)), dtype=np.float64).reshape(shape)
 
 
 def _seeded_normal(seed: int) -> Callable[[tuple[int, ...]], NDArray[np.float32]]:
@@ -206,8 +225,8 @@ def _seeded_normal(seed: int) -> Callable[[tuple[int, ...]], NDArray[np.float32]
     return lambda shape: generator.standard_normal(shape, dtype=np.float32)
 
 
-def _floats(observation: ArrayLike) -> NDArray[np.float32]:
-    """Return float32 units; integers other than uint8 pixels are rejected: a guess would change the units."""
+def _floats(observation: ArrayLike) -> NDArray[np.float64]:
+    """Return floats in declared units; whole numbers other than pixels are rejected: a guess would change the units."""
     if isinstance(observation, (dict, tuple)):
         raise InputError(
             f"expected an observation as one array, got a {type(observation).__name__}; "
@@ -215,14 +234,14 @@ def _floats(observation: ArrayLike) -> NDArray[np.float32]:
         )
     values = np.asarray(observation)
     if values.dtype == np.uint8:
-        return values.astype(np.float32) / np.float32(255)
+        return (values.astype(np.float32) / np.float32(255)).astype(np.float64)  # as they were certified
     if not np.issubdtype(values.dtype, np.floating):
         raise InputError(f"expected float observations or uint8 pixels, got {values.dtype}; turn them into floats")
     with np.errstate(over="ignore"):
-        values = values.astype(np.float32)
-    if not np.isfinite(values).all():
+        finite = np.isfinite(values.astype(np.float32)).all()
+    if not finite:
         raise InputError("observation contains NaN or infinity; check the environment or sensor that produced it")
-    return values
+    return values.astype(np.float64)
 
 
 def _fresh(episode_start: ArrayLike | None, rows: int) -> Tensor:

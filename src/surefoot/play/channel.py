@@ -8,7 +8,9 @@ the noise of a step is drawn after the attacker has proposed and is shown to it 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import torch
@@ -20,10 +22,15 @@ from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.streams import Stream
 
+COARSE = 2**13  # sigmas: up to here neighbors in single precision differ by at most a thousandth of sigma
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class View:
     """What an attacker may know when it chooses its perturbation; rows are episodes that run in parallel.
+
+    Tensors are copies of its own. The policy is not, and Python code is no security boundary: an attacker that reaches
+    into the simulator cheats, and its results mean nothing.
 
     Attributes:
         episode: Which episode each row is, for attackers that keep notes.
@@ -59,7 +66,7 @@ class Attacker(Protocol):
     """Anything that proposes perturbations, one row each; the channel keeps the budget, not the attacker."""
 
     def propose(self, view: View) -> Tensor:
-        """Return the perturbations it would like, shaped like ``view.observation``; the view must stay untouched."""
+        """Return the perturbations it would like, shaped like ``view.observation``."""
         ...
 
     def describe(self) -> dict[str, Any]:
@@ -109,16 +116,37 @@ class Channel:
         seen = observation
         if self.ledger is not None:
             assert rows is not None
-            seen = seen + self.ledger.admit(observation, rows)
+            # Exact: rounded before the noise is added, a perturbation could grow by the spacing of single precision.
+            seen = observation.double() + self.ledger.admit(observation, rows)
         if self.noise.sigma == 0:
-            return seen
+            return seen.to(observation.dtype)
         # Drawn for every environment, finished or not, so that a row's noise does not depend on its neighbors' fate.
         noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.spread)
         if rows is not None and rows.env.numel() < self.n_envs:
             noise = noise[rows.env]
         if self.ledger is not None:
             self.ledger.noise = noise
-        return seen + noise
+        return (seen + noise).to(observation.dtype)
+
+    def check(self, extremes: Sequence[Tensor]) -> None:
+        """Reject observations that are not finite, or too large for single precision to tell from noise this small.
+
+        Args:
+            extremes: The lowest and the highest observations, in units of ``spread`` where features differ.
+
+        Raises:
+            InputError: If neighboring floats at the largest observation differ by more than a thousandth of sigma.
+        """
+        largest = float(torch.stack(list(extremes)).abs().max())
+        if not math.isfinite(largest):
+            raise InputError("the environment returned an observation that is not finite")
+        sigma = self.noise.sigma if self.noise.features is None else 1.0
+        if self.noise.sigma > 0 and largest > COARSE * sigma:
+            raise InputError(
+                f"an observation is {largest / sigma:.3g} times as large as the sigma of its noise, expected at most "
+                f"{COARSE} times: single precision would be too coarse; subtract the mean of the observations, or use "
+                "a larger sigma"
+            )
 
     def restart(self, rows: Tensor) -> None:
         """Give the rows marked in ``rows`` a full budget: a new episode begins."""
@@ -237,13 +265,11 @@ class Ledger:
         self.noise, self.offset, self.clean = self.noise[rows], self.offset[rows], self.clean[rows]
 
     def _proposal(self, view: View) -> Tensor:
-        shown = [value for value in vars(view).values() if isinstance(value, Tensor)]
-        before = [tensor._version for tensor in shown]
-        offset = self.attacker.propose(view)
-        if [tensor._version for tensor in shown] != before:
-            raise InputError(f"the attacker {self.attacker.describe()} wrote into its view; it may only read it")
-        if offset.shape != view.observation.shape:
-            expected, got = tuple(view.observation.shape), tuple(offset.shape)
+        # Copies, which it may scribble on: what it does to them reaches neither agent nor environment.
+        shown: dict[str, Any] = {name: value.clone() for name, value in vars(view).items() if isinstance(value, Tensor)}
+        offset = self.attacker.propose(replace(view, **shown))
+        if not isinstance(offset, Tensor) or offset.shape != view.observation.shape:
+            expected, got = tuple(view.observation.shape), tuple(getattr(offset, "shape", ())) or type(offset).__name__
             raise InputError(f"an attacker must propose perturbations of shape {expected}, got {got}")
         if not torch.isfinite(offset).all():
             raise InputError(f"the attacker {self.attacker.describe()} proposed a perturbation that is not finite")

@@ -62,6 +62,7 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
         try:
             loop = Loop(plan=plan, env=env, channel=channel, count=count)
             loop.run(first, watch)
+            channel.check(loop.extremes)
         finally:
             env.close()
     return Episodes(
@@ -108,6 +109,8 @@ class Loop:
         limits = plan.task.scoring.reward_range if plan.per_step else None
         self.reward_sums = None if limits is None else RewardSums(plan.task.scoring.max_steps, limits)
         self.table = torch.full((3, count), torch.nan, dtype=torch.float64, device=device)
+        self.extremes: list[Tensor] = []  # of the observations of each step
+        self.units = None if plan.noise.features is None else channel.spread
         # An attacker must not spend on episodes that are over, and some environments cannot step them.
         self.patience = env.patience if channel.ledger is None else 1
 
@@ -118,6 +121,8 @@ class Loop:
         action: Tensor | None = None
         clock = 0
         while self.number.numel():
+            # Looked at when the block is over, because asking a GPU at every step would make it wait.
+            self.extremes += torch.aminmax(observation if self.units is None else observation / self.units)
             seen = self.channel.send(observation, self._rows(first, action))
             if watch is not None:
                 watch(self._step(observation, seen, action))

@@ -91,13 +91,17 @@ def direction_seeds(seed: int, episode: int) -> np.random.SeedSequence:
 class Stream:
     """Random numbers from one seed stream.
 
+    It does not know its seed: an attacker, who is given a stream of its own, could derive that of the noise from it.
+
     On the CPU numpy draws them: torch's CPU generator keeps only 32 bits of its seed, so that among 10^4 blocks two
     would share their noise with probability 1 in 100. On CUDA torch's Philox uses all 64.
     """
 
     def __init__(self, seeds: np.random.SeedSequence, device: torch.device) -> None:
         self.device = device
-        self._numpy = np.random.Generator(np.random.SFC64(seeds))
+        drawing = np.random.SFC64(0)
+        drawing.state = np.random.SFC64(seeds).state
+        self._numpy = np.random.Generator(drawing)
         self.generator = torch.Generator(device)
         self.generator.manual_seed(int(seeds.generate_state(1, np.uint64)[0]) >> 1)
 
