@@ -34,14 +34,22 @@ from surefoot.agents.resolve import resolve
 from surefoot.errors import InputError
 from surefoot.play.tasks import get_task
 from surefoot.play.workers import usable_cores
+from surefoot.train.atari.fine_tune import train_fine_tune
 from surefoot.train.atari.learner import Learner
 from surefoot.train.atari.players import Players
-from surefoot.train.atari.settings import FastSettings, StudentSettings, find_fast, find_student
+from surefoot.train.atari.settings import (
+    FastSettings,
+    FineTuneSettings,
+    StudentSettings,
+    find_fast,
+    find_fine_tune,
+    find_student,
+)
 from surefoot.train.atari.student import train_student
 from surefoot.train.atari.train import stretch, train_fast
 from surefoot.train.folder import Curve, copy_agent, has_checkpoint
 
-S = TypeVar("S", FastSettings, StudentSettings)
+S = TypeVar("S", FastSettings, StudentSettings, FineTuneSettings)
 BUDGETS = (0.2, 0.4, 0.6, 0.8)  # at which progress is shown
 
 
@@ -90,15 +98,15 @@ def train(arguments: argparse.Namespace) -> None:
     if arguments.teacher is None:
         train_fast(task, arguments.sigma, changed(find_fast(task.name), arguments.set), arguments.out, **common)
     else:
-        train_student(
-            task,
-            arguments.sigma,
-            changed(find_student(task.name), arguments.set),
-            arguments.out,
-            teacher=resolve(arguments.teacher, task.spaces),
-            watch=lambda line, returns: say(shown(line, returns, arguments.sigma, task.scoring.floor)),
-            **common,
-        )
+        common["teacher"] = resolve(arguments.teacher, task.spaces)
+        common["watch"] = lambda line, returns: say(shown(line, returns, arguments.sigma, task.scoring.floor))
+        if arguments.fine_tune:
+            settings = changed(find_fine_tune(task.name), arguments.set)
+            train_fine_tune(task, arguments.sigma, settings, arguments.out, **common)
+        else:
+            train_student(
+                task, arguments.sigma, changed(find_student(task.name), arguments.set), arguments.out, **common
+            )
     print((arguments.out / "curve.csv").read_text())
 
 
@@ -157,6 +165,7 @@ def main() -> None:
     one.add_argument("--seed", type=int, default=0)
     one.add_argument("--time-limit", type=float, default=8.0, metavar="MINUTES")
     one.add_argument("--teacher", help="train a student of this agent: a folder or a pretrained agent's name")
+    one.add_argument("--fine-tune", action="store_true", help="improve the student of --init-from by its own return")
     one.add_argument("--init-from", help="an agent whose weights to begin with: a folder or a pretrained agent's name")
     one.add_argument("--out", type=Path, required=True)
     one.set_defaults(run=train)

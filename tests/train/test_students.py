@@ -15,7 +15,7 @@ from surefoot.play.streams import Stream
 from surefoot.play.tasks import get_task
 from surefoot.train.atari.replay_buffer import Labeled
 from surefoot.train.atari.settings import STUDENT, StudentSettings, find_student
-from surefoot.train.atari.student import Lessons, Student, train_student
+from surefoot.train.atari.student import Lessons, Student, outputs, train_student
 
 CPU = torch.device("cpu")
 TINY = StudentSettings(
@@ -75,7 +75,7 @@ def test_the_loss_is_regret_error_and_entropy():
 def test_a_convolution_over_blocks_is_the_networks_own(n_stack):
     student = Student(get_task("freeway"), 0.0, replace(TINY, n_stack=n_stack), CPU, 0)
     stacks = torch.rand((3, n_stack, 84, 84))
-    ours = student.outputs(student.online, stacks)
+    ours = outputs(student.online, stacks)
     assert torch.allclose(ours, student.online(stacks), atol=1e-5)
     assert not torch.allclose(ours, student.online(stacks.flip(-1)), atol=1e-3)
     ours.sum().backward()

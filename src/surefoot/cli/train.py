@@ -18,17 +18,18 @@ def add_train(commands: Any) -> None:
     parser.add_argument(
         "--preset",
         default="paper",
-        help="paper; thorough (Cartpole, Mountain Car); early, brief (Mountain Car); fast, student (Atari) "
-        "(default: paper)",
+        help="paper; thorough (Cartpole, Mountain Car); early, brief (Mountain Car); fast, student, fine-tune "
+        "(Atari) (default: paper)",
     )
     parser.add_argument(
         "--time-limit",
         type=float,
         metavar="MINUTES",
-        help="stop after this time; --resume continues (preset fast); length of the training (preset student)",
+        help="stop after this time; --resume continues (preset fast); length of the training (presets student, "
+        "fine-tune)",
     )
-    parser.add_argument("--init-from", metavar="AGENT", help="agent to start from (presets fast, student)")
-    parser.add_argument("--teacher", metavar="AGENT", help="agent that labels clean frames (preset student)")
+    parser.add_argument("--init-from", metavar="AGENT", help="agent to start from (Atari presets)")
+    parser.add_argument("--teacher", metavar="AGENT", help="agent that sees clean frames (presets student, fine-tune)")
     parser.add_argument("--resume", action="store_true", help="resume from the checkpoint in the run directory")
     add_common(parser)
     parser.set_defaults(run=run_train)
@@ -74,8 +75,8 @@ def run_train(arguments: argparse.Namespace) -> None:
 
 def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
     """Return the training that the preset names, with its settings."""
-    if arguments.preset == "student":
-        return _student(arguments, task)
+    if arguments.preset in {"student", "fine-tune"}:
+        return _taught(arguments, task)
     refuse(arguments, ("teacher",), f"the preset {arguments.preset}, which learns from rewards")
     if arguments.preset == "fast":
         from surefoot.agents.files import load
@@ -97,19 +98,25 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
     return lambda task, sigma, out, **others: train(task, sigma, table, out, **others)
 
 
-def _student(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
+def _taught(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
+    """Return the training of a student, or its fine-tuning."""
     from surefoot.agents.files import load
     from surefoot.agents.resolve import resolve
     from surefoot.errors import InputError
     from surefoot.play.tasks import get_task
-    from surefoot.train.atari.settings import find_student
+    from surefoot.train.atari.fine_tune import train_fine_tune
+    from surefoot.train.atari.settings import find_fine_tune, find_student
     from surefoot.train.atari.student import train_student
 
-    settings = find_student(task)
+    preset, tuned = arguments.preset, arguments.preset == "fine-tune"
+    settings: Any = (find_fine_tune if tuned else find_student)(task)
+    train: Callable[..., Any] = train_fine_tune if tuned else train_student
     if arguments.teacher is None:
-        raise InputError(f"the preset student needs --teacher, an agent that plays {task} without noise")
+        raise InputError(f"the preset {preset} needs --teacher, an agent that plays {task} without noise")
+    if tuned and arguments.init_from is None:
+        raise InputError(f"the preset {preset} needs --init-from, the student to improve")
     teacher = resolve(arguments.teacher, get_task(task).spaces)
     start = None if arguments.init_from is None else load(arguments.init_from)
-    return lambda task, sigma, out, **others: train_student(
+    return lambda task, sigma, out, **others: train(
         task, sigma, settings, out, teacher=teacher, time_limit=arguments.time_limit, init_from=start, **others
     )

@@ -75,7 +75,8 @@ def _put_moments(learner: Averaged, arrays: Arrays) -> None:
     }
     learner.optimizer.load_state_dict({"state": state, "param_groups": learner.optimizer.state_dict()["param_groups"]})
     # Loading replaces the tensor that holds the learner's rate.
-    learner.optimizer.param_groups[0]["lr"] = learner.rate
+    for group in learner.optimizer.param_groups:
+        group["lr"] = learner.rate
 
 
 def _like(parameter: torch.Tensor, values: NDArray[Any], key: str) -> torch.Tensor:

@@ -17,7 +17,7 @@ from surefoot.errors import InputError
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
 from surefoot.train.atari.replay_buffer import Batch, Replay
-from surefoot.train.atari.settings import FastSettings, StudentSettings
+from surefoot.train.atari.settings import AtariSettings, FastSettings
 
 
 class Averaged(ABC):
@@ -32,7 +32,7 @@ class Averaged(ABC):
     def __init__(
         self,
         first: Mapping[str, NDArray[Any]],
-        settings: FastSettings | StudentSettings,
+        settings: AtariSettings,
         stream: Stream,
         *,
         eps: float,

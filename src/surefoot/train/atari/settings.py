@@ -1,4 +1,4 @@
-"""Settings of the presets ``fast`` and ``student``, which train Atari agents in minutes on a GPU."""
+"""Settings of the presets ``fast``, ``student`` and ``fine-tune``, which train Atari agents in minutes on a GPU."""
 
 from __future__ import annotations
 
@@ -91,3 +91,40 @@ def find_student(task: str) -> StudentSettings:
     if task not in STUDENT:
         raise InputError(f"the preset 'student' has no settings for {task!r}, only for {', '.join(STUDENT)}")
     return STUDENT[task]
+
+
+@dataclass(frozen=True)
+class FineTuneSettings(Facts):
+    """Settings of the preset ``fine-tune``; the defaults are for one round of Pong."""
+
+    total_steps: int = setting(4_000_000, "agent steps in total, over which the learning rate falls")
+    slots: int = setting(256, "emulators in parallel")
+    horizon: int = setting(64, "steps of every emulator between updates")
+    updates: int = setting(32, "gradient steps after every rollout")
+    batch_size: int = setting(2_048, "steps per gradient step, drawn from the rollout")
+    learning_rate: float = setting(1.5e-4, "learning rate of Adam at the start; it falls linearly to a twentieth")
+    averaging: float = setting(0.99, "weight of the past in the running average of the weights, per gradient step")
+    gamma: float = setting(0.997, "discount in training; the critic begins with the teacher's values, so take its own")
+    trace: float = setting(0.95, "lambda of the advantages (GAE)")
+    clip: float = setting(0.1, "by how much an action's probability may change before its advantage counts no more")
+    entropy: float = setting(0.01, "weight of the entropy bonus")
+    capture: bool = setting(True, "whether the gradient steps are captured as one CUDA graph, where there is a GPU")
+    validation_interval: int = setting(500_000, "steps between validations")
+    validation_episodes: int = setting(1_024, "episodes per validation")
+
+
+FINE_TUNE: dict[str, FineTuneSettings] = {
+    "pong-1r": FineTuneSettings(),
+    "pong-full": FineTuneSettings(validation_episodes=32),
+    "freeway": FineTuneSettings(gamma=0.99, validation_episodes=512),
+}
+
+
+def find_fine_tune(task: str) -> FineTuneSettings:
+    """Return the settings of fine-tuning for a task."""
+    if task not in FINE_TUNE:
+        raise InputError(f"the preset 'fine-tune' has no settings for {task!r}, only for {', '.join(FINE_TUNE)}")
+    return FINE_TUNE[task]
+
+
+AtariSettings = FastSettings | StudentSettings | FineTuneSettings

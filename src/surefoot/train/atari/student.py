@@ -32,6 +32,7 @@ from torch.nn.functional import conv2d, log_softmax, mse_loss
 from surefoot.agents.networks import CNN, fresh_arrays
 from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
+from surefoot.play.envs.atari.emulators import Board
 from surefoot.play.envs.atari.env import counted
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
@@ -181,7 +182,7 @@ class Student(Averaged):
     def loss(self, stacks: Tensor, values: Tensor) -> Tensor:
         """Return the mean of the policy's regret, the error of the second head, and the entropy bonus, weighted."""
         with half_precision(self.device):
-            output = self.outputs(self.online, stacks)
+            output = outputs(self.online, stacks)
         chances = log_softmax(output[:, : self.n_actions], dim=1)
         regret = (chances.exp() * (values.amax(dim=1, keepdim=True) - values)).sum(dim=1).mean()
         error = mse_loss(output[:, self.n_actions :], values)
@@ -189,17 +190,6 @@ class Student(Averaged):
         self.shown.lerp_(torch.stack((regret, error, entropy)).detach(), 0.01)
         bonus = self.settings.entropy / self.first_rate * self.rate
         return self.settings.regret * regret + error - bonus * entropy
-
-    def outputs(self, network: CNN, stacks: Tensor) -> Tensor:
-        """Return what ``network(stacks)`` does, faster on a GPU, in single precision at the end.
-
-        Its first convolution, 8 x 8 with stride 4, is one of 2 x 2 over blocks of 4 x 4 pixels: the same sums, over a
-        number of channels that matrix units like.
-        """
-        first, kind = network.convolutions[0], torch.bfloat16 if stacks.is_cuda else torch.float32
-        assert isinstance(first, nn.Conv2d)
-        hidden = conv2d(in_blocks(stacks, kind), weight_in_blocks(first.weight), first.bias)
-        return network.after_first(hidden.permute(0, 2, 3, 1)).float()
 
     def agent_weights(self) -> Arrays:
         """Return the running average without the head of the values."""
@@ -210,6 +200,24 @@ class Student(Averaged):
     def idle(self) -> bool:
         """Whether a GPU has done all it was asked."""
         return self.device.type == "cuda" and bool(torch.cuda.current_stream().query())
+
+
+def outputs(network: CNN, stacks: Tensor) -> Tensor:
+    """Return what ``network(stacks)`` does, faster on a GPU, in single precision at the end.
+
+    Its first convolution, 8 x 8 with stride 4, is one of 2 x 2 over blocks of 4 x 4 pixels: the same sums, over a
+    number of channels that matrix units like.
+    """
+    first, kind = network.convolutions[0], torch.bfloat16 if stacks.is_cuda else torch.float32
+    assert isinstance(first, nn.Conv2d)
+    hidden = conv2d(in_blocks(stacks, kind), weight_in_blocks(first.weight), first.bias)
+    return network.after_first(hidden.permute(0, 2, 3, 1)).float()
+
+
+def drawn_actions(logits: Tensor, stream: Stream) -> Tensor:
+    """Return one action per row, drawn from the policy (Gumbel's way)."""
+    draws = stream.uniform(0.0, 1.0, tuple(logits.shape)).clamp(1e-12, 1 - 1e-12)
+    return (logits - (-draws.log()).log()).argmax(dim=1)
 
 
 def in_blocks(stacks: Tensor, kind: torch.dtype) -> Tensor:
@@ -312,9 +320,8 @@ class Lessons:
     def actions(self, stacks: Tensor, values: Tensor, fraction: float) -> Tensor:
         """Return the student's actions, the best in even emulators and drawn ones in odd; the teacher's in some."""
         with torch.inference_mode(), half_precision(self.learner.device):
-            logits = self.learner.outputs(self.learner.average, stacks)[:, : self.learner.n_actions]
-        draws = self.players.stream.uniform(0.0, 1.0, tuple(logits.shape)).clamp(1e-12, 1 - 1e-12)
-        drawn = (logits - (-draws.log()).log()).argmax(dim=1)  # Gumbel's way
+            logits = outputs(self.learner.average, stacks)[:, : self.learner.n_actions]
+        drawn = drawn_actions(logits, self.players.stream)
         chosen = torch.where(self.slot % 2 == 0, logits.argmax(dim=1), drawn)
         if fraction >= self.demonstrations:
             return chosen
@@ -332,7 +339,7 @@ class Lessons:
         """End the emulators."""
         self.players.close()
 
-    def _count(self, board: Any) -> None:
+    def _count(self, board: Board) -> None:
         """Keep the returns of the last episodes that the student's best actions led to."""
         self.returns += counted(self.cartridge, board.rewards)
         over = board.over != 0

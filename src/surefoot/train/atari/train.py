@@ -31,7 +31,7 @@ from surefoot.play.workers import usable_cores
 from surefoot.train.atari.checkpoint import load_checkpoint, save_checkpoint
 from surefoot.train.atari.learner import Averaged, Learner
 from surefoot.train.atari.players import Players
-from surefoot.train.atari.settings import FastSettings, StudentSettings
+from surefoot.train.atari.settings import AtariSettings, FastSettings
 from surefoot.train.folder import Arrays, Curve, Progress, TrainingFolder
 
 # An agent that knows the game need not explore everything again.
@@ -45,7 +45,7 @@ class Course(Protocol):
     """One way of training an Atari agent, as validation and the training directory see it."""
 
     @property
-    def settings(self) -> FastSettings | StudentSettings:
+    def settings(self) -> AtariSettings:
         """The numbers of the preset."""
 
     @property
@@ -150,6 +150,7 @@ def run_course(
     training: dict[str, Any],
     progress: Progress | None = None,
     watch: Watch | None = None,
+    validate_first: bool = False,
 ) -> Policy:
     """Train to the end or the deadline; validate, keep the best agent, and write it, the curve and a checkpoint.
 
@@ -163,9 +164,14 @@ def run_course(
         training: How it was trained, for the model card; seed and device among it.
         progress: Called after each validation with steps so far, steps in total, and the best mean return so far.
         watch: Called after each validation with its returns.
+        validate_first: Whether the agent that training was initialized from may be the best.
     """
     curve, settings = folder.curve, course.settings
     try:
+        if validate_first and not curve.rows:
+            returns = validate(task, sigma, course, curve, training["seed"], training["device"])
+            if watch is not None:
+                watch("validation before training", returns)
         while curve.steps < settings.total_steps:
             until = min(curve.steps + settings.validation_interval, settings.total_steps)
             with tried_convolutions():
