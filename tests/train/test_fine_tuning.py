@@ -1,14 +1,15 @@
 """Fine-tuning of students: what is kept of a rollout, how actions are judged, and who sees the clean frames."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from surefoot.agents import files as zoo
+from surefoot.agents.memory import FrameStack
 from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
-from surefoot.agents.policies import FrameStack
 from surefoot.cli.main import main
 from surefoot.errors import InputError
 from surefoot.play.envs.atari.emulators import CUT, ENDED
@@ -49,9 +50,8 @@ def tuning(learner, sigma=0.3):
 def test_a_rollout_gives_back_the_stacks_that_were_seen():
     """Over three rollouts and many starts of episodes; stacks reach back into the rollout before."""
     random = torch.Generator().manual_seed(0)
-    kept, noisy, clean = Rollout(TINY, (2, 2), 5, 3, CPU), FrameStack(5), FrameStack(3)
-    for stack in (noisy, clean):
-        stack.fill(torch.zeros((2, 2, 2)))
+    kept, stacks = Rollout(TINY, (2, 2), 5, 3, CPU), (FrameStack(5), FrameStack(3))
+    noisy, clean = (stack.empty(torch.zeros((2, 2, 2))) for stack in stacks)
     age, slots = torch.zeros(2, dtype=torch.int64), torch.arange(2)
     for _ in range(3):
         kept.begin()
@@ -59,7 +59,9 @@ def test_a_rollout_gives_back_the_stacks_that_were_seen():
         for step in range(16):
             frames = torch.randint(256, (2, 2, 2), generator=random).to(torch.uint8)
             seen = torch.randn((2, 2, 2), generator=random)
-            shown.append((noisy.push(seen, age == 0).clone(), clean.push(frames / 255, age == 0).clone()))
+            noisy = stacks[0].advance(noisy, seen, fresh=age == 0)
+            clean = stacks[1].advance(clean, frames / 255, fresh=age == 0)
+            shown.append((noisy, clean))
             kept.show(step, frames, seen, age)
             age = torch.where(torch.rand(2, generator=random) < 0.2, 0, age + 1)
         for step, (expected, plain) in enumerate(shown):
@@ -129,8 +131,6 @@ def test_the_loss_is_ppos():
 
 
 def test_rewarded_actions_become_likelier():
-    from dataclasses import replace
-
     learner = filled(actor(replace(TINY, learning_rate=2e-3, clip=10.0, batch_size=32, averaging=0.5)))
     pictures = torch.tensor([60.0, 180.0]).view(2, 1, 1, 1).expand(2, 3, 84, 84) / 255
     before = learner.online(pictures).softmax(dim=1).detach()
@@ -177,7 +177,7 @@ def test_a_fine_tuned_agent_is_an_ordinary_one(tmp_path):
     assert watched == ["validation before training", "validation at step 32", "validation at step 64"]
     # Equals do not replace the first: nothing was won, so the student stays.
     assert (card["training"]["best_step"], tuned.sha256) == (0, student.sha256)
-    longer = FineTuneSettings(**{**TINY.facts(), "total_steps": 96})
+    longer = replace(TINY, total_steps=96)
     train_fine_tune(FREEWAY, 0.3, longer, out, **options, resume=True)
     assert json.loads((out / "agent.json").read_text())["training"]["updates"] == 6
 

@@ -225,7 +225,7 @@ def in_blocks(stacks: Tensor, kind: torch.dtype) -> Tensor:
     rows, frames, high, wide = stacks.shape
     down, across = high // BLOCK, wide // BLOCK
     blocks = torch.empty((rows, down, across, frames, BLOCK, BLOCK), dtype=kind, device=stacks.device)
-    blocks.copy_(stacks.view(rows, frames, down, BLOCK, across, BLOCK).permute(0, 2, 4, 1, 3, 5))
+    blocks.copy_(stacks.reshape(rows, frames, down, BLOCK, across, BLOCK).permute(0, 2, 4, 1, 3, 5))
     return blocks.view(rows, down, across, -1).permute(0, 3, 1, 2)
 
 
