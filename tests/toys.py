@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from surefoot.agents.networks import MLP, Critic, Squashed
 from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.recurrent import Form, recurrent_policy
 from surefoot.play.channel import View
 from surefoot.play.streams import Stream
 from surefoot.play.task import Blocks, PaperSetup, Scoring, Task
@@ -287,3 +288,23 @@ def actor_with_critic(seed: int = 0, frames: int = 5) -> Policy:
     judge = Critic(MLP(*layers(rng, 2 * frames + 1, 24, 16, 1)), -limit, limit)
     actor = Squashed(MLP(weights, biases), -limit, limit)
     return Policy(actor, frames, (2,), None, "toy", low=torch.tensor([-1.0]), high=torch.tensor([1.0]), critic=judge)
+
+
+def recurrent(
+    kind: str = "gru", *, size: int = 4, n_actions: int | None = 2, encoder: int = 6, seed: int = 0, **form: Any
+) -> Policy:
+    """A small recurrent agent with random weights, large enough that memory and last action matter."""
+    rng, width, gates = np.random.default_rng(seed), 8, 3 if kind == "gru" else 4
+    into = size + (n_actions or 1) * form.get("last_action", True)
+    shapes = {"encoder0": (encoder, into), "head0": (10, width), "head1": (n_actions or 1, 10)}
+    arrays = {f"{name}.weight": rng.normal(size=shape) for name, shape in shapes.items() if encoder or name[0] == "h"}
+    arrays |= {name.replace("weight", "bias"): rng.normal(size=len(array)) for name, array in arrays.items()}
+    arrays |= {
+        "weight_ih": rng.normal(size=(gates * width, encoder or into)),
+        "bias_ih": rng.normal(size=gates * width),
+    }
+    arrays |= {"weight_hh": rng.normal(size=(gates * width, width)), "bias_hh": rng.normal(size=gates * width)}
+    low, high = ((-0.5,), (0.7,)) if n_actions is None else (None, None)
+    spaces = Spaces(shape=(size,), n_actions=n_actions, low=low, high=high)
+    small = {name: array.astype(np.float32) for name, array in arrays.items()}
+    return recurrent_policy(small, spaces, Form(kind=kind, **form), kind)

@@ -10,8 +10,10 @@ import pytest
 import torch
 
 from surefoot.agents import files as zoo
+from surefoot.agents.memory import FrameStack
 from surefoot.agents.networks import MLP, weights_hash
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.resolve import resolve
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.files import read_arrays, read_json, write_arrays, write_json
@@ -20,7 +22,7 @@ from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
 from surefoot.train.atari.settings import FAST
 from surefoot.train.settings import PRESETS, DdpgSettings, DqnSettings, find_settings
-from toys import constant
+from toys import constant, layers, recurrent
 
 SIGMAS = ("0", "0.2", "0.4", "0.6", "0.8")
 NAMES = [f"cartpole-{frames}-s{sigma}" for frames in (1, 5) for sigma in SIGMAS]
@@ -172,7 +174,7 @@ def test_loading_runs_no_code(stored, tmp_path):
 
 
 def test_what_is_no_mlp_cannot_be_stored(tmp_path):
-    with pytest.raises(InputError, match=r"only fully connected .* can be stored; constant"):
+    with pytest.raises(InputError, match=r"only fully connected, .* can be stored; constant"):
         zoo.save(constant(), tmp_path / "x", {})
     assert list(tmp_path.iterdir()) == []
 
@@ -263,3 +265,64 @@ def test_unknown_presets_list_the_known():
         find_settings("mine", "cartpole-5")
     with pytest.raises(InputError, match="has no settings for 'pong', only for cartpole-5, cartpole-1"):
         find_settings("paper", "pong")
+
+
+# --- memory -----------------------------------------------------------------------------------------------------------
+
+
+def memories():
+    weights, biases = layers(np.random.default_rng(0), 3 * 6, 5, 2)
+    arm = layers(np.random.default_rng(0), 4, 5, 1)
+    low, high = torch.tensor([-0.5]), torch.tensor([0.7])
+    yield Policy(MLP(weights, biases), 3, (4,), 2, "frames", memory=FrameStack(3, action_size=2))
+    yield Policy(MLP(*arm, "tanh"), 1, (4,), None, "clipped", low=low, high=high)
+    for kind in ("gru", "lstm"):
+        yield recurrent(kind)
+        yield recurrent(kind, n_actions=None, squashed=True)
+        yield recurrent(kind, n_actions=None, encoder=0, last_action=False)
+
+
+@pytest.mark.parametrize("policy", list(memories()), ids=lambda policy: f"{policy.name} {policy.n_actions}")
+def test_agents_with_memory_come_back_as_they_were(policy, tmp_path):
+    zoo.save(policy, tmp_path / "agent", {})
+    again = zoo.load(str(tmp_path / "agent.json"))
+    assert again.sha256 == zoo.load_card(str(tmp_path / "agent.json"))["sha256"]
+    assert again.sha256 == policy.sha256 or not policy.sha256
+    assert (again.n_stack, again.shape, again.n_actions) == (policy.n_stack, policy.shape, policy.n_actions)
+    seen, memory = torch.randn(7, 4, generator=torch.Generator().manual_seed(0)), [None, None]
+    fresh = torch.ones(7, dtype=torch.bool)
+    for place, one in enumerate((policy, again)):
+        state, action = one.recall.empty(seen), None
+        for step in range(3):
+            state = one.recall.advance(state, seen + step, action, fresh if step == 0 else None)
+            action = one.act(state)
+        memory[place] = (state, action)
+    assert all(torch.equal(one, other) for one, other in zip(*memory, strict=True))
+
+
+BROKEN = [
+    (lambda layout, arrays: arrays.pop("bias_hh"), "missing or wrong|do not fit together"),
+    (lambda layout, arrays: arrays.pop("head0.weight"), "missing or wrong|do not fit together"),
+    (lambda layout, arrays: arrays.update(more=np.zeros(1)), "got or misses more"),
+    (lambda layout, arrays: arrays.update(weight_hh=np.zeros((24, 7), np.float32)), "the cell has shapes"),
+    (lambda layout, arrays: layout.update(choices=3), "do not fit together"),
+    (lambda layout, arrays: layout.update(last_action=False), "do not lead from 4 inputs over 8 to 2 outputs"),
+    (lambda layout, arrays: layout.update(kind="lstm"), "the cell has shapes"),
+    (lambda layout, arrays: layout.update(activation="sine"), "activation must be one of"),
+    (lambda layout, arrays: layout.pop("last_action"), "missing or wrong 'last_action'"),
+    (lambda layout, arrays: layout.update(choices=None), "missing or wrong 'low'"),
+]
+
+
+@pytest.mark.parametrize(("spoil", "text"), BROKEN)
+def test_recurrent_files_that_do_not_fit_are_rejected(spoil, text):
+    layout, arrays = zoo.parts_of(recurrent())
+    spoil(layout, arrays)
+    card = {"schema": 1, "name": "spoilt", "layout": layout, "sha256": weights_hash(arrays, layout)}
+    with pytest.raises(InputError, match=text):
+        zoo.from_parts(card, arrays, "spoilt.json")
+
+
+def test_a_recurrent_agent_is_not_given_stacks():
+    with pytest.raises(InputError, match="an agent with a memory of its own is not given stacks"):
+        resolve(recurrent(), Spaces(shape=(2,), n_actions=2))

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from surefoot.agents.memory import FrameStack, Recurrent
 from surefoot.agents.networks import (
     CNN,
     MLP,
@@ -111,15 +112,18 @@ def _connected(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
     bounds = [np.asarray(layout[name], dtype=np.float32) for name in ("low", "high") if n_actions is None]
 
     def build(name: str, sha256: str) -> Policy:
-        inputs, outputs = n_stack * int(np.prod(shape)), bounds[0].size if n_actions is None else n_actions
+        outputs = bounds[0].size if n_actions is None else n_actions
+        action_size = outputs if layout.get("last_action") else 0
+        inputs = n_stack * (int(np.prod(shape)) + action_size)
         if not fit_together(layers, inputs, outputs) or (critic[0] and not fit_together(critic, inputs + outputs, 1)):
             raise InputError(f"{[weight.shape for weight in (*layers[0], *critic[0])]}")
         network = MLP(*layers, activation)
+        memory = FrameStack(n_stack, action_size=action_size) if action_size else None
         if n_actions is not None:
-            return Policy(network, n_stack, shape, n_actions, name, sha256)
+            return Policy(network, n_stack, shape, n_actions, name, sha256, memory=memory)
         low, high = bounds
         return Policy(
-            Squashed(network, low, high),
+            Squashed(network, low, high) if layout.get("squashed", True) else network,
             n_stack,
             shape,
             None,
@@ -128,6 +132,7 @@ def _connected(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
             low=torch.from_numpy(low),
             high=torch.from_numpy(high),
             critic=Critic(MLP(*critic, activation), low, high) if critic[0] else None,
+            memory=memory,
         )
 
     return build
@@ -157,15 +162,16 @@ KINDS = {"cnn": _convolutional} | dict.fromkeys(CELLS, _recurrent)
 
 def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the layout and the arrays of a fully connected policy, its critic included, or another kind."""
-    if policy.memory is not None:
+    if isinstance(policy.memory, Recurrent):
         return recurrent_parts(policy)
     if isinstance(policy.network, CNN):
         return cnn_parts(policy)
     network = policy.network.network if isinstance(policy.network, Squashed) else policy.network
-    if not isinstance(network, MLP) or (policy.n_actions is None) != isinstance(policy.network, Squashed):
+    bounded = policy.low is not None and policy.high is not None
+    if not isinstance(network, MLP) or (policy.n_actions is None and not bounded):
         raise InputError(
-            "only fully connected or convolutional agents with discrete actions, or fully connected ones with "
-            f"bounded continuous actions (tanh), can be stored; {policy.name} is neither"
+            "only fully connected, convolutional and recurrent agents with discrete actions, or fully connected and "
+            f"recurrent ones with bounded continuous actions, can be stored; {policy.name} is neither"
         )
     arrays = network.arrays()
     layout: dict[str, Any] = {
@@ -175,12 +181,14 @@ def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "frames": policy.n_stack,
         "shape": list(policy.shape),
         "choices": policy.n_actions,
+        **({"last_action": True} if policy.recall.has_action else {}),
     }
-    if isinstance(policy.network, Squashed):
-        layout |= {"low": policy.network.low.tolist(), "high": policy.network.high.tolist()}
-        if isinstance(policy.critic, Critic):
-            layout["critic"] = len(policy.critic.network.layers)
-            arrays |= policy.critic.network.arrays("critic.")
+    if policy.low is not None and policy.high is not None:
+        layout |= {"low": policy.low.tolist(), "high": policy.high.tolist()}
+        layout |= {} if isinstance(policy.network, Squashed) else {"squashed": False}
+    if isinstance(policy.critic, Critic):
+        layout["critic"] = len(policy.critic.network.layers)
+        arrays |= policy.critic.network.arrays("critic.")
     return layout, arrays
 
 

@@ -15,11 +15,7 @@ from torch import Tensor, nn
 
 
 class Memory(Protocol):
-    """How an agent's memory takes in an observation. The network of a policy maps memories to values or actions.
-
-    Attributes:
-        has_action: Whether the last action is part of it.
-    """
+    """How an agent's memory takes in an observation. The network of a policy maps memories to values or actions."""
 
     @property
     def has_action(self) -> bool:
@@ -47,21 +43,25 @@ class Memory(Protocol):
         """Return the same rule with its weights on ``device``."""
         ...
 
+    def describe(self) -> str:
+        """Return what it is, for the record."""
+        ...
+
 
 class FrameStack:
     """The last ``n_stack`` observations, oldest first, (rows, n_stack, *shape); the first one fills it by repetition.
 
-    With ``n_actions`` each frame is the flattened observation and the action before it, one-hot: zeros at the first.
+    With an ``action_size`` each frame is the flattened observation and the action before it (see ``with_action``).
     """
 
-    def __init__(self, n_stack: int, n_actions: int | None = None) -> None:
+    def __init__(self, n_stack: int, *, action_size: int = 0) -> None:
         self.n_stack = n_stack
-        self.n_actions = n_actions
+        self.action_size = action_size
 
     @property
     def has_action(self) -> bool:
         """Whether frames contain past actions."""
-        return self.n_actions is not None
+        return self.action_size > 0
 
     def empty(self, observation: Tensor) -> Tensor:
         """Return stacks of zeros."""
@@ -81,11 +81,15 @@ class FrameStack:
         """Return itself: there are no weights."""
         return self
 
+    def describe(self) -> str:
+        """Return how many frames it holds."""
+        return f"{self.n_stack} frames{' with actions' if self.action_size else ''}"
+
     def _filled(self, frame: Tensor) -> Tensor:
         return frame.unsqueeze(1).expand(-1, self.n_stack, *frame.shape[1:])
 
     def _frame(self, seen: Tensor, action: Tensor | None, fresh: Tensor | None) -> Tensor:
-        return seen if self.n_actions is None else with_action(seen, self.n_actions, action, fresh)
+        return with_action(seen, self.action_size, action, fresh) if self.action_size else seen
 
 
 class Recurrent(nn.Module):
@@ -134,6 +138,10 @@ class Recurrent(nn.Module):
             return torch.cat(self.cell(encoded, (hidden, kept)), dim=1)
         state: Tensor = self.cell(encoded, memory)
         return state
+
+    def describe(self) -> str:
+        """Return the kind of its cell and its width."""
+        return f"{type(self.cell).__name__.removesuffix('Cell')} of width {self.cell.hidden_size}"
 
 
 def with_action(seen: Tensor, size: int, action: Tensor | None, fresh: Tensor | None) -> Tensor:

@@ -109,6 +109,7 @@ class Plan:
             "budget": self.budget if self.attacker is not None else None,
             **({"rewards": list(scoring.reward_range)} if self.per_step and scoring.reward_range is not None else {}),
             **self.noise.setup,
+            **({} if self.policy.memory is None else {"memory": self.policy.memory.describe()}),
             **({} if scoring.gamma is None else {"discount": scoring.gamma}),
         }
 

@@ -1,0 +1,194 @@
+"""Algorithm 1 on agents with memory, batched, against a reference that follows the paper line by line.
+
+The reference keeps its own memories, one episode at a time: the clean one is led by clean observations and the actions
+really taken, the dirty one by what the agent has seen.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from surefoot.attacks import victim
+from surefoot.attacks.adaptive_pgd import AdaptivePGD
+from surefoot.attacks.composed import Composed, WhenItMatters
+from surefoot.attacks.dqn import PaperAttack
+from surefoot.attacks.victim import Scene, Smoothing
+from surefoot.episodes import Noise
+from surefoot.play import channel
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.tasks import get_task
+from toys import recurrent
+
+SIGMA, SAMPLES, ETA, STEPS = 0.2, 3, 0.01, 4
+
+SEED = 25  # an agent whose mind can be changed
+
+
+class Mind:
+    """One agent's memory, advanced with torch's own modules, one observation at a time."""
+
+    def __init__(self, policy):
+        self.policy = policy
+        self.lstm = isinstance(policy.memory.cell, torch.nn.LSTMCell)
+        self.state = (torch.zeros(1, 8), torch.zeros(1, 8)) if self.lstm else torch.zeros(1, 8)
+        self.told = torch.zeros(1, 2)
+
+    def after(self, seen):
+        x = self.policy.memory.encoder(torch.cat((seen[None], self.told), dim=1))
+        return self.policy.memory.cell(x, self.state)
+
+    def values(self, seen):
+        state = self.after(seen)
+        return self.policy.network(torch.cat(state, dim=1) if self.lstm else state)[0]
+
+    def advance(self, seen, action):
+        with torch.no_grad():
+            self.state, self.told = self.after(seen), torch.eye(2)[[action]]
+
+    def flat(self):
+        return (torch.cat(self.state, dim=1) if self.lstm else self.state)[0]
+
+
+def reference(clean, dirty, o, budget, lambda_q, clean_samples, samples_of_target):
+    """Algorithm 1 for one row, in the paper's order; every value is the mean over noise samples."""
+    with torch.no_grad():
+        known = torch.stack([clean.values(o + noise) for noise in clean_samples]).mean(dim=0)
+    q_worst, o_worst = known.max(), o
+    targets = [a for a in range(len(known)) if known[a] <= known.max() - lambda_q]
+    for a in targets:
+        moved = o.clone()
+        for _ in range(int(2 * budget / ETA + 1e-9)):
+            here = moved.clone().requires_grad_()
+            values = torch.stack([dirty.values(here + noise) for noise in samples_of_target(a)]).mean(dim=0)
+            if values.argmax() == a:
+                if known[a] < q_worst:
+                    o_worst, q_worst = moved, known[a]
+                break
+            (d,) = torch.autograd.grad(torch.log_softmax(values, 0)[a], here)
+            moved = moved + ETA * d / d.norm()
+            if (moved - o).norm() > budget:
+                moved = o + budget / (moved - o).norm() * (moved - o)
+    return (o_worst - o).detach(), targets
+
+
+class Recorded:
+    """A stream that keeps what it drew."""
+
+    def __init__(self, stream):
+        self.stream, self.drawn = stream, []
+
+    def normal(self, shape):
+        self.drawn.append(self.stream.normal(shape))
+        return self.drawn[-1].clone()
+
+
+class Both:
+    """Runs the batched attack, and compares every memory and every proposal with the reference."""
+
+    def __init__(self, sigma, lambda_q):
+        self.attack = PaperAttack(lambda_q, smoothing=Smoothing(sigma, SAMPLES))
+        self.sigma, self.minds, self.last = sigma, {}, {}
+        self.gap, self.moves = 0.0, 0
+
+    def propose(self, view):
+        # The first steps of every episode are enough: the reference is slow.
+        view = replace(view, stream=Recorded(view.stream), left=torch.where(view.step < STEPS, view.left, 0.0))
+        fast = self.attack.propose(view)
+        pairs, able = 0, 0
+        for row, (episode, step) in enumerate(zip(view.episode.tolist(), view.step.tolist(), strict=True)):
+            if step == 0:
+                self.minds[episode] = Mind(view.policy), Mind(view.policy)
+            else:
+                before, seen = self.last[episode], view.offset[row] + view.noise[row]
+                self.minds[episode][0].advance(before, int(view.action[row]))
+                self.minds[episode][1].advance(before + seen, int(view.action[row]))
+                for mind, shown in zip(self.minds[episode], (view.clean, view.memory), strict=True):
+                    self.gap = max(self.gap, float((mind.flat() - shown[row]).abs().max()))
+            self.last[episode], left, slow, targets = view.observation[row], float(view.left[row]), 0.0, []
+            if int(2 * left / ETA + 1e-9) > 0:
+                slow, targets = self._slow(view, row, view.stream.drawn, able, pairs)
+                able, pairs = able + 1, pairs + len(targets)
+            self.gap = max(self.gap, float((fast[row] - slow).abs().max()))
+        self.moves += int((fast.norm(dim=1) > 1e-3).sum())
+        return fast
+
+    def _slow(self, view, row, drawn, able, pairs):
+        place = {}
+        silent = torch.zeros(1, 4)
+
+        def of_target(action):
+            index = pairs + place.setdefault(action, len(place))
+            known = len(drawn) > 1 and index < len(drawn[1])
+            return self.sigma * drawn[1][index][:, 0] if known else silent
+
+        clean, dirty = self.minds[int(view.episode[row])]
+        on_clean = self.sigma * drawn[0][able][:, 0] if drawn else silent
+        left, o = float(view.left[row]), view.observation[row]
+        return reference(clean, dirty, o, left, self.attack.lambda_q, on_clean, of_target)
+
+    def describe(self):
+        return {"name": "both"}
+
+
+def compared(kind="gru", sigma=SIGMA, seed=SEED):
+    both = Both(sigma, 0.01)
+    task, deal = get_task("cartpole-1"), {"n_episodes": 4, "n_envs": 2, "episodes_per_env": 2}
+    policy = recurrent(kind, seed=seed)
+    play(Plan(task=task, policy=policy, noise=Noise.of(sigma), attacker=both, budget=0.2, seed=1, **deal))
+    assert len(both.minds) == 4
+    return both
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+@pytest.mark.parametrize("sigma", [0.0, SIGMA])
+def test_the_batched_attack_equals_the_reference_step_by_step(kind, sigma):
+    both = compared(kind, sigma)
+    assert both.gap < 2e-5
+    assert both.moves >= 3
+
+
+def clean_context_for_the_dirty(view, rows, smoothing, *, honest=Scene.of):
+    return honest(replace(view, memory=view.clean), rows, smoothing)
+
+
+def without_the_last_action(view, rows, smoothing, *, honest=Scene.of):
+    return honest(replace(view, action=torch.zeros_like(view.step)), rows, smoothing)
+
+
+@pytest.mark.parametrize("planted", [clean_context_for_the_dirty, without_the_last_action])
+def test_a_wrong_context_is_noticed(planted, monkeypatch):
+    monkeypatch.setattr(Scene, "of", planted)
+    assert compared().gap > 1e-3
+
+
+def test_a_clean_memory_of_perturbed_observations_is_noticed(monkeypatch):
+    honest = channel.Ledger.admit
+
+    def admit(self, observation, rows):
+        before = self.clean
+        offset = honest(self, observation, rows)
+        self.clean = self.policy.recall.advance(before, observation + offset, rows.action, rows.fresh)
+        return offset
+
+    monkeypatch.setattr(channel.Ledger, "admit", admit)
+    assert compared().gap > 1e-3
+
+
+def test_rows_and_samples_keep_their_own_state(monkeypatch):
+    """Cut into many passes, the attack is the same."""
+    plan = Plan(
+        task=get_task("cartpole-1"),
+        policy=recurrent(seed=SEED),
+        noise=Noise.of(SIGMA),
+        n_episodes=4,
+        attacker=Composed(WhenItMatters(0.0, Smoothing(0.0)), AdaptivePGD(Smoothing(SIGMA, 3), iterations=3, tries=1)),
+        budget=0.3,
+    )
+    whole = play(plan)
+    monkeypatch.setattr(victim, "ROWS_AT_ONCE", {"cpu": 3})
+    cut = play(plan)
+    assert (whole.returns == cut.returns).all()
+    assert abs(whole.spent - cut.spent).max() < 1e-4
+    assert whole.spent.max() > 0
