@@ -46,7 +46,10 @@ def test_names_that_are_not_there():
         surefoot.nonsense  # noqa: B018
 
 
-@pytest.mark.parametrize(("old", "new"), [("find_task", "get_task"), ("task_of_environment", "make_task")])
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("find_task", "get_task"), ("task_of_environment", "make_task"), ("certify_shared", "certify_shared_budget")],
+)
 def test_old_names_warn_and_still_work(old, new):
     with pytest.warns(DeprecationWarning, match=f"surefoot.{old} is now surefoot.{new}"):
         assert getattr(surefoot, old) is getattr(surefoot, new)

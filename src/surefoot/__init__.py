@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.proof.certificate import Bounds, Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
-from surefoot.proof.query import Query, certify, certify_per_step, certify_shared, certify_shared_budget
+from surefoot.proof.query import Query, certify, certify_per_step, certify_shared_budget
 from surefoot.proof.shared_budget import SharedBudgetCertificate
 from surefoot.proof.step_budget import PerStepCertificate
 
@@ -59,7 +60,6 @@ __all__ = [
     "Task",
     "certify",
     "certify_per_step",
-    "certify_shared",
     "certify_shared_budget",
     "get_task",
     "load_agent",
@@ -71,7 +71,7 @@ __all__ = [
 
 
 # Old names of public functions, for one minor version.
-_RENAMED = {"find_task": "get_task", "task_of_environment": "make_task"}
+_RENAMED = {"certify_shared": "certify_shared_budget", "find_task": "get_task", "task_of_environment": "make_task"}
 
 
 def __getattr__(name: str) -> Any:
@@ -79,7 +79,7 @@ def __getattr__(name: str) -> Any:
     if name in _RENAMED:
         message = f"surefoot.{name} is now surefoot.{_RENAMED[name]}; the old name will be removed in the next version"
         warnings.warn(message, DeprecationWarning, stacklevel=2)
-        name = _RENAMED[name]
+        return getattr(sys.modules[__name__], _RENAMED[name])
     if name not in _LATER:
         raise AttributeError(f"module 'surefoot' has no attribute {name!r}")
     module, attribute = _LATER[name]

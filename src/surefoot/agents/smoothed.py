@@ -21,7 +21,7 @@ from torch import Tensor
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import fit_to, is_function, is_sb3_model, resolve, single_shape
 from surefoot.episodes import Noise
-from surefoot.errors import InputError
+from surefoot.errors import InputError, old_arguments
 
 State = tuple[NDArray[Any], ...]
 
@@ -30,6 +30,7 @@ class PredictableNoiseWarning(UserWarning):
     """The noise was given a seed: anyone who knows it can predict the noise, and then the certificate is void."""
 
 
+@old_arguments(frames="n_stack", choices="n_actions")
 def smooth(
     agent: object,
     sigma: float | Sequence[float],
@@ -38,8 +39,6 @@ def smooth(
     shape: tuple[int, ...] | None = None,
     n_actions: int | None = None,
     seed: int | None = None,
-    frames: int | None = None,
-    choices: int | None = None,
 ) -> SmoothedPolicy:
     """Return ``agent`` with Gaussian noise on every observation it is given, ready to be deployed.
 
@@ -51,14 +50,10 @@ def smooth(
         shape: Shape of one observation of the environment; implies ``n_stack``.
         n_actions: Number of discrete actions of a function; None when its actions are continuous.
         seed: For tests only: seeded noise voids the certificate, and a PredictableNoiseWarning says so.
-        frames: Deprecated name of ``n_stack``.
-        choices: Deprecated name of ``n_actions``.
 
     Raises:
         InputError: If there is no such agent, or it does not fit what is said about it.
     """
-    n_stack = _renamed("n_stack", n_stack, "frames", frames)
-    n_actions = _renamed("n_actions", n_actions, "choices", choices)
     function = shape is not None and is_function(agent)
     policy = resolve(
         agent, Spaces(shape=tuple(shape), n_actions=n_actions, n_stack=n_stack or 1) if shape and function else None
@@ -78,16 +73,6 @@ def smooth(
 def _may_be_stack(shape: tuple[int, ...]) -> bool:
     """Return whether an observation of this shape could be several: frames on the first axis, or along the last."""
     return len(shape) > 1 or any(shape[0] % count == 0 for count in range(2, shape[0]))
-
-
-def _renamed(name: str, value: int | None, old_name: str, old: int | None) -> int | None:
-    """Accept an argument under its old name, with a warning."""
-    if old is None:
-        return value
-    if value is not None:
-        raise InputError(f"{old_name} is the old name of {name}; give {name} alone")
-    warnings.warn(f"smooth({old_name}=...) is deprecated, use {name}=", DeprecationWarning, stacklevel=3)
-    return old
 
 
 def _stacked(policy: Policy, n_stack: int | None, shape: tuple[int, ...] | None) -> Policy:

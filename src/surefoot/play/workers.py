@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, TypeVar
 
 import torch
@@ -42,15 +43,14 @@ def spread(
         initargs=(work, plan, os.getpid()),
     )
     try:
-        pending: dict[Future[Result], int] = {}
         queue = iter(indices)
         # Two blocks per worker in flight, so that nobody waits and little is lost when the run is stopped.
-        for index in queue:
-            pending[_submit(executor, index)] = index
-            if len(pending) >= 2 * workers:
-                yield from _collect(executor, pending, queue)
+        pending: dict[Future[Result], int] = {_submit(executor, index): index for index in islice(queue, 2 * workers)}
         while pending:
-            yield from _collect(executor, pending, queue)
+            for future in wait(pending, return_when=FIRST_COMPLETED).done:
+                finished = pending.pop(future)
+                pending |= {_submit(executor, index): index for index in islice(queue, 1)}
+                yield finished, future.result()
     except BrokenProcessPool as error:
         raise InputError(
             "a worker process died (out of memory?); finished blocks are kept, run again with fewer --workers"
@@ -81,18 +81,6 @@ def usable_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _collect(
-    executor: ProcessPoolExecutor, pending: dict[Future[Result], int], queue: Iterator[int]
-) -> Iterator[tuple[int, Result]]:
-    done, _ = wait(pending, return_when=FIRST_COMPLETED)
-    for future in done:
-        index = pending.pop(future)
-        following = next(queue, None)
-        if following is not None:
-            pending[_submit(executor, following)] = following
-        yield index, future.result()
 
 
 def _submit(executor: ProcessPoolExecutor, index: int) -> Future[Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.episodes import Episodes
-from surefoot.errors import InputError
+from surefoot.errors import InputError, old_arguments
 from surefoot.proof.certificate import Certificate, checked_budget
 from surefoot.proof.episode_budget import EpisodeBudget, EpisodeCertificate
 from surefoot.proof.shared_budget import SharedBudget, SharedBudgetCertificate
@@ -112,14 +111,13 @@ class Query:
             raise InputError(f"probabilities and quantiles cannot be combined with {threat}")
 
 
+@old_arguments(step="threshold_spacing")
 def certify(
     episodes: Episodes,
     budgets: Sequence[float],
     confidence: float = 0.95,
     method: str | None = None,
     threshold_spacing: float = 1.0,
-    *,
-    step: float | None = None,
 ) -> EpisodeCertificate:
     """Certify the expected return of a smoothed agent under every observation attack within each l2 budget.
 
@@ -130,26 +128,21 @@ def certify(
         method: One of ``METHODS``, fixed in advance. By default "auto": the first episodes select the method, the
             others are certified with it. "paper" is the method that the task names, else "dkw".
         threshold_spacing: Distance between thresholds from floor to ceiling, for "per-threshold" only.
-        step: Deprecated name of ``threshold_spacing``.
 
     Raises:
         InputError: If an argument is out of range, or if the episodes were attacked or had no noise.
     """
-    if step is not None:
-        _renamed("step", "threshold_spacing")
-        threshold_spacing = step
     query = Query(budgets=_listed(budgets), confidence=confidence, method=method, threshold_spacing=threshold_spacing)
     return EPISODE.certify(episodes, query)
 
 
+@old_arguments(shared_by="n_shared_episodes")
 def certify_shared_budget(
     episodes: Episodes,
     budgets: Sequence[float],
-    n_shared_episodes: int | None = None,
+    n_shared_episodes: int,
     confidence: float = 0.95,
     method: str | None = None,
-    *,
-    shared_by: int | None = None,
 ) -> SharedBudgetCertificate:
     """Certify the mean return per episode when several episodes share one budget that holds on average.
 
@@ -160,16 +153,10 @@ def certify_shared_budget(
         confidence: Probability that all lower bounds hold simultaneously; likewise all upper bounds.
         method: "betting", or "binary" where only floor and ceiling can occur, fixed in advance; by default "binary"
             if the task names it, else "betting".
-        shared_by: Deprecated name of ``n_shared_episodes``.
 
     Raises:
         InputError: If an argument is out of range, or if the episodes were attacked or had no noise.
     """
-    if shared_by is not None:
-        _renamed("shared_by", "n_shared_episodes")
-        n_shared_episodes = shared_by
-    if n_shared_episodes is None:
-        raise InputError("n_shared_episodes is missing: give the number of episodes that share one budget")
     threat = SharedBudget(n_shared_episodes)
     return threat.certify(
         episodes, Query(budgets=_listed(budgets), confidence=confidence, method=method, threat=threat)
@@ -192,23 +179,7 @@ def certify_per_step(episodes: Episodes, budgets: Sequence[float], confidence: f
     return threat.certify(episodes, Query(budgets=_listed(budgets), confidence=confidence, threat=threat))
 
 
-def certify_shared(
-    episodes: Episodes,
-    budgets: Sequence[float],
-    shared_by: int,
-    confidence: float = 0.95,
-    method: str | None = None,
-) -> SharedBudgetCertificate:
-    """Deprecated name of ``certify_shared_budget``."""
-    _renamed("certify_shared", "certify_shared_budget")
-    return certify_shared_budget(episodes, budgets, shared_by, confidence, method)
-
-
 def _listed(budgets: Sequence[float]) -> tuple[float, ...]:
     if np.ndim(budgets) != 1:
         raise InputError(f"budgets must be a list of numbers, got {budgets!r}; for one budget write [0.5]")
     return tuple(budgets)
-
-
-def _renamed(old: str, new: str) -> None:
-    warnings.warn(f"{old} is now called {new}; the old name will be removed", DeprecationWarning, stacklevel=3)

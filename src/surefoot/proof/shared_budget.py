@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from surefoot.proof.query import Query
 
 METHODS = ("betting", "binary")
+Source = tuple[Coin | Tilts, Coin | Tilts | None]  # counted from the floor and from the ceiling
 
 
 @dataclass(frozen=True)
@@ -34,18 +35,10 @@ class SharedBudget:
         fields = fields_of(episodes, query.budgets, query.confidence)
         costs = [cost(budget, episodes.sigma, self.episodes) for budget in query.budgets]
         source = _source(episodes, 1 - query.confidence, method, costs)
-        pilot = source.below.pilot if isinstance(source.below, Tilts) else 0
+        pilot = source[0].pilot if isinstance(source[0], Tilts) else 0
         many = _count(self.episodes)
         made = SharedBudgetCertificate(n_shared_episodes=many, pilot=pilot, method=method, source=source, **fields)
         return made._filled()
-
-
-@dataclass(frozen=True)
-class SharedSource:
-    """What the bounds are computed from, counted from the floor and from the ceiling."""
-
-    below: Coin | Tilts
-    above: Coin | Tilts | None
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -65,7 +58,7 @@ class SharedBudgetCertificate(Certificate):
 
     n_shared_episodes: int
     pilot: int
-    source: SharedSource | None = None
+    source: Source | None = None
 
     def at(self, budget: float, n_shared_episodes: int | None = None) -> Bounds:
         """Return the bounds at any budget and, if given, for another number of episodes that share it."""
@@ -78,10 +71,10 @@ class SharedBudgetCertificate(Certificate):
     def _computed(self, budget: float) -> Bounds | None:
         return None if self.source is None else self._bounds(self.source, budget, self.n_shared_episodes)
 
-    def _bounds(self, source: SharedSource, budget: float, many: int) -> Bounds:
-        spend = cost(budget, self.sigma, many)
-        upper = None if self.ceiling is None or source.above is None else self.ceiling - source.above.at(spend)
-        return self._rounded(budget, self.floor + source.below.at(spend), upper)
+    def _bounds(self, source: Source, budget: float, many: int) -> Bounds:
+        (below, above), spend = source, cost(budget, self.sigma, many)
+        upper = None if self.ceiling is None or above is None else self.ceiling - above.at(spend)
+        return self._rounded(budget, self.floor + below.at(spend), upper)
 
     @property
     def scope(self) -> str:
@@ -115,11 +108,11 @@ def cost(budget: float, sigma: float, n_shared_episodes: int) -> float:
     return scaled * scaled / (2 * n_shared_episodes)
 
 
-def _source(episodes: Episodes, alpha: float, method: str, costs: Sequence[float]) -> SharedSource:
+def _source(episodes: Episodes, alpha: float, method: str, costs: Sequence[float]) -> Source:
     returns, floor, ceiling = episodes.returns, episodes.floor, episodes.ceiling
     if method == "betting":
         below = tilts(returns, floor, ceiling, alpha, costs)
-        return SharedSource(below, None if ceiling is None else tilts(-returns, -ceiling, -floor, alpha, costs))
+        return below, None if ceiling is None else tilts(-returns, -ceiling, -floor, alpha, costs)
     if method != "binary":
         raise InputError(f"the method of a shared budget must be one of {', '.join(METHODS)}, got {method!r}")
     if ceiling is None:
@@ -127,7 +120,7 @@ def _source(episodes: Episodes, alpha: float, method: str, costs: Sequence[float
     other = returns[(returns != floor) & (returns != ceiling)]
     if other.size:
         raise InputError(f"the binary method expects only the returns {floor:g} and {ceiling:g}, got {other[0]:g}")
-    return SharedSource(coin(returns, floor, ceiling, alpha), coin(-returns, -ceiling, -floor, alpha))
+    return coin(returns, floor, ceiling, alpha), coin(-returns, -ceiling, -floor, alpha)
 
 
 def _count(episodes: int) -> int:

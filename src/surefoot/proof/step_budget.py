@@ -36,19 +36,11 @@ class StepBudget:
         sums = np.asarray(episodes.gains).sum(axis=0)
         n, alpha = len(episodes), 1 - query.confidence
         shares = (sums - n * low) / (high - low)
-        source = StepSource(step_means(shares, n, alpha), step_means(n - shares, n, alpha))
+        source = (step_means(shares, n, alpha), step_means(n - shares, n, alpha))
         made = PerStepCertificate(
-            method="per-step", n_steps=source.reach.size, reward_range=(low, high), source=source, **fields
+            method="per-step", n_steps=shares.size, reward_range=(low, high), source=source, **fields
         )
         return made._filled()
-
-
-@dataclass(frozen=True, eq=False)
-class StepSource:
-    """Bounds on the mean reward of each step from below and from above, as shares of the range of a reward."""
-
-    reach: NDArray[np.float64]
-    stay: NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -58,7 +50,8 @@ class PerStepCertificate(Certificate):
     Attributes:
         n_steps: Number of steps after which every episode has ended.
         reward_range: Lowest and highest reward of a step, 0 between them.
-        source: What the bounds are computed from; None when read from a file.
+        source: Bounds on the mean reward of each step from below and from above, as shares of the range of a reward;
+            None when read from a file.
     """
 
     kind: ClassVar[str | None] = "per-step"
@@ -66,15 +59,16 @@ class PerStepCertificate(Certificate):
 
     n_steps: int
     reward_range: tuple[float, float]
-    source: StepSource | None = None
+    source: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
 
     def _computed(self, budget: float) -> Bounds | None:
         if self.source is None:
             return None
         scaled, (low, high) = budget / self.sigma, self.reward_range
         error = ROUNDING * self.n_steps * (high - low)
-        lower = self.n_steps * low + (high - low) * kept(self.source.reach, scaled) - error
-        upper = self.n_steps * high - (high - low) * kept(self.source.stay, scaled) + error
+        below, above = (kept(side, scaled) for side in self.source)
+        lower = self.n_steps * low + (high - low) * below - error
+        upper = self.n_steps * high - (high - low) * above + error
         return self._rounded(budget, lower, upper)
 
     @property

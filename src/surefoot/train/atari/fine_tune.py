@@ -25,7 +25,7 @@ from surefoot.errors import InputError
 from surefoot.play.envs.atari.emulators import CUT, ENDED, Board
 from surefoot.play.envs.atari.env import counted
 from surefoot.play.streams import Stream, training_seeds
-from surefoot.play.tasks import Task
+from surefoot.play.task import Task
 from surefoot.play.workers import usable_cores
 from surefoot.train.atari.checkpoint import load_checkpoint
 from surefoot.train.atari.learner import Averaged, half_precision
