@@ -59,7 +59,10 @@ FOLDERS = {
     "surefoot.play": (*BASE, "torch", "gymnasium", "surefoot.agents"),
     "surefoot.play.envs.atari": (*BASE, "torch", "gymnasium", "ale_py", "surefoot.play"),
     "surefoot.attacks": (*BASE, "torch", "surefoot.agents", "surefoot.play"),
-    "surefoot.train": (*BASE, "torch", "gymnasium", "stable_baselines3", "surefoot.agents", "surefoot.play"),
+    "surefoot.train": (
+        *(*BASE, "torch", "gymnasium", "stable_baselines3"),
+        *(f"surefoot.{name}" for name in ("agents", "play", "proof")),
+    ),
     "surefoot.proof": (*BASE, "scipy"),
     "surefoot.proof.bounds": ("numpy", "scipy", "surefoot.errors"),
     "surefoot.report": (*BASE, "surefoot.proof"),

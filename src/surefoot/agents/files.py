@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,12 @@ def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         layout["critic"] = len(policy.critic.network.layers)
         arrays |= policy.critic.network.arrays("critic.")
     return layout, arrays
+
+
+def hashed(policy: Policy) -> Policy:
+    """Return the policy with the hash its card will have."""
+    layout, arrays = parts_of(policy)
+    return replace(policy, sha256=weights_hash(arrays, layout))
 
 
 def save(policy: Policy, path: Path, facts: Mapping[str, Any]) -> None:

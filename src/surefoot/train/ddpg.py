@@ -12,12 +12,13 @@ from stable_baselines3 import DDPG
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 from stable_baselines3.common.vec_env import DummyVecEnv
 
+from surefoot.agents import files as zoo
 from surefoot.agents.networks import Critic, Squashed
 from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
 from surefoot.play.task import Task
 from surefoot.train.cuda_graph import GraphDDPG
-from surefoot.train.dqn import hashed, layers_of, mlp_of
+from surefoot.train.dqn import layers_of, mlp_of
 from surefoot.train.folder import Arrays
 from surefoot.train.settings import DdpgSettings
 from surefoot.train.validation import Learner, training_environment
@@ -61,7 +62,7 @@ def kept_weights(model: DDPG) -> Arrays:
 def policy_of(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:
     """Return the policy of the weights, its critic included."""
     low, high = (np.asarray(limit, dtype=np.float32) for limit in _limits(task))
-    return hashed(
+    return zoo.hashed(
         Policy(
             Squashed(mlp_of(weights), low, high),
             task.spaces.n_stack,

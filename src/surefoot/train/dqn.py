@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from stable_baselines3 import DQN
 from stable_baselines3.common.vec_env import DummyVecEnv
 
 from surefoot.agents import files as zoo
-from surefoot.agents.networks import CNN, MLP, NATURE, cnn_policy, weights_hash
+from surefoot.agents.networks import CNN, MLP, NATURE, cnn_policy
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.read import from_model
 from surefoot.play.task import Task
@@ -68,12 +67,6 @@ def mlp_of(weights: Mapping[str, NDArray[Any]], prefix: str = "") -> MLP:
     )
 
 
-def hashed(policy: Policy) -> Policy:
-    """Return the policy with the hash its card will have."""
-    layout, arrays = zoo.parts_of(policy)
-    return replace(policy, sha256=weights_hash(arrays, layout))
-
-
 def kept_weights(model: DQN) -> Arrays:
     """Return the Q-network's layers, those of pixels as ``CNN`` names them."""
     if model.policy_class is not model.policy_aliases["CnnPolicy"]:
@@ -88,7 +81,7 @@ def policy_of(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Pol
     if task.cartridge is not None:
         assert task.spaces.n_actions is not None
         return cnn_policy(weights, NATURE, task.spaces.n_stack, task.spaces.shape, task.spaces.n_actions, name)
-    return hashed(Policy(mlp_of(weights), task.spaces.n_stack, task.spaces.shape, task.spaces.n_actions, name))
+    return zoo.hashed(Policy(mlp_of(weights), task.spaces.n_stack, task.spaces.shape, task.spaces.n_actions, name))
 
 
 LEARNER = Learner(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from surefoot.agents import files as zoo
@@ -23,8 +24,7 @@ MOST = 2**40  # bytes: a checkpoint has a replay buffer, and is the own work of 
 CHECKPOINTS, REPEATS = "checkpoint*.npz", "repeat-*"
 
 Arrays = dict[str, NDArray[Any]]
-# Called after each validation with the steps so far, the steps in total and the best mean return so far.
-Progress = Callable[[int, int, float], None]
+COLUMNS = ("step", "mean_return", "std_return", "exploration", "certified")
 
 
 @dataclass
@@ -32,36 +32,54 @@ class Curve:
     """What validation has shown so far.
 
     Attributes:
-        rows: Step, mean and standard deviation of the validation returns, exploration rate.
-        best: Highest mean return of a validation.
-        best_step: Step of the first validation with that mean.
+        rows: Step, mean and standard deviation of the validation returns, exploration rate; where weights are chosen
+            by certified value, that too.
+        best: Highest mean return of a validation, or highest certified value.
+        best_step: Step of the first validation with that mean, or of the last with that certified value.
         best_weights: Weights validated at that step.
         steps: Environment steps so far.
         seconds: Training time so far, over all resumed parts.
     """
 
-    rows: list[tuple[int, float, float, float]] = field(default_factory=list)
+    rows: list[tuple[float, ...]] = field(default_factory=list)
     best: float = -np.inf
     best_step: int = 0
     best_weights: Arrays = field(default_factory=dict)
     steps: int = 0
     seconds: float = 0.0
 
-    def add(self, returns: NDArray[np.float64], exploration: float, weights: Arrays) -> float:
-        """Add a validation at the current step and return its mean; only a strictly better one becomes the best."""
+    def add(
+        self, returns: NDArray[np.float64], exploration: float, weights: Arrays, certified: float | None = None
+    ) -> float:
+        """Add a validation at the current step and return its mean.
+
+        Only a strictly better mean becomes the best; of equal certified values, which mean that nothing failed, the
+        later is.
+        """
         mean = float(returns.mean())
-        self.rows.append((self.steps, mean, float(returns.std()), round(exploration, 4)))
-        if mean > self.best:
-            self.best, self.best_step, self.best_weights = mean, self.steps, weights
+        row = (self.steps, mean, float(returns.std()), round(exploration, 4))
+        self.rows.append(row if certified is None else (*row, certified))
+        if mean > self.best if certified is None else certified >= self.best:
+            self.best, self.best_step = mean if certified is None else certified, self.steps
+            self.best_weights = weights
         return mean
+
+    @property
+    def best_mean(self) -> float:
+        """The mean return of the best validation."""
+        return next((row[1] for row in self.rows if row[0] == self.best_step), self.best)
 
     def as_csv(self) -> str:
         """Return the rows as a table."""
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(("step", "mean_return", "std_return", "exploration"))
+        writer.writerow(COLUMNS[: len(self.rows[0])] if self.rows else COLUMNS[:-1])
         writer.writerows(self.rows)
         return text.getvalue()
+
+
+# Called after each validation with the steps so far, the steps in total, and what validation has shown so far.
+Progress = Callable[[int, int, Curve], None]
 
 
 class TrainingFolder:
@@ -88,7 +106,7 @@ class TrainingFolder:
             parts: Arrays by file (``checkpoint_a`` is written to ``checkpoint-a.npz``). The best weights go into the
                 first, which is written last: parts that are older or newer than it, after a kill, are not loaded.
         """
-        self._count_seconds()
+        self.count_seconds()
         curve = self.curve
         shown = {"rows": curve.rows, "best": curve.best if curve.rows else None, "best_step": curve.best_step}
         stamp = {"schema": SCHEMA, **header, "curve": shown, "steps": curve.steps, "seconds": curve.seconds}
@@ -129,13 +147,14 @@ class TrainingFolder:
             card: Task, sigma, and under ``training`` how it was trained; what the curve says is added here.
             keep_checkpoint: Whether training can be resumed from here with more steps.
         """
-        self._count_seconds()
+        self.count_seconds()
         curve = self.curve
         shown = {
             "steps": curve.steps,
             "seconds": round(curve.seconds, 1),
             "best_step": curve.best_step,
-            "best_validation": curve.best,
+            "best_validation": curve.best_mean,
+            **({} if curve.best == curve.best_mean else {"best_certified": curve.best}),
         }
         write_text(self.path / "curve.csv", curve.as_csv())
         facts = {**card, "training": {**card["training"], **shown}, "curve": [list(row[:2]) for row in curve.rows]}
@@ -144,9 +163,11 @@ class TrainingFolder:
             for path in self.path.glob(CHECKPOINTS):
                 path.unlink()
 
-    def _count_seconds(self) -> None:
+    def count_seconds(self) -> float:
+        """Bring the training time up to date and return it."""
         now = time.monotonic()
         self.curve.seconds, self._began = self.curve.seconds + now - self._began, now
+        return self.curve.seconds
 
 
 def has_checkpoint(path: Path) -> bool:
@@ -157,6 +178,21 @@ def has_checkpoint(path: Path) -> bool:
 def under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
     """Return the arrays whose names begin with the prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
+
+
+def optimizer_arrays(optimizer: torch.optim.Optimizer, prefix: str) -> Arrays:
+    """Return Adam's moments as plain arrays."""
+    states = optimizer.state_dict()["state"]
+    return {f"{prefix}{i}.{name}": v.cpu().numpy() for i, state in states.items() for name, v in state.items()}
+
+
+def load_optimizer(optimizer: torch.optim.Optimizer, arrays: Arrays) -> None:
+    """Restore what ``optimizer_arrays`` returned, without its prefix."""
+    state: dict[int, dict[str, Any]] = {}
+    for name, value in arrays.items():
+        index, key = name.split(".", 1)
+        state.setdefault(int(index), {})[key] = torch.from_numpy(value)
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
 
 
 def copy_agent(agent: str, target: Path, name: str | None = None, **changes: Any) -> None:

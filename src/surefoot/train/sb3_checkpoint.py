@@ -6,16 +6,13 @@ everything learned and collected is kept.
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
-from numpy.typing import NDArray
 from stable_baselines3 import DDPG
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from surefoot.errors import InputError
 from surefoot.train.cuda_graph import buffer_of
-from surefoot.train.folder import TrainingFolder, under
+from surefoot.train.folder import TrainingFolder, load_optimizer, optimizer_arrays, under
 
 # The last two are DQN's alone.
 COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate")
@@ -33,8 +30,7 @@ def save_checkpoint(folder: TrainingFolder, model: OffPolicyAlgorithm) -> None:
     }
     arrays = {f"policy.{name}": value.cpu().numpy() for name, value in model.policy.state_dict().items()}
     for whose, optimizer in _optimizers(model).items():
-        for index, state in optimizer.state_dict()["state"].items():
-            arrays |= {f"{whose}adam.{index}.{name}": value.cpu().numpy() for name, value in state.items()}
+        arrays |= optimizer_arrays(optimizer, f"{whose}adam.")
     filled = buffer.size()
     arrays |= {f"buffer.{name}": getattr(buffer, name)[:filled] for name in COLUMNS}
     folder.save(header, checkpoint=arrays)
@@ -51,7 +47,7 @@ def load_checkpoint(folder: TrainingFolder, model: OffPolicyAlgorithm) -> None:
     weights = {name: torch.from_numpy(value) for name, value in under(arrays, "policy.").items()}
     model.policy.load_state_dict(weights)
     for whose, optimizer in _optimizers(model).items():
-        _load_moments(optimizer, under(arrays, f"{whose}adam."))
+        load_optimizer(optimizer, under(arrays, f"{whose}adam."))
     buffer = buffer_of(model)
     buffer.pos, buffer.full = header["buffer"]["pos"], header["buffer"]["full"]
     for name in COLUMNS:
@@ -69,10 +65,3 @@ def _optimizers(model: OffPolicyAlgorithm) -> dict[str, torch.optim.Optimizer]:
         return {"actor.": model.actor.optimizer, "critic.": model.critic.optimizer}
     return {"": model.policy.optimizer}
 
-
-def _load_moments(optimizer: torch.optim.Optimizer, arrays: dict[str, NDArray[Any]]) -> None:
-    state: dict[int, dict[str, Any]] = {}
-    for name, value in arrays.items():
-        index, key = name.split(".", 1)
-        state.setdefault(int(index), {})[key] = torch.from_numpy(value)
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from surefoot.errors import InputError
+from surefoot.play.tasks import Task
 
 
 def setting(default: Any, text: str, *, added: bool = False) -> Any:
@@ -69,7 +70,61 @@ class DdpgSettings(Facts):
     repeats: int = setting(1, "training seeds, of which the best on validation is kept", added=True)
 
 
-Settings = DqnSettings | DdpgSettings
+@dataclass(frozen=True)
+class PpoSettings(Facts):
+    """Settings of our PPO; the defaults train CartPole in two minutes on two cores."""
+
+    total_steps: int = setting(8_000_000, "environment steps in total, over which the learning rate falls to 0")
+    validation_interval: int = setting(1_000_000, "steps between validations")
+    validation_episodes: int = setting(16_384, "episodes per validation")
+    for_budget: float | None = setting(
+        None, "the budget at which the certified value chooses the weights; twice sigma by default"
+    )
+    memory: str = setting("", "frames=K: the last K observations; gru; empty: as many frames as the task has")
+    width: int = setting(64, "width of the actor's layers")
+    critic_width: int = setting(64, "width of the critic's layers")
+    n_envs: int = setting(1_024, "episodes per iteration")
+    epochs: int = setting(3, "how often every episode is learned from")
+    minibatches: int = setting(4, "gradient steps per epoch")
+    learning_rate: float = setting(2e-3, "learning rate of Adam at the start")
+    trace: float = setting(0.97, "lambda of the generalized advantages; nothing is discounted")
+    entropy: float = setting(0.05, "weight of the entropy bonus")
+    settle: float = setting(
+        0.3, "below this fraction of their largest spread so far, advantages shrink the learning rate; 0: never"
+    )
+    auxiliary: float = setting(1.0, "weight of the error of the actor's guess of the clean observation")
+    clean_critic: bool = setting(True, "whether the critic sees the clean observation, else the noisy one")
+    averaging: float = setting(0.95, "weight of the past in the running average of the weights, per iteration")
+
+    @property
+    def label(self) -> str:
+        """What these settings add to an agent's name."""
+        return self.memory.replace("=", "") or "ppo"
+
+    def n_stack(self, task: Task) -> int | None:
+        """Return how many observations the agent stacks, or None for a GRU."""
+        if self.memory == "gru":
+            return None
+        count = self.memory.removeprefix("frames=") if self.memory else str(task.spaces.n_stack)
+        if not count.isdecimal() or int(count) < 1:
+            raise InputError(f"memory must be gru or frames=K with a whole number K, got {self.memory!r}")
+        return int(count)
+
+
+Settings = DqnSettings | DdpgSettings | PpoSettings
+
+CPU = PpoSettings()
+GPU = PpoSettings(
+    total_steps=400_000_000,
+    validation_interval=16_000_000,
+    validation_episodes=65_536,
+    width=256,
+    critic_width=256,
+    n_envs=8_192,
+    learning_rate=7e-4,
+)
+# Entropy pulls continuous actions away from their bounds, which reach the goal; episodes are five times as long.
+MOUNTAIN_CAR = {"entropy": 0.003, "for_budget": 0.6}
 
 # The Pong and Freeway columns of Table 1; full Pong validates on 10 episodes, and Freeway keeps the best of five runs.
 # The paper's training logs continue after a perfect validation.
@@ -90,6 +145,16 @@ ATARI = DqnSettings(
 )
 
 PRESETS: dict[str, dict[str, Settings]] = {
+    "ppo": {
+        "cartpole-5": CPU,
+        "cartpole-1": CPU,
+        "mountain-car": replace(CPU, n_envs=512, **MOUNTAIN_CAR),
+    },
+    "ppo-large": {
+        "cartpole-5": GPU,
+        "cartpole-1": GPU,
+        "mountain-car": replace(GPU, n_envs=2_048, width=128, **MOUNTAIN_CAR),
+    },
     "paper": {
         "cartpole-5": DqnSettings(),
         "cartpole-1": DqnSettings(learning_rate=5e-5),

@@ -1,0 +1,240 @@
+"""The networks of PPO: an actor that sees what the agent sees, and a critic that also sees the clean observation.
+
+An actor turns what is seen into features, from a stack of frames or with a GRU, and features into a distribution over
+actions. The two kinds of memory have the same methods, so that the rest of training does not know which it has.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax, one_hot
+
+from surefoot.agents import files as zoo
+from surefoot.agents.networks import MLP, Squashed
+from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.recurrent import CELL_PARTS, Form, recurrent_policy
+from surefoot.play.streams import Stream
+
+
+class Discrete(nn.Module):
+    """One logit for each action; the deployed agent takes the largest."""
+
+    def __init__(self, width: int, n_actions: int) -> None:
+        super().__init__()
+        self.linear = _zeros(nn.Linear(width, n_actions))
+        self.size = n_actions
+
+    def draw(self, features: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
+        """Return random actions and the logarithms of their probabilities."""
+        logs = log_softmax(self.linear(features), dim=-1)
+        below = logs.exp().cumsum(dim=-1)[:, :-1]
+        chosen = (stream.uniform(0.0, 1.0, (len(features), 1)) > below).sum(dim=-1)
+        return chosen, logs.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
+
+    def judge(self, features: Tensor, chosen: Tensor, _: Stream) -> tuple[Tensor, Tensor]:
+        """Return the logarithms of the probabilities of what was chosen, and the entropies."""
+        logs = log_softmax(self.linear(features), dim=-1)
+        return logs.gather(-1, chosen.unsqueeze(-1)).squeeze(-1), -(logs.exp() * logs).sum(dim=-1)
+
+    def action(self, chosen: Tensor) -> Tensor:
+        """Return what the environment is given."""
+        return chosen
+
+    def shown(self, chosen: Tensor) -> Tensor:
+        """Return what the next step's memory is given."""
+        return one_hot(chosen, self.size).float()
+
+
+class Continuous(nn.Module):
+    """A normal distribution squashed by tanh into the bounds of the actions; the deployed agent takes its center."""
+
+    def __init__(self, width: int, low: tuple[float, ...], high: tuple[float, ...]) -> None:
+        super().__init__()
+        self.linear = _zeros(nn.Linear(width, len(low)))
+        self.log_std = nn.Parameter(torch.ones(len(low)))
+        self.low: Tensor
+        self.high: Tensor
+        self.register_buffer("low", torch.tensor(low))
+        self.register_buffer("high", torch.tensor(high))
+        self.size = len(low)
+
+    def draw(self, features: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
+        """Return random numbers before tanh and the logarithms of their densities there."""
+        center = self.linear(features)
+        chosen = center + self.log_std.exp() * stream.normal(tuple(center.shape))
+        return chosen, self._log_density(center, chosen)
+
+    def judge(self, features: Tensor, chosen: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
+        """Return the logarithms of the densities before tanh (ratios are the same after it), and the entropies after it."""
+        center = self.linear(features)
+        fresh = center + self.log_std.exp() * stream.normal(tuple(center.shape))
+        # log(1 - tanh(x)^2), without the cancellation: what tanh takes from the entropy.
+        squeezed = 2 * (math.log(2) - fresh - nn.functional.softplus(-2 * fresh))
+        entropy = (self.log_std + 0.5 * math.log(2 * math.pi * math.e) + squeezed).sum(dim=-1)
+        return self._log_density(center, chosen), entropy
+
+    def action(self, chosen: Tensor) -> Tensor:
+        """Return what the environment is given."""
+        return self.low + 0.5 * (torch.tanh(chosen) + 1) * (self.high - self.low)
+
+    def shown(self, chosen: Tensor) -> Tensor:
+        """Return what the next step's memory is given."""
+        return self.action(chosen)
+
+    def _log_density(self, center: Tensor, chosen: Tensor) -> Tensor:
+        standard = (chosen - center) * (-self.log_std).exp()
+        return -(0.5 * standard.square() + self.log_std + 0.5 * math.log(2 * math.pi)).sum(dim=-1)
+
+
+class FrameMemory(nn.Module):
+    """Features of the last observations, as the paper's agents have them: two layers over the stack, tanh after each."""
+
+    def __init__(self, spaces: Spaces, n_stack: int, width: int) -> None:
+        super().__init__()
+        inputs = n_stack * math.prod(spaces.shape)
+        self.n_stack = n_stack
+        self.layers = nn.ModuleList((nn.Linear(inputs, width), nn.Linear(width, width)))
+        self.scale: Tensor
+        self.register_buffer("scale", torch.ones(spaces.shape))
+
+    def start(self, _: int) -> Tensor | None:
+        """Return what is remembered before the first observation: nothing."""
+        return None
+
+    def step(self, seen: Tensor, _: Tensor, stack: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+        """Return inputs, features, and the stack with the newest observation; the first one fills it."""
+        first = seen.unsqueeze(1)
+        stack = first.repeat(1, self.n_stack, 1) if stack is None else torch.cat((stack[:, 1:], first), dim=1)
+        return stack, self(stack), stack
+
+    def forward(self, stacks: Tensor) -> Tensor:
+        """Return the features of stacks (..., n_stack, observation)."""
+        hidden = (stacks * self.scale).flatten(-2)
+        for layer in self.layers:
+            hidden = torch.tanh(layer(hidden))
+        return hidden
+
+
+class GruMemory(nn.Module):
+    """Features of everything seen and done before: a GRU on the newest observation and the action before it."""
+
+    def __init__(self, spaces: Spaces, actions: int, width: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(math.prod(spaces.shape) + actions, width)
+        self.gru = nn.GRU(width, width)
+        self.scale: Tensor
+        self.register_buffer("scale", torch.ones(spaces.shape))
+
+    def start(self, n_envs: int) -> Tensor:
+        """Return what is remembered before the first observation."""
+        return torch.zeros(1, n_envs, self.gru.hidden_size, device=self.scale.device)
+
+    def step(self, seen: Tensor, done: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return inputs, features, and the new hidden state."""
+        inputs = torch.cat((seen, done), dim=-1)
+        features, hidden = self.gru(self._into(inputs).unsqueeze(0), hidden)
+        return inputs, features[0], hidden
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Return the features at every step of episodes (steps, episodes, observation and action)."""
+        features: Tensor = self.gru(self._into(inputs))[0]
+        return features
+
+    def _into(self, inputs: Tensor) -> Tensor:
+        wide = self.scale.numel()
+        scaled = torch.cat((inputs[..., :wide] * self.scale, inputs[..., wide:]), dim=-1)
+        return torch.tanh(self.linear(scaled))
+
+
+class Actor(nn.Module):
+    """What acts while training, and a guess of the clean observation that only makes its features better."""
+
+    def __init__(self, spaces: Spaces, *, n_stack: int | None, width: int) -> None:
+        super().__init__()
+        self.spaces = spaces
+        self.head: Discrete | Continuous
+        if spaces.n_actions is None:
+            assert spaces.low is not None
+            assert spaces.high is not None
+            self.head = Continuous(width, spaces.low, spaces.high)
+        else:
+            self.head = Discrete(width, spaces.n_actions)
+        self.memory: FrameMemory | GruMemory
+        if n_stack is None:
+            self.memory = GruMemory(spaces, self.head.size, width)
+        else:
+            self.memory = FrameMemory(spaces, n_stack, width)
+        self.clean = nn.Linear(width, math.prod(spaces.shape))
+
+
+class Critic(nn.Module):
+    """The value of a step: of the clean observation, the time, and the actor's features."""
+
+    def __init__(self, spaces: Spaces, *, features: int, width: int) -> None:
+        super().__init__()
+        inputs = math.prod(spaces.shape) + 1 + features
+        layers = (nn.Linear(inputs, width), nn.Tanh(), nn.Linear(width, width), nn.Tanh(), nn.Linear(width, 1))
+        self.layers = nn.Sequential(*layers)
+        self.scale: Tensor
+        self.register_buffer("scale", torch.ones(spaces.shape))
+
+    def forward(self, known: Tensor) -> Tensor:
+        """Return one value per row."""
+        wide = self.scale.numel()
+        values: Tensor = self.layers(torch.cat((known[..., :wide] * self.scale, known[..., wide:]), dim=-1))
+        return values.squeeze(-1)
+
+
+def policy_of(spaces: Spaces, n_stack: int | None, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:
+    """Return the deployed agent of an actor's weights: the scale of the inputs folded in, actions not random.
+
+    Args:
+        spaces: Observations and actions.
+        n_stack: Number of stacked observations, None for a GRU.
+        weights: The actor's ``state_dict``.
+        name: The agent's name.
+    """
+    if n_stack is None:
+        return _recurrent(spaces, weights, name)
+    layers = [_scaled(weights, "memory.layers.0", n_stack), _layer(weights, "memory.layers.1"), _layer(weights, "head.linear")]
+    network = MLP(*(list(parts) for parts in zip(*layers, strict=True)), "tanh")
+    if spaces.n_actions is not None:
+        return zoo.hashed(Policy(network, n_stack, spaces.shape, spaces.n_actions, name))
+    low, high = (np.asarray(bound, dtype=np.float32) for bound in (spaces.low, spaces.high))
+    bounds = {"low": torch.from_numpy(low), "high": torch.from_numpy(high)}
+    return zoo.hashed(Policy(Squashed(network, low, high), n_stack, spaces.shape, None, name, **bounds))
+
+
+def _recurrent(spaces: Spaces, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:
+    arrays = {part: weights[f"memory.gru.{part}_l0"] for part in CELL_PARTS}
+    for place, (weight, bias) in {
+        "encoder0": _scaled(weights, "memory.linear", 1),
+        "head0": _layer(weights, "head.linear"),
+    }.items():
+        arrays |= {f"{place}.weight": weight, f"{place}.bias": bias}
+    return recurrent_policy(arrays, spaces, Form(squashed=spaces.n_actions is None), name)
+
+
+def _layer(weights: Mapping[str, NDArray[Any]], place: str) -> tuple[NDArray[Any], NDArray[Any]]:
+    return weights[f"{place}.weight"], weights[f"{place}.bias"]
+
+
+def _scaled(weights: Mapping[str, NDArray[Any]], place: str, n_stack: int) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return a first layer that takes observations as they are; inputs behind them were never scaled."""
+    weight, bias = _layer(weights, place)
+    scale = np.tile(weights["memory.scale"], n_stack)
+    return weight * np.pad(scale, (0, weight.shape[1] - len(scale)), constant_values=1), bias
+
+
+def _zeros(layer: nn.Linear) -> nn.Linear:
+    """Begin with a policy that prefers nothing."""
+    nn.init.zeros_(layer.weight)
+    nn.init.zeros_(layer.bias)
+    return layer

@@ -1,0 +1,352 @@
+"""PPO over whole episodes of thousands of environments in parallel, for tasks whose environments are tensors.
+
+Read from top to bottom. Every iteration runs ``n_envs`` episodes to their end with noise on every observation, and
+takes a few gradient steps on minibatches of whole episodes. What makes the agents certify more, the most important
+first (docs/training.md has the numbers):
+
+1. Many whole episodes per update.
+2. Memory: a GRU on what is seen and done averages the noise away.
+3. Steps that shrink with the spread of the advantages: of a nearly perfect agent only noise is left to learn from.
+4. An entropy bonus that does not fall: greedy play of a policy that had to withstand random actions keeps margins.
+5. A critic that sees the clean observation, and an auxiliary loss that asks the actor for it. The noise is ours, so
+   the clean observation is known in training; the actor itself never sees it.
+6. The agent is the running average of the weights, the best by certified value on validation episodes.
+
+The reward is the task's. Rewarding what the certificate would gain at each step was tried and is worse: where late steps
+are rarely reached, their reward vanishes and the agent unlearns them.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from surefoot.agents.policies import Policy
+from surefoot.episodes import Noise, checked_sigma
+from surefoot.errors import InputError
+from surefoot.play.channel import Channel
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.streams import Purpose, Stream, training_seeds
+from surefoot.play.tasks import Task, TensorBackend
+from surefoot.proof.forecast import forecast
+from surefoot.train.actors import Actor, Critic, FrameMemory, policy_of
+from surefoot.train.folder import Curve, Progress, TrainingFolder, load_optimizer, optimizer_arrays, under
+from surefoot.train.settings import PpoSettings
+
+ALPHA = 0.05  # of the certificates that choose the best weights
+CLIP = 0.2  # how far a probability may move before its gradient is cut off
+LARGEST_GRADIENT = 0.5
+LOOK = 16  # steps between looks whether all episodes are over
+TINY = 1e-6
+RETURN_SCALE = 10.0  # the range of returns that the critic learns
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Whole episodes side by side: every tensor is (steps, episodes, ...).
+
+    Attributes:
+        inputs: What the actor's memory was given.
+        chosen: What was chosen at random, as the actor's head names actions.
+        log_prob: The logarithm of its probability.
+        clean: The observation without noise, which the actor does not see.
+        known: What the critic is given: the clean observation, the time, and the actor's features.
+        reward: The reward of the step.
+        alive: 1 where the episode was still running, else 0.
+        advantage: How much better than expected the rest of the episode was.
+        target: The return of the rest of the episode, as the critic should have known it.
+    """
+
+    inputs: Tensor
+    chosen: Tensor
+    log_prob: Tensor
+    clean: Tensor
+    known: Tensor
+    reward: Tensor
+    alive: Tensor
+    advantage: Tensor
+    target: Tensor
+
+    def pick(self, rows: Tensor) -> Batch:
+        """Return some of the episodes."""
+        return Batch(*(getattr(self, one.name)[:, rows] for one in fields(self)))
+
+    def single_steps(self) -> Batch:
+        """Return every step that was run as an episode of its own: for agents that need not see them in order."""
+        run = self.alive > 0
+        return Batch(*(getattr(self, one.name)[run].unsqueeze(0) for one in fields(self)))
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Return the mean over all steps that were run."""
+        return (values * self.alive).sum() / self.alive.sum()
+
+
+@torch.no_grad()
+def collect(
+    task: Task, noise: Noise, actor: Actor, settings: PpoSettings, env_seeds: np.random.SeedSequence, stream: Stream
+) -> Batch:
+    """Run one episode in every environment with random actions."""
+    n_envs, last, device = settings.n_envs, task.scoring.max_steps, stream.device
+    env = task.backend.batch(n_envs, env_seeds, device)
+    channel = Channel(noise=noise, n_envs=n_envs, shape=task.spaces.shape, stream=stream)
+    observation, memory = env.reset(), actor.memory.start(n_envs)
+    done = torch.zeros(n_envs, actor.head.size, device=device)
+    alive = torch.ones(n_envs, dtype=torch.bool, device=device)
+    columns: list[Tensor] = []
+    for step in range(last):
+        seen = channel.send(observation)
+        inputs, features, memory = actor.memory.step(seen, done, memory)
+        chosen, log_prob = actor.head.draw(features, stream)
+        following, reward, over = env.step(actor.head.action(chosen))
+        left = torch.full_like(log_prob, 1 - step / last).unsqueeze(-1)
+        known = torch.cat((observation if settings.clean_critic else seen, left, features), dim=-1)
+        row = (inputs, chosen, log_prob, observation, known, reward.float() * alive, alive.float())
+        columns = columns or [part.new_empty((last, *part.shape)) for part in row]
+        for column, part in zip(columns, row, strict=True):
+            column[step] = part
+        done, alive = actor.head.shown(chosen), alive & ~over
+        # What is over stays where it is: nothing is learned of it, and nothing of it may become infinite.
+        observation = torch.where(alive.unsqueeze(-1), following, observation)
+        if step % LOOK == LOOK - 1 and not bool(alive.any()):
+            break
+    env.close()
+    columns = [column[: step + 1] for column in columns]
+    return Batch(*columns, columns[-1], columns[-1])
+
+
+class Learner:
+    """Actor, critic, their optimizer, and the running average of the actor."""
+
+    def __init__(self, task: Task, noise: Noise, settings: PpoSettings, seed: int, device: torch.device) -> None:
+        self.task, self.noise, self.settings, self.device = task, noise, settings, device
+        assert task.scoring.ceiling is not None
+        self.reward_scale = RETURN_SCALE / (task.scoring.ceiling - task.scoring.floor)
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(int(training_seeds(seed, 0)[3].generate_state(1, np.uint64)[0]) >> 1)
+            self.actor = Actor(task.spaces, n_stack=settings.n_stack(task), width=settings.width).to(device)
+            self.critic = Critic(task.spaces, features=settings.width, width=settings.critic_width).to(device)
+        self.average = copy.deepcopy(self.actor).requires_grad_(False)
+        self.parameters = [*self.actor.parameters(), *self.critic.parameters()]
+        self.optimizer = torch.optim.Adam(self.parameters, lr=settings.learning_rate, eps=1e-5)
+        self.iteration = 0
+        self.widest = 0.0
+        self.entropy = 0.0
+        self.spread = 0.0
+
+    def learn(self, batch: Batch, stream: Stream, fraction: float) -> None:
+        """Take the gradient steps of one iteration; ``fraction`` of the training is over."""
+        settings = self.settings
+        if self.iteration == 0:
+            self._fit_scale(batch)
+        batch = self._with_advantages(batch)
+        if isinstance(self.actor.memory, FrameMemory):
+            batch = batch.single_steps()
+        self._settle(fraction)
+        for _ in range(settings.epochs):
+            order = torch.randperm(batch.alive.shape[1], generator=stream.generator, device=self.device)
+            for rows in order.chunk(settings.minibatches):
+                self.optimizer.zero_grad()
+                torch.autograd.backward(self._loss(batch.pick(rows), stream))
+                nn.utils.clip_grad_norm_(self.parameters, LARGEST_GRADIENT)
+                self.optimizer.step()
+        self.iteration += 1
+        keep = min(settings.averaging, self.iteration / (self.iteration + 10))
+        with torch.no_grad():
+            torch._foreach_lerp_(list(self.average.parameters()), list(self.actor.parameters()), 1 - keep)
+
+    def _loss(self, batch: Batch, stream: Stream) -> Tensor:
+        """Return PPO's clipped loss, the critic's, less the entropy bonus, plus the error of the guessed observation."""
+        actor, settings = self.actor, self.settings
+        features = actor.memory(batch.inputs)
+        log_prob, entropy = actor.head.judge(features, batch.chosen, stream)
+        ratio = (log_prob - batch.log_prob).exp()
+        gain = torch.minimum(ratio * batch.advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * batch.advantage)
+        errors = 0.5 * (self.critic(batch.known) - batch.target).square()
+        if settings.auxiliary:
+            guessed = actor.clean(features) - batch.clean * actor.memory.scale
+            errors = errors + settings.auxiliary * guessed.square().mean(dim=-1)
+        self.entropy = float(batch.mean(entropy).detach())
+        return batch.mean(errors - gain - settings.entropy * entropy)
+
+    @torch.no_grad()
+    def _with_advantages(self, batch: Batch) -> Batch:
+        """Return the batch with generalized advantages and the targets of the critic; nothing is discounted."""
+        values = self.critic(batch.known) * batch.alive
+        following = torch.cat((values[1:], torch.zeros_like(values[:1])))
+        errors = batch.reward * self.reward_scale + following - values
+        advantage, ahead = torch.empty_like(values), torch.zeros_like(values[0])
+        for step in reversed(range(len(values))):
+            # Behind the end errors are 0 and stay so.
+            ahead = errors[step] + self.settings.trace * ahead
+            advantage[step] = ahead
+        centered = advantage - batch.mean(advantage)
+        self.spread = float(batch.mean(centered.square()).sqrt()) + TINY
+        return replace(batch, advantage=centered / self.spread, target=advantage + values)
+
+    def _settle(self, fraction: float) -> None:
+        """Set the learning rate, which falls with time and with the spread of the advantages."""
+        settings = self.settings
+        self.widest = max(self.widest, self.spread)
+        pace = min(1.0, self.spread / (settings.settle * self.widest)) if settings.settle else 1.0
+        for group in self.optimizer.param_groups:
+            group["lr"] = settings.learning_rate * (1 - fraction) * pace
+
+    @torch.no_grad()
+    def _fit_scale(self, batch: Batch) -> None:
+        """Measure inputs in units of their spread in the first episodes, in which the actor knows nothing yet."""
+        weights = batch.alive.unsqueeze(-1) / batch.alive.sum()
+        mean = (batch.clean * weights).sum(dim=(0, 1))
+        variance = ((batch.clean - mean).square() * weights).sum(dim=(0, 1))
+        spread = torch.from_numpy(self.noise.over(self.task.spaces.shape)).to(self.device)
+        for network in (self.actor.memory, self.average.memory, self.critic):
+            network.scale.copy_((variance + spread.square() + TINY).rsqrt())
+
+
+def train_ppo(
+    task: Task,
+    sigma: float,
+    settings: PpoSettings,
+    out: Path,
+    *,
+    seed: int = 0,
+    device: str = "cpu",
+    time_limit: float | None = None,
+    resume: bool = False,
+    command: str = "",
+    preset: str = "ppo",
+    progress: Progress | None = None,
+) -> Policy:
+    """Train until the steps or the time are used up; write the best agent, the curve and a checkpoint to ``out``.
+
+    Args:
+        task: A task whose environments are tensors.
+        sigma: Standard deviation of the noise on every new observation.
+        settings: The numbers of the preset.
+        out: An empty or new folder, or with ``resume`` one that holds a checkpoint.
+        seed: Training seed.
+        device: Where to run and learn.
+        time_limit: Minutes of training, over which the step size then falls; the same steps in another time give
+            another agent.
+        resume: Whether to continue from the checkpoint in ``out``.
+        command: The command line, for the model card.
+        preset: The name of the settings, for the model card.
+        progress: Called after each validation with steps so far, steps in total, and what it showed.
+
+    Raises:
+        InputError: If an argument is out of range, or ``out`` cannot be used.
+    """
+    _check(task, sigma, settings, time_limit)
+    folder = TrainingFolder(out, resume=resume)
+    learner = Learner(task, Noise.of(sigma), settings, seed, torch.device(device))
+    if resume:
+        load_checkpoint(folder, learner)
+    budget = 2 * sigma if settings.for_budget is None else settings.for_budget
+    with tensor_cores():
+        while (fraction := _spent(folder, settings, time_limit)) < 1:
+            before = folder.curve.steps // settings.validation_interval
+            env_seeds, acting, learning, _ = training_seeds(seed, learner.iteration)
+            batch = collect(task, learner.noise, learner.actor, settings, env_seeds, Stream(acting, learner.device))
+            learner.learn(batch, Stream(learning, learner.device), fraction)
+            folder.curve.steps += int(batch.alive.sum())
+            now = _spent(folder, settings, time_limit)
+            if now >= 1 or folder.curve.steps // settings.validation_interval != before:
+                validate(learner, folder.curve, seed, budget)
+                save_checkpoint(folder, learner)
+                if progress is not None:
+                    progress(folder.curve.steps, round(folder.curve.steps / now), folder.curve)
+    policy = policy_of(task.spaces, settings.n_stack(task), folder.curve.best_weights, f"{task.name}-{settings.label}-s{sigma:g}")
+    training = {
+        "algorithm": "surefoot.train.ppo",
+        "preset": preset,
+        "settings": settings.facts(),
+        "budget": budget,
+        "seed": seed,
+        "device": device,
+        "command": command,
+    }
+    folder.finish(policy, {"task": task.name, "sigma": sigma, "training": training}, keep_checkpoint=True)
+    return policy
+
+
+def validate(learner: Learner, curve: Curve, seed: int, budget: float) -> None:
+    """Run the average actor as it would be deployed, on episodes of their own; keep the best by certified value."""
+    task, settings = learner.task, learner.settings
+    weights = {name: value.cpu().numpy().copy() for name, value in learner.average.state_dict().items()}
+    plan = Plan(
+        task=task,
+        policy=policy_of(task.spaces, settings.n_stack(task), weights, "candidate"),
+        noise=learner.noise,
+        n_episodes=settings.validation_episodes,
+        seed=seed,
+        device=learner.device.type,
+        purpose=(Purpose.VALIDATION, learner.iteration),
+    )
+    played = play(plan)
+    # What as many episodes are expected to certify: as good as their certificate, and less noisy.
+    score = forecast(played, budget=budget, alpha=ALPHA, n_episodes=len(played)).limit
+    curve.add(played.returns, learner.entropy, weights, score)
+
+
+def save_checkpoint(folder: TrainingFolder, learner: Learner) -> None:
+    """Write everything needed to resume; random numbers depend on the iteration alone."""
+    networks = {"actor": learner.actor, "critic": learner.critic, "average": learner.average}
+    arrays = {
+        f"{prefix}.{name}": value.cpu().numpy()
+        for prefix, network in networks.items()
+        for name, value in network.state_dict().items()
+    }
+    header = {"iteration": learner.iteration, "widest": learner.widest}
+    folder.save(header, checkpoint=arrays | optimizer_arrays(learner.optimizer, "adam."))
+
+
+def load_checkpoint(folder: TrainingFolder, learner: Learner) -> None:
+    """Restore what ``save_checkpoint`` wrote."""
+    header, parts = folder.load()
+    arrays = parts["checkpoint"]
+    learner.iteration, learner.widest = header["iteration"], header["widest"]
+    for prefix, network in (("actor", learner.actor), ("critic", learner.critic), ("average", learner.average)):
+        stored = {name: torch.from_numpy(value) for name, value in under(arrays, f"{prefix}.").items()}
+        try:
+            network.load_state_dict(stored)
+        except RuntimeError as error:
+            raise InputError(
+                f"{folder.path} contains a checkpoint of another task or version; choose another --out"
+            ) from error
+    load_optimizer(learner.optimizer, under(arrays, "adam."))
+
+
+@contextmanager
+def tensor_cores() -> Iterator[None]:
+    """Let a GPU multiply matrices in TF32; only while learning, certificates are computed in full precision."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("high")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def _spent(folder: TrainingFolder, settings: PpoSettings, time_limit: float | None) -> float:
+    """Return which fraction of the training is over: of the time where it is limited, else of the steps."""
+    if time_limit is not None:
+        return folder.count_seconds() / (60 * time_limit)
+    return folder.curve.steps / settings.total_steps
+
+
+def _check(task: Task, sigma: float, settings: PpoSettings, time_limit: float | None) -> None:
+    checked_sigma(sigma)
+    settings.n_stack(task)
+    if not isinstance(task.backend, TensorBackend) or task.scoring.ceiling is None:
+        raise InputError(f"this PPO is for tasks whose environments are tensors, {task.name} is not one")
+    if settings.n_envs < settings.minibatches:
+        raise InputError(f"n_envs must be at least minibatches ({settings.minibatches}), got {settings.n_envs}")
+    if time_limit is not None and not time_limit > 0:
+        raise InputError(f"the time limit must be > 0 minutes, got {time_limit}")
