@@ -5,7 +5,7 @@
     python zoo/build.py pick --work runs/ppo --device cuda
 
 A job is TASK:SIGMA, with :MEMORY where the agent has another memory than the task's frames. Every job and seed is a
-process of its own; all run at the same time and end after ``--seconds``. ``--pack`` writes what they left into one file.
+process of its own; all run at the same time and end after ``--seconds``. ``--pack`` puts what they left into one file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 from surefoot.play.tasks import get_task
 from surefoot.train.folder import Curve
 from surefoot.train.ppo import train_ppo
-from surefoot.train.settings import PpoSettings, find_settings
+from surefoot.train.settings import find_ppo
 
 KEPT = ("agent.npz", "agent.json", "curve.csv")
 
@@ -32,9 +32,7 @@ KEPT = ("agent.npz", "agent.json", "curve.csv")
 def one(arguments: argparse.Namespace) -> None:
     """Train one agent; print every validation."""
     task, sigma, memory = f"{arguments.job}::".split(":")[:3]
-    settings = find_settings(arguments.preset, task)
-    assert isinstance(settings, PpoSettings)
-    settings = replace(settings, memory=memory)
+    settings = replace(find_ppo(arguments.preset, task), memory=memory)
     if memory == "gru":
         settings = replace(settings, width=min(settings.width, 128))
     began = time.monotonic()

@@ -12,7 +12,6 @@ from surefoot.agents.networks import CNN, NATURE, fresh_arrays
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.write import write_zip
 from surefoot.errors import InputError
-from surefoot.files import read_npz, write_arrays, write_npz
 from surefoot.play.envs.atari.emulators import CUT, ENDED
 from surefoot.play.envs.atari.env import AtariEnvironment
 from surefoot.play.streams import Stream
@@ -399,30 +398,6 @@ def test_a_kill_between_the_files_of_a_checkpoint_loses_no_weights(trained, tmp_
     assert torch.equal(learner.online.linear[0].weight, other.online.linear[0].weight)
     assert torch.equal(learner.average.linear[0].weight, getattr(other, kept).linear[0].weight)
     assert not learner.optimizer.state
-
-
-def test_a_checkpoint_of_version_0_1_is_read(trained, tmp_path):
-    """It was divided into two files, with the curve in the header and the best weights in a file of their own."""
-    out, task = trained[0], get_task("pong-1r")
-    header, first = read_npz(out / "checkpoint-a.npz", "checkpoint")
-    second, third = (read_npz(out / f"checkpoint-{name}.npz", "checkpoint")[1] for name in "bc")
-    curve = header.pop("curve")
-    best = {name.removeprefix("best."): first.pop(name) for name in list(first) if name.startswith("best.")}
-    moved = {name: second.pop(name) for name in list(second) if name.startswith("exp_avg.")}
-    moved |= {name: third.pop(name) for name in list(third) if name.startswith("step.")}
-    write_npz(tmp_path / "checkpoint-a.npz", {**header, **curve}, first | moved, compress=False)
-    write_npz(tmp_path / "checkpoint-b.npz", {**header, **curve}, second | third, compress=False)
-    write_arrays(tmp_path / "best.npz", best)
-    old, new = (Learner(task, 0.1, TINY, CPU, seed) for seed in (1, 2))
-    folders = TrainingFolder(tmp_path, resume=True), TrainingFolder(out, resume=True)
-    for folder, learner in zip(folders, (old, new), strict=True):
-        load_checkpoint(folder, learner)
-    assert (folders[0].curve.rows, folders[0].curve.seconds) == (folders[1].curve.rows, folders[1].curve.seconds)
-    assert all((folders[0].curve.best_weights[name] == array).all() for name, array in best.items())
-    assert torch.equal(old.average.linear[0].weight, new.average.linear[0].weight)
-    for one, other in zip(old.online.parameters(), new.online.parameters(), strict=True):
-        assert torch.equal(one, other)
-        assert torch.equal(old.optimizer.state[one]["exp_avg_sq"], new.optimizer.state[other]["exp_avg_sq"])
 
 
 def test_time_ends_a_training(tmp_path):

@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import io
-import json
 
 import gymnasium
 import numpy as np
@@ -17,7 +16,6 @@ from surefoot.agents import files as zoo
 from surefoot.agents.networks import weights_hash
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
-from surefoot.files import read_npz, write_arrays
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
@@ -348,19 +346,6 @@ def test_a_checkpoint_of_another_task_is_refused(tmp_path):
     other = build_model(get_task("cartpole-1"), 0.2, TINY, 0, "cpu")
     with pytest.raises(InputError, match="contains a checkpoint of another task or version"):
         load_checkpoint(TrainingFolder(tmp_path, resume=True), other)
-
-
-def test_a_checkpoint_of_version_0_1_is_read(tmp_path):
-    """Its header held the curve without steps and seconds, and a best of minus infinity before any validation."""
-    folder, model = TrainingFolder(tmp_path, resume=False), build_model(TASK, 0.2, TINY, 0, "cpu")
-    save_checkpoint(folder, model)
-    header, arrays = read_npz(tmp_path / "checkpoint.npz", "checkpoint")
-    old = {key: value for key, value in header.items() if key not in {"steps", "seconds"}}
-    old["curve"] = {"rows": [], "best": -np.inf, "best_step": 0}
-    write_arrays(tmp_path / "checkpoint.npz", {"header": np.frombuffer(json.dumps(old).encode(), np.uint8), **arrays})
-    read = TrainingFolder(tmp_path, resume=True)
-    load_checkpoint(read, model)
-    assert read.curve == Curve()
 
 
 def test_a_truncated_checkpoint_is_refused(tmp_path, monkeypatch):

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from surefoot.cli.options import add_common, print_json, progress_bar, refuse
+
+if TYPE_CHECKING:
+    from surefoot.train.folder import Curve
 
 
 def add_train(commands: Any) -> None:
@@ -17,16 +21,25 @@ def add_train(commands: Any) -> None:
     parser.add_argument("--sigma", type=float, required=True, help="noise on every new observation")
     parser.add_argument(
         "--preset",
-        default="paper",
-        help="paper; thorough (Cartpole, Mountain Car); early, brief (Mountain Car); fast, student, fine-tune "
-        "(Atari) (default: paper)",
+        help="ppo, ppo-large, paper, thorough (Cartpole, Mountain Car); early, brief (Mountain Car); paper, fast, "
+        "student, fine-tune (Atari) (default: ppo, for Atari paper)",
     )
     parser.add_argument(
         "--time-limit",
         type=float,
         metavar="MINUTES",
-        help="stop after this time; --resume continues (preset fast); length of the training (presets student, "
-        "fine-tune)",
+        help="stop after this time; --resume continues (preset fast); length of the training (other presets)",
+    )
+    parser.add_argument(
+        "--memory",
+        metavar="KIND",
+        help="gru, or frames=K for the last K observations (ppo; default: as the task)",
+    )
+    parser.add_argument(
+        "--for-budget",
+        type=float,
+        metavar="B",
+        help="keep the weights that certify the most at this budget (ppo; default: twice sigma)",
     )
     parser.add_argument("--init-from", metavar="AGENT", help="agent to start from (Atari presets)")
     parser.add_argument("--teacher", metavar="AGENT", help="agent that sees clean frames (presets student, fine-tune)")
@@ -43,6 +56,8 @@ def run_train(arguments: argparse.Namespace) -> None:
     from surefoot.proof.rounding import decimals
 
     task = get_task(arguments.task)
+    if arguments.preset is None:
+        arguments.preset = "ppo" if task.cartridge is None else "paper"
     train = _trainer(arguments, task.name)
     digits = decimals(task.scoring.floor, task.scoring.ceiling, 0.0)
     name = f"train-{task.name}-s{arguments.sigma:g}-{arguments.preset}-seed{arguments.seed}"
@@ -57,9 +72,7 @@ def run_train(arguments: argparse.Namespace) -> None:
             resume=arguments.resume,
             command=arguments.command_line,
             preset=arguments.preset,
-            progress=None
-            if report is None
-            else lambda done, of, best: report(done, of, f"best validation {best:.{digits}f}"),
+            progress=None if report is None else lambda done, of, curve: report(done, of, _note(curve, digits)),
         )
     card = load_card(str(folder))
     if arguments.json:
@@ -73,8 +86,18 @@ def run_train(arguments: argparse.Namespace) -> None:
     )
 
 
+def _note(curve: Curve, digits: int) -> str:
+    """Return what the last validation showed, next to the progress bar."""
+    _, mean, _, _, *certified = curve.rows[-1]
+    shown = "".join(f", certified {value:.{digits}f} (best {curve.best:.{digits}f})" for value in certified)
+    return f"mean {mean:.{digits}f}{shown}" if certified else f"best validation {curve.best:.{digits}f}"
+
+
 def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
     """Return the training that the preset names, with its settings."""
+    if arguments.preset.startswith("ppo"):
+        return _ppo(arguments, task)
+    refuse(arguments, ("memory", "for_budget"), f"the preset {arguments.preset}, which has its own")
     if arguments.preset in {"student", "fine-tune"}:
         return _taught(arguments, task)
     refuse(arguments, ("teacher",), f"the preset {arguments.preset}, which learns from rewards")
@@ -96,6 +119,19 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
 
     table = find_settings(arguments.preset, task)
     return lambda task, sigma, out, **others: train(task, sigma, table, out, **others)
+
+
+def _ppo(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
+    from surefoot.train.ppo import train_ppo
+    from surefoot.train.settings import find_ppo
+
+    refuse(arguments, ("teacher", "init_from"), f"the preset {arguments.preset}, which trains from scratch")
+    settings = find_ppo(arguments.preset, task)
+    given = {name: getattr(arguments, name) for name in ("memory", "for_budget")}
+    settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
+    return lambda task, sigma, out, **others: train_ppo(
+        task, sigma, settings, out, time_limit=arguments.time_limit, **others
+    )
 
 
 def _taught(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:

@@ -8,7 +8,7 @@ below 2^128 and every part of a key below 2^32; ``seed_sequence`` rejects all ot
     1   (WRAPPER,)                    the noise that ``NoisyObservation`` adds in training
     2   (block, part)                 episodes of a certificate
     3+  (purpose, ..., block, part)   episodes for any other purpose, ``Purpose`` in front
-    3   (TRAINING, first step, part)  training on Atari games
+    3   (TRAINING, number, part)      training: the number is an Atari game's first step, or PPO's iteration
     3   (DIRECTION, episode, 0)       directions of the constant-direction attack
 
 Of keys with three or more parts the first tells the purpose, and keys of one purpose all have the same length.
@@ -78,9 +78,12 @@ def block_seeds(seed: int, purpose: tuple[int, ...], block: int) -> tuple[np.ran
     return tuple(seed_sequence(seed, *purpose, block, part) for part in range(3))
 
 
-def training_seeds(seed: int, first_step: int) -> tuple[np.random.SeedSequence, ...]:
-    """Return the streams of a training run resumed at ``first_step``: emulators, acting, learning, first weights."""
-    return tuple(seed_sequence(seed, Purpose.TRAINING, first_step, part) for part in range(4))
+def training_seeds(seed: int, number: int) -> tuple[np.random.SeedSequence, ...]:
+    """Return the streams of a training run: environments, acting, learning, first weights.
+
+    ``number`` is the step at which a run on Atari games was resumed, or an iteration of PPO.
+    """
+    return tuple(seed_sequence(seed, Purpose.TRAINING, number, part) for part in range(4))
 
 
 def direction_seeds(seed: int, episode: int) -> np.random.SeedSequence:

@@ -72,7 +72,7 @@ class Continuous(nn.Module):
         return chosen, self._log_density(center, chosen)
 
     def judge(self, features: Tensor, chosen: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
-        """Return the logarithms of the densities before tanh (ratios are the same after it), and the entropies after it."""
+        """Return the logarithms of the densities before tanh (ratios stay the same), and the entropies after it."""
         center = self.linear(features)
         fresh = center + self.log_std.exp() * stream.normal(tuple(center.shape))
         # log(1 - tanh(x)^2), without the cancellation: what tanh takes from the entropy.
@@ -94,7 +94,7 @@ class Continuous(nn.Module):
 
 
 class FrameMemory(nn.Module):
-    """Features of the last observations, as the paper's agents have them: two layers over the stack, tanh after each."""
+    """Features of the last observations, as the paper's agents have them: two layers over the stack, with tanh."""
 
     def __init__(self, spaces: Spaces, n_stack: int, width: int) -> None:
         super().__init__()
@@ -104,14 +104,14 @@ class FrameMemory(nn.Module):
         self.scale: Tensor
         self.register_buffer("scale", torch.ones(spaces.shape))
 
-    def start(self, _: int) -> Tensor | None:
+    def start(self, _: int) -> Tensor:
         """Return what is remembered before the first observation: nothing."""
-        return None
+        return torch.empty(0)
 
-    def step(self, seen: Tensor, _: Tensor, stack: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    def step(self, seen: Tensor, _: Tensor, stack: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return inputs, features, and the stack with the newest observation; the first one fills it."""
         first = seen.unsqueeze(1)
-        stack = first.repeat(1, self.n_stack, 1) if stack is None else torch.cat((stack[:, 1:], first), dim=1)
+        stack = first.repeat(1, self.n_stack, 1) if stack.numel() == 0 else torch.cat((stack[:, 1:], first), dim=1)
         return stack, self(stack), stack
 
     def forward(self, stacks: Tensor) -> Tensor:
@@ -203,13 +203,17 @@ def policy_of(spaces: Spaces, n_stack: int | None, weights: Mapping[str, NDArray
     """
     if n_stack is None:
         return _recurrent(spaces, weights, name)
-    layers = [_scaled(weights, "memory.layers.0", n_stack), _layer(weights, "memory.layers.1"), _layer(weights, "head.linear")]
-    network = MLP(*(list(parts) for parts in zip(*layers, strict=True)), "tanh")
+    layers = (
+        _scaled(weights, "memory.layers.0", n_stack),
+        _layer(weights, "memory.layers.1"),
+        _layer(weights, "head.linear"),
+    )
+    network = MLP([weight for weight, _ in layers], [bias for _, bias in layers], "tanh")
     if spaces.n_actions is not None:
         return zoo.hashed(Policy(network, n_stack, spaces.shape, spaces.n_actions, name))
     low, high = (np.asarray(bound, dtype=np.float32) for bound in (spaces.low, spaces.high))
-    bounds = {"low": torch.from_numpy(low), "high": torch.from_numpy(high)}
-    return zoo.hashed(Policy(Squashed(network, low, high), n_stack, spaces.shape, None, name, **bounds))
+    squashed = Squashed(network, low, high)
+    return zoo.hashed(Policy(squashed, n_stack, spaces.shape, None, name, low=squashed.low, high=squashed.high))
 
 
 def _recurrent(spaces: Spaces, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:

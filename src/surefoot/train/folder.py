@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from surefoot.agents import files as zoo
 from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
-from surefoot.files import read_arrays, read_npz, versions, write_npz, write_text
+from surefoot.files import read_npz, versions, write_npz, write_text
 
 SCHEMA = 1
 MOST = 2**40  # bytes: a checkpoint has a replay buffer, and is the own work of whoever resumes it
@@ -124,16 +124,14 @@ class TrainingFolder:
         header, arrays = read_npz(first, "checkpoint", most=MOST)
         if header.get("schema") != SCHEMA:
             raise InputError(f"{first} is a checkpoint of another task or version; choose another --out")
-        # Version 0.1 kept an Atari curve in the header itself, and its best weights in a file of their own.
-        shown, apart = header.get("curve", header), self.path / "best.npz"
-        best = under(arrays, "best.") or (read_arrays(apart, most=MOST) if apart.exists() else {})
+        shown = header["curve"]
         self.curve = Curve(
             rows=[tuple(row) for row in shown["rows"]],
             best=-np.inf if shown["best"] is None else shown["best"],
             best_step=shown["best_step"],
-            best_weights=best,
-            steps=header.get("steps", 0),
-            seconds=header.get("seconds", 0.0),
+            best_weights=under(arrays, "best."),
+            steps=header["steps"],
+            seconds=header["seconds"],
         )
         self._began = time.monotonic()
         read = {path.stem: read_npz(path, "checkpoint", most=MOST) for path in others}

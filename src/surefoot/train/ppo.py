@@ -12,8 +12,8 @@ first (docs/training.md has the numbers):
    the clean observation is known in training; the actor itself never sees it.
 6. The agent is the running average of the weights, the best by certified value on validation episodes.
 
-The reward is the task's. Rewarding what the certificate would gain at each step was tried and is worse: where late steps
-are rarely reached, their reward vanishes and the agent unlearns them.
+The reward is the task's. Rewarding what the certificate gains at each step was tried and is worse: where late steps are
+rarely reached, their reward vanishes and the agent unlearns them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from surefoot.play.channel import Channel
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose, Stream, training_seeds
-from surefoot.play.tasks import Task, TensorBackend
+from surefoot.play.task import Task
 from surefoot.proof.forecast import forecast
 from surefoot.train.actors import Actor, Critic, FrameMemory, policy_of
 from surefoot.train.folder import Curve, Progress, TrainingFolder, load_optimizer, optimizer_arrays, under
@@ -100,7 +100,7 @@ def collect(
     observation, memory = env.reset(), actor.memory.start(n_envs)
     done = torch.zeros(n_envs, actor.head.size, device=device)
     alive = torch.ones(n_envs, dtype=torch.bool, device=device)
-    columns: list[Tensor] = []
+    columns: dict[str, Tensor] = {}
     for step in range(last):
         seen = channel.send(observation)
         inputs, features, memory = actor.memory.step(seen, done, memory)
@@ -108,18 +108,26 @@ def collect(
         following, reward, over = env.step(actor.head.action(chosen))
         left = torch.full_like(log_prob, 1 - step / last).unsqueeze(-1)
         known = torch.cat((observation if settings.clean_critic else seen, left, features), dim=-1)
-        row = (inputs, chosen, log_prob, observation, known, reward.float() * alive, alive.float())
-        columns = columns or [part.new_empty((last, *part.shape)) for part in row]
-        for column, part in zip(columns, row, strict=True):
-            column[step] = part
+        row = {
+            "inputs": inputs,
+            "chosen": chosen,
+            "log_prob": log_prob,
+            "clean": observation,
+            "known": known,
+            "reward": reward.float() * alive,
+            "alive": alive.float(),
+        }
+        columns = columns or {name: part.new_empty((last, *part.shape)) for name, part in row.items()}
+        for name, part in row.items():
+            columns[name][step] = part
         done, alive = actor.head.shown(chosen), alive & ~over
         # What is over stays where it is: nothing is learned of it, and nothing of it may become infinite.
         observation = torch.where(alive.unsqueeze(-1), following, observation)
         if step % LOOK == LOOK - 1 and not bool(alive.any()):
             break
     env.close()
-    columns = [column[: step + 1] for column in columns]
-    return Batch(*columns, columns[-1], columns[-1])
+    run = {name: column[: step + 1] for name, column in columns.items()}
+    return Batch(**run, advantage=run["alive"], target=run["alive"])  # until the critic has judged it
 
 
 class Learner:
@@ -163,7 +171,7 @@ class Learner:
             torch._foreach_lerp_(list(self.average.parameters()), list(self.actor.parameters()), 1 - keep)
 
     def _loss(self, batch: Batch, stream: Stream) -> Tensor:
-        """Return PPO's clipped loss, the critic's, less the entropy bonus, plus the error of the guessed observation."""
+        """Return the clipped loss, plus errors of values and of the guessed observation, less the entropy bonus."""
         actor, settings = self.actor, self.settings
         features = actor.memory(batch.inputs)
         log_prob, entropy = actor.head.judge(features, batch.chosen, stream)
@@ -238,7 +246,7 @@ def train_ppo(
         resume: Whether to continue from the checkpoint in ``out``.
         command: The command line, for the model card.
         preset: The name of the settings, for the model card.
-        progress: Called after each validation with steps so far, steps in total, and what it showed.
+        progress: Called after each validation with steps so far, steps in total, and what validation has shown.
 
     Raises:
         InputError: If an argument is out of range, or ``out`` cannot be used.
@@ -262,7 +270,8 @@ def train_ppo(
                 save_checkpoint(folder, learner)
                 if progress is not None:
                     progress(folder.curve.steps, round(folder.curve.steps / now), folder.curve)
-    policy = policy_of(task.spaces, settings.n_stack(task), folder.curve.best_weights, f"{task.name}-{settings.label}-s{sigma:g}")
+    name = f"{task.name}-{settings.label}-s{sigma:g}"
+    policy = policy_of(task.spaces, settings.n_stack(task), folder.curve.best_weights, name)
     training = {
         "algorithm": "surefoot.train.ppo",
         "preset": preset,
@@ -344,9 +353,15 @@ def _spent(folder: TrainingFolder, settings: PpoSettings, time_limit: float | No
 def _check(task: Task, sigma: float, settings: PpoSettings, time_limit: float | None) -> None:
     checked_sigma(sigma)
     settings.n_stack(task)
-    if not isinstance(task.backend, TensorBackend) or task.scoring.ceiling is None:
+    if task.cartridge is not None or not _steps_what_is_over(task) or task.scoring.ceiling is None:
         raise InputError(f"this PPO is for tasks whose environments are tensors, {task.name} is not one")
     if settings.n_envs < settings.minibatches:
         raise InputError(f"n_envs must be at least minibatches ({settings.minibatches}), got {settings.n_envs}")
     if time_limit is not None and not time_limit > 0:
         raise InputError(f"the time limit must be > 0 minutes, got {time_limit}")
+
+
+def _steps_what_is_over(task: Task) -> bool:
+    env = task.backend.batch(1, training_seeds(0, 0)[0], torch.device("cpu"))
+    env.close()
+    return env.patience > 1

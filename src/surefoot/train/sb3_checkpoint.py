@@ -64,4 +64,3 @@ def _optimizers(model: OffPolicyAlgorithm) -> dict[str, torch.optim.Optimizer]:
     if isinstance(model, DDPG):
         return {"actor.": model.actor.optimizer, "critic.": model.critic.optimizer}
     return {"": model.policy.optimizer}
-

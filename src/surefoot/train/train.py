@@ -54,7 +54,7 @@ def train(
         resume: Whether to continue from the checkpoint in ``out``.
         command: The command line, for the model card.
         preset: The name of the settings, for the model card.
-        progress: Called after each validation with steps so far, steps in total, and the best mean return so far.
+        progress: Called after each validation with steps so far, steps in total, and what validation has shown.
 
     Returns:
         The agent that was best on validation.
@@ -134,7 +134,7 @@ def _shifted(progress: Progress | None, number: int, repeats: int) -> Progress |
     """Return the progress of one of several runs as that of them all."""
     if progress is None:
         return None
-    return lambda step, of, best: progress(number * of + step, repeats * of, best)
+    return lambda step, of, curve: progress(number * of + step, repeats * of, curve)
 
 
 def _check(sigma: float, seed: int, settings: Settings) -> None:

@@ -131,7 +131,7 @@ class Validation(BaseCallback):
             self.board.add_scalar("validation/best_mean_return", self.folder.curve.best, self.num_timesteps)
             self.board.add_scalar("rollout/exploration", self._exploration(), self.num_timesteps)
         if self.progress is not None:
-            self.progress(self.num_timesteps, self.settings.total_steps, self.folder.curve.best)
+            self.progress(self.num_timesteps, self.settings.total_steps, self.folder.curve)
 
 
 def is_perfect(task: Task, settings: Settings, mean: float) -> bool:

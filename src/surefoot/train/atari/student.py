@@ -83,7 +83,7 @@ def train_student(
         command: The command line, for the model card.
         preset: The name of the settings, for the model card.
         init_from: A student for less noise, whose weights to begin with.
-        progress: Called after each validation with steps so far, steps in total, and the best mean return so far.
+        progress: Called after each validation with steps so far, steps in total, and what validation has shown.
         watch: Called every 20 seconds with the returns of the last greedy training episodes, and after validations.
 
     Raises:

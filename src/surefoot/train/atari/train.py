@@ -96,7 +96,7 @@ def train_fast(
         command: The command line, for the model card.
         preset: The name of the settings, for the model card.
         init_from: An agent whose weights to begin with, for example one trained with less noise.
-        progress: Called after each validation with steps so far, steps in total, and the best mean return so far.
+        progress: Called after each validation with steps so far, steps in total, and what validation has shown.
 
     Raises:
         InputError: If an argument is out of range, or ``out`` cannot be used.
@@ -162,7 +162,7 @@ def run_course(
         deadline: When to stop, on the monotonic clock.
         started_from: Name and SHA-256 of the agent that training was initialized from.
         training: How it was trained, for the model card; seed and device among it.
-        progress: Called after each validation with steps so far, steps in total, and the best mean return so far.
+        progress: Called after each validation with steps so far, steps in total, and what validation has shown.
         watch: Called after each validation with its returns.
         validate_first: Whether the agent that training was initialized from may be the best.
     """
@@ -181,7 +181,7 @@ def run_course(
             if watch is not None:
                 watch(f"validation at step {curve.steps:,}", returns)
             if progress is not None:
-                progress(curve.steps, settings.total_steps, curve.best)
+                progress(curve.steps, settings.total_steps, curve)
             if late(deadline):
                 break
     except KeyboardInterrupt:

@@ -1,0 +1,312 @@
+"""PPO on tensors: what it writes, that it learns, resumes to the bit, selects by certified value, and never leaks."""
+
+import csv
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from surefoot.agents import files as zoo
+from surefoot.agents.memory import Recurrent
+from surefoot.episodes import Episodes, Noise
+from surefoot.errors import InputError
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.streams import Purpose, Stream, training_seeds
+from surefoot.play.tasks import get_task, make_task
+from surefoot.proof.forecast import forecast
+from surefoot.train import ppo
+from surefoot.train.actors import policy_of
+from surefoot.train.ppo import Batch, Learner, collect, train_ppo
+from surefoot.train.settings import PpoSettings, find_ppo
+
+CPU = torch.device("cpu")
+CARTPOLE, CAR = get_task("cartpole-5"), get_task("mountain-car")
+SHORT_CAR = dataclasses.replace(CAR, scoring=dataclasses.replace(CAR.scoring, max_steps=30))
+TINY = PpoSettings(
+    total_steps=6_000,
+    validation_interval=1_000,
+    validation_episodes=40,
+    width=8,
+    critic_width=8,
+    n_envs=32,
+    minibatches=2,
+    epochs=1,
+)
+KINDS = [(CARTPOLE, ""), (CARTPOLE, "gru"), (SHORT_CAR, "frames=1"), (SHORT_CAR, "gru")]
+
+
+def tiny(out, task=CARTPOLE, sigma=0.2, **more):
+    own = {field.name for field in dataclasses.fields(TINY)}
+    settings = dataclasses.replace(TINY, **{name: more.pop(name) for name in list(more) if name in own})
+    return train_ppo(task, sigma, settings, out, **more)
+
+
+def learner_of(task, memory, sigma=0.3, **more):
+    settings = dataclasses.replace(TINY, memory=memory, **more)
+    learner = Learner(task, Noise.of(sigma), settings, 0, CPU)
+    # Any actor but the first, which prefers nothing.
+    with torch.no_grad(), torch.random.fork_rng():
+        torch.manual_seed(1)
+        for parameter in learner.actor.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return learner
+
+
+def episodes_of(learner, iteration=0):
+    env_seeds, acting, *_ = training_seeds(0, iteration)
+    return collect(learner.task, learner.noise, learner.actor, learner.settings, env_seeds, Stream(acting, CPU))
+
+
+# --- it learns ------------------------------------------------------------------------------------------------------
+
+
+def test_it_learns_cartpole_in_seconds(tmp_path):
+    policy = tiny(tmp_path / "run", total_steps=120_000, validation_interval=30_000, width=32, n_envs=128, epochs=3)
+    played = play(Plan(task=CARTPOLE, policy=policy, noise=Noise.of(0.2), n_episodes=100))
+    assert played.returns.mean() > 100  # 22 before training
+
+
+# --- what it writes -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("task", "memory"), KINDS)
+def test_it_writes_an_agent_that_everybody_loads(tmp_path, task, memory):
+    said = []
+    policy = tiny(
+        *(tmp_path / "run", task), memory=memory, seed=3, command="it", progress=lambda *facts: said.append(facts[:2])
+    )
+    card, again = zoo.load_card(str(tmp_path / "run")), zoo.load(str(tmp_path / "run"))
+    assert again.sha256 == policy.sha256 == card["sha256"]
+    assert isinstance(again.memory, Recurrent) == (memory == "gru")
+    training = card["training"]
+    assert (training["seed"], training["command"], training["preset"], training["budget"]) == (3, "it", "ppo", 0.4)
+    assert training["settings"] == dataclasses.replace(TINY, memory=memory).facts()
+    with (tmp_path / "run" / "curve.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [int(row["step"]) for row in rows] == [step for step, _ in said]
+    assert max(float(row["certified"]) for row in rows) == training.get("best_certified", training["best_validation"])
+    assert training["steps"] >= TINY.total_steps > said[-2][0]
+
+
+def test_what_is_deployed_is_the_most_likely_action(tmp_path):
+    for task, memory in KINDS:
+        learner = learner_of(task, memory)
+        batch = episodes_of(learner)
+        learner._fit_scale(batch)
+        features = learner.actor.memory(batch.inputs)
+        center = learner.actor.head.linear(features)
+        expected = center.argmax(-1) if task.spaces.n_actions else learner.actor.head.action(center)
+        weights = {name: value.numpy() for name, value in learner.actor.state_dict().items()}
+        policy = policy_of(task.spaces, learner.settings.n_stack(task), weights, "it")
+        shape = task.spaces.shape
+        if memory == "gru":
+            state = torch.zeros(TINY.n_envs, learner.settings.width)
+            for step, inputs in enumerate(batch.inputs):
+                done = inputs[:, shape[0] :]
+                action = done if task.spaces.n_actions is None else done.argmax(-1)
+                state = policy.recall.advance(state, inputs[:, : shape[0]], None if step == 0 else action)
+                assert torch.allclose(policy.act(state).float(), expected[step].float(), atol=1e-5)
+        else:
+            found = policy.act(batch.inputs.flatten(0, 1))
+            assert torch.allclose(found.float(), expected.flatten(0, 1).float(), atol=1e-5)
+
+
+# --- the actor does not see what is clean ---------------------------------------------------------------------------
+
+
+def scrambled(batch):
+    """Return the batch with another clean observation everywhere."""
+    wide = batch.clean.shape[-1]
+    other = 7 * torch.randn_like(batch.clean)
+    known = torch.cat((other, batch.known[..., wide:]), dim=-1)
+    return dataclasses.replace(batch, clean=other, known=known)
+
+
+def log_probs(learner, batch):
+    features = learner.actor.memory(batch.inputs)
+    return learner.actor.head.judge(features, batch.chosen, Stream(training_seeds(0, 9)[2], CPU))[0]
+
+
+@pytest.mark.parametrize(("task", "memory"), KINDS)
+def test_the_clean_observation_reaches_the_critic_and_not_the_actor(task, memory):
+    learner = learner_of(task, memory)
+    batch = episodes_of(learner)
+    other = scrambled(batch)
+    assert torch.equal(log_probs(learner, other), log_probs(learner, batch))
+    assert torch.allclose(log_probs(learner, batch), batch.log_prob, atol=1e-4)
+    assert not torch.allclose(learner.critic(other.known), learner.critic(batch.known))
+
+
+@pytest.mark.parametrize("memory", ["", "gru"])
+@pytest.mark.parametrize("leaks", [False, True])
+def test_all_that_the_actor_is_given_came_through_the_channel(monkeypatch, memory, leaks):
+    """With noise that hides everything, what the actor is given must not follow the clean observation."""
+    if leaks:
+        monkeypatch.setattr(ppo.Channel, "send", lambda own, observation, rows=None: observation)
+    learner = learner_of(CARTPOLE, memory, sigma=1e4)
+    batch = episodes_of(learner)
+    given = batch.inputs[..., -1, :] if memory == "" else batch.inputs[..., :4]
+    follows = np.corrcoef(given[..., 2].flatten(), batch.clean[..., 2].flatten())[0, 1]
+    assert (abs(follows) > 0.9) == leaks
+
+
+def test_without_the_clean_critic_nobody_sees_it():
+    learner = learner_of(CARTPOLE, "", clean_critic=False)
+    batch = episodes_of(learner)
+    assert torch.equal(batch.known[..., :4], batch.inputs[..., -1, :])
+    assert torch.equal(episodes_of(learner_of(CARTPOLE, "")).known[..., :4], batch.clean)
+
+
+# --- the arithmetic -------------------------------------------------------------------------------------------------
+
+
+def batch_of(reward, alive):
+    reward, alive = torch.tensor(reward).T, torch.tensor(alive).T
+    known = torch.zeros(*alive.shape, 4 + 1 + TINY.width)
+    rest = dict.fromkeys(("inputs", "chosen", "log_prob", "clean", "advantage", "target"), alive)
+    return Batch(**rest, known=known, reward=reward, alive=alive)
+
+
+def test_advantages_are_those_of_the_definition():
+    """Episodes of three and one steps with values of 0: the targets are lambda-weighted sums of rewards."""
+    learner = learner_of(CARTPOLE, "")
+    for parameter in learner.critic.parameters():
+        torch.nn.init.zeros_(parameter)
+    batch = batch_of([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]], [[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]])
+    found = learner._with_advantages(batch)
+    unit, trace = 10 / 200, TINY.trace
+    targets = [unit * (1 + trace + trace**2), unit * (1 + trace), unit, unit]
+    assert torch.allclose(found.target[:, 0], torch.tensor(targets[:3]))
+    assert torch.allclose(found.target[0, 1], torch.tensor(unit))
+    centered = np.array(targets) - np.mean(targets)
+    assert learner.spread == pytest.approx(np.sqrt(np.mean(centered**2)), rel=1e-3)
+    assert torch.allclose(found.advantage[:, 0], torch.tensor(centered[:3] / learner.spread).float())
+
+
+def test_the_last_step_counts_on_nothing():
+    """The value behind an end is 0, however sure the critic is."""
+    learner = learner_of(CARTPOLE, "")
+    for parameter in learner.critic.parameters():
+        torch.nn.init.zeros_(parameter)
+    torch.nn.init.constant_(learner.critic.layers[-1].bias, 5.0)
+    found = learner._with_advantages(batch_of([[1.0, 0.0], [1.0, 1.0]], [[1.0, 0.0], [1.0, 1.0]]))
+    unit = 10 / 200
+    assert torch.allclose(found.target[:, 1], torch.tensor([unit + (5.0 + TINY.trace * (unit - 5.0)), unit]))
+    assert torch.allclose(found.target[0, 0], torch.tensor(unit))
+
+
+def test_steps_shrink_with_the_spread_of_the_advantages():
+    learner = learner_of(CARTPOLE, "")
+    rates = []
+    for spread, fraction in ((1.0, 0.0), (0.5, 0.0), (0.15, 0.0), (0.15, 0.5)):
+        learner.spread = spread
+        learner._settle(fraction)
+        rates.append(learner.optimizer.param_groups[0]["lr"] / TINY.learning_rate)
+    assert rates == pytest.approx([1, 1, 0.5, 0.25])
+
+
+def test_single_steps_are_those_that_were_run():
+    learner = learner_of(CARTPOLE, "")
+    batch = episodes_of(learner)
+    flat = batch.single_steps()
+    assert flat.alive.shape == (1, int(batch.alive.sum()))
+    assert bool((flat.alive == 1).all())
+    assert float(flat.reward.sum()) == float(batch.reward.sum()) == float(batch.alive.sum())
+
+
+# --- resuming and repeating -----------------------------------------------------------------------------------------
+
+
+class KilledError(Exception):
+    """Stands for a kill."""
+
+
+@pytest.mark.parametrize("memory", ["", "gru"])
+def test_a_resumed_training_gives_the_same_agent(tmp_path, memory):
+    whole = tiny(tmp_path / "whole", memory=memory, seed=5)
+
+    def kill(done, of, curve):
+        if len(curve.rows) == 3:
+            raise KilledError
+
+    with pytest.raises(KilledError):
+        tiny(tmp_path / "parts", memory=memory, seed=5, progress=kill)
+    assert not (tmp_path / "parts" / "agent.json").exists()
+    parts = tiny(tmp_path / "parts", memory=memory, seed=5, resume=True)
+    assert parts.sha256 == whole.sha256
+    assert (tmp_path / "parts" / "curve.csv").read_bytes() == (tmp_path / "whole" / "curve.csv").read_bytes()
+    other = tiny(tmp_path / "other", memory=memory, seed=6)
+    assert other.sha256 != whole.sha256
+
+
+def test_a_checkpoint_of_another_memory_is_refused(tmp_path):
+    tiny(tmp_path / "run")
+    with pytest.raises(InputError, match="contains a checkpoint of another task or version"):
+        tiny(tmp_path / "run", memory="gru", resume=True)
+
+
+def test_a_time_limit_ends_it(tmp_path):
+    tiny(tmp_path / "run", total_steps=10**12, validation_interval=10**12, time_limit=0.5 / 60)
+    training = zoo.load_card(str(tmp_path / "run"))["training"]
+    assert 0.5 <= training["seconds"] < 30
+    assert len(zoo.load_card(str(tmp_path / "run"))["curve"]) == 1
+
+
+# --- selection ------------------------------------------------------------------------------------------------------
+
+
+def test_the_best_certified_value_is_kept_and_not_the_best_mean(tmp_path, monkeypatch):
+    """The second of three validations has the best mean, the third fails more rarely, which the budget rewards."""
+    scripts = [[150.0] * 40, [200.0] * 36 + [20.0] * 4, [180.0] * 40, [150.0] * 40]
+    played, policies = [], []
+
+    def script(plan):
+        returns = scripts[min(len(played), 3)]
+        policies.append(plan.policy.sha256)
+        played.append(plan)
+        return Episodes.of(returns, sigma=plan.noise.sigma, floor=0.0, ceiling=200.0)
+
+    monkeypatch.setattr(ppo, "play", script)
+    policy = tiny(tmp_path / "run", for_budget=0.3)
+    training = zoo.load_card(str(tmp_path / "run"))["training"]
+    assert policy.sha256 == policies[2]
+    assert training["best_validation"] == 180
+    third = Episodes.of(scripts[2], sigma=0.2, floor=0.0, ceiling=200.0)
+    assert training["best_certified"] == forecast(third, budget=0.3, alpha=0.05, n_episodes=40).limit
+    assert [plan.purpose for plan in played] == sorted({plan.purpose for plan in played})
+    assert {plan.purpose[0] for plan in played} == {Purpose.VALIDATION}
+
+
+# --- refusals -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"sigma": -1.0}, "sigma must be a finite number >= 0"),
+        ({"memory": "lstm"}, "memory must be gru or frames=K with a whole number K, got 'lstm'"),
+        ({"memory": "frames=0"}, "memory must be gru or frames=K"),
+        ({"time_limit": 0.0}, "the time limit must be > 0 minutes, got 0.0"),
+        ({"n_envs": 1}, r"n_envs must be at least minibatches \(2\), got 1"),
+        ({"task": get_task("freeway")}, "this PPO is for tasks whose environments are tensors, freeway is not one"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_anything_is_made(tmp_path, more, message):
+    with pytest.raises(InputError, match=message):
+        tiny(tmp_path / "run", **more)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_gymnasium_task_is_refused(tmp_path):
+    task = make_task("CartPole-v1", floor=0, ceiling=500)
+    with pytest.raises(InputError, match="this PPO is for tasks whose environments are tensors"):
+        tiny(tmp_path / "run", task)
+
+
+def test_unknown_presets_are_refused():
+    with pytest.raises(InputError, match="unknown preset 'ppp'; there are ppo, ppo-large, paper"):
+        find_ppo("ppp", "cartpole-5")
+    with pytest.raises(InputError, match="the preset 'ppo' has no settings for 'freeway'"):
+        find_ppo("ppo", "freeway")
