@@ -257,19 +257,19 @@ def train_ppo(
     if resume:
         load_checkpoint(folder, learner)
     budget = 2 * sigma if settings.for_budget is None else settings.for_budget
-    with tensor_cores():
-        while (fraction := _spent(folder, settings, time_limit)) < 1:
-            before = folder.curve.steps // settings.validation_interval
-            env_seeds, acting, learning, _ = training_seeds(seed, learner.iteration)
+    while (fraction := _spent(folder, settings, time_limit)) < 1:
+        before = folder.curve.steps // settings.validation_interval
+        env_seeds, acting, learning, _ = training_seeds(seed, learner.iteration)
+        with tensor_cores():
             batch = collect(task, learner.noise, learner.actor, settings, env_seeds, Stream(acting, learner.device))
             learner.learn(batch, Stream(learning, learner.device), fraction)
-            folder.curve.steps += int(batch.alive.sum())
-            now = _spent(folder, settings, time_limit)
-            if now >= 1 or folder.curve.steps // settings.validation_interval != before:
-                validate(learner, folder.curve, seed, budget)
-                save_checkpoint(folder, learner)
-                if progress is not None:
-                    progress(folder.curve.steps, round(folder.curve.steps / now), folder.curve)
+        folder.curve.steps += int(batch.alive.sum())
+        now = _spent(folder, settings, time_limit)
+        if now >= 1 or folder.curve.steps // settings.validation_interval != before:
+            validate(learner, folder.curve, seed, budget)
+            save_checkpoint(folder, learner)
+            if progress is not None:
+                progress(folder.curve.steps, round(folder.curve.steps / now), folder.curve)
     name = f"{task.name}-{settings.label}-s{sigma:g}"
     policy = policy_of(task.spaces, settings.n_stack(task), folder.curve.best_weights, name)
     training = {

@@ -181,7 +181,9 @@ PPO_PRESETS: dict[str, dict[str, PpoSettings]] = {
     "ppo-large": {
         "cartpole-5": LARGE,
         "cartpole-1": LARGE,
-        "mountain-car": replace(LARGE, n_envs=1_024, width=128, learning_rate=2e-3, **MOUNTAIN_CAR),
+        "mountain-car": replace(
+            LARGE, n_envs=1_024, width=128, learning_rate=2e-3, validation_interval=4_000_000, **MOUNTAIN_CAR
+        ),
     },
 }
 
