@@ -24,10 +24,21 @@ NATURE_STRIDES = (4, 2, 1)
 
 
 class MLP(nn.Module):
-    """Fully connected layers over the flattened history, the same activation between them, none at the end."""
+    """Fully connected layers over the flattened history, the same activation between them, none at the end.
 
-    def __init__(self, weights: list[NDArray[Any]], biases: list[NDArray[Any]], activation: str = "relu") -> None:
+    ``bound``  to what absolute value the outputs are clipped, None for no bound (SAC with state-dependent exploration)
+    """
+
+    def __init__(
+        self,
+        weights: list[NDArray[Any]],
+        biases: list[NDArray[Any]],
+        activation: str = "relu",
+        *,
+        bound: float | None = None,
+    ) -> None:
         super().__init__()
+        self.bound = bound
         if activation not in ACTIVATIONS:
             raise InputError(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
         self.activation = activation
@@ -56,7 +67,7 @@ class MLP(nn.Module):
         for layer in self.layers[:-1]:
             hidden = ACTIVATIONS[self.activation](layer(hidden))
         output: Tensor = self.layers[-1](hidden)
-        return output
+        return output if self.bound is None else output.clamp(-self.bound, self.bound)
 
 
 class _Bounded(nn.Module):

@@ -1,4 +1,4 @@
-"""From the weights and settings of a Stable-Baselines3 model to the deterministic function it acts by."""
+"""From the weights and settings of an SB3 or sb3-contrib model to the deterministic function it acts by."""
 
 from __future__ import annotations
 
@@ -15,34 +15,59 @@ from torch import Tensor, nn
 
 from surefoot.agents.networks import MLP, PARTS, Critic, Layers, Squashed, fit_together, weights_hash
 from surefoot.agents.policies import Policy
-from surefoot.agents.sb3.cnn import has_convolutions, rebuilt_cnn
+from surefoot.agents.sb3.cnn import Rebuilt, rebuilt_cnn
 from surefoot.agents.sb3.settings import Facts, UnreadableError
 from surefoot.errors import InputError
 
 
 @dataclass(frozen=True)
 class _Family:
-    """Where an SB3 policy class keeps its actor: layers ``trunk``.0, .2, ..., then ``head`` if apart."""
+    """Where a policy class keeps its actor: layers ``trunk``.0, .2, ..., then ``head`` if apart.
+
+    Attributes:
+        trunk: Names of its layers but for their number.
+        head: Name of the last layer, where it stands apart.
+        activation: Between the layers, where the settings do not say.
+        squashed: Whether continuous actions pass a tanh, where the settings do not say.
+        unused: How names begin that acting does not use.
+        images: Name of the feature extractor of images.
+    """
 
     trunk: str
     head: str | None
     activation: str
     squashed: bool
     unused: tuple[str, ...]
+    images: str
 
 
-DQN_POLICIES = "stable_baselines3.dqn.policies"
+QUANTILES, ARS = "sb3_contrib.qrdqn.policies", "sb3_contrib.ars.policies"
+ACTOR_CRITIC = _Family(
+    "mlp_extractor.policy_net",
+    "action_net",
+    "tanh",
+    False,
+    ("mlp_extractor.value_net.", "value_net.", "log_std", "pi_features_extractor.", "vf_features_extractor."),
+    "features_extractor",
+)
+STOCHASTIC_ACTOR = _Family(
+    "actor.latent_pi", "actor.mu", "relu", True, ("actor.log_std", "critic"), "actor.features_extractor"
+)
 FAMILIES = {
-    DQN_POLICIES: _Family("q_net.q_net", None, "relu", False, ("q_net_target.",)),
-    "stable_baselines3.common.policies": _Family(
-        "mlp_extractor.policy_net",
-        "action_net",
-        "tanh",
-        False,
-        ("mlp_extractor.value_net.", "value_net.", "log_std"),
+    "stable_baselines3.dqn.policies": _Family(
+        "q_net.q_net", None, "relu", False, ("q_net_target.",), "q_net.features_extractor"
     ),
-    "stable_baselines3.td3.policies": _Family("actor.mu", None, "relu", True, ("actor_target.", "critic")),
-    "stable_baselines3.sac.policies": _Family("actor.latent_pi", "actor.mu", "relu", True, ("actor.log_std", "critic")),
+    "stable_baselines3.common.policies": ACTOR_CRITIC,
+    "stable_baselines3.td3.policies": _Family(
+        "actor.mu", None, "relu", True, ("actor_target.", "critic"), "actor.features_extractor"
+    ),
+    "stable_baselines3.sac.policies": STOCHASTIC_ACTOR,
+    "sb3_contrib.common.maskable.policies": ACTOR_CRITIC,
+    "sb3_contrib.tqc.policies": STOCHASTIC_ACTOR,
+    QUANTILES: _Family(
+        "quantile_net.quantile_net", None, "relu", False, ("quantile_net_target.",), "quantile_net.features_extractor"
+    ),
+    ARS: _Family("action_net", None, "relu", True, (), "features_extractor"),
 }
 ACTIVATIONS = {
     "relu": nn.ReLU,
@@ -52,6 +77,7 @@ ACTIVATIONS = {
     "silu": nn.SiLU,
     "gelu": nn.GELU,
 }
+SHARED = "mlp_extractor.shared_net"  # before SB3 1.8
 FLATTEN = "<class 'stable_baselines3.common.torch_layers.FlattenExtractor'>"
 # Settings that do not change the deterministic action, or whose effect is read elsewhere.
 HARMLESS = frozenset(
@@ -64,7 +90,8 @@ HARMLESS = frozenset(
             "features_extractor_kwargs",
         ),
         *("optimizer_class", "optimizer_kwargs", "n_critics", "share_features_extractor", "normalize_images"),
-        *("use_sde", "log_std_init", "ortho_init", "full_std", "use_expln", "clip_mean"),
+        *("use_sde", "log_std_init", "ortho_init", "full_std", "use_expln", "clip_mean", "n_quantiles", "with_bias"),
+        "device",  # before SB3 1.0
         *(":type:", ":serialized:"),
     )
 )
@@ -95,19 +122,16 @@ def rebuilt(facts: Facts, weights: Mapping[str, Tensor]) -> Policy:
     family = FAMILIES.get(facts.module)
     if family is None:
         raise UnreadableError(f"its policy class comes from {facts.module}, not from one of {', '.join(FAMILIES)}")
-    if facts.module == DQN_POLICIES and has_convolutions(weights):
-        _check_settings({name: value for name, value in facts.settings.items() if name != "features_extractor_class"})
-        return rebuilt_cnn(facts, weights)
-    if facts.pixels:
-        raise UnreadableError("its observations are uint8 (an image?), expected floats")
     _check_settings(facts.settings)
-    activation = _activation(facts.settings, family.activation)
-    matrices, biases = _layers(family, weights, facts)
-    squashed = family.squashed or facts.settings.get("squash_output") is True
-    arrays = {f"weight{i}": matrix for i, matrix in enumerate(matrices)}
-    arrays |= {f"bias{i}": bias for i, bias in enumerate(biases)}
-    layout = {"activation": activation, "squashed": squashed, "shape": facts.shape, "choices": facts.n_actions}
-    network: nn.Module = MLP(matrices, biases, activation)
+    layers = _layers(family, weights, facts)
+    squashed = _squashes(family, facts, layers)
+    if f"{family.images}.cnn.0.weight" in weights:
+        network, arrays, layout = rebuilt_cnn(facts, weights, family.images, layers, family.activation)
+        layout |= {"squashed": squashed} if facts.n_actions is None else {}
+    else:
+        network, arrays, layout = _mlp(family, facts, layers, squashed)
+    if not all(np.isfinite(array).all() for array in arrays.values()):
+        raise InputError("the model's weights are not finite; its training has diverged")
     if facts.limits is None:
         return Policy(network, 1, facts.shape, facts.n_actions, sha256=weights_hash(arrays, layout))
     low, high = facts.limits
@@ -122,54 +146,100 @@ def rebuilt(facts: Facts, weights: Mapping[str, Tensor]) -> Policy:
         sha256=weights_hash(arrays, layout),
         low=torch.from_numpy(low.copy()),
         high=torch.from_numpy(high.copy()),
-        critic=_critic(weights, facts, activation),
+        critic=_critic(weights, facts, _activation(facts.settings, family.activation)),
     )
 
 
+def _mlp(family: _Family, facts: Facts, layers: Layers, squashed: bool) -> Rebuilt:
+    """Return the network of fully connected layers, its arrays, and what else its hash covers."""
+    if facts.pixels:
+        raise UnreadableError("its observations are uint8 (an image?), expected floats")
+    extractor = facts.settings.get("features_extractor_class")
+    if extractor is not None and str(extractor) != FLATTEN:
+        raise UnreadableError(f"it has a feature extractor of its own, {extractor}")
+    matrices, biases = layers
+    if not fit_together(layers, prod(facts.shape), facts.width):
+        raise UnreadableError(
+            f"its layers {[m.shape for m in matrices]} do not lead from {facts.shape} to {facts.width}"
+        )
+    activation, bound = _activation(facts.settings, family.activation), _bound(family, facts)
+    arrays = {f"weight{i}": matrix for i, matrix in enumerate(matrices)}
+    arrays |= {f"bias{i}": bias for i, bias in enumerate(biases)}
+    layout = {"activation": activation, "squashed": squashed, "shape": facts.shape, "choices": facts.n_actions}
+    layout |= {} if bound is None else {"bound": bound}
+    return MLP(matrices, biases, activation, bound=bound), arrays, layout
+
+
+def _bound(family: _Family, facts: Facts) -> float | None:
+    """Return to what generalized state-dependent exploration clips the outputs of SAC and TQC before the tanh."""
+    if family is not STOCHASTIC_ACTOR or not facts.state_noise:
+        return None
+    bound = float(facts.settings.get("clip_mean", 2.0))
+    return bound if bound > 0 else None
+
+
+def _squashes(family: _Family, facts: Facts, layers: Layers) -> bool:
+    """Return whether continuous actions pass a tanh."""
+    if facts.n_actions is not None:
+        return False
+    linear = facts.module == ARS and len(layers[0]) == 1 and "net_arch" not in facts.settings  # ARS's LinearPolicy
+    return bool(facts.settings.get("squash_output", family.squashed and not linear))
+
+
 def _critic(weights: Mapping[str, Tensor], facts: Facts, activation: str) -> Critic | None:
-    """Build the first critic of DDPG, TD3 and SAC from its weights; None when there is none that is a plain MLP."""
+    """Build the first critic of DDPG, TD3, SAC and TQC from its weights; None when there is none that is an MLP."""
     own = {name.removeprefix("critic.qf0."): value for name, value in weights.items() if name.startswith("critic.qf0.")}
     layers = [str(2 * i) for i in range(len(own)) if f"{2 * i}.weight" in own]
     if facts.limits is None or not layers or set(own) != {f"{i}.{part}" for i in layers for part in PARTS}:
         return None
-    found = _arrays(own, layers)
+    found = _mean_of_quantiles(_arrays(own, layers), 1)
     fits = fit_together(found, prod(facts.shape) + facts.width, 1)
     return Critic(MLP(*found, activation), *facts.limits) if fits else None
 
 
 def _arrays(weights: Mapping[str, Tensor], layers: Sequence[str]) -> Layers:
-    """Return the matrices and biases of some layers, as copies."""
-    matrices, biases = (
-        [weights[f"{layer}.{part}"].detach().cpu().float().numpy().copy() for layer in layers] for part in PARTS
-    )
+    """Return the matrices and biases of some layers, as copies; ARS may have none of the latter."""
+    matrices = [weights[f"{layer}.weight"].detach().cpu().float().numpy().copy() for layer in layers]
+    biases = [
+        weights[f"{layer}.bias"].detach().cpu().float().numpy().copy()
+        if f"{layer}.bias" in weights
+        else np.zeros(len(matrix), dtype=np.float32)
+        for layer, matrix in zip(layers, matrices, strict=True)
+    ]
     return matrices, biases
 
 
 def _layers(family: _Family, weights: Mapping[str, Tensor], facts: Facts) -> Layers:
-    """Return the matrices and biases of the actor, or say why they are not those of a plain MLP."""
-    names = {name for name in weights if not name.startswith(family.unused)}
-    if any("features_extractor" in name for name in names):
-        raise UnreadableError("it has a feature extractor of its own (a CNN or custom layers)")
-    layers = [f"{family.trunk}.{2 * i}" for i in range(len(names)) if f"{family.trunk}.{2 * i}.weight" in names]
-    layers += [] if family.head is None else [family.head]
+    """Return the actor's fully connected layers after its feature extractor, or say that there is something else."""
+    names = {name for name in weights if not name.startswith((*family.unused, f"{family.images}."))}
+    sequence = [f"{trunk}.{2 * i}" for trunk in (SHARED, family.trunk) for i in range(len(names))]
+    layers = [name for name in sequence if f"{name}.weight" in names]
+    if family.head is not None:
+        layers.append(f"{family.head}.0" if f"{family.head}.0.weight" in names else family.head)
     expected = {f"{layer}.{part}" for layer in layers for part in PARTS}
-    if not layers or names != expected:
+    without = {f"{layer}.bias" for layer in layers if facts.module == ARS}
+    if not layers or names not in (expected, expected - without):
         odd = ", ".join(sorted(names ^ expected)[:3])
         raise UnreadableError(f"its weights are not those of plain fully connected layers ({odd or 'there are none'})")
-    matrices, biases = _arrays(weights, layers)
-    if not fit_together((matrices, biases), prod(facts.shape), facts.width):
-        raise UnreadableError(
-            f"its layers {[m.shape for m in matrices]} do not lead from {facts.shape} to {facts.width}"
-        )
-    if not all(np.isfinite(array).all() for array in (*matrices, *biases)):
-        raise InputError("the model's weights are not finite; its training has diverged")
-    return matrices, biases
+    found = _arrays(weights, layers)
+    return _mean_of_quantiles(found, facts.width) if facts.module == QUANTILES else found
+
+
+def _mean_of_quantiles(layers: Layers, outputs: int) -> Layers:
+    """Return layers whose outputs are the means of the quantiles, which come quantile by quantile."""
+    matrices, biases = layers
+    last, bias = matrices[-1], biases[-1]
+    if len(last) == outputs or len(last) % outputs:
+        return layers
+    # In double precision, so that it is rounded once.
+    mean = last.reshape(-1, outputs, last.shape[1]).mean(axis=0, dtype=np.float64).astype(np.float32)
+    return [*matrices[:-1], mean], [
+        *biases[:-1],
+        bias.reshape(-1, outputs).mean(axis=0, dtype=np.float64).astype(np.float32),
+    ]
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
-    extractor = settings.get("features_extractor_class")
-    if extractor is not None and str(extractor) != FLATTEN:
-        raise UnreadableError(f"it has a feature extractor of its own, {extractor}")
     unknown = sorted(set(settings) - HARMLESS)
     if unknown:
         raise UnreadableError(f"it was made with policy_kwargs of unknown effect: {', '.join(unknown)}")

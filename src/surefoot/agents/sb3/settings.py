@@ -43,6 +43,7 @@ class Facts:
     ``limits``    low and high of continuous actions; None when discrete, or when printed too coarsely
     ``settings``  the policy_kwargs, classes as the strings Python prints for them
     ``pixels``    whether observations are bytes, which SB3 divides by 255
+    ``state_noise``  whether it explored with noise that depends on the state (use_sde)
     """
 
     module: str
@@ -52,6 +53,7 @@ class Facts:
     limits: Limits | None
     settings: Mapping[str, Any]
     pixels: bool = False
+    state_noise: bool = False
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -95,13 +97,14 @@ def facts_of_file(data: Mapping[str, Any]) -> Facts:
     if not pixels and observations.get("dtype") not in ("float32", "float64"):
         raise UnreadableError(f"its observations are {observations.get('dtype')} (an image?), expected floats")
     shape, settings = _shape(observations), _entry(data, "policy_kwargs")
+    sde = data.get("use_sde") is True
     if _kind(actions) == "Discrete":
         n_actions = _discrete(actions)
-        return Facts(str(module), shape, n_actions, n_actions, None, settings, pixels)
+        return Facts(str(module), shape, n_actions, n_actions, None, settings, pixels, sde)
     if _kind(actions) != "Box" or len(_shape(actions)) != 1:
         raise InputError(f"the model's actions are {actions.get(':type:')}, expected Discrete or a one-dimensional Box")
     width = _shape(actions)[0]
-    return Facts(str(module), shape, None, width, printed_limits(actions, width), settings, pixels)
+    return Facts(str(module), shape, None, width, printed_limits(actions, width), settings, pixels, sde)
 
 
 def facts_of_model(model: Any) -> Facts:
@@ -111,12 +114,13 @@ def facts_of_model(model: Any) -> Facts:
     if not isinstance(observations, Box) or not (pixels or np.issubdtype(observations.dtype, np.floating)):
         raise UnreadableError("its observations are not a Box of floats or bytes")
     module, settings = type(model.policy).__module__, model.policy_kwargs
+    sde = bool(getattr(model, "use_sde", False))
     if isinstance(actions, Discrete) and actions.start == 0:
-        return Facts(module, observations.shape, int(actions.n), int(actions.n), None, settings, pixels)
+        return Facts(module, observations.shape, int(actions.n), int(actions.n), None, settings, pixels, sde)
     if not isinstance(actions, Box) or len(actions.shape) != 1:
         raise UnreadableError("its actions are neither Discrete from 0 nor a one-dimensional Box")
     limits = (actions.low.astype(np.float32), actions.high.astype(np.float32))
-    return Facts(module, observations.shape, None, actions.shape[0], limits, settings, pixels)
+    return Facts(module, observations.shape, None, actions.shape[0], limits, settings, pixels, sde)
 
 
 def printed_limits(space: Mapping[str, Any], width: int) -> Limits | None:
