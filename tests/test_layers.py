@@ -55,7 +55,7 @@ FOLDERS = {
     "surefoot.files": ("numpy", "surefoot.errors"),
     "surefoot.episodes": ("numpy", "surefoot.errors", "surefoot.files"),
     "surefoot.agents": (*BASE, "torch"),
-    "surefoot.agents.sb3": (*BASE, "torch", "gymnasium", "stable_baselines3", "surefoot.agents"),
+    "surefoot.agents.sb3": (*BASE, "torch", "gymnasium", "stable_baselines3", "yaml", "surefoot.agents"),
     "surefoot.play": (*BASE, "torch", "gymnasium", "surefoot.agents"),
     "surefoot.play.envs.atari": (*BASE, "torch", "gymnasium", "ale_py", "surefoot.play"),
     "surefoot.attacks": (*BASE, "torch", "surefoot.agents", "surefoot.play"),

@@ -25,6 +25,7 @@ from surefoot.agents.networks import (
     stored_layers,
     weights_hash,
 )
+from surefoot.agents.normalization import Normalized, Statistics, normalized
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.recurrent import CELLS, Form, recurrent_parts, recurrent_policy
 from surefoot.errors import InputError
@@ -90,16 +91,34 @@ def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], orig
         raise InputError(f"{origin} has schema {card.get('schema')}, this version reads {SCHEMA}")
     try:
         layout, name, expected = card["layout"], str(card["name"]), card["sha256"]
-        build = KINDS.get(layout.get("kind"), _connected)(layout, arrays)
+        build = KINDS.get(layout.get("kind"), _connected)(layout, _without_statistics(arrays))
+        statistics = _statistics(layout, arrays)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InputError(f"{origin} is not a model card that fits its weights: missing or wrong {error}") from error
     found = weights_hash(dict(arrays), layout)
     if found != expected:
         raise InputError(f"the weights of {origin} have hash {found[:12]}, its card says {str(expected)[:12]}")
     try:
-        return build(name, found)
+        policy = build(name, found)
+        return policy if statistics is None else replace(normalized(policy, statistics), sha256=found)
     except InputError as error:
         raise InputError(f"the layers of {origin} do not fit together: {error}") from error
+
+
+STATISTICS = "normalization."
+
+
+def _statistics(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Statistics | None:
+    if "normalization" not in layout:
+        return None
+    mean, var = (np.asarray(arrays[f"{STATISTICS}{name}"], dtype=np.float64) for name in ("mean", "var"))
+    return Statistics(
+        mean=mean, var=var, **{name: float(layout["normalization"][name]) for name in ("epsilon", "clip")}
+    )
+
+
+def _without_statistics(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name: array for name, array in arrays.items() if not name.startswith(STATISTICS)}
 
 
 Build = Callable[[str, str], Policy]  # of a name and a hash
@@ -110,6 +129,7 @@ def _connected(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
     critic = stored_layers(arrays, "critic.", int(layout.get("critic", 0)))
     n_stack, shape, activation = int(layout["frames"]), tuple(layout["shape"]), layout["activation"]
     n_actions = None if layout["choices"] is None else int(layout["choices"])
+    bound = None if layout.get("bound") is None else float(layout["bound"])
     bounds = [np.asarray(layout[name], dtype=np.float32) for name in ("low", "high") if n_actions is None]
 
     def build(name: str, sha256: str) -> Policy:
@@ -118,7 +138,7 @@ def _connected(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
         inputs = n_stack * (int(np.prod(shape)) + action_size)
         if not fit_together(layers, inputs, outputs) or (critic[0] and not fit_together(critic, inputs + outputs, 1)):
             raise InputError(f"{[weight.shape for weight in (*layers[0], *critic[0])]}")
-        network = MLP(*layers, activation)
+        network = MLP(*layers, activation, bound=bound)
         memory = FrameStack(n_stack, action_size=action_size) if action_size else None
         if n_actions is not None:
             return Policy(network, n_stack, shape, n_actions, name, sha256, memory=memory)
@@ -163,6 +183,8 @@ KINDS = {"cnn": _convolutional} | dict.fromkeys(CELLS, _recurrent)
 
 def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the layout and the arrays of a fully connected policy, its critic included, or another kind."""
+    if isinstance(policy.network, Normalized):
+        return _normalized_parts(policy, policy.network)
     if isinstance(policy.memory, Recurrent):
         return recurrent_parts(policy)
     if isinstance(policy.network, CNN):
@@ -184,6 +206,8 @@ def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "choices": policy.n_actions,
         **({"last_action": True} if policy.recall.has_action else {}),
     }
+    if network.bound is not None:
+        layout["bound"] = network.bound
     if policy.low is not None and policy.high is not None:
         layout |= {"low": policy.low.tolist(), "high": policy.high.tolist()}
         layout |= {} if isinstance(policy.network, Squashed) else {"squashed": False}
@@ -197,6 +221,16 @@ def hashed(policy: Policy) -> Policy:
     """Return the policy with the hash its card will have."""
     layout, arrays = parts_of(policy)
     return replace(policy, sha256=weights_hash(arrays, layout))
+
+
+def _normalized_parts(policy: Policy, network: Normalized) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Return layout and arrays of the policy behind its statistics, and these with them."""
+    critic, own = policy.critic, network.statistics
+    inner = critic.network if isinstance(critic, Normalized) else None
+    layout, arrays = parts_of(replace(policy, network=network.network, critic=inner))
+    layout["normalization"] = {"epsilon": own.epsilon, "clip": own.clip}
+    shape = policy.shape if policy.n_stack == 1 else (policy.n_stack, *policy.shape)
+    return layout, arrays | {f"{STATISTICS}{name}": getattr(own, name).reshape(shape) for name in ("mean", "var")}
 
 
 def save(policy: Policy, path: Path, facts: Mapping[str, Any]) -> None:

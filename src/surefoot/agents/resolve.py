@@ -11,13 +11,16 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from surefoot.agents.files import find_card, load
+from surefoot.agents.files import find_card, list_agents, load
 from surefoot.agents.networks import CNN, MLP, Squashed
+from surefoot.agents.normalization import Normalized
 from surefoot.agents.policies import Policy, Spaces, from_callable
 from surefoot.errors import InputError
 
 
-def resolve(agent: object, spaces: Spaces | None = None, *, allow_pickle: bool = False) -> Policy:
+def resolve(
+    agent: object, spaces: Spaces | None = None, *, allow_pickle: bool = False, vecnormalize: object = None
+) -> Policy:
     """Return the policy that ``agent`` names or is, fitted to the spaces of an environment.
 
     Every kind of agent is fitted by the same rules. Its observations must have the shape of the environment's, or be a
@@ -26,28 +29,36 @@ def resolve(agent: object, spaces: Spaces | None = None, *, allow_pickle: bool =
     only what a function is given.
 
     Args:
-        agent: A name or path (a string ending in ``.zip`` is an SB3 model file, anything else is looked up by
-            ``files.find_card``: a pretrained agent first, then the file system), a live SB3 model, a Policy, or a
-            function of one observation (of the stack of them where ``spaces.n_stack`` is above 1).
+        agent: A name or path (a string ending in ``.zip`` is an SB3 model file, a folder with one is a published
+            agent, anything else is looked up by ``files.find_card``: a pretrained agent first, then the file system), a
+            live SB3 model, a Policy, or a function of one observation (of the stack of them where ``spaces.n_stack`` is
+            above 1).
         spaces: What the environment gives and takes; without it nothing is fitted and functions are rejected.
         allow_pickle: Let Stable-Baselines3 unpickle a model file, which may execute code from it.
+        vecnormalize: The statistics by which an SB3 model's observations are normalized: a file, a live VecNormalize,
+            or "none". By default those of a live model's environment, or those that lie where its author's tools put
+            them; a model file with others near it is rejected.
 
     Raises:
         InputError: If there is no such agent, or it does not fit.
     """
-    if isinstance(agent, str | Path):
-        path = locate(agent)
-        if path.suffix != ".zip":
-            return _fitted(load(str(agent)), spaces)
-        from surefoot.agents.sb3.read import read_zip
+    path = locate(agent) if isinstance(agent, str | Path) else None
+    stored = path is not None and (path.suffix == ".zip" or path.is_dir())
+    if vecnormalize is not None and not stored and not is_sb3_model(agent):
+        raise InputError("statistics of VecNormalize go with an SB3 model or its file; leave --vecnormalize out")
+    if path is not None and stored:
+        from surefoot.agents.sb3.read import read_agent
 
-        return _fitted(read_zip(path, allow_pickle=allow_pickle, spaces=spaces), spaces, first_action=0)
+        read = read_agent(path, allow_pickle=allow_pickle, spaces=spaces, vecnormalize=vecnormalize)
+        return _fitted(read, spaces, first_action=0)
+    if isinstance(agent, str | Path):
+        return _fitted(load(str(agent)), spaces)
     if isinstance(agent, Policy):
         return _fitted(agent, spaces)
     if is_sb3_model(agent):
         from surefoot.agents.sb3.read import from_model
 
-        return _fitted(from_model(agent), spaces, first_action=0)
+        return _fitted(from_model(agent, vecnormalize=vecnormalize), spaces, first_action=0)
     if not is_function(agent):
         smoothed = isinstance(getattr(agent, "policy", None), Policy)
         raise InputError(
@@ -64,12 +75,22 @@ def resolve(agent: object, spaces: Spaces | None = None, *, allow_pickle: bool =
 
 
 def locate(agent: str | Path) -> Path:
-    """Return the SB3 model file or the model card that a name or path means; raise InputError if there is none."""
+    """Return the SB3 model file or its folder, or the model card that a name or path means, or raise InputError."""
     if not str(agent).endswith(".zip"):
-        return find_card(str(agent))
+        published = str(agent) not in list_agents() and is_published(Path(agent))
+        return Path(agent) if published else find_card(str(agent))
     if not Path(agent).exists():
         raise InputError(f"no file {agent}")
     return Path(agent)
+
+
+def is_published(path: Path) -> bool:
+    """Return whether a folder holds an SB3 model file rather than an agent of ours."""
+    return (
+        path.is_dir()
+        and not (path / "agent.json").exists()
+        and any(any(path.glob(pattern)) for pattern in ("*.zip", "*/*.zip", "*/*/*.zip"))
+    )
 
 
 def is_sb3_model(agent: object) -> bool:
@@ -94,7 +115,7 @@ def fit_to(policy: Policy, shape: tuple[int, ...]) -> Policy:
 
     A file says only which shape it was trained on: (k, *shape) is read as gymnasium's FrameStackObservation, a
     last axis k times as long as VecFrameStack; both put the oldest first. The stack is filled with the first
-    observation, where VecFrameStack fills with zeros.
+    observation, where VecFrameStack fills with zeros. Images with channels last become channels first, as in SB3.
     """
     stored = policy.shape
     if stored == shape:
@@ -109,6 +130,9 @@ def fit_to(policy: Policy, shape: tuple[int, ...]) -> Policy:
     times = stored[-1] // shape[-1] if stored and shape and shape[-1] else 0
     if policy.n_stack == 1 and times > 1 and stored == (*shape[:-1], times * shape[-1]):
         return _restacked(policy, shape, times, last_axis=True)
+    if policy.n_stack == 1 and len(shape) == len(stored) == 3 and stored[1:] == shape[:2] and stored[0] % shape[2] == 0:
+        network = ChannelsFirst(policy.network, stored)
+        return replace(policy, network=network, n_stack=stored[0] // shape[2], shape=shape)
     raise InputError(
         f"the agent was made for observations of shape {stored}, the environment gives {shape}; "
         "expected the same shape or a stack of them"
@@ -172,10 +196,25 @@ class Restacked(nn.Module):
         return output
 
 
+class ChannelsFirst(nn.Module):
+    """A network made for images (channels, height, width), given (frames, height, width, channels)."""
+
+    def __init__(self, network: nn.Module, stored: tuple[int, ...]) -> None:
+        super().__init__()
+        self.network = network
+        self.stored = stored
+
+    def forward(self, history: Tensor) -> Tensor:
+        """Put the channels first, those of the oldest frame before the others."""
+        output: Tensor = self.network(history.movedim(-1, 2).reshape(len(history), 1, *self.stored))
+        return output
+
+
 def _restacked(policy: Policy, shape: tuple[int, ...], n_stack: int, *, last_axis: bool) -> Policy:
     # Concatenated flattened vectors are the flattened stack: an MLP stays the MLP it is.
-    flat = isinstance(policy.network, (MLP, Squashed)) and (not last_axis or len(shape) == 1)
-    flat = flat or (isinstance(policy.network, CNN) and not last_axis)
+    inner = policy.network.network if isinstance(policy.network, Normalized) else policy.network
+    flat = isinstance(inner, (MLP, Squashed)) and (not last_axis or len(shape) == 1)
+    flat = flat or (isinstance(inner, CNN) and not last_axis)
     network = policy.network if flat else Restacked(policy.network, policy.shape, last_axis)
     return replace(policy, network=network, n_stack=n_stack, shape=shape)
 

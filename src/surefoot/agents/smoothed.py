@@ -11,6 +11,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from surefoot.agents.policies import Policy, Spaces
-from surefoot.agents.resolve import fit_to, is_function, is_sb3_model, resolve, single_shape
+from surefoot.agents.resolve import fit_to, is_function, is_published, is_sb3_model, resolve, single_shape
 from surefoot.episodes import Noise
 from surefoot.errors import InputError, old_arguments
 
@@ -38,6 +39,7 @@ def smooth(
     n_stack: int | None = None,
     shape: tuple[int, ...] | None = None,
     n_actions: int | None = None,
+    vecnormalize: object = None,
     seed: int | None = None,
 ) -> SmoothedPolicy:
     """Return ``agent`` with Gaussian noise on every observation it is given, ready to be deployed.
@@ -49,6 +51,8 @@ def smooth(
         n_stack: Number of observations that the agent stacks, where its file does not say.
         shape: Shape of one observation of the environment; implies ``n_stack``.
         n_actions: Number of discrete actions of a function; None when its actions are continuous.
+        vecnormalize: Statistics that an SB3 model's observations are normalized with, as ``surefoot.rollout`` takes
+            them; the observations given to ``predict`` are those of the environment, not normalized.
         seed: For tests only: seeded noise voids the certificate, and a PredictableNoiseWarning says so.
 
     Raises:
@@ -56,9 +60,12 @@ def smooth(
     """
     function = shape is not None and is_function(agent)
     policy = resolve(
-        agent, Spaces(shape=tuple(shape), n_actions=n_actions, n_stack=n_stack or 1) if shape and function else None
+        agent,
+        Spaces(shape=tuple(shape), n_actions=n_actions, n_stack=n_stack or 1) if shape and function else None,
+        vecnormalize=vecnormalize,
     )
-    stored = is_sb3_model(agent) or str(agent).endswith(".zip")
+    path = agent if isinstance(agent, str | Path) else ""
+    stored = is_sb3_model(agent) or str(path).endswith(".zip") or (path != "" and is_published(Path(path)))
     if stored and shape is None and n_stack is None and policy.n_stack == 1 and _may_be_stack(policy.shape):
         # Noise on a whole stack would draw fresh noise for old frames: another agent than the one that is certified.
         raise InputError(

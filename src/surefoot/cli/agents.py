@@ -24,7 +24,8 @@ def add_export(commands: Any) -> None:
 def run_export(arguments: argparse.Namespace) -> None:
     """Export an agent for Stable-Baselines3."""
     from surefoot.agents.files import load
-    from surefoot.agents.sb3.write import write_zip
+    from surefoot.agents.normalization import Normalized
+    from surefoot.agents.sb3.write import statistics_path, write_zip
 
     if arguments.out.suffix != ".zip":
         raise InputError(f"--out must end in .zip, got {arguments.out}")
@@ -32,6 +33,10 @@ def run_export(arguments: argparse.Namespace) -> None:
     write_zip(policy, arguments.out)
     kind = "DDPG" if policy.n_actions is None else "DQN"
     print(f"Written to {arguments.out}; load it with stable_baselines3.{kind}.load({str(arguments.out)!r})")
+    if isinstance(policy.network, Normalized):
+        print(
+            f"Its observations must be normalized with VecNormalize.load({str(statistics_path(arguments.out))!r}, env)"
+        )
 
 
 def add_agents(commands: Any) -> None:

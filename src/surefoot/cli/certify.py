@@ -109,8 +109,9 @@ def _add_statement(parser: argparse.ArgumentParser) -> None:
 
 def run_certify(arguments: argparse.Namespace) -> int:
     """Certify a task, an environment, or returns; 1 if what was required is not proved."""
+    _agent_for_task(arguments)
     sources = [name for name in ("task", "env", "returns") if getattr(arguments, name) is not None]
-    if len(sources) != 1:
+    if len(sources) != 1 and not (sources == [] and is_path(arguments.agent)):
         got = " and ".join(sources) or "none"
         raise InputError(f"certify needs exactly one of TASK, --env or --returns, got {got}")
     required: Requirement | None = arguments.require
@@ -207,14 +208,45 @@ def _task(arguments: argparse.Namespace) -> Task:
         )
         refuse(arguments, ("floor", "ceiling", "max_steps", "reward_range"), defined)
         return task if arguments.gamma is None else discounted(task, arguments.gamma)
-    for name in ("floor", "agent", "sigma"):
-        if getattr(arguments, name) is None:
-            raise InputError(f"--env needs --{name}")
-    task = make_task(arguments.env, floor=arguments.floor, ceiling=arguments.ceiling, max_steps=arguments.max_steps)
+    environment, kwargs = _environment(arguments)
+    missing = [f"--{name}" for name in ("floor", "agent", "sigma") if getattr(arguments, name) is None]
+    if missing:
+        raise InputError(f"--env needs {' and '.join(missing)}")
+    limits = {"floor": arguments.floor, "ceiling": arguments.ceiling, "max_steps": arguments.max_steps}
+    task = make_task(environment, **limits, env_kwargs=kwargs)
     rewards = None if arguments.reward_range is None else check_rewards(*arguments.reward_range)
     task = replace(task, scoring=replace(task.scoring, reward_range=rewards))
     given = (arguments.floor, arguments.ceiling)
     return task if arguments.gamma is None else discounted(task, arguments.gamma, limits=given)
+
+
+def _agent_for_task(arguments: argparse.Namespace) -> None:
+    """Take the path of an agent where a task was expected: the agent's files say what it was trained on."""
+    if arguments.agent is None and arguments.returns is None and is_path(arguments.task):
+        arguments.agent, arguments.task = arguments.task, None
+
+
+def is_path(text: str | None) -> bool:
+    """Return whether this is an SB3 model file or the folder of one, and not a name."""
+    if text is None or not Path(text).exists():
+        return False
+    from surefoot.agents.resolve import is_published
+
+    return text.endswith(".zip") or is_published(Path(text))
+
+
+def _environment(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
+    """Return the ID that was given, or the one that the files of a published agent name, and what it is made with."""
+    if not is_path(arguments.agent):
+        return arguments.env, {}
+    from surefoot.agents.sb3.published import read_published
+
+    published = read_published(Path(arguments.agent))
+    if arguments.env is None and published.environment is None:
+        raise InputError(f"nothing near {published.model} says what it was trained on; give --env ID")
+    environment = str(arguments.env or published.environment)
+    same = environment.rpartition("-v")[0] == str(published.environment).rpartition("-v")[0]
+    return environment, dict(published.env_kwargs) if same else {}
 
 
 def _query(arguments: argparse.Namespace, budgets: tuple[float, ...], norm: Norm | None) -> Query:

@@ -53,7 +53,15 @@ def add_output(parser: argparse.ArgumentParser) -> None:
 
 def add_agent(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which agent to run, and with how many processes."""
-    parser.add_argument("--agent", metavar="NAME_OR_PATH", help="pretrained agent, training directory, or SB3 .zip")
+    parser.add_argument(
+        "--agent", metavar="NAME_OR_PATH", help="pretrained agent, training directory, SB3 .zip, or folder of one"
+    )
+    parser.add_argument(
+        "--vecnormalize",
+        metavar="FILE",
+        help="statistics an SB3 agent's observations are normalized with (noise and budgets stay in the units of the "
+        "environment), or 'none' (default: where RL Baselines3 Zoo and the Hub keep them)",
+    )
     parser.add_argument(
         "--allow-pickle", action="store_true", help="let an SB3 zip execute its code while it is loaded"
     )
@@ -79,7 +87,7 @@ def plan_of(
     agent = default_agent(task.name, noise.sigma) if arguments.agent is None else arguments.agent
     return Plan(
         task=task,
-        policy=resolve(agent, task.spaces, allow_pickle=arguments.allow_pickle),
+        policy=resolve(agent, task.spaces, allow_pickle=arguments.allow_pickle, vecnormalize=arguments.vecnormalize),
         noise=noise,
         n_episodes=n_episodes,
         seed=arguments.seed,

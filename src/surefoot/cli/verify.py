@@ -49,6 +49,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
             seed=arguments.seed,
             environment=arguments.env,
             allow_pickle=arguments.allow_pickle,
+            vecnormalize=arguments.vecnormalize,
             workers=usable_cores() if arguments.workers is None else arguments.workers,
             progress=report,
         )

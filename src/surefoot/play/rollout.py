@@ -30,6 +30,7 @@ def rollout(
     device: str = "cpu",
     workers: int = 1,
     n_envs: int | None = None,
+    vecnormalize: object = None,
     progress_callback: Progress | None = None,
 ) -> Episodes:
     """Run episodes of a smoothed agent and return their record, ready to be certified.
@@ -45,6 +46,8 @@ def rollout(
         device: "cpu", "cuda" or "auto".
         workers: Processes to run episodes with; they do not change the results.
         n_envs: Environments that run in parallel; the task's own number by default.
+        vecnormalize: Statistics that an SB3 model's observations are normalized with: a file, a live VecNormalize, or
+            "none"; by default those of a live model's environment, or where RL Baselines3 Zoo and the Hub keep them.
         progress_callback: Called with the numbers of finished and of all episodes.
 
     Raises:
@@ -53,7 +56,7 @@ def rollout(
     task = get_task(task) if isinstance(task, str) else task
     plan = Plan(
         task=task,
-        policy=resolve(agent, task.spaces),
+        policy=resolve(agent, task.spaces, vecnormalize=vecnormalize),
         noise=Noise.of(sigma),
         n_episodes=n_episodes,
         seed=seed,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -113,6 +113,7 @@ class Task:
     Attributes:
         name: What people type.
         environment: The Gymnasium ID whose rules hold.
+        env_kwargs: What else the environment is made with.
         spaces: Observations, in the environment's own units (pixels: [0, 1]), and actions.
         box: Lowest and highest values of what is observed, which attacks keep to; None if there are none.
         scoring: What an episode is worth.
@@ -133,6 +134,7 @@ class Task:
     paper: PaperSetup
     baseline: Baseline | None = None
     baseline_search: BaselineSearch = field(default_factory=BaselineSearch)
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def cartridge(self) -> Cartridge | None:

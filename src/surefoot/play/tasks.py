@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -194,7 +194,13 @@ def discounted(task: Task, gamma: float, *, limits: tuple[float, float | None] |
 
 
 def make_task(
-    env_id: str, *, floor: float, ceiling: float | None, n_stack: int = 1, max_steps: int | None = None
+    env_id: str,
+    *,
+    floor: float,
+    ceiling: float | None,
+    n_stack: int = 1,
+    max_steps: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
 ) -> Task:
     """Create a certification task from a Gymnasium environment ID.
 
@@ -204,18 +210,21 @@ def make_task(
         ceiling: Highest return the rules allow, or None if unknown (the mean then has no upper bound).
         n_stack: How many observations a function is given as an agent; other agents bring their own number.
         max_steps: Maximum episode length; required if the environment does not define one.
+        env_kwargs: What else the environment is made with.
 
     Raises:
         InputError: If ``ceiling`` is not above ``floor``, or if the episode length is unbounded.
     """
     check_limits(floor, ceiling)
-    opened = open_environment(env_id, max_steps)
+    kwargs = dict(env_kwargs or {})
+    opened = open_environment(env_id, max_steps, **kwargs)
     try:
         steps = int(max_steps or opened.spec.max_episode_steps)
-        make = partial(open_environment, env_id, steps)
+        make = partial(open_environment, env_id, steps, **kwargs)
         return Task(
             name=env_id,
             environment=env_id,
+            env_kwargs=kwargs,
             spaces=_spaces(opened, n_stack),
             scoring=Scoring(max_steps=steps, floor=floor, ceiling=ceiling),
             backend=Backend(batch=partial(Gymnasium, make), open=make),

@@ -33,7 +33,14 @@ class ForgedError(Exception):
     """The setup or the weights are not those that were certified."""
 
 
-def plan_of(raw: Raw, agent: str | None, *, environment: str | None = None, allow_pickle: bool = False) -> Plan:
+def plan_of(
+    raw: Raw,
+    agent: str | None,
+    *,
+    environment: str | None = None,
+    allow_pickle: bool = False,
+    vecnormalize: str | None = None,
+) -> Plan:
     """Return the plan of the run from its setup, after checking that the plan has exactly this setup."""
     setup = raw.setup
     if not isinstance(setup.get("block"), int) or not setup.get("agent_sha256"):
@@ -42,7 +49,7 @@ def plan_of(raw: Raw, agent: str | None, *, environment: str | None = None, allo
         )
     try:
         task = _task(setup, environment)
-        policy = _policy(raw, task, agent, allow_pickle)
+        policy = _policy(raw, task, agent, allow_pickle, vecnormalize)
         device = str(setup["device"])
         if torch.device(device).type == "cuda" and not torch.cuda.is_available():
             raise CannotReplayError("the episodes were run on a CUDA device, and torch finds none here")
@@ -128,15 +135,20 @@ def _task(setup: dict[str, Any], environment: str | None) -> Task:
         # gymnasium.make imports the module before the colon: a certificate must not choose what is executed here.
         raise CannotReplayError(f"the environment {wanted!r} would import a module; use --env {wanted} to allow it")
     return make_task(
-        wanted, floor=float(setup["floor"]), ceiling=setup["ceiling"], n_stack=1, max_steps=int(setup["limit"])
+        wanted,
+        floor=float(setup["floor"]),
+        ceiling=setup["ceiling"],
+        n_stack=1,
+        max_steps=int(setup["limit"]),
+        env_kwargs=dict(setup.get("env_kwargs", {})),
     )
 
 
-def _policy(raw: Raw, task: Task, agent: str | None, allow_pickle: bool) -> Policy:
+def _policy(raw: Raw, task: Task, agent: str | None, allow_pickle: bool, vecnormalize: str | None) -> Policy:
     name, expected = str(raw.setup.get("agent")), raw.setup["agent_sha256"]
     if agent is None and name not in list_agents():
         raise CannotReplayError(f"the agent {name!r} is not a pretrained agent; give its file with --agent")
-    policy = resolve(agent or name, task.spaces, allow_pickle=allow_pickle)
+    policy = resolve(agent or name, task.spaces, allow_pickle=allow_pickle, vecnormalize=vecnormalize)
     if policy.sha256 != expected:
         raise ForgedError(
             f"the weights of {agent or name} have hash {policy.sha256}, the episodes were run with {expected}"

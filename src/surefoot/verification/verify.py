@@ -32,6 +32,7 @@ def verify(
     seed: int | None = None,
     environment: str | None = None,
     allow_pickle: bool = False,
+    vecnormalize: str | None = None,
     workers: int = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verdict:
@@ -42,6 +43,7 @@ def verify(
                      many that one lie in a hundred episodes, wherever it is put, is noticed with probability 0.99
     ``seed``         fixes which blocks; by default they cannot be known beforehand
     ``environment``  the environment's id, where its name would import a module
+    ``vecnormalize`` statistics of the agent's observations, where ``surefoot.rollout`` needed them
     """
     if isinstance(blocks, int) and blocks < 0:
         raise InputError(f"blocks must be at least 0, got {blocks}")
@@ -62,7 +64,7 @@ def verify(
         verdict.fooled = 1.0
         verdict.not_checked.insert(0, "where the returns come from: no block was rerun")
     else:
-        _replay(certified, verdict, blocks, seed, agent, environment, allow_pickle, workers, progress)
+        _replay(certified, verdict, blocks, seed, agent, environment, allow_pickle, vecnormalize, workers, progress)
     return verdict
 
 
@@ -74,6 +76,7 @@ def _replay(
     agent: str | None,
     environment: str | None,
     allow_pickle: bool,
+    vecnormalize: str | None,
     workers: int,
     progress: Callable[[int, int], None] | None,
 ) -> None:
@@ -88,7 +91,7 @@ def _replay(
             f"the episodes are of the environment {raw.setup.get('environment')!r}, got --env {environment}"
         )
     try:
-        plan = replay.plan_of(raw, agent, environment=environment, allow_pickle=allow_pickle)
+        plan = replay.plan_of(raw, agent, environment=environment, allow_pickle=allow_pickle, vecnormalize=vecnormalize)
     except replay.ForgedError as error:
         verdict.note("setup and weights", FAILED, str(error))
         return

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from surefoot.agents.normalization import Statistics, normalized
 from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.sb3.published import Published, read_published, statistics_near
 from surefoot.agents.sb3.rebuild import rebuilt, wrapped
 from surefoot.agents.sb3.settings import (
     Facts,
@@ -24,15 +27,52 @@ from surefoot.agents.sb3.settings import (
     read_settings,
     read_tensors,
 )
+from surefoot.agents.sb3.statistics import live_statistics, read_statistics
 from surefoot.errors import InputError
 
+NONE = "none"
 TRUST = "if you trust its author, use --allow-pickle (allow_pickle=True)"
+
+
+def read_agent(path: Path, *, allow_pickle: bool, spaces: Spaces | None, vecnormalize: object) -> Policy:
+    """Read an SB3 model file, or the folder of a published one, with what belongs to the agent besides its network.
+
+    Args:
+        path: The model's zip file, or its folder.
+        allow_pickle: See ``read_zip``.
+        spaces: See ``read_zip``.
+        vecnormalize: See ``resolve``.
+    """
+    published = read_published(path)
+    policy = read_zip(published.model, allow_pickle=allow_pickle, spaces=spaces)
+    statistics = _given(vecnormalize, published)
+    return policy if statistics is None else normalized(policy, statistics)
+
+
+def _given(vecnormalize: object, published: Published | None) -> Statistics | None:
+    """Return the statistics that were given, or those that belong to a model file without doubt."""
+    if isinstance(vecnormalize, Statistics):
+        return vecnormalize
+    if isinstance(vecnormalize, str | Path):
+        return None if str(vecnormalize) == NONE else read_statistics(Path(vecnormalize))
+    if vecnormalize is not None:
+        return live_statistics(vecnormalize)
+    if published is None or (published.statistics is None and not statistics_near(published.model)):
+        return None
+    if published.statistics is None:
+        near = statistics_near(published.model)[0]
+        raise InputError(
+            f"{near} lies near {published.model.name} and may hold the statistics its observations were normalized "
+            f"with; give --vecnormalize {near}, or --vecnormalize {NONE} if the agent was trained without them"
+        )
+    return read_statistics(published.statistics)
 
 
 def read_zip(path: str | Path, *, allow_pickle: bool = False, spaces: Spaces | None = None) -> Policy:
     """Read an SB3 model file as a policy over its own observation shape, executing no code from it.
 
-    MlpPolicy of DQN, PPO, A2C, DDPG, TD3 and SAC and CnnPolicy of DQN can be read so.
+    MlpPolicy and CnnPolicy of DQN, PPO, A2C, DDPG, TD3 and SAC, and of QR-DQN, TQC, ARS, TRPO and MaskablePPO (played
+    without masks) of sb3-contrib can be read so.
 
     Args:
         path: The model's zip file.
@@ -41,7 +81,7 @@ def read_zip(path: str | Path, *, allow_pickle: bool = False, spaces: Spaces | N
     """
     path = Path(path)
     data = read_settings(path)
-    _refuse_contrib(path, data)
+    _refuse_recurrent(path, data)
     if allow_pickle:
         policy = from_model(_load(path, data))
     else:
@@ -53,17 +93,19 @@ def read_zip(path: str | Path, *, allow_pickle: bool = False, spaces: Spaces | N
     return replace(policy, name=path.stem)
 
 
-def from_model(model: Any) -> Policy:
+def from_model(model: Any, *, vecnormalize: object = None) -> Policy:
     """Return the deterministic policy of a live SB3 model, as it is now; further training does not change it.
 
-    A network that is neither a plain MLP nor DQN's convolutional one acts through SB3's own predict, without
-    gradient (``differentiable`` is False).
+    Statistics of its VecNormalize are part of it; ``vecnormalize`` gives those of a model without its environment. A
+    network that cannot be rebuilt acts through SB3's own predict, without gradient (``differentiable`` is False).
     """
     name = type(model).__name__
     try:
-        return replace(rebuilt(facts_of_model(model), model.policy.state_dict()), name=name)
+        policy = replace(rebuilt(facts_of_model(model), model.policy.state_dict()), name=name)
     except UnreadableError:
-        return replace(wrapped(model), name=name)
+        policy = replace(wrapped(model), name=name)
+    statistics = _given(model.get_vec_normalize_env() if vecnormalize is None else vecnormalize, None)
+    return policy if statistics is None else normalized(policy, statistics)
 
 
 def _with_bounds(facts: Facts, path: Path, spaces: Spaces | None) -> Facts:
@@ -78,31 +120,46 @@ def _with_bounds(facts: Facts, path: Path, spaces: Spaces | None) -> Facts:
     return replace(facts, limits=(np.array(spaces.low, dtype=np.float32), np.array(spaces.high, dtype=np.float32)))
 
 
-def _refuse_contrib(path: Path, data: Mapping[str, Any]) -> None:
+def _refuse_recurrent(path: Path, data: Mapping[str, Any]) -> None:
+    module = _module(data)
+    if module.startswith("sb3_contrib") and "recurrent" in module:
+        raise InputError(f"{path} was made by {module}; recurrent agents are not supported")
+
+
+def _module(data: Mapping[str, Any]) -> str:
     policy_class = data.get("policy_class")
-    module = str(policy_class.get("__module__") if isinstance(policy_class, dict) else None)
-    if module.startswith("sb3_contrib"):
-        memory = "recurrent agents are not supported" if "recurrent" in module else "expected an algorithm of SB3"
-        raise InputError(f"{path} was made by {module}; {memory}")
+    return str(policy_class.get("__module__") if isinstance(policy_class, dict) else None)
+
+
+CONTRIB = {
+    "sb3_contrib.qrdqn": "QRDQN",
+    "sb3_contrib.tqc": "TQC",
+    "sb3_contrib.ars": "ARS",
+    "sb3_contrib.common.maskable": "MaskablePPO",
+    "sb3_contrib.crossq": "CrossQ",
+}
+SETTINGS = {
+    "exploration_fraction": "DQN",
+    "clip_range": "PPO",
+    "policy_delay": "TD3",
+    "target_entropy": "SAC",
+    "cg_max_steps": "TRPO",
+    "gae_lambda": "A2C",
+}
 
 
 def _load(path: Path, data: Mapping[str, Any]) -> Any:
-    """Load with SB3 itself, unpickling; the kind of algorithm follows from the settings only it has."""
-    kinds = {
-        "policy_delay": "TD3",
-        "target_entropy": "SAC",
-        "exploration_fraction": "DQN",
-        "clip_range": "PPO",
-        "gae_lambda": "A2C",
-    }
-    kind = next((name for setting, name in kinds.items() if setting in data), None)
+    """Load with SB3 itself, unpickling; the algorithm follows from the policy's module or from settings only it has."""
+    contrib = next((name for module, name in CONTRIB.items() if _module(data).startswith(module)), None)
+    kind = contrib or next((name for setting, name in SETTINGS.items() if setting in data), None)
     if kind is None:
-        raise InputError(f"{path} is of an unknown algorithm; expected DQN, PPO, A2C, DDPG, TD3 or SAC of SB3")
+        raise InputError(
+            f"{path} is of an unknown algorithm; expected {', '.join([*SETTINGS.values(), *CONTRIB.values()])} or DDPG"
+        )
+    package = "sb3_contrib" if contrib is not None or kind == "TRPO" else "stable_baselines3"
     try:
-        import stable_baselines3
-
         # Acting needs no replay buffer, which would otherwise take gigabytes.
-        return getattr(stable_baselines3, kind).load(path, device="cpu", buffer_size=1)
+        return getattr(import_module(package), kind).load(path, device="cpu", buffer_size=1)
     except ImportError as error:
         raise InputError(
             f"{path} needs a package that is not installed ({error}); from a checkout: pip install '.[all]'"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import io
+import pickle
 import re
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any
 
@@ -17,6 +18,7 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
 from surefoot.agents.networks import CNN, MLP, PARTS, Critic, Squashed
+from surefoot.agents.normalization import Normalized, Statistics
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.cnn import cnn_settings, cnn_weights
 from surefoot.agents.sb3.rebuild import ACTIVATIONS
@@ -28,17 +30,35 @@ def write_zip(policy: Policy, path: str | Path) -> None:
     """Write a policy as a file that SB3's ``DQN.load`` (discrete actions) or ``DDPG.load`` (continuous) opens.
 
     It takes float observations (n_stack, *shape), or shape when it has one frame, in the units of the policy.
-    The same policy gives the same bytes.
+    The same policy gives the same bytes. Statistics of observations go into ``vecnormalize.pkl`` in a folder named like
+    the file, where RL Baselines3 Zoo has them; ``VecNormalize.load`` opens it.
     """
+    if isinstance(policy.network, Normalized):
+        inner = policy.critic.network if isinstance(policy.critic, Normalized) else policy.critic
+        write_zip(replace(policy, network=policy.network.network, critic=inner), path)
+        saved = _statistics(policy, policy.network.statistics)
+        write_whole(statistics_path(Path(path)), lambda file: _write(file, saved))
+        return
     discrete = isinstance(policy.network, MLP | CNN) and policy.n_actions is not None
+    actor = policy.network.network if isinstance(policy.network, Squashed) else policy.network
     if not discrete and not (isinstance(policy.network, Squashed) and isinstance(policy.critic, Critic)):
         raise InputError(
             "only an MLP or a convolutional network with discrete actions, or an MLP with bounded continuous "
             "actions and a critic, can be written as an SB3 file, "
             f"got {type(policy.network).__name__} with n_actions={policy.n_actions}"
         )
+    if isinstance(actor, MLP) and actor.bound is not None:
+        raise InputError(
+            f"{policy.name} clips its outputs before the tanh (state-dependent exploration), which no SB3 file written "
+            "here can say; keep the file that it was read from"
+        )
     content = _archive(policy)
     write_whole(Path(path), lambda file: _repack(content, file))
+
+
+def statistics_path(path: Path) -> Path:
+    """Return where the statistics of a model file are written."""
+    return path.with_suffix("") / "vecnormalize.pkl"
 
 
 class _Spaces(gymnasium.Env[Any, Any]):
@@ -47,6 +67,31 @@ class _Spaces(gymnasium.Env[Any, Any]):
     def __init__(self, observation_space: Box, action_space: gymnasium.Space[Any]) -> None:
         self.observation_space = observation_space
         self.action_space = action_space
+
+
+def _statistics(policy: Policy, statistics: Statistics) -> bytes:
+    """Return what ``VecNormalize.save`` writes for frozen statistics."""
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    observations = Box(-np.inf, np.inf, _stacked(policy), np.float32)
+    wrapper = VecNormalize(
+        DummyVecEnv([lambda: _Spaces(observations, Discrete(1))]),
+        training=False,
+        norm_reward=False,
+        clip_obs=statistics.clip,
+        epsilon=statistics.epsilon,
+    )
+    running: Any = wrapper.obs_rms
+    running.mean, running.var = (array.reshape(_stacked(policy)) for array in (statistics.mean, statistics.var))
+    return pickle.dumps(wrapper)
+
+
+def _write(file: IO[bytes], content: bytes) -> None:
+    file.write(content)
+
+
+def _stacked(policy: Policy) -> tuple[int, ...]:
+    return policy.shape if policy.n_stack == 1 else (policy.n_stack, *policy.shape)
 
 
 @dataclass(frozen=True)
@@ -68,9 +113,8 @@ def _archive(policy: Policy) -> bytes:
         raise InputError(
             "writing an SB3 file needs Stable-Baselines3; from a checkout: pip install '.[all]'"
         ) from error
-    stacked = policy.shape if policy.n_stack == 1 else (policy.n_stack, *policy.shape)
     made = _actor_and_critic(policy) if isinstance(policy.network, Squashed) else _q_network(policy)
-    spaces = _Spaces(Box(-np.inf, np.inf, stacked, np.float32), made.actions)
+    spaces = _Spaces(Box(-np.inf, np.inf, _stacked(policy), np.float32), made.actions)
     if made.kind == "CnnPolicy":
         spaces.observation_space.seed(0)  # SB3 draws a picture to learn its size, and pickles the generator
     with torch.random.fork_rng(devices=[]):  # making a model draws initial weights that are not used

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -80,17 +82,18 @@ class Gymnasium:
         return torch.from_numpy(batch.astype(np.float32)).to(self.device)
 
 
-def open_environment(name: str, max_steps: int | None = None) -> Any:
+def open_environment(name: str, max_steps: int | None = None, **kwargs: Any) -> Any:
     """Make a Gymnasium environment that is sure to end, or say what is wrong with it."""
     import gymnasium
 
     if max_steps is not None and max_steps < 1:
         raise InputError(f"a step limit must be at least 1, got {max_steps}")
     try:
-        environment = gymnasium.make(name, max_episode_steps=max_steps) if max_steps else gymnasium.make(name)
+        environment = gymnasium.make(name, max_episode_steps=max_steps, **kwargs)
     except (gymnasium.error.Error, ImportError, ModuleNotFoundError, TypeError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise InputError(f"Gymnasium cannot make the environment {name!r}: {reason}") from error
+        reason, today = str(error).strip().splitlines()[0].rstrip("."), _successor(name)
+        way = "" if today is None else f"; its successor is {today}: give --env {today}"
+        raise InputError(f"Gymnasium cannot make the environment {name!r}: {reason}{way}") from error
     space = environment.observation_space
     if not isinstance(space, gymnasium.spaces.Box):
         raise InputError(f"{name} must have Box observations to add noise to, it has {type(space).__name__}")
@@ -101,3 +104,19 @@ def open_environment(name: str, max_steps: int | None = None) -> Any:
     if max_steps is None and (environment.spec is None or environment.spec.max_episode_steps is None):
         raise InputError(f"{name} has no step limit, so an episode might never end; give one with --max-steps")
     return environment
+
+
+def _successor(name: str) -> str | None:
+    """Return the next version of an environment that can be made, if there is one."""
+    import gymnasium
+
+    base, _, version = name.rpartition("-v")
+    if not version.isdecimal():
+        return None
+    same = (spec for spec in gymnasium.registry.values() if spec.namespace is None and spec.name == base)
+    for later in sorted(spec.version for spec in same if spec.version is not None and spec.version > int(version)):
+        with suppress(gymnasium.error.Error, ImportError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there are still later ones
+            gymnasium.make(f"{base}-v{later}").close()
+            return f"{base}-v{later}"
+    return None

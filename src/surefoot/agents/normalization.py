@@ -1,0 +1,102 @@
+"""Observations normalized by the agent: running statistics of its training, frozen (SB3's VecNormalize).
+
+They belong to the agent, after the channel: noise and budgets stay in the units of the environment's observations.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from surefoot.agents.networks import weights_hash
+from surefoot.agents.policies import Policy
+from surefoot.errors import InputError
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Statistics:
+    """What an observation is normalized by: (observation - mean) / sqrt(var + epsilon), clipped to +-clip.
+
+    Attributes:
+        mean: Mean of each number of an observation, float64.
+        var: Variance of each, float64.
+        epsilon: Added to the variance.
+        clip: Largest absolute value that is left.
+    """
+
+    mean: NDArray[np.float64]
+    var: NDArray[np.float64]
+    epsilon: float
+    clip: float
+
+    def __post_init__(self) -> None:
+        with np.errstate(invalid="ignore"):
+            divisor = self.var + self.epsilon
+        finite = np.isfinite(self.mean).all() and np.isfinite(divisor).all() and (divisor > 0).all()
+        if self.mean.shape != self.var.shape or not finite or not self.clip > 0:
+            raise InputError(
+                "statistics of observations need a finite mean and a positive variance of every number and a clip > 0, "
+                f"got shapes {self.mean.shape} and {self.var.shape}, epsilon {self.epsilon} and clip {self.clip}"
+            )
+
+    def over(self, shape: tuple[int, ...]) -> Statistics:
+        """Return the statistics of a stack of observations, where these are of one of them.
+
+        Raises:
+            InputError: If observations of ``shape`` are no stack of what these are statistics of.
+        """
+        own = self.mean.shape
+        if own == shape:
+            return self
+        if own and shape[1:] == own:
+            mean, var = (np.broadcast_to(values, shape).copy() for values in (self.mean, self.var))
+            return replace(self, mean=mean, var=var)
+        times = shape[-1] // own[-1] if own and shape and own[-1] else 0
+        if times > 1 and shape == (*own[:-1], times * own[-1]):
+            repeats = (*([1] * (len(own) - 1)), times)
+            return replace(self, mean=np.tile(self.mean, repeats), var=np.tile(self.var, repeats))
+        raise InputError(
+            f"the statistics are of observations of shape {own}, the agent was made for {shape}; "
+            "give the file that was saved with this agent"
+        )
+
+
+class Normalized(nn.Module):
+    """A network behind frozen statistics of the flattened history; in double precision, as SB3 computes it."""
+
+    def __init__(self, network: nn.Module, statistics: Statistics) -> None:
+        super().__init__()
+        self.network = network
+        self.statistics = statistics
+        self.mean: Tensor
+        self.scale: Tensor
+        self.register_buffer("mean", torch.from_numpy(statistics.mean.ravel().copy()))
+        scale = np.sqrt(statistics.var + statistics.epsilon)
+        self.register_buffer("scale", torch.from_numpy(scale.ravel().copy()))
+
+    def forward(self, history: Tensor, *others: Tensor) -> Tensor:
+        """Return what the network makes of normalized histories, and of an action where it is a critic."""
+        clip = self.statistics.clip
+        flat = ((history.flatten(1).double() - self.mean) / self.scale).clamp(-clip, clip)
+        output: Tensor = self.network(flat.float().reshape(history.shape), *others)
+        return output
+
+
+def normalized(policy: Policy, statistics: Statistics) -> Policy:
+    """Return the policy with statistics of its observations, or of the single ones of its stack."""
+    whole = policy.shape if policy.n_stack == 1 else (policy.n_stack, *policy.shape)
+    own = statistics.over(whole)
+    arrays: dict[str, NDArray[Any]] = {"mean": own.mean.reshape(prod(whole)), "var": own.var.reshape(prod(whole))}
+    layout = {"agent": policy.sha256, "epsilon": own.epsilon, "clip": own.clip}
+    return replace(
+        policy,
+        network=Normalized(policy.network, own),
+        critic=None if policy.critic is None else Normalized(policy.critic, own),
+        sha256=weights_hash(arrays, layout) if policy.sha256 else "",
+    )

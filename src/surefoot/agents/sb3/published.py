@@ -1,0 +1,193 @@
+"""Folders of published agents, as RL Baselines3 Zoo and the Hugging Face Hub lay them out; nothing in them is run.
+
+``algo/Env_1/Env.zip`` with ``Env/args.yml``, ``Env/config.yml``, ``Env/vecnormalize.pkl``, perhaps ``best_model.zip``;
+on the Hub all in one folder, with ``vec_normalize.pkl`` and ``env_kwargs.yml``.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from surefoot.errors import InputError
+
+STATISTICS = re.compile(r"norm.*\.(pkl|pickle)$", re.IGNORECASE)
+SETTINGS = ("config.yml", "args.yml")
+TIME_FEATURE = "TimeFeatureWrapper"
+HUB_NAME = re.compile(r"^(?:[a-z0-9]+-)?(?P<env>.+-v\d+)(?:_\d+)?$")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A model file and what the files around it say about it.
+
+    Attributes:
+        model: The zip file.
+        environment: The Gymnasium ID it was trained on, None if nothing says so.
+        env_kwargs: What the environment was made with.
+        statistics: The file of VecNormalize's statistics, None if there is none.
+        time_feature: Whether the time left is appended to each observation (sb3-contrib's TimeFeatureWrapper).
+    """
+
+    model: Path
+    environment: str | None = None
+    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    statistics: Path | None = None
+    time_feature: bool = False
+
+
+def read_published(path: Path) -> Published:
+    """Read what lies around an SB3 model file.
+
+    Args:
+        path: A folder that holds one agent, or the model file itself.
+
+    Raises:
+        InputError: If the folder holds none or several, or if it was trained in a way that cannot be repeated here.
+    """
+    model = _model_in(path) if path.is_dir() else path
+    folder = _settings_of(model)
+    if folder is None:
+        own = _statistics_in(model.parent / model.stem)
+        return Published(model=model, statistics=own[0] if len(own) == 1 else None, environment=_named(model))
+    arguments, settings = (_read_yaml(folder / name) for name in ("args.yml", "config.yml"))
+    kwargs = _read_yaml(folder / "env_kwargs.yml") or arguments.get("env_kwargs") or settings.get("env_kwargs") or {}
+    statistics = _one_of(folder, model) if _normalizes(settings, folder) else None
+    return Published(
+        model=model,
+        environment=str(arguments["env"]) if arguments.get("env") else _named(model),
+        env_kwargs={name: value for name, value in _mapping(kwargs).items() if not name.startswith("render")},
+        statistics=statistics,
+        time_feature=_has_time_feature(model, settings.get("env_wrapper")),
+    )
+
+
+def _model_in(folder: Path) -> Path:
+    """Return the model file of a folder: the zoo's own choice is not the best on its evaluations, but the last."""
+    models = sorted(path for path in folder.glob("*.zip") if _is_model(path))
+    if not models:
+        below = sorted({str(path.parent) for path in folder.glob("*/*.zip")})
+        hint = f"give one of the folders in it, such as {below[0]}" if below else "give the .zip file of an SB3 model"
+        raise InputError(f"{folder} holds no SB3 model file; {hint}")
+    whole = [path for path in models if path.stem != "best_model" and not re.search(r"_\d+_steps$", path.stem)]
+    if len(whole or models) > 1:
+        names = ", ".join(path.name for path in models)
+        raise InputError(f"{folder} holds several SB3 model files ({names}); give one of them, such as {models[0]}")
+    return (whole or models)[0]
+
+
+def _is_model(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return {"data", "policy.pth"} <= set(archive.namelist())
+    except (OSError, zipfile.BadZipFile):
+        return False
+
+
+def _settings_of(model: Path) -> Path | None:
+    """Return the folder that says how a model was trained: named like it, the one it lies in, or named like that."""
+    near = model.parent
+    named = [near / model.stem, near, near / re.sub(r"_\d+$", "", near.resolve().name)]
+    found = [folder for folder in named if any((folder / name).is_file() for name in SETTINGS)]
+    return found[0] if found else None
+
+
+def statistics_near(model: Path) -> list[Path]:
+    """Return files that may hold the statistics of a model: next to it, or in the folder named like it."""
+    return [path for folder in (model.parent, model.parent / model.stem) for path in _statistics_in(folder)]
+
+
+def _statistics_in(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(path for path in folder.iterdir() if path.is_file() and STATISTICS.search(path.name))
+
+
+def _one_of(folder: Path, model: Path) -> Path:
+    found = _statistics_in(folder)
+    if len(found) != 1:
+        there = ", ".join(path.name for path in found) or "none"
+        raise InputError(
+            f"{model} was trained with normalized observations, and its statistics are needed; {folder} holds {there}: "
+            "give the file with --vecnormalize"
+        )
+    return found[0]
+
+
+def _normalizes(settings: Mapping[str, Any], folder: Path) -> bool:
+    """Return whether observations were normalized, as the settings say or, where they do not, the files."""
+    said = settings.get("normalize")
+    if said is None:
+        return bool(_statistics_in(folder))
+    options = _mapping(said) | _mapping(settings.get("normalize_kwargs")) if said else {}
+    return bool(said) and options.get("norm_obs", True) is not False
+
+
+def _has_time_feature(model: Path, wrappers: Any) -> bool:
+    """Return whether the time left was appended to observations; reject every other wrapper."""
+    listed = wrappers if isinstance(wrappers, list) else [] if wrappers is None else [wrappers]
+    names = [next(iter(one)) if isinstance(one, dict) else str(one) for one in listed]
+    options = [value for one in listed if isinstance(one, dict) for value in one.values() if value]
+    kinds = [name.rpartition(".")[2] for name in names]
+    other = [name for name, kind in zip(names, kinds, strict=True) if kind not in {TIME_FEATURE, "Monitor"}]
+    if other or options:
+        raise InputError(
+            f"{model} was trained behind the wrapper {(other or names)[0]}{f' with {options[0]}' if options else ''}, "
+            "which is not applied here; register an environment that has it, copy the .zip file out of this folder, "
+            "and give --env ID --agent FILE.zip"
+        )
+    return TIME_FEATURE in kinds
+
+
+def _named(model: Path) -> str | None:
+    """Return the environment that the name of the model, or of its folder, says."""
+    found = HUB_NAME.match(model.stem) or HUB_NAME.match(model.parent.name)
+    return found["env"] if found else None
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    """Return a dictionary, which the zoo also writes as the text ``dict(a=1)``; other things are empty."""
+    if isinstance(value, dict):
+        return {str(name): entry for name, entry in value.items()}
+    if not isinstance(value, str):
+        return {}
+    try:
+        tree = ast.parse(value.strip(), mode="eval").body
+        if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == "dict" and not tree.args:
+            return {str(one.arg): ast.literal_eval(one.value) for one in tree.keywords}
+        return _mapping(ast.literal_eval(tree))
+    except (SyntaxError, ValueError) as error:
+        raise InputError(f"{value!r} in the settings of the agent is not a dictionary of plain values") from error
+
+
+def _read_yaml(path: Path) -> dict[str, Any]:
+    """Read a YAML file of plain values; the two Python types that the zoo writes become a dictionary and a list."""
+    if not path.exists():
+        return {}
+    try:
+        import yaml
+    except ImportError as error:
+        raise InputError(f"{path} needs PyYAML; from a checkout: pip install '.[all]'") from error
+
+    def ordered(loader: Any, node: Any) -> dict[str, Any]:
+        pairs = loader.construct_sequence(node, deep=True)
+        return dict(pairs[0]) if pairs else {}
+
+    loader: Any = type("Loader", (yaml.SafeLoader,), {})  # the safe loader and two more tags
+    loader.add_constructor("tag:yaml.org,2002:python/object/apply:collections.OrderedDict", ordered)
+    loader.add_constructor("tag:yaml.org,2002:python/tuple", lambda own, node: own.construct_sequence(node, deep=True))
+    try:
+        content = yaml.load(path.read_bytes(), Loader=loader)
+    except (yaml.YAMLError, TypeError, ValueError, RecursionError, UnicodeDecodeError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(
+            f"{path} is not YAML of plain values: {reason}; give --env and the .zip file as --agent"
+        ) from error
+    if content is not None and not isinstance(content, dict):
+        raise InputError(f"{path} must hold named settings, got {type(content).__name__}; give --env and the .zip file")
+    return {str(name): value for name, value in (content or {}).items()}
