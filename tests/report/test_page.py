@@ -16,10 +16,9 @@ from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
 from surefoot.proof.rounding import format_lower, format_upper
 from surefoot.report import curves, page
-from surefoot.report.charts import chart_data, grouped, inconsistent
+from surefoot.report.charts import chart_data, colors, grouped, inconsistent, labels
 from surefoot.report.curves import grid_of, other_methods, own_curve, perfect_curve
 from surefoot.report.histograms import MOST_BARS, MOST_STEPS, bins, histogram_data, spending_data
-from surefoot.report.labels import colors, labels
 from surefoot.report.page import build_page, write_report
 from surefoot.report.taped_frames import png, replay_data, sheet
 from surefoot.runs.finish import write_run_report

@@ -18,6 +18,11 @@ def format_upper(value: float, digits: int = 2) -> str:
     return _rounded(value, digits, ROUND_CEILING)
 
 
+def format_estimate(mean: float, sem: float | None, digits: int = 2) -> str:
+    """Format an estimate with its standard error, where it has one."""
+    return f"{mean:.{digits}f}" + ("" if sem is None else f" ± {sem:.{digits}f}")
+
+
 def format_budget(value: float) -> str:
     """Format a budget with all digits as typed; a computed one is rounded down: its bounds hold below it."""
     given = Decimal(repr(float(value)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from surefoot.episodes import Baseline
-from surefoot.proof.rounding import decimals, exact, format_budget, format_lower, format_upper, percent
+from surefoot.proof.rounding import decimals, exact, format_budget, format_estimate, format_lower, format_upper, percent
 
 if TYPE_CHECKING:
     from surefoot.proof.certificate import Certificate
@@ -120,12 +120,10 @@ def bound_rows(certificate: Certificate) -> list[tuple[str, str, str]]:
 
 def notes(certificate: Certificate) -> list[str]:
     """Return what a reader must know next to the table."""
-    digits = digits_for(certificate)
-    error, meaning = "", "estimate"
-    if certificate.estimate_sem is not None:
-        error, meaning = f" ± {certificate.estimate_sem:.{digits}f}", "estimate ± standard error"
+    mean = format_estimate(certificate.estimate, certificate.estimate_sem, digits_for(certificate))
+    meaning = "estimate" if certificate.estimate_sem is None else "estimate ± standard error"
     return [
-        f"Mean {_return(certificate)} without attack: {certificate.estimate:.{digits}f}{error} ({meaning})",
+        f"Mean {_return(certificate)} without attack: {mean} ({meaning})",
         f"{certificate.n_episodes:,} episodes, {noise_words(certificate)}, {_method(certificate)}",
         f"All lower bounds hold simultaneously ({percent(certificate.confidence)} confidence)"
         + ("." if certificate.upper is None else "; so do all upper bounds."),
@@ -216,8 +214,7 @@ def _below(certificate: Certificate, baseline: Baseline) -> list[str]:
 
 
 def _mean(baseline: Baseline, certificate: Certificate) -> str:
-    digits = digits_for(certificate)
-    return f"{baseline.mean:.{digits}f} ± {baseline.sem:.{digits}f}"
+    return format_estimate(baseline.mean, baseline.sem, digits_for(certificate))
 
 
 def _ascending(certificate: Certificate) -> list[int]:

@@ -8,11 +8,10 @@ from typing import Any
 
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.contradiction import inconsistencies
-from surefoot.proof.rounding import decimals, format_budget
+from surefoot.proof.rounding import decimals, exact, format_budget, format_estimate
 from surefoot.proof.wording import digits_for
 from surefoot.report.curves import Curve, drawn, grid_of, line, other_methods, own_curve, perfect_curve
 from surefoot.report.finished_run import FinishedRun
-from surefoot.report.labels import colors, labels
 
 ATTACK_SCOPE = "total l2 norm of the perturbations of one episode"  # what the budget of a measured attack bounds
 
@@ -48,6 +47,45 @@ def grouped(runs: Sequence[FinishedRun]) -> list[Group]:
         title = str(axes[0] or "returns given") + "".join(f" ({what})" for what in axes[1:] if what)
         groups.append(Group(title, members, labels(members), colors(members)))
     return groups
+
+
+def labels(runs: Sequence[FinishedRun]) -> list[str]:
+    """Name each run by its agent and, where that is not enough, by what distinguishes it from the others."""
+    folders = [run.name for run in runs]
+    agents = [str(run.identity.get("agent") or folder) for run, folder in zip(runs, folders, strict=True)]
+    parts = [_parts(run) for run in runs]
+    named = [part["attack"] + agent for agent, part in zip(agents, parts, strict=True)]
+    for key in ("sigma", "method", "episodes", "confidence", "seed"):
+        twins = {name for name in named if len({p[key] for n, p in zip(named, parts, strict=True) if n == name}) > 1}
+        named = [f"{name}, {p[key]}" if name in twins else name for name, p in zip(named, parts, strict=True)]
+    twins = {name for name in named if named.count(name) > 1}
+    return [f"{name} [{folder}]" if name in twins else name for name, folder in zip(named, folders, strict=True)]
+
+
+def colors(runs: Sequence[FinishedRun]) -> list[int]:
+    """Give each certificate a color, and each attack the color of the agent that it attacks."""
+    given: list[int] = []
+    for number, run in enumerate(runs):
+        same = (given[other] for other in range(number) if _attack_on(runs[other], run))
+        given.append(next(same, max(given, default=-1) + 1))
+    return given
+
+
+def _attack_on(one: FinishedRun, other: FinishedRun) -> bool:
+    both_certify = one.certificate is not None and other.certificate is not None
+    return one.matches(other) and not both_certify
+
+
+def _parts(run: FinishedRun) -> dict[str, str]:
+    stated, seed = run.certificate, run.identity.get("seed")
+    return {
+        "sigma": f"sigma {exact(run.sigma)}",
+        "method": "" if stated is None else stated.method,
+        "episodes": "" if stated is None else f"{stated.n_episodes:,} episodes",
+        "confidence": "" if stated is None else f"confidence {exact(stated.confidence)}",
+        "seed": "" if stated is None or seed is None else f"seed {seed}",
+        "attack": "" if run.attack is None else f"attack {run.attack.get('method')} on ",
+    }
 
 
 def _axes(run: FinishedRun) -> tuple[Any, ...]:
@@ -119,8 +157,8 @@ def _of_certificate(run: FinishedRun, label: str, color: int, grid: list[float],
     curve, perfect = own_curve(run, grid), perfect_curve(run, grid)
 
     def entry(role: str, name: str, shown: Curve, side: str = "lower", **options: Any) -> dict[str, Any]:
-        base = {"role": role, "label": lead + name, "colour": color, "prefix": "at least", "suffix": "", "on": False}
-        return {**base, **line(shown, stated, grid, side), **options}
+        options = {"prefix": "at least", "suffix": "", "on": False, **line(shown, stated, grid, side), **options}
+        return _series(role, lead + name, color, **options)
 
     entries = [entry("lower", f"certified lower bound{how}", curve, on=True)]
     if curve.upper is not None:
@@ -135,68 +173,60 @@ def _of_certificate(run: FinishedRun, label: str, color: int, grid: list[float],
     return [*entries, _estimate(stated, lead, color, grid)]
 
 
+def _series(role: str, label: str, color: int, suffix: str, **options: Any) -> dict[str, Any]:
+    """Return a line or marks as the page's data; without other options it is an estimate, and shown."""
+    return {"role": role, "label": label, "colour": color, "on": True, "prefix": "about", "suffix": suffix, **options}
+
+
 def _estimate(stated: Certificate, lead: str, color: int, grid: list[float]) -> dict[str, Any]:
-    digits = digits_for(stated)
-    error = "" if stated.estimate_sem is None else f" ± {stated.estimate_sem:.{digits}f}"
-    return {
-        "role": "estimate",
-        "label": f"{lead}mean without attack (an estimate)",
-        "colour": color,
-        "on": True,
-        "prefix": "about",
-        "suffix": "(estimate, not a bound)",
-        "y": _at_zero(stated.estimate, grid),
-        "error": _at_zero(1.96 * (stated.estimate_sem or 0.0), grid),
-        "text": [f"{stated.estimate:.{digits}f}{error}" if index == 0 else None for index in range(len(grid))],
-    }
+    text = format_estimate(stated.estimate, stated.estimate_sem, digits_for(stated))
+    beyond = [None] * (len(grid) - 1)
+    return _series(
+        "estimate",
+        f"{lead}mean without attack (an estimate)",
+        color,
+        "(estimate, not a bound)",
+        y=[stated.estimate, *beyond],
+        error=[1.96 * (stated.estimate_sem or 0.0), *beyond],
+        text=[text, *beyond],
+    )
 
 
 def _of_attack(run: FinishedRun, label: str, color: int, grid: list[float]) -> dict[str, Any]:
-    attack = run.attack
+    attack, digits = run.attack, digits_of(run)
     assert attack is not None
-    digits = digits_of(run)
-    at = {budget: number for number, budget in enumerate(attack["budgets"])}
-    known = [at.get(budget) for budget in grid]
-    mean = [None if number is None else float(attack["curve"][number]) for number in known]
-    sem = [None if number is None else float(attack["curve_sem"][number]) for number in known]
-    return {
-        "role": "attack",
-        "label": f"{label}: mean under attack (measured)",
-        "colour": color,
-        "on": True,
-        "prefix": "about",
-        "suffix": "(measured, not a bound)",
-        "y": drawn(mean),
-        "error": drawn([None if error is None else 1.96 * error for error in sem]),
-        "text": [
-            None if value is None else f"{value:.{digits}f} ± {error:.{digits}f}"
-            for value, error in zip(mean, sem, strict=True)
-        ],
+    measured = {
+        budget: (float(mean), float(sem))
+        for budget, mean, sem in zip(attack["budgets"], attack["curve"], attack["curve_sem"], strict=True)
     }
+    known = [measured.get(budget) for budget in grid]
+    return _series(
+        "attack",
+        f"{label}: mean under attack (measured)",
+        color,
+        "(measured, not a bound)",
+        y=drawn([None if one is None else one[0] for one in known]),
+        error=drawn([None if one is None else 1.96 * one[1] for one in known]),
+        text=[None if one is None else format_estimate(*one, digits) for one in known],
+    )
 
 
 def _baselines(group: Group, grid: list[float]) -> list[dict[str, Any]]:
     """Return the open-loop baseline, once for each that is known."""
     known = {(run.baseline.mean, run.baseline.what): digits_of(run) for run in group.runs if run.baseline is not None}
     return [
-        {
-            "role": "blind",
-            "label": f"open-loop baseline ({what})" if what else "open-loop baseline",
-            "colour": 0,
-            "on": True,
-            "prefix": "about",
-            "suffix": "(estimate)",
-            "y": drawn([mean] * len(grid)),
-            "text": [f"{mean:.{digits}f}"] * len(grid),
-            "fine": True,
-            "marks": [],
-        }
+        _series(
+            "blind",
+            f"open-loop baseline ({what})" if what else "open-loop baseline",
+            0,
+            "(estimate)",
+            y=drawn([mean] * len(grid)),
+            text=[f"{mean:.{digits}f}"] * len(grid),
+            fine=True,
+            marks=[],
+        )
         for (mean, what), digits in known.items()
     ]
-
-
-def _at_zero(value: float, grid: list[float]) -> list[float | None]:
-    return [value, *[None] * (len(grid) - 1)]
 
 
 def _start(group: Group, grid: list[float]) -> int:

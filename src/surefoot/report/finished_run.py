@@ -23,7 +23,7 @@ class FinishedRun:
         identity: Task, agent, hash, seed and sigma per feature, as the files have them.
         setup: Content of ``setup.json``.
         notes: Content of ``run.json``.
-        tape: One episode, step by step, to look at.
+        tape: One episode, step by step, to look at: what it is of, and arrays.
         digests: SHA-256 of the files, by name.
         baseline: The task's open-loop baseline, where the run knew one.
     """
@@ -35,7 +35,7 @@ class FinishedRun:
     identity: Mapping[str, Any]
     setup: Mapping[str, Any]
     notes: Mapping[str, Any]
-    tape: Mapping[str, Any] | None
+    tape: tuple[Mapping[str, Any], Mapping[str, Any]] | None
     digests: Mapping[str, str]
     baseline: Baseline | None
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from html import escape
 from typing import Any
 
 from surefoot.proof.certificate import Certificate
-from surefoot.proof.rounding import exact, format_budget, format_lower, percent
+from surefoot.proof.rounding import exact, format_budget, format_estimate, format_lower, percent
 from surefoot.proof.wording import baseline_note, bound_rows, budget_texts, digits_for, notes, requested_lines
 from surefoot.report.charts import Group, digits_of
 from surefoot.report.finished_run import FinishedRun
@@ -15,6 +15,30 @@ from surefoot.report.histograms import rows_of
 from surefoot.report.sentences import IDLE, budget_used
 
 MOST_COLUMNS = 7
+# What a reader looks for first, and what it is called.
+NAMES = {
+    "task": "task",
+    "environment": "environment",
+    "agent": "agent",
+    "sigma": "sigma (noise)",
+    "features": "sigma of each feature",
+    "method": "method",
+    "confidence": "confidence",
+    "episodes": "episodes",
+    "floor": "floor (lowest possible return)",
+    "ceiling": "ceiling (highest possible return)",
+    "frames": "stacked frames",
+    "limit": "maximum steps",
+    "seed": "seed",
+    "device": "device",
+    "lambdas": "lambda_Q",
+    "draws": "noise samples of the attacker",
+    "slots": "parallel environments",
+    "block": "episodes in a block",
+    "planned": "episodes planned",
+    "stream": "seed stream",
+    "agent_sha256": "sha256 of the agent",
+}
 
 
 def opening(sentences: Sequence[str], inconsistencies: Sequence[str]) -> str:
@@ -35,10 +59,10 @@ def tiles(groups: Sequence[Group]) -> str:
     run, stated = certified[0], certified[0].certificate
     digits, index = digits_for(stated), run.headline_index
     budget = budget_texts(stated)[index]
-    error = "" if stated.estimate_sem is None else f" ± {stated.estimate_sem:.{digits}f}"
+    estimate = format_estimate(stated.estimate, stated.estimate_sem, digits)
     shown = [
         (f"≥ {format_lower(stated.lower[index], digits)}", f"certified at budget {budget}", "bound"),
-        (f"{stated.estimate:.{digits}f}{error}", "mean without attack, an estimate", "estimate"),
+        (estimate, "mean without attack, an estimate", "estimate"),
     ]
     if run.baseline is not None:
         shown.append((f"{run.baseline.mean:.{digits}f}", "open-loop baseline, an estimate", "estimate"))
@@ -51,13 +75,13 @@ def tiles(groups: Sequence[Group]) -> str:
 
 def bounds_tables(group: Group) -> str:
     """Return the certified bounds of a group as tables, next to what attacks measured."""
-    return "\n".join(_bounds_table(group, run, label) for run, label, _ in group.certified) + _attack_tables(group)
+    return "\n".join(_bounds_table(group, *entry) for entry in group.certified) + _attack_tables(group)
 
 
-def _bounds_table(group: Group, run: FinishedRun, label: str) -> str:
+def _bounds_table(group: Group, run: FinishedRun, label: str, color: int) -> str:
     stated = run.certificate
     assert stated is not None
-    attacks = [(other, name) for other, name, color in group.attacked if color == _color(group, run)]
+    attacks = [(other, name) for other, name, attacked in group.attacked if attacked == color]
     heads = [
         "attack budget",
         "certified lower bound",
@@ -87,7 +111,7 @@ def _attack_tables(group: Group) -> str:
         body = [
             [
                 format_budget(budget),
-                f"{mean:.{digits}f} ± {sem:.{digits}f}",
+                format_estimate(mean, sem, digits),
                 "none" if lambda_ is None else f"{lambda_:g}",
                 "did not attack" if used < IDLE else f"{used:.0%}",
             ]
@@ -100,15 +124,10 @@ def _attack_tables(group: Group) -> str:
 
 def _measured(run: FinishedRun, budget: float) -> str:
     assert run.attack is not None
-    digits = digits_of(run)
-    for tried, mean, sem in zip(*(run.attack[key] for key in ("budgets", "curve", "curve_sem")), strict=True):
-        if tried == budget:
-            return f"{mean:.{digits}f} ± {sem:.{digits}f}"
-    return "not tried"
-
-
-def _color(group: Group, wanted: FinishedRun) -> int:
-    return next(color for run, _, color in group.certified if run is wanted)
+    if budget not in run.attack["budgets"]:
+        return "not tried"
+    index = run.attack["budgets"].index(budget)
+    return format_estimate(run.attack["curve"][index], run.attack["curve_sem"][index], digits_of(run))
 
 
 def comparison_table(group: Group) -> str:
@@ -141,6 +160,51 @@ def histogram_table(histogram: Mapping[str, Any]) -> str:
     """Return a histogram as a table of counts."""
     heads, body = rows_of(dict(histogram))
     return table("Number of episodes", heads, body)
+
+
+def setups(groups: Sequence[Group]) -> str:
+    """Return the setup of every run."""
+    named = [entry for group in groups for entry in zip(group.runs, group.labels, strict=True)]
+    return "\n".join(_setup(run, label) for run, label in named)
+
+
+def _setup(run: FinishedRun, label: str) -> str:
+    known = [*_facts(run), *((f"sha256 of {name}", digest) for name, digest in run.digests.items())]
+    items = "".join(
+        f"<div><dt>{escape(key)}</dt><dd>{escape(_plain(v))}</dd></div>" for key, v in known if v is not None
+    )
+    command = run.notes.get("command")
+    repeat = f'<p>To repeat it:</p><pre tabindex="0"><code>{escape(str(command))}</code></pre>' if command else ""
+    stated = run.certificate
+    sentence = tag("p", stated.statement, kind="note") if stated is not None else ""
+    return f'<article class="setup"><h3>{escape(label)}</h3>{sentence}{repeat}<dl class="facts">{items}</dl></article>'
+
+
+def _facts(run: FinishedRun) -> Iterator[tuple[str, Any]]:
+    facts = {**run.setup, **{key: value for key, value in run.identity.items() if value is not None}}
+    stated = run.certificate
+    if stated is not None:
+        facts |= {key: getattr(stated, key) for key in ("method", "confidence", "sigma", "floor", "ceiling")}
+        facts["episodes"] = stated.n_episodes
+    if run.attack is not None:
+        facts |= {key: run.attack.get(key) for key in ("method", "episodes", "draws", "lambdas")}
+        facts = {
+            key: value for key, value in facts.items() if key not in {"adversary", "budget"}
+        }  # those of one configuration
+    yield "folder", run.name
+    for key in (*(key for key in NAMES if key in facts), *sorted(set(facts) - set(NAMES) - {"schema"})):
+        yield NAMES.get(key, key.replace("_", " ")), facts[key]
+    yield "seconds", run.notes.get("wall_seconds")
+    yield "run with", run.notes.get("versions")
+    yield "certified with", run.notes.get("certified_with")
+
+
+def _plain(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {_plain(part)}" for key, part in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(_plain(part) for part in value) or "none"
+    return exact(value) if isinstance(value, float) else str(value)
 
 
 def table(caption: str, heads: Sequence[str], body: Iterable[Sequence[str]]) -> str:

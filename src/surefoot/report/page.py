@@ -18,7 +18,6 @@ from surefoot.report import html, sentences
 from surefoot.report.charts import Group, chart_data, grouped, inconsistent
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.histograms import histogram_data, spending_data
-from surefoot.report.setup_table import setups
 from surefoot.report.taped_frames import replay_data
 
 NAME = "report.html"
@@ -68,7 +67,7 @@ def build_page(runs: Sequence[FinishedRun]) -> str:
             "charts": "\n".join(_chart(group, number) for number, group in enumerate(groups)),
             "histogram-tables": "\n".join(html.histogram_table(one) for one in histograms),
             "no-replay": escape(_why_no_replay(runs)),
-            "setups": setups(groups),
+            "setups": html.setups(groups),
             "version": escape(versions()["surefoot"]),
             "data": embedded(data),
         },

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from surefoot.proof.rounding import exact
+from surefoot.proof.rounding import exact, format_estimate
 from surefoot.proof.wording import headline, norm_of
 from surefoot.report.charts import ATTACK_SCOPE, Group, digits_of
 from surefoot.report.finished_run import FinishedRun
@@ -67,14 +67,15 @@ def excluded_threat(groups: Sequence[Group]) -> str:
 
 def _attack_sentence(run: FinishedRun) -> str:
     assert run.attack is not None
-    attack, digits = run.attack, digits_of(run)
+    attack = run.attack
     # Of equally low means the one with the larger budget says more.
     worst = min(range(len(attack["curve"])), key=lambda number: (attack["curve"][number], -attack["budgets"][number]))
+    mean = format_estimate(attack["curve"][worst], attack["curve_sem"][worst], digits_of(run))
     noise = f"smoothed with sigma {exact(run.sigma)}" if run.sigma > 0 else "undefended (sigma = 0)"
     return (
         f"Under the strongest attack tried (method {attack.get('method')}, budget {exact(attack['budgets'][worst])}), "
-        f"{attack.get('agent')}, {noise}, had a mean return of {attack['curve'][worst]:.{digits}f} ± "
-        f"{attack['curve_sem'][worst]:.{digits}f} over {attack['episodes']:,} episodes: a measurement, not a bound."
+        f"{attack.get('agent')}, {noise}, had a mean return of {mean} over {attack['episodes']:,} episodes: a "
+        "measurement, not a bound."
     )
 
 

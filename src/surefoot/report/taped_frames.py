@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 import struct
 import zlib
 from collections.abc import Mapping
@@ -25,13 +24,12 @@ def replay_data(run: FinishedRun, label: str) -> dict[str, Any] | None:
     if run.tape is None:
         return None
     try:
-        return _data(run.tape, label)
+        return _data(*run.tape, label)
     except (KeyError, ValueError, TypeError, IndexError) as error:
         raise InputError(f"{run.name}/replay.npz is not a replay that this version reads: {error}") from error
 
 
-def _data(arrays: Mapping[str, Any], label: str) -> dict[str, Any]:
-    facts = json.loads(arrays["header"].tobytes())
+def _data(facts: Mapping[str, Any], arrays: Mapping[str, Any], label: str) -> dict[str, Any]:
     if facts.get("schema") != SCHEMA:
         raise ValueError(f"schema {facts.get('schema')}, expected {SCHEMA}")
     sigma = float(facts["sigma"])

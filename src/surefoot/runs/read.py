@@ -10,7 +10,7 @@ from typing import Any
 
 from surefoot.episodes import Baseline, Episodes
 from surefoot.errors import InputError
-from surefoot.files import number, numbers, read_arrays, read_json
+from surefoot.files import number, numbers, read_json, read_npz
 from surefoot.proof.certificate import FILES, Certificate
 from surefoot.report.finished_run import FinishedRun
 from surefoot.runs.folder import configuration_name
@@ -86,7 +86,7 @@ def _run(
         identity={key: content.get(key) for key in _IDENTITY},
         setup=_optional(setup),
         notes=notes,
-        tape=read_arrays(tape) if tape.exists() else None,
+        tape=read_npz(tape, "replay") if tape.exists() else None,
         digests={
             name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
             for name in (*FILES, "attack.json", "episodes.npz")
