@@ -257,7 +257,8 @@ def train_ppo(
     if resume:
         load_checkpoint(folder, learner)
     budget = 2 * sigma if settings.for_budget is None else settings.for_budget
-    while (fraction := _spent(folder, settings, time_limit)) < 1:
+    # However short the time, there is an agent at the end.
+    while (fraction := _spent(folder, settings, time_limit)) < 1 or not folder.curve.rows:
         before = folder.curve.steps // settings.validation_interval
         env_seeds, acting, learning, _ = training_seeds(seed, learner.iteration)
         with tensor_cores():
@@ -346,8 +347,8 @@ def tensor_cores() -> Iterator[None]:
 def _spent(folder: TrainingFolder, settings: PpoSettings, time_limit: float | None) -> float:
     """Return which fraction of the training is over: of the time where it is limited, else of the steps."""
     if time_limit is not None:
-        return folder.count_seconds() / (60 * time_limit)
-    return folder.curve.steps / settings.total_steps
+        return min(1.0, folder.count_seconds() / (60 * time_limit))
+    return min(1.0, folder.curve.steps / settings.total_steps)
 
 
 def _check(task: Task, sigma: float, settings: PpoSettings, time_limit: float | None) -> None:
