@@ -346,7 +346,7 @@ def test_wrong_calls(tmp_path, monkeypatch, capsys):
         ([*task, "--method", "dkw"], "has only one method, got 'dkw'; omit the method"),
         ([*task, "--reward-range", "0,1"], "--reward-range cannot be combined with a task"),
         ([*environment, "--per-step"], "needs the limits of a step's reward"),
-        ([*environment, "--per-step", "--reward-range", "0"], "two numbers LOW,HIGH"),
+        ([*environment, "--per-step", "--reward-range", "0"], "--reward-range: must look like -1,1"),
         ([*environment, "--per-step", "--reward-range", "1,2"], "must contain 0"),
     ):
         assert cli.main(wrong) == 2

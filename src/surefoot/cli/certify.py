@@ -23,7 +23,7 @@ from surefoot.cli.options import (
     with_requirement,
     workers_for,
 )
-from surefoot.episodes import Baseline
+from surefoot.episodes import Baseline, Noise
 from surefoot.errors import InputError
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import METHODS
@@ -56,7 +56,10 @@ def add_certify(commands: Any) -> None:
     what.add_argument("--max-steps", type=int, help="maximum episode length, for an --env that has none")
     what.add_argument("--gamma", type=float, help="certify the discounted return sum gamma^t r_t")
     what.add_argument(
-        "--reward-range", type=_reward_range, metavar="LOW,HIGH", help="range of one reward, for --env with --per-step"
+        "--reward-range",
+        type=numbers("-1,1, LOW and HIGH", count=2),
+        metavar="LOW,HIGH",
+        help="range of one reward, for --env with --per-step",
     )
     add_agent(parser)
     smoothing = parser.add_argument_group("episodes")
@@ -119,7 +122,9 @@ def run_certify(arguments: argparse.Namespace) -> int:
         certificate, baseline, folder = _certify_returns(arguments), None, arguments.out
     else:
         certificate, baseline, folder = _certify_played(arguments)
-    proved = required is None or _lower_at(certificate, required.budget) >= required.mean
+    proved = required is None
+    if required is not None:
+        proved = bool(certificate.lower[asked_budgets(certificate).index(required.budget)] >= required.mean)
     if arguments.json:
         asked = {} if required is None else {"require": {**asdict(required), "proved": proved}}
         print_json({**certificate.to_json(), **asked})
@@ -130,11 +135,6 @@ def run_certify(arguments: argparse.Namespace) -> int:
     if folder is not None:
         print(f"Report: {folder / NAME}")
     return 0 if proved else 1
-
-
-def _lower_at(certificate: Certificate, budget: float) -> float:
-    """Return the lower bound at one of the budgets that were asked for, in the norm that it was asked in."""
-    return float(certificate.lower[asked_budgets(certificate).index(budget)])
 
 
 def _certify_returns(arguments: argparse.Namespace) -> Certificate:
@@ -148,7 +148,7 @@ def _certify_returns(arguments: argparse.Namespace) -> Certificate:
         raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
     episodes = read_returns(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
     budgets = with_requirement(arguments.budgets or parse_budgets("0:1:0.1"), arguments.require)
-    certificate = _query(arguments, budgets, _norm(arguments, None, None)).answer(episodes)
+    certificate = _query(arguments, budgets).answer(episodes)
     if arguments.out is not None:
         episodes.save(arguments.out / "episodes.npz")  # next to its certificate, to check it against
         metadata = {
@@ -168,16 +168,15 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Baselin
     from surefoot.runs.certified import certified_run, run_name
 
     logger.min_level = logger.ERROR  # its advice on versions of environments would appear between our lines
-    task, required, sequential = _task(arguments), arguments.require, _sequential(arguments)
-    norm = _norm(arguments, math.prod(task.spaces.shape), task.scoring.max_steps)
+    task, required = _task(arguments), arguments.require
     budgets = with_requirement(arguments.budgets or task.paper.budgets, required)
-    query = _query(arguments, budgets, norm)
+    query = _query(arguments, budgets, task)
     sigma = task.paper.sigma if arguments.sigma is None else arguments.sigma
-    count = (arguments.max_episodes or MOST_EPISODES) if sequential else arguments.episodes
+    goal = _goal(arguments, Noise.of(sigma).sigma)
+    count = arguments.episodes if goal is None else arguments.max_episodes or MOST_EPISODES
     plan = plan_of(arguments, task, sigma, count, per_step=arguments.per_step)
     query.answer(plan.probe())
-    folder = arguments.out or Path("runs") / (run_name(plan) + ("-sequential" if sequential else ""))
-    goal = _goal(arguments, plan.noise.sigma) if sequential else None
+    folder = arguments.out or Path("runs") / (run_name(plan) + ("" if goal is None else "-sequential"))
     if goal is not None:
         query = replace(query, budgets=tuple(sorted({*budgets, goal.budget})))
     with progress_bar("running", "episodes", arguments) as report:
@@ -249,8 +248,13 @@ def _environment(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
     return environment, dict(published.env_kwargs) if same else {}
 
 
-def _query(arguments: argparse.Namespace, budgets: tuple[float, ...], norm: Norm | None) -> Query:
-    """Return what is asked of the episodes."""
+def _query(arguments: argparse.Namespace, budgets: tuple[float, ...], task: Task | None = None) -> Query:
+    """Return what is asked of the episodes; a norm other than l2 needs to know what a task's observations are."""
+    norm = None
+    if arguments.norm != "l2":
+        many = None if task is None else task.scoring.max_steps * (arguments.shared_episodes or 1)
+        coordinates = None if task is None else math.prod(task.spaces.shape)
+        norm = Norm(name=arguments.norm, coordinates=coordinates, observations=1 if arguments.per_step else many)
     return Query(
         budgets=budgets,
         confidence=arguments.confidence,
@@ -271,40 +275,20 @@ def _threat(arguments: argparse.Namespace) -> Threat:
     return EPISODE if arguments.shared_episodes is None else SharedBudget(arguments.shared_episodes)
 
 
-def _norm(arguments: argparse.Namespace, coordinates: int | None, limit: int | None) -> Norm | None:
-    """Return the norm of the budgets, or None for l2; ``limit`` is how many observations an episode has at most."""
-    if arguments.norm == "l2":
-        return None
-    many = None if limit is None else limit * (arguments.shared_episodes or 1)
-    return Norm(name=arguments.norm, coordinates=coordinates, observations=1 if arguments.per_step else many)
-
-
-def _reward_range(text: str) -> tuple[float, float]:
-    limits = numbers("-1,1")(text)
-    if len(limits) != 2:
-        raise argparse.ArgumentTypeError(f"must be two numbers LOW,HIGH, got {text!r}")
-    return limits[0], limits[1]
-
-
-def _sequential(arguments: argparse.Namespace) -> bool:
-    """Return whether the run is sequential, that is, may stop early."""
+def _goal(arguments: argparse.Namespace, sigma: float) -> StoppingRule | None:
+    """Return when a sequential run is to stop early; None for a run that is not."""
+    required = arguments.require
     if arguments.tol is None and arguments.max_episodes is None:
         if arguments.tol_budget is not None:
             raise InputError("--tol-budget is the budget of --tol; give --tol too, or --require MEAN@BUDGET")
-        return False
-    if arguments.tol is None and arguments.require is None:
+        return None
+    if arguments.tol is None and required is None:
         raise InputError("--max-episodes needs a reason to stop: give --tol D or --require MEAN@BUDGET")
     if arguments.method not in (None, "auto", "sequential"):
         raise InputError(f"a sequential run is certified by --method sequential, got {arguments.method}")
     refuse(arguments, ("shared_episodes", "thresholds", "quantiles"), "a sequential run")
     if arguments.per_step or arguments.norm != "l2":
         raise InputError("--per-step and --norm cannot be combined with a sequential run")
-    return True
-
-
-def _goal(arguments: argparse.Namespace, sigma: float) -> StoppingRule:
-    """Return when a sequential run is to stop."""
-    required = arguments.require
     if required is not None and arguments.tol_budget not in (None, required.budget):
         about = f"--tol-budget {arguments.tol_budget:g} and --require {required.mean:g}@{required.budget:g}"
         raise InputError(f"{about} are about different budgets")

@@ -164,9 +164,9 @@ def with_requirement(budgets: Sequence[float], required: Requirement | None) -> 
     return tuple(sorted({*budgets, required.budget}))
 
 
-def numbers(looks: str) -> Callable[[str], tuple[float, ...]]:
-    """Return what reads an option's value that looks like this, ``0,0.2,0.4``."""
-    return lambda text: _split(text, ",", looks)
+def numbers(looks: str, count: int | None = None) -> Callable[[str], tuple[float, ...]]:
+    """Return what reads an option's value that looks like this, ``0,0.2,0.4``; ``count`` is how many there must be."""
+    return lambda text: _split(text, ",", looks, count)
 
 
 def parse_sigma(text: str) -> float | list[float]:
