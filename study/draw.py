@@ -11,7 +11,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from study import claims
+from study import claims, published
 from study.figures import attacks, certificates, diagrams, environments, pong, training
 from study.numbers import Study, fingerprint
 from study.paper import EVERY, TARGETS, Target, find_target
@@ -46,7 +46,7 @@ MAKERS: dict[str, Maker] = {
     "training-times": _only_table(training.training_times),
     "evaluation-times": _only_table(training.evaluation_times),
     "attack-times": _only_table(training.attack_times),
-    "published": _only_table(claims.published),
+    "published": _only_table(published.published),
     "claims": _only_table(claims.claims),
 }
 
