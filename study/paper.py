@@ -77,6 +77,10 @@ UNITS = {
 LARGEST = {"mountain-car": 0.5}  # of the budgets drawn, where it is not the task's own
 
 # What the paper's text states; its figures are pictures and are not read off.
+# Rows of Tables 1 and 2 that task and algorithm fix here; the five frames of Mountain Car are in its text.
+FRAMES = {"cartpole-5": 5, "cartpole-1": 1, "pong-1r": 4, "pong-full": 4, "freeway": 4, "mountain-car": 5}
+REPEATS = {"cartpole-5": "1", "cartpole-1": "1", "pong-1r": "1", "pong-full": "1", "freeway": "5"}
+EPISODIC = {"train frequency": "1 per episode", "gradient steps": "= episode length"}
 PAPER_DEVICE = "one NVIDIA 2080 Ti"
 TRAINING_HOURS = {
     "pong-1r": 11.1,

@@ -21,7 +21,6 @@ from surefoot.play.tasks import TASKS
 from surefoot.proof.episode_budget import EpisodeCertificate
 
 FLOOR, MOST, BARE = "#8c4a00", "0.62", "#a61c00"
-WIDE = 1.96  # standard errors of an error bar
 
 
 @dataclass(frozen=True)
@@ -117,10 +116,10 @@ def draw_floor(axes: Axes, task: str) -> None:
 
 
 def draw_estimate(axes: Axes, place: float, record: Episodes, look: Style) -> None:
-    """Draw a mean without attack as one hollow mark with its 95% error bar."""
+    """Draw a mean without attack as one hollow mark with its standard error."""
     mean, error = mean_of(record.returns)
     options: dict[str, Any] = {"mfc": "white", "ms": 6, "capsize": 3, "clip_on": False, "zorder": 5}
-    axes.errorbar([place], [mean], yerr=[WIDE * error], fmt="D", color=look.colour, **options)
+    axes.errorbar([place], [mean], yerr=[error], fmt="D", color=look.colour, **options)
 
 
 def draw_attack(
@@ -132,11 +131,11 @@ def draw_attack(
     label: str | None = None,
     filled: bool = True,
 ) -> None:
-    """Draw attacked means as marks with 95% error bars, joined by thin lines."""
+    """Draw attacked means as marks with their standard errors, joined by thin lines."""
     axes.errorbar(
         budgets,
         means,
-        yerr=[WIDE * error for error in errors],
+        yerr=errors,
         fmt=look.mark,
         ls=look.line,
         color=look.colour,
@@ -182,14 +181,17 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "most": ("best achievable bound with as many episodes", {"color": MOST, "lw": 1.0}),
     "floor": ("open-loop baseline", {"color": FLOOR, "lw": 1.8, "ls": (0, (1, 2))}),
     "estimate": (
-        "mean without attack (an estimate, ± 1.96 standard errors)",
+        "mean without attack (an estimate, ± one standard error)",
         {"color": "black", "marker": "D", "mfc": "white", "ls": "none"},
     ),
     "attack": (
-        "mean under attack (an estimate, ± 1.96 standard errors)",
+        "mean under attack (an estimate, ± one standard error)",
         {"color": "black", "marker": "o", "lw": 0.8},
     ),
-    "bare": ("undefended agent under attack", {"color": BARE, "marker": "x", "lw": 0.8, "ls": "--"}),
+    "bare": (
+        "undefended agent under attack (± one standard error)",
+        {"color": BARE, "marker": "x", "lw": 0.8, "ls": "--"},
+    ),
 }
 
 

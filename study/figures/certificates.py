@@ -11,7 +11,6 @@ from study.numbers import Agent, Study, budgets_of
 from study.paper import MOST_SIGMA, UNITS
 from study.style import (
     BARE,
-    WIDE,
     Style,
     attack_curve,
     draw_attack,
@@ -143,8 +142,7 @@ def _clean_panel(axes: Axes, task: str, found: dict[Agent, tuple[float, float]])
     draw_floor(axes, task)
     sigmas = [agent.sigma for agent in found]
     means, errors = zip(*found.values(), strict=True)
-    wide = [WIDE * error for error in errors]
-    axes.errorbar(sigmas, means, yerr=wide, fmt="D", mfc="white", color="black", ls="-", lw=0.8, capsize=3, zorder=5)
+    axes.errorbar(sigmas, means, yerr=errors, fmt="D", mfc="white", color="black", ls="-", lw=0.8, capsize=3, zorder=5)
     label_axes(axes, task)
     axes.set_xlabel("sigma of the smoothing noise (units of the observations)", fontsize=8)
     last = max(*sigmas, 1e-3)

@@ -16,15 +16,18 @@ from study.paper import (
     ATTACK_STEP,
     ATTACK_STEPS,
     ATTACK_STEPS_DQN,
+    EPISODIC,
     EVALUATION_SECONDS,
+    FRAMES,
     PAPER_DEVICE,
+    REPEATS,
     TRAINING_HOURS,
     UNITS,
 )
 from study.style import empty, sheet
 from study.tables import Table
 from surefoot.play.tasks import TASKS
-from surefoot.train.settings import find_settings
+from surefoot.train.settings import DdpgSettings, find_settings
 
 NONE, SHIPPED = "not measured", "#5b87b8"
 LARGE = 10_000_000  # steps, from which on they are counted in millions
@@ -103,18 +106,40 @@ def training_settings(study: Study, tasks: Sequence[str]) -> Table:
     """Return every training setting: the paper's, and those of the agents that are shipped."""
     rows = []
     for task in tasks:
-        paper = find_settings("paper", task).facts()
-        ours = [agent.card["training"]["settings"] for agent in study.of(task)]
-        for number, name in enumerate(dict.fromkeys([*paper, *(key for one in ours for key in one)])):
-            there = list(dict.fromkeys(_shown(one[name]) for one in ours if name in one))
-            cells = [_shown(paper[name]) if name in paper else "", ", ".join(there)]
-            rows.append([UNITS[task].title if number == 0 else "", name.replace("_", " "), *cells])
+        rows_of_task = [*_task_rows(study, task), *_setting_rows(study, task)]
+        rows += [[UNITS[task].title if number == 0 else "", *row] for number, row in enumerate(rows_of_task)]
     return Table(["task", "setting", "paper", "pretrained agents"], rows, left=2)
+
+
+def _task_rows(study: Study, task: str) -> list[list[str]]:
+    """Return the rows that task and algorithm fix, and the number of training runs an agent was selected from."""
+    agents = study.of(task)
+    runs = ", ".join(f"{len(agent.card['candidates'])}" for agent in agents)
+    rows = [
+        ["frames used", f"{FRAMES[task]}", f"{TASKS[task].spaces.n_stack}" if agents else ""],
+        ["repeats", REPEATS.get(task, "not stated"), f"{runs} (by sigma)" if agents else ""],
+    ]
+    if isinstance(find_settings("paper", task), DdpgSettings):
+        rows += [[name, value, value if agents else ""] for name, value in EPISODIC.items()]
+    return rows
+
+
+def _setting_rows(study: Study, task: str) -> list[list[str]]:
+    paper = find_settings("paper", task).facts()
+    ours = [agent.card["training"]["settings"] for agent in study.of(task)]
+    rows = []
+    for name in dict.fromkeys([*paper, *(key for one in ours for key in one)]):
+        there = list(dict.fromkeys(_shown(one[name]) for one in ours if name in one))
+        if name != "repeats":
+            rows.append([name.replace("_", " "), _shown(paper[name]) if name in paper else "", ", ".join(there)])
+    return rows
 
 
 def _shown(value: Any) -> str:
     if isinstance(value, list | tuple):
         return " x ".join(f"{part}" for part in value) or "CNN"
+    if value == "":
+        return "none"
     return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else f"{value}"
 
 

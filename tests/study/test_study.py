@@ -107,6 +107,28 @@ def test_attacks_have_error_bars(figures):
             assert [bar for bar in axes.containers if bar.has_yerr], (name, axes.get_title())
 
 
+def test_an_error_bar_is_one_standard_error_and_the_figure_says_so(figures, study):
+    axes = panels(figures["attacks-bare"])[0]
+    assert axes.get_title().startswith(UNITS["cartpole-5"].title)
+    bars = [segment for box in axes.containers[0].lines[2] for segment in box.get_segments()]
+    half = [(top - bottom) / 2 for (_, bottom), (_, top) in bars]
+    assert half[1:] == pytest.approx(study.attack(study.bare("cartpole-5"))["curve_sem"])
+    said = " ".join(text.get_text() for text in figures["attacks-bare"].legends[0].get_texts())
+    assert "± one standard error" in said
+
+
+def test_the_settings_table_has_every_row_of_tables_1_and_2(study):
+    rows = MAKERS["training-settings"](study, EVERY)[1].rows
+    assert [row[2:] for row in rows if row[1] == "frames used"] == [
+        [f"{TASKS[task].spaces.n_stack}"] * 2 for task in EVERY
+    ]
+    assert [row[2] for row in rows if row[1] == "repeats"] == ["1", "1", "1", "1", "5", "not stated"]
+    assert {row[3] for row in rows if row[1] == "repeats"} == {"2, 2, 2 (by sigma)"}
+    car = {row[1]: row[2:] for row in rows[[row[0] for row in rows].index(UNITS["mountain-car"].title) :]}
+    assert car["train frequency"] == ["1 per episode"] * 2
+    assert car["gradient steps"] == ["= episode length"] * 2
+
+
 @pytest.mark.parametrize("target", FIGURES, ids=lambda target: target.name)
 def test_without_numbers_a_panel_says_so(target, tmp_path):
     figure, table = MAKERS[target.name](Study(tmp_path, ()), target.tasks)
