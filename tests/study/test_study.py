@@ -224,7 +224,57 @@ def test_which_bare_agent_is_more_vulnerable(tmp_path, five, one, verdict):
 def test_what_is_not_measured_is_not_claimed(tmp_path):
     table = claims.claims(Study(tmp_path, ()), EVERY)
     assert {row[-1] for row in table.rows} == {claims.UNMEASURED}
-    assert {row[1] for row in table.rows} == {UNITS[task].title for task in EVERY}
+    assert {row[2] for row in table.rows} == {UNITS[task].title for task in EVERY}
+
+
+def test_every_claim_says_where_it_stands_in_the_paper(study):
+    table = claims.claims(study, EVERY)
+    assert table.heads[1] == "place"
+    assert all(row[1].startswith(("Section ", "appendix, ")) for row in table.rows)
+
+
+@pytest.mark.parametrize(
+    ("attacked", "verdict"),
+    [(0.1, "yes, at B = 0.25, 0.5"), (0.8, "hardly, at B = 0.25, 0.5"), (0.95, "no, at B = 0.25, 0.5")],
+)
+def test_an_attack_is_effective_if_it_takes_half_of_what_can_be_taken(tmp_path, attacked, verdict):
+    study = made_up(tmp_path, Made(bare_attacked=attacked), ("cartpole-5",))
+    finding = claims.effective(study, "cartpole-5")
+    assert finding.verdict == verdict
+    assert "open-loop baseline 40.8" in finding.measured
+
+
+def test_where_an_open_loop_policy_is_as_good_an_attack_counts_down_to_the_floor(tmp_path):
+    study = made_up(tmp_path, Made(bare_attacked=0.3), ("mountain-car",))
+    assert claims.effective(study, "mountain-car").verdict.startswith("yes")
+
+
+def serial(folder, round_share, game_share):
+    """Return a study in which rounds and games keep these shares at budgets 0.1 and 0.2; unattacked they keep .9."""
+    study = made_up(folder, Made(episodes=4_000), ("pong-1r", "pong-full"))
+    write_attack(folder, study.bare("pong-1r"), round_share)
+    write_attack(folder, study.bare("pong-full"), game_share)
+    return study
+
+
+def test_the_budget_of_a_whole_game_is_held_against_that_of_a_round(tmp_path):
+    study = serial(tmp_path / "kept", 0.0, 0.89)
+    finding = claims.root_law(study, "pong-full")
+    assert finding.verdict.startswith("not contradicted: at B = 0.2 = 4.0 b a game is far from even")
+    assert "half of that at b = 0.050" in finding.measured
+    assert "b sqrt(21) = 0.23 or more" in finding.measured
+    assert "3.6 goals lost if spread over 4 rounds" in finding.measured
+    ruined = claims.root_law(serial(tmp_path / "ruined", 0.0, 0.1), "pong-full")
+    assert ruined.verdict == "no: even at B = 0.05 = 1.0 b"
+    assert claims.root_law(serial(tmp_path / "safe", 0.8, 0.8), "pong-full").verdict == "not measured far enough"
+
+
+def test_a_budget_is_interpolated_between_those_that_were_measured():
+    assert claims.falls_to(0.5, [0.0, 0.1, 0.2], [1.0, 0.8, 0.3]) == pytest.approx(0.16)
+    assert claims.falls_to(0.2, [0.0, 0.1, 0.2], [1.0, 0.8, 0.3]) is None
+    goals, rounds = claims.spread_best(0.4, [0.0, 0.1, 0.2], [1.0, 0.9, 0.2])
+    assert (goals, rounds) == (pytest.approx(3.2), 4)
+    assert claims.spread_best(4.0, [0.0, 0.1], [1.0, 0.9]) == (pytest.approx(2.1), 21), "a game has no more rounds"
 
 
 # Full Pong: which loses more, the theorem or the band, and what one budget for 21 rounds is worth.
