@@ -48,14 +48,7 @@ def play_episodes(agent: Agent, episodes: int, place: Place) -> str:
 
     One process on a CPU counts the time of its processor, which does not depend on what else is running.
     """
-    plan = Plan(
-        task=get_task(agent.task),
-        policy=zoo.load(agent.name),
-        noise=Noise.of(agent.sigma),
-        n_episodes=episodes,
-        seed=SEED,
-        device=place.device,
-    )
+    plan = _unattacked(agent, episodes, place.device)
     folder = place.work / f"episodes-{agent.name}-n{episodes}-{place.device}"
     clock = time.process_time if place.device == "cpu" and place.workers == 1 else time.monotonic
     began = clock()
@@ -81,6 +74,17 @@ def play_episodes(agent: Agent, episodes: int, place: Place) -> str:
     }
     write_json(place.data / "episodes" / f"{agent.name}.json", facts)
     return f"{agent.name}: {episodes:,} episodes, mean {record.returns.mean():.3f}"
+
+
+def _unattacked(agent: Agent, episodes: int, device: str) -> Plan:
+    return Plan(
+        task=get_task(agent.task),
+        policy=zoo.load(agent.name),
+        noise=Noise.of(agent.sigma),
+        n_episodes=episodes,
+        seed=SEED,
+        device=device,
+    )
 
 
 def _seconds_before(place: Place, agent: Agent, record: str) -> float | None:
@@ -154,13 +158,32 @@ def time_attacks(agent: Agent, size: AttackSize, episodes: int, device: str) -> 
     return rows
 
 
-def write_times(rows: Iterable[dict[str, Any]], place: Place) -> None:
-    """Write measured times; rows of other agents that are there already stay."""
+def time_episodes(agent: Agent, episodes: int, device: str) -> dict[str, Any]:
+    """Measure episodes without attack on one core, for records that were not made in one go."""
+    clock = time.process_time if device == "cpu" else time.perf_counter
+    plan = _unattacked(agent, episodes, device)
+    began = clock()
+    play(plan)
+    return {
+        "task": agent.task,
+        "agent": agent.name,
+        "agent_sha256": agent.sha256,
+        "sigma": agent.sigma,
+        "episodes": episodes,
+        "seconds": round(clock() - began, 3),
+        "workers": 1,
+        "device": device,
+    }
+
+
+def write_times(rows: Iterable[dict[str, Any]], place: Place, kind: str = "attacks") -> None:
+    """Write measured times; rows of the other kind, and of other agents, that are there already stay."""
     path, new = place.data / "times.json", list(rows)
     renewed = {row["agent"] for row in new}
-    kept = [row for row in read_json(path)["attacks"] if row["agent"] not in renewed] if path.is_file() else []
-    ordered = sorted([*kept, *new], key=lambda row: (row["task"], row["sigma"], row["budget"]))
-    write_json(path, {"schema": SCHEMA, "attacks": ordered, "versions": versions()})
+    there = read_json(path) if path.is_file() else {"attacks": []}
+    kept = [row for row in there.get(kind, ()) if row["agent"] not in renewed]
+    ordered = sorted([*kept, *new], key=lambda row: (row["task"], row["sigma"], row.get("budget", 0.0)))
+    write_json(path, {**there, "schema": SCHEMA, kind: ordered, "versions": versions()})
 
 
 def timed_agents(agents: Sequence[Agent]) -> list[Agent]:

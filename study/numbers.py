@@ -86,10 +86,17 @@ class Study:
         path = self.folder / "attacks" / f"{agent.name}-{method}.json"
         return self._read(("attack", agent.name, method), path, ATTACKED)
 
-    def times(self) -> list[dict[str, Any]]:
-        """Return the measured times of attacked episodes."""
+    def times(self, kind: str = "attacks") -> list[dict[str, Any]]:
+        """Return the measured times of attacked episodes, or of ``episodes`` without attack that were timed apart."""
         found = self._read(("times",), self.folder / "times.json", ("attacks",))
-        return [] if found is None else list(found["attacks"])
+        return [] if found is None else list(found.get(kind, ()))
+
+    def timed(self, agent: Agent) -> dict[str, Any] | None:
+        """Return episodes of an agent and their seconds: its record's or, of a resumed run, others of the same."""
+        played = self.played(agent)
+        if played is None or played["seconds"] is not None:
+            return played
+        return next((row for row in self.times("episodes") if row["agent"] == agent.name), None)
 
     def trainings(self, agent: Agent) -> list[dict[str, Any]]:
         """Return every training of an agent's task and sigma: preset, seed, seconds, curve.
@@ -146,9 +153,8 @@ class Study:
 
     def _stale_times(self) -> list[str]:
         weights = {agent.name: agent.sha256 for agent in self.agents}
-        return sorted(
-            {f"times of {row['agent']}" for row in self.times() if weights.get(row["agent"]) != row["agent_sha256"]}
-        )
+        rows = [*self.times(), *self.times("episodes")]
+        return sorted({f"times of {row['agent']}" for row in rows if weights.get(row["agent"]) != row["agent_sha256"]})
 
     def _read(self, key: tuple[str, ...], path: Path, expected: tuple[str, ...]) -> dict[str, Any] | None:
         found: dict[str, Any] | None = self._once(key, lambda: read_json(path) if path.is_file() else None)

@@ -2,6 +2,7 @@
 
     python -m study.renew                           # list them
     python -m study.renew --run episodes times      # measure these where missing or stale
+    python -m study.renew --run episode-times --episodes 32    # where a resumed run has no time
     python -m study.renew --run attacks --tasks mountain-car
     python -m study.renew --run episodes attacks times --device cuda
 
@@ -15,24 +16,26 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from study.measure import Place, attack_agent, play_episodes, time_attacks, timed_agents, write_times
+from study.measure import Place, attack_agent, play_episodes, time_attacks, time_episodes, timed_agents, write_times
 from study.numbers import DATA, Agent, Study, shipped_agents
 from study.sizes import full
 from surefoot.play.workers import usable_cores
 
-PARTS = ("episodes", "attacks", "times")
+PARTS = ("episodes", "attacks", "times", "episode-times")
+TIMED = 32  # episodes without attack that are timed
 
 
 def wanting(study: Study, tasks: list[str] | None, again: bool = False) -> dict[str, list[Agent]]:
     """Return the agents whose numbers are missing or stale, part by part; or all of them."""
     agents = [agent for agent in study.agents if tasks is None or agent.task in tasks]
     if again:
-        return {"episodes": agents, "attacks": agents, "times": timed_agents(agents)}
+        return {"episodes": agents, "attacks": agents, "times": timed_agents(agents), "episode-times": agents}
     timed = {(row["agent"], row["agent_sha256"]) for row in study.times()}
     return {
         "episodes": [agent for agent in agents if (found := study.record(agent)) is None or _stale(found.facts, agent)],
         "attacks": [agent for agent in agents if (made := study.attack(agent)) is None or _stale(made, agent)],
         "times": [agent for agent in timed_agents(agents) if (agent.name, agent.sha256) not in timed],
+        "episode-times": [agent for agent in agents if study.played(agent) is not None and study.timed(agent) is None],
     }
 
 
@@ -49,6 +52,9 @@ def renew(part: str, agents: list[Agent], place: Place, episodes: int | None = N
             print(play_episodes(agent, episodes or size.episodes, place), flush=True)
         elif part == "attacks":
             print(attack_agent(agent, cells, place), flush=True)
+        elif part == "episode-times":
+            write_times([time_episodes(agent, episodes or TIMED, place.device)], place, "episodes")
+            print(f"{agent.name}: time of an episode", flush=True)
         else:
             write_times(time_attacks(agent, cells, size.timed[agent.sigma > 0], place.device), place)
             print(f"{agent.name}: times", flush=True)
@@ -60,7 +66,7 @@ def main() -> None:
     parser.add_argument("--run", nargs="+", choices=PARTS, default=[])
     parser.add_argument("--tasks", nargs="+")
     parser.add_argument("--again", action="store_true", help="also what is there and not stale")
-    parser.add_argument("--episodes", type=int, help="certified episodes of an agent (default: 10,000)")
+    parser.add_argument("--episodes", type=int, help="episodes of an agent (default: 10,000; timed: 32)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--workers", type=int, help="processes (default: one per core; one to measure times)")
     parser.add_argument("--work", type=Path, default=Path("runs/study"))

@@ -30,6 +30,8 @@ from surefoot.play.tasks import TASKS
 from surefoot.train.settings import DdpgSettings, find_settings
 
 NONE, SHIPPED = "not measured", "#5b87b8"
+# Why attacks on smoothed agents were not timed.
+WHY_NOT = {"pong-full": "2,000 searches with 128 noise samples each, hours on one core"}
 LARGE = 10_000_000  # steps, from which on they are counted in millions
 
 
@@ -202,8 +204,9 @@ def evaluation_times(study: Study, tasks: Sequence[str]) -> Table:
     for task in tasks:
         agents = [agent for agent in study.smoothed(task) if study.played(agent) is not None]
         ends = (agents[0], agents[-1]) if agents else ()
-        cells = [_per_episode(study.played(agent)) for agent in ends] or [NONE, NONE]
-        cores = sorted({_where(study.played(agent)) for agent in ends})
+        cells = [_per_episode(study.timed(agent)) for agent in ends] or [NONE, NONE]
+        found = [timed for agent in dict.fromkeys(ends) if (timed := study.timed(agent)) is not None]
+        cores = dict.fromkeys(f"{_where(timed)} ({timed['episodes']:,} episodes)" for timed in found)
         paper = [f"{seconds:g}" for seconds in EVALUATION_SECONDS[task]]
         sigmas = " and ".join(f"{agent.sigma:g}" for agent in dict.fromkeys(ends))
         rows.append([UNITS[task].title, *paper, *cells, sigmas, ", ".join(cores)])
@@ -219,17 +222,20 @@ def evaluation_times(study: Study, tasks: Sequence[str]) -> Table:
     return Table(heads, rows)
 
 
-def _per_episode(played: dict[str, Any] | None) -> str:
-    assert played is not None
-    # A run that was stopped and went on has no time.
-    return NONE if played["seconds"] is None else f"{played['seconds'] / played['episodes']:.2g}"
+def _per_episode(timed: dict[str, Any] | None) -> str:
+    if timed is None:
+        return f"{NONE}: the run was resumed"
+    return f"{timed['seconds'] / timed['episodes']:.2g}"
 
 
-def _where(facts: dict[str, Any] | None) -> str:
-    assert facts is not None
+def _where(facts: dict[str, Any]) -> str:
     if facts["device"] != "cpu":
         return str(facts["device"])
     return f"{facts['workers']} core" + ("s" if facts["workers"] != 1 else "")
+
+
+def _untimed(task: str) -> str:
+    return f"{NONE}: {WHY_NOT[task]}" if task in WHY_NOT else NONE
 
 
 def attack_times(study: Study, tasks: Sequence[str]) -> Table:
@@ -241,7 +247,11 @@ def attack_times(study: Study, tasks: Sequence[str]) -> Table:
         cells = []
         for smoothed in (False, True):
             part = sorted((row for row in found if (row["sigma"] > 0) is smoothed), key=lambda row: row["budget"])
-            cells += [f"{row['seconds'] / row['episodes']:.2g}" for row in (part[0], part[-1])] if part else [NONE] * 2
+            cells += (
+                [f"{row['seconds'] / row['episodes']:.2g}" for row in (part[0], part[-1])]
+                if part
+                else [_untimed(task)] * 2
+            )
         budgets = sorted({row["budget"] for row in found})
         ends = f"{budgets[0]:g} and {budgets[-1]:g}" if budgets else ""
         rows.append([UNITS[task].title, *paper, *cells, ends, ", ".join(sorted({_where(row) for row in found}))])

@@ -123,13 +123,25 @@ def test_what_is_missing_or_stale_is_to_be_renewed(two_agents, tmp_path):
     renew = script("renew")
     bare, smoothed = two_agents
     study = Study(tmp_path, two_agents)
-    assert renew.wanting(study, ["freeway"]) == {"episodes": [], "attacks": [], "times": []}
+    assert renew.wanting(study, ["freeway"]) == {
+        "episodes": [],
+        "attacks": [],
+        "times": [],
+        "episode-times": [],
+    }
     assert renew.wanting(study, None) == {
         "episodes": [bare, smoothed],
         "attacks": [bare, smoothed],
         "times": [bare, smoothed],
+        "episode-times": [],
     }
     renew.renew("episodes", [bare, smoothed], Place(tmp_path, tmp_path / "work"), episodes=5)
+    path = tmp_path / "episodes" / f"{smoothed.name}.json"
+    path.write_text(json.dumps({**read_json(path), "seconds": None}))  # as of a run that was resumed
+    assert renew.wanting(Study(tmp_path, two_agents), None)["episode-times"] == [smoothed]
+    renew.renew("episode-times", [smoothed], Place(tmp_path, tmp_path / "work"), episodes=5)
+    assert Study(tmp_path, two_agents).timed(smoothed)["seconds"] > 0
+    assert renew.wanting(Study(tmp_path, two_agents), None)["episode-times"] == []
     retrained = replace(smoothed, sha256="other weights")
     assert renew.wanting(Study(tmp_path, (bare, retrained)), None)["episodes"] == [retrained]
     assert renew.wanting(Study(tmp_path, two_agents), None)["episodes"] == []
@@ -253,3 +265,4 @@ def test_the_tables_of_the_documentation_are_those_of_the_numbers():
         if target.name in {"claims", "attack-settings", "training-times", "evaluation-times", "attack-times"}:
             _, table = MAKERS[target.name](STUDY, target.tasks)
             assert table.markdown() in PAGE, target.name
+            assert "not measured" not in {cell for row in table.rows for cell in row}, "a reason belongs beside it"

@@ -10,6 +10,7 @@ from studies import CURVE, Made, agents_of, made_up, returns_of, value, write_at
 from study import claims
 from study.draw import MAKERS, chosen, draw, write_index
 from study.figures import pong
+from study.measure import Place, write_times
 from study.numbers import Study, budgets_of, fingerprint, open_study
 from study.paper import EVERY, TARGETS, UNITS, find_target
 from study.style import attack_curve
@@ -348,12 +349,19 @@ def test_a_file_that_says_too_little_is_refused(tmp_path):
         study.attack(study.bare("cartpole-1"))
 
 
-def test_a_run_that_was_resumed_has_no_time(tmp_path):
+def test_a_run_that_was_resumed_has_no_time_until_other_episodes_are_timed(tmp_path):
     study = made_up(tmp_path, Made(episodes=20), ("cartpole-1",))
     path = tmp_path / "episodes" / "cartpole-1-s0.2.json"
     path.write_text(json.dumps({**json.loads(path.read_text()), "seconds": None}))
     _, table = MAKERS["evaluation-times"](study, ("cartpole-1",))
-    assert table.rows[0][3:5] == ["not measured", "0.2"]
+    assert table.rows[0][3:5] == ["not measured: the run was resumed", "0.2"]
+    row = {**study.times()[-1], "agent": "cartpole-1-s0.2", "episodes": 8, "seconds": 4.0}
+    write_times([row], Place(tmp_path, tmp_path), "episodes")
+    again = Study(tmp_path, study.agents)
+    assert again.times() == study.times()
+    _, table = MAKERS["evaluation-times"](again, ("cartpole-1",))
+    assert table.rows[0][3:5] == ["0.5", "0.2"]
+    assert table.rows[0][-1] == "1 core (8 episodes), 2 cores (20 episodes)"
 
 
 def test_the_fingerprint_changes_with_any_number(tmp_path):
