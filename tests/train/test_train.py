@@ -14,6 +14,7 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import weights_hash
+from surefoot.cli.main import main
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
@@ -419,6 +420,20 @@ def test_several_runs_are_resumed(tmp_path, monkeypatch, at, missing):
     assert len(asked) - before == missing
     card = zoo.load_card(str(tmp_path / "run"))
     assert [len(one["curve"]) for one in card["candidates"]] == [4, 4]
+
+
+def test_the_command_trains_several_seeds(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(PRESETS["paper"], "cartpole-5", dataclasses.replace(TINY, total_steps=200))
+    scripted(monkeypatch, [10, 20, 30, 25])
+    call = ["train", "cartpole-5", "--sigma", "0.2", "--preset", "paper", "--device", "cpu", "--json", "--quiet"]
+    assert main([*call, "--repeats", "2", "--out", str(tmp_path / "run")]) == 0
+    card = json.loads(capsys.readouterr().out)
+    assert [(one["seed"], one["best_validation"]) for one in card["candidates"]] == [(0, 20), (1, 30)]
+    assert (card["training"]["seed"], card["training"]["settings"]["repeats"]) == (1, 2)
+    assert main([*call, "--repeats", "0", "--out", str(tmp_path / "none")]) == 2
+    assert "repeats must be at least 1, got 0" in capsys.readouterr().err
+    assert main(["train", "freeway", "--sigma", "0.1", "--preset", "fast", "--repeats", "2"]) == 2
+    assert "--repeats cannot be combined with the preset fast, which trains one seed" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

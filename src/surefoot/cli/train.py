@@ -43,6 +43,9 @@ def add_train(commands: Any) -> None:
     )
     parser.add_argument("--init-from", metavar="AGENT", help="agent to start from (Atari presets)")
     parser.add_argument("--teacher", metavar="AGENT", help="agent that sees clean frames (presets student, fine-tune)")
+    parser.add_argument(
+        "--repeats", type=int, metavar="N", help="train N seeds, keep the best on validation (default: the preset's)"
+    )
     parser.add_argument("--resume", action="store_true", help="resume from the checkpoint in the run directory")
     add_common(parser)
     parser.set_defaults(run=run_train)
@@ -95,6 +98,8 @@ def _note(curve: Curve, digits: int) -> str:
 
 def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
     """Return the training that the preset names, with its settings."""
+    if arguments.preset in {"ppo", "ppo-large", "student", "fine-tune", "fast"}:
+        refuse(arguments, ("repeats",), f"the preset {arguments.preset}, which trains one seed")
     if arguments.preset.startswith("ppo"):
         return _ppo(arguments, task)
     refuse(arguments, ("memory", "for_budget"), f"the preset {arguments.preset}, which has its own")
@@ -118,7 +123,7 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
     from surefoot.train.train import train
 
     table = find_settings(arguments.preset, task)
-    return lambda task, sigma, out, **others: train(task, sigma, table, out, **others)
+    return lambda task, sigma, out, **others: train(task, sigma, table, out, repeats=arguments.repeats, **others)
 
 
 def _ppo(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
