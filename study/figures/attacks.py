@@ -48,7 +48,7 @@ def _main_panel(axes: Axes, study: Study, task: str) -> None:
         return
     draw_floor(axes, task)
     if bare is not None and against_bare is not None:
-        draw_attack(axes, *attack_curve(study, bare, against_bare), BARE_STYLE, "bare")
+        draw_attack(axes, *attack_curve(study, bare, against_bare), BARE_STYLE, "undefended")
     for rank, agent in enumerate(smoothed):
         draw_most(axes, task, study.most(agent), style(rank))
         draw_bound(axes, task, study.certificate(agent), style(rank))
