@@ -3,6 +3,7 @@
 import csv
 import dataclasses
 import io
+import json
 
 import gymnasium
 import numpy as np
