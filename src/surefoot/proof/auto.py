@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.proof.bounds.alpha_shares import threshold_shares
 from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.bettors import pilot_size
-from surefoot.proof.bounds.risk_by_threshold import threshold_shares
 
 Floats = NDArray[np.float64]
 

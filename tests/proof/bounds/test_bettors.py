@@ -17,12 +17,11 @@ from surefoot.proof.bounds.bettors import (
     Bettor,
     Plain,
     Seen,
-    check_alpha,
-    checked_outcomes,
     doubling_edges,
     edges_for,
     pilot_size,
 )
+from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes
 from surefoot.proof.bounds.hedged_bets import Hedger, sums_of_logs
 
 ALPHA = 0.2

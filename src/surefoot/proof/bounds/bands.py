@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
-from surefoot.proof.bounds.binomial import lower_limit
+from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes, lower_limit
 from surefoot.proof.bounds.local_levels import order_limits
 
 Floats = NDArray[np.float64]
@@ -166,12 +166,8 @@ def _tally(returns: ArrayLike, alpha: float) -> tuple[Floats, Counts, Counts, in
 
 
 def _checked(returns: ArrayLike, alpha: float) -> Floats:
-    if not 0 < alpha < 1:
-        raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha}")
-    x = np.asarray(returns, dtype=np.float64)
-    if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all():
-        raise InputError(f"returns must be a non-empty list of finite numbers, got shape {x.shape}")
-    return x
+    check_alpha(alpha)
+    return checked_outcomes(returns)
 
 
 def _checked_thresholds(thresholds: ArrayLike) -> Floats:

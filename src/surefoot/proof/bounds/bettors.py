@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from surefoot.errors import InputError
 from surefoot.proof.bounds.betting import Capital, Round, Sample
+from surefoot.proof.bounds.binomial import check_alpha
 from surefoot.proof.bounds.stakes import Aim, Candidate, Choice, plan
 
 Floats = NDArray[np.float64]
@@ -214,19 +214,3 @@ def growing_edges() -> list[int]:
     while edges[-1] < _LONGEST:
         edges.append(edges[-1] + edges[-1] // 2)
     return edges
-
-
-def checked_outcomes(outcomes: ArrayLike, floor: float) -> Floats:
-    """Return outcomes as an array, or say what is wrong with them."""
-    x = np.asarray(outcomes, dtype=np.float64)
-    if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all():
-        raise InputError(f"outcomes must be a non-empty list of finite numbers, got shape {x.shape}")
-    if not math.isfinite(floor) or x.min() < floor:
-        raise InputError(f"no outcome may lie below {floor:g}, got {x.min():g}; give the true floor")
-    return x
-
-
-def check_alpha(alpha: float) -> None:
-    """Reject a value that is not an error probability."""
-    if not 0 < alpha < 1:
-        raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha}")

@@ -12,6 +12,8 @@ alpha.
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betaincinv
@@ -34,6 +36,23 @@ def lower_limit(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> Fl
     return limit
 
 
+def check_alpha(alpha: ArrayLike) -> None:
+    """Reject what is not an error probability."""
+    error = np.asarray(alpha, dtype=np.float64)
+    if not np.all((error > 0) & (error < 1)):
+        raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha!r}")
+
+
+def checked_outcomes(outcomes: ArrayLike, floor: float | None = None) -> Floats:
+    """Return outcomes as an array, or say what is wrong with them."""
+    x = np.asarray(outcomes, dtype=np.float64)
+    if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all():
+        raise InputError(f"outcomes must be a non-empty list of finite numbers, got shape {x.shape}")
+    if floor is not None and not (math.isfinite(floor) and x.min() >= floor):
+        raise InputError(f"no outcome may lie below {floor:g}, got {x.min():g}; give the true floor")
+    return x
+
+
 def _lowered(limit: Floats, k: Floats, n: Floats, alpha: Floats) -> Floats:
     """Step down, in doubling steps, wherever P(Bin(n, bound) >= k) is still above alpha."""
     step = 2.0**-52
@@ -47,8 +66,7 @@ def _lowered(limit: Floats, k: Floats, n: Floats, alpha: Floats) -> Floats:
 
 def _checked(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> list[Floats]:
     k, n, error = np.broadcast_arrays(*(np.atleast_1d(np.asarray(x, np.float64)) for x in (successes, trials, alpha)))
-    if not np.all((error > 0) & (error < 1)):
-        raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha!r}")
+    check_alpha(alpha)
     if not (np.all(n >= 1) and np.all(n == np.floor(n))):
         raise InputError("trials must be whole numbers >= 1")
     if not (np.all((k >= 0) & (k <= n)) and np.all(k == np.floor(k))):

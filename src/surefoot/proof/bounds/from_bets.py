@@ -1,7 +1,7 @@
 """Bounds for the worst-case mean itself (T3): no band, no union over thresholds, one bet per budget.
 
 ``tangent_scores`` makes of the past a function psi with E psi(X) <= L, where L is the worst-case mean at a scaled
-budget (radius, B / sigma); ``bettors`` bet on it. Several scaled budgets share alpha (``risk_by_radius``), and a bound
+budget (radius, B / sigma); ``bettors`` bet on it. Several scaled budgets share alpha (``alpha_shares``), and a bound
 at one of them implies bounds at others.
 """
 
@@ -16,20 +16,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
+from surefoot.proof.bounds.alpha_shares import split
 from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.bettors import (
     HORIZON,
     Bettor,
     Seen,
-    check_alpha,
-    checked_outcomes,
     doubling_edges,
     edges_for,
     family,
     growing_edges,
 )
+from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes
 from surefoot.proof.bounds.hedged_bets import Hedger, player
-from surefoot.proof.bounds.risk_by_radius import split
 from surefoot.proof.bounds.tangent_scores import implied, propose
 
 Floats = NDArray[np.float64]

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
-from surefoot.proof.bounds.binomial import lower_limit
+from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes, lower_limit
 
 Floats = NDArray[np.float64]
 
@@ -164,9 +164,5 @@ def _entropy(q: float, p: float) -> float:
 
 
 def _checked(returns: ArrayLike, floor: float, alpha: float) -> Floats:
-    x = np.asarray(returns, dtype=np.float64)
-    if not 0 < alpha < 1:
-        raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha}")
-    if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all() or x.min() < floor:
-        raise InputError(f"returns must be a non-empty list of finite numbers, none below the floor {floor:g}")
-    return x
+    check_alpha(alpha)
+    return checked_outcomes(returns, floor)

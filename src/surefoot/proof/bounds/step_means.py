@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from scipy.special import rel_entr
 
 from surefoot.errors import InputError
+from surefoot.proof.bounds.binomial import check_alpha
 from surefoot.proof.bounds.gaussian_shift import shift_down
 
 Floats = NDArray[np.float64]
@@ -31,8 +32,7 @@ _SLACK = 1e-9  # relative, on the side of the relative entropy
 
 def step_means(sums: Floats, n: int, alpha: float) -> Floats:
     """Return lower bounds, simultaneously valid, of the means of values in [0, 1] of which n each have these sums."""
-    if not 0 < alpha < 1:
-        raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha}")
+    check_alpha(alpha)
     means = np.asarray(sums, dtype=np.float64) / n
     if means.ndim != 1 or means.size == 0 or n < 1 or not np.all((means >= -1e-9) & (means <= 1 + 1e-9)):
         raise InputError("expected one sum per step, of n values between 0 and 1 each")
