@@ -17,7 +17,8 @@ from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream, block_seeds
-from toys import Spy, geometric, layers, pay_action, pay_first_choice, recurrent, toy_task
+from surefoot.play.tasks import get_task
+from toys import Spy, balancer, geometric, layers, pay_action, pay_first_choice, recurrent, toy_task
 
 SIGMA, CLEAN, LIMIT = 0.5, (0.3, -0.2, 0.1, 0.4), 30
 
@@ -218,3 +219,10 @@ def test_a_first_view_shows_nothing_of_the_episode_before():
         assert not view["clean"][first].any()
         assert len(view["memory"][~first]) == 0 or view["memory"][~first].abs().max() > 0
     assert firsts == 36
+
+
+def test_blocks_of_recurrent_agents_are_larger():
+    task = get_task("cartpole-1")
+    sizes = [Plan(task=task, policy=policy, noise=Noise.of(SIGMA)).block_envs for policy in (recurrent(), balancer())]
+    assert sizes == [1_000, 500]
+    assert Plan(task=task, policy=recurrent(), noise=Noise.of(SIGMA), n_envs=70).block_envs == 70

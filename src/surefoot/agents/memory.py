@@ -12,6 +12,7 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import linear
 
 
 class Memory(Protocol):
@@ -136,12 +137,34 @@ class Recurrent(nn.Module):
         if isinstance(self.cell, nn.LSTMCell):
             hidden, kept = memory.chunk(2, dim=1)
             return torch.cat(self.cell(encoded, (hidden, kept)), dim=1)
-        state: Tensor = self.cell(encoded, memory)
-        return state
+        return gru_step(self.cell, encoded, memory)
 
     def describe(self) -> str:
         """Return the kind of its cell and its width."""
         return f"{type(self.cell).__name__.removesuffix('Cell')} of width {self.cell.hidden_size}"
+
+
+def gru_step(cell: nn.GRUCell, inputs: Tensor, state: Tensor) -> Tensor:
+    """Return the state after one step: torch's own on a GPU, where it is one kernel after the products.
+
+    On a CPU torch's takes half as long again as its products; here both products of the two gates are one sum.
+    """
+    if state.is_cuda:
+        after: Tensor = cell(inputs, state)
+        return after
+    both = 2 * cell.hidden_size
+    (into, into_new), (onto, onto_new) = ((w[:both], w[both:]) for w in (cell.weight_ih, cell.weight_hh))
+    bias = cell.bias_ih + cell.bias_hh
+    gates = linear(inputs, into, bias[:both]).addmm_(state, onto.T).sigmoid_()
+    reset, update = gates.chunk(2, dim=1)
+    kept = linear(state, onto_new, cell.bias_hh[both:])
+    new = quick_tanh(linear(inputs, into_new, cell.bias_ih[both:]).addcmul_(reset, kept))
+    return torch.lerp(new, state, update)
+
+
+def quick_tanh(x: Tensor) -> Tensor:
+    """Return tanh up to 3e-7; ``x`` is overwritten. On a CPU torch's tanh takes five times as long as its sigmoid."""
+    return x.tanh_() if x.is_cuda else x.mul_(2).sigmoid_().mul(2).sub_(1)
 
 
 def with_action(seen: Tensor, size: int, action: Tensor | None, fresh: Tensor | None) -> Tensor:
@@ -149,7 +172,8 @@ def with_action(seen: Tensor, size: int, action: Tensor | None, fresh: Tensor | 
     flat = seen.flatten(1)
     if action is None:
         return torch.cat((flat, flat.new_zeros(len(flat), size)), dim=1)
-    told = torch.eye(size, device=flat.device)[action] if action.dim() == 1 else action.to(flat.dtype)
+    one_hot = action.dim() == 1
+    told = (action.unsqueeze(1) == torch.arange(size, device=action.device) if one_hot else action).to(flat.dtype)
     if fresh is not None:
         told = told.masked_fill(fresh.unsqueeze(1), 0.0)
     return torch.cat((flat, told), dim=1)

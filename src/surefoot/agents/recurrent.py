@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from surefoot.agents.memory import Recurrent
+from surefoot.agents.memory import Recurrent, quick_tanh
 from surefoot.agents.networks import ACTIVATIONS, MLP, Arrays, Squashed, fit_together, stored_layers, weights_hash
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
@@ -52,7 +52,8 @@ class Encoder(nn.Module):
 
     def forward(self, seen: Tensor) -> Tensor:
         """Return the inputs of the cell."""
-        return ACTIVATIONS[self.layers.activation](self.layers(seen))
+        activation = quick_tanh if self.layers.activation == "tanh" else ACTIVATIONS[self.layers.activation]
+        return activation(self.layers(seen))
 
 
 class Visible(nn.Module):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from surefoot.agents.memory import Recurrent
 from surefoot.agents.policies import Policy
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
@@ -71,12 +72,17 @@ class Plan:
     @property
     def block_envs(self) -> int:
         """How many environments of a block run in parallel."""
-        return self.n_envs or self.task.blocks.on(torch.device(self.device))[0]
+        return self.n_envs or self._blocks[0]
 
     @property
     def block_size(self) -> int:
         """How many episodes a block has."""
-        return self.block_envs * (self.episodes_per_env or self.task.blocks.on(torch.device(self.device))[1])
+        return self.block_envs * (self.episodes_per_env or self._blocks[1])
+
+    @property
+    def _blocks(self) -> tuple[int, int]:
+        recurrent = isinstance(self.policy.memory, Recurrent)
+        return self.task.blocks.on(torch.device(self.device), recurrent=recurrent)
 
     @property
     def n_blocks(self) -> int:

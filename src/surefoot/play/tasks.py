@@ -57,7 +57,7 @@ def _cartpole(n_stack: int, lambdas: tuple[float, ...]) -> Task:
         spaces=Spaces(shape=(4,), n_actions=2, n_stack=n_stack),
         scoring=Scoring(max_steps=200, floor=0.0, ceiling=200.0, reward_range=(0.0, 1.0)),
         backend=tensors(partial(CartPole, max_steps=200), partial(open_environment, "CartPole-v1", 200)),
-        blocks=Blocks(n_envs=500, episodes_per_env=1, gpu_n_envs=65_536),
+        blocks=Blocks(n_envs=500, episodes_per_env=1, gpu_n_envs=65_536, recurrent_n_envs=1_000),
         paper=PaperSetup(method="per-threshold", lambdas=lambdas),
         baseline=_measured("cartpole-5", 40.815, 0.043, 100_000, "actions 1 and 0 in turn, 4 steps each, 2 steps in"),
     )
@@ -70,7 +70,7 @@ MOUNTAIN_CAR = Task(
     box=(LOW, HIGH),
     scoring=Scoring(max_steps=999, floor=0.0, ceiling=1.0),
     backend=tensors(partial(MountainCar, max_steps=999), partial(open_mountain_car, 999)),
-    blocks=Blocks(n_envs=500, episodes_per_env=1, gpu_n_envs=65_536),
+    blocks=Blocks(n_envs=500, episodes_per_env=1, gpu_n_envs=65_536, recurrent_n_envs=1_000),
     paper=PaperSetup(method="binary", lambdas=(0.001, 0.0001, 0.00001)),
     baseline=_measured("mountain-car", 1.0, 0.0, 100_000, "actions -1 and 1 in turn, 32 steps each"),
 )
