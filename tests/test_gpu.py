@@ -38,6 +38,7 @@ from toys import (
     off,
     pay_first_choice,
     pay_steps,
+    recurrent,
     shifted,
     toy_task,
 )
@@ -398,3 +399,28 @@ def test_two_processes_share_a_gpu_without_changing_anything():
         device="cuda",
     )
     assert np.array_equal(play(plan).returns, play(plan, workers=2).returns)
+
+
+@pytest.mark.parametrize("kind", ["gru", "lstm"])
+def test_recurrent_agents_remember_the_same_on_the_gpu(kind):
+    """Step by step from the same observations and actions, restarts included."""
+    policy, generator = recurrent(kind), torch.Generator().manual_seed(0)
+    memory, action = policy.recall.empty(torch.zeros(64, 4)), None
+    seen = torch.randn(30, 64, 4, generator=generator)
+    fresh = torch.rand(30, 64, generator=generator) < 0.1
+    fresh[0] = True
+    there = recurrent(kind).to("cuda")
+    for step in range(30):
+        known = None if action is None else action.to("cuda")
+        again = there.recall.advance(memory.to("cuda"), seen[step].to("cuda"), known, fresh[step].to("cuda"))
+        memory = policy.recall.advance(memory, seen[step], action, fresh[step])
+        assert torch.allclose(memory, again.cpu(), atol=2e-3)  # TF32
+        action = policy.act(memory)
+
+
+def test_a_block_of_a_recurrent_agent_on_the_gpu_repeats_itself():
+    plan = Plan(task=TASK, policy=recurrent(), noise=Noise.of(0.2), n_episodes=20_000, device="cuda")
+    one, two = play(plan), play(plan)
+    assert (one.returns == two.returns).all()
+    slow = play(dataclasses.replace(plan, device="cpu"))
+    assert stats.ks_2samp(one.returns, slow.returns).pvalue > ALARM

@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import FrameStackObservation
 from torch import nn
 
-from surefoot.agents.memory import FrameStack
+from surefoot.agents.memory import FrameStack, gru_step
 from surefoot.agents.networks import ACTIVATIONS, MLP, weights_hash
 from surefoot.agents.policies import Policy, from_callable
 from surefoot.episodes import Noise
@@ -54,6 +54,19 @@ def test_a_memory_that_was_handed_out_does_not_change_later():
     before = given.clone()
     FrameStack(3).advance(given, frame(3, 4), fresh=torch.tensor([True, False]))
     assert torch.equal(given, before)
+
+
+def test_a_step_of_the_gru_is_torchs_with_its_gradient():
+    """Also for large inputs, where sigmoid and tanh are flat."""
+    torch.manual_seed(0)
+    cell = torch.nn.GRUCell(5, 7)
+    for scale in (0.01, 1.0, 50.0):
+        inputs = (scale * torch.randn(200, 5)).requires_grad_()
+        state = torch.rand(200, 7) * 2 - 1
+        ours, theirs = gru_step(cell, inputs, state), cell(inputs, state)
+        torch.testing.assert_close(ours, theirs, atol=1e-6 * max(scale, 1), rtol=0)  # as sums are rounded
+        found, expected = (torch.autograd.grad(after.square().sum(), inputs)[0] for after in (ours, theirs))
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
 class Tape(gymnasium.Env):
