@@ -202,7 +202,11 @@ class Episodes:
 
     @property
     def sha256(self) -> str:
-        """SHA-256 of the whole record: the setup, and every array with its name, shape and type."""
+        """SHA-256 of the whole record: the setup, and every array with its name, shape and type.
+
+        No two records have the same bytes: a JSON object says itself where it ends, no name of ``ARRAYS`` begins
+        another, and shape and type fix the number of bytes. Other arrays would spoil that and are rejected.
+        """
         chunks = [json.dumps(self.setup, sort_keys=True, default=repr).encode()]
         for name, array in sorted(self._arrays().items()):
             chunks += [f"{name}{array.shape}{array.dtype.str}".encode(), np.ascontiguousarray(array).tobytes()]

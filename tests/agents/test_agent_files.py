@@ -97,6 +97,26 @@ def with_hash(card, arrays):
     return {**card, "sha256": weights_hash(arrays, card["layout"])}
 
 
+def test_two_agents_with_one_hash_are_refused(stored):
+    """Names, shapes and bytes are hashed end to end: a long name passes for a name, a shape and bytes."""
+    path, card = stored.with_name("a-s0.2.npz"), read_json(stored.with_name("a-s0.2.json"))
+    arrays = read_arrays(path)
+    first, second = (np.frombuffer(text, dtype=np.uint8) for text in (b"abcd", b"efgh"))
+    joined, split = {**arrays, "w(4,)|u1abcdx": second}, {**arrays, "w": first, "x": second}
+    assert weights_hash(joined, card["layout"]) == weights_hash(split, card["layout"])
+    for each in (joined, split):
+        write_arrays(path, each)
+        write_json(stored.with_name("a-s0.2.json"), with_hash(card, each))
+        with pytest.raises(InputError, match="arrays or settings that its agent does not use"):
+            load(stored)
+    for extra in ({"critic": 0}, {"note": "x"}):
+        forged = {**card, "layout": {**card["layout"], **extra}}
+        write_arrays(path, arrays)
+        write_json(stored.with_name("a-s0.2.json"), with_hash(forged, arrays))
+        with pytest.raises(InputError, match="arrays or settings that its agent does not use"):
+            load(stored)
+
+
 @pytest.mark.parametrize(
     ("change", "match"),
     [

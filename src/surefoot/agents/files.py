@@ -29,7 +29,7 @@ from surefoot.agents.normalization import Normalized, Statistics, normalized
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.recurrent import CELLS, Form, recurrent_parts, recurrent_policy
 from surefoot.errors import InputError
-from surefoot.files import checkout, read_arrays, read_json, write_arrays, write_json
+from surefoot.files import checkout, foreign, read_arrays, read_json, write_arrays, write_json
 
 SCHEMA = 1
 
@@ -93,16 +93,24 @@ def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], orig
         layout, name, expected = card["layout"], str(card["name"]), card["sha256"]
         build = KINDS.get(layout.get("kind"), _connected)(layout, _without_statistics(arrays))
         statistics = _statistics(layout, arrays)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{origin} is not a model card that fits its weights: missing or wrong {error}") from error
     found = weights_hash(dict(arrays), layout)
     if found != expected:
         raise InputError(f"the weights of {origin} have hash {found[:12]}, its card says {str(expected)[:12]}")
     try:
         policy = build(name, found)
-        return policy if statistics is None else replace(normalized(policy, statistics), sha256=found)
+        policy = policy if statistics is None else replace(normalized(policy, statistics), sha256=found)
     except InputError as error:
         raise InputError(f"the layers of {origin} do not fit together: {error}") from error
+    with foreign(origin, "model card"):
+        built = weights_hash(*reversed(parts_of(policy)))
+    if built != found:
+        raise InputError(
+            f"{origin} has arrays or settings that its agent does not use: expected only those that the hash of the "
+            "agent is made of, so that no other agent has the same hash"
+        )
+    return policy
 
 
 STATISTICS = "normalization."

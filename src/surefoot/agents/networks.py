@@ -128,7 +128,12 @@ def fit_together(layers: Layers, inputs: int, outputs: int) -> bool:
 
 
 def weights_hash(arrays: dict[str, NDArray[Any]], layout: dict[str, Any]) -> str:
-    """Return the SHA-256 over the layout and every array's name, shape, dtype and bytes, in name order."""
+    """Return the SHA-256 over the layout and every array's name, shape, dtype and bytes, in name order.
+
+    Of what ``files.parts_of`` returns no two agents have the same bytes. A JSON object says itself where it ends; the
+    layout fixes which names follow; shapes end with a bracket, types (<f2, <f4) have three characters; shape and type
+    fix the number of bytes. Arrays that a layout does not use would spoil that, so readers reject them.
+    """
     chunks = [json.dumps(layout, sort_keys=True).encode()]
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
