@@ -1,18 +1,36 @@
-"""What a caller can fix: bad input, and arguments by their old names."""
+"""What a caller can fix: bad input, and arguments by their old names; and text of strangers, made harmless."""
 
 from __future__ import annotations
 
 import functools
+import unicodedata
 import warnings
 from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
+_UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # control, format, surrogate, private, unassigned; line separators
 
 
 class InputError(ValueError):
     """Bad input: it says what was expected, what came, and what to do. The command exits with code 2."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(printable(message))
+
+
+def printable(text: str) -> str:
+    """Return text that a terminal shows as it is: whatever could move the cursor or reverse letters is spelled out.
+
+    Names in files of strangers may contain escape codes that clear the screen and print "Verified".
+    """
+    if all(line.isprintable() for line in text.split("\n")):
+        return text
+    return "".join(
+        letter if letter in "\n\t" or unicodedata.category(letter) not in _UNSEEN else ascii(letter)[1:-1]
+        for letter in text
+    )
 
 
 def old_arguments(**names: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:

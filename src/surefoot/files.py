@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from surefoot.errors import InputError
 
 PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "stable-baselines3")  # whose versions shape a result
+PART = ".part"  # ends the names of files that are being written
 MOST_TEXT = 2**24  # bytes of a JSON file: what is read takes up to 25 times as much memory
 MOST_ARRAYS = 2**28  # bytes of all arrays of a file, unpacked: ten million episodes, or weights of a large network
 
@@ -35,7 +36,7 @@ def write_whole(path: Path, fill: Callable[[IO[bytes]], None]) -> None:
     """Let ``fill`` write a temporary file beside ``path``, then put it in place in one step."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent)
     except OSError as error:
         raise InputError(f"cannot write {path}: {error.strerror}; choose another place") from error
     try:
@@ -51,6 +52,12 @@ def write_whole(path: Path, fill: Callable[[IO[bytes]], None]) -> None:
     except BaseException:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def sweep(folder: Path) -> None:
+    """Delete what a killed writer left in a folder; nobody else may be writing there."""
+    for path in folder.glob(f".*{PART}"):
+        path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

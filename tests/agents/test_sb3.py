@@ -2,6 +2,7 @@
 
 import base64
 import contextlib
+import io
 import json
 import os
 import pickle
@@ -286,7 +287,7 @@ def test_flipped_bytes_never_raise_anything_else(tmp_path):
 @pytest.mark.parametrize(
     ("changes", "match"),
     [
-        ({"data": b"{"}, "is not an SB3 model file: its settings are not JSON"),
+        ({"data": b"{"}, "is not a readable SB3 model file: its settings are not JSON"),
         ({"data": b"[" * 100_000}, "its settings are not JSON"),
         ({"data": b"[]"}, "is not an SB3 model file: expected a JSON object, got list"),
         ({"data": None}, "is not an SB3 model file: it has no data"),
@@ -328,10 +329,35 @@ def test_no_file_and_no_zip(tmp_path):
         sb3.read_zip(tmp_path / "text.zip")
 
 
-def test_huge_members_are_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("surefoot.agents.sb3.settings.LARGEST_MEMBER", 100)
-    with pytest.raises(InputError, match="its data unpacks to more than 100 bytes"):
-        sb3.read_zip(saved(tmp_path, make()))
+def bomb(path, name, content):
+    """Replace a member of a model file; compressed, zeros are next to nothing."""
+    with zipfile.ZipFile(path) as archive:
+        parts = {one: archive.read(one) for one in archive.namelist()} | {name: content}
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for one, part in parts.items():
+            archive.writestr(one, part)
+
+
+def test_what_unpacks_to_more_than_is_allowed_is_not_unpacked(tmp_path, monkeypatch):
+    """Sizes are known before anything is read: of the settings, of the weights, of what is zipped inside of them."""
+    path = saved(tmp_path, make())
+    whole = path.read_bytes()
+    bomb(path, "data", bytes(2**24 + 1))
+    with pytest.raises(InputError, match="too large for a data: 16777217 bytes, expected at most 16777216"):
+        sb3.read_zip(path)
+    path.write_bytes(whole)
+    monkeypatch.setattr("surefoot.agents.sb3.settings.MOST_ARRAYS", 200_000)
+    inner, shared = io.BytesIO(), io.BytesIO()
+    with zipfile.ZipFile(inner, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("archive/data/0", bytes(10**6))
+    bomb(path, "policy.pth", inner.getvalue())
+    with pytest.raises(InputError, match=r"too large for a policy\.pth: 1000000 bytes"):
+        sb3.read_zip(path)
+    one = torch.zeros(10_000)
+    torch.save({str(number): one for number in range(100)}, shared)
+    bomb(path, "policy.pth", shared.getvalue())
+    with pytest.raises(InputError, match=r"too large for a policy\.pth: 4000000 bytes"):
+        sb3.read_zip(path)
 
 
 def test_unknown_algorithm_is_not_loaded_even_when_trusted(tmp_path):

@@ -584,17 +584,20 @@ WRONG_FILES = {
     "inf": (lambda: np.save("f.npy", np.array([np.inf])), "must be finite, got inf at position 0"),
     "2-D": (lambda: np.save("f.npy", np.ones((3, 2))), "got shape (3, 2)"),
     "0-D": (lambda: np.save("f.npy", np.array(1.0)), "got shape ()"),
-    "text": (lambda: np.save("f.npy", np.array(["a"])), "real numbers"),
-    "complex": (lambda: np.save("f.npy", np.array([1j])), "real numbers"),
-    "pickle in npy": (pickled, "no array of plain numbers"),
-    "pickle": (bomb, "no array of plain numbers"),
-    "csv": (lambda: Path("f.npy").write_text("1,2,3\n"), "no array of plain numbers"),
+    "text": (lambda: np.save("f.npy", np.array(["a"])), "expected plain numbers, got <U1"),
+    "complex": (lambda: np.save("f.npy", np.array([1j])), "expected plain numbers, got complex128"),
+    "pickle in npy": (pickled, "expected plain numbers, got object"),
+    "pickle": (bomb, "not a readable .npy file of numbers"),
+    "csv": (lambda: Path("f.npy").write_text("1,2,3\n"), "not a readable .npy file of numbers"),
     "nothing": (lambda: Path("f.npy").touch(), "not a readable"),
     "cut header": (lambda: cut(60), "may be truncated"),
     "cut data": (lambda: cut(200), "may be truncated"),
     "missing": (lambda: None, "no file f.npy"),
     "directory": (lambda: Path("f.npy").mkdir(), "f.npy"),
-    "zip named npy": (lambda: np.savez("g.npz", a=RETURNS) or Path("g.npz").rename("f.npy"), "one array"),
+    "zip named npy": (
+        lambda: np.savez("g.npz", a=RETURNS) or Path("g.npz").rename("f.npy"),
+        "not a readable .npy file of numbers",
+    ),
 }
 
 

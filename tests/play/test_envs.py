@@ -346,3 +346,61 @@ def test_a_step_limit_must_be_positive(limit):
 def test_limits_of_the_return_are_checked_before_playing(floor, ceiling, match):
     with pytest.raises(InputError, match=match):
         make_task("ToyFloat-v0", floor=floor, ceiling=ceiling)
+
+
+# --- environments and agents that misbehave -------------------------------------------------------------------------
+
+
+class Broken(gymnasium.Env):
+    """CartPole's spaces; the third step goes wrong."""
+
+    observation_space = Box(-1.0, 1.0, (4,), np.float32)
+
+    def __init__(self, fault, *, discrete=True):
+        self.fault, self.steps = fault, 0
+        self.action_space = Discrete(2) if discrete else Box(-1.0, 1.0, (1,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(4, dtype=np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self.fault() if self.steps == 3 else (np.zeros(4, dtype=np.float32), 1.0, False, False, {})
+
+
+def crash():
+    raise ZeroDivisionError("division by zero")
+
+
+FAULTS = {
+    "an exception": (crash, "the environment Broken failed in step: ZeroDivisionError: division by zero"),
+    "NaN": (lambda: (np.full(4, np.nan), 1.0, False, False, {}), "an observation that is not finite"),
+    "infinity": (lambda: (np.full(4, np.inf), 1.0, False, False, {}), "an observation that is not finite"),
+    "a shape that broadcasts": (lambda: (np.zeros(1), 1.0, False, False, {}), r"of shape \(1,\), expected \(4,\)"),
+    "a number": (lambda: (0.0, 1.0, False, False, {}), r"of shape \(\), expected \(4,\)"),
+    "no reward": (lambda: (np.zeros(4), None, False, False, {}), "failed in step: TypeError"),
+    "too few results": (lambda: (np.zeros(4), 1.0), "failed in step: IndexError"),
+}
+
+
+@pytest.mark.parametrize(("fault", "match"), FAULTS.values(), ids=FAULTS)
+def test_what_goes_wrong_in_an_environment_is_said_in_one_line(fault, match):
+    environments = Gymnasium(lambda: Broken(fault), 2, np.random.SeedSequence(0), CPU)
+    environments.reset()
+    for _ in range(2):
+        environments.step(torch.zeros(2, dtype=torch.int64))
+    with pytest.raises(InputError, match=match):
+        environments.step(torch.zeros(2, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("action", [np.nan, None, np.inf])
+def test_actions_that_are_none_are_refused(action):
+    continuous = from_callable(lambda seen: [action], shape=(4,), n_actions=None)
+    with pytest.raises(InputError, match="must return finite actions"):
+        continuous.act(torch.zeros(1, 1, 4))
+    with pytest.raises(InputError, match="must choose an action from 0 to 1"):
+        from_callable(lambda seen: action, shape=(4,), n_actions=2).act(torch.zeros(1, 1, 4))
+    environments = Gymnasium(lambda: Broken(crash, discrete=False), 2, np.random.SeedSequence(0), CPU)
+    environments.reset()
+    with pytest.raises(InputError, match="chose an action that is not finite"):
+        environments.step(torch.full((2, 1), torch.nan))

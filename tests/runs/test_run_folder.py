@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import kills
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
@@ -78,6 +80,80 @@ def test_killed_and_resumed_is_one_go(tmp_path, workers):
     assert resumed.setup == whole.setup
     assert sorted(path.name for path in (tmp_path / "run").iterdir()) == ["episodes.npz", "setup.json"]
     assert Episodes.load(tmp_path / "run" / "episodes.npz").returns.tobytes() == whole.returns.tobytes()
+
+
+TOY = Plan(
+    task=toy_task(fixed(3), pay_steps, floor=0.0, ceiling=3.0),
+    policy=constant(),
+    noise=Noise.of(0.5),
+    n_episodes=7,
+    n_envs=3,
+    episodes_per_env=1,
+)
+
+
+def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_bytes(tmp_path):
+    """At every single thing that it does to its folder: each file opened, half written, renamed or deleted."""
+    run(tmp_path / "whole", TOY)
+    expected = kills.contents(tmp_path / "whole")
+    assert set(expected) == {"setup.json", "episodes.npz"}
+    for at in range(200):
+        folder = tmp_path / f"killed-{at}"
+        died = kills.killed(lambda folder=folder: run(folder, TOY), folder, at)
+        if at % 6 == 0:  # and once more while it resumes
+            kills.killed(lambda folder=folder: run(folder, TOY), folder, at // 2)
+        run(folder, TOY)
+        assert kills.contents(folder) == expected, at
+        if not died:
+            break
+    assert not died
+    assert at > 25
+
+
+def test_a_lock_is_not_opened_through_a_link_and_nothing_is_cut_off(tmp_path):
+    (tmp_path / "precious").write_text("keep me")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / ".lock").symlink_to(tmp_path / "precious")
+    with pytest.raises(InputError, match=r"cannot use .*run for the run: .*; choose another --out"):
+        run(tmp_path / "run", TOY)
+    assert (tmp_path / "precious").read_text() == "keep me"
+
+
+def test_who_waited_for_a_lock_that_was_deleted_locks_the_new_one(tmp_path):
+    """Otherwise a third process, which finds no lock file, would run in the same folder at the same time."""
+    store = RunFolder(tmp_path, TOY.facts())
+    old = store._locked()
+    (tmp_path / ".lock").unlink()
+    assert not store._is_there(old)
+    new = store._locked()
+    assert store._is_there(new)
+    for lock in (old, new):
+        os.close(lock)
+
+
+@pytest.mark.parametrize("what", ["folder", "setup"])
+def test_a_folder_that_is_deleted_during_the_run_is_an_error(tmp_path, what):
+    def progress(done, of):
+        if done == 3:
+            shutil.rmtree(tmp_path / "run") if what == "folder" else (tmp_path / "run" / "setup.json").unlink()
+
+    with pytest.raises(InputError, match="was deleted or replaced during the run"):
+        run(tmp_path / "run", TOY, progress=progress)
+    assert not (tmp_path / "run" / "episodes.npz").exists()
+
+
+def test_a_refused_run_leaves_no_folder(tmp_path):
+    with pytest.raises(KeyboardInterrupt), RunFolder(tmp_path / "new", TOY.facts()).opened():
+        raise KeyboardInterrupt
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_strange_file_among_the_blocks_is_named(tmp_path):
+    with RunFolder(tmp_path, TOY.facts()).opened() as store:
+        store.save_block(0, play(replace(TOY, n_episodes=3)))
+        (tmp_path / "blocks" / "notes.npz").touch()
+    with pytest.raises(InputError, match=r"notes\.npz is not a block of this run"):
+        run(tmp_path, TOY)
 
 
 def test_finished_blocks_are_taken_from_the_disk(tmp_path):

@@ -110,7 +110,10 @@ class PerRow(nn.Module):
         rows = history.cpu().numpy()
         actions = [self.function(row[0] if self.n_stack == 1 else row) for row in rows]
         if self.n_actions is None:
-            return torch.as_tensor(np.asarray(actions, dtype=np.float32), device=history.device).reshape(len(rows), -1)
+            moves = np.asarray(actions, dtype=np.float32)
+            if not np.isfinite(moves).all():
+                raise InputError(f"the policy must return finite actions, got {actions[0]!r:.60}")
+            return torch.as_tensor(moves, device=history.device).reshape(len(rows), -1)
         bad = [action for action in actions if np.size(action) != 1 or np.ravel(action)[0] not in range(self.n_actions)]
         if bad:
             raise InputError(f"the policy must choose an action from 0 to {self.n_actions - 1}, got {bad[0]!r}")

@@ -6,10 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.table import Table
 
-from surefoot.cli.options import estimate, print_json
+from surefoot.cli.options import estimate, plain_console, print_json
 from surefoot.errors import InputError
 
 
@@ -60,4 +59,4 @@ def list_agents(arguments: argparse.Namespace) -> None:
     for card in cards:
         mean = estimate(card["selection"]["mean"], card["selection"]["sem"])
         table.add_row(card["name"], card["task"], f"{card['sigma']:g}", mean)
-    Console().print(table)
+    plain_console().print(table)

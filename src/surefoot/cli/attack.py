@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 
 from surefoot.cli.options import (
@@ -18,12 +17,13 @@ from surefoot.cli.options import (
     estimate,
     numbers,
     parse_budgets,
+    plain_console,
     plan_of,
     print_json,
     progress_bar,
     workers_for,
 )
-from surefoot.errors import InputError
+from surefoot.errors import InputError, printable
 from surefoot.report.sentences import attack_notes
 
 if TYPE_CHECKING:
@@ -126,7 +126,8 @@ def run_attack(arguments: argparse.Namespace) -> int:
         show_attack(result, [str(path) for path, _ in certificates])
         print(f"Report: {folder / NAME}")
     for path, inconsistency in found:
-        print(f"surefoot: INCONSISTENCY with {path}: {inconsistency}; one of them is wrong", file=sys.stderr)
+        clash = printable(f"INCONSISTENCY with {path}: {inconsistency}; one of them is wrong")
+        print(f"surefoot: {clash}", file=sys.stderr)
     return INCONSISTENT if found else 0
 
 
@@ -145,13 +146,13 @@ def _lambdas(arguments: argparse.Namespace, grid: AttackGrid) -> tuple[float, ..
 
 def show_attack(result: dict[str, Any], compared: list[str]) -> None:
     """Print the means per budget and lambda, and the curve."""
-    console = Console(highlight=False)
+    console = plain_console()
     agent = (
         f"{result['agent']}, {'smoothed, sigma ' + format(result['sigma'], 'g') if result['sigma'] else 'undefended'}"
     )
     console.print(
-        f"[bold]Mean return ± standard error of {agent}, on {result['task']} under attack ({result['method']}, "
-        f"{result['episodes']:,} episodes per budget and lambda)[/bold]\n",
+        f"Mean return ± standard error of {agent}, on {result['task']} under attack ({result['method']}, "
+        f"{result['episodes']:,} episodes per budget and lambda)\n",
         soft_wrap=not console.is_terminal,
     )
     table = Table(box=None, pad_edge=False)

@@ -37,8 +37,6 @@ from surefoot.report.page import NAME
 if TYPE_CHECKING:
     from surefoot.play.task import Task
 
-MOST_EPISODES = 10_000_000
-
 
 def add_certify(commands: Any) -> None:
     """Describe the subcommand."""
@@ -165,6 +163,7 @@ def _certify_returns(arguments: argparse.Namespace) -> Certificate:
 def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Baseline | None, Path]:
     from gymnasium import logger
 
+    from surefoot.play.plan import MOST_EPISODES
     from surefoot.runs.certified import certified_run, run_name
 
     logger.min_level = logger.ERROR  # its advice on versions of environments would appear between our lines

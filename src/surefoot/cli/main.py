@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+import traceback
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
+from typing import Any, TextIO, cast
 
 from surefoot import __version__
 from surefoot.cli.agents import add_agents, add_export
@@ -19,9 +21,9 @@ from surefoot.cli.report import add_report
 from surefoot.cli.reproduce import add_reproduce
 from surefoot.cli.train import add_train
 from surefoot.cli.verify import add_verify
-from surefoot.errors import InputError
+from surefoot.errors import InputError, printable
 
-INTERRUPTED = 130
+INTERRUPTED, CRASHED = 130, 70
 EXTRAS = {"torch", "gymnasium", "stable_baselines3", "matplotlib"}  # packages that a plain installation lacks
 OLD_NAMES = {  # of commands and options, for one more version
     "blind": "baseline",
@@ -41,6 +43,20 @@ OLD_NAMES = {  # of commands and options, for one more version
 }
 
 
+class PlainText:
+    """Standard output on which nothing but text can be written: names from foreign files cannot move the cursor."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text, with control characters spelled out."""
+        return self._stream.write(printable(text))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -49,10 +65,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="replace")  # a sign the terminal cannot show is no reason to fail
     given = [_renewed(word) if index == 0 or word.startswith("--") else word for index, word in enumerate(given)]
     try:
-        parsed = build_parser().parse_args(given)
-        parsed.command_line = shlex.join(["surefoot", *given])
-        code: int | None = parsed.run(parsed)
-        sys.stdout.flush()
+        with redirect_stdout(cast("TextIO", PlainText(sys.stdout))):
+            parsed = build_parser().parse_args(given)
+            parsed.command_line = shlex.join(["surefoot", *given])
+            code: int | None = parsed.run(parsed)
+            sys.stdout.flush()
     except InputError as error:
         return _fail(str(error))
     except ModuleNotFoundError as error:
@@ -71,6 +88,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _drop_output()
         where = "" if error.filename is None else f" ({error.filename})"
         return _fail(f"{error.strerror or error}{where}")
+    except Exception:
+        # Exit code 1 says that something is not proved, or not verified; an error of ours must not.
+        print(printable(traceback.format_exc()), file=sys.stderr)
+        return CRASHED
     else:
         return code or 0
     return 0
@@ -93,7 +114,7 @@ def _drop_output() -> None:
 
 
 def _fail(message: str) -> int:
-    print("surefoot: " + " ".join(message.split()), file=sys.stderr)
+    print("surefoot: " + " ".join(printable(message).split()), file=sys.stderr)
     return 2
 
 

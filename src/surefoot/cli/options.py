@@ -131,6 +131,11 @@ def progress_bar(what: str, unit: str, arguments: argparse.Namespace) -> Iterato
         yield report
 
 
+def plain_console(width: int | None = None) -> Console:
+    """Return where tables are printed: text alone, so that a name cannot pass for a color or a link."""
+    return Console(color_system=None, markup=False, emoji=False, highlight=False, width=width)
+
+
 def print_json(content: Mapping[str, Any]) -> None:
     """Print one JSON document; NaN and infinities, which are not JSON, are errors."""
     print(json.dumps(content, indent=1, allow_nan=False))

@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
 
 from surefoot.cli.options import (
@@ -15,6 +14,7 @@ from surefoot.cli.options import (
     add_common,
     numbers,
     parse_requirement,
+    plain_console,
     plan_of,
     print_json,
     progress_bar,
@@ -171,7 +171,7 @@ def _show(found: list[Forecast]) -> None:
         numbers = [f"{one.sigma:g}", one.agent, f"{one.estimate:.2f}", f"{one.worst:.2f}", f"{one.limit:.2f}"]
         counts = [_count(one.fixed), _count(one.sequential), _count(one.least)] if required else []
         table.add_row(*numbers, *counts)
-    Console(highlight=False, width=100).print(table, soft_wrap=True)
+    plain_console(100).print(table, soft_wrap=True)
 
 
 def _count(episodes: int | None) -> str:

@@ -17,9 +17,12 @@ from surefoot.agents.memory import Recurrent
 from surefoot.agents.policies import Policy
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
+from surefoot.files import MOST_ARRAYS, check_size
 from surefoot.play.channel import Attacker
 from surefoot.play.streams import check_purpose, seed_sequence
 from surefoot.play.task import Task
+
+MOST_EPISODES = 10_000_000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -60,6 +63,8 @@ class Plan:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InputError(f"{name} must be at least 1, got {value}")
+        if self.n_episodes > MOST_EPISODES:
+            raise InputError(f"n_episodes must be at most {MOST_EPISODES}, got {self.n_episodes}")
         seed_sequence(self.seed)
         check_purpose(self.purpose)
         self.noise.over(self.task.spaces.shape)
@@ -68,6 +73,8 @@ class Plan:
         _check_fit(self.task, self.policy)
         if self.per_step:
             _check_rewards(self.task)
+            sums = 8 * self.n_blocks * self.task.scoring.max_steps
+            check_size(f"the sums of rewards of {self.n_episodes} episodes", "record", sums, MOST_ARRAYS)
 
     @property
     def block_envs(self) -> int:

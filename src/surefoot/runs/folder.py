@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import json
+import os
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.files import read_json, write_json
+from surefoot.files import PART, read_json, sweep, write_json
 
 SCHEMA = 1
 Save = Callable[[int, Episodes], None]
@@ -25,6 +26,7 @@ class RunFolder:
 
     def __init__(self, folder: Path, setup: Mapping[str, Any]) -> None:
         self.folder = folder
+        self._lock: int | None = None
         # As it will be read back: a tuple is written as a list, and must not look like another setup.
         self.setup: dict[str, Any] = json.loads(json.dumps({"schema": SCHEMA, **setup}))
 
@@ -36,34 +38,43 @@ class RunFolder:
     @contextmanager
     def opened(self) -> Iterator[RunFolder]:
         """Claim the directory for this process, after checking that it has the same setup or is empty."""
+        new = not self.folder.exists()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.folder / ".lock").open("w")
+            lock = self._locked()
         except OSError as error:
             raise InputError(f"cannot use {self.folder} for the run: {error.strerror}; choose another --out") from error
-        with lock:
-            self._lock(lock)
+        try:
+            self._claim()
+            self._lock = lock
             try:
-                self._claim()
-                try:
-                    yield self
-                except BaseException:
-                    self._unclaim()
-                    raise
-            finally:
-                (self.folder / ".lock").unlink(missing_ok=True)
+                yield self
+            except BaseException:
+                self._unclaim()
+                raise
+        finally:
+            if self._is_there(lock):
+                self._lock_path.unlink(missing_ok=True)
+            os.close(lock)
+            if new:
+                with suppress(OSError):  # not empty: something was saved
+                    self.folder.rmdir()
 
     def finished(self) -> dict[int, Episodes]:
         """Return the blocks that are already on disk."""
         blocks = sorted((self.folder / "blocks").glob("*.npz"))
+        if strange := [path for path in blocks if not (path.stem.isascii() and path.stem.isdecimal())]:
+            raise InputError(f"{strange[0]} is not a block of this run; delete it, or choose another --out")
         return {int(path.stem): Episodes.load(path) for path in blocks}
 
     def save_block(self, index: int, block: Episodes) -> None:
         """Put one finished block on disk."""
+        self._check_there()
         block.save(self.folder / "blocks" / f"{index:06d}.npz")
 
     def finish(self, episodes: Episodes) -> None:
         """Write all episodes, then delete the blocks they came in."""
+        self._check_there()
         episodes.save(self.record)
         # With the blocks go half-written files of a killed run.
         shutil.rmtree(self.folder / "blocks", ignore_errors=True)
@@ -76,16 +87,37 @@ class RunFolder:
         self.finish(episodes)
         return episodes
 
-    def _lock(self, lock: IO[str]) -> None:
-        # The workers of a killed run hold its lock until they notice, about a second later.
+    @property
+    def _lock_path(self) -> Path:
+        return self.folder / ".lock"
+
+    def _locked(self) -> int:
+        """Open the lock file and lock it; whoever had it before may have deleted it in the meantime."""
         for patience in range(PATIENCE, -1, -1):
+            # Not through a link, and nothing is cut off: a lock file has no content.
+            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                return
             except OSError as error:
+                os.close(lock)
                 if patience == 0:
                     raise InputError(f"{self.folder} is in use by another run; choose another --out") from error
-                time.sleep(0.1)
+                time.sleep(0.1)  # the workers of a killed run hold its lock until they notice, about a second later
+                continue
+            if self._is_there(lock):
+                return lock
+            os.close(lock)
+        raise InputError(f"{self.folder} is in use by other runs; choose another --out")
+
+    def _is_there(self, lock: int) -> bool:
+        """Return whether the lock file that is open is still the one in the directory."""
+        with suppress(OSError):
+            return os.path.samestat(os.fstat(lock), self._lock_path.lstat())
+        return False
+
+    def _check_there(self) -> None:
+        if self._lock is None or not self._is_there(self._lock) or not (self.folder / "setup.json").exists():
+            raise InputError(f"{self.folder} was deleted or replaced during the run; nothing more is written there")
 
     def _unclaim(self) -> None:
         """Free a directory in which nothing was saved, so that it can be used with another setup."""
@@ -95,16 +127,24 @@ class RunFolder:
     def _claim(self) -> None:
         path = self.folder / "setup.json"
         if not path.exists():
-            if any(entry.name != ".lock" for entry in self.folder.iterdir()):
+            if any(entry.name != ".lock" and not _half_written(entry) for entry in self.folder.iterdir()):
                 raise InputError(f"{self.folder} is not empty and holds no run; choose another --out")
+            sweep(self.folder)
             write_json(path, self.setup)
             return
+        sweep(self.folder)
+        sweep(self.folder / "blocks")
         there = read_json(path)
         keys = {*there, *self.setup}
         differing = sorted(key for key in keys if there.get(key) != self.setup.get(key))
         if differing:
             what = ", ".join(f"{key} {there.get(key)} there, {self.setup.get(key)} now" for key in differing[:3])
             raise InputError(f"{self.folder} holds a run with another setup ({what}); choose another --out")
+
+
+def _half_written(entry: Path) -> bool:
+    """Return whether a killed run was just writing this file."""
+    return entry.name.startswith(".") and entry.name.endswith(PART)
 
 
 def configuration_name(budget: float, lambda_: float | None) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from surefoot.episodes import Baseline, Episodes
 from surefoot.errors import InputError
-from surefoot.files import number, numbers, read_json, read_npz
+from surefoot.files import foreign, number, numbers, read_json, read_npz
 from surefoot.proof.certificate import FILES, Certificate
 from surefoot.report.finished_run import FinishedRun
 from surefoot.runs.folder import configuration_name
@@ -40,7 +40,7 @@ def neighbors(folder: Path, run: FinishedRun) -> list[FinishedRun]:
     here = folder.resolve()
     found = []
     for path in sorted(here.parent.glob(f"*/{wanted}")):
-        with suppress(InputError):
+        with suppress(InputError), foreign(path, "result of a run"):
             # The names first: most neighbors are about other agents, and their episode data may be large.
             content = read_json(path)
             if path.parent != here and run.is_about(content, content.get("sigma")):
@@ -56,13 +56,11 @@ def _certified(path: Path) -> FinishedRun:
 
 
 def _attacked(folder: Path, content: Mapping[str, Any]) -> FinishedRun:
-    try:
+    with foreign(folder / "attack.json", "result of an attack"):
         _check_attack(content)
-    except (KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{folder / 'attack.json'} is not a result that this version reads: {error}") from error
-    cells = [
-        folder / configuration_name(b, m) for b, m in zip(content["budgets"], content["curve_lambda"], strict=True)
-    ]
+        cells = [
+            folder / configuration_name(b, m) for b, m in zip(content["budgets"], content["curve_lambda"], strict=True)
+        ]
     records = [Episodes.load(cell / "episodes.npz") for cell in cells if (cell / "episodes.npz").exists()]
     whole = records if len(records) == len(cells) else []
     return _run(folder, content, attack=content, records=whole, setup=cells[0] / "setup.json")
@@ -105,7 +103,7 @@ def _baseline(found: Any) -> Baseline | None:
             what=str(found["what"]),
             command=str(found["command"]),
         )
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 

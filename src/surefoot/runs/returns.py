@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-import numpy as np
-
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
+from surefoot.files import read_array
 
 
 def read_returns(
@@ -27,18 +26,5 @@ def read_returns(
         return record
     if sigma is None or floor is None:
         raise InputError(f"--returns {path} needs --sigma and --floor: a file of numbers does not contain them")
-    try:
-        # Opened here, for numpy leaves a damaged file open.
-        with path.open("rb") as file:
-            returns = np.load(file, allow_pickle=False)
-    except FileNotFoundError as error:
-        raise InputError(f"no file {path}") from error
-    except (OSError, ValueError, EOFError) as error:
-        # numpy takes whatever it does not know for a pickle, and advises to load it unsafely.
-        reason = "no array of plain numbers" if "pickle" in str(error) else str(error).splitlines()[0]
-        raise InputError(f"{path} is not a readable .npy file of numbers ({reason}); it may be truncated") from error
-    if not isinstance(returns, np.ndarray):
-        raise InputError(f"{path} must hold one array of returns, saved with numpy.save")
-    if returns.dtype.kind not in "biuf":
-        raise InputError(f"{path} must hold real numbers, got {returns.dtype}")
+    returns = read_array(path)
     return Episodes.of(returns, sigma=sigma, floor=floor, ceiling=ceiling)

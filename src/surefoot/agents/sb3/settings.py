@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from surefoot.errors import InputError
+from surefoot.files import MOST_ARRAYS, MOST_TEXT, check_size, foreign
 
-LARGEST_MEMBER = 2**30  # bytes; a small zip may unpack to more than any memory
 SPACES = {
     f"<class '{library}.spaces.{kind.lower()}.{kind}'>": kind
     for library in ("gymnasium", "gym")
@@ -58,11 +58,8 @@ class Facts:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """Return the JSON of the file; its pickled fields stay the strings they are."""
-    content = _member(path, "data")
-    try:
-        data = json.loads(content)
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{path} is not an SB3 model file: its settings are not JSON; it may be damaged") from error
+    with foreign(path, "SB3 model file: its settings are not JSON"):
+        data = json.loads(_member(path, "data", MOST_TEXT))  # SB3 itself writes NaN and infinities
     if not isinstance(data, dict):
         raise InputError(f"{path} is not an SB3 model file: expected a JSON object, got {type(data).__name__}")
     return data
@@ -70,9 +67,13 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the weights of the file's policy; anything but plain tensors is rejected."""
-    content = _member(path, "policy.pth")
+    content = _member(path, "policy.pth", MOST_ARRAYS)
     try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:  # what torch saves is itself a zip
+            check_size(path, "policy.pth", sum(one.file_size for one in archive.infolist()), MOST_ARRAYS)
         weights = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except InputError:
+        raise
     except Exception as error:  # a hostile stream may raise anything
         raise InputError(
             f"{path} is rejected: its policy.pth is damaged or contains more than tensors, which would execute code; "
@@ -84,6 +85,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         for value in weights.values()
     ):
         raise InputError(f"{path} is rejected: its policy.pth is not a dictionary of plain tensors")
+    # Many tensors may share one storage.
+    check_size(path, "policy.pth", sum(value.nbytes for value in weights.values()), MOST_ARRAYS)
     return {str(name): value for name, value in weights.items()}
 
 
@@ -171,17 +174,10 @@ def _entry(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return entry
 
 
-def _member(path: Path, name: str) -> bytes:
-    try:
-        with zipfile.ZipFile(path) as archive:
-            if archive.getinfo(name).file_size > LARGEST_MEMBER:
-                raise InputError(f"{path} is rejected: its {name} unpacks to more than {LARGEST_MEMBER} bytes")
-            return archive.read(name)
-    except FileNotFoundError as error:
-        raise InputError(f"no file {path}") from error
-    except KeyError as error:
-        raise InputError(f"{path} is not an SB3 model file: it has no {name}; it may be truncated") from error
-    except InputError:
-        raise
-    except Exception as error:  # damaged archives raise whatever their decompressor does
-        raise InputError(f"{path} is not a readable zip file ({error}); it may be truncated") from error
+def _member(path: Path, name: str, most: int) -> bytes:
+    with foreign(path, "zip file"), zipfile.ZipFile(path) as archive:
+        if name not in archive.namelist():
+            raise InputError(f"{path} is not an SB3 model file: it has no {name}; it may be truncated")
+        check_size(path, name, archive.getinfo(name).file_size, most)
+        return archive.read(name)
+    raise AssertionError

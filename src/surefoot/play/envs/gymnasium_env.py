@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -35,11 +35,13 @@ class Gymnasium:
         self.first_action = int(getattr(space, "start", 0))
         self.action_shape = space.shape
         self.action_type = space.dtype
+        self.shape = self.environments[0].observation_space.shape
 
     def reset(self) -> Tensor:
         """Start every environment with its own seed."""
         pairs = zip(self.environments, self.seeds, strict=True)
-        return self._observe([environment.reset(seed=seed)[0] for environment, seed in pairs])
+        with self._working("reset"):
+            return self._observe([environment.reset(seed=seed)[0] for environment, seed in pairs])
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Step every row's environment."""
@@ -48,15 +50,19 @@ class Gymnasium:
             moves: Sequence[Any] = [int(action) + self.first_action for action in chosen]
         else:
             moves = list(chosen.reshape(len(chosen), *self.action_shape).astype(self.action_type))
-        results = [environment.step(move) for environment, move in zip(self.environments, moves, strict=True)]
-        rewards = torch.tensor([float(result[1]) for result in results], dtype=torch.float64, device=self.device)
-        over = torch.tensor([bool(result[2] or result[3]) for result in results], device=self.device)
-        return self._observe([result[0] for result in results]), rewards, over
+            if not np.isfinite(chosen).all():
+                raise InputError("the agent chose an action that is not finite; check its weights or its function")
+        with self._working("step"):
+            results = [environment.step(move) for environment, move in zip(self.environments, moves, strict=True)]
+            rewards = torch.tensor([float(result[1]) for result in results], dtype=torch.float64, device=self.device)
+            over = torch.tensor([bool(result[2] or result[3]) for result in results], device=self.device)
+            return self._observe([result[0] for result in results]), rewards, over
 
     def restart(self, rows: Tensor) -> Tensor:
         """Start new episodes on the marked rows, unseeded."""
         marked = rows.cpu().nonzero().flatten().tolist()
-        return self._observe([self.environments[row].reset()[0] for row in marked])
+        with self._working("reset"):
+            return self._observe([self.environments[row].reset()[0] for row in marked])
 
     def keep(self, rows: Tensor) -> None:
         """Close and drop all environments but these."""
@@ -75,8 +81,24 @@ class Gymnasium:
             environment.close()
         self.environments = []
 
+    @contextmanager
+    def _working(self, what: str) -> Iterator[None]:
+        """Report an exception of the environment as what it is: neither an error of ours nor a result."""
+        try:
+            yield
+        except InputError:
+            raise
+        except Exception as error:
+            name = type(self.environments[0].unwrapped).__name__
+            raise InputError(f"the environment {name} failed in {what}: {type(error).__name__}: {error}") from error
+
     def _observe(self, observations: Sequence[NDArray[Any]]) -> Tensor:
+        shapes = {np.shape(observation) for observation in observations} - {self.shape}
+        if shapes:  # which might fit to others by repetition
+            raise InputError(f"the environment returned an observation of shape {shapes.pop()}, expected {self.shape}")
         batch = np.stack(observations)
+        if not np.isfinite(batch).all():
+            raise InputError("the environment returned an observation that is not finite")
         if batch.dtype == np.uint8:
             return torch.from_numpy(batch).to(self.device).float().div_(255)
         return torch.from_numpy(batch.astype(np.float32)).to(self.device)

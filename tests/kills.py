@@ -1,0 +1,63 @@
+"""A writer that is killed: a forked process dies at the k-th thing that it does to a folder."""
+
+import io
+import os
+import signal
+import sys
+
+import surefoot.files
+
+CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir"}
+WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+
+
+class Halved(io.FileIO):
+    """Writes half of what it is given before it asks whether to go on."""
+
+    ask = staticmethod(lambda: None)
+
+    def write(self, data):
+        data = memoryview(data).cast("B")
+        done = super().write(data[: len(data) // 2])
+        Halved.ask()
+        return done + super().write(data[done:])
+
+
+def killed(work, folder, at):
+    """Fork a process that does ``work()`` and is killed at its ``at``-th change of ``folder``; say whether it was."""
+    child = os.fork()
+    if child:
+        _, status = os.waitpid(child, 0)
+        assert os.WIFSIGNALED(status) or os.waitstatus_to_exitcode(status) == 0, "the writer failed by itself"
+        return os.WIFSIGNALED(status)
+    try:
+        _watch(str(folder), at)
+        work()
+        os._exit(0)
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+        os._exit(3)
+
+
+def _watch(folder, at):
+    left = [at]
+
+    def ask():
+        left[0] -= 1
+        if left[0] < 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def hook(event, arguments):
+        opened = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING
+        if (opened or event in CHANGES) and str(arguments[0]).startswith(folder):
+            ask()
+
+    Halved.ask = staticmethod(ask)
+    surefoot.files.os.fdopen = lambda handle, mode: Halved(handle, "w")
+    sys.addaudithook(hook)
+
+
+def contents(folder, without=()):
+    """Return the bytes of all files below a folder."""
+    paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in without]
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
