@@ -54,7 +54,7 @@ def play_episodes(agent: Agent, episodes: int, place: Place) -> str:
     began = clock()
     with RunFolder(folder, plan.setup()).opened() as store:
         whole = not store.record.exists() and not store.finished()
-        record = store.recorded(lambda done, save: play(plan, workers=place.workers, done=done, on_block=save))
+        record = store.recorded(plan, workers=place.workers)
     took = clock() - began
     record.save(place.data / "episodes" / f"{agent.name}.npz")
     facts = {

@@ -189,7 +189,7 @@ def test_the_same_command_twice_plays_once(capsys, monkeypatch):
     surefoot_command(*QUICK, "--out", "run")
     first = capsys.readouterr().out
     stamp = Path("run/episodes.npz").stat().st_mtime_ns
-    monkeypatch.setattr("surefoot.runs.certified.blocks_in_order", lambda *_, **__: pytest.fail("played again"))
+    monkeypatch.setattr("surefoot.play.rollout.play", lambda *_, **__: pytest.fail("played again"))
     surefoot_command(*QUICK, "--out", "run")
     assert capsys.readouterr().out == first
     assert Path("run/episodes.npz").stat().st_mtime_ns == stamp
@@ -699,7 +699,7 @@ WRONG_PLAY = {
 @pytest.mark.parametrize(("arguments", "match"), WRONG_PLAY.values(), ids=WRONG_PLAY)
 def test_wrong_calls(capsys, monkeypatch, arguments, match):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr("surefoot.runs.certified.blocks_in_order", lambda *_, **__: pytest.fail("played"))
+    monkeypatch.setattr("surefoot.play.rollout.play", lambda *_, **__: pytest.fail("played"))
     Path("there").mkdir()
     Path("there/file").write_text("something of somebody's")
     refused(capsys, *arguments.split(), match=match)

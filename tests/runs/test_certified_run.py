@@ -147,7 +147,7 @@ WRONG = [
 
 @pytest.mark.parametrize(("question", "sigma", "match"), WRONG)
 def test_questions_are_checked_before_the_first_step(tmp_path, monkeypatch, question, sigma, match):
-    monkeypatch.setattr(runs, "blocks_in_order", lambda *_, **__: pytest.fail("played"))
+    monkeypatch.setattr("surefoot.play.rollout.play", lambda *_, **__: pytest.fail("played"))
     plan = Plan(task=TASK, policy=balancer(5), noise=Noise.of(sigma), n_episodes=10)
     with pytest.raises(InputError, match=match):
         Query(**{"budgets": (0, 0.2), **question}).answer(plan.probe())
@@ -199,7 +199,7 @@ def test_a_run_leaves_everything_and_is_not_played_twice(tmp_path, monkeypatch):
     assert facts["wall_seconds"] >= facts["play_seconds"] >= 0
     assert facts["resumed"] is False
     assert np.array_equal(Episodes.load(tmp_path / "episodes.npz").returns, rollout_of(plan).returns)
-    monkeypatch.setattr(runs, "blocks_in_order", lambda *_, **__: pytest.fail("played"))
+    monkeypatch.setattr("surefoot.play.rollout.play", lambda *_, **__: pytest.fail("played"))
     again = certified_run(plan, Query(budgets=(0, 0.2), confidence=0.99), tmp_path)
     assert again.estimate == first.estimate
     assert (again.lower < first.lower).all()

@@ -18,7 +18,7 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import safe_name, versions
 from surefoot.play.plan import Plan
-from surefoot.play.rollout import Progress, play
+from surefoot.play.rollout import Progress
 from surefoot.play.streams import Purpose
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
@@ -198,9 +198,7 @@ def run_configuration(
     """Run one configuration, or read it if ``folder`` has it; several processes may each run others."""
     plan = grid.plan(budget, lambda_)
     with RunFolder(folder / configuration_name(budget, lambda_), plan.setup()).opened() as store:
-        return store.recorded(
-            lambda done, save: play(plan, workers=workers, done=done, on_block=save, progress=progress)
-        )
+        return store.recorded(plan, workers=workers, progress=progress)
 
 
 def _within(progress: Progress, number: int, configurations: int) -> Progress:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterable
 from contextlib import closing
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -125,16 +124,13 @@ def _certified(
     progress: Progress | None,
 ) -> tuple[Certificate, float]:
     """Return the certificate, and when the last episode was over."""
-    run = partial(blocks_in_order, plan, workers=workers)
     if goal is None:
-        episodes = store.recorded(
-            lambda done, save: Episodes.concat(list(run(done=done, on_block=save, progress=progress)))
-        )
+        episodes = store.recorded(plan, workers=workers, progress=progress)
         ran = time.monotonic()
         return query.answer(episodes), ran
     floor, ceiling = plan.task.scoring.floor, plan.task.scoring.ceiling
     monitor = Monitor(goal, confidence=query.confidence, sigma=plan.noise.sigma, floor=floor, ceiling=ceiling)
-    blocks = run(done=_on_disk(plan, store), on_block=store.save_block)
+    blocks = blocks_in_order(plan, workers=workers, done=_on_disk(plan, store), on_block=store.save_block)
     report = None if progress is None else lambda done: progress(done, plan.n_episodes)
     episodes, stopped = _run_until(monitor, blocks, report)
     ran = time.monotonic()

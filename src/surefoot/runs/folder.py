@@ -7,17 +7,20 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import PART, read_json, sweep, write_json
 
+if TYPE_CHECKING:
+    from surefoot.play.plan import Plan
+    from surefoot.play.rollout import Progress
+
 SCHEMA = 1
-Save = Callable[[int, Episodes], None]
 PATIENCE = 25  # tenths of a second
 
 
@@ -79,11 +82,13 @@ class RunFolder:
         # With the blocks go half-written files of a killed run.
         shutil.rmtree(self.folder / "blocks", ignore_errors=True)
 
-    def recorded(self, run: Callable[[dict[int, Episodes], Save], Episodes]) -> Episodes:
-        """Return the episodes in this directory, or let ``run`` make them of the blocks it is given and save others."""
+    def recorded(self, plan: Plan, *, workers: int = 1, progress: Progress | None = None) -> Episodes:
+        """Return the episodes of the plan that are in this directory, after running those that are missing."""
+        from surefoot.play.rollout import play  # reports read directories where torch is not installed
+
         if self.record.exists():
             return Episodes.load(self.record)
-        episodes = run(self.finished(), self.save_block)
+        episodes = play(plan, workers=workers, done=self.finished(), on_block=self.save_block, progress=progress)
         self.finish(episodes)
         return episodes
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -159,20 +160,14 @@ class Seen:
         return self._samples[first, last]
 
 
-def family(propose: Callable[[Sample, float], Sequence[Score]], alpha: float) -> list[Bettor]:
-    """Return bettors for any stopping time.
+def family(propose: Callable[..., Sequence[Score]], alpha: float) -> list[Bettor]:
+    """Return bettors for any stopping time; ``propose`` is given the past and how many outcomes are ``expected``.
 
     Each bets for its own horizon (1,000, 4,000, ... outcomes) at an even share of alpha. The one that is best placed at
     any moment gives the bound; by the union bound all their bounds hold simultaneously at all times.
     """
     horizons = [HORIZON * 4**k for k in range(_FAMILY)]
-    return [Bettor(_expecting(propose, float(many)), alpha / _FAMILY, doubling_edges(many)) for many in horizons]
-
-
-def _expecting(
-    propose: Callable[[Sample, float], Sequence[Score]], expected: float
-) -> Callable[[Sample], Sequence[Score]]:
-    return lambda past: propose(past, expected)
+    return [Bettor(partial(propose, expected=float(many)), alpha / _FAMILY, doubling_edges(many)) for many in horizons]
 
 
 @dataclass(frozen=True)
