@@ -13,8 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
 
+from surefoot.agents.clock import with_clock
 from surefoot.agents.normalization import Statistics, normalized
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.sb3.published import Published, read_published, statistics_near
@@ -46,7 +48,23 @@ def read_agent(path: Path, *, allow_pickle: bool, spaces: Spaces | None, vecnorm
     published = read_published(path)
     policy = read_zip(published.model, allow_pickle=allow_pickle, spaces=spaces)
     statistics = _given(vecnormalize, published)
-    return policy if statistics is None else normalized(policy, statistics)
+    policy = policy if statistics is None else normalized(policy, statistics)
+    if not published.time_feature or (spaces is not None and spaces.shape == policy.shape):
+        return policy
+    return with_clock(policy, _episode_length(published))
+
+
+def _episode_length(published: Published) -> int:
+    """Return the maximum episode length of what an agent was trained on; its versions share it."""
+    base = str(published.environment).rpartition("-v")[0]
+    lengths = [spec.max_episode_steps for spec in gymnasium.registry.values() if spec.name == base]
+    known = [length for length in lengths if length is not None]
+    if not known:
+        raise InputError(
+            f"{published.model} was trained with the time left as an observation, and Gymnasium does not know how long "
+            f"an episode of {published.environment} is; import the package that registers it with --env MODULE:ID"
+        )
+    return known[-1]
 
 
 def _given(vecnormalize: object, published: Published | None) -> Statistics | None:

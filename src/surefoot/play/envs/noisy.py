@@ -32,7 +32,7 @@ class NoisyObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, ND
         RecordConstructorArgs.__init__(self, sigma=sigma, seed=seed)
         gymnasium.ObservationWrapper.__init__(self, env)
         self.noise = Noise.of(sigma)
-        self.unit = _unit(env.observation_space)
+        self.unit, self.shape = _unit(env.observation_space), env.observation_space.shape or ()
         self.observation_space = Box(-np.inf, np.inf, env.observation_space.shape, np.float32)
         self._reseed(seed)
 
@@ -52,9 +52,8 @@ class NoisyObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, ND
     def _reseed(self, seed: int | None) -> None:
         # The channel that certifies is the channel that trains.
         seeds = seed_sequence(seed, WRAPPER)
-        shape = self.observation_space.shape
-        assert shape is not None
-        self._channel = Channel(noise=self.noise, n_envs=1, shape=shape, stream=Stream(seeds, torch.device("cpu")))
+        # The own shape: some wrappers around this one change its observation space.
+        self._channel = Channel(noise=self.noise, n_envs=1, shape=self.shape, stream=Stream(seeds, torch.device("cpu")))
 
 
 def _unit(space: gymnasium.Space[Any]) -> np.float32:

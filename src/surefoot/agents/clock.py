@@ -1,0 +1,84 @@
+"""Agents that know the time: the share of the episode that is left, appended to each observation.
+
+sb3-contrib's TimeFeatureWrapper does that in the environment. Here the agent counts its own steps, after the channel:
+the time carries no noise and cannot be tampered with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from surefoot.agents.networks import weights_hash
+from surefoot.agents.policies import Policy
+from surefoot.errors import InputError
+
+
+class Clock:
+    """A memory of the present observation and the number of steps before it, (rows, 1, size + 1)."""
+
+    has_action = False
+
+    def empty(self, observation: Tensor) -> Tensor:
+        """Return zeros."""
+        return observation.new_zeros(len(observation), 1, observation[0].numel() + 1)
+
+    def advance(
+        self,
+        memory: Tensor,
+        seen: Tensor,
+        action: Tensor | None = None,  # noqa: ARG002
+        fresh: Tensor | None = None,
+    ) -> Tensor:
+        """Count one more step; rows that begin an episode begin at 0."""
+        steps = memory[:, 0, -1] + 1
+        steps = steps if fresh is None else steps.masked_fill(fresh, 0.0)
+        return torch.cat((seen.flatten(1), steps.unsqueeze(1)), dim=1).unsqueeze(1)
+
+    def to(self, device: torch.device | str) -> Clock:  # noqa: ARG002
+        """Return itself: there are no weights."""
+        return self
+
+    def describe(self) -> str:
+        """Return what it is."""
+        return "the time left"
+
+
+class TimeLeft(nn.Module):
+    """A network that is given the time left in place of the steps that were counted."""
+
+    def __init__(self, network: nn.Module, max_steps: int) -> None:
+        super().__init__()
+        self.network = network
+        self.max_steps = max_steps
+
+    def forward(self, memory: Tensor, *others: Tensor) -> Tensor:
+        """Return what the network makes of observation and time, and of an action where it is a critic."""
+        left = (1 - memory[..., -1:].double() / self.max_steps).to(memory.dtype)
+        output: Tensor = self.network(torch.cat((memory[..., :-1], left), dim=-1), *others)
+        return output
+
+
+def with_clock(policy: Policy, max_steps: int) -> Policy:
+    """Return a policy whose last input is the time left as one of the others' observations, which counts by itself.
+
+    Args:
+        policy: The policy over observation and time left.
+        max_steps: The length of an episode that the time is a share of.
+    """
+    if policy.n_stack != 1 or len(policy.shape) != 1 or policy.shape[0] < 2:
+        raise InputError(
+            f"the time left can be appended to vectors only, the agent takes {policy.n_stack} of {policy.shape}; "
+            "give an environment that appends it"
+        )
+    layout = {"agent": policy.sha256, "time_feature": max_steps}
+    return replace(
+        policy,
+        network=TimeLeft(policy.network, max_steps),
+        critic=None if policy.critic is None else TimeLeft(policy.critic, max_steps),
+        shape=(policy.shape[0] - 1,),
+        memory=Clock(),
+        sha256=weights_hash({}, layout) if policy.sha256 else "",
+    )
