@@ -150,7 +150,7 @@ def test_other_wrappers_are_refused(tmp_path, saved, config, match):
         "!!python/object/new:os.system ['touch ran']\n",
         "a: [\n",
         "- 1\n",
-        "a: " + "[" * 10_000,
+        "a: " + "[" * 2_000,
         "!!python/object/apply:collections.OrderedDict [[[[1], 2]]]",
         "!!python/object/apply:collections.OrderedDict [3]",
     ],

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import resource
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -374,3 +375,16 @@ def test_statistics_of_policies_without_a_hash():
     assert shifted.sha256 == ""
     assert shifted.act(torch.tensor([[[2.0]], [[4.0]]])).tolist() == [0, 1]
     assert replace(shifted, name="a").name == "a"
+
+
+def test_a_few_bytes_cannot_ask_for_gigabytes(tmp_path):
+    """PUT under the number 2**31 - 1: a reader that keeps a list for it would need 16 GiB."""
+    target = tmp_path / "statistics.pkl"
+    target.write_bytes(b"\x80\x04K\x01r\xff\xff\xff\x7f.")
+    limit = resource.getrlimit(resource.RLIMIT_AS)
+    resource.setrlimit(resource.RLIMIT_AS, (12 * 2**30, limit[1]))
+    try:
+        with pytest.raises(InputError, match="does not hold the statistics"):
+            read_statistics(target)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, limit)

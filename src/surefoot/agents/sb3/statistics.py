@@ -32,8 +32,11 @@ class Inert:
         self.state = state
 
 
-class _Reader(pickle.Unpickler):
-    """Makes inert objects of everything that a saved VecNormalize consists of, and rejects every other name."""
+class _Reader(pickle._Unpickler):
+    """Makes inert objects of everything that a saved VecNormalize consists of, and rejects every other name.
+
+    The reader written in Python: the one in C sets aside gigabytes where a few bytes of a file ask for it.
+    """
 
     def find_class(self, module: str, name: str) -> Any:
         """Return an inert stand-in, never the thing itself."""
