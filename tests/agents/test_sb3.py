@@ -302,7 +302,7 @@ def test_flipped_bytes_never_raise_anything_else(tmp_path):
         ),
         (
             {"data": lambda data: data["policy_class"].update(__module__="sb3_contrib.common.recurrent.policies")},
-            "recurrent agents are not supported",
+            "its weights are not those of plain fully connected layers",
         ),
         (
             {"data": lambda data: data["policy_class"].update(__module__="sb3_contrib.qrdqn.policies")},
@@ -445,13 +445,6 @@ def test_other_spaces_are_refused(tmp_path, setup, match):
     with pytest.raises(InputError, match=match):
         sb3.read_zip(saved(tmp_path, model))
     with pytest.raises(InputError, match="must be"):
-        sb3.from_model(model)
-
-
-def test_recurrent_models_are_refused():
-    model = make(observations=Box(0, 255, (6,), np.uint8))
-    model.policy.lstm_actor = nn.LSTM(6, 3)
-    with pytest.raises(InputError, match="recurrent agents are not supported"):
         sb3.from_model(model)
 
 

@@ -25,7 +25,7 @@ from surefoot.agents.networks import (
     stored_layers,
     weights_hash,
 )
-from surefoot.agents.normalization import Normalized, Statistics, normalized
+from surefoot.agents.normalization import Statistics, normalized, taken_apart
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.recurrent import CELLS, Form, recurrent_parts, recurrent_policy
 from surefoot.errors import InputError
@@ -191,8 +191,9 @@ KINDS = {"cnn": _convolutional} | dict.fromkeys(CELLS, _recurrent)
 
 def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the layout and the arrays of a fully connected policy, its critic included, or another kind."""
-    if isinstance(policy.network, Normalized):
-        return _normalized_parts(policy, policy.network)
+    bare, statistics = taken_apart(policy)
+    if statistics is not None:
+        return _with_statistics(bare, statistics)
     if isinstance(policy.memory, Recurrent):
         return recurrent_parts(policy)
     if isinstance(policy.network, CNN):
@@ -231,11 +232,9 @@ def hashed(policy: Policy) -> Policy:
     return replace(policy, sha256=weights_hash(arrays, layout))
 
 
-def _normalized_parts(policy: Policy, network: Normalized) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def _with_statistics(policy: Policy, own: Statistics) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return layout and arrays of the policy behind its statistics, and these with them."""
-    critic, own = policy.critic, network.statistics
-    inner = critic.network if isinstance(critic, Normalized) else None
-    layout, arrays = parts_of(replace(policy, network=network.network, critic=inner))
+    layout, arrays = parts_of(policy)
     layout["normalization"] = {"epsilon": own.epsilon, "clip": own.clip}
     shape = policy.shape if policy.n_stack == 1 else (policy.n_stack, *policy.shape)
     return layout, arrays | {f"{STATISTICS}{name}": getattr(own, name).reshape(shape) for name in ("mean", "var")}

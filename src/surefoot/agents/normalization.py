@@ -5,6 +5,7 @@ They belong to the agent, after the channel: noise and budgets stay in the units
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from surefoot.agents.memory import Recurrent
 from surefoot.agents.networks import weights_hash
 from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
@@ -94,9 +96,33 @@ def normalized(policy: Policy, statistics: Statistics) -> Policy:
     own = statistics.over(whole)
     arrays: dict[str, NDArray[Any]] = {"mean": own.mean.reshape(prod(whole)), "var": own.var.reshape(prod(whole))}
     layout = {"agent": policy.sha256, "epsilon": own.epsilon, "clip": own.clip}
+    sha256 = weights_hash(arrays, layout) if policy.sha256 else ""
+    if policy.memory is not None:
+        return replace(policy, memory=_with_encoder(policy, lambda encoder: Normalized(encoder, own)), sha256=sha256)
     return replace(
         policy,
         network=Normalized(policy.network, own),
         critic=None if policy.critic is None else Normalized(policy.critic, own),
-        sha256=weights_hash(arrays, layout) if policy.sha256 else "",
+        sha256=sha256,
     )
+
+
+def taken_apart(policy: Policy) -> tuple[Policy, Statistics | None]:
+    """Return the policy over normalized observations, and the statistics it has; None if it has none."""
+    if isinstance(policy.memory, Recurrent) and isinstance(policy.memory.encoder, Normalized):
+        own, inner = policy.memory.encoder.statistics, policy.memory.encoder.network
+        return replace(policy, memory=_with_encoder(policy, lambda _: inner)), own
+    if not isinstance(policy.network, Normalized):
+        return policy, None
+    critic = policy.critic.network if isinstance(policy.critic, Normalized) else policy.critic
+    return replace(policy, network=policy.network.network, critic=critic), policy.network.statistics
+
+
+def _with_encoder(policy: Policy, change: Callable[[nn.Module], nn.Module]) -> Recurrent:
+    """Return the memory with another encoder: what it remembers of an observation is what the encoder makes of it."""
+    memory = policy.memory
+    if not isinstance(memory, Recurrent) or memory.has_action:
+        raise InputError(
+            "statistics of observations go with frame stacks, or with recurrent agents without last action"
+        )
+    return Recurrent(change(memory.encoder), memory.cell, action_size=0)

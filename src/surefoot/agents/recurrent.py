@@ -110,7 +110,8 @@ def recurrent_parts(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[A
     squashed = isinstance(head, Squashed)
     head = head.network if isinstance(head, Squashed) else head
     head = head.network if isinstance(head, Visible) else head
-    if not isinstance(memory, Recurrent) or not isinstance(head, MLP):
+    known = isinstance(memory, Recurrent) and isinstance(memory.encoder, Encoder | nn.Identity)
+    if not known or not isinstance(memory, Recurrent) or not isinstance(head, MLP):
         raise InputError(f"only a GRU or an LSTM with fully connected layers can be stored; {policy.name} is neither")
     encoder = memory.encoder.layers if isinstance(memory.encoder, Encoder) else None
     arrays = {part: getattr(memory.cell, part).detach().cpu().numpy() for part in CELL_PARTS}

@@ -23,16 +23,15 @@ def add_export(commands: Any) -> None:
 def run_export(arguments: argparse.Namespace) -> None:
     """Export an agent for Stable-Baselines3."""
     from surefoot.agents.files import load
-    from surefoot.agents.normalization import Normalized
+    from surefoot.agents.normalization import taken_apart
     from surefoot.agents.sb3.write import statistics_path, write_zip
 
     if arguments.out.suffix != ".zip":
         raise InputError(f"--out must end in .zip, got {arguments.out}")
     policy = load(arguments.agent)
-    write_zip(policy, arguments.out)
-    kind = "DDPG" if policy.n_actions is None else "DQN"
-    print(f"Written to {arguments.out}; load it with stable_baselines3.{kind}.load({str(arguments.out)!r})")
-    if isinstance(policy.network, Normalized):
+    kind = write_zip(policy, arguments.out)
+    print(f"Written to {arguments.out}; load it with {kind}.load({str(arguments.out)!r})")
+    if taken_apart(policy)[1] is not None:
         print(
             f"Its observations must be normalized with VecNormalize.load({str(statistics_path(arguments.out))!r}, env)"
         )

@@ -90,7 +90,7 @@ def read_zip(path: str | Path, *, allow_pickle: bool = False, spaces: Spaces | N
     """Read an SB3 model file as a policy over its own observation shape, executing no code from it.
 
     MlpPolicy and CnnPolicy of DQN, PPO, A2C, DDPG, TD3 and SAC, and of QR-DQN, TQC, ARS, TRPO and MaskablePPO (played
-    without masks) of sb3-contrib can be read so.
+    without masks) of sb3-contrib can be read so, and MlpLstmPolicy of RecurrentPPO with one layer.
 
     Args:
         path: The model's zip file.
@@ -99,7 +99,6 @@ def read_zip(path: str | Path, *, allow_pickle: bool = False, spaces: Spaces | N
     """
     path = Path(path)
     data = read_settings(path)
-    _refuse_recurrent(path, data)
     if allow_pickle:
         policy = from_model(_load(path, data))
     else:
@@ -138,12 +137,6 @@ def _with_bounds(facts: Facts, path: Path, spaces: Spaces | None) -> Facts:
     return replace(facts, limits=(np.array(spaces.low, dtype=np.float32), np.array(spaces.high, dtype=np.float32)))
 
 
-def _refuse_recurrent(path: Path, data: Mapping[str, Any]) -> None:
-    module = _module(data)
-    if module.startswith("sb3_contrib") and "recurrent" in module:
-        raise InputError(f"{path} was made by {module}; recurrent agents are not supported")
-
-
 def _module(data: Mapping[str, Any]) -> str:
     policy_class = data.get("policy_class")
     return str(policy_class.get("__module__") if isinstance(policy_class, dict) else None)
@@ -154,6 +147,7 @@ CONTRIB = {
     "sb3_contrib.tqc": "TQC",
     "sb3_contrib.ars": "ARS",
     "sb3_contrib.common.maskable": "MaskablePPO",
+    "sb3_contrib.common.recurrent": "RecurrentPPO",
     "sb3_contrib.crossq": "CrossQ",
 }
 SETTINGS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -15,8 +15,10 @@ from torch import Tensor, nn
 
 from surefoot.agents.networks import MLP, PARTS, Critic, Layers, Squashed, fit_together, weights_hash
 from surefoot.agents.policies import Policy
+from surefoot.agents.recurrent import Form
 from surefoot.agents.sb3.cnn import Rebuilt, rebuilt_cnn
-from surefoot.agents.sb3.settings import Facts, UnreadableError
+from surefoot.agents.sb3.recurrent import RECURRENT, rebuilt_lstm
+from surefoot.agents.sb3.settings import ACTIVATIONS, Facts, UnreadableError
 from surefoot.errors import InputError
 
 
@@ -63,19 +65,12 @@ FAMILIES = {
     ),
     "stable_baselines3.sac.policies": STOCHASTIC_ACTOR,
     "sb3_contrib.common.maskable.policies": ACTOR_CRITIC,
+    RECURRENT: replace(ACTOR_CRITIC, unused=(*ACTOR_CRITIC.unused, "lstm_actor.", "lstm_critic.", "critic.")),
     "sb3_contrib.tqc.policies": STOCHASTIC_ACTOR,
     QUANTILES: _Family(
         "quantile_net.quantile_net", None, "relu", False, ("quantile_net_target.",), "quantile_net.features_extractor"
     ),
     ARS: _Family("action_net", None, "relu", True, (), "features_extractor"),
-}
-ACTIVATIONS = {
-    "relu": nn.ReLU,
-    "tanh": nn.Tanh,
-    "elu": nn.ELU,
-    "leaky_relu": nn.LeakyReLU,
-    "silu": nn.SiLU,
-    "gelu": nn.GELU,
 }
 SHARED = "mlp_extractor.shared_net"  # before SB3 1.8
 FLATTEN = "<class 'stable_baselines3.common.torch_layers.FlattenExtractor'>"
@@ -91,6 +86,7 @@ HARMLESS = frozenset(
         ),
         *("optimizer_class", "optimizer_kwargs", "n_critics", "share_features_extractor", "normalize_images"),
         *("use_sde", "log_std_init", "ortho_init", "full_std", "use_expln", "clip_mean", "n_quantiles", "with_bias"),
+        *("lstm_hidden_size", "n_lstm_layers", "shared_lstm", "enable_critic_lstm", "lstm_kwargs"),
         "device",  # before SB3 1.0
         *(":type:", ":serialized:"),
     )
@@ -125,6 +121,11 @@ def rebuilt(facts: Facts, weights: Mapping[str, Tensor]) -> Policy:
     _check_settings(facts.settings)
     layers = _layers(family, weights, facts)
     squashed = _squashes(family, facts, layers)
+    if facts.module == RECURRENT:
+        _check_extractor(facts)
+        activation = _activation(facts.settings, family.activation)
+        form = Form(kind="lstm", activation=activation, last_action=False, squashed=squashed)
+        return rebuilt_lstm(facts, weights, layers, form)
     if f"{family.images}.cnn.0.weight" in weights:
         network, arrays, layout = rebuilt_cnn(facts, weights, family.images, layers, family.activation)
         layout |= {"squashed": squashed} if facts.n_actions is None else {}
@@ -154,9 +155,7 @@ def _mlp(family: _Family, facts: Facts, layers: Layers, squashed: bool) -> Rebui
     """Return the network of fully connected layers, its arrays, and what else its hash covers."""
     if facts.pixels:
         raise UnreadableError("its observations are uint8 (an image?), expected floats")
-    extractor = facts.settings.get("features_extractor_class")
-    if extractor is not None and str(extractor) != FLATTEN:
-        raise UnreadableError(f"it has a feature extractor of its own, {extractor}")
+    _check_extractor(facts)
     matrices, biases = layers
     if not fit_together(layers, prod(facts.shape), facts.width):
         raise UnreadableError(
@@ -168,6 +167,12 @@ def _mlp(family: _Family, facts: Facts, layers: Layers, squashed: bool) -> Rebui
     layout = {"activation": activation, "squashed": squashed, "shape": facts.shape, "choices": facts.n_actions}
     layout |= {} if bound is None else {"bound": bound}
     return MLP(matrices, biases, activation, bound=bound), arrays, layout
+
+
+def _check_extractor(facts: Facts) -> None:
+    extractor = facts.settings.get("features_extractor_class")
+    if extractor is not None and str(extractor) != FLATTEN:
+        raise UnreadableError(f"it has a feature extractor of its own, {extractor}")
 
 
 def _bound(family: _Family, facts: Facts) -> float | None:
@@ -268,7 +273,7 @@ def wrapped(model: Any) -> Policy:
     """Return a policy that asks SB3's own predict; for networks that cannot be rebuilt."""
     observations, actions = model.observation_space, model.action_space
     if hasattr(model.policy, "lstm_actor"):
-        raise InputError("recurrent agents are not supported: their memory is not a stack of frames")
+        raise InputError("of recurrent agents only one plain LSTM over flat float observations is supported")
     if not isinstance(observations, Box) or not (
         observations.dtype == np.uint8 or np.issubdtype(observations.dtype, np.floating)
     ):

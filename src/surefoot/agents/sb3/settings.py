@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from gymnasium.spaces import Box, Discrete
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from surefoot.errors import InputError
 from surefoot.files import MOST_ARRAYS, MOST_TEXT, check_size, foreign
@@ -30,6 +30,16 @@ Limits = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 class UnreadableError(Exception):
     """Why a model cannot be rebuilt from its weights and settings."""
+
+
+ACTIVATIONS = {
+    "relu": nn.ReLU,
+    "tanh": nn.Tanh,
+    "elu": nn.ELU,
+    "leaky_relu": nn.LeakyReLU,
+    "silu": nn.SiLU,
+    "gelu": nn.GELU,
+}
 
 
 @dataclass(frozen=True)

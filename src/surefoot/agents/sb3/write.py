@@ -7,7 +7,8 @@ import pickle
 import re
 import zipfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,42 +19,32 @@ from gymnasium.spaces import Box, Discrete
 from torch import Tensor
 
 from surefoot.agents.networks import CNN, MLP, PARTS, Critic, Squashed
-from surefoot.agents.normalization import Normalized, Statistics
+from surefoot.agents.normalization import Statistics, taken_apart
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.cnn import cnn_settings, cnn_weights
-from surefoot.agents.sb3.rebuild import ACTIVATIONS
+from surefoot.agents.sb3.recurrent import lstm_model
+from surefoot.agents.sb3.settings import ACTIVATIONS
 from surefoot.errors import InputError
 from surefoot.files import write_whole
 
 
-def write_zip(policy: Policy, path: str | Path) -> None:
+def write_zip(policy: Policy, path: str | Path) -> str:
     """Write a policy as a file that SB3's ``DQN.load`` (discrete actions) or ``DDPG.load`` (continuous) opens.
+
+    An LSTM without encoder is written for sb3-contrib's ``RecurrentPPO.load``, whichever its actions.
 
     It takes float observations (n_stack, *shape), or shape when it has one frame, in the units of the policy.
     The same policy gives the same bytes. Statistics of observations go into ``vecnormalize.pkl`` in a folder named like
-    the file, where RL Baselines3 Zoo has them; ``VecNormalize.load`` opens it.
+    the file, where RL Baselines3 Zoo has them; ``VecNormalize.load`` opens it. Returns the class that loads the file.
     """
-    if isinstance(policy.network, Normalized):
-        inner = policy.critic.network if isinstance(policy.critic, Normalized) else policy.critic
-        write_zip(replace(policy, network=policy.network.network, critic=inner), path)
-        saved = _statistics(policy, policy.network.statistics)
-        write_whole(statistics_path(Path(path)), lambda file: _write(file, saved))
-        return
-    discrete = isinstance(policy.network, MLP | CNN) and policy.n_actions is not None
-    actor = policy.network.network if isinstance(policy.network, Squashed) else policy.network
-    if not discrete and not (isinstance(policy.network, Squashed) and isinstance(policy.critic, Critic)):
-        raise InputError(
-            "only an MLP or a convolutional network with discrete actions, or an MLP with bounded continuous "
-            "actions and a critic, can be written as an SB3 file, "
-            f"got {type(policy.network).__name__} with n_actions={policy.n_actions}"
-        )
-    if isinstance(actor, MLP) and actor.bound is not None:
-        raise InputError(
-            f"{policy.name} clips its outputs before the tanh (state-dependent exploration), which no SB3 file written "
-            "here can say; keep the file that it was read from"
-        )
-    content = _archive(policy)
+    bare, statistics = taken_apart(policy)
+    made = _model(bare)
+    content = _archive(bare, made)
     write_whole(Path(path), lambda file: _repack(content, file))
+    if statistics is not None:
+        saved = _statistics(bare, statistics)
+        write_whole(statistics_path(Path(path)), lambda file: _write(file, saved))
+    return f"{made.package}.{made.algorithm}"
 
 
 def statistics_path(path: Path) -> Path:
@@ -104,27 +95,62 @@ class _Model:
     actions: gymnasium.Space[Any]
     weights: dict[str, Tensor]
 
+    @property
+    def package(self) -> str:
+        """Where the algorithm comes from."""
+        return "sb3_contrib" if self.algorithm == "RecurrentPPO" else "stable_baselines3"
 
-def _archive(policy: Policy) -> bytes:
-    """Return the file SB3 itself saves for a DQN or DDPG with these weights."""
-    try:
-        import stable_baselines3
-    except ImportError as error:
+
+def _model(policy: Policy) -> _Model:
+    """Return the policy as SB3 has it, or say why it has no such model."""
+    if policy.memory is not None:
+        return _recurrent(policy)
+    discrete = isinstance(policy.network, MLP | CNN) and policy.n_actions is not None
+    actor = policy.network.network if isinstance(policy.network, Squashed) else policy.network
+    if not discrete and not (isinstance(policy.network, Squashed) and isinstance(policy.critic, Critic)):
         raise InputError(
-            "writing an SB3 file needs Stable-Baselines3; from a checkout: pip install '.[all]'"
-        ) from error
-    made = _actor_and_critic(policy) if isinstance(policy.network, Squashed) else _q_network(policy)
+            "only an MLP or a convolutional network with discrete actions, or an MLP with bounded continuous "
+            "actions and a critic, can be written as an SB3 file, "
+            f"got {type(policy.network).__name__} with n_actions={policy.n_actions}"
+        )
+    if isinstance(actor, MLP) and actor.bound is not None:
+        raise InputError(
+            f"{policy.name} clips its outputs before the tanh (state-dependent exploration), which no SB3 file written "
+            "here can say; keep the file that it was read from"
+        )
+    return _actor_and_critic(policy) if isinstance(policy.network, Squashed) else _q_network(policy)
+
+
+def _archive(policy: Policy, made: _Model) -> bytes:
+    """Return the file SB3 itself saves for a model with these weights."""
+    try:
+        algorithms = import_module(made.package)
+    except ImportError as error:
+        needed = "Stable-Baselines3" if made.package == "stable_baselines3" else "sb3-contrib"
+        raise InputError(f"writing an SB3 file needs {needed}; from a checkout: pip install '.[all]'") from error
     spaces = _Spaces(Box(-np.inf, np.inf, _stacked(policy), np.float32), made.actions)
     if made.kind == "CnnPolicy":
         spaces.observation_space.seed(0)  # SB3 draws a picture to learn its size, and pickles the generator
     with torch.random.fork_rng(devices=[]):  # making a model draws initial weights that are not used
-        model = getattr(stable_baselines3, made.algorithm)(
-            made.kind, spaces, buffer_size=1, device="cpu", policy_kwargs=made.settings
-        )
+        own = {} if made.algorithm == "RecurrentPPO" else {"buffer_size": 1}
+        model = getattr(algorithms, made.algorithm)(made.kind, spaces, device="cpu", policy_kwargs=made.settings, **own)
     model.policy.load_state_dict(made.weights)
     content = io.BytesIO()
     model.save(content)
     return content.getvalue()
+
+
+def _recurrent(policy: Policy) -> _Model:
+    made = lstm_model(policy)
+    if made is None:
+        raise InputError(
+            f"{policy.name} cannot be written as an SB3 file: of agents with memory of their own sb3-contrib's "
+            "RecurrentPPO has only an LSTM over the observation alone, without encoder"
+        )
+    actions: gymnasium.Space[Any] = Discrete(policy.n_actions or 1)
+    if policy.low is not None and policy.high is not None:
+        actions = Box(policy.low.cpu().numpy(), policy.high.cpu().numpy())
+    return _Model("RecurrentPPO", "MlpLstmPolicy", made[0], actions, made[1])
 
 
 def _q_network(policy: Policy) -> _Model:

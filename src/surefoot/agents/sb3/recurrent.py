@@ -1,0 +1,74 @@
+"""The LSTM of sb3-contrib's RecurrentPPO (MlpLstmPolicy), from its weights and back to them.
+
+Its memory begins with zeros and does not hold the last action; only the actor's LSTM acts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from surefoot.agents.memory import Recurrent
+from surefoot.agents.networks import MLP, Layers
+from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.recurrent import CELL_PARTS, Form, Visible, recurrent_policy
+from surefoot.agents.sb3.settings import ACTIVATIONS, Facts, UnreadableError
+from surefoot.errors import InputError
+
+RECURRENT = "sb3_contrib.common.recurrent.policies"
+ACTOR = {f"lstm_actor.{part}_l0": part for part in CELL_PARTS}
+
+
+def rebuilt_lstm(facts: Facts, weights: Mapping[str, Tensor], heads: Layers, form: Form) -> Policy:
+    """Build the policy of one LSTM and the fully connected layers after it.
+
+    Args:
+        facts: What the model says about itself.
+        weights: Its weights by name.
+        heads: The layers after the LSTM.
+        form: Activation, and whether actions are squashed.
+    """
+    if facts.pixels:
+        raise UnreadableError("its observations are uint8 (an image?), expected floats")
+    found = {name for name in weights if name.startswith("lstm_actor.")}
+    if found != set(ACTOR) or facts.settings.get("lstm_kwargs"):
+        raise UnreadableError(f"its LSTM is not one plain layer ({', '.join(sorted(found ^ set(ACTOR))[:3])})")
+    arrays = {ours: weights[theirs].detach().cpu().float().numpy().copy() for theirs, ours in ACTOR.items()}
+    for index, (matrix, bias) in enumerate(zip(*heads, strict=True)):
+        arrays |= {f"head{index}.weight": matrix, f"head{index}.bias": bias}
+    low, high = (None, None) if facts.limits is None else (tuple(bound.tolist()) for bound in facts.limits)
+    spaces = Spaces(shape=facts.shape, n_actions=facts.n_actions, low=low, high=high)
+    try:
+        return recurrent_policy(arrays, spaces, form)
+    except InputError as error:
+        raise UnreadableError(f"its layers do not fit together: {error}") from error
+
+
+def lstm_model(policy: Policy) -> tuple[dict[str, Any], dict[str, Tensor]] | None:
+    """Return the settings and weights of the same agent as RecurrentPPO has them; None if it has no such agent."""
+    memory, head = policy.memory, policy.network
+    if not isinstance(memory, Recurrent) or not isinstance(memory.cell, nn.LSTMCell) or memory.has_action:
+        return None
+    if not isinstance(memory.encoder, nn.Identity) or not isinstance(head, Visible):
+        return None
+    network = head.network
+    assert isinstance(network, MLP)
+    widths, width = [layer.out_features for layer in network.linear[:-1]], memory.cell.hidden_size
+    settings = {
+        "lstm_hidden_size": width,
+        "shared_lstm": True,  # the value of a state is not ours to say: no second LSTM for it
+        "enable_critic_lstm": False,
+        "net_arch": {"pi": widths, "vf": []},
+        "activation_fn": ACTIVATIONS[network.activation],
+    }
+    weights = {theirs: getattr(memory.cell, ours).detach().cpu() for theirs, ours in ACTOR.items()}
+    names = [*(f"mlp_extractor.policy_net.{2 * i}" for i in range(len(widths))), "action_net"]
+    for name, layer in zip(names, network.linear, strict=True):
+        weights |= {f"{name}.{part}": getattr(layer, part).detach().cpu() for part in ("weight", "bias")}
+    weights |= {"value_net.weight": torch.zeros(1, width), "value_net.bias": torch.zeros(1)}
+    if policy.n_actions is None:
+        weights["log_std"] = torch.zeros(network.linear[-1].out_features)
+    return settings, weights

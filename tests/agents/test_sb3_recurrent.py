@@ -1,0 +1,146 @@
+"""RecurrentPPO of sb3-contrib: the same actions as its own predict, step by step, read and written."""
+
+import numpy as np
+import pytest
+import sb3_contrib
+import torch
+from gymnasium.spaces import Box
+from torch import nn
+
+from agents.test_sb3 import ARM, STACK, THREE, make, saved
+from surefoot.agents import files as zoo
+from surefoot.agents.memory import Recurrent
+from surefoot.agents.normalization import Statistics, normalized, taken_apart
+from surefoot.agents.sb3 import read as sb3
+from surefoot.agents.sb3.statistics import read_statistics
+from surefoot.agents.sb3.write import statistics_path, write_zip
+from surefoot.agents.smoothed import SmoothedPolicy
+from surefoot.errors import InputError
+from toys import recurrent
+
+LSTM = {"lstm_hidden_size": 12}
+MODELS = {
+    "discrete": {"actions": THREE},
+    "continuous": {"actions": ARM},
+    "shared": {"policy_kwargs": {"shared_lstm": True, "enable_critic_lstm": False}},
+    "no critic LSTM, relu": {"policy_kwargs": {"enable_critic_lstm": False, "activation_fn": nn.ReLU}},
+    "no layers after it": {"policy_kwargs": {"net_arch": []}},
+    "squashed": {"actions": ARM, "use_sde": True, "policy_kwargs": {"squash_output": True}},
+    "several axes": {"observations": STACK},
+}
+
+
+def lstm_model(policy_kwargs=None, **options):
+    return make("RecurrentPPO", policy="MlpLstmPolicy", policy_kwargs=LSTM | (policy_kwargs or {}), **options)
+
+
+def walk(agent, shape, steps=25, rows=6):
+    """The actions of an agent called as SB3 is, with episodes that begin now and then."""
+    rng, state, found = np.random.default_rng(2), None, []
+    for step in range(steps):
+        seen = rng.normal(size=(rows, *shape)).astype(np.float32)
+        begins = (rng.random(rows) < 0.1) | (step == 0)
+        action, state = agent.predict(seen, state=state, episode_start=begins, deterministic=True)
+        found.append(action)
+    return np.stack(found)
+
+
+def same(policy, model):
+    ours = walk(SmoothedPolicy(policy, 0.0), policy.shape)
+    theirs = walk(model, model.observation_space.shape)
+    assert len(np.unique(theirs)) > 1  # the comparison is about an agent that acts
+    np.testing.assert_allclose(ours, theirs, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_acts_as_sb3_contrib_does(name, tmp_path):
+    model = lstm_model(**MODELS[name])
+    read, live = sb3.read_zip(saved(tmp_path, model)), sb3.from_model(model)
+    assert read.sha256 == live.sha256
+    assert read.differentiable
+    same(read, model)
+
+
+def test_an_lstm_that_is_never_reset_is_noticed(monkeypatch):
+    model = lstm_model()
+    honest = Recurrent.advance
+    monkeypatch.setattr(
+        Recurrent, "advance", lambda self, memory, seen, action=None, fresh=None: honest(self, memory, seen, action)
+    )
+    with pytest.raises(AssertionError):
+        same(sb3.from_model(model), model)
+
+
+@pytest.mark.parametrize("n_actions", [2, None])
+def test_an_lstm_is_written_and_read_again(n_actions, tmp_path):
+    policy = recurrent("lstm", n_actions=n_actions, encoder=0, last_action=False, activation="relu")
+    path = tmp_path / "agent.zip"
+    assert write_zip(policy, path) == "sb3_contrib.RecurrentPPO"
+    model = sb3_contrib.RecurrentPPO.load(path, device="cpu")
+    ours, theirs = walk(SmoothedPolicy(policy, 0.0), (4,)), walk(model, (4,))
+    np.testing.assert_allclose(ours, theirs, atol=2e-5)
+    assert sb3.read_zip(path).sha256 == policy.sha256
+    again = tmp_path / "again.zip"
+    write_zip(policy, again)
+    assert again.read_bytes() == path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [recurrent(), recurrent("lstm"), recurrent("lstm", encoder=0), recurrent("lstm", last_action=False)],
+    ids=["gru", "lstm", "with action", "with encoder"],
+)
+def test_what_sb3_contrib_does_not_have_is_not_written(policy, tmp_path):
+    with pytest.raises(InputError, match="cannot be written as an SB3 file: of agents with memory"):
+        write_zip(policy, tmp_path / "agent.zip")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"policy_kwargs": {"n_lstm_layers": 2}}, "its LSTM is not one plain layer"),
+        ({"policy_kwargs": {"lstm_kwargs": {"bias": False}}}, "its LSTM is not one plain layer"),
+        ({"observations": Box(0, 255, (6,), np.uint8)}, "uint8"),
+    ],
+)
+def test_other_recurrent_models_are_rejected(options, text, tmp_path):
+    model = lstm_model(**options)
+    with pytest.raises(InputError, match=f"{text}.*if you trust its author"):
+        sb3.read_zip(saved(tmp_path, model))
+    for trusting in (lambda: sb3.from_model(model), lambda: sb3.read_zip(tmp_path / "model.zip", allow_pickle=True)):
+        with pytest.raises(InputError, match="of recurrent agents only one plain LSTM"):
+            trusting()
+
+
+def test_statistics_are_applied_before_the_lstm(tmp_path):
+    model = lstm_model()
+    rng = np.random.default_rng(0)
+    own = Statistics(mean=rng.normal(size=5), var=rng.random(5) + 0.1, epsilon=1e-8, clip=1.0)
+    policy = normalized(sb3.from_model(model), own)
+
+    class Behind:
+        """The model behind VecNormalize's formula."""
+
+        def predict(self, seen, **options):
+            return model.predict(np.clip((seen - own.mean) / np.sqrt(own.var + 1e-8), -1, 1), **options)
+
+    expected = walk(Behind(), (5,))
+    assert np.array_equal(walk(SmoothedPolicy(policy, 0.0), (5,)), expected)
+    zoo.save(policy, tmp_path / "agent", {})
+    again = zoo.load(str(tmp_path / "agent.json"))
+    assert np.array_equal(walk(SmoothedPolicy(again, 0.0), (5,)), expected)
+    write_zip(policy, tmp_path / "agent.zip")
+    read = normalized(sb3.read_zip(tmp_path / "agent.zip"), read_statistics(statistics_path(tmp_path / "agent.zip")))
+    assert np.array_equal(walk(SmoothedPolicy(read, 0.0), (5,)), expected)
+    assert taken_apart(policy)[0].memory.encoder.__class__ is nn.Identity
+    with pytest.raises(InputError, match="recurrent agents without last action"):
+        normalized(recurrent(), Statistics(mean=np.zeros(4), var=np.ones(4), epsilon=1e-8, clip=1.0))
+
+
+def test_gradients_reach_the_present_observation():
+    policy = sb3.from_model(lstm_model())
+    seen = torch.zeros(3, 5, requires_grad=True)
+    memory = policy.recall.advance(policy.recall.empty(seen.detach()), seen, None, torch.ones(3, dtype=torch.bool))
+    policy.network(memory).sum().backward()
+    assert seen.grad.abs().min() > 0
