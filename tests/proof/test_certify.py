@@ -15,10 +15,10 @@ from surefoot.errors import InputError
 from surefoot.proof.bounds.bands import tail_tight
 from surefoot.proof.bounds.from_band import mean_lower, mean_upper
 from surefoot.proof.bounds.from_bets import both_sides
-from surefoot.proof.certificate import Bounds, Certificate, rounded_lower, rounded_upper
+from surefoot.proof.certificate import Bounds, Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.proof.query import certify, certify_per_step, certify_shared_budget
-from surefoot.proof.rounding import format_lower
+from surefoot.proof.rounding import format_lower, rounded_lower, rounded_upper
 from surefoot.proof.wording import headline
 
 BUDGETS = [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,16 +10,17 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
 from surefoot.files import number, numbers, read_json, write_json
 from surefoot.proof import wording
-from surefoot.proof.rounding import exact
+from surefoot.proof.rounding import exact, rounded_lower, rounded_upper
+
+Floats = NDArray[np.float64]
 
 SCHEMA = 1
-OUTWARD = 1e-9  # of what was observed above the floor: far more than floating-point error, too little to be seen
 FILES = ("certificate.json", "shared.json", "per-step.json")
 _SETUP = ("task", "agent", "agent_sha256", "seed")
 _OPTIONAL = ("discount", "features")
@@ -63,9 +63,9 @@ class Certificate(ABC):
     file: ClassVar[str]
     per: ClassVar[str] = ""  # " per episode" where the mean over several episodes is bounded
 
-    budgets: NDArray[np.float64]
-    lower: NDArray[np.float64]
-    upper: NDArray[np.float64] | None
+    budgets: Floats
+    lower: Floats
+    upper: Floats | None
     estimate: float
     estimate_sem: float | None
     confidence: float
@@ -87,16 +87,35 @@ class Certificate(ABC):
             InputError: If the budget is larger than all that a file lists.
         """
         asked = checked_budget(budget)
-        return self._computed(asked) or self._listed(asked)
+        bounds = self._rounded([asked])
+        if bounds is not None:
+            lower, upper = bounds
+            return Bounds(asked, float(lower[0]), None if upper is None else float(upper[0]))
+        return self._listed(asked)
 
     @property
     def recomputable(self) -> bool:
         """Whether the bounds at any budget are known, not only those that a file lists."""
-        return self._computed(0.0) is not None
+        return self._means([0.0]) is not None
 
     @abstractmethod
-    def _computed(self, budget: float) -> Bounds | None:
-        """Return the bounds at a budget, or None where the file alone is known."""
+    def _means(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
+        """Return lower and upper bounds before they are rounded, or None where the file alone is known."""
+
+    def _rounded(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
+        means = self._means(budgets)
+        if means is None or self.observed is None:
+            return None
+        lower = frozen(rounded_lower(means[0], self.floor, self.observed))
+        if means[1] is None or self.ceiling is None:
+            return lower, None
+        return lower, frozen(rounded_upper(means[1], self.ceiling, self.observed))
+
+    def _filled(self) -> Self:
+        """Return the certificate with its bounds at every budget."""
+        bounds = self._rounded(self.budgets.tolist())
+        assert bounds is not None
+        return replace(self, lower=bounds[0], upper=bounds[1])
 
     def _listed(self, budget: float) -> Bounds:
         # A bound at a larger budget also holds at a smaller one.
@@ -199,38 +218,8 @@ class Certificate(ABC):
         write_json(path, self.to_json())
         return path
 
-    def _rounded(self, budget: float, lower: float, upper: float | None) -> Bounds:
-        """Round both bounds outward."""
-        assert self.observed is not None
-        least = rounded_lower(lower, self.floor, self.observed)
-        if upper is None or self.ceiling is None:
-            return Bounds(budget, float(least), None)
-        return Bounds(budget, float(least), float(rounded_upper(upper, self.ceiling, self.observed)))
 
-    def _filled(self) -> Self:
-        """Return the certificate with its bounds at every budget."""
-        bounds = [self.at(float(budget)) for budget in self.budgets]
-        lower = np.array([one.lower for one in bounds])
-        upper = None if bounds[0].upper is None else np.array([one.upper for one in bounds], dtype=np.float64)
-        return replace(self, lower=frozen(lower), upper=None if upper is None else frozen(upper))
-
-
-def rounded_lower(lower: ArrayLike, floor: float, observed: tuple[float, float]) -> NDArray[np.float64]:
-    """Round lower bounds down, relative to what was observed and not to a ceiling that may be far above it.
-
-    None exceeds the highest return observed: whatever the method, larger returns that did not occur prove nothing.
-    """
-    top = max(floor, observed[1])
-    margin = OUTWARD * (top - floor) + 16 * sys.float_info.epsilon * max(abs(floor), abs(top))
-    return np.clip(np.asarray(lower) - margin, floor, top)
-
-
-def rounded_upper(upper: ArrayLike, ceiling: float, observed: tuple[float, float]) -> NDArray[np.float64]:
-    """Round upper bounds up: the mirror image."""
-    return -rounded_lower(-np.asarray(upper), -ceiling, (-observed[1], -observed[0]))
-
-
-def frozen(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def frozen(values: Floats) -> Floats:
     """Return the array, read-only from now on."""
     values.setflags(write=False)
     return values
@@ -242,7 +231,7 @@ def same_setup(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(one.get(key) == other.get(key) for key in keys)
 
 
-def checked_episodes(episodes: Episodes, *, stopped: bool = False) -> NDArray[np.float64]:
+def checked_episodes(episodes: Episodes, *, stopped: bool = False) -> Floats:
     """Return the returns of episodes that can be certified, or say why they cannot.
 
     Args:
@@ -307,5 +296,5 @@ def _common_fields(content: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _array(values: Any) -> NDArray[np.float64]:
+def _array(values: Any) -> Floats:
     return frozen(np.array(numbers(values), dtype=np.float64))

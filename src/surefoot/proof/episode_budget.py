@@ -14,7 +14,6 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
@@ -27,17 +26,14 @@ from surefoot.proof.bounds.bands import Band
 from surefoot.proof.bounds.bettors import PLANNER
 from surefoot.proof.bounds.from_bets import Means, both_sides
 from surefoot.proof.certificate import (
-    OUTWARD,
     Bounds,
     Certificate,
+    Floats,
     checked_budget,
     checked_episodes,
     fields_of,
-    frozen,
-    rounded_lower,
-    rounded_upper,
 )
-from surefoot.proof.rounding import exact
+from surefoot.proof.rounding import OUTWARD, exact
 
 if TYPE_CHECKING:
     from surefoot.proof.query import Query
@@ -91,12 +87,16 @@ class EpisodeCertificate(Certificate):
     planner: int | None = None
     source: Band | Means | None = None
 
-    def _computed(self, budget: float) -> Bounds | None:
-        if self.source is None or self.observed is None:
+    def _means(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
+        source, ceiling = self.source, self.ceiling
+        # One by one: a quotient too large for a float is infinite, at which only what is certain remains.
+        scaled = np.array([budget / self.sigma for budget in budgets])
+        if isinstance(source, Band):
+            lower = worst_case.mean_lower(source, self.floor, scaled)
+            return lower, None if ceiling is None else worst_case.mean_upper(source, ceiling, scaled)
+        if source is None:
             return None
-        scaled = np.array([budget / self.sigma])
-        lower, upper = _mean_bounds(self.source, self.floor, self.ceiling, scaled, self.observed)
-        return Bounds(budget, float(lower[0]), None if upper is None else float(upper[0]))
+        return source.lower.at(scaled), None if source.mirror is None else -source.mirror.at(scaled)
 
     def probability(self, threshold: float, budget: float) -> Bounds:
         """Return bounds on the probability that the return is at least ``threshold``, under any attack."""
@@ -191,12 +191,8 @@ def certificate_of(
     threshold_spacing: float | None = None,
 ) -> EpisodeCertificate:
     """Return what a band or bets at alpha = 1 - confidence have proved about episodes."""
-    # One by one: a quotient too large for a float is infinite, at which only what is certain remains.
-    scaled = np.array([budget / float(episodes.sigma) for budget in budgets])
-    fields = fields_of(episodes, budgets, confidence, stopped=method == "sequential")
-    lower, upper = _mean_bounds(source, episodes.floor, episodes.ceiling, scaled, fields["observed"])
-    return EpisodeCertificate(
-        **{**fields, "lower": lower, "upper": upper},
+    made = EpisodeCertificate(
+        **fields_of(episodes, budgets, confidence, stopped=method == "sequential"),
         method=method,
         method_selection=method_selection,
         threshold_spacing=threshold_spacing,
@@ -204,10 +200,11 @@ def certificate_of(
         planner=PLANNER if method in PLANNED else None,
         source=source,
     )
+    return made._filled()
 
 
 def _source(
-    method: str, returns: NDArray[np.float64], episodes: Episodes, query: Query
+    method: str, returns: Floats, episodes: Episodes, query: Query
 ) -> tuple[Band | Means, Mapping[str, Any] | None]:
     floor, ceiling, alpha = episodes.floor, episodes.ceiling, 1 - query.confidence
     scaled = np.array([budget / float(episodes.sigma) for budget in query.budgets])
@@ -231,7 +228,7 @@ def _band_method(method: str | None) -> str:
     return "band" if method is None else method
 
 
-def _fixed_band(method: str, returns: NDArray[np.float64], episodes: Episodes, alpha: float, spacing: float) -> Band:
+def _fixed_band(method: str, returns: Floats, episodes: Episodes, alpha: float, spacing: float) -> Band:
     floor, ceiling = episodes.floor, episodes.ceiling
     match method:
         case "band":
@@ -248,26 +245,6 @@ def _fixed_band(method: str, returns: NDArray[np.float64], episodes: Episodes, a
     raise InputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
 
 
-def _mean_bounds(
-    source: Band | Means,
-    floor: float,
-    ceiling: float | None,
-    radii: NDArray[np.float64],
-    observed: tuple[float, float],
-) -> tuple[NDArray[np.float64], NDArray[np.float64] | None]:
-    """Return the bounds on the expected return, rounded outward by more than any floating-point error."""
-    low = worst_case.mean_lower(source, floor, radii) if isinstance(source, Band) else source.lower.at(radii)
-    lower = frozen(rounded_lower(low, floor, observed))
-    if ceiling is None:
-        return lower, None
-    if isinstance(source, Band):
-        high = worst_case.mean_upper(source, ceiling, radii)
-    else:
-        assert source.mirror is not None
-        high = -source.mirror.at(radii)
-    return lower, frozen(rounded_upper(high, ceiling, observed))
-
-
 def _bets(means: Means) -> dict[str, Any]:
     """Return what was bet, in units of the scaled budget; the upper side bet on minus the return."""
     sides = {"lower": means.lower, "upper": means.mirror}
@@ -278,7 +255,7 @@ def _columns(bounds: Sequence[Bounds]) -> dict[str, list[float | None]]:
     return {"lower": [one.lower for one in bounds], "upper": [one.upper for one in bounds]}
 
 
-def _thresholds(floor: float, ceiling: float, spacing: float) -> NDArray[np.float64]:
+def _thresholds(floor: float, ceiling: float, spacing: float) -> Floats:
     """Return floor, floor + spacing, ... and the ceiling last."""
     count = (ceiling - floor) / spacing
     if count > _MOST_THRESHOLDS:

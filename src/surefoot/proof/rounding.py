@@ -1,11 +1,31 @@
-"""Numbers as text: bounds are rounded conservatively, what was asked for keeps all its digits."""
+"""Bounds rounded outward, and numbers as text: bounds conservatively, what was asked for with all its digits."""
 
 from __future__ import annotations
 
 import math
+import sys
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+OUTWARD = 1e-9  # of what was observed above the floor: far more than floating-point error, too little to be seen
 _MOST_DIGITS = 12  # of a budget as typed by a user; one with more is the product of another norm's factor
+
+
+def rounded_lower(lower: ArrayLike, floor: float, observed: tuple[float, float]) -> NDArray[np.float64]:
+    """Round lower bounds down, relative to what was observed and not to a ceiling that may be far above it.
+
+    None exceeds the highest return observed: whatever the method, larger returns that did not occur prove nothing.
+    """
+    top = max(floor, observed[1])
+    margin = OUTWARD * (top - floor) + 16 * sys.float_info.epsilon * max(abs(floor), abs(top))
+    return np.clip(np.asarray(lower) - margin, floor, top)
+
+
+def rounded_upper(upper: ArrayLike, ceiling: float, observed: tuple[float, float]) -> NDArray[np.float64]:
+    """Round upper bounds up: the mirror image."""
+    return -rounded_lower(-np.asarray(upper), -ceiling, (-observed[1], -observed[0]))
 
 
 def format_lower(value: float, digits: int = 2) -> str:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.proof import wording
 from surefoot.proof.bounds.relative_entropy import Coin, Tilts, coin, tilts
-from surefoot.proof.certificate import Bounds, Certificate, checked_budget, fields_of
+from surefoot.proof.certificate import Bounds, Certificate, Floats, fields_of
 
 if TYPE_CHECKING:
     from surefoot.proof.query import Query
@@ -66,15 +68,17 @@ class SharedBudgetCertificate(Certificate):
             return super().at(budget)
         if self.source is None:
             raise InputError("another number of episodes needs the certificate itself; this one was read from a file")
-        return self._bounds(self.source, checked_budget(budget), _count(n_shared_episodes))
+        return replace(self, n_shared_episodes=_count(n_shared_episodes)).at(budget)
 
-    def _computed(self, budget: float) -> Bounds | None:
-        return None if self.source is None else self._bounds(self.source, budget, self.n_shared_episodes)
-
-    def _bounds(self, source: Source, budget: float, many: int) -> Bounds:
-        (below, above), spend = source, cost(budget, self.sigma, many)
-        upper = None if self.ceiling is None or above is None else self.ceiling - above.at(spend)
-        return self._rounded(budget, self.floor + below.at(spend), upper)
+    def _means(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
+        if self.source is None:
+            return None
+        below, above = self.source
+        costs = [cost(budget, self.sigma, self.n_shared_episodes) for budget in budgets]
+        lower = self.floor + np.array([below.at(spend) for spend in costs])
+        if self.ceiling is None or above is None:
+            return lower, None
+        return lower, self.ceiling - np.array([above.at(spend) for spend in costs])
 
     @property
     def scope(self) -> str:

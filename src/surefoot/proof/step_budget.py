@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import number
 from surefoot.proof import wording
 from surefoot.proof.bounds.step_means import kept, step_means
-from surefoot.proof.certificate import Bounds, Certificate, fields_of
+from surefoot.proof.certificate import Certificate, Floats, fields_of
 
 if TYPE_CHECKING:
     from surefoot.proof.query import Query
@@ -59,17 +58,16 @@ class PerStepCertificate(Certificate):
 
     n_steps: int
     reward_range: tuple[float, float]
-    source: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
+    source: tuple[Floats, Floats] | None = None
 
-    def _computed(self, budget: float) -> Bounds | None:
+    def _means(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
         if self.source is None:
             return None
-        scaled, (low, high) = budget / self.sigma, self.reward_range
+        low, high = self.reward_range
         error = ROUNDING * self.n_steps * (high - low)
-        below, above = (kept(side, scaled) for side in self.source)
+        below, above = (np.array([kept(side, budget / self.sigma) for budget in budgets]) for side in self.source)
         lower = self.n_steps * low + (high - low) * below - error
-        upper = self.n_steps * high - (high - low) * above + error
-        return self._rounded(budget, lower, upper)
+        return lower, self.n_steps * high - (high - low) * above + error
 
     @property
     def scope(self) -> str:
