@@ -133,10 +133,10 @@ def test_agents_that_cannot_be_attacked_so_are_refused():
     assert attack(plain, budgets=(0.1,), method="random").configurations() == [(0.1, None)]
 
 
-# --- contradictions -------------------------------------------------------------------------------------------------
+# --- inconsistencies ------------------------------------------------------------------------------------------------
 
 
-def test_the_command_reports_a_planted_contradiction_with_exit_code_3(tmp_path, capsys):
+def test_the_command_reports_a_planted_inconsistency_with_exit_code_3(tmp_path, capsys):
     policy = zoo.load("cartpole-5-s0.8")
     facts = {"task": "cartpole-5", "agent": policy.name, "agent_sha256": policy.sha256, "method": "dkw"}
     boast = certify(

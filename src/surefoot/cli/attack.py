@@ -86,7 +86,7 @@ def _method(name: str) -> str:
 def run_attack(arguments: argparse.Namespace) -> int:
     """Attack, compare, report."""
     from surefoot.play.tasks import get_task
-    from surefoot.proof.contradiction import inconsistencies
+    from surefoot.proof.inconsistency import inconsistencies
     from surefoot.report.page import NAME, write_report
     from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, matching_certificates
     from surefoot.runs.read import read_run

@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from surefoot.errors import InputError
+from surefoot.errors import InputError, old_arguments
 from surefoot.verification.claims import check_claims, check_record
 from surefoot.verification.recompute.run_files import DamagedError, Raw, read_run
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE, SKIPPED, Verdict
@@ -24,6 +24,7 @@ NEVER = (
 )
 
 
+@old_arguments(trust_pickle="allow_pickle")
 def verify(
     folder: str | Path,
     *,

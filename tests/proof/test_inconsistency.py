@@ -10,7 +10,7 @@ import pytest
 from surefoot import certify
 from surefoot.episodes import Episodes
 from surefoot.proof.bounds.gaussian_shift import shift_down
-from surefoot.proof.contradiction import FALSE_ALARM, inconsistencies
+from surefoot.proof.inconsistency import FALSE_ALARM, inconsistencies
 
 
 def attacked_record(returns, budget, sigma=0.2, **more):
