@@ -130,9 +130,21 @@ def run_certify(arguments: argparse.Namespace) -> int:
     print(describe(certificate, baseline, None if required is None else required.budget))
     if required is not None:
         print(f"\n{'Proved' if proved else 'NOT proved'}: a mean of {required.mean:g} at budget {required.budget:g}.")
+    if arguments.max_steps is not None and (cut := _cut(arguments.env, arguments.max_steps)):
+        print(cut)
     if folder is not None:
         print(f"Report: {folder / NAME}")
     return 0 if proved else 1
+
+
+def _cut(env: str, steps: int) -> str | None:
+    """Return a warning where episodes are cut off after another number of steps than usual."""
+    from surefoot.play.envs.gymnasium_env import registered_steps
+
+    known = registered_steps(env)
+    if known in (None, steps):
+        return None
+    return f"Episodes were cut off after {steps} steps ({env} has {known}): the bounds are about these episodes only."
 
 
 def _certify_returns(arguments: argparse.Namespace) -> Certificate:

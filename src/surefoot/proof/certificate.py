@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
-from surefoot.files import number, numbers, read_json, write_json
+from surefoot.files import foreign, number, numbers, read_json, write_json
 from surefoot.proof import wording
 from surefoot.proof.rounding import exact, rounded_lower, rounded_upper
 
@@ -130,6 +130,11 @@ class Certificate(ABC):
         return same_setup({**self.metadata, "sigma": self.sigma}, {**metadata, "sigma": sigma})
 
     @property
+    def max_steps(self) -> int | None:
+        """Number of steps after which an episode is cut off; None if unknown."""
+        return self.metadata.get("limit")
+
+    @property
     @abstractmethod
     def statement(self) -> str:
         """The certificate as a sentence, as its file has it."""
@@ -176,6 +181,7 @@ class Certificate(ABC):
             "estimate_sem": self.estimate_sem,
             **self.requested,
             **{key: self.metadata[key] for key in _OPTIONAL if self.metadata.get(key) is not None},
+            **({} if self.max_steps is None else {"max_steps": self.max_steps}),
             "statement": self.statement,
         }
 
@@ -194,7 +200,7 @@ class Certificate(ABC):
                 raise ValueError(f"schema {content['schema']}, expected {SCHEMA}")
             kind = kinds[content.get("kind")]
             return kind(**_common_fields(content), **kind._own_fields(content))
-        except (KeyError, TypeError, ValueError) as error:
+        except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(f"not a certificate that this version reads: {error}") from error
 
     @staticmethod
@@ -207,10 +213,12 @@ class Certificate(ABC):
                 raise InputError(f"{found} has no certificate; expected one of {', '.join(FILES)}")
             found = there[0]
         content = read_json(found)
-        try:
-            return Certificate.from_json(content)
-        except InputError as error:
-            raise InputError(f"{found}: {error}") from error
+        with foreign(found, "certificate"):
+            try:
+                return Certificate.from_json(content)
+            except InputError as error:
+                raise InputError(f"{found}: {error}") from error
+        raise AssertionError
 
     def save(self, folder: str | Path) -> Path:
         """Write the certificate into a folder, in the file of its kind, and return the path."""
@@ -289,7 +297,10 @@ def _common_fields(content: Mapping[str, Any]) -> dict[str, Any]:
         **{key: None if content[key] is None else number(content[key]) for key in ("estimate_sem", "ceiling")},
         "method": str(content["method"]),
         "n_episodes": int(content["episodes"]),
-        "metadata": {key: content[key] for key in (*_SETUP, *_OPTIONAL) if content.get(key) is not None},
+        "metadata": {
+            **{key: content[key] for key in (*_SETUP, *_OPTIONAL) if content.get(key) is not None},
+            **({"limit": int(content["max_steps"])} if content.get("max_steps") is not None else {}),
+        },
         "record_sha256": str(content.get("record_sha256", "")),
         "requested": {key: content[key] for key in _REQUESTED if key in content},
         "method_selection": content["choice"] if isinstance(content.get("choice"), Mapping) else None,

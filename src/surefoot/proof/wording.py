@@ -176,10 +176,11 @@ def statement(certificate: Certificate, attacker: str, both: str = "") -> str:
             "that a plain norm of the budget is covered too"
         )
     what = "return" if discount is None else f"discounted return (discount {exact(discount)})"
+    steps = "" if certificate.max_steps is None else f"; episodes of at most {certificate.max_steps} steps"
     bounded = certificate.upper is not None
     return (
         f"Under every adversary {attacker}, the expected {what}{certificate.per} of the smoothed agent (noise sigma "
-        f"{noise}) is at least 'lower'"
+        f"{noise}{steps}) is at least 'lower'"
         + (" and at most 'upper'" if bounded else "")
         + f". With confidence {exact(certificate.confidence)} all lower limits hold, for all budgets at once"
         + (f", and so do all upper limits{both}." if bounded else ".")

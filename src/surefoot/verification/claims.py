@@ -65,6 +65,7 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
         "choice",
         "bets",
         "planner",
+        "max_steps",
         *(("probabilities", "quantiles") if raw.name == "certificate.json" else ()),
     }
     strange = sorted((set(raw.certificate) - optional) ^ FIELDS[raw.name])
@@ -74,6 +75,8 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
     claimed, found = raw.certificate.get("record_sha256"), raw.sha256()
     wrong = [] if claimed == found else [f"the certificate names episode data {claimed!r}, the file has {found!r}"]
     verdict.judge(f"{prefix}hash of the episode data", wrong, found)
+    if "max_steps" not in raw.certificate and raw.setup.get("limit") is not None:
+        verdict.not_checked.insert(0, f"that episodes are cut off after {raw.setup['limit']!r} steps is not stated")
     unknown = other_planner(raw.certificate)
     if unknown is not None:
         verdict.note(f"{prefix}choice", IMPOSSIBLE, unknown)
@@ -103,6 +106,8 @@ def _facts(raw: Raw) -> list[str]:
     certificate, setup, count = raw.certificate, raw.setup, raw.returns.size
     names = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed", "discount", "features")
     wrong = differences({name: certificate.get(name) for name in names}, {name: setup.get(name) for name in names})
+    if "max_steps" in certificate and not same(certificate["max_steps"], setup.get("limit")):
+        wrong.append(f"max_steps is {certificate['max_steps']!r}, the setup has {setup.get('limit')!r}")
     if not same(certificate.get("episodes"), count):
         wrong.append(f"episodes is {certificate.get('episodes')!r}, the episode data have {count} returns")
     planned = setup.get("planned", count)

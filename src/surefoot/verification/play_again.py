@@ -15,6 +15,7 @@ from surefoot.agents.resolve import resolve
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.files import versions
+from surefoot.play.envs.gymnasium_env import registered_steps
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
 from surefoot.play.task import Task
@@ -79,6 +80,15 @@ def plan_of(
     if wrong:
         raise ForgedError("the setup is not that of its task and agent: " + "; ".join(wrong))
     return plan
+
+
+def other_limit(plan: Plan) -> str | None:
+    """Return a warning where episodes of an environment are cut off after another number of steps than usual."""
+    known = None if plan.task.name in TASKS else registered_steps(plan.task.environment)
+    steps = plan.task.scoring.max_steps
+    if known is None or known == steps:
+        return None
+    return f"that cutting episodes off after {steps} steps is meant: {plan.task.environment} has {known}"
 
 
 def replay(raw: Raw, plan: Plan, blocks: list[int], workers: int, progress: Report | None = None) -> list[str]:

@@ -20,6 +20,8 @@ NEVER = (
     "that no return can be below the floor or above the ceiling: the task, or the user who certified, stated them",
     "that method, sigma, agent, seed and number of episodes were fixed before these episodes were inspected",
     "that the simulator matches the environment of deployment, and that the deployed noise cannot be predicted",
+    "report.html, figures, replay.npz, and what run.json says besides agent, goal and reason for stopping: times, "
+    "versions, the command, the open-loop baseline (surefoot report writes the report again)",
     "the simulation code (it also reran the sample, so its errors are repeated) and the theorem itself",
 )
 
@@ -64,6 +66,8 @@ def verify(
         verdict.note("replay", SKIPPED, "not asked for")
         verdict.fooled = 1.0
         verdict.not_checked.insert(0, "where the returns come from: no block was rerun")
+        if any(raw.certificate.get("norm") is not None for raw in certified):
+            verdict.not_checked.insert(0, "how many coordinates an observation has, which the norm is about")
     else:
         _replay(certified, verdict, blocks, seed, agent, environment, allow_pickle, vecnormalize, workers, progress)
     return verdict
@@ -101,6 +105,8 @@ def _replay(
         return
     _check_coordinates(certified, math.prod(plan.task.spaces.shape), verdict)
     verdict.judge("setup and weights", [], f"those of {plan.task.name} and {plan.policy.name}, {plan.policy.sha256}")
+    if cut := replay.other_limit(plan):
+        verdict.not_checked.insert(0, cut)
     n, size = raw.returns.size, plan.block_size
     verdict.blocks = there = -(-n // size)
     verdict.seed = secrets.randbits(63) if seed is None else seed

@@ -104,6 +104,14 @@ class Gymnasium:
         return torch.from_numpy(batch.astype(np.float32)).to(self.device)
 
 
+def registered_steps(name: str) -> int | None:
+    """Return after how many steps an environment's episodes are usually cut off; None if never, or unknown."""
+    import gymnasium
+
+    spec = gymnasium.registry.get(name)
+    return None if spec is None else spec.max_episode_steps
+
+
 def open_environment(name: str, max_steps: int | None = None, **kwargs: Any) -> Any:
     """Make a Gymnasium environment that is sure to end, or say what is wrong with it."""
     import gymnasium

@@ -52,9 +52,14 @@ def _ending(certificate: Mapping[str, Any], both: str) -> str:
     highest = " and at most 'upper'" if bounded else ""
     also = ", and so do all upper limits" if bounded else ""
     return (
-        f"(noise sigma {_noise(certificate)}) is at least 'lower'{highest}. With confidence {confidence} all lower "
-        f"limits hold, for all budgets at once{also}{both}."
+        f"(noise sigma {_noise(certificate)}{_steps(certificate)}) is at least 'lower'{highest}. With confidence "
+        f"{confidence} all lower limits hold, for all budgets at once{also}{both}."
     )
+
+
+def _steps(certificate: Mapping[str, Any]) -> str:
+    """Return after how many steps episodes are cut off; certificates of older versions do not say."""
+    return f"; episodes of at most {certificate['max_steps']} steps" if "max_steps" in certificate else ""
 
 
 def _noise(certificate: Mapping[str, Any]) -> str:
