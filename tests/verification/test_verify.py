@@ -1,7 +1,7 @@
-"""Certificates checked by other code than made them: honest runs pass, and every kind of tampering is caught.
+"""Certificates checked by other code than made them: honest runs pass; ``test_forgeries`` has what must not.
 
 A *careless* forger changes one file. A *thorough* one then makes hash, setup and certificate anew, so that only playing
-the episodes again can tell; against him every block is played.
+the episodes again can tell.
 """
 
 import json
@@ -195,86 +195,13 @@ def one_return(arrays, setup):
     arrays["returns"][41] = 200.0 if arrays["returns"][41] != 200 else 199.0
 
 
-def two_returns_swapped(arrays, setup):
-    x = arrays["returns"]
-    other = int(np.flatnonzero(x != x[0])[0])
-    x[[0, other]] = x[[other, 0]]
-
-
-def one_length(arrays, setup):
-    arrays["lengths"][7] += 1
-
-
-def blocks_swapped(arrays, setup):
-    for array in arrays.values():
-        array[:60] = np.concatenate([array[30:60], array[:30]])
-
-
 def block_missing(arrays, setup):
     for name in arrays:
         arrays[name] = arrays[name][30:].copy()
 
 
-def block_repeated(arrays, setup):
-    for array in arrays.values():
-        array[30:60] = array[:30]
-
-
 def raised(limits):
     return [limits[0], limits[1] + 0.01, limits[2]]
-
-
-CARELESS = {
-    "a return": (record(one_return), "hash of the episode data"),
-    "two returns exchanged": (record(two_returns_swapped), "hash of the episode data"),
-    "a length": (record(one_length), "hash of the episode data"),
-    "a block exchanged": (record(blocks_swapped), "hash of the episode data"),
-    "a block missing": (record(block_missing), "certificate and episode data"),
-    "a block repeated": (record(block_repeated), "returns"),
-    "the record's seed": (record(lambda arrays, setup: setup.update(seed=6)), "certificate and episode data"),
-    "the record's sigma": (record(lambda arrays, setup: setup.update(sigma=0.5)), "certificate and episode data"),
-    "sigma": (certificate(sigma=lambda s: 2 * s), "certificate and episode data"),
-    "alpha": (certificate(confidence=lambda c: 0.99), "bounds"),
-    "the number of episodes": (certificate(episodes=lambda n: 10 * n), "certificate and episode data"),
-    "the budgets": (certificate(budgets=lambda b: [0.0, 0.4, 0.8]), "bounds"),
-    "the floor": (certificate(floor=lambda a: 10.0), "certificate and episode data"),
-    "the ceiling": (certificate(ceiling=lambda b: 500.0), "certificate and episode data"),
-    "a lower limit": (certificate(lower=raised), "bounds"),
-    "a lower limit, made worse": (certificate(lower=lambda x: [x[0], x[1] - 0.01, x[2]]), "bounds"),
-    "an upper limit": (certificate(upper=lambda x: [x[0] - 0.01, *x[1:]]), "bounds"),
-    "a limit left out": (certificate(lower=lambda x: x[:2]), "bounds"),
-    "a limit that is no number": (certificate(lower=lambda x: [x[0], "high", x[2]]), "bounds"),
-    "the method": (certificate(method=lambda m: "dkw"), "bounds"),
-    "an unknown method": (certificate(method=lambda m: "magic"), "bounds"),
-    "the step": (certificate(step=lambda d: 100.0), "bounds"),
-    "the joint confidence": (certificate(joint_confidence=lambda c: 0.95), "bounds"),
-    "a lower bound, by a little": (certificate(lower=lambda x: [x[0], x[1] + 2e-6, x[2]]), "bounds"),
-    "an upper bound, by a little": (certificate(upper=lambda x: [x[0] - 2e-6, *x[1:]]), "bounds"),
-    "the estimate": (certificate(estimate=lambda x: x + 1), "estimate"),
-    "its error": (certificate(estimate_sem=lambda x: x / 2), "estimate"),
-    "the sentence": (certificate(statement=lambda text: text.replace("whole episode", "whole step")), "sentence"),
-    "the agent's hash": (certificate(agent_sha256=lambda h: "0" * 64), "certificate and episode data"),
-    "the seed": (certificate(seed=lambda k: k + 1), "certificate and episode data"),
-    "the task": (certificate(task=lambda t: "cartpole-5"), "certificate and episode data"),
-    "the record's hash": (certificate(record_sha256=lambda h: "0" * 64), "hash of the episode data"),
-    "setup.json": (notes("setup.json", seed=6), "setup.json and episode data"),
-    "setup.json gone": (lambda folder: (folder / "setup.json").unlink(), "setup.json and episode data"),
-    "run.json": (notes("run.json", agent_sha256="0" * 64), "run.json and episode data"),
-    "a promise added": (notes("certificate.json", warranty="for ever"), "fields"),
-    "the record gone": (lambda folder: (folder / "episodes.npz").unlink(), "episode data"),
-    "the record cut off": (
-        lambda folder: (folder / "episodes.npz").write_bytes((folder / "episodes.npz").read_bytes()[:500]),
-        "episode data",
-    ),
-}
-
-
-@pytest.mark.parametrize(("tamper", "where"), CARELESS.values(), ids=CARELESS)
-def test_careless_tampering_is_caught_without_playing(run, tamper, where):
-    tamper(run)
-    verdict = verify(run, blocks=0)
-    assert not verdict.verified
-    assert where in failures(verdict), failures(verdict)
 
 
 def test_an_unknown_method_is_never_passed(run, capsys):
@@ -422,44 +349,6 @@ def renewed(folder):
 
 def setup_of(**changes):
     return record(lambda arrays, setup: setup.update(changes))
-
-
-def floor_raised(arrays, setup):
-    setup["floor"] = float(arrays["returns"].min())
-
-
-THOROUGH = {
-    "a return": (record(one_return), "replay"),
-    "a length": (record(one_length), "replay"),
-    "two returns exchanged": (record(two_returns_swapped), "replay"),
-    "blocks exchanged": (record(blocks_swapped), "replay"),
-    "a block repeated": (record(block_repeated), "returns"),
-    "sigma": (setup_of(sigma=0.5), "replay"),
-    "the seed": (setup_of(seed=6), "replay"),
-    "the stream": (setup_of(stream=[2]), "setup and weights"),
-    "the blocks' size": (setup_of(slots=50, block=50), "setup and weights"),
-    "blocks of one episode": (setup_of(slots=1, block=1), "setup and weights"),
-    "the agent's hash": (setup_of(agent_sha256="0" * 64), "setup and weights"),
-    "another agent": (setup_of(agent="cartpole-1-s0.2"), "setup and weights"),
-    "the floor": (record(floor_raised), "setup and weights"),
-    "the ceiling": (setup_of(ceiling=210.0), "setup and weights"),
-    "the step limit": (setup_of(limit=500), "setup and weights"),
-    "the environment": (setup_of(environment="Acrobot-v1"), "setup and weights"),
-    "nonsense in the setup": (setup_of(slots="many"), "setup and weights"),
-    "a best-of selection": (
-        record(lambda arrays, setup: arrays.update(returns=np.sort(arrays["returns"])[::-1].copy())),
-        "replay",
-    ),
-}
-
-
-@pytest.mark.parametrize(("tamper", "where"), THOROUGH.values(), ids=THOROUGH)
-def test_thorough_tampering_is_caught_by_playing_again(run, tamper, where):
-    tamper(run)
-    renewed(run)
-    verdict = verify(run, blocks=None)
-    assert not verdict.verified
-    assert where in failures(verdict), failures(verdict)
 
 
 def test_the_method_that_a_task_names_is_no_part_of_the_episodes(run):
