@@ -46,6 +46,11 @@ def seeded(policy, sigma=1.0, seed=0):
         return smooth(policy, sigma, seed=seed)
 
 
+def drawn(seed, shape):
+    """The noise of a seed."""
+    return np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0]).standard_normal(shape, dtype=np.float32)
+
+
 def mlp_policy(frames=2, shape=(4,), choices=2):
     generator = np.random.default_rng(3)
     widths = [frames * int(np.prod(shape)), 8, choices]
@@ -76,7 +81,7 @@ def test_noise_is_added_once_and_stays():
     for before, after in pairwise(shown):
         assert np.array_equal(after[:, :2], before[:, 1:])
     newest = np.stack([history[:, -1] for history in shown]) - np.arange(6)[:, None, None]
-    expected = np.random.default_rng(0).standard_normal((6, 2, 4), dtype=np.float32)
+    expected = drawn(0, (6, 2, 4))
     assert np.allclose(newest, expected, atol=1e-6)
 
 
@@ -386,7 +391,7 @@ def test_the_noise_is_added_before_anything_is_rounded():
     with pytest.warns(PredictableNoiseWarning):
         agent = smooth(policy, 0.5, seed=1)
     _, (seen,) = agent.predict(observation)
-    noise = np.random.default_rng(1).standard_normal((500, 4), dtype=np.float32)
+    noise = drawn(1, (500, 4))
     exact = observation + np.float64(np.float32(0.5)) * noise
     assert np.array_equal(seen[:, 0], exact.astype(np.float32))
     assert np.mean(seen[:, 0] != observation.astype(np.float32) + np.float32(0.5) * noise) > 0.3

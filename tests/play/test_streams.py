@@ -12,13 +12,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import surefoot
+from surefoot.agents.smoothed import PredictableNoiseWarning, smooth
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play import loop, streams
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import WRAPPER, Purpose, Stream, block_seeds, direction_seeds, seed_sequence, training_seeds
-from toys import Spy, constant, fixed, geometric, pay_steps, toy_task
+from toys import Spy, constant, echo, fixed, geometric, pay_steps, toy_task
 
 SIGMA = 0.5  # a power of two: noise divided by it is what was drawn, to the bit
 CPU = torch.device("cpu")
@@ -36,7 +37,7 @@ def purposes(number):
 
 def keys(number, other):
     """The key of every stream, by what it is for; ``number`` and ``other`` where keys count something."""
-    found = {"gymnasium": seed_sequence(0), "wrapper": seed_sequence(0, WRAPPER)}
+    found = {"gymnasium": seed_sequence(0), "wrapper": seed_sequence(0, WRAPPER), "smoothed": seed_sequence(0, 0)}
     for purpose in purposes(number):
         for part, seeds in enumerate(block_seeds(0, purpose, other)):
             found["plan", purpose, part] = seeds
@@ -51,8 +52,8 @@ def test_a_key_of_three_parts_or_more_begins_with_its_purpose_and_shorter_ones_h
     for what, key in keys(7, 8).items():
         if what == "gymnasium":
             assert key == ()
-        elif what == "wrapper":
-            assert key == (WRAPPER,)
+        elif what in ("wrapper", "smoothed"):
+            assert key == (WRAPPER if what == "wrapper" else 0,)
         elif what[:2] == ("plan", ()):
             assert key == (8, what[2])
         else:
@@ -121,6 +122,15 @@ def test_the_streams_of_certificates_validations_and_selections_stay_as_they_are
             assert (old.generate_state(8) == new.generate_state(8)).all()
     wrapper = np.random.SeedSequence(3, spawn_key=(0x5F00,))
     assert (wrapper.generate_state(8) == seed_sequence(3, WRAPPER).generate_state(8)).all()
+
+
+def test_seeded_noise_of_a_smoothed_agent_has_a_stream_of_its_own():
+    """An environment that is reset with the same seed draws from the seed as it is: its numbers must not come again."""
+    with pytest.warns(PredictableNoiseWarning):
+        agent = smooth(echo(4), 1.0, seed=7)
+    noise = agent._normal((3, 4))
+    assert np.array_equal(noise, np.random.default_rng(seed_sequence(7, 0)).standard_normal((3, 4), dtype=np.float32))
+    assert not np.isclose(noise, np.random.default_rng(7).standard_normal((3, 4), dtype=np.float32)).any()
 
 
 def test_no_other_module_makes_keys():

@@ -213,7 +213,8 @@ def _seeded_normal(seed: int) -> Callable[[tuple[int, ...]], NDArray[np.float32]
         PredictableNoiseWarning,
         stacklevel=4,
     )
-    generator = np.random.default_rng(seed)
+    # The seed's first child, as play.streams lists it: env.reset(seed=seed) draws from the seed as it is.
+    generator = np.random.default_rng(np.random.SeedSequence(seed).spawn(1)[0])
     return lambda shape: generator.standard_normal(shape, dtype=np.float32)
 
 

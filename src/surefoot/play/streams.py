@@ -5,6 +5,7 @@ in words of 32 bits and hashes the whole. So two streams are equal only if both 
 below 2^128 and every part of a key below 2^32; ``seed_sequence`` rejects all others. The keys in use, by length:
 
     0   ()                            the seed as it is: Gymnasium's own generators
+    1   (0,)                          the noise of ``smooth(seed=...)``, the first child of its seed
     1   (WRAPPER,)                    the noise that ``NoisyObservation`` adds in training
     2   (block, part)                 episodes of a certificate
     3+  (purpose, ..., block, part)   episodes for any other purpose, ``Purpose`` in front
