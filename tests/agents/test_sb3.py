@@ -231,6 +231,15 @@ def test_pickles_in_the_weights_do_not_run(tmp_path, zipped):
     assert trace.exists()
 
 
+def test_weights_saved_before_torch_had_zips_are_read(tmp_path):
+    model = make()
+    old = tmp_path / "old.pth"
+    torch.save(dict(model.policy.state_dict()), old, _use_new_zipfile_serialization=False)
+    assert not zipfile.is_zipfile(old)
+    path = edited(saved(tmp_path, model), policy=old.read_bytes())
+    assert same_actions(sb3.read_zip(path), model)
+
+
 def weights_of(tmp_path, change):
     weights = dict(make().policy.state_dict())
     change(weights)

@@ -22,14 +22,15 @@ def add_export(commands: Any) -> None:
 
 def run_export(arguments: argparse.Namespace) -> None:
     """Export an agent for Stable-Baselines3."""
-    from surefoot.agents.files import load
+    from surefoot.agents.files import load, load_card
     from surefoot.agents.normalization import taken_apart
     from surefoot.agents.sb3.write import statistics_path, write_zip
 
     if arguments.out.suffix != ".zip":
         raise InputError(f"--out must end in .zip, got {arguments.out}")
     policy = load(arguments.agent)
-    kind = write_zip(policy, arguments.out)
+    trained_by = str(load_card(arguments.agent).get("training", {}).get("algorithm", ""))
+    kind = write_zip(policy, arguments.out, as_ppo=trained_by == "stable_baselines3.PPO")
     print(f"Written to {arguments.out}; load it with {kind}.load({str(arguments.out)!r})")
     if taken_apart(policy)[1] is not None:
         print(

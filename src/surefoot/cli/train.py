@@ -9,20 +9,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surefoot.cli.options import add_common, print_json, progress_bar, refuse
+from surefoot.errors import InputError
 
 if TYPE_CHECKING:
+    from surefoot.play.task import Task
     from surefoot.train.folder import Curve
 
 
 def add_train(commands: Any) -> None:
     """Describe the subcommand."""
     parser = commands.add_parser("train", help="train an agent with noise on its observations")
-    parser.add_argument("task", metavar="TASK")
+    parser.add_argument("task", metavar="TASK", nargs="?", help="such as cartpole-5, mountain-car or pong-1r")
+    parser.add_argument("--env", metavar="ID", help="any Gymnasium environment with vectors as observations, or TASK")
+    parser.add_argument("--floor", type=float, help="lowest return the rules allow, for --env")
+    parser.add_argument("--ceiling", type=float, help="highest return the rules allow, for --env")
+    parser.add_argument("--max-steps", type=int, help="maximum episode length, for an --env that has none")
     parser.add_argument("--sigma", type=float, required=True, help="noise on every new observation")
     parser.add_argument(
         "--preset",
         help="ppo, ppo-large, paper, thorough (Cartpole, Mountain Car); early, brief (Mountain Car); paper, fast, "
-        "student, fine-tune (Atari) (default: ppo, for Atari paper)",
+        "student, fine-tune (Atari); sb3-ppo (--env) (default: ppo, for Atari paper, for --env sb3-ppo)",
     )
     parser.add_argument(
         "--time-limit",
@@ -58,9 +64,9 @@ def run_train(arguments: argparse.Namespace) -> None:
     from surefoot.play.tasks import get_task
     from surefoot.proof.rounding import decimals
 
-    task = get_task(arguments.task)
+    task = get_task(arguments.task) if arguments.env is None and arguments.task is not None else _environment(arguments)
     if arguments.preset is None:
-        arguments.preset = "ppo" if task.cartridge is None else "paper"
+        arguments.preset = "sb3-ppo" if arguments.env else "ppo" if task.cartridge is None else "paper"
     train = _trainer(arguments, task.name)
     digits = decimals(task.scoring.floor, task.scoring.ceiling, 0.0)
     name = f"train-{task.name}-s{arguments.sigma:g}-{arguments.preset}-seed{arguments.seed}"
@@ -82,11 +88,30 @@ def run_train(arguments: argparse.Namespace) -> None:
         print_json(card)
         return
     training = card["training"]
+    what = f"surefoot certify {'--env ' if arguments.env else ''}{task.name} --agent {folder} --sigma {card['sigma']:g}"
+    what += "".join(
+        f" --{name.replace('_', '-')} {getattr(arguments, name)}"
+        for name in ("floor", "ceiling", "max_steps")
+        if getattr(arguments, name) is not None
+    )
     print(
         f"Best validation {training['best_validation']:.{digits}f} at step {training['best_step']:,} "
         f"of {training['steps']:,}.\n"
-        f"Written to {folder}; certify it with: surefoot certify {task.name} --agent {folder} --sigma {card['sigma']:g}"
+        f"Written to {folder}; certify it with: {what}"
     )
+
+
+def _environment(arguments: argparse.Namespace) -> Task:
+    """Return the task of the environment that is named."""
+    from surefoot.play.tasks import make_task
+
+    if (arguments.env is None) == (arguments.task is None):
+        raise InputError("train needs exactly one of TASK and --env")
+    if arguments.floor is None:
+        raise InputError(
+            "--env needs --floor, the lowest return the rules allow: weights are chosen by certified value"
+        )
+    return make_task(arguments.env, floor=arguments.floor, ceiling=arguments.ceiling, max_steps=arguments.max_steps)
 
 
 def _note(curve: Curve, digits: int) -> str:
@@ -98,6 +123,9 @@ def _note(curve: Curve, digits: int) -> str:
 
 def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
     """Return the training that the preset names, with its settings."""
+    if arguments.env is not None or arguments.preset == "sb3-ppo":
+        return _sb3_ppo(arguments)
+    refuse(arguments, ("floor", "ceiling", "max_steps"), f"a task: {task} defines its own")
     if arguments.preset in {"ppo", "ppo-large", "student", "fine-tune", "fast"}:
         refuse(arguments, ("repeats",), f"the preset {arguments.preset}, which trains one seed")
     if arguments.preset.startswith("ppo"):
@@ -126,6 +154,22 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
     return lambda task, sigma, out, **others: train(task, sigma, table, out, repeats=arguments.repeats, **others)
 
 
+def _sb3_ppo(arguments: argparse.Namespace) -> Callable[..., Any]:
+    """Return the training for any environment."""
+    from surefoot.train.sb3_ppo import Sb3PpoSettings, train_sb3_ppo
+
+    if arguments.preset != "sb3-ppo":
+        raise InputError(f"--env is trained by the preset sb3-ppo, got {arguments.preset}")
+    refuse(arguments, ("teacher", "init_from", "repeats"), "the preset sb3-ppo, which trains one seed from scratch")
+    count = (arguments.memory or "frames=1").removeprefix("frames=")
+    if not count.isdecimal():
+        raise InputError(f"the preset sb3-ppo trains agents with --memory frames=K, got {arguments.memory!r}")
+    settings = Sb3PpoSettings(n_stack=int(count), for_budget=arguments.for_budget)
+    return lambda task, sigma, out, **others: train_sb3_ppo(
+        task, sigma, settings, out, time_limit=arguments.time_limit, **others
+    )
+
+
 def _ppo(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
     from surefoot.train.ppo import train_ppo
     from surefoot.train.settings import find_ppo
@@ -143,7 +187,6 @@ def _taught(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
     """Return the training of a student, or its fine-tuning."""
     from surefoot.agents.files import load
     from surefoot.agents.resolve import resolve
-    from surefoot.errors import InputError
     from surefoot.play.tasks import get_task
     from surefoot.train.atari.fine_tune import train_fine_tune
     from surefoot.train.atari.settings import find_fine_tune, find_student

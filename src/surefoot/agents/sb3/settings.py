@@ -79,8 +79,9 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the weights of the file's policy; anything but plain tensors is rejected."""
     content = _member(path, "policy.pth", MOST_ARRAYS)
     try:
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:  # what torch saves is itself a zip
-            check_size(path, "policy.pth", sum(one.file_size for one in archive.infolist()), MOST_ARRAYS)
+        if zipfile.is_zipfile(io.BytesIO(content)):  # before 1.6 torch saved no zip, and nothing smaller than it is
+            with zipfile.ZipFile(io.BytesIO(content)) as archive:
+                check_size(path, "policy.pth", sum(one.file_size for one in archive.infolist()), MOST_ARRAYS)
         weights = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except InputError:
         raise

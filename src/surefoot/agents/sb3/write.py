@@ -28,17 +28,19 @@ from surefoot.errors import InputError
 from surefoot.files import write_whole
 
 
-def write_zip(policy: Policy, path: str | Path) -> str:
+def write_zip(policy: Policy, path: str | Path, *, as_ppo: bool = False) -> str:
     """Write a policy as a file that SB3's ``DQN.load`` (discrete actions) or ``DDPG.load`` (continuous) opens.
 
-    An LSTM without encoder is written for sb3-contrib's ``RecurrentPPO.load``, whichever its actions.
+    Continuous actions without tanh are written for ``PPO.load``, an LSTM without encoder for sb3-contrib's
+    ``RecurrentPPO.load``, whichever its actions. ``as_ppo`` writes discrete actions for ``PPO.load`` too. A file of PPO
+    has a new critic: acting does not use it.
 
     It takes float observations (n_stack, *shape), or shape when it has one frame, in the units of the policy.
     The same policy gives the same bytes. Statistics of observations go into ``vecnormalize.pkl`` in a folder named like
     the file, where RL Baselines3 Zoo has them; ``VecNormalize.load`` opens it. Returns the class that loads the file.
     """
     bare, statistics = taken_apart(policy)
-    made = _model(bare)
+    made = _model(bare, as_ppo=as_ppo)
     content = _archive(bare, made)
     write_whole(Path(path), lambda file: _repack(content, file))
     if statistics is not None:
@@ -101,10 +103,12 @@ class _Model:
         return "sb3_contrib" if self.algorithm == "RecurrentPPO" else "stable_baselines3"
 
 
-def _model(policy: Policy) -> _Model:
+def _model(policy: Policy, *, as_ppo: bool) -> _Model:
     """Return the policy as SB3 has it, or say why it has no such model."""
     if policy.memory is not None:
         return _recurrent(policy)
+    if isinstance(policy.network, MLP) and (as_ppo or (policy.n_actions is None and policy.low is not None)):
+        return _actor(policy, policy.network)
     discrete = isinstance(policy.network, MLP | CNN) and policy.n_actions is not None
     actor = policy.network.network if isinstance(policy.network, Squashed) else policy.network
     if not discrete and not (isinstance(policy.network, Squashed) and isinstance(policy.critic, Critic)):
@@ -131,10 +135,12 @@ def _archive(policy: Policy, made: _Model) -> bytes:
     spaces = _Spaces(Box(-np.inf, np.inf, _stacked(policy), np.float32), made.actions)
     if made.kind == "CnnPolicy":
         spaces.observation_space.seed(0)  # SB3 draws a picture to learn its size, and pickles the generator
-    with torch.random.fork_rng(devices=[]):  # making a model draws initial weights that are not used
-        own = {} if made.algorithm == "RecurrentPPO" else {"buffer_size": 1}
+    with torch.random.fork_rng(devices=[]):  # making a model draws initial weights
+        torch.manual_seed(0)
+        own = {} if made.algorithm.endswith("PPO") else {"buffer_size": 1}
         model = getattr(algorithms, made.algorithm)(made.kind, spaces, device="cpu", policy_kwargs=made.settings, **own)
-    model.policy.load_state_dict(made.weights)
+    rest = model.policy.state_dict() if made.algorithm == "PPO" else {}
+    model.policy.load_state_dict({**rest, **made.weights})
     content = io.BytesIO()
     model.save(content)
     return content.getvalue()
@@ -147,10 +153,25 @@ def _recurrent(policy: Policy) -> _Model:
             f"{policy.name} cannot be written as an SB3 file: of agents with memory of their own sb3-contrib's "
             "RecurrentPPO has only an LSTM over the observation alone, without encoder"
         )
-    actions: gymnasium.Space[Any] = Discrete(policy.n_actions or 1)
+    return _Model("RecurrentPPO", "MlpLstmPolicy", made[0], _actions(policy), made[1])
+
+
+def _actions(policy: Policy) -> gymnasium.Space[Any]:
     if policy.low is not None and policy.high is not None:
-        actions = Box(policy.low.cpu().numpy(), policy.high.cpu().numpy())
-    return _Model("RecurrentPPO", "MlpLstmPolicy", made[0], actions, made[1])
+        return Box(policy.low.cpu().numpy(), policy.high.cpu().numpy())
+    return Discrete(policy.n_actions or 1)
+
+
+def _actor(policy: Policy, network: MLP) -> _Model:
+    widths = _widths(network)
+    settings = {"net_arch": {"pi": widths, "vf": widths}, "activation_fn": ACTIVATIONS[network.activation]}
+    last = f"policy_net.{2 * len(widths)}."
+    named = _named({"policy_net": network})
+    weights = {
+        f"action_net.{name.removeprefix(last)}" if name.startswith(last) else f"mlp_extractor.{name}": value
+        for name, value in named.items()
+    }
+    return _Model("PPO", "MlpPolicy", settings, _actions(policy), weights)
 
 
 def _q_network(policy: Policy) -> _Model:
