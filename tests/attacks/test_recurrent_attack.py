@@ -21,7 +21,7 @@ from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
 from toys import recurrent
 
-SIGMA, SAMPLES, ETA, STEPS = 0.2, 3, 0.01, 4
+SIGMA, SAMPLES, ETA, STEPS = 0.2, 3, 0.01, 3
 
 SEED = 25  # an agent whose mind can be changed
 
