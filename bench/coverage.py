@@ -43,7 +43,7 @@ Floats = np.ndarray[Any, Any]
 
 def lower_and_upper(law: Law, radius: float, returns: Floats, method: str, floor: float) -> tuple[float, float]:
     """Return the certified limits; one threshold for a coin, ten for other laws."""
-    episodes = Episodes.of(returns, sigma=1.0, floor=floor, ceiling=law.ceiling)
+    episodes = Episodes.from_returns(returns, sigma=1.0, floor=floor, ceiling=law.ceiling)
     step = (law.ceiling - law.floor) / (1 if law is COIN else 10)
     certificate = certify(episodes, [radius], 1 - ALPHA, method, threshold_spacing=step)
     assert certificate.upper is not None

@@ -41,7 +41,7 @@ def compared(law: Law, radius: float, n: int, seeds: int) -> dict[str, Any]:
     ours, theirs, chosen = [], [], Counter[str]()
     for seed in range(seeds):
         returns = law.draw(np.random.default_rng(seed), (n,))
-        episodes = Episodes.of(returns, sigma=1.0, floor=law.floor, ceiling=law.ceiling)
+        episodes = Episodes.from_returns(returns, sigma=1.0, floor=law.floor, ceiling=law.ceiling)
         made = certify(episodes, [radius])
         assert made.method_selection is not None
         chosen[made.method_selection["method"]] += 1

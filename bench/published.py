@@ -30,7 +30,7 @@ def shuffled(sigma: float, order: int) -> Episodes:
     """Return the published returns in one order."""
     counts = json.loads(DATA.read_text(encoding="utf-8"))["counts_by_sigma"][str(sigma)]
     returns = np.repeat([float(value) for value in counts], list(counts.values()))
-    return Episodes.of(np.random.default_rng(order).permutation(returns), sigma=sigma, floor=0, ceiling=200)
+    return Episodes.from_returns(np.random.default_rng(order).permutation(returns), sigma=sigma, floor=0, ceiling=200)
 
 
 def one_budget(sigma: float, budget: float, orders: int) -> dict[str, Any]:

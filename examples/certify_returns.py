@@ -19,7 +19,7 @@ def precomputed_returns(episodes: int) -> np.ndarray:
 
 
 def main(episodes: int = 10_000) -> surefoot.Certificate:
-    record = surefoot.Episodes.of(
+    record = surefoot.Episodes.from_returns(
         precomputed_returns(episodes),
         sigma=SIGMA,
         floor=FLOOR,

@@ -121,7 +121,7 @@ class Study:
         record = self.record(agent)
         assert record is not None
         assert record.ceiling is not None
-        perfect = Episodes.of(
+        perfect = Episodes.from_returns(
             np.full(len(record), record.ceiling),
             sigma=record.sigma,
             floor=record.floor,

@@ -33,7 +33,7 @@ def certified(
     }
     ceiling = ask.pop("ceiling", 200.0)
     named = {} if agent is None else whom(agent)
-    record = surefoot.Episodes.of(
+    record = surefoot.Episodes.from_returns(
         returns_of() if returns is None else returns, sigma=sigma, floor=ask.pop("floor", 0.0), ceiling=ceiling, **named
     )
     made = surefoot.certify(record, **ask).to_json()
@@ -67,7 +67,7 @@ def attacked(
     write_json(folder / "run.json", {"schema": 1, "versions": {}, "command": "surefoot attack cartpole-5"})
     for budget, margin, mean in zip(budgets, (0.0, 0.5), means, strict=True):
         cell = folder / f"B{budget:g}-lambda{margin:g}"
-        record = surefoot.Episodes.of(
+        record = surefoot.Episodes.from_returns(
             np.full(100, mean), sigma=sigma, floor=0, ceiling=200, **whom(agent), budget=budget
         )
         record.save(cell / "episodes.npz")

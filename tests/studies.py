@@ -57,7 +57,7 @@ def returns_of(task, share, count, seed=0):
 def write_episodes(folder, agent, returns):
     """Leave an agent's record and how it was played."""
     rules = TASKS[agent.task]
-    record = Episodes.of(
+    record = Episodes.from_returns(
         returns,
         sigma=agent.sigma,
         floor=rules.scoring.floor,

@@ -13,7 +13,7 @@ RETURNS = np.array([3.0, 0.0, -1.5, 10.0])
 
 
 def made(**more):
-    return Episodes.of(
+    return Episodes.from_returns(
         RETURNS, **{"sigma": 0.2, "floor": -2, "ceiling": 10, "lengths": [4, 1, 2, 9], "task": "t", **more}
     )
 
@@ -28,7 +28,7 @@ def test_it_keeps_what_it_was_given():
 
 def test_it_is_frozen_and_leaves_the_callers_arrays_alone():
     returns, lengths = RETURNS.copy(), np.arange(4)
-    record = Episodes.of(returns, sigma=0.2, floor=-2, lengths=lengths)
+    record = Episodes.from_returns(returns, sigma=0.2, floor=-2, lengths=lengths)
     returns[0], lengths[0] = 7, 7
     assert record.returns[0] == 3
     assert record.lengths[0] == 0
@@ -127,12 +127,12 @@ def test_rows_cannot_be_picked(rows):
 )
 def test_bad_records_are_refused(returns, limits, match):
     with pytest.raises(InputError, match=match):
-        Episodes.of(returns, **{"sigma": 0.1, "floor": 0, **limits})
+        Episodes.from_returns(returns, **{"sigma": 0.1, "floor": 0, **limits})
 
 
 @pytest.mark.parametrize("kind", [bool, np.uint8, np.int32, np.float16, np.float32])
 def test_numbers_of_every_kind_are_returns(kind):
-    made = Episodes.of(np.array([0, 1], dtype=kind), sigma=0.1, floor=0)
+    made = Episodes.from_returns(np.array([0, 1], dtype=kind), sigma=0.1, floor=0)
     assert made.returns.dtype == np.float64
     assert made.returns.tolist() == [0, 1]
 
@@ -201,3 +201,9 @@ def test_every_array_has_a_declared_shape_type_and_range(tmp_path, header, array
     foreign(tmp_path / "e.npz", {**STEPS, **header}, **{**good, **arrays})
     with pytest.raises(InputError, match=match):
         Episodes.load(tmp_path / "e.npz")
+
+
+def test_the_old_name_still_works_and_warns():
+    with pytest.warns(DeprecationWarning, match=r"Episodes\.of is now Episodes\.from_returns"):
+        old = Episodes.of([1.0], sigma=0.1, floor=0, seed=3)
+    assert old.sha256 == Episodes.from_returns([1.0], sigma=0.1, floor=0, seed=3).sha256

@@ -183,7 +183,7 @@ def test_returns_are_certified_with_nothing_heavy_installed():
         BLOCKED
         + """
 import surefoot
-episodes = surefoot.Episodes.of([200.0] * 1000, sigma=0.2, floor=0, ceiling=200)
+episodes = surefoot.Episodes.from_returns([200.0] * 1000, sigma=0.2, floor=0, ceiling=200)
 certificate = surefoot.certify(episodes, budgets=[0.0, 0.2], confidence=0.95)
 assert 150 < certificate.lower[1] < certificate.lower[0] < 200 == certificate.estimate
 print("certified")

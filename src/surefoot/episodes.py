@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -130,7 +131,14 @@ class Episodes:
     gains: NDArray[np.float64] | None = None
 
     @classmethod
-    def of(
+    def of(cls, returns: ArrayLike, **named: Any) -> Episodes:
+        """Deprecated name of ``from_returns``."""
+        message = "Episodes.of is now Episodes.from_returns; the old name will be removed"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return cls.from_returns(returns, **named)
+
+    @classmethod
+    def from_returns(
         cls,
         returns: ArrayLike,
         *,
@@ -140,7 +148,7 @@ class Episodes:
         lengths: ArrayLike | None = None,
         **facts: Any,
     ) -> Episodes:
-        """Make a record of outcomes that were played elsewhere, after checking them."""
+        """Make a record of precomputed returns, after checking them."""
         noise = Noise.of(sigma)
         return cls(
             returns=checked_returns(returns, floor, ceiling),

@@ -225,7 +225,7 @@ def test_narrow_screens_cut_no_numbers(capsys, monkeypatch):
         "certify", "--returns", "r.npy", "--sigma", 0.2, "--floor", 0, "--ceiling", 200, "--budgets", "0,.1"
     )
     shown = capsys.readouterr().out
-    made = surefoot.certify(surefoot.Episodes.of(np.arange(100.0), sigma=0.2, floor=0, ceiling=200), [0, 0.1])
+    made = surefoot.certify(surefoot.Episodes.from_returns(np.arange(100.0), sigma=0.2, floor=0, ceiling=200), [0, 0.1])
     for low, high in zip(made.lower, made.upper, strict=True):
         assert f"{math.floor(low * 100) / 100:.2f}" in shown
         assert f"{math.ceil(high * 100) / 100:.2f}" in shown
@@ -251,7 +251,7 @@ def test_returns_are_certified_as_in_python(capsys, ceiling, method):
         return
     surefoot_command(*given("--json", "--method", method, "--budgets", "0,0.25", *top))
     made = strict(capsys.readouterr().out)
-    episodes = surefoot.Episodes.of(RETURNS, sigma=0.2, floor=0, ceiling=ceiling)
+    episodes = surefoot.Episodes.from_returns(RETURNS, sigma=0.2, floor=0, ceiling=ceiling)
     assert made == surefoot.certify(episodes, [0, 0.25], method=method).to_json()
     assert set(made) >= KEYS
     assert (made["upper"] is None) == (ceiling is None)
@@ -264,7 +264,7 @@ def test_probabilities_and_quantiles_are_shown_and_written(capsys):
     shown = capsys.readouterr().out
     surefoot_command(*given(*asked, "--json"))
     made = strict(capsys.readouterr().out)
-    episodes = surefoot.Episodes.of(RETURNS, sigma=0.2, floor=0, ceiling=200)
+    episodes = surefoot.Episodes.from_returns(RETURNS, sigma=0.2, floor=0, ceiling=200)
     certificate = surefoot.certify(episodes, [0, 0.1], method="band")
     assert made["method"] == "band"
     assert [row["at_least"] for row in made["probabilities"]] == [100, 200]
@@ -393,7 +393,7 @@ def test_outcomes_are_certified_without_anything_that_plays(tmp_path):
     light = [*given("--ceiling", "200", "--out", "made", "--json")][1:]
     done = subprocess.run([*run, *light], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
-    episodes = surefoot.Episodes.of(RETURNS, sigma=0.2, floor=0, ceiling=200)
+    episodes = surefoot.Episodes.from_returns(RETURNS, sigma=0.2, floor=0, ceiling=200)
     assert strict(done.stdout) == surefoot.certify(episodes, parse_budgets("0:1:0.1")).to_json()
     assert {path.name for path in Path("made").iterdir()} == {*LEFT_OF_RETURNS} - {"certificate.png"}
     done = subprocess.run([*run, "cartpole-5"], capture_output=True, text=True, check=False)
@@ -610,7 +610,7 @@ def test_wrong_files_of_returns(capsys, make, match):
 
 @pytest.mark.parametrize("kept", [0, 10, 0.3, 0.9, -1])
 def test_cut_records(capsys, kept):
-    surefoot.Episodes.of(RETURNS, sigma=0.2, floor=0).save("whole.npz")
+    surefoot.Episodes.from_returns(RETURNS, sigma=0.2, floor=0).save("whole.npz")
     content = Path("whole.npz").read_bytes()
     Path("f.npz").write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
     refused(capsys, "certify", "--returns", "f.npz", match="f.npz is not a readable .npz file")

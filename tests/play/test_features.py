@@ -183,7 +183,7 @@ def test_equal_sigmas_leave_everything_as_it_was(runs):
         assert (runs / "scalar" / name).read_bytes() == (runs / "equal" / name).read_bytes()
     assert "features" not in read_json(runs / "scalar" / "setup.json")
     scalar, equal = ([0.5, 1.0], 0.1), ([0.5, 1.0], [0.1, 0.1])
-    made = [Episodes.of(x, sigma=sigma, floor=0, ceiling=1) for x, sigma in (scalar, equal)]
+    made = [Episodes.from_returns(x, sigma=sigma, floor=0, ceiling=1) for x, sigma in (scalar, equal)]
     assert made[0].sha256 == made[1].sha256
 
 

@@ -38,12 +38,12 @@ FEW = (
 def published(sigma, order):
     counts = PUBLISHED["counts_by_sigma"][str(sigma)]
     returns = np.repeat([float(value) for value in counts], list(counts.values()))
-    return Episodes.of(np.random.default_rng(order).permutation(returns), sigma=sigma, floor=0, ceiling=200)
+    return Episodes.from_returns(np.random.default_rng(order).permutation(returns), sigma=sigma, floor=0, ceiling=200)
 
 
 def of(law, n, seed, sigma=1.0):
     returns = law.draw(np.random.default_rng(seed), (n,))
-    return Episodes.of(returns, sigma=sigma, floor=law.floor, ceiling=law.ceiling)
+    return Episodes.from_returns(returns, sigma=sigma, floor=law.floor, ceiling=law.ceiling)
 
 
 @pytest.mark.parametrize(("sigma", "budget", "bar"), BARS)
@@ -126,7 +126,7 @@ def test_wins_and_losses_are_clopper_pearson_after_the_pilot(wins):
     exact = lower_limit(rest.sum(), rest.size, 0.05)[0]
     assert certificate.lower[0] == pytest.approx(exact, abs=2e-9)
     assert certificate.lower[1] == pytest.approx(
-        certify(Episodes.of(rest, sigma=1, floor=0, ceiling=1), [1.0], method="binary").lower[0]
+        certify(Episodes.from_returns(rest, sigma=1, floor=0, ceiling=1), [1.0], method="binary").lower[0]
     )
 
 
@@ -134,7 +134,7 @@ def test_a_single_other_return_does_no_harm_to_wins_and_losses():
     """The pilot saw only wins and losses; a return between them counts as lost, and as won from above."""
     returns = of(LAWS[4], 1000, 3).returns.copy()
     returns[-1] = 0.5
-    certificate = certify(Episodes.of(returns, sigma=1, floor=0, ceiling=1), [0.0])
+    certificate = certify(Episodes.from_returns(returns, sigma=1, floor=0, ceiling=1), [0.0])
     assert certificate.method_selection["method"] == "binary"
     assert certificate.lower[0] < returns.mean() < certificate.upper[0]
 
@@ -182,7 +182,7 @@ def test_planted_a_pilot_that_was_picked_after_looking():
     missed = [0, 0]
     for x in coin.draw(np.random.default_rng(15), (300, 150)):
         for picked, returns in enumerate((x, np.sort(x))):
-            certificate = certify(Episodes.of(returns, sigma=1, floor=0, ceiling=1), [0.0], 0.8)
+            certificate = certify(Episodes.from_returns(returns, sigma=1, floor=0, ceiling=1), [0.0], 0.8)
             assert certificate.method_selection["method"] == "binary"
             missed[picked] += certificate.lower[0] > 0.83
     assert [too_many(count, 300, 0.2) for count in missed] == [False, True]
@@ -270,7 +270,7 @@ def test_planted_a_pilot_taken_for_the_whole_distribution(n, monkeypatch):
 def test_the_bench_measures_what_certify_gives(name):
     source, radii = SOURCES[name], np.array(SOURCES[name].grid)
     returns = source.draw(np.random.default_rng(5), 1_000)
-    made = certify(Episodes.of(returns, sigma=1, floor=source.floor, ceiling=source.ceiling), radii)
+    made = certify(Episodes.from_returns(returns, sigma=1, floor=source.floor, ceiling=source.ceiling), radii)
     choice = choose(returns, radii, regret.ALPHA, source.floor, source.ceiling)
     if choice.method == "betting":
         lower = regret.singles(returns, radii, source.floor, source.ceiling)["betting"]

@@ -33,11 +33,11 @@ GOLDEN = {
 def published(sigma: float) -> Episodes:
     counts = json.loads(PUBLISHED.read_text())["counts_by_sigma"][str(sigma)]
     returns = np.repeat([float(value) for value in counts], list(counts.values()))
-    return Episodes.of(returns, sigma=sigma, floor=0, ceiling=200)
+    return Episodes.from_returns(returns, sigma=sigma, floor=0, ceiling=200)
 
 
 def record(returns: list[float] | NDArray[np.float64], sigma: float = 1.0, **limits: float) -> Episodes:
-    return Episodes.of(returns, sigma=sigma, **({"floor": 0.0, "ceiling": 10.0} | limits))
+    return Episodes.from_returns(returns, sigma=sigma, **({"floor": 0.0, "ceiling": 10.0} | limits))
 
 
 @pytest.mark.parametrize(("method", "sigma"), GOLDEN)
@@ -62,7 +62,7 @@ def test_the_band_beats_the_paper_on_the_published_returns(sigma: float) -> None
 )
 def test_the_ceiling_of_n_episodes(n: int, expected: list[float]) -> None:
     """A perfect agent; a formula with n = 10000 written into it, or with n halved, fails one of the rows."""
-    episodes = Episodes.of(np.full(n, 200.0), sigma=2.0, floor=0, ceiling=200)
+    episodes = Episodes.from_returns(np.full(n, 200.0), sigma=2.0, floor=0, ceiling=200)
     assert certify(episodes, [2, 4, 6, 8, 10], method="per-threshold").lower == pytest.approx(expected, abs=0.06)
 
 
@@ -202,7 +202,7 @@ def test_only_the_ratio_of_budget_and_sigma_counts() -> None:
 
 
 def test_without_a_ceiling_there_is_no_upper_limit() -> None:
-    episodes = Episodes.of([3.0, 4.0, 9.0, 9.0] * 30, sigma=1.0, floor=0)
+    episodes = Episodes.from_returns([3.0, 4.0, 9.0, 9.0] * 30, sigma=1.0, floor=0)
     certificate = certify(episodes, [0, 1], method="band")
     assert certificate.upper is None
     assert certificate.at(1).upper is None
@@ -215,7 +215,7 @@ def test_without_a_ceiling_there_is_no_upper_limit() -> None:
 
 
 def test_the_task_names_the_method_of_the_paper() -> None:
-    episodes = Episodes.of([0.0, 1.0], sigma=1.0, floor=0, ceiling=1, method="binary")
+    episodes = Episodes.from_returns([0.0, 1.0], sigma=1.0, floor=0, ceiling=1, method="binary")
     assert certify(episodes, [0]).method == "auto"
     assert certify(episodes, [0], method="paper").method == "binary"
     assert certify(episodes, [0], method="dkw").method == "dkw"
@@ -230,7 +230,7 @@ def strict_json(certificate: Certificate) -> dict[str, object]:
 
 def test_json_is_strict_and_complete() -> None:
     facts: dict[str, Any] = {"task": "cartpole", "agent": "dqn", "agent_sha256": "ab", "seed": 3}
-    episodes = Episodes.of([1.0, 2.0, 3.0], sigma=0.2, floor=0, ceiling=3, **facts)
+    episodes = Episodes.from_returns([1.0, 2.0, 3.0], sigma=0.2, floor=0, ceiling=3, **facts)
     content = strict_json(certify(episodes, [0, 0.1], method="band"))
     assert content.items() >= facts.items()
     assert content["schema"] == 1
@@ -269,7 +269,7 @@ def test_refuses_attacked_play() -> None:
     with pytest.raises(InputError, match="without attack, got attacked episodes"):
         certify(attacked, [0])
     with pytest.raises(InputError, match="attacked episodes"):
-        certify(Episodes.of([1.0], sigma=1.0, floor=0, adversary="square"), [0])
+        certify(Episodes.from_returns([1.0], sigma=1.0, floor=0, adversary="square"), [0])
 
 
 @pytest.mark.parametrize("sigma", [0.0, -0.1, math.nan, math.inf])
@@ -311,7 +311,7 @@ def test_refuses_confidence(confidence: float) -> None:
 def test_refuses_methods() -> None:
     with pytest.raises(InputError, match=r"method must be one of auto, paper, .*, per-threshold, .*, got 'bootstrap'"):
         certify(record([1.0]), [0], method="bootstrap")
-    open_ended = Episodes.of([1.0], sigma=1.0, floor=0)
+    open_ended = Episodes.from_returns([1.0], sigma=1.0, floor=0)
     for method in ("per-threshold", "binary"):
         with pytest.raises(InputError, match=f"'{method}' needs a known ceiling"):
             certify(open_ended, [0], method=method)
@@ -373,7 +373,7 @@ def test_a_printed_certificate_rounds_conservatively() -> None:
 
 
 def test_a_printed_certificate_without_a_ceiling() -> None:
-    _, table, notes = str(certify(Episodes.of([1.0, 2.0], sigma=1, floor=0), [0.5])).split("\n\n")
+    _, table, notes = str(certify(Episodes.from_returns([1.0, 2.0], sigma=1, floor=0), [0.5])).split("\n\n")
     assert table.splitlines()[1].split()[::2] == ["0.5", "unknown"]
     assert notes.endswith("All lower bounds hold simultaneously (95% confidence).")
 
@@ -390,7 +390,7 @@ def test_a_certificate_in_a_session_is_a_few_lines() -> None:
 def test_a_certificate_is_read_as_it_was_written(tmp_path: Path, method: str) -> None:
     facts: dict[str, Any] = {"task": "cartpole", "agent": "dqn", "agent_sha256": "ab", "seed": 3, "discount": 0.9}
     returns = np.tile([1.0, 2.0, 3.0], 20)
-    episodes = Episodes.of(returns, sigma=[0.2, 0.3], floor=0, ceiling=3, **facts)
+    episodes = Episodes.from_returns(returns, sigma=[0.2, 0.3], floor=0, ceiling=3, **facts)
     made = certify(episodes, [0.4, 0, 0.1], method=method)
     assert made.save(tmp_path) == tmp_path / "certificate.json"
     for there in (Certificate.load(tmp_path), Certificate.load(tmp_path / "certificate.json")):
@@ -420,7 +420,7 @@ def test_a_certificate_from_a_file_knows_the_listed_budgets_alone(tmp_path: Path
 
 
 def test_other_kinds_are_read_too(tmp_path: Path) -> None:
-    episodes = Episodes.of([0.0, 1.0] * 50, sigma=0.5, floor=0, ceiling=1, rewards=[0.0, 1.0])
+    episodes = Episodes.from_returns([0.0, 1.0] * 50, sigma=0.5, floor=0, ceiling=1, rewards=[0.0, 1.0])
     shared = certify_shared_budget(episodes, [0, 0.2], 7)
     steps = certify_per_step(replace(episodes, gains=np.array([[50.0, 0.0]])), [0, 0.2])
     for made, name in ((shared, "shared.json"), (steps, "per-step.json")):
@@ -472,4 +472,4 @@ def test_a_range_beyond_all_floats_is_refused() -> None:
         episodes = Episodes(np.zeros(3), 1.0, floor, ceiling)
         with pytest.raises(InputError, match="range of the return is too large"):
             certify(episodes, [0.5])
-    assert certify(Episodes.of([0.0, 1e139], sigma=1, floor=-1e140, ceiling=1e140), [0.5]).lower[0] < 0
+    assert certify(Episodes.from_returns([0.0, 1e139], sigma=1, floor=-1e140, ceiling=1e140), [0.5]).lower[0] < 0

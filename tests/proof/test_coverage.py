@@ -33,7 +33,7 @@ def misses(
     samples = law.draw(np.random.default_rng(seed), (runs, n))
     low = high = 0
     for returns in samples:
-        episodes = Episodes.of(returns, sigma=claimed_sigma, floor=law.floor, ceiling=law.ceiling)
+        episodes = Episodes.from_returns(returns, sigma=claimed_sigma, floor=law.floor, ceiling=law.ceiling)
         certificate = certify(episodes, BUDGETS, 1 - alpha, method, threshold_spacing=(law.ceiling - law.floor) / 5)
         low += bool(np.any(certificate.lower > worst))
         high += bool(np.any(np.array(certificate.upper) < best))
@@ -113,7 +113,7 @@ def test_planted_short_episodes_first() -> None:
     for _ in range(200):
         quick, fair = finished_first(rng, 300)
         bounds = [
-            certify(Episodes.of(x, sigma=SIGMA, floor=0, ceiling=20), [0], 1 - ALPHA, "band").lower[0]
+            certify(Episodes.from_returns(x, sigma=SIGMA, floor=0, ceiling=20), [0], 1 - ALPHA, "band").lower[0]
             for x in (quick, fair)
         ]
         hasty += bounds[0] > truth
@@ -129,7 +129,7 @@ def test_probabilities_and_quantiles_hold_wherever_the_band_does(seed: int) -> N
     law = LAWS[1]
     values, weights = np.array([0.0, 1.0, 2.0, 4.0]), np.array([0.1, 0.2, 0.3, 0.4])
     returns = law.draw(np.random.default_rng(seed), (80,))
-    certificate = certify(Episodes.of(returns, sigma=SIGMA, floor=0, ceiling=4), BUDGETS, 1 - ALPHA, "band")
+    certificate = certify(Episodes.from_returns(returns, sigma=SIGMA, floor=0, ceiling=4), BUDGETS, 1 - ALPHA, "band")
     band = certificate.source
     assert band is not None
     reach_right = all(r <= law.at_least(x) for x, r in zip(band.points, band.reach, strict=True))

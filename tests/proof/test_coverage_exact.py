@@ -27,7 +27,7 @@ BANDS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
 def lower_limits(counts, values, method, alpha=ALPHA, claimed=1):
     """Return the limits at all radii of returns that came so often; ``claimed``: how often too much n is claimed."""
     returns = np.repeat(np.array(values, dtype=float), np.array(counts) * claimed)
-    episodes = Episodes.of(returns, sigma=1.0, floor=0.0, ceiling=max(values))
+    episodes = Episodes.from_returns(returns, sigma=1.0, floor=0.0, ceiling=max(values))
     return np.array(certify(episodes, RADII.tolist(), 1 - alpha, method).lower)
 
 
@@ -148,7 +148,10 @@ def test_planted_the_smallest_return_seen_for_the_floor(method):
     most, truth = stats.binom.isf(FALSE_ALARM, runs, ALPHA), law.worst_mean(3.0)
     missed = [
         sum(
-            certify(Episodes.of(x, sigma=1.0, floor=floor(x), ceiling=100.0), [3.0], 1 - ALPHA, method).lower[0] > truth
+            certify(Episodes.from_returns(x, sigma=1.0, floor=floor(x), ceiling=100.0), [3.0], 1 - ALPHA, method).lower[
+                0
+            ]
+            > truth
             for x in samples
         )
         for floor in (np.min, lambda x: law.floor)

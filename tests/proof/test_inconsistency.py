@@ -20,7 +20,7 @@ def attacked_record(returns, budget, sigma=0.2, **more):
 
 def certificate_of(returns, sigma=0.2, claimed=0.2, budgets=(0.0, 0.1, 0.2, 0.4)):
     facts = {"task": "t", "agent": "a", "agent_sha256": "h", "method": "binary"}
-    episodes = Episodes.of(returns, sigma=sigma, floor=0.0, ceiling=1.0, **facts)
+    episodes = Episodes.from_returns(returns, sigma=sigma, floor=0.0, ceiling=1.0, **facts)
     return replace(certify(episodes, budgets, method="paper"), sigma=claimed)
 
 

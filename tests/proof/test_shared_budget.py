@@ -15,11 +15,11 @@ PLAY = np.random.default_rng(2).beta(6, 2, 2_000) * 42 - 21
 
 
 def coins(**more):
-    return Episodes.of(COINS, sigma=0.5, floor=0, ceiling=1, **more)
+    return Episodes.from_returns(COINS, sigma=0.5, floor=0, ceiling=1, **more)
 
 
 def play(ceiling=21.0):
-    return Episodes.of(PLAY, sigma=0.5, floor=-21, ceiling=ceiling)
+    return Episodes.from_returns(PLAY, sigma=0.5, floor=-21, ceiling=ceiling)
 
 
 def test_twenty_one_rounds_share_a_budget():
@@ -60,7 +60,7 @@ def test_only_the_share_counts():
 
 def test_both_sides_are_mirror_images():
     made = certify_shared_budget(play(), [0.3], 2)
-    mirror = certify_shared_budget(Episodes.of(-PLAY, sigma=0.5, floor=-21, ceiling=21), [0.3], 2)
+    mirror = certify_shared_budget(Episodes.from_returns(-PLAY, sigma=0.5, floor=-21, ceiling=21), [0.3], 2)
     assert made.lower[0] == pytest.approx(-mirror.upper[0], rel=1e-12)
     assert made.upper[0] == pytest.approx(-mirror.lower[0], rel=1e-12)
 
@@ -110,7 +110,7 @@ def test_the_method_comes_from_the_record_unless_given():
         (lambda: certify_shared_budget(coins(), [0.1], 2, method="dkw"), "one of betting, binary, got 'dkw'"),
         (lambda: certify_shared_budget(play(), [0.1], 2, method="binary"), "expects only the returns -21 and 21"),
         (lambda: certify_shared_budget(play(None), [0.1], 2, method="binary"), "needs a known ceiling"),
-        (lambda: certify_shared_budget(Episodes.of([1.0], sigma=0, floor=0), [0.1], 2), "sigma must be > 0"),
+        (lambda: certify_shared_budget(Episodes.from_returns([1.0], sigma=0, floor=0), [0.1], 2), "sigma must be > 0"),
         (lambda: certify_shared_budget(coins(adversary={"name": "x"}), [0.1], 2), "got attacked episodes"),
         (lambda: certify_shared_budget(coins(), [0.1], 2).at(0.1, 0), "at least 1, got 0"),
     ],

@@ -92,7 +92,7 @@ MIRROR = [sum(1 - 2 * shifted(1 - p, c * math.sqrt(t + 1)) for t, p in enumerate
 
 
 def record(paid, limits=(-1.0, 1.0), most=3.0):
-    made = Episodes.of(paid.sum(axis=1), sigma=SIGMA, floor=-most, ceiling=most, rewards=list(limits))
+    made = Episodes.from_returns(paid.sum(axis=1), sigma=SIGMA, floor=-most, ceiling=most, rewards=list(limits))
     return replace(made, gains=paid.sum(axis=0)[None])
 
 
@@ -127,7 +127,7 @@ def test_planted_means_for_limits(monkeypatch):
 def lower_of_both(rewards, e):
     """Return the lower limits for e per step: T4, and T2 with the e sqrt(T) that e per step add up to."""
     steps = rewards.shape[1]
-    made = Episodes.of(rewards.sum(axis=1), sigma=SIGMA, floor=0, ceiling=steps, rewards=[0, 1])
+    made = Episodes.from_returns(rewards.sum(axis=1), sigma=SIGMA, floor=0, ceiling=steps, rewards=[0, 1])
     t4 = certify_per_step(replace(made, gains=rewards.sum(axis=0)[None]), [e]).lower[0]
     return t4, certify(made, [e * math.sqrt(steps)], method="band").lower[0]
 
@@ -283,7 +283,7 @@ def test_gains_are_kept_on_disk_and_joined(tmp_path):
             ),
             "every reward must lie between 0 and 0.5",
         ),
-        (lambda: certify_per_step(Episodes.of([1.0], sigma=1, floor=0), [0.1]), "run them with --per-step"),
+        (lambda: certify_per_step(Episodes.from_returns([1.0], sigma=1, floor=0), [0.1]), "run them with --per-step"),
         (lambda: certify_per_step(replace(record(np.ones((5, 3))), gains=None), [0.1]), "run them with --per-step"),
         (lambda: certify_per_step(replace(record(np.ones((5, 3))), facts={}), [0.1]), "run them with --per-step"),
         (lambda: certify_per_step(record(np.ones((5, 3)), (1, 2)), [0.1]), "must contain 0"),

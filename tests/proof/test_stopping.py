@@ -122,7 +122,7 @@ def stopped_by_looking(rng, wins, n):
     """Return wins and losses up to the first look, every 100 episodes, at which `binary` proves more than the truth."""
     returns = (rng.random(n) < wins).astype(float)
     for size in range(100, n + 1, 100):
-        seen = Episodes.of(returns[:size], sigma=1, floor=0, ceiling=1)
+        seen = Episodes.from_returns(returns[:size], sigma=1, floor=0, ceiling=1)
         if certify(seen, [0.0], method="binary").lower[0] > wins:
             return returns[:size]
     return returns
@@ -133,11 +133,13 @@ def test_planted_a_record_that_does_not_say_how_many_were_planned():
     rng, missed, refused = np.random.default_rng(7), 0, 0
     for _ in range(200):
         returns = stopped_by_looking(rng, 0.9, 1_000)
-        unplanned = Episodes.of(returns, sigma=1, floor=0, ceiling=1)
+        unplanned = Episodes.from_returns(returns, sigma=1, floor=0, ceiling=1)
         missed += bool(certify(unplanned, [0.0], method="binary").lower[0] > 0.9)
         if returns.size < 1_000:
             with pytest.raises(InputError, match="of 1000 planned episodes"):
-                certify(Episodes.of(returns, sigma=1, floor=0, ceiling=1, planned=1_000), [0.0], method="binary")
+                certify(
+                    Episodes.from_returns(returns, sigma=1, floor=0, ceiling=1, planned=1_000), [0.0], method="binary"
+                )
             refused += 1
     assert too_many(missed, 200, 0.05)
     assert 0 < refused <= missed  # the last look is at the planned end, where `binary` may be asked
@@ -270,7 +272,7 @@ def test_a_plan_knows_the_ceiling_of_n_episodes(capsys):
 
 def test_a_plan_says_never():
     law = LAWS[0]
-    record = Episodes.of(law.draw(np.random.default_rng(1), (1000,)), sigma=1.0, floor=0, ceiling=10)
+    record = Episodes.from_returns(law.draw(np.random.default_rng(1), (1000,)), sigma=1.0, floor=0, ceiling=10)
     told = forecast(record, budget=1.0, alpha=0.05, n_episodes=10_000, require=9.0)
     assert (told.fixed, told.sequential) == (None, None)
     assert told.least is not None

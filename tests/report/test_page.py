@@ -82,7 +82,9 @@ def test_where_the_file_cannot_be_reproduced_the_next_larger_budget_counts(tmp_p
     if spoil == "no record":
         (tmp_path / "episodes.npz").unlink()
     elif spoil == "another record":
-        surefoot.Episodes.of(returns_of()[:100], sigma=SIGMA, floor=0, ceiling=200).save(tmp_path / "episodes.npz")
+        surefoot.Episodes.from_returns(returns_of()[:100], sigma=SIGMA, floor=0, ceiling=200).save(
+            tmp_path / "episodes.npz"
+        )
     elif spoil == "other numbers":
         stated["lower"] = [value - 5 for value in stated["lower"]]
         write_json(tmp_path / "certificate.json", stated)
@@ -180,7 +182,7 @@ def test_no_agent_certifies_more_than_a_perfect_one_from_as_many_episodes(tmp_pa
     grid = grid_of([run])
     perfect = perfect_curve(run, grid).lower
     assert all(most >= own for most, own in zip(perfect, own_curve(run, grid).lower, strict=True))
-    ideal = surefoot.Episodes.of(np.full(900, 200.0), sigma=SIGMA, floor=0, ceiling=200)
+    ideal = surefoot.Episodes.from_returns(np.full(900, 200.0), sigma=SIGMA, floor=0, ceiling=200)
     assert perfect == pytest.approx([surefoot.certify(ideal, grid, 0.95, "per-threshold").at(b).lower for b in grid])
 
 

@@ -30,7 +30,7 @@ def baseline(mean=40.0):
 
 def certificate(returns=None, *, budgets=(0, 0.1, 0.2, 0.4), sigma=0.2, floor=0.0, ceiling=200.0, confidence=0.95, **f):
     returns = np.tile([200.0, 180.0, 150.0], 300) if returns is None else returns
-    episodes = surefoot.Episodes.of(returns, sigma=sigma, floor=floor, ceiling=ceiling, **f)
+    episodes = surefoot.Episodes.from_returns(returns, sigma=sigma, floor=floor, ceiling=ceiling, **f)
     return surefoot.certify(episodes, budgets, confidence, "band")
 
 
@@ -273,7 +273,7 @@ def test_numbers_are_read_with_what_is_said_about_them(tmp_path):
 
 
 def test_a_record_knows_its_own_facts(tmp_path):
-    record = surefoot.Episodes.of([1.0, 2.0], sigma=0.3, floor=0.0, ceiling=None, task="mine")
+    record = surefoot.Episodes.from_returns([1.0, 2.0], sigma=0.3, floor=0.0, ceiling=None, task="mine")
     record.save(tmp_path / "r.npz")
     read = read_returns(tmp_path / "r.npz", None, 0.0, None)
     assert read.setup == record.setup

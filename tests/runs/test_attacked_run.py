@@ -140,7 +140,9 @@ def test_the_command_reports_a_planted_inconsistency_with_exit_code_3(tmp_path, 
     policy = zoo.load("cartpole-5-s0.8")
     facts = {"task": "cartpole-5", "agent": policy.name, "agent_sha256": policy.sha256, "method": "dkw"}
     boast = certify(
-        Episodes.of(np.full(5_000, 200.0), sigma=0.8, floor=0, ceiling=200, **facts), [0.0, 0.5], method="paper"
+        Episodes.from_returns(np.full(5_000, 200.0), sigma=0.8, floor=0, ceiling=200, **facts),
+        [0.0, 0.5],
+        method="paper",
     )
     (tmp_path / "boast").mkdir()
     (tmp_path / "boast" / "certificate.json").write_text(json.dumps(boast.to_json()))

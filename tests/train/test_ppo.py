@@ -266,14 +266,14 @@ def test_the_best_certified_value_is_kept_and_not_the_best_mean(tmp_path, monkey
         returns = scripts[min(len(played), 3)]
         policies.append(plan.policy.sha256)
         played.append(plan)
-        return Episodes.of(returns, sigma=plan.noise.sigma, floor=0.0, ceiling=200.0)
+        return Episodes.from_returns(returns, sigma=plan.noise.sigma, floor=0.0, ceiling=200.0)
 
     monkeypatch.setattr(ppo, "play", script)
     policy = tiny(tmp_path / "run", for_budget=0.3)
     training = zoo.load_card(str(tmp_path / "run"))["training"]
     assert policy.sha256 == policies[2]
     assert training["best_validation"] == 180
-    third = Episodes.of(scripts[2], sigma=0.2, floor=0.0, ceiling=200.0)
+    third = Episodes.from_returns(scripts[2], sigma=0.2, floor=0.0, ceiling=200.0)
     assert training["best_certified"] == forecast(third, budget=0.3, alpha=0.05, n_episodes=40).limit
     assert [plan.purpose for plan in played] == sorted({plan.purpose for plan in played})
     assert {plan.purpose[0] for plan in played} == {Purpose.VALIDATION}

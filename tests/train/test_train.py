@@ -67,7 +67,7 @@ def scripted(monkeypatch, means):
     def validate(task, policy, sigma, seed, stream, episodes, device):
         asked.append((policy, stream))
         mean = left.pop(0) if len(left) > 1 else left[0]
-        return Episodes.of([mean] * episodes, sigma=sigma, floor=0)
+        return Episodes.from_returns([mean] * episodes, sigma=sigma, floor=0)
 
     monkeypatch.setattr(watch, "validate", validate)
     return asked

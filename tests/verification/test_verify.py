@@ -287,7 +287,7 @@ def test_thresholds_with_risks_of_their_own_are_recomputed(run):
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 def test_what_auto_has_certified_is_recomputed(law, tmp_path):
     returns = law.draw(np.random.default_rng(3), (600,))
-    episodes = Episodes.of(returns, sigma=0.5, floor=law.floor, ceiling=law.ceiling)
+    episodes = Episodes.from_returns(returns, sigma=0.5, floor=law.floor, ceiling=law.ceiling)
     episodes.save(tmp_path / "episodes.npz")
     write_json(tmp_path / "certificate.json", certify(episodes, [0, 0.3, 1.1]).to_json())
     assert failures(verify(tmp_path, blocks=0)) == {}
@@ -497,7 +497,7 @@ def test_two_computations_agree(method, law, n):
     step = (law.ceiling - law.floor) / 7.3
     for ceiling in (law.ceiling, None) if method in ("band", "dkw", "dkw-one-sided") else (law.ceiling,):
         for confidence in (0.5, 0.95, 0.9999):
-            episodes = Episodes.of(returns, sigma=0.5, floor=law.floor, ceiling=ceiling)
+            episodes = Episodes.from_returns(returns, sigma=0.5, floor=law.floor, ceiling=ceiling)
             made = certify(episodes, [0, 0.3, 1.1, 3], confidence, method, step)
             claim = Claim(method, 1 - confidence, 0.5, law.floor, ceiling, (0, 0.3, 1.1, 3), step)
             lower, upper = recompute(returns, claim)
@@ -517,7 +517,11 @@ def test_probabilities_and_quantiles_agree(method, law):
     step = width / 7.3
     for ceiling in (law.ceiling, None) if method in ("band", "dkw", "dkw-one-sided") else (law.ceiling,):
         made = certify(
-            Episodes.of(returns, sigma=0.5, floor=law.floor, ceiling=ceiling), [0, 0.3, 1.1], 0.9, method, step
+            Episodes.from_returns(returns, sigma=0.5, floor=law.floor, ceiling=ceiling),
+            [0, 0.3, 1.1],
+            0.9,
+            method,
+            step,
         )
         claim = Claim(method, 1 - 0.9, 0.5, law.floor, ceiling, (0, 0.3, 1.1), step)
         for share in (-0.1, 0.0, 0.2, 0.77, 0.99, 1.0, 1.1):

@@ -130,7 +130,9 @@ def made_of(*arguments, **options):
 def _made_of(law, n, budgets=(0.0, 0.3, 1.1), seed=3, ceiling=True):
     returns = law.draw(np.random.default_rng(seed), (n,))
     top = law.ceiling if ceiling else None
-    made = certify(Episodes.of(returns, sigma=0.5, floor=law.floor, ceiling=top), budgets, method="betting").to_json()
+    made = certify(
+        Episodes.from_returns(returns, sigma=0.5, floor=law.floor, ceiling=top), budgets, method="betting"
+    ).to_json()
     claim = Claim("betting", 1 - made["confidence"], 0.5, made["floor"], made["ceiling"], tuple(made["budgets"]))
     return returns, claim, made
 
@@ -355,7 +357,7 @@ def test_bets_of_another_planner_version_are_not_verified(run):
 
 
 def test_betting_and_sequential_name_their_planner():
-    episodes = Episodes.of(np.ones(200), sigma=1.0, floor=0.0, ceiling=1.0)
+    episodes = Episodes.from_returns(np.ones(200), sigma=1.0, floor=0.0, ceiling=1.0)
     versions = {method: certify(episodes, [0.5], method=method).planner for method in ("betting", "sequential", "band")}
     assert versions == {"betting": PLANNER, "sequential": PLANNER, "band": None}
 

@@ -273,7 +273,7 @@ def test_whoever_stopped_by_hand_earlier_has_a_certificate_too(run):
 
 def made_of(law, n, budgets=(0.0, 0.3, 1.1)):
     returns = law.draw(np.random.default_rng(n), (n,))
-    episodes = Episodes.of(returns, sigma=0.5, floor=law.floor, ceiling=law.ceiling)
+    episodes = Episodes.from_returns(returns, sigma=0.5, floor=law.floor, ceiling=law.ceiling)
     claim = Claim("sequential", 1 - 0.95, 0.5, law.floor, law.ceiling, budgets)
     return returns, claim, certify(episodes, budgets, method="sequential").to_json()
 
@@ -291,7 +291,7 @@ def test_both_computations_agree_for_all_laws(law):
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 def test_a_proof_is_found_again(law):
     returns = law.draw(np.random.default_rng(8), (2_000,))
-    episodes = Episodes.of(returns, sigma=0.5, floor=law.floor, ceiling=law.ceiling)
+    episodes = Episodes.from_returns(returns, sigma=0.5, floor=law.floor, ceiling=law.ceiling)
     for share in (0.5, 0.9, 1.1):
         goal = StoppingRule(budget=0.3, require=law.floor + share * (law.worst_mean(0.6) - law.floor))
         monitor = Monitor(goal, confidence=0.95, sigma=0.5, floor=law.floor, ceiling=law.ceiling)

@@ -130,7 +130,7 @@ class Plan:
     def probe(self) -> Episodes:
         """Return a record of the lowest and the highest return, to try a query on before hours of simulation."""
         scoring = self.task.scoring
-        made_up = Episodes.of(
+        made_up = Episodes.from_returns(
             [scoring.floor] if scoring.ceiling is None else [scoring.floor, scoring.ceiling],
             sigma=self.noise.features or self.noise.sigma,
             floor=scoring.floor,

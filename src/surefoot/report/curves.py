@@ -83,7 +83,7 @@ def perfect_curve(run: FinishedRun, grid: Sequence[float]) -> Curve | None:
     stated = _certificate_of(run)
     if stated.ceiling is None or stated.kind is not None:
         return None
-    perfect = Episodes.of(
+    perfect = Episodes.from_returns(
         np.full(stated.n_episodes, stated.ceiling), sigma=stated.sigma, floor=stated.floor, ceiling=stated.ceiling
     )
     made = _answer(perfect, stated, stated.method, _spacing(run))

@@ -27,4 +27,4 @@ def read_returns(
     if sigma is None or floor is None:
         raise InputError(f"--returns {path} needs --sigma and --floor: a file of numbers does not contain them")
     returns = read_array(path)
-    return Episodes.of(returns, sigma=sigma, floor=floor, ceiling=ceiling)
+    return Episodes.from_returns(returns, sigma=sigma, floor=floor, ceiling=ceiling)
