@@ -699,7 +699,8 @@ WRONG_PLAY = {
 @pytest.mark.parametrize(("arguments", "match"), WRONG_PLAY.values(), ids=WRONG_PLAY)
 def test_wrong_calls(capsys, monkeypatch, arguments, match):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    monkeypatch.setattr("surefoot.play.rollout.play", lambda *_, **__: pytest.fail("played"))
+    for user in ("baseline", "rollout"):  # whoever imports it while it is replaced would keep the replacement
+        monkeypatch.setattr(f"surefoot.play.{user}.play", lambda *_, **__: pytest.fail("played"))
     Path("there").mkdir()
     Path("there/file").write_text("something of somebody's")
     refused(capsys, *arguments.split(), match=match)
