@@ -7,9 +7,9 @@
     python zoo/build_atari.py lend runs/atari/pong-1r-s0.05-seed0 pong-full --out runs/atari/pong-full-s0.05-seed0
     python zoo/build.py pick --work runs/atari --device cuda --episodes 2000
 
-A training folder holds six files of less than 16 MiB each; a resumed run first collects frames for its empty replay
-buffer. ``--teacher`` trains a student. ``--init-from`` begins with the weights of another agent. ``--set updates=8
-learning_rate=1e-4`` changes settings of the preset.
+A training folder holds six files, of a student with up to 27 MB each; a resumed run first collects frames for its empty
+replay buffer. ``--teacher`` trains a student. ``--init-from`` begins with the weights of another agent. ``--set
+updates=8 learning_rate=1e-4`` changes settings of the preset.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def train(arguments: argparse.Namespace) -> None:
         "resume": has_checkpoint(arguments.out),
         "command": shlex.join(("python", "zoo/build_atari.py", *sys.argv[1:])),
         "init_from": None if arguments.init_from is None else load(arguments.init_from),
-        "progress": lambda done, of, best: say(f"{done:,} of {of:,} steps, best {best:.3f}"),
+        "progress": lambda done, of, curve: say(f"{done:,} of {of:,} steps, agent of step {curve.best_step:,} saved"),
     }
     if arguments.teacher is None:
         train_fast(task, arguments.sigma, changed(find_fast(task.name), arguments.set), arguments.out, **common)

@@ -26,6 +26,7 @@ TINY = StudentSettings(
     buffer_size=200,
     learning_starts=16,
     updates=1,
+    rounds=1,
     batch_size=4,
     validation_interval=48,
     validation_episodes=1,
@@ -115,6 +116,25 @@ def test_labels_belong_to_the_newest_frame_of_their_stack():
     for stack, value in zip(stacks, values[:, 0], strict=True):
         back = min(2, int(value) % 7) if value < 100 else 2
         assert (stack[0] * 255).round().eq(value - back).all()
+
+
+@pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
+def test_samples_are_the_frames_and_fresh_noise_in_either_precision(kind):
+    stream = Stream(np.random.SeedSequence(0), CPU)
+    buffer = Labeled(8, 2, (8, 8), 3, n_actions=2, sigma=0.2, batch=400, stream=stream)
+    buffer.kind = kind
+    for step in range(8):
+        buffer.show(torch.full((2, 8, 8), 30 * step, dtype=torch.uint8), torch.tensor([step, 0]))
+        buffer.label(torch.full((2, 2), float(step)))
+    stacks, values = buffer.draw()
+    assert stacks.dtype == kind
+    noise = stacks[:, -1].float() - values[:, :1, None] * 30 / 255
+    assert float(noise.mean()) == pytest.approx(0, abs=0.006)
+    assert float(noise.std()) == pytest.approx(0.2, rel=0.02)
+    assert not torch.equal(stacks, buffer.draw()[0])
+    # The frame that begins an episode fills the stack with the noise it has, as it does when an agent plays.
+    filled = (stacks == stacks[:, -1:]).flatten(1).all(dim=1)
+    assert 150 < int(filled.sum()) < 250
 
 
 # --- who sees what --------------------------------------------------------------------------------------------------
@@ -243,10 +263,30 @@ def test_time_is_the_length_of_a_training(tmp_path):
     class_ = lessons(total_steps=1_000)
     try:
         assert class_.fraction(250) == 0.25
-        class_.seconds, class_.began = 1e-9, 0.0
+        class_.deadline = class_.began + 1e-9
         assert class_.fraction(250) == 1.0
     finally:
         class_.close()
+
+
+def test_without_validations_the_last_agent_is_kept_and_written_as_training_goes(tmp_path, monkeypatch):
+    monkeypatch.setattr("surefoot.train.atari.train.SAVED_EVERY", 0.001)
+    settings, seen = replace(TINY, total_steps=24, learning_starts=0, validation_episodes=0), []
+
+    def look(steps, _, curve):
+        seen.append((steps, curve.best_step, zoo.load(str(tmp_path / "run")).sha256))
+
+    agent = train_student(
+        get_task("freeway"), 0.3, settings, tmp_path / "run", teacher=teacher("freeway"), device="cpu", progress=look
+    )
+    assert {steps for steps, *_ in seen} >= {4, 8, 24}
+    assert all(steps == kept for steps, kept, _ in seen)
+    assert len({sha256 for *_, sha256 in seen}) > 2  # it has learned in between
+    assert seen[-1][-1] == agent.sha256
+    # No episode has ended: there is nothing to report, and nothing is made up.
+    training = json.loads((tmp_path / "run" / "agent.json").read_text())["training"]
+    assert "best_validation" not in training
+    assert training["best_step"] == 24
 
 
 def test_what_cannot_teach_is_refused(tmp_path, capsys):

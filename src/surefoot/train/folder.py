@@ -64,6 +64,13 @@ class Curve:
             self.best_weights = weights
         return mean
 
+    def keep(self, returns: NDArray[np.float64], exploration: float, weights: Arrays) -> None:
+        """Keep the weights of the current step whatever was kept before; the returns, if any, are of training."""
+        self.best = -np.inf
+        if len(returns):
+            self.add(returns, exploration, weights)
+        self.best_step, self.best_weights = self.steps, weights
+
     @property
     def best_mean(self) -> float:
         """The mean return of the best validation."""
@@ -108,7 +115,11 @@ class TrainingFolder:
         """
         self.count_seconds()
         curve = self.curve
-        shown = {"rows": curve.rows, "best": curve.best if curve.rows else None, "best_step": curve.best_step}
+        shown = {
+            "rows": curve.rows,
+            "best": curve.best if np.isfinite(curve.best) else None,
+            "best_step": curve.best_step,
+        }
         stamp = {"schema": SCHEMA, **header, "curve": shown, "steps": curve.steps, "seconds": curve.seconds}
         first, *others = (name.replace("_", "-") for name in parts)
         arrays = dict(zip((first, *others), parts.values(), strict=True))
@@ -151,7 +162,7 @@ class TrainingFolder:
             "steps": curve.steps,
             "seconds": round(curve.seconds, 1),
             "best_step": curve.best_step,
-            "best_validation": curve.best_mean,
+            **({"best_validation": curve.best_mean} if np.isfinite(curve.best) else {}),
             **({} if curve.best == curve.best_mean else {"best_certified": curve.best}),
         }
         write_text(self.path / "curve.csv", curve.as_csv())

@@ -21,7 +21,7 @@ MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 
 
 def save_checkpoint(folder: TrainingFolder, learner: Averaged, started_from: Mapping[str, str] | None) -> None:
-    """Write everything needed to resume, except the replay buffer; each of the three files is below 16 MiB."""
+    """Write everything needed to resume, except the replay buffer, in three files of at most 27 MB."""
     states = [learner.optimizer.state.get(parameter, {}) for parameter in learner.online.parameters()]
     folder.save(
         {"updates": learner.updates, "started_from": started_from},

@@ -64,10 +64,11 @@ class StudentSettings(Facts):
     total_steps: int = setting(6_000_000, "agent steps in total, over which the learning rate falls")
     slots: int = setting(256, "emulators in parallel")
     n_stack: int = setting(12, "noisy frames the student sees")
-    widths: tuple[int, int, int, int] = setting((64, 128, 128, 256), "channels of the convolutions, hidden units")
+    widths: tuple[int, int, int, int] = setting((64, 128, 128, 512), "channels of the convolutions, hidden units")
     buffer_size: int = setting(1_000_000, "frames the replay buffer holds")
     learning_starts: int = setting(12_288, "steps collected before learning; again after a resume")
-    updates: int = setting(2, "gradient steps at a time: once per step of all emulators, on a GPU until they are done")
+    updates: int = setting(2, "gradient steps at a time")
+    rounds: int = setting(4, "times that many per step of all emulators; on a GPU more, until the emulators are done")
     batch_size: int = setting(512, "stacks per gradient step")
     learning_rate: float = setting(3e-4, "learning rate of Adam at the start; it falls linearly to a twentieth")
     averaging: float = setting(0.9995, "weight of the past in the running average of the weights, per gradient step")
@@ -76,7 +77,7 @@ class StudentSettings(Facts):
     demonstrations: float = setting(0.1, "fraction of a training from scratch in which the teacher acts now and then")
     capture: bool = setting(True, "whether the gradient steps are captured as one CUDA graph, where there is a GPU")
     validation_interval: int = setting(1_000_000, "steps between validations")
-    validation_episodes: int = setting(512, "episodes per validation")
+    validation_episodes: int = setting(512, "episodes per validation; 0: none, the last agent is kept")
 
 
 STUDENT: dict[str, StudentSettings] = {

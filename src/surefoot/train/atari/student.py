@@ -45,7 +45,7 @@ from surefoot.train.atari.settings import StudentSettings
 from surefoot.train.atari.train import Watch, averaged_weights, check_run, late, run_course
 from surefoot.train.folder import Arrays, Curve, Progress, TrainingFolder
 
-WATCHED_EVERY, RECENT = 20.0, 512  # seconds, episodes
+WATCHED_EVERY, RECENT = 10.0, 512  # seconds, episodes
 BLOCK = 4  # pixels: the stride of the first convolution
 
 
@@ -77,14 +77,15 @@ def train_student(
         teacher: An agent that plays the task without noise and says what actions are worth.
         seed: Training seed.
         device: Where to learn.
-        time_limit: Minutes of training in all, resumed parts included; the learning rate falls over them.
+        time_limit: Minutes in all, resumed parts and the start of the emulators included; the learning rate falls over
+            what is left for learning.
         processes: How many processes run emulators; None: one per core.
         resume: Whether to continue from the checkpoint in ``out``.
         command: The command line, for the model card.
         preset: The name of the settings, for the model card.
         init_from: A student for less noise, whose weights to begin with.
         progress: Called after each validation with steps so far, steps in total, and what validation has shown.
-        watch: Called every 20 seconds with the returns of the last greedy training episodes, and after validations.
+        watch: Called every 10 seconds with the returns of the last greedy training episodes, and after validations.
 
     Raises:
         InputError: If an argument is out of range, or ``out`` cannot be used.
@@ -101,7 +102,8 @@ def train_student(
     elif init_from is not None:
         learner.begin_with(init_from)
         started_from = {"name": init_from.name, "sha256": init_from.sha256}
-    seconds = None if time_limit is None else 60 * time_limit
+    before = folder.curve.seconds
+    deadline = None if time_limit is None else began - before + 60 * time_limit
     lessons = Lessons(
         task,
         sigma,
@@ -112,8 +114,8 @@ def train_student(
         first_step=folder.curve.steps,
         processes=processes or usable_cores(),
         demonstrations=settings.demonstrations if started_from is None else 0.0,
-        seconds=seconds,
-        began=began - folder.curve.seconds,
+        deadline=deadline,
+        before=before,
         watch=watch,
     )
     training: dict[str, Any] = {
@@ -132,7 +134,7 @@ def train_student(
         folder,
         task,
         sigma,
-        deadline=None if seconds is None else lessons.began + seconds,
+        deadline=deadline,
         started_from=started_from,
         training=training,
         progress=progress,
@@ -251,13 +253,13 @@ class Lessons:
         first_step: int,
         processes: int,
         demonstrations: float = 0.0,
-        seconds: float | None = None,
-        began: float = 0.0,
+        deadline: float | None = None,
+        before: float = 0.0,
         watch: Watch | None = None,
     ) -> None:
         assert task.cartridge is not None
         self.cartridge, self.settings, self.learner, self.teacher = task.cartridge, settings, learner, teacher
-        self.demonstrations, self.seconds, self.began, self.watch = demonstrations, seconds, began, watch
+        self.demonstrations, self.deadline, self.watch = demonstrations, deadline, watch
         device = learner.device
         self.players = Emulated(
             [task.cartridge] * settings.slots,
@@ -274,7 +276,9 @@ class Lessons:
         self.slot = torch.arange(settings.slots, device=device)
         self.returns = np.zeros(settings.slots)
         self.recent: deque[float] = deque(maxlen=RECENT)
-        self.watched = time.monotonic()
+        # The emulators have started only now: in a short training their start must not count.
+        self.began = time.monotonic() - before
+        self.watched, self.watched_at = time.monotonic(), (first_step, learner.updates)
 
     def stretch(self, curve: Curve, until: int, deadline: float | None) -> None:
         """Run and learn up to a number of steps or a deadline, the emulators stepping while the GPU learns."""
@@ -284,23 +288,25 @@ class Lessons:
             self.step(fraction, learns=curve.steps >= warm and self.learner.buffer.ready)
             curve.steps += self.settings.slots
             if self.watch is not None and time.monotonic() > self.watched + WATCHED_EVERY:
-                self.watched = time.monotonic()
                 self.watch(self._line(curve.steps), np.array(self.recent))
 
     def fraction(self, steps: int) -> float:
         """Return how much of the training is over, in steps or in time."""
-        used = 0.0 if self.seconds is None else (time.monotonic() - self.began) / self.seconds
+        used = 0.0
+        if self.deadline is not None:
+            used = (time.monotonic() - self.began) / max(1e-9, self.deadline - self.began)
         return min(1.0, max(steps / self.settings.total_steps, used))
 
     def step(self, fraction: float, *, learns: bool) -> None:
-        """Let every emulator take one step, and learn meanwhile: once, on a GPU again until the emulators are done."""
+        """Let every emulator take one step, and learn meanwhile, on a GPU until the emulators are done."""
         players, learner = self.players, self.learner
         values = self.values()
         players.act(self.actions(players.observe(), values, fraction))
         learner.buffer.show(players.frames, players.age)
         learner.buffer.label(values)
         if learns:
-            learner.learn(fraction)
+            for _ in range(self.settings.rounds):
+                learner.learn(fraction)
             while not players.fleet.done():
                 if learner.idle:
                     learner.learn(fraction)
@@ -348,7 +354,10 @@ class Lessons:
 
     def _line(self, steps: int) -> str:
         regret, error, entropy = self.learner.shown.tolist()
+        (old_steps, old_updates), updates = self.watched_at, self.learner.updates
+        seconds, self.watched, self.watched_at = time.monotonic() - self.watched, time.monotonic(), (steps, updates)
         return (
-            f"step {steps:,}, {self.learner.updates:,} updates, regret {regret:.5f}, error {error:.5f}, "
+            f"step {steps:,} ({(steps - old_steps) / seconds:,.0f}/s), {updates:,} updates "
+            f"({(updates - old_updates) / seconds:,.0f}/s), regret {regret:.5f}, error {error:.5f}, "
             f"entropy {entropy:.3f}"
         )

@@ -9,7 +9,7 @@ validated, on noisy greedy episodes from resets, and what is written.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -37,6 +37,8 @@ from surefoot.train.folder import Arrays, Curve, Progress, TrainingFolder
 # An agent that knows the game need not explore everything again.
 INITIALIZED_EXPLORATION = 0.05
 
+SAVED_EVERY = 60.0  # seconds, where no validation decides when to save
+
 # Called now and then with a line about the training and the returns of some episodes of the agent as it is.
 Watch = Callable[[str, NDArray[np.float64]], None]
 
@@ -51,6 +53,10 @@ class Course(Protocol):
     @property
     def learner(self) -> Averaged:
         """What learns."""
+
+    @property
+    def recent(self) -> Collection[float]:
+        """The returns of the last greedy training episodes, where they are counted."""
 
     def stretch(self, curve: Curve, until: int, deadline: float | None) -> None:
         """Run and learn up to a number of steps or a deadline."""
@@ -169,16 +175,14 @@ def run_course(
     curve, settings = folder.curve, course.settings
     try:
         if validate_first and not curve.rows:
-            returns = validate(task, sigma, course, curve, training["seed"], training["device"])
+            before = validate(task, sigma, course, curve, training["seed"], training["device"])
             if watch is not None:
-                watch("validation before training", returns)
+                watch("validation before training", before)
         while curve.steps < settings.total_steps:
-            until = min(curve.steps + settings.validation_interval, settings.total_steps)
-            with tried_convolutions():
-                course.stretch(curve, until, deadline)
-            returns = validate(task, sigma, course, curve, training["seed"], training["device"])
+            returns = advance(task, sigma, course, curve, training["seed"], training["device"], deadline)
             save_checkpoint(folder, course.learner, started_from)
-            if watch is not None:
+            write_agent(folder, task, sigma, course, training, started_from)
+            if watch is not None and returns is not None:
                 watch(f"validation at step {curve.steps:,}", returns)
             if progress is not None:
                 progress(curve.steps, settings.total_steps, curve)
@@ -189,7 +193,34 @@ def run_course(
         raise
     finally:
         course.close()
-    policy = agent(task, curve.best_weights, f"{task.name}-s{sigma:g}")
+    return write_agent(folder, task, sigma, course, training, started_from)
+
+
+def advance(
+    task: Task, sigma: float, course: Course, curve: Curve, seed: int, device: str, deadline: float | None
+) -> NDArray[np.float64] | None:
+    """Train up to the next validation and return its returns; without validations for a minute, and keep what is."""
+    settings, pause = course.settings, deadline
+    if not settings.validation_episodes:
+        pause = min(time.monotonic() + SAVED_EVERY, np.inf if deadline is None else deadline)
+    with tried_convolutions():
+        course.stretch(curve, min(curve.steps + settings.validation_interval, settings.total_steps), pause)
+    if settings.validation_episodes:
+        return validate(task, sigma, course, curve, seed, device)
+    curve.keep(np.array(course.recent), course.exploration(curve.steps), stored(halved(course.weights())))
+    return None
+
+
+def write_agent(
+    folder: TrainingFolder,
+    task: Task,
+    sigma: float,
+    course: Course,
+    training: dict[str, Any],
+    started_from: dict[str, str] | None,
+) -> Policy:
+    """Write the agent that is kept so far, with its card, and return it."""
+    policy = agent(task, folder.curve.best_weights, f"{task.name}-s{sigma:g}")
     shown = {**training, "updates": course.learner.updates}
     if started_from is not None:
         shown["started_from"] = started_from
@@ -202,6 +233,7 @@ class QLearning:
 
     def __init__(self, settings: FastSettings, learner: Learner, players: Players) -> None:
         self.settings, self.learner, self.players = settings, learner, players
+        self.recent: tuple[float, ...] = ()
 
     def stretch(self, curve: Curve, until: int, deadline: float | None) -> None:
         """Run and learn up to a number of steps or a deadline."""
@@ -261,11 +293,14 @@ def validate(task: Task, sigma: float, course: Course, curve: Curve, seed: int, 
         n_envs=min(episodes, course.settings.slots // 2),
         purpose=(Purpose.VALIDATION, curve.steps),
     )
-    # Half precision holds them exactly, in half the size.
-    stored = {name: array.astype(np.float16) for name, array in weights.items()}
     returns = play(plan).returns
-    curve.add(returns, course.exploration(curve.steps), stored)
+    curve.add(returns, course.exploration(curve.steps), stored(weights))
     return returns
+
+
+def stored(weights: Arrays) -> Arrays:
+    """Return weights that half precision holds exactly, in half the size."""
+    return {name: array.astype(np.float16) for name, array in weights.items()}
 
 
 def averaged_weights(learner: Averaged) -> Arrays:
