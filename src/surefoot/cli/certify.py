@@ -23,13 +23,14 @@ from surefoot.cli.options import (
     with_requirement,
     workers_for,
 )
+from surefoot.cli.task import agent_for_task, cut_off, is_path, task_of
 from surefoot.episodes import Baseline, Noise
 from surefoot.errors import InputError
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import METHODS
 from surefoot.proof.query import EPISODE, NORMS, Norm, Query, Threat
 from surefoot.proof.shared_budget import SharedBudget
-from surefoot.proof.step_budget import StepBudget, check_rewards
+from surefoot.proof.step_budget import StepBudget
 from surefoot.proof.stopping import StoppingRule
 from surefoot.proof.wording import asked_budgets, describe
 from surefoot.report.page import NAME
@@ -110,7 +111,7 @@ def _add_statement(parser: argparse.ArgumentParser) -> None:
 
 def run_certify(arguments: argparse.Namespace) -> int:
     """Certify a task, an environment, or returns; 1 if what was required is not proved."""
-    _agent_for_task(arguments)
+    agent_for_task(arguments)
     sources = [name for name in ("task", "env", "returns") if getattr(arguments, name) is not None]
     if len(sources) != 1 and not (sources == [] and is_path(arguments.agent)):
         got = " and ".join(sources) or "none"
@@ -130,21 +131,11 @@ def run_certify(arguments: argparse.Namespace) -> int:
     print(describe(certificate, baseline, None if required is None else required.budget))
     if required is not None:
         print(f"\n{'Proved' if proved else 'NOT proved'}: a mean of {required.mean:g} at budget {required.budget:g}.")
-    if arguments.max_steps is not None and (cut := _cut(arguments.env, arguments.max_steps)):
+    if arguments.max_steps is not None and (cut := cut_off(arguments.env, arguments.max_steps)):
         print(cut)
     if folder is not None:
         print(f"Report: {folder / NAME}")
     return 0 if proved else 1
-
-
-def _cut(env: str, steps: int) -> str | None:
-    """Return a warning where episodes are cut off after another number of steps than usual."""
-    from surefoot.play.envs.gymnasium_env import registered_steps
-
-    known = registered_steps(env)
-    if known in (None, steps):
-        return None
-    return f"Episodes were cut off after {steps} steps ({env} has {known}): the bounds are about these episodes only."
 
 
 def _certify_returns(arguments: argparse.Namespace) -> Certificate:
@@ -179,7 +170,7 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Baselin
     from surefoot.runs.certified import certified_run, run_name
 
     logger.min_level = logger.ERROR  # its advice on versions of environments would appear between our lines
-    task, required = _task(arguments), arguments.require
+    task, required = task_of(arguments), arguments.require
     budgets = with_requirement(arguments.budgets or task.paper.budgets, required)
     query = _query(arguments, budgets, task)
     sigma = task.paper.sigma if arguments.sigma is None else arguments.sigma
@@ -202,61 +193,6 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Baselin
             command=arguments.command_line,
         )
     return certificate, task.baseline, folder
-
-
-def _task(arguments: argparse.Namespace) -> Task:
-    """Return the task that is named, or that of the environment, with the range of a reward and a discount if given."""
-    from surefoot.play.tasks import discounted, get_task, make_task
-
-    if arguments.task is not None:
-        task = get_task(arguments.task)
-        floor, ceiling = task.scoring.floor, task.scoring.ceiling
-        top = "none" if ceiling is None else f"{ceiling:g}"
-        defined = (
-            f"a task: {task.name} defines its own floor ({floor:g}), ceiling ({top}), episode length and rewards; "
-            "use --env ID to set them yourself"
-        )
-        refuse(arguments, ("floor", "ceiling", "max_steps", "reward_range"), defined)
-        return task if arguments.gamma is None else discounted(task, arguments.gamma)
-    environment, kwargs = _environment(arguments)
-    missing = [f"--{name}" for name in ("floor", "agent", "sigma") if getattr(arguments, name) is None]
-    if missing:
-        raise InputError(f"--env needs {' and '.join(missing)}")
-    limits = {"floor": arguments.floor, "ceiling": arguments.ceiling, "max_steps": arguments.max_steps}
-    task = make_task(environment, **limits, env_kwargs=kwargs)
-    rewards = None if arguments.reward_range is None else check_rewards(*arguments.reward_range)
-    task = replace(task, scoring=replace(task.scoring, reward_range=rewards))
-    given = (arguments.floor, arguments.ceiling)
-    return task if arguments.gamma is None else discounted(task, arguments.gamma, limits=given)
-
-
-def _agent_for_task(arguments: argparse.Namespace) -> None:
-    """Take the path of an agent where a task was expected: the agent's files say what it was trained on."""
-    if arguments.agent is None and arguments.returns is None and is_path(arguments.task):
-        arguments.agent, arguments.task = arguments.task, None
-
-
-def is_path(text: str | None) -> bool:
-    """Return whether this is an SB3 model file or the folder of one, and not a name."""
-    if text is None or not Path(text).exists():
-        return False
-    from surefoot.agents.resolve import is_published
-
-    return text.endswith(".zip") or is_published(Path(text))
-
-
-def _environment(arguments: argparse.Namespace) -> tuple[str, dict[str, Any]]:
-    """Return the ID that was given, or the one that the files of a published agent name, and what it is made with."""
-    if not is_path(arguments.agent):
-        return arguments.env, {}
-    from surefoot.agents.sb3.published import read_published
-
-    published = read_published(Path(arguments.agent))
-    if arguments.env is None and published.environment is None:
-        raise InputError(f"nothing near {published.model} says what it was trained on; give --env ID")
-    environment = str(arguments.env or published.environment)
-    same = environment.rpartition("-v")[0] == str(published.environment).rpartition("-v")[0]
-    return environment, dict(published.env_kwargs) if same else {}
 
 
 def _query(arguments: argparse.Namespace, budgets: tuple[float, ...], task: Task | None = None) -> Query:
