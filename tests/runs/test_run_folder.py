@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import kills
+import killing
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
@@ -95,15 +95,15 @@ TOY = Plan(
 def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_bytes(tmp_path):
     """At every single thing that it does to its folder: each file opened, half written, renamed or deleted."""
     run(tmp_path / "whole", TOY)
-    expected = kills.contents(tmp_path / "whole")
+    expected = killing.contents(tmp_path / "whole")
     assert set(expected) == {"setup.json", "episodes.npz"}
     for at in range(200):
         folder = tmp_path / f"killed-{at}"
-        died = kills.killed(lambda folder=folder: run(folder, TOY), folder, at)
+        died = killing.killed(lambda folder=folder: run(folder, TOY), folder, at)
         if at % 6 == 0:  # and once more while it resumes
-            kills.killed(lambda folder=folder: run(folder, TOY), folder, at // 2)
+            killing.killed(lambda folder=folder: run(folder, TOY), folder, at // 2)
         run(folder, TOY)
-        assert kills.contents(folder) == expected, at
+        assert killing.contents(folder) == expected, at
         if not died:
             break
     assert not died

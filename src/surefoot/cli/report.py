@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from surefoot.files import foreign
 from surefoot.report.page import NAME, write_report
 from surefoot.runs.finish import write_run_report
 from surefoot.runs.read import read_run
@@ -31,9 +32,10 @@ def add_report(commands: Any) -> None:
 def run_report(arguments: argparse.Namespace) -> None:
     """Write the report."""
     folders = list(dict.fromkeys(arguments.folders))
-    if len(folders) == 1 and arguments.out is None:
-        written = write_run_report(folders[0])
-    else:
-        written = arguments.out or Path(NAME)
-        write_report([read_run(folder) for folder in folders], written)
+    with foreign(" and ".join(map(str, folders)), "run directory"):
+        if len(folders) == 1 and arguments.out is None:
+            written = write_run_report(folders[0])
+        else:
+            written = arguments.out or Path(NAME)
+            write_report([read_run(folder) for folder in folders], written)
     print(f"Report: {written}")

@@ -4,8 +4,9 @@ import io
 import os
 import signal
 import sys
-
-import surefoot.files
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
 
 CHANGES = {"os.rename", "os.remove", "os.rmdir", "os.mkdir"}
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -14,16 +15,16 @@ WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 class Halved(io.FileIO):
     """Writes half of what it is given before it asks whether to go on."""
 
-    ask = staticmethod(lambda: None)
+    ask: Callable[[], None] = staticmethod(lambda: None)
 
-    def write(self, data):
+    def write(self, data: Any) -> int:
         data = memoryview(data).cast("B")
         done = super().write(data[: len(data) // 2])
         Halved.ask()
         return done + super().write(data[done:])
 
 
-def killed(work, folder, at):
+def killed(work: Callable[[], object], folder: Path, at: int) -> bool:
     """Fork a process that does ``work()`` and is killed at its ``at``-th change of ``folder``; say whether it was."""
     child = os.fork()
     if child:
@@ -39,25 +40,25 @@ def killed(work, folder, at):
         os._exit(3)
 
 
-def _watch(folder, at):
+def _watch(folder: str, at: int) -> None:
     left = [at]
 
-    def ask():
+    def ask() -> None:
         left[0] -= 1
         if left[0] < 0:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def hook(event, arguments):
+    def hook(event: str, arguments: Any) -> None:
         opened = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING
         if (opened or event in CHANGES) and str(arguments[0]).startswith(folder):
             ask()
 
     Halved.ask = staticmethod(ask)
-    surefoot.files.os.fdopen = lambda handle, mode: Halved(handle, "w")
+    setattr(os, "fdopen", lambda handle, mode: Halved(handle, "w"))  # noqa: B010 - its type is another
     sys.addaudithook(hook)
 
 
-def contents(folder, without=()):
+def contents(folder: Path, without: Collection[str] = ()) -> dict[str, bytes]:
     """Return the bytes of all files below a folder."""
     paths = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name not in without]
     return {str(path.relative_to(folder)): path.read_bytes() for path in paths}

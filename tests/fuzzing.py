@@ -1,0 +1,185 @@
+"""Files and arguments as a stranger might make them: seeded, bounded, and nothing may crash, stay behind or swell.
+
+A case is a real file of one kind (SB3 zip, model card, weights, certificate, episode data, returns) that was damaged
+in one of many ways and is then opened by the command that would open it; or a command line of random words.
+"""
+
+import contextlib
+import copy
+import io
+import json
+import os
+import random
+import shutil
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from surefoot.agents import files as zoo
+from surefoot.agents.sb3.write import write_zip
+from surefoot.cli import main as cli
+from surefoot.episodes import Episodes
+from surefoot.proof.query import certify
+
+SCRAPS: list[Any] = [
+    None,
+    True,
+    -1,
+    0,
+    10**30,
+    1e308,
+    "",
+    "x" * 300,
+    "\x1b[2J",
+    "../../etc/passwd",
+    [],
+    {},
+    [[]],
+    {"a": 1},
+    "nan",
+]
+COMMANDS: dict[str, tuple[list[str], ...]] = {
+    "certificate.json": (["verify", "{}", "--blocks", "0"], ["report", "{}"]),
+    "episodes.npz": (["verify", "{}", "--blocks", "0"], ["certify", "--returns", "{}/episodes.npz"]),
+    "agent.json": (["certify", "cartpole-1", "--agent", "{}/agent", "--episodes", "0"],),
+    "agent.npz": (["export", "{}/agent", "--out", "{}/out.zip"],),
+    "model.zip": (["certify", "cartpole-1", "--agent", "{}/model.zip", "--episodes", "0", "--sigma", "0.1"],),
+    "returns.npy": (["certify", "--returns", "{}/returns.npy", "--sigma", "0.1", "--floor", "0"],),
+}
+WORDS = ["certify", "verify", "report", "attack", "plan", "tune", "agents", "export", "baseline", "train", "--help"]
+WORDS += ["cartpole-1", "--env", "CartPole-v1", "--sigma", "0.1", "-1", "nan", "1e999", "9" * 40, "--floor", "--agent"]
+WORDS += [
+    "--episodes",
+    "--budgets",
+    "0:1:0",
+    "0,",
+    "--seed",
+    "--confidence",
+    "2",
+    "--out",
+    "\x1b[2J",
+    "",
+    "é",
+    "--json",
+]
+WORDS += ["--returns", "--quantiles", "--thresholds", "--norm", "linf", "--blocks", "all", "--require", "1@", "--gamma"]
+
+
+def originals(folder: Path) -> dict[str, bytes]:
+    """Write one good file of each kind."""
+    policy = zoo.load("cartpole-1-s0.2")
+    zoo.save(policy, folder / "agent", {"task": "cartpole-1", "sigma": 0.2})
+    write_zip(policy, folder / "model.zip")
+    episodes = Episodes.of(
+        np.arange(40.0), sigma=0.2, floor=0, ceiling=50, lengths=np.arange(1, 41), task="t", agent="a"
+    )
+    episodes.save(folder / "episodes.npz")
+    certify(episodes, [0.0, 0.1], method="band").save(folder)
+    np.save(folder / "returns.npy", np.arange(40.0))
+    return {name: (folder / name).read_bytes() for name in COMMANDS}
+
+
+def damaged(content: bytes, name: str, rng: random.Random) -> bytes:
+    """Return the file with one fault."""
+    if name.endswith(".json"):
+        return _damaged_json(content, rng)
+    if name.endswith((".npz", ".zip")) and rng.random() < 0.6:
+        return _damaged_zip(content, rng)
+    return _damaged_bytes(content, rng)
+
+
+def _damaged_bytes(whole: bytes, rng: random.Random) -> bytes:
+    way, content = rng.randrange(4), bytearray(whole)
+    if way == 0:
+        return bytes(content[: rng.randrange(len(content) + 1)])
+    if way == 1:
+        for _ in range(rng.randrange(1, 20)):
+            content[rng.randrange(len(content))] = rng.randrange(256)
+        return bytes(content)
+    if way == 2:
+        at = rng.randrange(len(content))
+        return bytes(content[:at]) + rng.randbytes(rng.randrange(50)) + bytes(content[at:])
+    return rng.randbytes(rng.randrange(2_000))
+
+
+def _damaged_json(content: bytes, rng: random.Random) -> bytes:
+    if rng.random() < 0.2:
+        return _damaged_bytes(content, rng)
+    made = json.loads(content)
+    for _ in range(rng.randrange(1, 3)):
+        place = made
+        while True:
+            keys = list(place) if isinstance(place, dict) else list(range(len(place)))
+            if not keys:
+                break
+            key = rng.choice(keys)
+            if isinstance(place[key], dict | list) and rng.random() < 0.7:
+                place = place[key]
+                continue
+            if rng.random() < 0.2 and isinstance(place, dict):
+                del place[key]
+            else:
+                place[key] = copy.deepcopy(rng.choice(SCRAPS))
+            break
+    return json.dumps(made).encode()
+
+
+def _damaged_zip(content: bytes, rng: random.Random) -> bytes:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        parts = {name: archive.read(name) for name in archive.namelist()}
+    name, way = rng.choice(list(parts)), rng.randrange(5)
+    if way == 0:
+        del parts[name]
+    elif way == 1:
+        parts[rng.choice(["extra.npy", "../up.npy", "data", "header.npy"])] = rng.choice(list(parts.values()))
+    elif way == 2:
+        parts[name] = bytes(rng.choice([2**20, 2**25]))
+    elif way == 3 and name == "data":
+        parts[name] = _damaged_json(parts[name], rng)
+    else:
+        parts[name] = _damaged_bytes(parts[name] or b"x", rng)
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", rng.choice([zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])) as archive:
+        for one, part in parts.items():
+            archive.writestr(one, part)
+    return out.getvalue()
+
+
+def case(number: int, good: Mapping[str, bytes], folder: Path) -> dict[str, Any] | None:
+    """Run one case; return what went wrong, or None. The folder must be empty before, and is so afterwards."""
+    rng = random.Random(number)
+    for name, content in good.items():
+        (folder / name).write_bytes(content)
+    if rng.random() < 0.25:
+        words = [rng.choice(WORDS) for _ in range(rng.randrange(1, 7))]
+        words = [*words, "--episodes", "0"] if words[0] in ("certify", "attack", "baseline", "plan", "tune") else words
+        words = ["agents"] if words[0] == "train" else words
+    else:
+        name = rng.choice(list(COMMANDS))
+        (folder / name).write_bytes(damaged(good[name], name, rng))
+        words = [word.format(folder) for word in rng.choice(COMMANDS[name])]
+    before = {*good, "report.html", "out.zip"}
+    code, shown = _called(words, folder)
+    left = sorted({path.name for path in folder.iterdir()} - before)
+    for path in folder.iterdir():
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    if code not in (0, 1, 2) or "Traceback" in shown or left or "\x1b" in shown:
+        return {"case": number, "words": words, "code": code, "left": left, "shown": shown[-400:]}
+    return None
+
+
+def _called(words: list[str], folder: Path) -> tuple[Any, str]:
+    out, err, here = io.StringIO(), io.StringIO(), Path.cwd()
+    os.chdir(folder)
+    try:
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                code: Any = cli.main(words)
+            except SystemExit as exit_:  # --help
+                code = exit_.code or 0
+    finally:
+        os.chdir(here)
+    return code, out.getvalue() + err.getvalue()
