@@ -73,7 +73,7 @@ def originals(folder: Path) -> dict[str, bytes]:
     policy = zoo.load("cartpole-1-s0.2")
     zoo.save(policy, folder / "agent", {"task": "cartpole-1", "sigma": 0.2})
     write_zip(policy, folder / "model.zip")
-    episodes = Episodes.of(
+    episodes = Episodes.from_returns(
         np.arange(40.0), sigma=0.2, floor=0, ceiling=50, lengths=np.arange(1, 41), task="t", agent="a"
     )
     episodes.save(folder / "episodes.npz")
