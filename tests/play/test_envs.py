@@ -1,21 +1,26 @@
 """Cartpole equals Gymnasium's over whole episodes; any other Gymnasium environment is played by its own rules."""
 
+from dataclasses import replace
+from functools import partial
+
 import gymnasium
 import numpy as np
 import pytest
 import torch
+from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
 
 from surefoot.agents.policies import from_callable
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
-from surefoot.play.envs.cartpole import CartPole
+from surefoot.play.envs.cartpole import CartPole, is_cartpole
 from surefoot.play.envs.gymnasium_env import Gymnasium, open_environment
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
+from surefoot.play.task import Backend
 from surefoot.play.tasks import TASKS, get_task, make_task
-from toys import off
+from toys import balancer, off
 
 CPU = torch.device("cpu")
 
@@ -294,14 +299,50 @@ def test_a_step_limit_may_be_given():
     assert play(Plan(task=task, policy=policy, noise=Noise.of(0.1), n_episodes=4)).lengths.tolist() == [3] * 4
 
 
+def one_by_one(task):
+    """Return the task run by Gymnasium environments, one for each row."""
+    return replace(task, backend=Backend(batch=partial(Gymnasium, task.backend.open), open=task.backend.open))
+
+
+def test_gymnasiums_cartpole_is_run_as_tensors():
+    task = make_task("CartPole-v1", floor=0, ceiling=500)
+    env = task.backend.batch(3, np.random.SeedSequence(0), torch.device("cpu"))
+    assert isinstance(env, CartPole)
+    assert env.max_steps == 500
+    assert task.blocks.n_envs == 500
+    played = play(Plan(task=task, policy=balancer(), noise=Noise.of(0.01), n_episodes=4))
+    assert played.returns.tolist() == [500] * 4
+
+
+class HeavyPole(CartPoleEnv):
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.gravity = 9.81
+
+
+def test_what_only_looks_like_cartpole_is_run_by_gymnasium(monkeypatch):
+    """Planted: other arguments, another class, and Gymnasium's own with another gravity, force, limit or start."""
+    gymnasium.register("Heavy-v0", HeavyPole, max_episode_steps=500)
+    try:
+        for name, kwargs in (("Heavy-v0", {}), ("CartPole-v1", {"sutton_barto_reward": True})):
+            task = make_task(name, floor=-1, ceiling=500, env_kwargs=kwargs)
+            assert isinstance(task.backend.batch(1, np.random.SeedSequence(0), torch.device("cpu")), Gymnasium)
+            assert task.blocks.n_envs == 32
+    finally:
+        del gymnasium.registry["Heavy-v0"]
+    for name, value in (("gravity", 9.8001), ("force_mag", 10.001), ("theta_threshold_radians", 0.2), ("tau", 0.021)):
+        env = gymnasium.make("CartPole-v1")
+        assert is_cartpole(env)
+        setattr(env.unwrapped, name, value)
+        assert not is_cartpole(env), name
+
+
 def test_native_cartpole_and_gymnasiums_are_the_same_law():
     """Two-sample test at level 1e-6 of how often 60 steps are reached, on 400 episodes each."""
     from scipy.stats import fisher_exact
 
-    from toys import balancer
-
     native = get_task("cartpole-1")
-    slow = make_task("CartPole-v1", floor=0, ceiling=200, max_steps=200)
+    slow = one_by_one(make_task("CartPole-v1", floor=0, ceiling=200, max_steps=200))
     reached = [
         int((play(Plan(task=t, policy=balancer(), noise=Noise.of(0.6), n_episodes=400)).returns >= 60).sum())
         for t in (native, slow)

@@ -300,7 +300,7 @@ def test_what_makes_no_sense_is_refused_before_anything_is_made(tmp_path, more, 
 
 
 def test_a_gymnasium_task_is_refused(tmp_path):
-    task = make_task("CartPole-v1", floor=0, ceiling=500)
+    task = make_task("Acrobot-v1", floor=-500, ceiling=0)
     with pytest.raises(InputError, match="this PPO is for tasks whose environments are tensors"):
         tiny(tmp_path / "run", task)
 

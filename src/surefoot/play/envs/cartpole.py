@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -69,3 +71,32 @@ class CartPole:
 
     def _observe(self) -> Tensor:
         return self.variables.T.to(torch.float32)
+
+
+PROBES = 256
+
+
+def is_cartpole(environment: Any) -> bool:
+    """Return whether a Gymnasium environment has exactly the rules of ``CartPole``: its class, and every step tried.
+
+    The class is Gymnasium's own, made without arguments and wrappers that change it. The steps are from states inside
+    and around the limits, with both actions; observations, rewards and ends must be the same, bit for bit.
+    """
+    spec, inner = environment.spec, environment.unwrapped
+    own = (type(inner).__module__, type(inner).__name__) == ("gymnasium.envs.classic_control.cartpole", "CartPoleEnv")
+    if not own or spec is None or spec.kwargs or spec.additional_wrappers:
+        return False
+    random = np.random.default_rng(0)
+    starts = np.array([inner.reset(seed=seed)[0] for seed in range(PROBES)])
+    states = random.uniform(-1.1, 1.1, (PROBES, 4)) * (CartPole.position_limit, 3.0, CartPole.angle_limit, 3.0)
+    actions = random.integers(2, size=PROBES)
+    twin = CartPole(PROBES, Stream(np.random.SeedSequence(0), torch.device("cpu")), PROBES)
+    twin.reset()
+    twin.variables = torch.from_numpy(states.T.copy())
+    seen, rewards, over = (part.numpy() for part in twin.step(torch.from_numpy(actions)))
+    for row, (state, action) in enumerate(zip(states, actions, strict=True)):
+        inner.state, inner.steps_beyond_terminated = state, None
+        observation, reward, terminated, *_ = inner.step(int(action))
+        if not np.array_equal(observation, seen[row]) or reward != rewards[row] or terminated != over[row]:
+            return False
+    return bool(np.abs(starts).max() <= 0.05 and np.abs(starts).max() > 0.045)
