@@ -186,7 +186,12 @@ def _unshipped(place: Path, agents: tuple[Agent, ...]) -> list[Agent]:
 
 
 def shipped_agents() -> tuple[Agent, ...]:
-    """Return the pretrained agents."""
+    """Return the pretrained agents of the paper's kind, so that the study compares like with like."""
+    return tuple(agent for agent in every_agent() if agent.name == f"{agent.task}-s{agent.sigma:g}")
+
+
+def every_agent() -> tuple[Agent, ...]:
+    """Return all pretrained agents; those of other trainings have its label in their names."""
     cards = [load_card(name) for name in list_agents()]
     return tuple(Agent(card["name"], card["task"], float(card["sigma"]), card["sha256"], card) for card in cards)
 
@@ -203,7 +208,8 @@ def grid_of(task: str) -> NDArray[np.float64]:
 
 
 def fingerprint(study: Study) -> str:
-    """Return one hash of all raw numbers and of the weights they belong to."""
+    """Return one hash of all raw numbers and of the weights they belong to; records are no part of the study."""
     paths = sorted(path for path in study.folder.rglob("*") if path.suffix in {".json", ".npz"})
+    paths = [path for path in paths if path.relative_to(study.folder).parts[0] != "records"]
     chunks = [f"{path.relative_to(study.folder)}".encode() + path.read_bytes() for path in paths]
     return sha256(*chunks, *(agent.sha256.encode() for agent in study.agents))

@@ -166,18 +166,19 @@ def test_the_commands_of_the_documentation_parse():
 @NEEDS_TORCH
 def test_the_numbers_were_measured_on_the_shipped_weights():
     """Red after retraining until study/agents_table.py --write has been run, as CONTRIBUTING.md says."""
-    from surefoot.agents.files import list_agents, load_card
+    from study.agents_table import HEADLINE
+    from study.numbers import shipped_agents
+    from surefoot.agents.files import load_card
 
     results = (ROOT / "docs" / "results.md").read_text(encoding="utf-8")
     shown = dict(re.findall(r"^\| `([\w.-]+)` \| `(\w{8})` \|", results, flags=re.MULTILINE))
-    cards = {name: load_card(name) for name in list_agents()}
-    assert shown == {name: card["sha256"][:8] for name, card in cards.items() if card["sigma"] > 0}
-    assert drawn()["agent_sha256"] == cards["cartpole-5-s0.2"]["sha256"]
+    assert shown == {agent.name: agent.sha256[:8] for agent in shipped_agents() if agent.sigma > 0}
+    assert drawn()["agent_sha256"] == load_card(HEADLINE)["sha256"]
 
 
 def drawn():
     """Return the certificate that the README's figure shows."""
-    return json.loads((ROOT / "docs" / "figures" / "cartpole-5-s0.2.json").read_text(encoding="utf-8"))
+    return json.loads((ROOT / "docs" / "figures" / "idea-curve.json").read_text(encoding="utf-8"))
 
 
 def certified_rows(text):
@@ -193,9 +194,10 @@ def test_figure_and_printed_output_of_the_readme_show_one_certificate():
     for (_, lower, upper), proved, above in zip(rows, figure["lower"], figure["upper"], strict=True):
         assert proved - 0.01 <= float(lower) <= proved
         assert above <= float(upper) <= above + 0.01
-    at_sigma = rows[figure["budgets"].index(0.2)][1]
-    assert readme.count(at_sigma) == 4  # in the sentence, in the table, in the text below it, and in the results
-    assert figure["curve"]["lower"][10] == pytest.approx(figure["lower"][2])
+    stated = rows[figure["budgets"].index(0.3)][1]
+    assert readme.count(stated) == 3  # in the sentence, in the table, and in the text below it
+    assert figure["curve"]["lower"][15] == pytest.approx(figure["lower"][3])
+    assert f"--agent {figure['agent']} --sigma {figure['sigma']:g} " in (ROOT / "Makefile").read_text(encoding="utf-8")
 
 
 def test_a_printed_row_is_read_with_and_without_its_mark():

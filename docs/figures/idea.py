@@ -1,6 +1,6 @@
 """Draw the idea in two figures: the loop, and the certificate that ``make certify`` prints, from the same episodes.
 
-python docs/figures/idea.py    # writes idea-loop.svg, idea-curve.svg and cartpole-5-s0.2.json, the numbers drawn
+python docs/figures/idea.py    # writes idea-loop.svg, idea-curve.svg and idea-curve.json, the numbers drawn
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import surefoot
 from surefoot.play.tasks import TASKS
 
 HERE = Path(__file__).resolve().parent
-EPISODES = HERE.parents[1] / "study" / "data" / "episodes" / "cartpole-5-s0.2.npz"
+EPISODES = HERE.parents[1] / "study" / "data" / "records" / "episodes" / "cartpole-5-gru-s0.35.npz"
 BUDGETS = tuple(step / 10 for step in range(11))
 BOUND, UPPER, FLOOR, ATTACK, NOISE, PLAIN = "#0b5394", "#7f9fbf", "#b45f06", "#a61c00", "#38761d", "#333333"
 
@@ -106,7 +106,7 @@ def main() -> None:
     """Certify the committed episodes, write the numbers and both figures."""
     mpl.rcParams.update({"svg.hashsalt": "surefoot", "font.size": 9})
     drawn = certified()
-    (HERE / "cartpole-5-s0.2.json").write_text(json.dumps(drawn, indent=2) + "\n", encoding="utf-8")
+    (HERE / "idea-curve.json").write_text(json.dumps(drawn, indent=2) + "\n", encoding="utf-8")
     save("idea-loop", draw_loop)
     save("idea-curve", draw_curve, drawn)
 

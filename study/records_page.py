@@ -1,0 +1,157 @@
+"""The tables of the records page, as Markdown, from the numbers of ``study.records``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from study.paper import UNITS
+from study.tables import Table, certified, digits_of, measured
+from surefoot.play.tasks import TASKS
+
+CARTPOLE = (0.2, 0.4, 0.6, 0.8, 1.0)
+BUDGETS = {
+    "cartpole-5": CARTPOLE,
+    "cartpole-1": CARTPOLE,
+    "mountain-car": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0),
+    "freeway": (0.05, 0.1, 0.2, 0.4, 0.6, 0.8),
+    "pong-1r": (0.05, 0.1, 0.2, 0.4, 0.6),
+    "pong-full": (0.05, 0.1, 0.2),
+}
+# The best of all, whatever the agent remembers: the tasks of one game and of one return.
+GAMES = {
+    "cartpole": ("cartpole-5", "cartpole-1"),
+    **{task: (task,) for task in ("mountain-car", "freeway", "pong-1r", "pong-full")},
+}
+# Like for like: agents that remember as much as the published ones.
+LIKE = {"cartpole-5": "5 frames", "cartpole-1": "1 frame"}
+USUAL = 10_000
+Row = Mapping[str, Any]
+
+
+def fill(found: Row) -> dict[str, str]:
+    """Return the blocks of the page by their names."""
+    blocks = {f"best-{game}": _best(found, game).markdown() for game in GAMES}
+    blocks |= {f"like-{task}": _like(found, task).markdown() for task in LIKE}
+    blocks |= {f"agents-{game}": _agents(found, game).markdown() for game in GAMES}
+    return {**blocks, "attacks": _attacks(found).markdown(), "sources": _sources(found).markdown()}
+
+
+def best(rows: Sequence[Row], key: str) -> list[tuple[float, Row]]:
+    """Return the highest value at every budget, and the agent that has it."""
+    columns = range(len(rows[0]["budgets"]))
+    winners = [max(rows, key=lambda row: row[key][column]) for column in columns]
+    return [(winner[key][column], winner) for column, winner in enumerate(winners)]
+
+
+def of_game(found: Row, game: str, **wanted: Any) -> list[Row]:
+    """Return the agents of a game with certain properties, by default those run for the usual number of episodes."""
+    rows = [row for row in found["agents"] if row["task"] in GAMES[game]]
+    return [row for row in rows if all(row[key] == value for key, value in wanted.items())]
+
+
+def _best(found: Row, game: str) -> Table:
+    """Return the best of all, next to everything that it should be compared with."""
+    task, rows = GAMES[game][0], of_game(found, game)
+    usual = [row for row in rows if row["episodes"] == USUAL] or rows
+    scoring, digits = TASKS[task].scoring, digits_of(TASKS[task].scoring.ceiling)
+    top = best(usual, "auto")
+    lines = [_line("**best certified**, {n} episodes each", top, digits, usual, bold=True), _who(top)]
+    for n in sorted({row["episodes"] for row in rows if row["episodes"] > USUAL}):
+        more = best([row for row in rows if row["episodes"] == n], "auto")
+        lines += [_line("**best certified**, {n} episodes each", more, digits, [more[0][1]], bold=True), _who(more)]
+    lines.append(_line(f"the same, all {usual[0]['rivals']} agents at once", best(usual, "paid"), digits, usual))
+    own = [row for row in usual if row["paper_style"]]
+    lines.append(_line("our agents trained as in the paper", best(own, "auto"), digits, own))
+    for other in GAMES[game]:
+        lines += [_peer(row, BUDGETS[task], digits, other) for row in found["peers"] if row["task"] == other]
+    baseline = TASKS[task].baseline
+    assert baseline is not None
+    lines.append(["open-loop baseline (estimate)", *[f"*{baseline.mean:.{digits}f}*"] * len(top)])
+    most = [row["best_achievable"][column] for column, (_, row) in enumerate(top)]
+    lines.append(["best achievable at the best agent's sigma", *(f"*{certified(one, digits)}*" for one in most)])
+    assert scoring.ceiling is not None
+    return Table([f"{UNITS[task].title.split(',')[0]}, maximum {scoring.ceiling:g}", *_heads(task)], lines)
+
+
+def _like(found: Row, task: str) -> Table:
+    """Return agents of one memory by the paper's method, and ours by the default one too."""
+    rows = [row for row in found["agents"] if row["memory"] == LIKE[task] and row["task"] == task]
+    usual = [row for row in rows if row["episodes"] == USUAL]
+    digits = digits_of(TASKS[task].scoring.ceiling)
+    lines = []
+    for name, key in (("`auto`", "auto"), ("the paper's method", "paper")):
+        for who, paper_style in (("**ours by PPO**", False), ("ours trained as in the paper", True)):
+            group = [row for row in usual if row["paper_style"] is paper_style]
+            if group:
+                lines.append(_line(f"{who}, {name}", best(group, key), digits, group, bold=not paper_style))
+    lines += [_peer(row, BUDGETS[task], digits, task) for row in found["peers"] if row["task"] == task]
+    return Table([f"{LIKE[task]}, {USUAL:,} episodes", *_heads(task)], lines)
+
+
+def _agents(found: Row, game: str) -> Table:
+    """Return every agent of another kind than the paper's, or all where there is no other."""
+    rows = of_game(found, game, paper_style=False) or of_game(found, game)
+    digits = digits_of(TASKS[GAMES[game][0]].scoring.ceiling)
+    lines = [
+        [
+            f"`{row['agent']}`",
+            row["memory"],
+            _trained(row["training"]),
+            f"{row['episodes']:,}",
+            measured(row["mean"], row["sem"], digits + 1),
+            *(certified(value, digits) for value in row["auto"]),
+        ]
+        for row in sorted(rows, key=lambda row: (row["agent"], row["episodes"]))
+    ]
+    return Table(["agent", "remembers", "training", "episodes", "mean", *_heads(GAMES[game][0])], lines, left=3)
+
+
+def _attacks(found: Row) -> Table:
+    """Return what attacks achieved next to what is certified."""
+    lines = [
+        [
+            f"`{row['agent']}`",
+            f"`{row['method']}`",
+            f"{row['episodes']:,}",
+            f"{row['budget']:g}",
+            measured(row["mean"], row["sem"], 2),
+            certified(row["bound"], digits_of(row["bound"] + 1)),
+        ]
+        for row in found["attacks"]
+    ]
+    return Table(["agent", "attack", "episodes", "B", "lowest mean under attack", "certified"], lines, left=2)
+
+
+def _sources(found: Row) -> Table:
+    """Return where the numbers of others come from."""
+    lines = [[UNITS[row["task"]].title, row["who"], row["source"]] for row in found["peers"]]
+    return Table(["task", "who", "source of the numbers"], lines, left=3)
+
+
+def _heads(task: str) -> list[str]:
+    return [f"B = {budget:g}" for budget in BUDGETS[task]]
+
+
+def _line(
+    name: str, values: Sequence[tuple[float, Row]], digits: int, rows: Sequence[Row], *, bold: bool = False
+) -> list[str]:
+    mark = "**" if bold else ""
+    sizes = sorted({row["episodes"] for row in rows})
+    counted = name.replace("{n}", " or ".join(f"{size:,}" for size in sizes))
+    return [counted, *(f"{mark}{certified(value, digits)}{mark}" for value, _ in values)]
+
+
+def _who(values: Sequence[tuple[float, Row]]) -> list[str]:
+    return ["by", *(f"`{row['agent']}`" for _, row in values)]
+
+
+def _peer(row: Row, budgets: Sequence[float], digits: int, task: str) -> list[str]:
+    known = [row["bounds"].get(f"{budget:g}") for budget in budgets]
+    frames = f"; {LIKE[task]}" if task in LIKE else ""
+    return [f"{row['who']}{frames}", *("" if value is None else f"{value:.{digits}f}" for value in known)]
+
+
+def _trained(training: Row) -> str:
+    where = "GPU" if training["device"] == "cuda" else "CPU"
+    return f"{training['preset']}, {training['seconds']:,.0f} s, {where}, {training['steps'] / 1e6:,.1f} million steps"

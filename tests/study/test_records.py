@@ -1,0 +1,78 @@
+"""The records page: it shows the committed data, its bounds are the certificates', and nothing contradicts them."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from study.numbers import every_agent
+from study.records import NUMBERS, RECORDS, fingerprint, new_agents
+from study.records_figure import curves
+from study.records_page import best, fill
+from surefoot.episodes import Episodes
+from surefoot.files import read_json
+from surefoot.proof.query import certify
+from surefoot.proof.rounding import format_lower
+
+ROOT = Path(__file__).resolve().parents[2]
+FOUND = read_json(NUMBERS)
+PAGE = (ROOT / "docs" / "records.md").read_text(encoding="utf-8")
+
+
+def block(name):
+    return re.search(rf"<!-- begin: {name} -->\n\n(.*?)\n\n<!-- end: {name} -->", PAGE, re.DOTALL)[1]
+
+
+def test_the_page_was_made_from_the_committed_data():
+    """Red after any of them changes until python -m study.records --write has been run."""
+    assert FOUND["data_sha256"] == fingerprint()
+
+
+def test_the_page_shows_these_numbers():
+    for name, content in fill(FOUND).items():
+        assert block(name) == content
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "digits"),
+    [("cartpole-5-gru-s0.35", "agents-cartpole", 1), ("mountain-car-gru-s1", "agents-mountain-car", 3)],
+)
+def test_the_numbers_are_those_of_certificates(name, table, digits):
+    row = next(row for row in FOUND["agents"] if row["agent"] == name and row["episodes"] == 10_000)
+    record = Episodes.load(RECORDS / "episodes" / f"{name}.npz")
+    assert certify(record, row["budgets"]).lower == pytest.approx(row["auto"], abs=1e-9)
+    assert certify(record, row["budgets"], method="paper").lower == pytest.approx(row["paper"], abs=1e-9)
+    assert certify(record, row["budgets"], 1 - 0.05 / row["rivals"]).lower == pytest.approx(row["paid"], abs=1e-9)
+    assert not record.attacked
+    assert format_lower(row["auto"][-1], digits) in block(table)
+
+
+def test_every_new_agent_has_its_episodes_and_they_are_of_its_weights():
+    weights = {agent.name: agent.sha256 for agent in every_agent()}
+    shown = {row["agent"]: row["agent_sha256"] for row in FOUND["agents"]}
+    assert {agent.name for agent in new_agents()} <= set(shown)
+    assert all(weights[name] == sha for name, sha in shown.items())
+
+
+def test_paying_for_the_choice_costs_and_no_bound_exceeds_what_is_achievable():
+    for row in FOUND["agents"]:
+        assert all(paid <= auto for paid, auto in zip(row["paid"], row["auto"], strict=True))
+        assert all(auto <= most for auto, most in zip(row["auto"], row["best_achievable"], strict=True))
+
+
+def test_no_attack_contradicts_a_certificate():
+    for row in FOUND["attacks"]:
+        assert row["mean"] + 5 * row["sem"] >= row["bound"]
+
+
+def test_the_figure_draws_the_best_of_each_group():
+    drawn = {label: values for label, _, values in curves(FOUND)}
+    usual = [row for row in FOUND["agents"] if row["task"] == "cartpole-5" and row["episodes"] == 10_000]
+    top = best([row for row in usual if row["memory"] == "GRU"], "auto")
+    assert drawn["ours with memory (GRU)"] == [value for value, _ in top]
+    assert (ROOT / "docs" / "figures" / "records.svg").is_file()
+
+
+def test_another_value_on_the_page_is_noticed():
+    changed = {**FOUND, "agents": [{**row, "auto": [value + 1 for value in row["auto"]]} for row in FOUND["agents"]]}
+    assert any(block(name) != content for name, content in fill(changed).items())
