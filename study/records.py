@@ -28,8 +28,8 @@ from surefoot.files import read_arrays, read_json, sha256, write_json
 from surefoot.play.tasks import TASKS
 from surefoot.proof.bounds.bands import tail_tight
 from surefoot.proof.bounds.from_band import mean_upper
-from surefoot.proof.contradiction import FALSE_ALARM
 from surefoot.proof.forecast import best_achievable
+from surefoot.proof.inconsistency import FALSE_ALARM
 from surefoot.proof.query import certify
 from surefoot.runs.folder import configuration_name
 
