@@ -11,7 +11,7 @@ import numpy as np
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.proof import wording
-from surefoot.proof.bounds.relative_entropy import Coin, Tilts, coin, tilts
+from surefoot.proof.bounds.relative_entropy import PLANNER, Coin, Tilts, coin, tilts
 from surefoot.proof.certificate import Bounds, Certificate, Floats, fields_of
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ class SharedBudgetCertificate(Certificate):
         )
 
     def _own_json(self) -> dict[str, Any]:
-        return {"shared_by": self.n_shared_episodes, "pilot": self.pilot}
+        planner = {"planner": PLANNER} if self.method == "betting" else {}
+        return {"shared_by": self.n_shared_episodes, "pilot": self.pilot, **planner}
 
     @classmethod
     def _own_fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:

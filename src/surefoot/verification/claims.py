@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.verification.plan_again import check_choice, other_planner, recompute_bets
+from surefoot.verification.plan_again import check_choice, other_planner, plan_shared, recompute_bets
 from surefoot.verification.recompute.auto import chosen_method, recompute_auto
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side, recompute
 from surefoot.verification.recompute.law import compare_law
@@ -215,7 +215,7 @@ def _shared_limits(raw: Raw) -> list[str]:
         raise CannotRecomputeError("the binary method allows only the returns floor and ceiling")
     costs = tuple((budget / claim.sigma) ** 2 / (2 * many) for budget in claim.budgets)
     terms = SharedClaim(claim.method, claim.alpha, claim.floor, claim.ceiling, costs)
-    lower, upper = recompute_shared(raw.returns, terms)
+    lower, upper = recompute_shared(raw.returns, terms, plan_shared)
     wrong = _both_compared(raw, claim, Side(lower, lower), None if upper is None else Side(upper, upper))
     pilot = pilot_of(raw.returns.size) if claim.method == "betting" else 0
     return wrong + ([] if same(certificate.get("pilot"), pilot) else [f"there are {pilot} pilot episodes"])

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.proof.auto import select
+from surefoot.proof.bounds import relative_entropy
 from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.bettors import PLANNER, Bet, Bettor, Seen, pilot_size
 from surefoot.proof.bounds.from_bets import PROOF, looked_at, players, prover, shares_by_radius
@@ -24,6 +25,7 @@ from surefoot.proof.bounds.tangent_scores import Tangents
 from surefoot.verification.recompute.bands import Claim, Side
 from surefoot.verification.recompute.bets import PlannedBet, PlannedBettor, check_rows, check_sides, settled
 from surefoot.verification.recompute.sequential import Stop
+from surefoot.verification.recompute.shared_budget import SharedClaim
 from surefoot.verification.recompute.shares import SHARE, alike
 
 Floats = NDArray[np.float64]
@@ -31,12 +33,18 @@ Floats = NDArray[np.float64]
 
 def other_planner(certificate: dict[str, Any]) -> str | None:
     """Return why the plans of a certificate cannot be repeated here, or None."""
-    version = certificate.get("planner")
-    # The bets of a shared budget have no planner: they are recomputed from the returns alone.
-    planned = certificate.get("kind") is None and certificate.get("method") in ("auto", "betting", "sequential")
-    if not planned or version == PLANNER:
+    version, kind, method = (certificate.get(key) for key in ("planner", "kind", "method"))
+    planned = method in ("auto", "betting", "sequential") if kind is None else kind == "shared" and method == "betting"
+    here = PLANNER if kind is None else relative_entropy.PLANNER
+    # The first planner of shared budgets did not state its version.
+    if not planned or version == here or (kind is not None and version is None and here == 1):
         return None
-    return f"planned by planner version {version!r}, this version of surefoot re-runs {PLANNER}"
+    return f"planned by planner version {version!r}, this version of surefoot re-runs {here}"
+
+
+def plan_shared(pilot: Floats, rounds: int, width: float | None, claim: SharedClaim) -> tuple[Floats, Floats]:
+    """Return the thetas and bet sizes of a shared budget, planned on the pilot alone."""
+    return relative_entropy.planned(pilot, rounds, width, claim.alpha, claim.costs)
 
 
 def check_choice(returns: Floats, claim: Claim, choice: Any) -> list[str]:

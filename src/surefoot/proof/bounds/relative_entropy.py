@@ -27,6 +27,7 @@ from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes, lower_
 
 Floats = NDArray[np.float64]
 
+PLANNER = 1  # version of the choice of thetas and bet sizes, which a verification repeats
 _SLACK = 1e-9  # relative, on the capital's side: far more than the rounding of a sum of logarithms
 _MOST = 6  # thetas, each paid for with its share of alpha
 _THETAS = 2.0 ** (np.arange(-80, 81) / 8)  # per range of the return: from nearly the mean to nearly the minimum
@@ -93,18 +94,32 @@ def tilts(returns: ArrayLike, floor: float, ceiling: float | None, alpha: float,
     """
     x = _checked(returns, floor, alpha) - floor
     size = pilot_size(x.size)
-    pilot, rest = x[:size], x[size:]
-    wanted = sorted(set(costs))
-    if rest.size == 0 or size == 0 or not wanted:
-        return Tilts(np.empty(0), np.empty(0), np.empty(0), size)
-    width = float(pilot.max()) or 1.0
-    width = width if ceiling is None else ceiling - floor
-    thetas, stakes = _settled(pilot, _THETAS / width, rest.size, alpha / min(len(wanted), _MOST), wanted)
+    rest = x[size:]
+    thetas, stakes = planned(x[:size], rest.size, None if ceiling is None else ceiling - floor, alpha, costs)
     uppers = [
         mean_at_most(np.exp(-theta * rest), stake, alpha / thetas.size)
         for theta, stake in zip(thetas.tolist(), stakes.tolist(), strict=True)
     ]
     return Tilts(thetas, stakes, np.array(uppers), size)
+
+
+def planned(
+    pilot: Floats, rounds: int, width: float | None, alpha: float, costs: Sequence[float]
+) -> tuple[Floats, Floats]:
+    """Return the thetas to bet on and the bet sizes, by what the pilot alone predicts; ``PLANNER`` is its version.
+
+    Args:
+        pilot: The first returns, counted from the floor.
+        rounds: Number of the other returns.
+        width: Ceiling minus floor; None if there is no ceiling.
+        alpha: To be divided evenly among the thetas.
+        costs: Where the bound should be good.
+    """
+    wanted = sorted(set(costs))
+    if rounds == 0 or pilot.size == 0 or not wanted:
+        return np.empty(0), np.empty(0)
+    unit = (float(pilot.max()) or 1.0) if width is None else width
+    return _settled(pilot, _THETAS / unit, rounds, alpha / min(len(wanted), _MOST), wanted)
 
 
 def pilot_size(n: int) -> int:

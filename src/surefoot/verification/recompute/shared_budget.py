@@ -1,5 +1,7 @@
 """Bounds for a budget that many episodes share (T5), recomputed from the raw returns; nothing of surefoot is imported.
 
+Thetas and bet sizes come from ``plan_again``, which gives the planner the pilot alone: any would be valid.
+
 With z = exp(-theta (x - floor)) and cost = B^2 / (2 sigma^2 M), the mean return per episode is at least
 floor - (log E[z] + cost) / theta, for every theta. The first returns, the pilot, fix a few thetas and the stake of a
 bet for each; the others bound E[z] from above, each at an even share of alpha: the bound is the m at which
@@ -9,6 +11,7 @@ prod (1 + stake (m - z)) = 1 / share. For wins and losses: KL(q || p) = cost, p 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,14 +34,26 @@ class SharedClaim:
     costs: tuple[float, ...]
 
 
-def recompute_shared(returns: Floats, claim: SharedClaim) -> tuple[Floats, Floats | None]:
-    """Return the lower bounds at each cost and, where a ceiling is known, the upper ones: the mirror image."""
-    find = _wins if claim.method == "binary" else _bets
+Plan = Callable[[Floats, int, float | None, SharedClaim], tuple[Floats, Floats]]
+
+
+def recompute_shared(returns: Floats, claim: SharedClaim, plan: Plan) -> tuple[Floats, Floats | None]:
+    """Return the lower bounds at each cost and, where a ceiling is known, the upper ones: the mirror image.
+
+    Args:
+        returns: All returns in order.
+        claim: What the certificate says its bounds were computed from.
+        plan: Gives thetas and bet sizes, of the pilot, the number of other returns and the range.
+    """
+
+    def find(heights: Floats) -> Floats:
+        return _wins(heights, width, claim) if claim.method == "binary" else _bets(heights, width, claim, plan)
+
     width = None if claim.ceiling is None else claim.ceiling - claim.floor
-    lower = claim.floor + find(returns - claim.floor, width, claim)
+    lower = claim.floor + find(returns - claim.floor)
     if claim.ceiling is None:
         return lower, None
-    return lower, claim.ceiling - find(claim.ceiling - returns, width, claim)
+    return lower, claim.ceiling - find(claim.ceiling - returns)
 
 
 def pilot_of(n: int) -> int:
@@ -62,38 +77,16 @@ def _least(p: float, cost: float) -> float:
     return p if p == 0 or cost == 0 else 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, p, xtol=1e-15))
 
 
-def _bets(heights: Floats, width: float | None, claim: SharedClaim) -> Floats:
+def _bets(heights: Floats, width: float | None, claim: SharedClaim, plan: Plan) -> Floats:
     size = pilot_of(heights.size)
-    pilot, rest = heights[:size], heights[size:]
-    if rest.size == 0:
-        return np.zeros(len(claim.costs))
-    wanted = sorted(set(claim.costs))
-    share = claim.alpha / min(len(wanted), 6)
-    grid = [2.0 ** (k / 8) / (width or float(pilot.max()) or 1.0) for k in range(-80, 81)]
-    promises = [promise for promise in (_promise(pilot, theta, rest.size, share) for theta in grid) if promise]
-    picked = sorted({best for cost in wanted for best in _best(promises, cost)})
-    if len(picked) > 6:
-        picked = [picked[round(i * (len(picked) - 1) / 5)] for i in range(6)]
-    logs = [(theta, _log_limit(np.exp(-theta * rest), stake, claim.alpha / len(picked))) for theta, stake, _ in picked]
+    rest = heights[size:]
+    thetas, stakes = plan(heights[:size].copy(), rest.size, width, claim)
+    logs = [
+        (theta, _log_limit(np.exp(-theta * rest), stake, claim.alpha / thetas.size))
+        for theta, stake in zip(thetas.tolist(), stakes.tolist(), strict=True)
+    ]
     best = [max((-(log + cost) / theta for theta, log in logs), default=0.0) for cost in claim.costs]
     return np.maximum(best, 0.0)
-
-
-def _best(promises: list[tuple[float, float, float]], cost: float) -> list[tuple[float, float, float]]:
-    """Return the prediction that is best at a cost, if there is one above the floor."""
-    hopeful = [each for each in promises if each[2] + cost < 0]
-    return [max(hopeful, key=lambda each: -(each[2] + cost) / each[0])] if hopeful else []
-
-
-def _promise(pilot: Floats, theta: float, rounds: int, alpha: float) -> tuple[float, float, float] | None:
-    """Return theta, the bet size that suits it, and the logarithm of the bound that the pilot predicts."""
-    z = np.exp(-theta * pilot)
-    mean, log = float(z.mean()), math.log(1 / alpha)
-    variance = float(((z - mean) ** 2).mean()) + (1 - mean) ** 2 / (2 * pilot.size)
-    if mean == 1:
-        return None
-    stake = min(math.sqrt(2 * log / (rounds * variance)), 1 / (1 - mean))
-    return theta, stake, math.log(min(1.0, mean + stake * variance / 2 + log / (rounds * stake)))
 
 
 def _log_limit(z: Floats, stake: float, alpha: float) -> float:
