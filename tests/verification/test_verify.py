@@ -49,7 +49,7 @@ from surefoot.verification.recompute.bands import (
     recompute,
     risk_of,
 )
-from surefoot.verification.recompute.law import recompute_law
+from surefoot.verification.recompute.distribution import recompute_distribution
 from surefoot.verification.verify import enough, unnoticed, verify
 
 AGENT = "cartpole-1-s0.4"
@@ -525,11 +525,11 @@ def test_probabilities_and_quantiles_agree(method, law):
         )
         claim = Claim(method, 1 - 0.9, 0.5, law.floor, ceiling, (0, 0.3, 1.1), step)
         for share in (-0.1, 0.0, 0.2, 0.77, 0.99, 1.0, 1.1):
-            found = recompute_law(returns, claim, at_least=law.floor + share * width)
+            found = recompute_distribution(returns, claim, at_least=law.floor + share * width)
             limits = [made.probability(law.floor + share * width, budget) for budget in made.budgets]
             agree(limits, found)
         for q in (0.01, 0.3, 0.5, 0.9, 0.999):
-            agree([made.quantile(q, budget) for budget in made.budgets], recompute_law(returns, claim, q=q))
+            agree([made.quantile(q, budget) for budget in made.budgets], recompute_distribution(returns, claim, q=q))
 
 
 def agree(limits, found):

@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 from surefoot.verification.plan_again import check_choice, other_planner, plan_shared, recompute_bets
 from surefoot.verification.recompute.auto import chosen_method, recompute_auto
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side, recompute
-from surefoot.verification.recompute.law import compare_law
-from surefoot.verification.recompute.limits import check_norm, check_stop, stop_for
+from surefoot.verification.recompute.distribution import compare_distribution
 from surefoot.verification.recompute.run_files import Raw, close, differences, is_number, misshapen, same
 from surefoot.verification.recompute.sentences import SENTENCES
 from surefoot.verification.recompute.shared_budget import METHODS as SHARED_METHODS
 from surefoot.verification.recompute.shared_budget import SharedClaim, pilot_of, recompute_shared
 from surefoot.verification.recompute.step_budget import recompute_per_step
+from surefoot.verification.recompute.stops_and_norms import check_norm, check_stop, stop_for
 from surefoot.verification.verdict import IMPOSSIBLE, Verdict
 
 ALL = {
@@ -171,7 +171,7 @@ def _limits(raw: Raw) -> list[str]:
     certificate, claim = raw.certificate, claim_of(raw.certificate)
     lower, upper, wrong = _recomputed(raw, claim)
     wrong += _both_compared(raw, claim, lower, upper) + check_stop(raw, claim, lower)
-    wrong += compare_law(raw, claim)
+    wrong += compare_distribution(raw, claim)
     both = max(0.0, 1 - (claim.alpha if claim.method == "dkw" else 2 * claim.alpha))
     if not close(certificate.get("joint_confidence"), both, 1e-12):
         wrong.append(f"joint_confidence is {certificate.get('joint_confidence')!r}, expected {both:.12g}")

@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 _MARGIN = 1e-7  # relative: bounds are rounded outward by 1e-9, and computed by other formulas here
 
 
-def compare_law(raw: Raw, claim: Claim) -> list[str]:
+def compare_distribution(raw: Raw, claim: Claim) -> list[str]:
     """Compare the probabilities and quantiles that were asked for."""
     wrong = []
     for kind, key in (("probabilities", "at_least"), ("quantiles", "q")):
@@ -33,7 +33,7 @@ def compare_law(raw: Raw, claim: Claim) -> list[str]:
         if rows and claim.method not in METHODS:
             raise CannotRecomputeError(f"{kind} are not computed here for the method {claim.method!r}")
         for row in rows:
-            found = recompute_law(raw.returns, claim, **{key: float(row[key])})
+            found = recompute_distribution(raw.returns, claim, **{key: float(row[key])})
             wrong += _compared(row, key, claim, found)
     return wrong
 
@@ -52,7 +52,9 @@ def _compared(row: dict[str, Any], key: str, claim: Claim, found: NDArray[np.flo
     return wrong
 
 
-def recompute_law(returns: Floats, claim: Claim, *, at_least: float | None = None, q: float | None = None) -> Floats:
+def recompute_distribution(
+    returns: Floats, claim: Claim, *, at_least: float | None = None, q: float | None = None
+) -> Floats:
     """Return, per budget, least and best lower bound and best and loosest upper bound, as (budgets, 2, 2)."""
     points, *reaches = family(returns, claim.floor, claim.ceiling, claim, mirrored=False)
     low = -math.inf if claim.ceiling is None else -claim.ceiling
