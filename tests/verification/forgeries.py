@@ -231,6 +231,7 @@ FORGERIES = {
     "features": (ANY, "careless", field("features", lambda _: [0.4, 0.8, 0.8, 0.8]), FACTS),
     "shared by fewer": ((S_,), "careless", field("shared_by", lambda m: 50), BOUNDS),
     "another pilot": ((S_,), "careless", field("pilot", lambda m: m + 1), BOUNDS),
+    "another planner": ((S_,), "careless", field("planner", lambda v: 9), "choice"),
     "another kind": ((S_, P_), "careless", field("kind", lambda k: "whole"), BOUNDS),
     "fewer steps": ((P_,), "careless", field("steps", lambda n: 100), BOUNDS),
     "the range of a reward": ((P_,), "careless", field("rewards", lambda r: [0.0, 0.5]), BOUNDS),
