@@ -301,6 +301,6 @@ def test_nobody_is_advised_to_unpickle(tmp_path):
     np.save(tmp_path / "object.npy", np.array([1, "x", None], dtype=object), allow_pickle=True)
     (tmp_path / "text.npy").write_text("1\n2\n")
     for name in ("object.npy", "text.npy"):
-        with pytest.raises(InputError, match="is not a readable .npy file of numbers") as caught:
+        with pytest.raises(InputError, match=r"is not a readable \.npy file of numbers") as caught:
             read_returns(tmp_path / name, 0.2, 0.0, None)
         assert "allow_pickle" not in str(caught.value)
