@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -10,22 +9,13 @@ import numpy as np
 
 from study.figures.pong import FULL, ROUND, ways
 from study.numbers import Agent, Study, budgets_of
-from study.paper import MAIN, ROUNDS, UNITS
-from study.style import attack_curve, mean_of
-from study.tables import Table, certified, digits_of, measured
+from study.paper import MAIN, UNITS
+from study.serial import root_law, root_law_of_one_agent
+from study.style import mean_of
+from study.tables import UNMEASURED, Finding, Table, certified, digits_of, measured
 from surefoot.play.tasks import TASKS
 
-UNMEASURED = "not measured yet"
-Curve = tuple[list[float], list[float], list[float]]  # budgets, means, standard errors
 SURE = 2.0  # standard errors that two means must differ by to be called different
-
-
-@dataclass(frozen=True)
-class Finding:
-    """What we have measured about a claim, and the verdict in a word or two."""
-
-    measured: str
-    verdict: str
 
 
 @dataclass(frozen=True)
@@ -203,66 +193,13 @@ def _ways_in_words(study: Study, agents: Sequence[Agent], budgets: Sequence[floa
     return f"score at B = {', '.join(f'{budget:g}' for budget in budgets)}: " + "; ".join(parts)
 
 
-def root_law(study: Study, task: str) -> Finding:
-    """Compare the budget b that halves the chance of winning a round with what the same attack does to a whole game.
-
-    If rounds were alike and independent, n rounds that are each won half as often would take a budget of b sqrt(n),
-    and the game would end about even. What a smaller budget takes at most follows from the best way to spread it.
-    """
-    one, game = study.bare(ROUND), study.bare(task)
-    first, whole = study.attack(one), study.attack(game)
-    if one is None or game is None or first is None or whole is None:
-        return Finding(UNMEASURED, UNMEASURED)
-    rounds, games = attack_curve(study, one, first), attack_curve(study, game, whole)
-    half, even = falls_to(rounds[1][0] / 2, *rounds[:2]), falls_to(0.0, *games[:2])
-    if half is None:
-        return Finding(f"no budget up to {rounds[0][-1]:g} halves the chance to win a round", "not measured far enough")
-    root, last = math.sqrt(ROUNDS), games[0][-1]
-    text = (
-        f"one round: won with {rounds[1][0]:.3f}, half of that at b = {half:.3f} (interpolated); whole games, of "
-        f"{ROUNDS} rounds or more: {_games_in_words(*games)}. The root law predicts an even game at b sqrt({ROUNDS}) = "
-        f"{half * root:.2f} or more, and at B = {last:g} {_loss_in_words(rounds, games)}"
-    )
-    if even is not None:
-        return Finding(text, f"{'yes' if even >= half * root else 'no'}: even at B = {even:.2f} = {even / half:.1f} b")
-    return Finding(
-        text,
-        f"not contradicted: at B = {last:g} = {last / half:.1f} b a game is far from even, as the law says; the budget "
-        f"at which it is even (predicted: {root:.1f} b or more) was not reached, so the root itself is not shown",
-    )
-
-
-def _games_in_words(budgets: list[float], means: list[float], errors: list[float]) -> str:
-    rows = zip(budgets, means, errors, strict=True)
-    return ", ".join(f"{measured(mean, error, 1)} at B = {budget:g}" for budget, mean, error in rows)
-
-
-def _loss_in_words(rounds: Curve, games: Curve) -> str:
-    goals, count = spread_best(games[0][-1], *rounds[:2])
-    lost, error = games[1][0] - games[1][-1], math.hypot(games[2][0], games[2][-1])
-    return f"{goals:.1f} goals lost if spread over {count} rounds; Algorithm 1 cost {measured(lost, error, 1)}"
-
-
-def falls_to(level: float, budgets: Sequence[float], means: Sequence[float]) -> float | None:
-    """Return the budget at which the mean falls to a level, between two that were measured; None if it never does."""
-    for place in range(1, len(means)):
-        if means[place] <= level:
-            return float(np.interp(-level, [-means[place - 1], -means[place]], budgets[place - 1 : place + 1]))
-    return None
-
-
-def spread_best(budget: float, budgets: Sequence[float], won: Sequence[float]) -> tuple[float, int]:
-    """Return how many rounds a budget costs at most, and over how many it is spread then, each at a measured budget."""
-    ways = [(each, min(ROUNDS, math.floor((budget / each) ** 2 + 1e-9))) for each in budgets if each > 0]
-    return max((count * (won[0] - won[budgets.index(each)]), count) for each, count in ways)
-
-
 MAIN_TEXT, CARTPOLE, FULL_GAME, CDF = (
     "Section 5.2",
     "appendix, Additional Cartpole Results",
     "appendix, Full Pong Game",
     "appendix, CDF Smoothing Details",
 )
+SERIAL = "The budget required to attack a serial game grows with the square root of its rounds"
 EXCEEDS = "The certificate exceeds the undefended agent under attack"
 CLAIMS = (
     Claim("Attacks are effective on undefended agents", MAIN_TEXT, MAIN, effective),
@@ -277,10 +214,6 @@ CLAIMS = (
         more_vulnerable,
     ),
     Claim("The certificate of a whole game is vacuous", FULL_GAME, (FULL,), full_pong_vacuous),
-    Claim(
-        "The budget required to attack a serial game grows with the square root of its rounds",
-        FULL_GAME,
-        (FULL,),
-        root_law,
-    ),
+    Claim(SERIAL, FULL_GAME, (FULL,), root_law),
+    Claim(f"{SERIAL} (one agent in rounds and games)", FULL_GAME, (FULL,), root_law_of_one_agent),
 )

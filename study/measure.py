@@ -48,7 +48,7 @@ def play_episodes(agent: Agent, episodes: int, place: Place) -> str:
 
     One process on a CPU counts the time of its processor, which does not depend on what else is running.
     """
-    plan = _unattacked(agent, episodes, place.device)
+    plan = unattacked(agent, episodes, place.device)
     folder = place.work / f"episodes-{agent.name}-n{episodes}-{place.device}"
     clock = time.process_time if place.device == "cpu" and place.workers == 1 else time.monotonic
     began = clock()
@@ -76,7 +76,8 @@ def play_episodes(agent: Agent, episodes: int, place: Place) -> str:
     return f"{agent.name}: {episodes:,} episodes, mean {record.returns.mean():.3f}"
 
 
-def _unattacked(agent: Agent, episodes: int, device: str) -> Plan:
+def unattacked(agent: Agent, episodes: int, device: str) -> Plan:
+    """Return the run of an agent without attack."""
     return Plan(
         task=get_task(agent.task),
         policy=zoo.load(agent.name),
@@ -115,13 +116,7 @@ def attack_agent(agent: Agent, size: AttackSize, place: Place, method: str = "pa
 def attack_of(agent: Agent, size: AttackSize, device: str, method: str = "paper") -> AttackGrid:
     """Return the attack on one agent."""
     return AttackGrid(
-        base=Plan(
-            task=get_task(agent.task),
-            policy=zoo.load(agent.name),
-            noise=Noise.of(agent.sigma),
-            n_episodes=size.episodes,
-            device=device,
-        ),
+        base=unattacked(agent, size.episodes, device),
         budgets=size.budgets,
         lambdas=size.lambdas,
         method=method,
@@ -161,7 +156,7 @@ def time_attacks(agent: Agent, size: AttackSize, episodes: int, device: str) -> 
 def time_episodes(agent: Agent, episodes: int, device: str) -> dict[str, Any]:
     """Measure episodes without attack on one core, for records that were not made in one go."""
     clock = time.process_time if device == "cpu" else time.perf_counter
-    plan = _unattacked(agent, episodes, device)
+    plan = unattacked(agent, episodes, device)
     began = clock()
     play(plan)
     return {

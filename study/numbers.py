@@ -98,6 +98,10 @@ class Study:
             return played
         return next((row for row in self.times("episodes") if row["agent"] == agent.name), None)
 
+    def serial(self) -> dict[str, Any] | None:
+        """Return one agent's returns in single rounds and in whole games, attacked alike."""
+        return self._read(("serial",), self.folder / "serial.json", ("agent", "agent_sha256", "rows"))
+
     def trainings(self, agent: Agent) -> list[dict[str, Any]]:
         """Return every training of an agent's task and sigma: preset, seed, seconds, curve.
 
@@ -140,6 +144,9 @@ class Study:
             attack = self.attack(agent)
             if attack is not None and attack.get("agent_sha256") != agent.sha256:
                 bad.append(f"attacks on {agent.name}")
+        serial, weights = self.serial(), {agent.name: agent.sha256 for agent in self.agents}
+        if serial is not None and weights.get(serial["agent"]) != serial["agent_sha256"]:
+            bad.append(f"rounds and games of {serial['agent']}")
         return [*bad, *self._stale_times()]
 
     def missing(self) -> list[str]:

@@ -77,3 +77,14 @@ def measured(mean: float, error: float, digits: int) -> str:
 def certified(value: float, digits: int) -> str:
     """Return a certified lower bound, rounded down."""
     return format_lower(value, digits)
+
+
+UNMEASURED = "not measured yet"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What we have measured about a claim, and the verdict in a word or two."""
+
+    measured: str
+    verdict: str

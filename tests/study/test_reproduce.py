@@ -147,6 +147,17 @@ def test_what_is_missing_or_stale_is_to_be_renewed(two_agents, tmp_path):
     assert renew.wanting(Study(tmp_path, two_agents), None)["episodes"] == []
 
 
+def test_rounds_and_games_are_measured_by_the_script(tmp_path):
+    pytest.importorskip("ale_py")
+    script("serial").main(tmp_path, (("pong-1r", 0.0, 2), ("pong-1r", 0.02, 1)))
+    made = read_json(tmp_path / "serial.json")
+    assert [(row["task"], row["budget"], len(row["returns"])) for row in made["rows"]] == [
+        ("pong-1r", 0.0, 2),
+        ("pong-1r", 0.02, 1),
+    ]
+    assert set(made["rows"][0]["returns"]) <= {0.0, 1.0}
+
+
 def test_attacks_are_measured_by_the_script(tmp_path, monkeypatch, capsys):
     grid = ["--budgets", "0.05", "--margins", "0", "--episodes", "2"]
     places = ["--out", str(tmp_path), "--work", str(tmp_path / "work")]

@@ -8,6 +8,7 @@ import pytest
 
 from studies import CURVE, Made, agents_of, made_up, returns_of, value, write_attack, write_episodes, write_published
 from study import claims
+from study import serial as serial_games
 from study.draw import MAKERS, chosen, draw, write_index
 from study.figures import pong
 from study.measure import Place, write_times
@@ -260,22 +261,44 @@ def serial(folder, round_share, game_share):
 
 def test_the_budget_of_a_whole_game_is_held_against_that_of_a_round(tmp_path):
     study = serial(tmp_path / "kept", 0.0, 0.89)
-    finding = claims.root_law(study, "pong-full")
+    finding = serial_games.root_law(study, "pong-full")
     assert finding.verdict.startswith("not contradicted: at B = 0.2 = 4.0 b a game is far from even")
     assert "half of that at b = 0.050" in finding.measured
     assert "b sqrt(21) = 0.23 or more" in finding.measured
     assert "3.6 goals lost if spread over 4 rounds" in finding.measured
-    ruined = claims.root_law(serial(tmp_path / "ruined", 0.0, 0.1), "pong-full")
+    ruined = serial_games.root_law(serial(tmp_path / "ruined", 0.0, 0.1), "pong-full")
     assert ruined.verdict == "no: even at B = 0.05 = 1.0 b"
-    assert claims.root_law(serial(tmp_path / "safe", 0.8, 0.8), "pong-full").verdict == "not measured far enough"
+    assert serial_games.root_law(serial(tmp_path / "safe", 0.8, 0.8), "pong-full").verdict == "not measured far enough"
+
+
+def test_rounds_and_games_of_one_agent_are_compared(tmp_path):
+    study = made_up(tmp_path, Made(episodes=4_000), ("pong-1r", "pong-full"))
+    rows = [
+        ("pong-1r", 0.0, [1, 1]),
+        ("pong-1r", 1.0, [1, 0]),
+        ("pong-full", 2.0, [20, 10]),
+        ("pong-full", 6.0, [-9, 3]),
+    ]
+    made = [{"task": task, "budget": budget, "returns": returns} for task, budget, returns in rows]
+    facts = {"agent": "pong-full-s0", "agent_sha256": study.bare("pong-full").sha256}
+    (tmp_path / "serial.json").write_text(json.dumps({**facts, "rows": made}))
+    finding = serial_games.root_law_of_one_agent(study, "pong-full")
+    assert "half of that at b = 1.000" in finding.measured
+    assert "15.0 ± 5.0 at B = 2" in finding.measured
+    assert finding.verdict == "yes: even at B = 5.33 = 5.3 b"
+    assert study.stale() == []
+    (tmp_path / "serial.json").write_text(json.dumps({**facts, "agent_sha256": "other", "rows": made}))
+    assert Study(tmp_path, study.agents).stale() == ["rounds and games of pong-full-s0"]
 
 
 def test_a_budget_is_interpolated_between_those_that_were_measured():
-    assert claims.falls_to(0.5, [0.0, 0.1, 0.2], [1.0, 0.8, 0.3]) == pytest.approx(0.16)
-    assert claims.falls_to(0.2, [0.0, 0.1, 0.2], [1.0, 0.8, 0.3]) is None
-    goals, rounds = claims.spread_best(0.4, [0.0, 0.1, 0.2], [1.0, 0.9, 0.2])
+    assert serial_games.falls_to(0.5, [0.0, 0.1, 0.2], [1.0, 0.8, 0.3]) == pytest.approx(0.16)
+    assert serial_games.falls_to(0.2, [0.0, 0.1, 0.2], [1.0, 0.8, 0.3]) is None
+    goals, rounds = serial_games.spread_best(0.4, [0.0, 0.1, 0.2], [1.0, 0.9, 0.2])
     assert (goals, rounds) == (pytest.approx(3.2), 4)
-    assert claims.spread_best(4.0, [0.0, 0.1], [1.0, 0.9]) == (pytest.approx(2.1), 21), "a game has no more rounds"
+    assert serial_games.spread_best(4.0, [0.0, 0.1], [1.0, 0.9]) == (pytest.approx(2.1), 21), (
+        "a game has no more rounds"
+    )
 
 
 # Full Pong: which loses more, the theorem or the band, and what one budget for 21 rounds is worth.

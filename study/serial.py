@@ -1,0 +1,133 @@
+"""One agent of Pong in single rounds and in whole games under one attack: how the harmful budget grows with rounds.
+
+    python -m study.serial    # -> study/data/serial.json; a quarter of an hour of one core
+
+The agents of ``pong-1r`` and ``pong-full`` are different networks, and differ in how hard they are to attack.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from study.figures.pong import FULL, ROUND
+from study.measure import attack_of, unattacked
+from study.numbers import DATA, Agent, Study, shipped_agents
+from study.paper import ROUNDS
+from study.sizes import AttackSize
+from study.style import attack_curve, mean_of
+from study.tables import UNMEASURED, Finding, measured
+from surefoot.files import versions, write_json
+from surefoot.play.rollout import play
+
+Curve = tuple[list[float], list[float], list[float]]  # budgets, means, standard errors
+AGENT, LAMBDA = "pong-full-s0", 0.3
+# Task, budget and episodes of every measurement; budget 0 is without attack.
+GRID = (
+    (ROUND, 0.0, 256),
+    (ROUND, 0.4, 32),
+    (ROUND, 0.8, 32),
+    (ROUND, 1.6, 32),
+    (FULL, 1.6, 4),
+    (FULL, 3.2, 4),
+    (FULL, 6.4, 4),
+)
+
+
+def root_law(study: Study, task: str) -> Finding:
+    """Compare one round with a whole game, each by its own agent: the strongest attack on either."""
+    one, game = study.bare(ROUND), study.bare(task)
+    first, whole = study.attack(one), study.attack(game)
+    if one is None or game is None or first is None or whole is None:
+        return Finding(UNMEASURED, UNMEASURED)
+    return held_to_the_root(attack_curve(study, one, first), attack_curve(study, game, whole))
+
+
+def root_law_of_one_agent(study: Study, task: str) -> Finding:
+    """Compare single rounds with whole games of one agent, attacked alike."""
+    found, game = study.serial(), study.bare(task)
+    record = None if game is None else study.record(game)
+    if found is None or record is None:
+        return Finding(UNMEASURED, UNMEASURED)
+    mean, error = mean_of(record.returns)
+    curves: dict[str, Curve] = {ROUND: ([], [], []), task: ([0.0], [mean], [error])}
+    for row in found["rows"]:
+        for column, value in zip(curves[row["task"]], (row["budget"], *mean_of(np.array(row["returns"]))), strict=True):
+            column.append(value)
+    return held_to_the_root(curves[ROUND], curves[task])
+
+
+def held_to_the_root(rounds: Curve, games: Curve) -> Finding:
+    """Compare the budget b that halves the chance of winning a round with what the same attack does to a whole game.
+
+    If rounds were alike and independent, n rounds that are each won half as often would take a budget of b sqrt(n),
+    and the game would end about even. What a smaller budget takes at most follows from the best way to spread it.
+    """
+    half, even = falls_to(rounds[1][0] / 2, *rounds[:2]), falls_to(0.0, *games[:2])
+    if half is None:
+        return Finding(f"no budget up to {rounds[0][-1]:g} halves the chance to win a round", "not measured far enough")
+    root, last = math.sqrt(ROUNDS), games[0][-1]
+    text = (
+        f"one round: won with {rounds[1][0]:.3f}, half of that at b = {half:.3f} (interpolated); whole games, of "
+        f"{ROUNDS} rounds or more: {_games_in_words(*games)}. The root law predicts an even game at b sqrt({ROUNDS}) = "
+        f"{half * root:.2f} or more, and at B = {last:g} {_loss_in_words(rounds, games)}"
+    )
+    if even is not None:
+        return Finding(text, f"{'yes' if even >= half * root else 'no'}: even at B = {even:.2f} = {even / half:.1f} b")
+    return Finding(
+        text,
+        f"not contradicted: at B = {last:g} = {last / half:.1f} b a game is far from even, as the law says; the budget "
+        f"at which it is even (predicted: {root:.1f} b or more) was not reached, so the root itself is not shown",
+    )
+
+
+def _games_in_words(budgets: list[float], means: list[float], errors: list[float]) -> str:
+    rows = zip(budgets, means, errors, strict=True)
+    return ", ".join(f"{measured(mean, error, 1)} at B = {budget:g}" for budget, mean, error in rows)
+
+
+def _loss_in_words(rounds: Curve, games: Curve) -> str:
+    goals, count = spread_best(games[0][-1], *rounds[:2])
+    lost, error = games[1][0] - games[1][-1], math.hypot(games[2][0], games[2][-1])
+    return f"{goals:.1f} goals lost if spread over {count} rounds; Algorithm 1 cost {measured(lost, error, 1)}"
+
+
+def falls_to(level: float, budgets: Sequence[float], means: Sequence[float]) -> float | None:
+    """Return the budget at which the mean falls to a level, between two that were measured; None if it never does."""
+    for place in range(1, len(means)):
+        if means[place] <= level:
+            return float(np.interp(-level, [-means[place - 1], -means[place]], budgets[place - 1 : place + 1]))
+    return None
+
+
+def spread_best(budget: float, budgets: Sequence[float], won: Sequence[float]) -> tuple[float, int]:
+    """Return how many rounds a budget costs at most, and over how many it is spread then, each at a measured budget."""
+    ways = [(each, min(ROUNDS, math.floor((budget / each) ** 2 + 1e-9))) for each in budgets if each > 0]
+    return max((count * (won[0] - won[budgets.index(each)]), count) for each, count in ways)
+
+
+def main(out: Path = DATA, grid: tuple[tuple[str, float, int], ...] = GRID) -> None:
+    """Measure and write."""
+    agent = next(one for one in shipped_agents() if one.name == AGENT)
+    rows = [returns_of(agent, *one) for one in grid]
+    facts = {"agent": agent.name, "agent_sha256": agent.sha256, "lambda": LAMBDA, "device": "cpu"}
+    write_json(out / "serial.json", {"schema": 1, **facts, "rows": rows, "versions": versions()})
+
+
+def returns_of(agent: Agent, task: str, budget: float, episodes: int) -> dict[str, Any]:
+    """Return the returns of one task at one budget."""
+    player = replace(agent, task=task)
+    size = AttackSize((budget,), (LAMBDA,), episodes)
+    plan = attack_of(player, size, "cpu").plan(budget, LAMBDA) if budget > 0 else unattacked(player, episodes, "cpu")
+    returns = play(plan).returns.tolist()
+    print(f"{task}, B = {budget:g}: {sum(returns) / episodes:.3f} in {episodes} episodes", flush=True)
+    return {"task": task, "budget": budget, "returns": returns}
+
+
+if __name__ == "__main__":
+    main()
