@@ -71,18 +71,17 @@ def held_to_the_root(rounds: Curve, games: Curve) -> Finding:
     half, even = falls_to(rounds[1][0] / 2, *rounds[:2]), falls_to(0.0, *games[:2])
     if half is None:
         return Finding(f"no budget up to {rounds[0][-1]:g} halves the chance to win a round", "not measured far enough")
-    root, last = math.sqrt(ROUNDS), games[0][-1]
+    least, most, last = math.sqrt(ROUNDS), math.sqrt(2 * ROUNDS - 1), games[0][-1]
     text = (
-        f"one round: won with {rounds[1][0]:.3f}, half of that at b = {half:.3f} (interpolated); whole games, of "
-        f"{ROUNDS} rounds or more: {_games_in_words(*games)}. The root law predicts an even game at b sqrt({ROUNDS}) = "
-        f"{half * root:.2f} or more, and at B = {last:g} {_loss_in_words(rounds, games)}"
+        f"one round: won with {rounds[1][0]:.3f}, half of that at b = {half:.3f} (interpolated); whole games: "
+        f"{_games_in_words(*games)}. The root law predicts an even game, of {ROUNDS} to {2 * ROUNDS - 1} rounds, at "
+        f"{half * least:.2f} to {half * most:.2f}, and at B = {last:g} {_loss_in_words(rounds, games)}"
     )
+    asked = f"the law asks for {least:.1f} to {most:.1f} b"
     if even is not None:
-        return Finding(text, f"{'yes' if even >= half * root else 'no'}: even at B = {even:.2f} = {even / half:.1f} b")
+        return Finding(text, f"{'yes' if even >= half * least else 'no'}: even at {even / half:.1f} b; {asked}")
     return Finding(
-        text,
-        f"not contradicted: at B = {last:g} = {last / half:.1f} b a game is far from even, as the law says; the budget "
-        f"at which it is even (predicted: {root:.1f} b or more) was not reached, so the root itself is not shown",
+        text, f"not contradicted: no game is even up to B = {last:g} = {last / half:.1f} b; {asked}; the root not shown"
     )
 
 

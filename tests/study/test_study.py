@@ -262,12 +262,14 @@ def serial(folder, round_share, game_share):
 def test_the_budget_of_a_whole_game_is_held_against_that_of_a_round(tmp_path):
     study = serial(tmp_path / "kept", 0.0, 0.89)
     finding = serial_games.root_law(study, "pong-full")
-    assert finding.verdict.startswith("not contradicted: at B = 0.2 = 4.0 b a game is far from even")
+    assert finding.verdict == (
+        "not contradicted: no game is even up to B = 0.2 = 4.0 b; the law asks for 4.6 to 6.4 b; the root not shown"
+    )
     assert "half of that at b = 0.050" in finding.measured
-    assert "b sqrt(21) = 0.23 or more" in finding.measured
+    assert "of 21 to 41 rounds, at 0.23 to 0.32" in finding.measured
     assert "3.6 goals lost if spread over 4 rounds" in finding.measured
     ruined = serial_games.root_law(serial(tmp_path / "ruined", 0.0, 0.1), "pong-full")
-    assert ruined.verdict == "no: even at B = 0.05 = 1.0 b"
+    assert ruined.verdict == "no: even at 1.0 b; the law asks for 4.6 to 6.4 b"
     assert serial_games.root_law(serial(tmp_path / "safe", 0.8, 0.8), "pong-full").verdict == "not measured far enough"
 
 
@@ -285,7 +287,7 @@ def test_rounds_and_games_of_one_agent_are_compared(tmp_path):
     finding = serial_games.root_law_of_one_agent(study, "pong-full")
     assert "half of that at b = 1.000" in finding.measured
     assert "15.0 ± 5.0 at B = 2" in finding.measured
-    assert finding.verdict == "yes: even at B = 5.33 = 5.3 b"
+    assert finding.verdict == "yes: even at 5.3 b; the law asks for 4.6 to 6.4 b"
     assert study.stale() == []
     (tmp_path / "serial.json").write_text(json.dumps({**facts, "agent_sha256": "other", "rows": made}))
     assert Study(tmp_path, study.agents).stale() == ["rounds and games of pong-full-s0"]
