@@ -169,7 +169,7 @@ def test_what_cannot_be_trained(tmp_path, task, settings, match):
 
 def test_the_command(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("surefoot.train.sb3_ppo.Sb3PpoSettings", lambda **given: replace(TINY, **given))
+    monkeypatch.setattr("surefoot.train.sb3_ppo.default_settings", lambda task: TINY)
     setup = ["train", "--env", "CartPole-v1", "--sigma", "0.2", "--quiet", "--out", "out"]
     assert cli.main([*setup, "--floor", "0", "--ceiling", "60", "--max-steps", "60", "--memory", "frames=2"]) == 0
     shown = capsys.readouterr().out

@@ -156,7 +156,7 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
 
 def _sb3_ppo(arguments: argparse.Namespace) -> Callable[..., Any]:
     """Return the training for any environment."""
-    from surefoot.train.sb3_ppo import Sb3PpoSettings, train_sb3_ppo
+    from surefoot.train.sb3_ppo import default_settings, train_sb3_ppo
 
     if arguments.preset != "sb3-ppo":
         raise InputError(f"--env is trained by the preset sb3-ppo, got {arguments.preset}")
@@ -164,9 +164,9 @@ def _sb3_ppo(arguments: argparse.Namespace) -> Callable[..., Any]:
     count = (arguments.memory or "frames=1").removeprefix("frames=")
     if not count.isdecimal():
         raise InputError(f"the preset sb3-ppo trains agents with --memory frames=K, got {arguments.memory!r}")
-    settings = Sb3PpoSettings(n_stack=int(count), for_budget=arguments.for_budget)
+    given = {"n_stack": int(count), "for_budget": arguments.for_budget}
     return lambda task, sigma, out, **others: train_sb3_ppo(
-        task, sigma, settings, out, time_limit=arguments.time_limit, **others
+        task, sigma, replace(default_settings(task), **given), out, time_limit=arguments.time_limit, **others
     )
 
 
