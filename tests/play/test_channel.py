@@ -326,6 +326,11 @@ def test_who_scribbles_on_a_view_changes_nothing():
                     shown.numpy()[...] = 1
             return torch.zeros_like(view.observation)
 
+    channel, observation, rows = attacked(Scribbler()), torch.zeros(4, 2), record(4)
+    shown = [value for value in vars(rows).values() if isinstance(value, torch.Tensor)]
+    before = [value.clone() for value in (observation, *shown)]
+    channel.send(observation, rows)
+    assert all(torch.equal(old, new) for old, new in zip(before, (observation, *shown), strict=True))
     task = toy_task(fixed(3), pay_action, choices=None, floor=-1e3, ceiling=1e3)
     shared = {"task": task, "policy": echo(), "noise": Noise.of(0.1), "n_episodes": 4, "budget": 1.0}
     quiet, scribbled = (play(Plan(attacker=one, **shared)) for one in (Spy(), Scribbler()))

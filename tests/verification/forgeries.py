@@ -171,6 +171,7 @@ FORGERIES = {
     # every field of every certificate
     "lower raised": (ANY, "careless", field("lower", plus(0.5)), BOUNDS),
     "one lower raised a little": (ANY, "careless", field("lower", plus(2e-6, slice(0, 1))), BOUNDS),
+    "one lower raised by hardly anything": ((E_,), "careless", field("lower", plus(4e-7, slice(0, 1))), BOUNDS),
     "lower above every return": (ANY, "careless", field("lower", lambda x: [500.0 for _ in x]), BOUNDS),
     "lower made worse": (ANY, "careless", field("lower", plus(-0.01, slice(1, 2))), BOUNDS),
     "upper lowered": (ANY, "careless", field("upper", plus(-0.01)), BOUNDS),
