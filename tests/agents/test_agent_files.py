@@ -32,7 +32,7 @@ NAMES += [f"{task}-s{sigma}" for task in ("freeway", "pong-1r", "pong-full") for
 # Trained for the records, by PPO on whole episodes; not part of the study, which compares like with like.
 RECORDS = [f"cartpole-5-ppo-s{sigma}" for sigma in ("0.2", "0.3")]
 RECORDS += [f"cartpole-5-gru-s{sigma}" for sigma in ("0.3", "0.35", "0.4")]
-RECORDS += ["mountain-car-gru-s1"]
+RECORDS += ["cartpole-1-ppo-s0.2", "mountain-car-gru-s1"]
 
 
 def small(name="a-s0.2"):

@@ -76,3 +76,11 @@ def test_the_figure_draws_the_best_of_each_group():
 def test_another_value_on_the_page_is_noticed():
     changed = {**FOUND, "agents": [{**row, "auto": [value + 1 for value in row["auto"]]} for row in FOUND["agents"]]}
     assert any(block(name) != content for name, content in fill(changed).items())
+
+
+def test_the_training_page_shows_the_measured_ablation():
+    from bench.ablation import PAGE, RESULTS, table
+
+    rows = read_json(RESULTS)["rows"]
+    assert table(rows) in PAGE.read_text(encoding="utf-8")
+    assert len({(row["setting"], row["seed"]) for row in rows}) == len(rows)

@@ -25,7 +25,7 @@ CPU = torch.device("cpu")
 CARTPOLE, CAR = get_task("cartpole-5"), get_task("mountain-car")
 SHORT_CAR = dataclasses.replace(CAR, scoring=dataclasses.replace(CAR.scoring, max_steps=30))
 TINY = PpoSettings(
-    total_steps=6_000,
+    total_steps=4_000,
     validation_interval=1_000,
     validation_episodes=40,
     width=8,
