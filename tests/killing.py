@@ -50,7 +50,9 @@ def _watch(folder: str, at: int) -> None:
 
     def hook(event: str, arguments: Any) -> None:
         opened = event == "open" and isinstance(arguments[2], int) and arguments[2] & WRITING
-        if (opened or event in CHANGES) and str(arguments[0]).startswith(folder):
+        # What is deleted with a whole directory is named relative to it.
+        inside = str(arguments[0]).startswith(folder) or (event in CHANGES and not Path(arguments[0]).is_absolute())
+        if (opened or event in CHANGES) and inside:
             ask()
 
     Halved.ask = staticmethod(ask)

@@ -94,6 +94,11 @@ TOY = Plan(
 
 def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_bytes(tmp_path):
     """At every single thing that it does to its folder: each file opened, half written, renamed or deleted."""
+
+    def run(folder, plan):
+        with RunFolder(folder, plan.facts()).opened() as store:
+            store.recorded(plan)
+
     run(tmp_path / "whole", TOY)
     expected = killing.contents(tmp_path / "whole")
     assert set(expected) == {"setup.json", "episodes.npz"}
@@ -104,6 +109,7 @@ def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_bytes(tmp_path):
             killing.killed(lambda folder=folder: run(folder, TOY), folder, at // 2)
         run(folder, TOY)
         assert killing.contents(folder) == expected, at
+        assert not (folder / "blocks").exists(), at
         if not died:
             break
     assert not died

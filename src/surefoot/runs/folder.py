@@ -79,6 +79,9 @@ class RunFolder:
         """Write all episodes, then delete the blocks they came in."""
         self._check_there()
         episodes.save(self.record)
+        self._drop_blocks()
+
+    def _drop_blocks(self) -> None:
         # With the blocks go half-written files of a killed run.
         shutil.rmtree(self.folder / "blocks", ignore_errors=True)
 
@@ -87,7 +90,9 @@ class RunFolder:
         from surefoot.play.rollout import play  # reports read directories where torch is not installed
 
         if self.record.exists():
-            return Episodes.load(self.record)
+            episodes = Episodes.load(self.record)
+            self._drop_blocks()  # a run may have been killed while it deleted them
+            return episodes
         episodes = play(plan, workers=workers, done=self.finished(), on_block=self.save_block, progress=progress)
         self.finish(episodes)
         return episodes
