@@ -21,7 +21,7 @@ from surefoot.files import read_arrays, read_json, write_arrays, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from surefoot.train.atari.settings import FAST
+from surefoot.train.atari.settings import FAST, STUDENT
 from surefoot.train.settings import PRESETS, DdpgSettings, DqnSettings, find_ppo, find_settings
 from toys import constant, layers, recurrent
 
@@ -33,6 +33,7 @@ NAMES += [f"{task}-s{sigma}" for task in ("freeway", "pong-1r", "pong-full") for
 RECORDS = [f"cartpole-5-ppo-s{sigma}" for sigma in ("0.2", "0.3")]
 RECORDS += [f"cartpole-5-gru-s{sigma}" for sigma in ("0.3", "0.35", "0.4")]
 RECORDS += ["cartpole-1-ppo-s0.2", "mountain-car-gru-s1"]
+RECORDS += ["freeway-student-s0.4", "pong-1r-student-s0.2", "pong-1r-student-s0.3"]
 
 
 def small(name="a-s0.2"):
@@ -222,7 +223,8 @@ def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch,
     task = get_task(card["task"])
     assert agent.name == card["name"] == name
     assert re.fullmatch(rf"{card['task']}(-[a-z0-9]+)?-s{card['sigma']:g}", name)
-    assert agent.memory is not None or agent.n_stack == task.spaces.n_stack
+    n_stack = card["training"]["settings"].get("n_stack", task.spaces.n_stack)  # a student's is a setting
+    assert agent.memory is not None or agent.n_stack == n_stack
     assert agent.sha256 == card["sha256"]
     assert len(card["sha256"]) == 64
     training = card["training"]
@@ -233,7 +235,8 @@ def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch,
         assert training["command"].startswith(f"surefoot train {card['task']} --sigma {card['sigma']:g}")
     elif task.cartridge is not None:  # every sitting has settings of its own
         trained_on = training.get("trained_on", card["task"])
-        assert set(training["settings"]) == set(FAST[card["task"]].facts())
+        settings = {"student": STUDENT}.get(training.get("preset", ""), FAST)[card["task"]]
+        assert set(training["settings"]) == set(settings.facts())
         assert trained_on == card["task"] or training["settings"]["beside"] == card["task"]
         assert training["command"].startswith(f"python zoo/build_atari.py train {trained_on} {card['sigma']:g} ")
     else:
