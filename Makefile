@@ -31,7 +31,7 @@ browser:
 test: setup browser
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-# What is left without the tests that take more than a second or two; for every change, before ``make test``.
+# Without the tests that tests/slow.txt names; for every change, before ``make test``.
 test-fast: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
 

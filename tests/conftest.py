@@ -2,11 +2,23 @@
 
 from importlib.util import find_spec
 
+import pytest
 from hypothesis import settings
+
+from slow_tests import function_of, slow_functions
 
 # The same examples every time: a failure is the code's, never the draw's.
 settings.register_profile("fixed", derandomize=True)
 settings.load_profile("fixed")
+
+
+def pytest_collection_modifyitems(items):
+    """Mark the tests that ``make test-fast`` leaves out."""
+    slow = slow_functions()
+    for item in items:
+        if function_of(item.nodeid) in slow:
+            item.add_marker(pytest.mark.slow)
+
 
 collect_ignore = []
 if find_spec("selenium") is None:  # not a developer's environment; ``make test`` always has it

@@ -73,7 +73,6 @@ for row in json.loads(sys.argv[2]):
 """
 
 
-@pytest.mark.slow
 def test_the_tool_tells_killed_from_survived(repository):
     rows = [vars(replace(TOY, old=old, new=new)) for old, new in PLANTED]
     command = [sys.executable, "-c", RUN, str(repository), json.dumps(rows)]

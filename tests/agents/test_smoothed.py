@@ -289,7 +289,6 @@ def growth(agent, steps=300):
         tracemalloc.stop()
 
 
-@pytest.mark.slow
 def test_memory_does_not_grow():
     size, tensors = growth(smooth(mlp_policy(4, (50,)), 0.1))
     assert size < 20_000  # one kept observation per step would be 600,000 bytes

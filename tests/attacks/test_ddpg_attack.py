@@ -177,7 +177,6 @@ def test_never_over_budget_deterministic_and_for_any_number_of_rows_at_once(monk
     assert 0.05 < one.spent.max() <= 0.3 * (1 + 1e-6)
 
 
-@pytest.mark.slow
 def test_a_vanished_gradient_spends_nothing():
     policy = actor_with_critic()
     for layer in policy.network.network.linear:
@@ -188,7 +187,6 @@ def test_a_vanished_gradient_spends_nothing():
     assert played.spent.max() == 0.0
 
 
-@pytest.mark.slow
 def test_attacked_episodes_are_played_once(tmp_path):
     """The limits of the box are part of the setup that is compared when a folder is used again."""
     attack = grid(actor_with_critic(), n_episodes=2)

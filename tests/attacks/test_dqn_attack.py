@@ -88,7 +88,6 @@ class Both:
         return {"name": "both"}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("agent", "margin", "budget"), [("cartpole-5-s0", 0.02, 0.6), ("cartpole-1-s0", 0.02, 0.3)])
 def test_the_batched_attack_equals_the_reference_step_by_step_and_over_whole_episodes(agent, margin, budget):
     policy, task = zoo.load(agent), get_task(agent.rsplit("-", 1)[0])
@@ -103,7 +102,6 @@ def test_the_batched_attack_equals_the_reference_step_by_step_and_over_whole_epi
     assert fast.spent.max() > 0.1  # the comparison is about an attack that does something
 
 
-@pytest.mark.slow
 def test_a_wrong_sign_is_noticed_by_that_comparison(monkeypatch):
     honest = PaperAttack.stepped
     monkeypatch.setattr(PaperAttack, "stepped", lambda self, m, g, s, left: honest(self, m, -g, s, left))
@@ -133,7 +131,6 @@ def test_nothing_is_spent_where_no_action_is_bad_enough():
     assert play(plan).spent.max() == 0.0
 
 
-@pytest.mark.slow
 def test_never_over_budget_and_deterministic():
     policy = zoo.load("cartpole-5-s0.2")
     adversary = PaperAttack(0.0, smoothing=Smoothing(0.2, 8))
@@ -147,7 +144,6 @@ def test_never_over_budget_and_deterministic():
     assert one.spent.max() > 0.05
 
 
-@pytest.mark.slow
 def test_the_attack_of_a_bare_agent_hurts_it():
     plan = Plan(
         task=get_task("cartpole-5"),

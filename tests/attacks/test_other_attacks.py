@@ -63,7 +63,6 @@ def view_of(policy, rows=6, step=9, left=0.5, seed=0):
     )
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY)
 def test_every_adversary_keeps_its_budget_and_repeats_itself(name):
     plan = Plan(

@@ -48,7 +48,6 @@ def test_the_default_attack_halves_the_distance_to_the_open_loop_baseline(agent,
     assert not any("Warning" in note for note in attack_notes(result))
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 @pytest.mark.parametrize("agent", ["mountain-car-s0", "pong-1r-s0", "freeway-s0"])
 def test_an_agent_that_is_hardly_hurt_is_warned_about(agent, tmp_path, capsys):

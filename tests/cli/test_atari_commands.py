@@ -34,7 +34,6 @@ def called(capsys, *arguments):
     return code, out.out, out.err
 
 
-@pytest.mark.slow
 def test_a_round_of_pong_is_certified_as_a_win_or_a_loss(capsys, agent):
     call = ("certify", "pong-1r", "--agent", agent, "--sigma", 0.1, "--episodes", 2, "--workers", 1)
     code, out, err = called(capsys, *call, "--method", "paper", "--device", "cpu", "--json", "--quiet")
@@ -45,7 +44,6 @@ def test_a_round_of_pong_is_certified_as_a_win_or_a_loss(capsys, agent):
     assert found["estimate"] in (0, 0.5, 1)
 
 
-@pytest.mark.slow
 def test_an_attacked_round_of_pong(capsys, agent):
     call = ("attack", "pong-1r", "--agent", agent, "--budgets", 0.01, "--lambda-q", 0, "--episodes", 1, "--workers", 1)
     code, out, _ = called(capsys, *call, "--device", "cpu", "--json", "--quiet")
@@ -65,7 +63,6 @@ def test_the_papers_gaps_are_asked_for_by_name(capsys, agent, monkeypatch):
     assert tuple(seen[0].lambdas) == (0.1, 0.3, 0.5, 0.9, 1.3, 1.7)
 
 
-@pytest.mark.slow
 def test_fast_training_by_the_command(capsys, monkeypatch):
     monkeypatch.setitem(settings.FAST, "pong-1r", TINY)
     call = (

@@ -105,7 +105,6 @@ def strict(text):
 QUICK = ("certify", "cartpole-5", "--episodes", 120, "--workers", 1)
 
 
-@pytest.mark.slow
 def test_a_task_is_certified_shown_and_kept(capsys):
     surefoot_command(*QUICK, "--out", "run")
     shown = capsys.readouterr()
@@ -136,7 +135,6 @@ def test_a_task_is_certified_shown_and_kept(capsys):
     assert strict(Path("run/setup.json").read_text())["planned"] == 120
 
 
-@pytest.mark.slow
 def test_json_is_the_certificate_and_nothing_else(capsys):
     surefoot_command(*QUICK, "--out", "run", "--json", "--seed", 5)
     shown = capsys.readouterr()
@@ -160,7 +158,6 @@ def test_json_is_the_certificate_and_nothing_else(capsys):
     assert made["estimate"] == record.returns.mean()
 
 
-@pytest.mark.slow
 def test_every_option_reaches_the_certificate(capsys):
     surefoot_command(*QUICK, "--out", "run", "--json", "--quiet", "--budgets", "0:0.3:0.1", "--confidence", 0.9,
                      "--method", "dkw", "--sigma", 0.4, "--agent", "cartpole-1-s0.4")  # fmt: skip
@@ -174,7 +171,6 @@ def test_every_option_reaches_the_certificate(capsys):
     assert coarse["lower"] != strict(capsys.readouterr().out)["lower"]
 
 
-@pytest.mark.slow
 def test_quiet_still_prints_the_result(capsys):
     surefoot_command(*QUICK, "--quiet")
     shown = capsys.readouterr()
@@ -184,7 +180,6 @@ def test_quiet_still_prints_the_result(capsys):
     assert sorted(path.name for path in folder.iterdir()) == LEFT
 
 
-@pytest.mark.slow
 def test_the_same_command_twice_plays_once(capsys, monkeypatch):
     surefoot_command(*QUICK, "--out", "run")
     first = capsys.readouterr().out
@@ -196,7 +191,6 @@ def test_the_same_command_twice_plays_once(capsys, monkeypatch):
     assert strict(Path("run/run.json").read_text())["resumed"] is True
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "other", [("--seed", 1), ("--agent", "cartpole-1-s0.2"), ("--sigma", 0.4), ("--episodes", 121)]
 )
@@ -205,14 +199,12 @@ def test_another_run_does_not_enter_the_same_folder(capsys, other):
     refused(capsys, *QUICK, "--out", "run", *other, match="holds a run with another setup")
 
 
-@pytest.mark.slow
 def test_workers_do_not_change_the_returns(capsys):
     for workers in (1, 2):
         surefoot_command("certify", "cartpole-1", "--episodes", 1_100, "--workers", workers, "--out", f"w{workers}")
     assert np.array_equal(returns_of("w1"), returns_of("w2"))
 
 
-@pytest.mark.slow
 def test_frames_belong_to_the_agent(capsys):
     surefoot_command(*QUICK, "--agent", "cartpole-1-s0.2", "--out", "run", "--json")
     assert strict(capsys.readouterr().out)["agent"] == "cartpole-1-s0.2"
@@ -281,7 +273,6 @@ def test_what_may_bet_is_refused_where_probabilities_are_asked_for(capsys):
         refused(capsys, *given("--thresholds", "100", "--method", method), match="use --method band")
 
 
-@pytest.mark.slow
 def test_a_requirement_is_met_in_the_norm_it_is_asked_in(capsys):
     """A budget of 0.01 for every coordinate of 200 observations is an l2 budget of 0.28, at which less holds."""
     task = ("certify", "cartpole-1", "--episodes", 120, "--seed", 5, "--workers", 1, "--budgets", "0", "--quiet")
@@ -316,7 +307,6 @@ def test_returns_leave_files_only_where_asked(capsys):
 # --- report ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_every_run_ends_with_a_page_that_names_its_command(capsys):
     surefoot_command(*QUICK, "--out", "run", "--json")
     stated = strict(capsys.readouterr().out)
@@ -326,7 +316,6 @@ def test_every_run_ends_with_a_page_that_names_its_command(capsys):
     assert stated["agent_sha256"] in text
 
 
-@pytest.mark.slow
 def test_a_page_is_made_anew_and_compares_runs(capsys):
     surefoot_command(*QUICK, "--out", "run")
     surefoot_command(*given("--out", "other"))
@@ -833,7 +822,6 @@ def test_a_terminal_without_signs():
 # --- processes ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_the_installed_command():
     script = Path(sys.executable).with_name("surefoot")
     done = subprocess.run([script, *map(str, QUICK), "--json"], capture_output=True, text=True, check=False, timeout=60)
@@ -905,7 +893,6 @@ def whole(models):
     return surefoot.rollout(task, agent, sigma=0.1, n_episodes=1_024, workers=1).returns
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("workers", "everybody"), [(1, True), (2, True), (2, False)])
 def test_interrupted_runs_stop_at_once_and_go_on(capsys, whole, long_run, workers, everybody):
     """Ctrl-C reaches the whole group; a supervisor signals the parent alone."""
@@ -926,7 +913,6 @@ def test_interrupted_runs_stop_at_once_and_go_on(capsys, whole, long_run, worker
     assert np.array_equal(returns_of("run"), whole)
 
 
-@pytest.mark.slow
 def test_a_background_job_that_ignores_interrupts_is_not_stopped_by_one(whole, long_run):
     with started(long_run, 1, interrupt="ignored") as process:
         os.killpg(process.pid, signal.SIGINT)
@@ -937,7 +923,6 @@ def test_a_background_job_that_ignores_interrupts_is_not_stopped_by_one(whole, l
     assert np.array_equal(returns_of("run"), whole)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_killed_runs_go_on(capsys, whole, long_run, workers):
     with started(long_run, workers) as process:

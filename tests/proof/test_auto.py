@@ -59,7 +59,6 @@ def test_published_returns_are_certified_far_above_the_paper(sigma, budget, bar,
     assert certificate.lower[0] > certify(published(sigma, order), [budget], method="per-threshold").lower[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("sigma", [0.2, 0.4])
 def test_eleven_budgets_at_once_cost_little(sigma):
     """The distance to the plug-in, averaged over three orders, grows by half at most, up to budget 0.4."""
@@ -77,7 +76,6 @@ def test_eleven_budgets_at_once_cost_little(sigma):
 LONG = MORE_LAWS[10]
 
 
-@pytest.mark.slow
 def test_large_budgets_of_a_grid_are_certified_as_well_as_per_threshold():
     """At budgets that the pilot gave up too: it saw no low return, and could not foresee what a bet would bring."""
     grid = np.linspace(0, 1, 11)
@@ -149,7 +147,6 @@ def test_only_the_pilot_decides(law):
     assert choose(one, *where).to_json() == choose(mixed, *where).to_json()
 
 
-@pytest.mark.slow
 def test_limits_of_auto_hold():
     """All laws together, at radii 0 to 4 in turn: misses of either side against Binomial(runs, alpha)."""
     low = high = runs = 0
@@ -163,7 +160,6 @@ def test_limits_of_auto_hold():
     assert not too_many(high, runs, 0.2)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("law", [LAWS[1], LONG, FEW[3]], ids=lambda law: law.name)
 def test_limits_of_few_values_hold(law):
     """300 certificates at radius 2, where thresholds are chosen: misses of either side against Binomial(300, alpha)."""

@@ -42,7 +42,6 @@ def test_bad_input_is_named(norm, match):
 RUN = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "150", "--workers", "1", "--out", "run", "--quiet"]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "name", "factor"),
     [

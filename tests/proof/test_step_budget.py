@@ -295,7 +295,6 @@ def test_bad_input_is_named(call, match):
         call()
 
 
-@pytest.mark.slow
 def test_the_command_certifies_per_step_and_verify_checks_it(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     run = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "700", "--workers", "1", "--out", "run"]

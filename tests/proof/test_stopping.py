@@ -44,7 +44,6 @@ def watched(folder, goal, most=20_000, **options):
     return certificate, (certificate.method_selection or {}).get("stopped")
 
 
-@pytest.mark.slow
 def test_a_proof_stops_the_run_and_can_be_read_off_the_folder():
     certificate, why = watched("run", StoppingRule(budget=0.5, require=3.2))
     assert why == "proved"
@@ -57,7 +56,6 @@ def test_a_proof_stops_the_run_and_can_be_read_off_the_folder():
     assert certificate.lower[0] < certificate.estimate < certificate.upper[0]
 
 
-@pytest.mark.slow
 def test_workers_and_interruptions_do_not_move_the_stop():
     alone, _ = watched("alone", StoppingRule(budget=0.5, require=3.2))
     crowd, _ = watched("crowd", StoppingRule(budget=0.5, require=3.2), workers=2)
@@ -69,7 +67,6 @@ def test_workers_and_interruptions_do_not_move_the_stop():
     assert again.to_json() == alone.to_json()
 
 
-@pytest.mark.slow
 def interrupt_after(episodes):
     def progress(done, of):
         if done >= episodes:
@@ -205,7 +202,6 @@ def run(capsys, *arguments):
 QUICK = ("certify", "cartpole-5", "--quiet", "--workers", 1, "--json")
 
 
-@pytest.mark.slow
 def test_required_and_proved_or_not(capsys):
     code, shown = run(capsys, *QUICK, "--episodes", 600, "--require", "100@0.15")
     made = json.loads(shown)
@@ -228,7 +224,6 @@ def test_returns_may_be_required_too(capsys):
     assert run(capsys, *given, "9.99@1.0")[0] == 1
 
 
-@pytest.mark.slow
 def test_the_command_stops_by_itself(capsys):
     code, shown = run(capsys, *QUICK, "--require", "120@0.2", "--max-episodes", 3000)
     made = json.loads(shown)
@@ -289,7 +284,6 @@ def test_a_plan_and_a_table_for_people(capsys):
     assert "for an agent that never fails, is " in shown
 
 
-@pytest.mark.slow
 def test_tuning_certifies_on_other_episodes(capsys):
     shared = ("tune", "cartpole-5", "--budget", 0.2, "--sigmas", "0.2,0.4", "--pilot-episodes", 300, "--episodes", 400,
               "--workers", 1, "--json", "--quiet")  # fmt: skip
@@ -303,7 +297,6 @@ def test_tuning_certifies_on_other_episodes(capsys):
     assert both["forecasts"] == []
 
 
-@pytest.mark.slow
 def test_tuning_prints_and_refuses(capsys):
     code, shown = run(capsys, "tune", "cartpole-5", "--budget", 0.2, "--sigmas", "0.2", "--pilot-episodes", 100,
                       "--episodes", 100,                      "--workers", 1, "--quiet")  # fmt: skip

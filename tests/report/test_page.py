@@ -99,7 +99,6 @@ def test_where_the_file_cannot_be_reproduced_the_next_larger_budget_counts(tmp_p
         assert (low, high) == (stated["lower"][at], stated["upper"][at])
 
 
-@pytest.mark.slow
 def test_a_certificate_at_hand_gives_the_page_that_its_file_gives(tmp_path):
     certified(tmp_path)
     record = surefoot.Episodes.load(tmp_path / "episodes.npz")

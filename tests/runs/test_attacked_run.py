@@ -32,7 +32,6 @@ def command(capsys, *arguments):
     return code, captured.out, captured.err
 
 
-@pytest.mark.slow
 def test_the_summary_is_that_of_the_records(tmp_path):
     result = attacked_run(attack(), tmp_path)
     assert result == json.loads((tmp_path / "attack.json").read_text())
@@ -81,7 +80,6 @@ def test_every_method_runs_on_a_smoothed_agent(tmp_path, method):
     assert result["largest_spent"] <= 0.3 * (1 + 1e-6)
 
 
-@pytest.mark.slow
 def test_the_command_prints_one_document(tmp_path, capsys):
     code, out, err = command(
         capsys, "--budgets", "0.5", "--lambda-q", "0,0.2", "--episodes", "6", "--out", str(tmp_path / "x"), "--json"

@@ -183,7 +183,6 @@ def test_no_workers_leave_no_folder(tmp_path):
 # --- runs -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_a_run_leaves_everything_and_is_not_played_twice(tmp_path, monkeypatch):
     plan = Plan(
         task=TASK, policy=resolve("cartpole-5-s0.2", TASK.spaces), noise=Noise.of(0.2), n_episodes=60, n_envs=25
@@ -207,7 +206,6 @@ def test_a_run_leaves_everything_and_is_not_played_twice(tmp_path, monkeypatch):
     assert json.loads((tmp_path / "run.json").read_text())["resumed"] is True
 
 
-@pytest.mark.slow
 def test_a_reused_run_keeps_the_facts_of_its_play(tmp_path, monkeypatch):
     plan = Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.2), n_episodes=60, n_envs=25)
     certified_run(plan, QUESTIONS, tmp_path)

@@ -313,7 +313,6 @@ except InputError as error:
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["blocks", "setup.json"]
 
 
-@pytest.mark.slow
 def test_orphaned_workers_die_and_let_go_of_the_folder(tmp_path):
     """Killed from outside in the middle of a block, with two workers: they end, and the run goes on at once."""
     script = """

@@ -175,7 +175,6 @@ def batch(rows=6, seed=0):
     )
 
 
-@pytest.mark.slow
 def test_the_loss_is_double_q_learnings():
     learner = Learner(get_task("freeway"), 0.0, TINY, CPU, seed=3)
     copy_weights(CNN(fresh_arrays(4, 3, 99), NATURE), learner.target)
@@ -206,7 +205,6 @@ def test_learning_lowers_the_loss_of_what_it_sees():
     assert float((online - average).detach().abs().max()) > 0
 
 
-@pytest.mark.slow
 def test_what_to_do_is_learned_from_what_is_seen():
     """A bright picture wants action 2, a dark one action 0: buffer, noise, loss and optimiser together find it out."""
     settings = replace(TINY, batch_size=16, learning_rate=5e-4, slots=4)
@@ -344,7 +342,6 @@ def test_a_training_run_is_resumed_with_more_steps(trained):
     assert card["training"]["steps"] == 144
 
 
-@pytest.mark.slow
 def test_a_training_begins_with_the_weights_of_another_agent(trained, tmp_path):
     """With a rate of almost nothing they stay what they were, and the card says whose they are."""
     _, earlier, _ = trained

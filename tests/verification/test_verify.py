@@ -78,7 +78,6 @@ def failures(verdict):
 # --- honest runs ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
 def test_an_honest_run_is_verified_block_by_block(honest):
     verdict = verify(honest, blocks=None)
     assert verdict.verified
@@ -144,7 +143,6 @@ def test_the_command_says_it_in_words_and_in_json(honest, capsys):
     assert len(made["not_checked"]) == 5
 
 
-@pytest.mark.slow
 def test_an_honest_run_is_verified_in_under_twenty_seconds(tmp_path, monkeypatch):
     """All blocks, of the shipped size, in a fresh process; computing time, for others may use the same cores."""
     monkeypatch.setitem(TASKS, "cartpole-1", replace(TASKS["cartpole-1"], blocks=TASKS["cartpole-5"].blocks))
@@ -283,7 +281,6 @@ def test_thresholds_with_risks_of_their_own_are_recomputed(run):
             recompute_auto(returns, claim, {**choice, **change})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 def test_what_auto_has_certified_is_recomputed(law, tmp_path):
     returns = law.draw(np.random.default_rng(3), (600,))
@@ -432,7 +429,6 @@ def test_a_certificate_cannot_make_us_import_a_module(run, tmp_path, monkeypatch
 LIMITS = ("--sigma", "0.1", "--floor", "-21", "--ceiling", "21")
 
 
-@pytest.mark.slow
 def test_returns_from_elsewhere_are_recomputed_but_not_played(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     np.save("r.npy", np.random.default_rng(0).normal(0, 3, 500).clip(-21, 21))

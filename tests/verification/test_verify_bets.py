@@ -50,7 +50,6 @@ def run(three_budgets, tmp_path):
     return tmp_path / "run"
 
 
-@pytest.mark.slow
 def test_a_default_run_bets_and_is_verified(honest, capsys):
     assert read_json(honest / "certificate.json")["choice"]["method"] == "betting"
     assert cli.main(["verify", str(honest), "--workers", "1"]) == 0
@@ -100,7 +99,6 @@ TAMPERED = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("change", TAMPERED.values(), ids=TAMPERED)
 def test_tampering_with_limits_or_bets_is_caught(run, change):
     rewritten(run, change)
@@ -168,7 +166,6 @@ def test_without_a_ceiling_and_at_a_hopeless_budget_too():
     assert np.all(np.abs(lower.best - made["lower"]) <= 2e-9 * (LAWS[0].ceiling - LAWS[0].floor))
 
 
-@pytest.mark.slow
 def test_both_kinds_of_stakes_were_played_above():
     """Plain stakes alone, and plain ones followed by hedged ones, so that nothing above passes for lack of bets."""
     kinds = {

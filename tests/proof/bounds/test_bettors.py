@@ -160,7 +160,6 @@ def misses(law: Law, lower, runs, n, seed):
     return low, high
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS, ids=lambda law: law.name)
 def test_limits_of_a_mean_hold(law):
     low, high = misses(law, lambda x, floor: mean_lower(x, floor, ALPHA), 60, 200, seed=21)

@@ -125,7 +125,6 @@ def test_planted_thresholds_from_the_whole_sample():
     assert total > 1.05
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("law", MORE_LAWS, ids=lambda law: law.name)
 def test_limits_hold_from_below_and_above(law):
     """Misses of either side against Binomial(10, alpha), at radii 0 to 4 in turn."""
@@ -140,7 +139,6 @@ def test_limits_hold_from_below_and_above(law):
     assert not too_many(high, 10, ALPHA)
 
 
-@pytest.mark.slow
 def test_limits_hold_whenever_somebody_stops():
     """Looked at again and again, with a claim just below the truth, by somebody who waits for a miss."""
     rng, misses, runs = np.random.default_rng(32), 0, 0
@@ -153,7 +151,6 @@ def test_limits_hold_whenever_somebody_stops():
     assert not too_many(misses, runs, ALPHA)
 
 
-@pytest.mark.slow
 def test_planted_the_smallest_return_seen_for_the_floor():
     law = LAWS[2]
     truth = law.worst_mean(2.0)
@@ -162,7 +159,6 @@ def test_planted_the_smallest_return_seen_for_the_floor():
     assert not too_many(sum(worst_means(x, [2.0], ALPHA, 0.0).limits[0] > truth for x in samples), 100, ALPHA)
 
 
-@pytest.mark.slow
 def test_limits_are_close_to_the_truth_and_fall_with_the_radius():
     law = LAWS[0]
     x = law.draw(np.random.default_rng(6), (20_000,))
@@ -195,7 +191,6 @@ def test_returns_in_other_units_give_the_same_limits(seed, scale, move):
     assert moved == pytest.approx(plain * scale + move, abs=1e-6 * scale + 1e-9 * abs(move))
 
 
-@pytest.mark.slow
 def test_the_risk_is_divided_and_none_is_spent_twice():
     past = Sample.of(LAWS[0].draw(np.random.default_rng(1), (300,)))
     radii = np.linspace(0, 4, 9)
