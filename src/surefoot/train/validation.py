@@ -15,14 +15,12 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from surefoot.agents.policies import Policy
-from surefoot.episodes import Episodes, Noise
 from surefoot.play.envs.noisy import NoisyObservation
-from surefoot.play.plan import Plan
-from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
 from surefoot.train.folder import Arrays, Progress, TrainingFolder
 from surefoot.train.sb3_checkpoint import save_checkpoint
+from surefoot.train.selection import validate
 from surefoot.train.settings import Settings
 
 CHECKPOINT_EVERY = 10
@@ -53,23 +51,6 @@ def training_environment(task: Task, sigma: float) -> gymnasium.Env[Any, Any]:
     if task.spaces.n_stack > 1:
         noisy = FrameStackObservation(noisy, task.spaces.n_stack, padding_type="reset")
     return Monitor(noisy)
-
-
-def validate(
-    task: Task, policy: Policy, sigma: float, seed: int, stream: tuple[int, ...], episodes: int, device: str = "cpu"
-) -> Episodes:
-    """Run episodes that no certificate uses, through the channel that certifies."""
-    return play(
-        Plan(
-            task=task,
-            policy=policy,
-            noise=Noise.of(sigma),
-            n_episodes=episodes,
-            seed=seed,
-            device=device,
-            purpose=stream,
-        )
-    )
 
 
 class Validation(BaseCallback):
