@@ -245,6 +245,18 @@ def balancer(frames: int = 1) -> Policy:
 # --- adversaries ----------------------------------------------------------------------------------------------------
 
 
+class Recorded:
+    """A stream that keeps what it drew."""
+
+    def __init__(self, stream: Stream) -> None:
+        self.stream, self.drawn = stream, list[Tensor]()
+
+    def normal(self, shape: tuple[int, ...]) -> Tensor:
+        """Draw, and keep a copy."""
+        self.drawn.append(self.stream.normal(shape))
+        return self.drawn[-1].clone()
+
+
 @dataclass
 class Spy:
     """Proposes what ``what`` says and keeps a copy of every view."""

@@ -22,6 +22,7 @@ from surefoot.episodes import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
+from toys import Recorded
 
 SIGMA, SAMPLES = 0.2, 6
 STEPPED = PaperAttack.stepped
@@ -63,17 +64,6 @@ def reference(q, contexts, o, budget, lambda_q, samples, eta=0.01, nu=2.0):
             if (moved - o).norm() > budget:
                 moved = o + budget / (moved - o).norm() * (moved - o)
     return (o_worst - o).detach(), targets
-
-
-class Recorded:
-    """A stream that keeps what it drew."""
-
-    def __init__(self, stream):
-        self.stream, self.drawn = stream, []
-
-    def normal(self, shape):
-        self.drawn.append(self.stream.normal(shape))
-        return self.drawn[-1].clone()
 
 
 class Both:

@@ -19,7 +19,7 @@ from surefoot.play import channel
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from toys import recurrent
+from toys import Recorded, recurrent
 
 SIGMA, SAMPLES, ETA, STEPS = 0.2, 3, 0.01, 3
 
@@ -33,10 +33,10 @@ class Mind:
         self.policy = policy
         self.lstm = isinstance(policy.memory.cell, torch.nn.LSTMCell)
         self.state = (torch.zeros(1, 8), torch.zeros(1, 8)) if self.lstm else torch.zeros(1, 8)
-        self.told = torch.zeros(1, 2)
+        self.last = torch.zeros(1, 2)
 
     def after(self, seen):
-        x = self.policy.memory.encoder(torch.cat((seen[None], self.told), dim=1))
+        x = self.policy.memory.encoder(torch.cat((seen[None], self.last), dim=1))
         return self.policy.memory.cell(x, self.state)
 
     def values(self, seen):
@@ -45,7 +45,7 @@ class Mind:
 
     def advance(self, seen, action):
         with torch.no_grad():
-            self.state, self.told = self.after(seen), torch.eye(2)[[action]]
+            self.state, self.last = self.after(seen), torch.eye(2)[[action]]
 
     def flat(self):
         return (torch.cat(self.state, dim=1) if self.lstm else self.state)[0]
@@ -71,17 +71,6 @@ def reference(clean, dirty, o, budget, lambda_q, clean_samples, samples_of_targe
             if (moved - o).norm() > budget:
                 moved = o + budget / (moved - o).norm() * (moved - o)
     return (o_worst - o).detach(), targets
-
-
-class Recorded:
-    """A stream that keeps what it drew."""
-
-    def __init__(self, stream):
-        self.stream, self.drawn = stream, []
-
-    def normal(self, shape):
-        self.drawn.append(self.stream.normal(shape))
-        return self.drawn[-1].clone()
 
 
 class Both:

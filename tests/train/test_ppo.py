@@ -16,7 +16,7 @@ from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose, Stream, training_seeds
 from surefoot.play.tasks import get_task, make_task
 from surefoot.proof.forecast import forecast
-from surefoot.train import ppo
+from surefoot.train import ppo, selection
 from surefoot.train.actors import policy_of
 from surefoot.train.ppo import Batch, Learner, collect, train_ppo
 from surefoot.train.settings import PpoSettings, find_ppo
@@ -268,7 +268,7 @@ def test_the_best_certified_value_is_kept_and_not_the_best_mean(tmp_path, monkey
         played.append(plan)
         return Episodes.from_returns(returns, sigma=plan.noise.sigma, floor=0.0, ceiling=200.0)
 
-    monkeypatch.setattr(ppo, "play", script)
+    monkeypatch.setattr(selection, "play", script)
     policy = tiny(tmp_path / "run", for_budget=0.3)
     training = zoo.load_card(str(tmp_path / "run"))["training"]
     assert policy.sha256 == policies[2]

@@ -22,7 +22,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import get_task, make_task
-from surefoot.train import dqn
+from surefoot.train import dqn, selection
 from surefoot.train import validation as watch
 from surefoot.train.cuda_graph import GraphDQN
 from surefoot.train.dqn import build_model
@@ -64,12 +64,12 @@ def scripted(monkeypatch, means):
     """Let validation say these means, in turn; the last one for ever."""
     left, asked = list(means), []
 
-    def validate(task, policy, sigma, seed, stream, episodes, device):
-        asked.append((policy, stream))
+    def script(plan):
+        asked.append((plan.policy, plan.purpose))
         mean = left.pop(0) if len(left) > 1 else left[0]
-        return Episodes.from_returns([mean] * episodes, sigma=sigma, floor=0)
+        return Episodes.from_returns([mean] * plan.n_episodes, sigma=plan.noise.sigma, floor=0)
 
-    monkeypatch.setattr(watch, "validate", validate)
+    monkeypatch.setattr(selection, "play", script)
     return asked
 
 
@@ -189,7 +189,7 @@ def first_states(plan):
 def test_validation_is_played_through_the_channel_that_certifies(trained):
     out, policy, _ = trained
     training = zoo.load_card(str(out))["training"]
-    played = watch.validate(TASK, policy, 0.2, 3, (Purpose.VALIDATION, training["best_step"] // 100), 4)
+    played = selection.validate(TASK, policy, Noise.of(0.2), 4, seed=3, number=training["best_step"] // 100)
     assert played.sigma == 0.2
     assert played.returns.mean() == training["best_validation"]
 

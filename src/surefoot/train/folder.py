@@ -20,7 +20,7 @@ from surefoot.errors import InputError
 from surefoot.files import read_npz, versions, write_npz, write_text
 
 SCHEMA = 1
-MOST = 2**40  # bytes: a checkpoint has a replay buffer, and is the own work of whoever resumes it
+MOST = 2**40  # bytes: a checkpoint has a replay buffer, and is the work of the user who resumes it
 CHECKPOINTS, REPEATS = "checkpoint*.npz", "repeat-*"
 
 Arrays = dict[str, NDArray[Any]]
@@ -171,6 +171,12 @@ class TrainingFolder:
         if not keep_checkpoint:
             for path in self.path.glob(CHECKPOINTS):
                 path.unlink()
+
+    def spent(self, steps: int, total_steps: int, time_limit: float | None) -> float:
+        """Return which fraction of the training is over: of the minutes where they are limited, else of the steps."""
+        if time_limit is not None:
+            return min(1.0, self.count_seconds() / (60 * time_limit))
+        return min(1.0, steps / total_steps)
 
     def count_seconds(self) -> float:
         """Bring the training time up to date and return it."""

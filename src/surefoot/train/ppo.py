@@ -32,16 +32,13 @@ from surefoot.agents.policies import Policy
 from surefoot.episodes import Noise, checked_sigma
 from surefoot.errors import InputError
 from surefoot.play.channel import Channel
-from surefoot.play.plan import Plan
-from surefoot.play.rollout import play
-from surefoot.play.streams import Purpose, Stream, training_seeds
+from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
-from surefoot.proof.forecast import forecast
+from surefoot.train import selection
 from surefoot.train.actors import Actor, Critic, FrameMemory, policy_of
 from surefoot.train.folder import Curve, Progress, TrainingFolder, load_optimizer, optimizer_arrays, under
-from surefoot.train.settings import PpoSettings
+from surefoot.train.settings import PpoSettings, check_time_limit
 
-ALPHA = 0.05  # of the certificates that choose the best weights
 CLIP = 0.2  # how far a probability may move before its gradient is cut off
 LARGEST_GRADIENT = 0.5
 LOOK = 16  # steps between looks whether all episodes are over
@@ -258,14 +255,14 @@ def train_ppo(
         load_checkpoint(folder, learner)
     budget = 2 * sigma if settings.for_budget is None else settings.for_budget
     # However short the time, there is an agent at the end.
-    while (fraction := _spent(folder, settings, time_limit)) < 1 or not folder.curve.rows:
+    while (fraction := folder.spent(folder.curve.steps, settings.total_steps, time_limit)) < 1 or not folder.curve.rows:
         before = folder.curve.steps // settings.validation_interval
         env_seeds, acting, learning, _ = training_seeds(seed, learner.iteration)
         with tensor_cores():
             batch = collect(task, learner.noise, learner.actor, settings, env_seeds, Stream(acting, learner.device))
             learner.learn(batch, Stream(learning, learner.device), fraction)
         folder.curve.steps += int(batch.alive.sum())
-        now = _spent(folder, settings, time_limit)
+        now = folder.spent(folder.curve.steps, settings.total_steps, time_limit)
         if now >= 1 or folder.curve.steps // settings.validation_interval != before:
             validate(learner, folder.curve, seed, budget)
             save_checkpoint(folder, learner)
@@ -290,19 +287,17 @@ def validate(learner: Learner, curve: Curve, seed: int, budget: float) -> None:
     """Run the average actor as it would be deployed, on episodes of their own; keep the best by certified value."""
     task, settings = learner.task, learner.settings
     weights = {name: value.cpu().numpy().copy() for name, value in learner.average.state_dict().items()}
-    plan = Plan(
-        task=task,
-        policy=policy_of(task.spaces, settings.n_stack(task), weights, "candidate"),
-        noise=learner.noise,
-        n_episodes=settings.validation_episodes,
+    candidate = policy_of(task.spaces, settings.n_stack(task), weights, "candidate")
+    played = selection.validate(
+        task,
+        candidate,
+        learner.noise,
+        settings.validation_episodes,
         seed=seed,
+        number=learner.iteration,
         device=learner.device.type,
-        purpose=(Purpose.VALIDATION, learner.iteration),
     )
-    played = play(plan)
-    # What as many episodes are expected to certify: as good as their certificate, and less noisy.
-    score = forecast(played, budget=budget, alpha=ALPHA, n_episodes=len(played)).limit
-    curve.add(played.returns, learner.entropy, weights, score)
+    curve.add(played.returns, learner.entropy, weights, selection.predicted_bound(played, budget))
 
 
 def save_checkpoint(folder: TrainingFolder, learner: Learner) -> None:
@@ -344,13 +339,6 @@ def tensor_cores() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _spent(folder: TrainingFolder, settings: PpoSettings, time_limit: float | None) -> float:
-    """Return which fraction of the training is over: of the time where it is limited, else of the steps."""
-    if time_limit is not None:
-        return min(1.0, folder.count_seconds() / (60 * time_limit))
-    return min(1.0, folder.curve.steps / settings.total_steps)
-
-
 def _check(task: Task, sigma: float, settings: PpoSettings, time_limit: float | None) -> None:
     checked_sigma(sigma)
     settings.n_stack(task)
@@ -358,8 +346,7 @@ def _check(task: Task, sigma: float, settings: PpoSettings, time_limit: float | 
         raise InputError(f"this PPO is for tasks whose environments are tensors, {task.name} is not one")
     if settings.n_envs < settings.minibatches:
         raise InputError(f"n_envs must be at least minibatches ({settings.minibatches}), got {settings.n_envs}")
-    if time_limit is not None and not time_limit > 0:
-        raise InputError(f"the time limit must be > 0 minutes, got {time_limit}")
+    check_time_limit(time_limit)
 
 
 def _steps_what_is_over(task: Task) -> bool:

@@ -28,7 +28,7 @@ NOISY, CLEAN = "noisy", "clean"
 class NoisyAndClean(VecEnv):
     """Observations are the agent's stack of noisy observations, and the clean one with the time left.
 
-    The noise comes from the channel that certifies. Episodes that are over begin anew at once.
+    The noise comes from the channel that certifies. Episodes that are over are reset at once.
     """
 
     def __init__(
@@ -57,7 +57,7 @@ class NoisyAndClean(VecEnv):
         self.actions = torch.from_numpy(np.array(actions))
 
     def step_wait(self) -> Any:
-        """Return observations, rewards and which episodes are over, these begun anew."""
+        """Return observations, rewards and which episodes are over; these are reset."""
         observation, reward, over = self.env.step(self.actions)
         self.steps += 1
         if bool(over.any()):

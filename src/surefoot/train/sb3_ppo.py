@@ -34,17 +34,14 @@ from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.write import write_zip
 from surefoot.episodes import Noise, checked_sigma
 from surefoot.errors import InputError
-from surefoot.play.plan import Plan
-from surefoot.play.rollout import play
-from surefoot.play.streams import Purpose, training_seeds
+from surefoot.play.streams import training_seeds
 from surefoot.play.task import Task
 from surefoot.play.workers import single_thread
-from surefoot.proof.forecast import forecast
 from surefoot.train.folder import Arrays, Progress, TrainingFolder, load_optimizer, optimizer_arrays, under
 from surefoot.train.sb3_env import CLEAN, NOISY, NoisyAndClean
-from surefoot.train.settings import Facts, setting
+from surefoot.train.selection import predicted_bound, validate
+from surefoot.train.settings import Facts, check_time_limit, setting
 
-ALPHA = 0.05  # of the certificates that choose the best weights
 RUNNING = ("mean", "var", "count")
 
 
@@ -109,7 +106,7 @@ class CleanCriticPolicy(ActorCriticPolicy):
 
 
 def build_model(task: Task, noise: Noise, settings: Sb3PpoSettings, seed: int, begun: int = 0) -> tuple[PPO, VecEnv]:
-    """Make SB3's PPO for a task, and its environments; one resumed after ``begun`` steps draws anew."""
+    """Make SB3's PPO for a task, and its environments; after ``begun`` steps, if resumed, with fresh samples."""
     seeds = training_seeds(seed, begun)
     env = NoisyAndClean(task, noise, n_stack=settings.n_stack, n_envs=settings.n_envs, seeds=seeds)
     model = PPO(
@@ -181,10 +178,8 @@ class Validation(BaseCallback):
         self.seed, self.budget, self.time_limit, self.progress = seed, budget, time_limit, progress
 
     def spent(self) -> float:
-        """Return which fraction of the training is over: of the time where it is limited, else of the steps."""
-        if self.time_limit is not None:
-            return min(1.0, self.folder.count_seconds() / (60 * self.time_limit))
-        return min(1.0, self.model.num_timesteps / self.settings.total_steps)
+        """Return which fraction of the training is over."""
+        return self.folder.spent(self.model.num_timesteps, self.settings.total_steps, self.time_limit)
 
     def _on_rollout_start(self) -> None:
         last = self.folder.curve.steps // self.settings.validation_interval
@@ -198,17 +193,15 @@ class Validation(BaseCallback):
         """Run the actor as it would be deployed, on episodes of their own; keep the best by certified value."""
         curve, weights = self.folder.curve, kept_weights(self.model)
         curve.steps = self.model.num_timesteps
-        plan = Plan(
-            task=self.task,
-            policy=policy_of(self.task, self.settings.n_stack, weights, "candidate"),
-            noise=self.noise,
-            n_episodes=self.settings.validation_episodes,
+        played = validate(
+            self.task,
+            policy_of(self.task, self.settings.n_stack, weights, "candidate"),
+            self.noise,
+            self.settings.validation_episodes,
             seed=self.seed,
-            purpose=(Purpose.VALIDATION, len(curve.rows)),
+            number=len(curve.rows),
         )
-        played = play(plan)
-        score = forecast(played, budget=self.budget, alpha=ALPHA, n_episodes=len(played)).limit
-        curve.add(played.returns, 0.0, weights, score)
+        curve.add(played.returns, 0.0, weights, predicted_bound(played, self.budget))
         save_checkpoint(self.folder, self.model)
         if self.progress is not None:
             self.progress(curve.steps, max(curve.steps, round(curve.steps / max(self.spent(), 1e-6))), curve)
@@ -296,7 +289,7 @@ def save_checkpoint(folder: TrainingFolder, model: PPO) -> None:
 
 
 def load_checkpoint(folder: TrainingFolder, model: PPO, header: Mapping[str, Any], arrays: Arrays) -> None:
-    """Restore what ``save_checkpoint`` wrote; episodes that were running begin anew."""
+    """Restore what ``save_checkpoint`` wrote; episodes that were running are reset."""
     try:
         stored = {name: torch.from_numpy(value) for name, value in under(arrays, "policy.").items()}
         model.policy.load_state_dict(stored)
@@ -336,5 +329,4 @@ def _check(task: Task, sigma: float, settings: Sb3PpoSettings, time_limit: float
         )
     if settings.n_stack < 1:
         raise InputError(f"n_stack must be at least 1, got {settings.n_stack}")
-    if time_limit is not None and not time_limit > 0:
-        raise InputError(f"the time limit must be > 0 minutes, got {time_limit}")
+    check_time_limit(time_limit)

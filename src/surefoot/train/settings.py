@@ -191,6 +191,12 @@ PPO_PRESETS: dict[str, dict[str, PpoSettings]] = {
 Some = TypeVar("Some")
 
 
+def check_time_limit(minutes: float | None) -> None:
+    """Raise InputError unless a time limit, if there is one, is positive."""
+    if minutes is not None and not minutes > 0:
+        raise InputError(f"the time limit must be > 0 minutes, got {minutes}")
+
+
 def find_settings(preset: str, task: str) -> Settings:
     """Return a preset's settings for a task."""
     return _find(PRESETS, preset, task)
@@ -204,6 +210,11 @@ def find_ppo(preset: str, task: str) -> PpoSettings:
 def _find(presets: Mapping[str, Mapping[str, Some]], preset: str, task: str) -> Some:
     if preset not in presets:
         raise InputError(f"unknown preset {preset!r}; there are {', '.join((*PPO_PRESETS, *PRESETS))}")
-    if task not in presets[preset]:
-        raise InputError(f"the preset {preset!r} has no settings for {task!r}, only for {', '.join(presets[preset])}")
-    return presets[preset][task]
+    return settings_for(presets[preset], preset, task)
+
+
+def settings_for(tasks: Mapping[str, Some], preset: str, task: str) -> Some:
+    """Return the settings for one of the tasks that a preset has settings for."""
+    if task not in tasks:
+        raise InputError(f"the preset {preset!r} has no settings for {task!r}, only for {', '.join(tasks)}")
+    return tasks[task]

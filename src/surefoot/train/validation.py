@@ -15,8 +15,8 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from surefoot.agents.policies import Policy
+from surefoot.episodes import Noise
 from surefoot.play.envs.noisy import NoisyObservation
-from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
 from surefoot.train.folder import Arrays, Progress, TrainingFolder
 from surefoot.train.sb3_checkpoint import save_checkpoint
@@ -82,11 +82,11 @@ class Validation(BaseCallback):
         played = validate(
             self.task,
             self.learner.policy(self.task, weights, "candidate"),
-            self.sigma,
-            self.seed,
-            (Purpose.VALIDATION, number),
+            Noise.of(self.sigma),
             self.settings.validation_episodes,
-            self.model.device.type if self.learner.validates_there else "cpu",
+            seed=self.seed,
+            number=number,
+            device=self.model.device.type if self.learner.validates_there else "cpu",
         )
         curve.steps = self.num_timesteps
         mean = curve.add(played.returns, self._exploration(), weights)

@@ -12,7 +12,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +31,15 @@ from surefoot.train.atari.learner import Averaged, half_precision
 from surefoot.train.atari.players import Emulated
 from surefoot.train.atari.settings import FineTuneSettings
 from surefoot.train.atari.student import RECENT, WATCHED_EVERY, drawn_actions, outputs
-from surefoot.train.atari.train import Watch, averaged_weights, check_run, late, run_course
+from surefoot.train.atari.train import (
+    Watch,
+    averaged_weights,
+    check_run,
+    how_trained,
+    identity,
+    late,
+    run_course,
+)
 from surefoot.train.folder import Arrays, Curve, Progress, TrainingFolder
 
 
@@ -83,9 +90,7 @@ def train_fine_tune(
             raise InputError(f"{policy.name} is not a convolutional agent for {task.name}; choose one of this game")
     folder = TrainingFolder(out, resume=resume)
     learner = Actor(task, settings, init_from, teacher, torch.device(device), seed)
-    started_from: dict[str, str] | None = {"name": init_from.name, "sha256": init_from.sha256}
-    if resume:
-        started_from = load_checkpoint(folder, learner)
+    started_from = load_checkpoint(folder, learner) if resume else identity(init_from)
     seconds = None if time_limit is None else 60 * time_limit
     tuning = Tuning(
         task,
@@ -99,17 +104,16 @@ def train_fine_tune(
         began=began - folder.curve.seconds,
         watch=watch,
     )
-    training: dict[str, Any] = {
-        "algorithm": "surefoot.train.atari.fine_tune: PPO with a critic on clean frames",
-        "graph_captured": device == "cuda" and settings.capture,
-        "preset": preset,
-        "settings": settings.facts(),
-        "teacher": {"name": teacher.name, "sha256": teacher.sha256},
-        "time_limit": time_limit,
-        "seed": seed,
-        "device": device,
-        "command": command,
-    }
+    training = how_trained(
+        "surefoot.train.atari.fine_tune: PPO with a critic on clean frames",
+        settings,
+        preset=preset,
+        seed=seed,
+        device=device,
+        command=command,
+        teacher=identity(teacher),
+        time_limit=time_limit,
+    )
     return run_course(
         tuning,
         folder,

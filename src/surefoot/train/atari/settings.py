@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from surefoot.errors import InputError
-from surefoot.train.settings import Facts, setting
+from surefoot.train.settings import Facts, setting, settings_for
 
 
 @dataclass(frozen=True)
@@ -52,9 +51,7 @@ FAST: dict[str, FastSettings] = {
 
 def find_fast(task: str) -> FastSettings:
     """Return the fast settings for a task."""
-    if task not in FAST:
-        raise InputError(f"the preset 'fast' has no settings for {task!r}, only for {', '.join(FAST)}")
-    return FAST[task]
+    return settings_for(FAST, "fast", task)
 
 
 @dataclass(frozen=True)
@@ -89,9 +86,7 @@ STUDENT: dict[str, StudentSettings] = {
 
 def find_student(task: str) -> StudentSettings:
     """Return a student's settings for a task."""
-    if task not in STUDENT:
-        raise InputError(f"the preset 'student' has no settings for {task!r}, only for {', '.join(STUDENT)}")
-    return STUDENT[task]
+    return settings_for(STUDENT, "student", task)
 
 
 @dataclass(frozen=True)
@@ -123,9 +118,7 @@ FINE_TUNE: dict[str, FineTuneSettings] = {
 
 def find_fine_tune(task: str) -> FineTuneSettings:
     """Return the settings of fine-tuning for a task."""
-    if task not in FINE_TUNE:
-        raise InputError(f"the preset 'fine-tune' has no settings for {task!r}, only for {', '.join(FINE_TUNE)}")
-    return FINE_TUNE[task]
+    return settings_for(FINE_TUNE, "fine-tune", task)
 
 
 AtariSettings = FastSettings | StudentSettings | FineTuneSettings

@@ -22,7 +22,6 @@ from __future__ import annotations
 import time
 from collections import deque
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -42,7 +41,15 @@ from surefoot.train.atari.learner import Averaged, copy_weights, half_precision,
 from surefoot.train.atari.players import Emulated
 from surefoot.train.atari.replay_buffer import Labeled
 from surefoot.train.atari.settings import StudentSettings
-from surefoot.train.atari.train import Watch, averaged_weights, check_run, late, run_course
+from surefoot.train.atari.train import (
+    Watch,
+    averaged_weights,
+    check_run,
+    how_trained,
+    identity,
+    late,
+    run_course,
+)
 from surefoot.train.folder import Arrays, Curve, Progress, TrainingFolder
 
 WATCHED_EVERY, RECENT = 10.0, 512  # seconds, episodes
@@ -101,7 +108,7 @@ def train_student(
         started_from = load_checkpoint(folder, learner)
     elif init_from is not None:
         learner.begin_with(init_from)
-        started_from = {"name": init_from.name, "sha256": init_from.sha256}
+        started_from = identity(init_from)
     before = folder.curve.seconds
     deadline = None if time_limit is None else began - before + 60 * time_limit
     lessons = Lessons(
@@ -118,17 +125,16 @@ def train_student(
         before=before,
         watch=watch,
     )
-    training: dict[str, Any] = {
-        "algorithm": "surefoot.train.atari.student: distillation (DAgger)",
-        "graph_captured": device == "cuda" and settings.capture,
-        "preset": preset,
-        "settings": settings.facts(),
-        "teacher": {"name": teacher.name, "sha256": teacher.sha256},
-        "time_limit": time_limit,
-        "seed": seed,
-        "device": device,
-        "command": command,
-    }
+    training = how_trained(
+        "surefoot.train.atari.student: distillation (DAgger)",
+        settings,
+        preset=preset,
+        seed=seed,
+        device=device,
+        command=command,
+        teacher=identity(teacher),
+        time_limit=time_limit,
+    )
     return run_course(
         lessons,
         folder,

@@ -23,16 +23,15 @@ from surefoot.agents.networks import NATURE, cnn_policy, halved
 from surefoot.agents.policies import Policy
 from surefoot.episodes import Noise, checked_sigma
 from surefoot.errors import InputError
-from surefoot.play.plan import Plan
-from surefoot.play.rollout import play
-from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
 from surefoot.play.workers import usable_cores
+from surefoot.train import selection
 from surefoot.train.atari.checkpoint import load_checkpoint, save_checkpoint
 from surefoot.train.atari.learner import Averaged, Learner
 from surefoot.train.atari.players import Players
 from surefoot.train.atari.settings import AtariSettings, FastSettings
 from surefoot.train.folder import Arrays, Curve, Progress, TrainingFolder
+from surefoot.train.settings import check_time_limit
 
 # An agent that knows the game need not explore everything again.
 INITIALIZED_EXPLORATION = 0.05
@@ -116,24 +115,44 @@ def train_fast(
         started_from = load_checkpoint(folder, learner)
     elif init_from is not None:
         learner.begin_with(init_from)
-        started_from = {"name": init_from.name, "sha256": init_from.sha256}
+        started_from = identity(init_from)
     if started_from is not None:
         settings = replace(settings, exploration_initial=min(settings.exploration_initial, INITIALIZED_EXPLORATION))
     first_step = folder.curve.steps
     players = Players(task, sigma, settings, torch.device(device), seed, first_step, processes or usable_cores())
-    training: dict[str, Any] = {
-        "algorithm": "surefoot.train.atari.train: double Q-learning",
-        "graph_captured": device == "cuda" and settings.capture,
-        "preset": preset,
-        "settings": settings.facts(),
-        "seed": seed,
-        "device": device,
-        "command": command,
-    }
+    training = how_trained(
+        "surefoot.train.atari.train: double Q-learning",
+        settings,
+        preset=preset,
+        seed=seed,
+        device=device,
+        command=command,
+    )
     course = QLearning(settings, learner, players)
     return run_course(
         course, folder, task, sigma, deadline=deadline, started_from=started_from, training=training, progress=progress
     )
+
+
+def identity(policy: Policy) -> dict[str, str]:
+    """Return what a model card says of another agent."""
+    return {"name": policy.name, "sha256": policy.sha256}
+
+
+def how_trained(
+    algorithm: str, settings: AtariSettings, *, preset: str, seed: int, device: str, command: str, **more: Any
+) -> dict[str, Any]:
+    """Return what a model card says of the training."""
+    return {
+        "algorithm": algorithm,
+        "graph_captured": device == "cuda" and settings.capture,
+        "preset": preset,
+        "settings": settings.facts(),
+        **more,
+        "seed": seed,
+        "device": device,
+        "command": command,
+    }
 
 
 def check_run(task: Task, sigma: float, time_limit: float | None, preset: str) -> None:
@@ -141,8 +160,7 @@ def check_run(task: Task, sigma: float, time_limit: float | None, preset: str) -
     checked_sigma(sigma)
     if task.cartridge is None or task.spaces.n_actions is None:
         raise InputError(f"the preset {preset!r} is for Atari tasks, {task.name} is not one; use --preset paper")
-    if time_limit is not None and not time_limit > 0:
-        raise InputError(f"the time limit must be > 0 minutes, got {time_limit}")
+    check_time_limit(time_limit)
 
 
 def run_course(
@@ -283,17 +301,16 @@ def validate(task: Task, sigma: float, course: Course, curve: Curve, seed: int, 
     """Run noisy greedy episodes from resets with the agent as it would be stored; keep the best; return the returns."""
     weights = halved(course.weights())
     episodes = course.settings.validation_episodes
-    plan = Plan(
-        task=task,
-        policy=agent(task, weights, "candidate"),
-        noise=Noise.of(sigma),
-        n_episodes=episodes,
+    returns = selection.validate(
+        task,
+        agent(task, weights, "candidate"),
+        Noise.of(sigma),
+        episodes,
         seed=seed,
+        number=curve.steps,
         device=device,
         n_envs=min(episodes, course.settings.slots // 2),
-        purpose=(Purpose.VALIDATION, curve.steps),
-    )
-    returns = play(plan).returns
+    ).returns
     curve.add(returns, course.exploration(curve.steps), stored(weights))
     return returns
 
