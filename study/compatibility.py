@@ -354,7 +354,7 @@ def agreement(row: Row, model: Any, env: VecEnv | None, policy: Policy, steps: i
     seen, start, memory = single.reset(), True, torch.empty(0)
     pairs = []
     for _ in range(steps):
-        # An episode that ends has begun anew: the last observation but one ended it.
+        # An episode that ends has been reset: the last observation but one ended it.
         fresh, new = torch.tensor([start]), torch.from_numpy(heard[-1]).unsqueeze(0)
         memory = policy.recall.empty(new) if start else memory
         memory = policy.recall.advance(memory, new, None, fresh if start else None)

@@ -688,7 +688,7 @@ WRONG_PLAY = {
 @pytest.mark.parametrize(("arguments", "match"), WRONG_PLAY.values(), ids=WRONG_PLAY)
 def test_wrong_calls(capsys, monkeypatch, arguments, match):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for user in ("baseline", "rollout"):  # whoever imports it while it is replaced would keep the replacement
+    for user in ("baseline", "rollout"):  # a module that imports it while it is replaced would keep the replacement
         monkeypatch.setattr(f"surefoot.play.{user}.play", lambda *_, **__: pytest.fail("played"))
     Path("there").mkdir()
     Path("there/file").write_text("something of somebody's")

@@ -52,10 +52,10 @@ class Naive:
         layout, arrays = recurrent_parts(policy)
         self.policy, self.layout, self.arrays = policy, layout, {k: v.astype(np.float64) for k, v in arrays.items()}
         self.cell, width = (gru, 8) if layout["kind"] == "gru" else (lstm, 16)
-        self.state, self.told = np.zeros(width), np.zeros(policy.n_actions or 1)
+        self.state, self.last = np.zeros(width), np.zeros(policy.n_actions or 1)
 
     def act(self, seen):
-        x = np.concatenate((seen, self.told)) if self.layout["last_action"] else seen
+        x = np.concatenate((seen, self.last)) if self.layout["last_action"] else seen
         if self.layout["encoder"]:
             x = np.tanh(self.arrays["encoder0.weight"] @ x + self.arrays["encoder0.bias"])
         self.state = self.cell(self.arrays, x, self.state)
@@ -64,9 +64,9 @@ class Naive:
         if self.policy.n_actions is None:
             if self.layout["squashed"]:
                 output = -0.5 + 0.5 * (np.tanh(output) + 1) * 1.2
-            self.told = np.clip(output, -0.5, 0.7)
-            return float(self.told[0])
-        self.told = np.eye(self.policy.n_actions)[output.argmax()]
+            self.last = np.clip(output, -0.5, 0.7)
+            return float(self.last[0])
+        self.last = np.eye(self.policy.n_actions)[output.argmax()]
         return int(output.argmax())
 
 
@@ -74,14 +74,14 @@ class NaiveFrames:
     """The same for a stack of frames with past actions."""
 
     def __init__(self, policy):
-        self.policy, self.frames, self.told = policy, None, np.zeros(2)
+        self.policy, self.frames, self.last = policy, None, np.zeros(2)
 
     def act(self, seen):
-        newest = np.concatenate((seen, self.told))
+        newest = np.concatenate((seen, self.last))
         self.frames = [newest] * 3 if self.frames is None else [*self.frames[1:], newest]
         stack = torch.from_numpy(np.stack(self.frames)[None].astype(np.float32))
         action = int(self.policy.network(stack)[0].argmax())
-        self.told = np.eye(2)[action]
+        self.last = np.eye(2)[action]
         return action
 
 

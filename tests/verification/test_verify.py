@@ -124,7 +124,7 @@ def test_enough_blocks_are_rerun_to_catch_one_lie_in_a_hundred(n, size):
 
 
 def test_every_block_may_be_among_those_played_again(honest, monkeypatch):
-    """Otherwise whoever forges the others is never caught, whatever probability the verdict states."""
+    """Otherwise a forger of the others is never caught, whatever probability the verdict states."""
     monkeypatch.setattr("surefoot.verification.play_again.replay", lambda *_: [])
     for count, seeds, choices in ((1, 20, 4), (2, 40, 6)):
         assert len({tuple(verify(honest, blocks=count, seed=seed).replayed) for seed in range(seeds)}) == choices

@@ -2,7 +2,7 @@
 
 Memory belongs to the agent and comes after the channel: an observation is perturbed once, when it is new, and enters
 the memory as it was seen. A memory is a rule and holds no rows itself: ``advance`` returns new rows and never writes
-into old ones, so whoever holds them (the loop, a deployed agent, an attacker that asks what would be) drops, restarts
+into old ones, so what holds them (the loop, a deployed agent, an attacker that asks what would be) drops, restarts
 and copies rows as it does with any tensor.
 """
 
@@ -173,10 +173,10 @@ def with_action(seen: Tensor, size: int, action: Tensor | None, fresh: Tensor | 
     if action is None:
         return torch.cat((flat, flat.new_zeros(len(flat), size)), dim=1)
     one_hot = action.dim() == 1
-    told = (action.unsqueeze(1) == torch.arange(size, device=action.device) if one_hot else action).to(flat.dtype)
+    last = (action.unsqueeze(1) == torch.arange(size, device=action.device) if one_hot else action).to(flat.dtype)
     if fresh is not None:
-        told = told.masked_fill(fresh.unsqueeze(1), 0.0)
-    return torch.cat((flat, told), dim=1)
+        last = last.masked_fill(fresh.unsqueeze(1), 0.0)
+    return torch.cat((flat, last), dim=1)
 
 
 def expand_rows(values: Tensor, like: Tensor) -> Tensor:

@@ -167,7 +167,7 @@ def _run_until(
 
 
 def _on_disk(plan: Plan, store: RunFolder) -> dict[int, Episodes]:
-    """Return the blocks that have been run: those of a finished record too, for a run that goes on from there."""
+    """Return the blocks that have been run: those of a finished record too, for a run that resumes from there."""
     blocks = store.finished()
     if store.record.exists():
         record, size = Episodes.load(store.record), plan.block_size

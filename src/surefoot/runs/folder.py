@@ -102,7 +102,7 @@ class RunFolder:
         return self.folder / ".lock"
 
     def _locked(self) -> int:
-        """Open the lock file and lock it; whoever had it before may have deleted it in the meantime."""
+        """Open the lock file and lock it; the process that had it before may have deleted it in the meantime."""
         for patience in range(PATIENCE, -1, -1):
             # Not through a link, and nothing is cut off: a lock file has no content.
             lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)

@@ -74,7 +74,7 @@ def plan_of(
         )
     except (InputError, KeyError, TypeError, ValueError, ZeroDivisionError, RuntimeError) as error:
         raise ForgedError(f"the setup cannot be run: {error}") from error
-    # The plan has the task's own blocks and the seed stream of certificates: whoever could choose them could choose
+    # The plan has the task's own blocks and the seed stream of certificates: choosing them would be choosing
     # among many runs. The task's method does not affect the episodes, and older data of Freeway and Pong name another.
     wrong = differences(_without_method(setup), _without_method(plan.setup()))
     if wrong:
