@@ -44,7 +44,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 def linked_files() -> set[str]:
     """Return the files of the repository that pages link to and that are no pages themselves."""
-    pages = [*PAGES.values(), *(f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md"))]
+    pages = [*PAGES.values(), *(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md"))]
     links = {
         os.path.normpath(PurePosixPath(page).parent / found[2].partition("#")[0])
         for page in pages

@@ -17,7 +17,7 @@ from surefoot.cli.main import build_parser
 
 ROOT = Path(__file__).resolve().parents[1]
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "zoo/README.md")
-PAGES = sorted([*(ROOT / name for name in TOP), *(ROOT / "docs").glob("*.md")])
+PAGES = sorted([*(ROOT / name for name in TOP), *(ROOT / "docs").rglob("*.md")])
 NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="loads what plays")
 REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
 

@@ -77,16 +77,16 @@ def blocks(language):
 
 @NEEDS_MKDOCS
 def test_every_page_of_the_documentation_is_on_the_site(site):
-    pages = {path.stem for path in (ROOT / "docs").glob("*.md")}
+    pages = {path.stem for path in (ROOT / "docs").rglob("*.md")}
     assert pages | {"index", "zoo", "study-data", "contributing", "changes", "examples"} <= {
-        p.stem for p in site.glob("*.html")
+        p.stem for p in site.rglob("*.html")
     }
     assert not list(site.rglob("*.py"))
 
 
 @NEEDS_MKDOCS
 def test_links_lead_somewhere_on_the_site(site):
-    for page in site.glob("*.html"):
+    for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         for link in re.findall(r'(?:href|src)="([^"]+)"', text):
             name, _, anchor = link.partition("#")
@@ -100,7 +100,7 @@ def test_links_lead_somewhere_on_the_site(site):
 
 @NEEDS_MKDOCS
 def test_nothing_is_loaded_from_elsewhere(site):
-    for path in (*site.glob("*.html"), *site.glob("*.css"), *site.glob("*.js")):
+    for path in (*site.rglob("*.html"), *site.rglob("*.css"), *site.rglob("*.js")):
         text = path.read_text(encoding="utf-8")
         assert not re.search(r'<(?:script|img|iframe)[^>]+src="(?:https?:)?//|<link[^>]+href="(?:https?:)?//', text), (
             path.name
@@ -110,7 +110,7 @@ def test_nothing_is_loaded_from_elsewhere(site):
 
 @NEEDS_MKDOCS
 def test_formulas_are_drawn_by_the_browser_itself(site):
-    for page in site.glob("*.html"):
+    for page in site.rglob("*.html"):
         text = page.read_text(encoding="utf-8")
         assert "arithmatex" not in text, page.name
         assert text.count("<math") == text.count("</math>")
@@ -147,7 +147,7 @@ def browser(tmp_path_factory):
 
 
 def shown_pages(site):
-    return sorted(path for path in site.glob("*.html") if path.name != "404.html")
+    return sorted(path for path in site.rglob("*.html") if path.name != "404.html")
 
 
 @NEEDS_MKDOCS
