@@ -445,9 +445,9 @@ def test_the_old_name_of_the_spacing_still_works_and_warns() -> None:
 
 def test_the_sentence_is_about_what_was_required() -> None:
     made = certify(published(0.2), BUDGETS, method="band")
-    assert "with budget 0.2 (total l2 norm" in headline(made)
-    assert f"at least {format_lower(made.at(0.5).lower)} (maximum 200)" in headline(made, 0.5)
-    assert "with budget 0.5 (total l2 norm" in headline(made, 0.5)
+    assert "with budget 0.5 (total l2 norm" in headline(made)
+    assert f"at least {format_lower(made.at(0.2).lower)} (maximum 200)" in headline(made, 0.2)
+    assert "with budget 0.2 (total l2 norm" in headline(made, 0.2)
 
 
 @pytest.mark.filterwarnings("error")

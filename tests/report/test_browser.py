@@ -105,7 +105,7 @@ def test_the_numbers_are_those_of_the_certificate(browser, runs, tmp_path):
     )
     limits = zip(stated["lower"], stated["upper"], strict=True)
     assert [row[1:3] for row in rows] == [[format_lower(low, 2), format_upper(high, 2)] for low, high in limits]
-    assert f"at least {format_lower(stated['lower'][2], 2)} (maximum 200)" in one(browser, ".headline").text
+    assert f"at least {format_lower(stated['lower'][3], 2)} (maximum 200)" in one(browser, ".headline").text
 
 
 def test_hovering_reads_a_budget(browser, runs):

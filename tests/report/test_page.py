@@ -114,8 +114,8 @@ def test_another_attacker_speaks_for_itself_on_axes_of_its_own(tmp_path):
     (tmp_path / "a" / "certificate.json").unlink()
     write_json(tmp_path / "a" / "per-step.json", stated)
     text = build_page([read_run(tmp_path / "a")])
-    lower, scope = format_lower(stated["lower"][2], 2), "l2 norm of the perturbation of each single observation"
-    said = f"at least {lower} (maximum 200) under any observation attack with budget 0.2 ({scope})."
+    lower, scope = format_lower(stated["lower"][3], 2), "l2 norm of the perturbation of each single observation"
+    said = f"at least {lower} (maximum 200) under any observation attack with budget 0.4 ({scope})."
     assert said in text
     assert f"The <b>budget</b> bounds the\n{scope}, in" in text
     assert "perturbations of one episode" not in text

@@ -132,21 +132,45 @@ def test_a_range_too_small_to_see_is_still_shown():
 
 
 @pytest.mark.parametrize(
-    ("budgets", "nearest"),
-    [((0, 0.1, 0.2, 0.4), 0.2), ((0, 0.05, 1), 0.05), ((0,), 0.0), ((0, 3), 3.0), ((0.5, 0.25), 0.25)],
+    ("budgets", "mean", "about"),
+    [
+        ((0, 0.1, 0.2, 0.4, 0.5), None, 0.4),  # 101.79 and 71.68: half of the mean without attack is 88.33
+        ((0, 0.1, 0.2, 0.4, 0.5, 0.6), 40.0, 0.6),  # 43.12
+        ((0, 0.1, 0.2, 0.4, 0.5, 0.6), 50.0, 0.5),
+        ((0.6, 0.5, 0, 0.1), 50.0, 0.5),
+        ((0, 0.1, 0.2), 200.0, 0.2),  # none is above the baseline: back to half of the mean
+        ((0, 3), None, 0.0),  # vacuous at 3
+        ((3, 1), None, 1.0),  # 0.77 is not much, but 3 has nothing
+        ((0.5, 0.25), None, 0.25),
+        ((0,), None, 0.0),
+    ],
 )
-def test_the_headline_is_at_the_budget_nearest_to_sigma(budgets, nearest):
-    made = certificate(budgets=budgets)
-    sentence = headline(made)
-    assert f"budget {exact(nearest)} (total l2 norm of the perturbations of one episode)." in sentence
-    assert f"at least {format_lower(made.at(nearest).lower)} (maximum 200) under any observation attack" in sentence
+def test_the_headline_is_the_largest_budget_that_says_something(budgets, mean, about):
+    made, known = certificate(budgets=budgets), None if mean is None else baseline(mean)
+    sentence = headline(made, baseline=known)
+    assert f"budget {exact(about)} (total l2 norm of the perturbations of one episode)." in sentence
+    assert f"at least {format_lower(made.at(about).lower)} (maximum 200) under any observation attack" in sentence
     assert sentence.startswith("With 95% confidence")
     assert "\n" not in sentence
+    assert describe(made, known).startswith("With 95% confidence")
+    assert f"budget {exact(about)} " in " ".join(describe(made, known).split("\n\n")[0].split())
+
+
+def test_the_required_budget_is_the_headline_though_it_is_vacuous():
+    assert "is at least 0.00 (maximum 200) under any observation attack with budget 3 " in headline(
+        certificate(budgets=(0, 0.1, 3)), 3.0, baseline()
+    )
+
+
+def test_half_of_the_mean_is_counted_from_the_floor():
+    """Of returns from -200 to 0 with a mean of -23: -112 is half, not -12."""
+    made = certificate(np.tile([0.0, -20.0, -50.0], 300), floor=-200.0, ceiling=0.0, budgets=(0, 0.1, 0.2, 0.4, 0.5))
+    assert "budget 0.4 (total" in headline(made)
 
 
 def test_without_a_ceiling_nothing_is_said_of_the_top():
     made = certificate(ceiling=None)
-    assert f"is at least {format_lower(made.lower[2])} under any" in headline(made)
+    assert f"is at least {format_lower(made.lower[3])} under any" in headline(made)
     assert [row[2] for row in bound_rows(made)] == ["unknown"] * 4
     assert not any("upper" in line for line in notes(made))
 

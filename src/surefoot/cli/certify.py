@@ -28,7 +28,7 @@ from surefoot.episodes import Baseline, Noise
 from surefoot.errors import InputError
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import METHODS
-from surefoot.proof.query import EPISODE, NORMS, Norm, Query, Threat
+from surefoot.proof.query import EPISODE, NORMS, Norm, Query, Threat, default_budgets
 from surefoot.proof.shared_budget import SharedBudget
 from surefoot.proof.step_budget import StepBudget
 from surefoot.proof.stopping import StoppingRule
@@ -77,7 +77,9 @@ def _add_statement(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what is stated about the episodes, and when to stop."""
     stated = parser.add_argument_group("bounds")
     stated.add_argument(
-        "--budgets", type=parse_budgets, help="0:1:0.05 or 0,0.2,0.4 (default: the task's, else 0 to 1 by 0.1)"
+        "--budgets",
+        type=parse_budgets,
+        help="0:1:0.05 or 0,0.2,0.4 (default: the paper's for its tasks, else 0 to 4 sigma)",
     )
     stated.add_argument("--norm", choices=NORMS, default="l2", help="norm of the budgets; others are covered by l2")
     stated.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
@@ -148,8 +150,7 @@ def _certify_returns(arguments: argparse.Namespace) -> Certificate:
     if arguments.out is not None and (arguments.out / "setup.json").exists():
         raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
     episodes = read_returns(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
-    budgets = with_requirement(arguments.budgets or parse_budgets("0:1:0.1"), arguments.require)
-    certificate = _query(arguments, budgets).answer(episodes)
+    certificate = _query(arguments, episodes.sigma).answer(episodes)
     if arguments.out is not None:
         episodes.save(arguments.out / "episodes.npz")  # next to its certificate, to check it against
         metadata = {
@@ -171,16 +172,15 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Baselin
 
     logger.min_level = logger.ERROR  # its advice on versions of environments would appear between our lines
     task, required = task_of(arguments), arguments.require
-    budgets = with_requirement(arguments.budgets or task.paper.budgets, required)
-    query = _query(arguments, budgets, task)
     sigma = task.paper.sigma if arguments.sigma is None else arguments.sigma
+    query = _query(arguments, Noise.of(sigma).sigma, task)
     goal = _goal(arguments, Noise.of(sigma).sigma)
     count = arguments.episodes if goal is None else arguments.max_episodes or MOST_EPISODES
     plan = plan_of(arguments, task, sigma, count, per_step=arguments.per_step)
     query.answer(plan.probe())
     folder = arguments.out or Path("runs") / (run_name(plan) + ("" if goal is None else "-sequential"))
     if goal is not None:
-        query = replace(query, budgets=tuple(sorted({*budgets, goal.budget})))
+        query = replace(query, budgets=tuple(sorted({*query.budgets, goal.budget})))
     with progress_bar("running", "episodes", arguments) as report:
         certificate = certified_run(
             plan,
@@ -195,7 +195,7 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Baselin
     return certificate, task.baseline, folder
 
 
-def _query(arguments: argparse.Namespace, budgets: tuple[float, ...], task: Task | None = None) -> Query:
+def _query(arguments: argparse.Namespace, sigma: float, task: Task | None = None) -> Query:
     """Return what is asked of the episodes; a norm other than l2 needs to know what a task's observations are."""
     norm = None
     if arguments.norm != "l2":
@@ -203,7 +203,9 @@ def _query(arguments: argparse.Namespace, budgets: tuple[float, ...], task: Task
         coordinates = None if task is None else math.prod(task.spaces.shape)
         norm = Norm(name=arguments.norm, coordinates=coordinates, observations=1 if arguments.per_step else many)
     return Query(
-        budgets=budgets,
+        budgets=with_requirement(
+            arguments.budgets or _default_budgets(arguments, sigma, task, norm), arguments.require
+        ),
         confidence=arguments.confidence,
         method=arguments.method,
         threshold_spacing=arguments.threshold_spacing,
@@ -212,6 +214,17 @@ def _query(arguments: argparse.Namespace, budgets: tuple[float, ...], task: Task
         quantiles=arguments.quantiles or (),
         norm=norm,
     )
+
+
+def _default_budgets(
+    arguments: argparse.Namespace, sigma: float, task: Task | None, norm: Norm | None
+) -> tuple[float, ...]:
+    """Return the paper's budgets where they mean what is asked, else those that fit sigma, the threat and the norm."""
+    if task is not None and task.paper.budgets and norm is None and _threat(arguments) == EPISODE:
+        return task.paper.budgets
+    steps = task.scoring.max_steps if task is not None and arguments.per_step else 1
+    scale = math.sqrt((arguments.shared_episodes or 1) / steps)
+    return default_budgets(sigma, scale=scale / (1.0 if norm is None else norm.factor))
 
 
 def _threat(arguments: argparse.Namespace) -> Threat:

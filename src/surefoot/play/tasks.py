@@ -52,6 +52,10 @@ def _measured(task: str, mean: float, sem: float, n_episodes: int, what: str) ->
     return Baseline(mean=mean, sem=sem, n_episodes=n_episodes, what=what, command=f"surefoot baseline {task}")
 
 
+VECTOR_BUDGETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+ATARI_BUDGETS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
+
+
 def _cartpole(n_stack: int, lambdas: tuple[float, ...]) -> Task:
     return Task(
         name=f"cartpole-{n_stack}",
@@ -60,7 +64,7 @@ def _cartpole(n_stack: int, lambdas: tuple[float, ...]) -> Task:
         scoring=Scoring(max_steps=200, floor=0.0, ceiling=200.0, reward_range=(0.0, 1.0)),
         backend=tensors(partial(CartPole, max_steps=200), partial(open_environment, "CartPole-v1", 200)),
         blocks=TENSOR_BLOCKS,
-        paper=PaperSetup(method="per-threshold", lambdas=lambdas),
+        paper=PaperSetup(method="per-threshold", budgets=VECTOR_BUDGETS, lambdas=lambdas),
         baseline=_measured("cartpole-5", 40.815, 0.043, 100_000, "actions 1 and 0 in turn, 4 steps each, 2 steps in"),
     )
 
@@ -73,12 +77,9 @@ MOUNTAIN_CAR = Task(
     scoring=Scoring(max_steps=999, floor=0.0, ceiling=1.0),
     backend=tensors(partial(MountainCar, max_steps=999), partial(open_mountain_car, 999)),
     blocks=TENSOR_BLOCKS,
-    paper=PaperSetup(method="binary", lambdas=(0.001, 0.0001, 0.00001)),
+    paper=PaperSetup(method="binary", budgets=VECTOR_BUDGETS, lambdas=(0.001, 0.0001, 0.00001)),
     baseline=_measured("mountain-car", 1.0, 0.0, 100_000, "actions -1 and 1 in turn, 32 steps each"),
 )
-
-
-ATARI_BUDGETS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
 
 
 def _atari(

@@ -111,6 +111,18 @@ class Query:
             raise InputError(f"probabilities and quantiles cannot be combined with {threat}")
 
 
+def default_budgets(sigma: float, *, scale: float = 1.0) -> tuple[float, ...]:
+    """Return the budgets that are certified where none were asked for: 0 to 4 sigma in steps of half a sigma.
+
+    Beyond that little can be certified: 10,000 perfect episodes prove 28% of the range at 4 sigma and 5% at 5 sigma.
+
+    Args:
+        sigma: Standard deviation of the noise (the smallest, if it differs from feature to feature).
+        scale: Largest budget of another norm or threat that an l2 budget of 1 for one episode includes.
+    """
+    return tuple(float(f"{scale * sigma * step / 2:.3g}") for step in range(9))
+
+
 @old_arguments(step="threshold_spacing")
 def certify(
     episodes: Episodes,

@@ -42,7 +42,9 @@ def describe(certificate: Certificate, baseline: Baseline | None = None, require
         lines.append(f"* below the open-loop baseline of {_mean(baseline, certificate)} (an estimate): uninformative")
     elif baseline is not None:
         said.append(baseline_note(certificate, baseline))
-    return "\n\n".join([_wrapped(headline(certificate, required)), "\n".join(lines), "\n".join(map(_wrapped, said))])
+    return "\n\n".join(
+        [_wrapped(headline(certificate, required, baseline)), "\n".join(lines), "\n".join(map(_wrapped, said))]
+    )
 
 
 def short(certificate: Certificate) -> str:
@@ -57,25 +59,28 @@ def short(certificate: Certificate) -> str:
     )
 
 
-def headline_index(certificate: Certificate, required: float | None = None) -> int:
-    """Return which budget the sentence is about: the required one, that of a stopping rule, or the nearest to sigma."""
+def headline_index(certificate: Certificate, required: float | None = None, baseline: Baseline | None = None) -> int:
+    """Return which budget the sentence is about.
+
+    It is the required one, or that of a stopping rule. Otherwise it is the largest at which the lower bound is above
+    the open-loop baseline; if there is none, above half of what the agent has without attack (from the floor up); if
+    there is none either, the budget with the highest bound. So it is never a vacuous one where another is not.
+    """
     asked = asked_budgets(certificate)
-    budgets: list[float] = certificate.budgets.tolist()
     for wanted in (required, (certificate.method_selection or {}).get("budget")):
         if wanted is not None and wanted in asked:
             return asked.index(float(wanted))
-    positive = [budget for budget in budgets if budget > 0] or budgets
-    return budgets.index(min(positive, key=lambda candidate: abs(candidate - certificate.sigma)))
+    half = (certificate.floor + certificate.estimate) / 2
+    for least in (half,) if baseline is None else (baseline.mean, half):
+        above = (certificate.lower > least).nonzero()[0].tolist()
+        if above:
+            return int(max(above, key=certificate.budgets.__getitem__))
+    return int(certificate.lower.argmax())
 
 
-def headline_budget(certificate: Certificate, required: float | None = None) -> float:
-    """Return the l2 budget that the sentence is about."""
-    return float(certificate.budgets[headline_index(certificate, required)])
-
-
-def headline(certificate: Certificate, required: float | None = None) -> str:
-    """Return the certificate in one sentence, at the required budget or the one nearest to sigma."""
-    index, name = headline_index(certificate, required), norm_of(certificate)
+def headline(certificate: Certificate, required: float | None = None, baseline: Baseline | None = None) -> str:
+    """Return the certificate in one sentence, at the budget that ``headline_index`` names."""
+    index, name = headline_index(certificate, required, baseline), norm_of(certificate)
     lower = format_lower(certificate.lower[index], digits_for(certificate))
     best = "" if certificate.ceiling is None else f" (maximum {exact(certificate.ceiling)})"
     return (

@@ -54,7 +54,7 @@ class FinishedRun:
     def headline_index(self) -> int:
         """Which of the certificate's budgets its sentence is about."""
         assert self.certificate is not None
-        return headline_index(self.certificate, self.required)
+        return headline_index(self.certificate, self.required, self.baseline)
 
     def is_about(self, identity: Mapping[str, Any], sigma: Any) -> bool:
         """Return whether these files are about the same agent in the same task with the same noise."""

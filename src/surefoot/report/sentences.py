@@ -30,7 +30,7 @@ def title_of(groups: Sequence[Group]) -> str:
 def opening_sentences(groups: Sequence[Group]) -> list[str]:
     """Return the sentences at the top: first what is proved, then what was measured."""
     certified = [run for group in groups for run, _, _ in group.certified]
-    proved = [headline(run.certificate, run.required) for run in certified if run.certificate is not None]
+    proved = [headline(run.certificate, run.required, run.baseline) for run in certified if run.certificate is not None]
     measured = [_attack_sentence(run) for group in groups for run, _, _ in group.attacked]
     if len(proved) > 1:
         proved = [

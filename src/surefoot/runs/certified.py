@@ -18,7 +18,7 @@ from surefoot.play.rollout import Progress, blocks_in_order
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.query import Query
 from surefoot.proof.stopping import Monitor, StoppingRule
-from surefoot.proof.wording import headline_budget
+from surefoot.proof.wording import headline_index
 from surefoot.runs.finish import finish_run
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.taped_episode import attacked_plan, record_replay
@@ -183,7 +183,8 @@ def _attacked(plan: Plan, certificate: Certificate, required: float | None) -> P
     """Return an attack to show next to the quiet episode; none where the budget is not that of one episode."""
     if certificate.kind is not None:
         return None
-    return attacked_plan(plan, headline_budget(certificate, required))
+    about = headline_index(certificate, required, plan.task.baseline)
+    return attacked_plan(plan, float(certificate.budgets[about]))
 
 
 def _facts_of_play(path: Path, keys: Iterable[str]) -> dict[str, Any]:

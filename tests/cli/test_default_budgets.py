@@ -1,0 +1,53 @@
+"""Which budgets are certified where none were asked for: the paper's for its tasks, else 0 to 4 sigma."""
+
+import math
+
+import pytest
+
+from surefoot.cli.certify import _query
+from surefoot.cli.main import build_parser
+from surefoot.play.tasks import TASKS, get_task, make_task
+from surefoot.proof.query import default_budgets
+
+FEW = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
+
+
+def budgets(*options, sigma, task):
+    return _query(build_parser().parse_args(["certify", *options]), sigma, task).budgets
+
+
+def test_they_span_0_to_4_sigma_in_numbers_that_can_be_read():
+    assert default_budgets(0.1) == FEW
+    assert default_budgets(0.3) == (0.0, 0.15, 0.3, 0.45, 0.6, 0.75, 0.9, 1.05, 1.2)
+    assert default_budgets(1e-3)[-1] == 0.004
+    assert default_budgets(1 / 3)[-1] == 1.33
+
+
+def test_the_papers_tasks_keep_its_budgets_for_what_the_paper_certifies():
+    cartpole = get_task("cartpole-5")
+    assert [budgets("cartpole-5", sigma=sigma, task=cartpole)[-1] for sigma in (0.05, 0.2, 0.8)] == [1.0] * 3
+    assert TASKS["freeway"].paper.budgets == FEW
+    assert budgets("cartpole-5", "--budgets", "0,3", sigma=0.2, task=get_task("cartpole-5")) == (0.0, 3.0)
+
+
+def test_other_environments_and_returns_get_budgets_that_fit_their_sigma():
+    cartpole = make_task("CartPole-v1", floor=0, ceiling=500)
+    assert budgets("--env", "CartPole-v1", sigma=0.1, task=cartpole) == FEW
+    assert budgets("--returns", "r.npy", sigma=0.1, task=None) == FEW
+    required = budgets("--env", "CartPole-v1", "--require", "100@0.12", sigma=0.1, task=cartpole)
+    assert required == tuple(sorted({*FEW, 0.12}))
+
+
+@pytest.mark.parametrize(
+    ("options", "each"),
+    [
+        (("--per-step",), 1 / math.sqrt(200)),
+        (("--norm", "linf"), 1 / math.sqrt(4 * 200)),
+        (("--norm", "linf", "--per-step"), 1 / math.sqrt(4 * 200)),
+        (("--norm", "l1"), 1.0),
+        (("--shared-episodes", "16"), 4.0),
+    ],
+)
+def test_under_other_threats_they_are_worth_0_to_4_sigma_of_one_episode(options, each):
+    asked = budgets("cartpole-5", *options, sigma=0.2, task=get_task("cartpole-5"))
+    assert asked == pytest.approx([each * 0.1 * step for step in range(9)], rel=5e-3)
