@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from surefoot.cli.options import progress_bar
+from surefoot.cli.options import add_output, progress_bar
+from surefoot.cli.parser import RUN, add_command, section
 
 OUT = {
     "committed": Path("runs/reproduce"),
@@ -24,23 +25,29 @@ WORDS = {
 
 def add_reproduce(commands: Any) -> None:
     """Describe the subcommand."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "reproduce",
-        help="draw the paper's figures and tables from our agents",
-        description="Draw the paper's figures and tables from committed numbers, or measure the numbers from scratch.",
-        allow_abbrev=False,
+        "draw the paper's figures and tables from our agents",
+        usage="[WHAT] [options]",
+        details="The numbers are the committed ones, or measured from scratch.",
+        examples=("surefoot reproduce", "surefoot reproduce certificates", "surefoot reproduce cartpole-5 --quick"),
     )
-    parser.add_argument("what", nargs="?", default="all", metavar="WHAT", help="a figure, a table, a task, or all")
-    size = parser.add_mutually_exclusive_group()
+    run = section(parser, RUN)
+    run.add_argument(
+        "what", nargs="?", default="all", metavar="WHAT", help="a figure, a table, a task, or all (default: all)"
+    )
+    size = run.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="measure with small runs, in minutes")
     size.add_argument("--full", action="store_true", help="measure from scratch at full size, in hours or days")
     size.add_argument("--fresh", dest="full", action="store_true", help=argparse.SUPPRESS)  # its name in version 0.1
-    parser.add_argument("--data", type=Path, metavar="DIR", help="committed numbers (default: study/data)")
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="(default: auto)")
-    parser.add_argument("--workers", type=int, help="number of processes (default: one per core)")
-    parser.add_argument("--out", type=Path, metavar="DIR", help="results directory (default: runs/reproduce...)")
-    parser.add_argument("--json", action="store_true", help="print one JSON document to stdout and nothing else")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    run.add_argument("--data", type=Path, metavar="DIR", help="committed numbers (default: study/data)")
+    run.add_argument(
+        "--device", default="auto", choices=("auto", "cpu", "cuda"), help="where networks run (default: auto)"
+    )
+    run.add_argument("--workers", type=int, metavar="N", help="number of processes (default: one per core)")
+    run.add_argument("--out", type=Path, metavar="DIR", help="results directory (default: runs/reproduce...)")
+    add_output(parser)
     parser.set_defaults(run=run_reproduce)
 
 

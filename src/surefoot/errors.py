@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import unicodedata
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ParamSpec, TypeVar
 
 Given = ParamSpec("Given")
@@ -31,6 +32,12 @@ def printable(text: str) -> str:
         letter if letter in "\n\t" or unicodedata.category(letter) not in _UNSEEN else ascii(letter)[1:-1]
         for letter in text
     )
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """Return the end of an error message that names the known word most like this one; empty if none is."""
+    close = difflib.get_close_matches(word, list(known), n=1)
+    return f"; did you mean {close[0]}?" if close else ""
 
 
 def old_arguments(**names: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:

@@ -904,8 +904,8 @@ def test_interrupted_runs_stop_at_once_and_go_on(capsys, whole, long_run, worker
         assert time.monotonic() - begun < 5
     assert process.returncode == 130
     assert out == ""
-    kept = "finished blocks are kept; run the same command again to resume (train: with --resume)"
-    assert err == f"surefoot: stopped; {kept}\n"
+    saved = "completed blocks are saved. Run the same command again to resume (train: add --resume)."
+    assert err == f"surefoot: interrupted; {saved}\n"
     assert nobody_left(process.pid, 3)
     assert not Path("run/episodes.npz").exists()
     assert not Path("run/certificate.json").exists()

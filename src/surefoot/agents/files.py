@@ -28,7 +28,7 @@ from surefoot.agents.networks import (
 from surefoot.agents.normalization import Statistics, normalized, taken_apart
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.recurrent import CELLS, Form, recurrent_parts, recurrent_policy
-from surefoot.errors import InputError
+from surefoot.errors import InputError, did_you_mean
 from surefoot.files import checkout, foreign, read_arrays, read_json, write_arrays, write_json
 
 SCHEMA = 1
@@ -71,7 +71,8 @@ def find_card(name_or_path: str) -> Path:
         if candidate.is_file():
             return candidate
     known = ", ".join(list_agents()) or "none"
-    raise InputError(f"unknown agent {name_or_path!r}; pretrained agents: {known}; or give a path")
+    meant = did_you_mean(name_or_path, list_agents())
+    raise InputError(f"unknown agent {name_or_path!r}; pretrained agents: {known}; or give a path{meant}")
 
 
 def load(name_or_path: str) -> Policy:

@@ -9,14 +9,25 @@ from typing import Any
 from rich.table import Table
 
 from surefoot.cli.options import estimate, plain_console, print_json
+from surefoot.cli.parser import AGENT, RUN, add_command, section
 from surefoot.errors import InputError
 
 
 def add_export(commands: Any) -> None:
     """Describe ``export``."""
-    parser = commands.add_parser("export", help="write an agent as a zip file that SB3 loads")
-    parser.add_argument("agent", metavar="NAME_OR_PATH")
-    parser.add_argument("--out", type=Path, required=True, metavar="FILE.zip")
+    parser = add_command(
+        commands,
+        "export",
+        "write an agent as a zip file that Stable-Baselines3 loads",
+        usage="AGENT --out FILE.zip",
+        examples=(
+            "surefoot export cartpole-5-s0.2 --out agent.zip",
+            "surefoot export runs/train-cartpole-5-s0.2-ppo-seed0 --out agent.zip",
+            "surefoot export ./weights.npz --out agent.zip",
+        ),
+    )
+    section(parser, AGENT).add_argument("agent", metavar="AGENT", help="pretrained agent, or training directory")
+    section(parser, RUN).add_argument("--out", type=Path, required=True, metavar="FILE.zip", help="file to write")
     parser.set_defaults(run=run_export)
 
 
@@ -40,8 +51,16 @@ def run_export(arguments: argparse.Namespace) -> None:
 
 def add_agents(commands: Any) -> None:
     """Describe ``agents``."""
-    parser = commands.add_parser("agents", help="list the pretrained agents")
-    parser.add_argument("--json", action="store_true", help="print one JSON document and nothing else")
+    parser = add_command(
+        commands,
+        "agents",
+        "list the pretrained agents",
+        usage="[options]",
+        examples=("surefoot agents", "surefoot agents --json", "surefoot certify cartpole-5 --agent cartpole-5-s0.4"),
+    )
+    section(parser, RUN).add_argument(
+        "--json", action="store_true", help="print one JSON document to stdout and nothing else"
+    )
     parser.set_defaults(run=list_agents)
 
 

@@ -14,6 +14,7 @@ from rich.table import Table
 from surefoot.cli.options import (
     add_agent,
     add_common,
+    add_task,
     estimate,
     numbers,
     parse_budgets,
@@ -23,6 +24,7 @@ from surefoot.cli.options import (
     progress_bar,
     workers_for,
 )
+from surefoot.cli.parser import AGENT, ATTACK, STATISTICS, add_command, section
 from surefoot.errors import InputError, printable
 from surefoot.report.sentences import attack_notes
 
@@ -34,44 +36,74 @@ INCONSISTENT = 3
 
 def add_attack(commands: Any) -> None:
     """Describe the subcommand."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "attack",
-        help="attack an agent, undefended or smoothed, and compare with its certificate",
-        description="Attack an agent on TASK. Exit code 3: an attacked mean lies below a certified bound, a bug.",
+        "attack an agent, undefended or smoothed, and compare with its certificate",
+        usage="TASK [options]",
+        details="Exit code 3: an attacked mean is below a certified bound, so one of the two is wrong.",
+        examples=(
+            "surefoot attack cartpole-5",
+            "surefoot attack cartpole-5 --sigma 0.2 --budgets 0.2,0.4 --method adaptive",
+            "surefoot attack mountain-car --sigma 0.2 --certificate runs/mountain-car",
+        ),
     )
-    parser.add_argument("task", metavar="TASK", help="such as cartpole-5, mountain-car or pong-1r")
+    add_task(parser)
     add_agent(parser)
-    parser.add_argument(
-        "--sigma", type=float, default=0.0, help="the agent's noise; 0 attacks it undefended (default: 0)"
+    section(parser, AGENT).add_argument(
+        "--sigma",
+        type=float,
+        default=0.0,
+        metavar="S",
+        help="standard deviation of the agent's noise; 0 attacks it undefended (default: 0)",
     )
-    parser.add_argument("--budgets", type=parse_budgets, default="0.2,0.4,0.6,0.8,1", help="(default: %(default)s)")
-    parser.add_argument(
+    _add_method(parser)
+    section(parser, STATISTICS).add_argument(
+        "--episodes", type=int, default=1_000, metavar="N", help="episodes per budget and lambda (default: 1,000)"
+    )
+    section(parser, STATISTICS).add_argument(
+        "--certificate", type=Path, metavar="DIR", help="certified run to compare with (default: those next to --out)"
+    )
+    add_common(parser)
+    parser.set_defaults(run=run_attack)
+
+
+def _add_method(parser: argparse.ArgumentParser) -> None:
+    model = section(parser, ATTACK)
+    model.add_argument(
+        "--method",
+        default="paper",
+        metavar="NAME",
+        help="paper, adaptive, random, constant-direction, single-step or structured (default: paper)",
+    )
+    model.add_argument(
+        "--budgets",
+        type=parse_budgets,
+        default="0.2,0.4,0.6,0.8,1",
+        metavar="LIST",
+        help="attack budgets: 0.2,0.4 or FIRST:LAST:STEP (default: %(default)s)",
+    )
+    model.add_argument(
         "--lambda-q",
         type=lambda text: text if text == "paper" else numbers("0,0.2,0.4")(text),
         metavar="LIST",
-        help="value gaps below which Algorithm 1 saves its budget (discrete actions): a list, or 'paper' for the "
-        "paper's (default: 0 and quantiles of the agent's own value gaps)",
+        help="thresholds on the gap between action values, below which Algorithm 1 does not attack (discrete actions), "
+        "or 'paper' (default: 0 and quantiles of the agent's own gaps)",
     )
-    parser.add_argument(
+    model.add_argument(
         "--lambda",
         dest="weights",
         type=numbers("0.001,0.0001"),
         metavar="LIST",
-        help="weights of the norm in Algorithm 2 (continuous actions; default: the paper's)",
+        help="weights of the perturbation's norm in Algorithm 2 (continuous actions; default: the paper's)",
     )
-    methods = "paper, adaptive, random, constant-direction, single-step, structured (default: %(default)s)"
-    parser.add_argument("--method", default="paper", help=methods)
-    parser.add_argument(
-        "--noise-samples", type=int, default=128, help="noise samples to average over (default: %(default)s)"
+    model.add_argument(
+        "--noise-samples",
+        type=int,
+        default=128,
+        metavar="M",
+        help="noise samples that the attacker averages over (default: 128)",
     )
-    parser.add_argument(
-        "--episodes", type=int, default=1_000, help="episodes per budget and lambda (default: %(default)s)"
-    )
-    parser.add_argument(
-        "--certificate", type=Path, metavar="DIR", help="run to compare with (default: those next to --out)"
-    )
-    add_common(parser)
-    parser.set_defaults(run=run_attack)
 
 
 def _method(name: str) -> str:

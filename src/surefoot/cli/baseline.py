@@ -5,20 +5,30 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from surefoot.cli.options import add_output, print_json, progress_bar
+from surefoot.cli.options import add_output, add_seed, add_task, print_json, progress_bar
+from surefoot.cli.parser import STATISTICS, add_command, section
 
 
 def add_baseline(commands: Any) -> None:
     """Describe the subcommand."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "baseline",
-        help="measure the open-loop baseline: the return of the best fixed action sequence",
-        description="Search for the best action sequence that ignores all observations, and measure its mean return. "
-        "No observation attack can affect it: a lower bound below it is uninformative.",
+        "measure the open-loop baseline: the return of the best fixed action sequence",
+        usage="TASK [options]",
+        details="No observation attack can affect a sequence that ignores observations: a lower bound below its mean "
+        "return is uninformative.",
+        examples=(
+            "surefoot baseline cartpole-5",
+            "surefoot baseline freeway --episodes 200",
+            "surefoot baseline cartpole-1 --seed 1 --json",
+        ),
     )
-    parser.add_argument("task", metavar="TASK", help="such as cartpole-5, pong-1r or freeway")
-    parser.add_argument("--episodes", type=int, help="episodes to measure on (default: the task's, up to 100,000)")
-    parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
+    add_task(parser)
+    section(parser, STATISTICS).add_argument(
+        "--episodes", type=int, metavar="N", help="episodes to measure on (default: the task's, up to 100,000)"
+    )
+    add_seed(parser)
     add_output(parser)
     parser.set_defaults(run=run_baseline)
 

@@ -12,6 +12,7 @@ from surefoot.cli.options import (
     Requirement,
     add_agent,
     add_common,
+    add_task,
     numbers,
     parse_budgets,
     parse_requirement,
@@ -23,6 +24,7 @@ from surefoot.cli.options import (
     with_requirement,
     workers_for,
 )
+from surefoot.cli.parser import AGENT, ATTACK, STATISTICS, STOPPING, add_command, section
 from surefoot.cli.task import agent_for_task, cut_off, is_path, task_of
 from surefoot.episodes import Baseline, Noise
 from surefoot.errors import InputError
@@ -41,60 +43,93 @@ if TYPE_CHECKING:
 
 def add_certify(commands: Any) -> None:
     """Describe the subcommand."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "certify",
-        help="run episodes of a smoothed agent and certify its expected return",
-        description="Certify an agent on TASK, any agent on a Gymnasium --env, or precomputed --returns.",
+        "run episodes of a smoothed agent and certify its expected return",
+        usage="TASK | --env ID | --returns FILE [options]",
+        details="Exit code 1: what --require asks for is not proved.",
+        examples=(
+            "surefoot certify cartpole-5",
+            "surefoot certify --env CartPole-v1 --agent model.zip --sigma 0.1 --floor 0",
+            "surefoot certify cartpole-5 --require 150@0.4 --max-episodes 100000",
+        ),
     )
-    what = parser.add_argument_group("what is certified")
-    what.add_argument("task", nargs="?", metavar="TASK", help="such as cartpole-5, pong-1r or freeway")
+    _add_source(parser)
+    _add_attack_model(parser)
+    _add_statistics(parser)
+    _add_stopping(parser)
+    add_common(parser)
+    parser.set_defaults(run=run_certify)
+
+
+def _add_source(parser: argparse.ArgumentParser) -> None:
+    add_task(parser, optional=True)
+    what = section(parser, AGENT)
     what.add_argument("--env", metavar="ID", help="any Gymnasium environment with Box observations, instead of TASK")
     what.add_argument("--returns", type=Path, metavar="FILE", help="precomputed returns (.npy, or episodes.npz)")
-    what.add_argument("--floor", type=float, help="lowest return the rules allow, not the lowest observed")
-    what.add_argument("--ceiling", type=float, help="highest return the rules allow, not the highest observed")
-    what.add_argument("--max-steps", type=int, help="maximum episode length, for an --env that has none")
-    what.add_argument("--gamma", type=float, help="certify the discounted return sum gamma^t r_t")
+    add_agent(parser)
+    what.add_argument(
+        "--sigma",
+        type=parse_sigma,
+        metavar="S",
+        help="standard deviation of the noise on every observation, in its units, or one per feature as 0.1,0.2 "
+        "(default: the task's)",
+    )
+    limits = (("floor", "lowest"), ("ceiling", "highest"))
+    for name, end in limits:
+        what.add_argument(
+            f"--{name}", type=float, metavar="R", help=f"{end} return the rules allow, not the {end} observed"
+        )
+    what.add_argument("--max-steps", type=int, metavar="T", help="maximum episode length, for an --env that has none")
+    what.add_argument("--gamma", type=float, metavar="G", help="discount factor of the return (default: none)")
     what.add_argument(
         "--reward-range",
         type=numbers("-1,1, LOW and HIGH", count=2),
         metavar="LOW,HIGH",
         help="range of one reward, for --env with --per-step",
     )
-    add_agent(parser)
-    smoothing = parser.add_argument_group("episodes")
-    smoothing.add_argument(
-        "--sigma",
-        type=parse_sigma,
-        help="noise on every new observation, or one per feature as 0.1,0.2 (default: the task's)",
-    )
-    smoothing.add_argument("--episodes", type=int, default=10_000, help="number of episodes (default: %(default)s)")
-    _add_statement(parser)
-    add_common(parser)
-    parser.set_defaults(run=run_certify)
 
 
-def _add_statement(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say what is stated about the episodes, and when to stop."""
-    stated = parser.add_argument_group("bounds")
-    stated.add_argument(
+def _add_attack_model(parser: argparse.ArgumentParser) -> None:
+    model = section(parser, ATTACK)
+    model.add_argument(
         "--budgets",
         type=parse_budgets,
-        help="0:1:0.05 or 0,0.2,0.4 (default: the paper's for its tasks, else 0 to 4 sigma)",
+        metavar="LIST",
+        help="attack budgets, in the units of the observations: 0,0.2,0.4 or FIRST:LAST:STEP (default: the paper's for its "
+        "tasks, else 0 to 4 sigma)",
     )
-    stated.add_argument("--norm", choices=NORMS, default="l2", help="norm of the budgets; others are covered by l2")
-    stated.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
-    stated.add_argument(
-        "--method", choices=METHODS, help="method of the bounds (default: auto, selected on pilot episodes)"
-    )
-    stated.add_argument(
-        "--threshold-spacing", type=float, default=1.0, help="distance between per-threshold's thresholds (default: 1)"
-    )
-    stated.add_argument("--per-step", action="store_true", help="each budget is for every single step")
-    stated.add_argument(
+    model.add_argument("--norm", choices=NORMS, default="l2", help="norm that the budgets bound (default: l2)")
+    model.add_argument("--per-step", action="store_true", help="budgets bound every single step, not a whole episode")
+    model.add_argument(
         "--shared-episodes",
         type=int,
         metavar="M",
-        help="each budget is for M episodes together, on average (method binary, else betting)",
+        help="budgets bound M episodes together, on average (method binary, else betting)",
+    )
+
+
+def _add_statistics(parser: argparse.ArgumentParser) -> None:
+    stated = section(parser, STATISTICS)
+    stated.add_argument(
+        "--episodes", type=int, default=10_000, metavar="N", help="number of episodes (default: 10,000)"
+    )
+    stated.add_argument(
+        "--confidence", type=float, default=0.95, metavar="C", help="that all lower bounds hold (default: 0.95)"
+    )
+    stated.add_argument(
+        "--method",
+        choices=METHODS,
+        metavar="NAME",
+        help=f"{', '.join(METHODS[1:])}, or auto: selected on pilot episodes (default: auto)",
+    )
+    stated.add_argument(
+        "--threshold-spacing",
+        type=float,
+        default=1.0,
+        metavar="D",
+        help="distance between the thresholds of method per-threshold (default: 1)",
     )
     lists = (
         ("--thresholds", "100,150", "P(return >= x) for each of these x"),
@@ -102,13 +137,23 @@ def _add_statement(parser: argparse.ArgumentParser) -> None:
     )
     for name, looks, bounded in lists:
         stated.add_argument(name, type=numbers(looks), metavar="LIST", help=f"also bound {bounded}, as {looks}")
-    stopping = parser.add_argument_group("requirements and sequential runs (stop early, anytime-valid)")
+
+
+def _add_stopping(parser: argparse.ArgumentParser) -> None:
+    stopping = section(parser, STOPPING)
     stopping.add_argument(
         "--require", type=parse_requirement, metavar="MEAN@BUDGET", help="exit with 0 if this is proved, else with 1"
     )
-    stopping.add_argument("--tol", type=float, metavar="D", help="stop when the lower bound can rise by at most D")
-    stopping.add_argument("--tol-budget", type=float, metavar="B", help="the budget of --tol (default: sigma)")
-    stopping.add_argument("--max-episodes", type=int, metavar="N", help="stop after at most N episodes")
+    stopping.add_argument(
+        "--tol", type=float, metavar="D", help="sequential run: stop when the lower bound can rise by at most D"
+    )
+    stopping.add_argument("--tol-budget", type=float, metavar="B", help="attack budget of --tol (default: sigma)")
+    stopping.add_argument(
+        "--max-episodes",
+        type=int,
+        metavar="N",
+        help="sequential run: N episodes at most, fewer once --require or --tol is reached",
+    )
 
 
 def run_certify(arguments: argparse.Namespace) -> int:

@@ -15,7 +15,8 @@ from surefoot.cli.agents import add_agents, add_export
 from surefoot.cli.attack import add_attack
 from surefoot.cli.baseline import add_baseline
 from surefoot.cli.certify import add_certify
-from surefoot.cli.options import Parser
+from surefoot.cli.doctor import add_doctor
+from surefoot.cli.parser import Parser
 from surefoot.cli.plan import add_plan, add_tune
 from surefoot.cli.report import add_report
 from surefoot.cli.reproduce import add_reproduce
@@ -66,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = [_renewed(word) if index == 0 or word.startswith("--") else word for index, word in enumerate(given)]
     try:
         with redirect_stdout(cast("TextIO", PlainText(sys.stdout))):
-            parsed = build_parser().parse_args(given)
+            parsed = build_parser().parse_args(given or ["--help"])
             parsed.command_line = shlex.join(["surefoot", *given])
             code: int | None = parsed.run(parsed)
             sys.stdout.flush()
@@ -77,8 +78,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _fail(f"this needs the package {error.name}; from a checkout install it with: pip install '.[all]'")
     except KeyboardInterrupt:
-        kept = "finished blocks are kept; run the same command again to resume (train: with --resume)"
-        print(f"surefoot: stopped; {kept}", file=sys.stderr)
+        saved = "completed blocks are saved. Run the same command again to resume (train: add --resume)."
+        print(f"surefoot: interrupted; {saved}", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has stopped reading.
@@ -120,11 +121,19 @@ def _fail(message: str) -> int:
 
 def build_parser() -> Parser:
     """Describe the command line."""
-    parser = Parser(prog="surefoot", description="Certified robustness for reinforcement-learning agents.")
-    parser.add_argument("--version", action="version", version=f"surefoot {__version__}")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND", parser_class=Parser)
+    parser = Parser(
+        prog="surefoot",
+        usage="surefoot COMMAND [options]",
+        description="Certified lower bounds on the return of reinforcement-learning agents under observation attacks.",
+        epilog="'surefoot COMMAND --help' shows a command's options, with examples. A first run: surefoot certify "
+        "cartpole-5",
+    )
+    parser.add_argument("--version", action="version", version=f"surefoot {__version__}", help="show the version")
+    commands = parser.add_subparsers(
+        required=True, title="commands", metavar="COMMAND", parser_class=Parser, prog="surefoot"
+    )
     proofs = (add_certify, add_verify, add_plan, add_tune, add_attack, add_report, add_reproduce)
-    for add in (*proofs, add_train, add_baseline, add_export, add_agents):
+    for add in (*proofs, add_train, add_baseline, add_export, add_agents, add_doctor):
         add(commands)
     return parser
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from surefoot.cli.parser import AGENT, RUN, section
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 
@@ -23,49 +23,62 @@ if TYPE_CHECKING:
     from surefoot.play.task import Task
 
 
-class Parser(argparse.ArgumentParser):
-    """Reports a wrong call as bad input, in one line."""
+TASKS = "cartpole-5, cartpole-1, mountain-car, pong-1r, pong-full or freeway"
 
-    def __init__(self, *arguments: Any, **options: Any) -> None:
-        super().__init__(*arguments, **{"allow_abbrev": False, **options})
-        # argparse takes -1e3 and -1,0 for options, and floors are often negative.
-        self._negative_number_matcher = re.compile(r"-(\.?\d|inf|nan)")
 
-    def error(self, message: str) -> NoReturn:
-        """Raise instead of printing the whole usage."""
-        raise InputError(f"{message.removeprefix('argument ')}; see '{self.prog} --help'")
+def add_task(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
+    """Add the name of a task, the first word after the command."""
+    section(parser, AGENT).add_argument("task", metavar="TASK", nargs="?" if optional else None, help=TASKS)
 
 
 def add_common(parser: argparse.ArgumentParser, *, writes: bool = True) -> None:
     """Add the options that every long run has; one that ``writes`` no files needs no directory for them."""
-    parser.add_argument("--seed", type=int, default=0, help="(default: 0)")
-    parser.add_argument("--device", default="auto", choices=("auto", "cpu", "cuda"), help="(default: auto)")
+    run = section(parser, RUN)
+    add_seed(parser)
+    run.add_argument(
+        "--device", default="auto", choices=("auto", "cpu", "cuda"), help="where networks run (default: auto)"
+    )
     if writes:
-        parser.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: runs/<name>)")
+        run.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: runs/NAME)")
     add_output(parser)
+
+
+def add_seed(parser: argparse.ArgumentParser) -> None:
+    """Add the seed."""
+    section(parser, RUN).add_argument(
+        "--seed", type=int, default=0, metavar="K", help="seed of all random numbers (default: 0)"
+    )
 
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what is printed."""
-    parser.add_argument("--json", action="store_true", help="print one JSON document to stdout and nothing else")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    run = section(parser, RUN)
+    run.add_argument("--json", action="store_true", help="print one JSON document to stdout and nothing else")
+    run.add_argument("--quiet", action="store_true", help="show no progress")
 
 
 def add_agent(parser: argparse.ArgumentParser) -> None:
     """Add the options that say which agent to run, and with how many processes."""
-    parser.add_argument(
-        "--agent", metavar="NAME_OR_PATH", help="pretrained agent, training directory, SB3 .zip, or folder of one"
+    agent = section(parser, AGENT)
+    agent.add_argument(
+        "--agent",
+        metavar="AGENT",
+        help="pretrained agent, training directory, SB3 .zip, or folder of one (default: the task's pretrained agent)",
     )
-    parser.add_argument(
+    agent.add_argument(
         "--vecnormalize",
         metavar="FILE",
-        help="statistics an SB3 agent's observations are normalized with (noise and budgets stay in the units of the "
-        "environment), or 'none' (default: where RL Baselines3 Zoo and the Hub keep them)",
+        help="statistics an SB3 agent's observations are normalized with, or 'none'; noise and budgets stay in the "
+        "units of the environment (default: where RL Baselines3 Zoo and the Hub keep them)",
     )
-    parser.add_argument(
-        "--allow-pickle", action="store_true", help="let an SB3 zip execute its code while it is loaded"
+    agent.add_argument(
+        "--allow-pickle",
+        action="store_true",
+        help="unpickle an SB3 .zip, which executes code in it",
     )
-    parser.add_argument("--workers", type=int, help="number of processes (default: one per core)")
+    section(parser, RUN).add_argument(
+        "--workers", type=int, metavar="N", help="number of processes (default: one per core)"
+    )
 
 
 def plan_of(

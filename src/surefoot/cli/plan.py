@@ -12,6 +12,7 @@ from rich.table import Table
 from surefoot.cli.options import (
     add_agent,
     add_common,
+    add_task,
     numbers,
     parse_requirement,
     plain_console,
@@ -20,7 +21,9 @@ from surefoot.cli.options import (
     progress_bar,
     workers_for,
 )
+from surefoot.cli.parser import AGENT, ATTACK, STATISTICS, STOPPING, add_command, section
 from surefoot.errors import InputError
+from surefoot.proof.query import check_confidence
 
 if TYPE_CHECKING:
     from surefoot.play.plan import Plan
@@ -29,42 +32,71 @@ if TYPE_CHECKING:
 
 def add_plan(commands: Any) -> None:
     """Describe ``plan``."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "plan",
-        help="predict how many episodes a requirement needs, and which sigma certifies the most",
+        "predict how many episodes a requirement needs, and which sigma certifies the most",
+        usage="TASK --require MEAN@BUDGET [options]",
+        details="Pilot episodes are run for it; what it prints are estimates, not bounds.",
+        examples=(
+            "surefoot plan cartpole-5 --require 150@0.4",
+            "surefoot plan cartpole-5 --require 150@0.4 --sigmas 0.2,0.4 --episodes 100000",
+            "surefoot plan cartpole-1 --require 100@0.2 --agent model.zip --sigmas 0.1,0.2",
+        ),
     )
-    _add_shared(parser, writes=False)
-    parser.add_argument(
+    section(parser, STOPPING).add_argument(
         "--require",
         type=parse_requirement,
         required=True,
         metavar="MEAN@BUDGET",
-        help="what is to be proved, e.g. 150@0.4",
+        help="what is to be proved, as 150@0.4",
     )
+    _add_shared(parser, writes=False)
     parser.set_defaults(run=run_plan)
 
 
 def add_tune(commands: Any) -> None:
     """Describe ``tune``."""
-    parser = commands.add_parser("tune", help="select sigma on some episodes and certify it on others")
+    parser = add_command(
+        commands,
+        "tune",
+        "select sigma on some episodes and certify it on others",
+        usage="TASK --budget B [options]",
+        examples=(
+            "surefoot tune cartpole-5 --budget 0.4",
+            "surefoot tune cartpole-5 --budget 0.4 --sigmas 0.2,0.4 --episodes 100000",
+            "surefoot tune cartpole-5 --budget 0.4 --all-sigmas",
+        ),
+    )
+    section(parser, ATTACK).add_argument(
+        "--budget", type=float, required=True, metavar="B", help="attack budget at which the bound is to be largest"
+    )
     _add_shared(parser, writes=True)
-    parser.add_argument("--budget", type=float, required=True, help="the attack budget to select sigma for")
-    parser.add_argument(
+    section(parser, STATISTICS).add_argument(
         "--all-sigmas", action="store_true", help="certify every sigma, alpha split among them, and select none"
     )
     parser.set_defaults(run=run_tune)
 
 
 def _add_shared(parser: argparse.ArgumentParser, *, writes: bool) -> None:
-    parser.add_argument("task", metavar="TASK", help="such as cartpole-5 or mountain-car")
+    add_task(parser)
     add_agent(parser)
-    looks = "0.1,0.2,0.4"
-    parser.add_argument("--sigmas", type=numbers(looks), help=f"{looks} (default: those with a pretrained agent)")
-    parser.add_argument(
-        "--pilot-episodes", type=int, default=1000, help="episodes to inspect per sigma (default: %(default)s)"
+    section(parser, AGENT).add_argument(
+        "--sigmas",
+        type=numbers("0.1,0.2,0.4"),
+        metavar="LIST",
+        help="standard deviations of the noise to compare, as 0.1,0.2,0.4 (default: those with a pretrained agent)",
     )
-    parser.add_argument("--episodes", type=int, default=10_000, help="episodes to certify with (default: %(default)s)")
-    parser.add_argument("--confidence", type=float, default=0.95, help="(default: %(default)s)")
+    statistics = section(parser, STATISTICS)
+    statistics.add_argument(
+        "--pilot-episodes", type=int, default=1000, metavar="N", help="pilot episodes per sigma (default: 1,000)"
+    )
+    statistics.add_argument(
+        "--episodes", type=int, default=10_000, metavar="N", help="episodes to certify with (default: 10,000)"
+    )
+    statistics.add_argument(
+        "--confidence", type=float, default=0.95, metavar="C", help="that all lower bounds hold (default: 0.95)"
+    )
     add_common(parser, writes=writes)
 
 
@@ -134,8 +166,7 @@ def _plans(arguments: argparse.Namespace) -> list[Plan]:
     from surefoot.agents.files import list_agents, load_card
     from surefoot.play.tasks import get_task
 
-    if not 0 < arguments.confidence < 1:
-        raise InputError(f"confidence must lie strictly between 0 and 1, got {arguments.confidence}")
+    check_confidence(arguments.confidence)
     task = get_task(arguments.task)
     cards = [load_card(name) for name in list_agents() if name.startswith(f"{task.name}-")]
     sigmas = arguments.sigmas or [card["sigma"] for card in cards if card["sigma"] > 0]

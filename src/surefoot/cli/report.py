@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from surefoot.cli.parser import RUN, add_command, section
 from surefoot.files import foreign
 from surefoot.report.page import NAME, write_report
 from surefoot.runs.finish import write_run_report
@@ -14,13 +15,21 @@ from surefoot.runs.read import read_run
 
 def add_report(commands: Any) -> None:
     """Describe the subcommand."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "report",
-        help="regenerate the HTML report of a run, or compare several runs in one",
-        description="Write one self-contained HTML report about the runs in DIR, output of certify or attack.",
+        "write the HTML report of a run again, or compare several runs in one",
+        usage="DIR [DIR ...] [options]",
+        details="The report is one file that needs no network.",
+        examples=(
+            "surefoot report runs/cartpole-5-s0.2-sigma0.2-seed0-n10000",
+            "surefoot report runs/first runs/second --out compared.html",
+            "surefoot report runs/* --out all.html",
+        ),
     )
-    parser.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="run directories of certify or attack")
-    parser.add_argument(
+    run = section(parser, RUN)
+    run.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="run directories of certify or attack")
+    run.add_argument(
         "--out",
         type=Path,
         metavar="FILE.html",

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from surefoot import files
-from surefoot.cli.options import Parser
+from surefoot.cli.parser import Parser
 from surefoot.errors import InputError
 
 

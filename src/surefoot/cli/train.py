@@ -8,7 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surefoot.cli.options import add_common, print_json, progress_bar, refuse
+from surefoot.cli.options import add_common, add_task, print_json, progress_bar, refuse
+from surefoot.cli.parser import AGENT, TRAINING, add_command, section
 from surefoot.errors import InputError
 
 if TYPE_CHECKING:
@@ -18,43 +19,73 @@ if TYPE_CHECKING:
 
 def add_train(commands: Any) -> None:
     """Describe the subcommand."""
-    parser = commands.add_parser("train", help="train an agent with noise on its observations")
-    parser.add_argument("task", metavar="TASK", nargs="?", help="such as cartpole-5, mountain-car or pong-1r")
-    parser.add_argument("--env", metavar="ID", help="any Gymnasium environment with vectors as observations, or TASK")
-    parser.add_argument("--floor", type=float, help="lowest return the rules allow, for --env")
-    parser.add_argument("--ceiling", type=float, help="highest return the rules allow, for --env")
-    parser.add_argument("--max-steps", type=int, help="maximum episode length, for an --env that has none")
-    parser.add_argument("--sigma", type=float, required=True, help="noise on every new observation")
-    parser.add_argument(
+    parser = add_command(
+        commands,
+        "train",
+        "train an agent with noise on its observations",
+        usage="TASK | --env ID --floor R --sigma S [options]",
+        examples=(
+            "surefoot train cartpole-5 --sigma 0.2",
+            "surefoot train cartpole-1 --sigma 0.2 --memory gru --time-limit 10",
+            "surefoot train --env Acrobot-v1 --sigma 0.1 --floor -500 --ceiling 0",
+        ),
+    )
+    add_task(parser, optional=True)
+    what = section(parser, AGENT)
+    what.add_argument(
+        "--env", metavar="ID", help="any Gymnasium environment with vectors as observations, instead of TASK"
+    )
+    what.add_argument("--floor", type=float, metavar="R", help="lowest return the rules allow, for --env")
+    what.add_argument("--ceiling", type=float, metavar="R", help="highest return the rules allow, for --env")
+    what.add_argument("--max-steps", type=int, metavar="T", help="maximum episode length, for an --env that has none")
+    what.add_argument(
+        "--sigma",
+        type=float,
+        required=True,
+        metavar="S",
+        help="standard deviation of the noise on every observation, in its units",
+    )
+    _add_training(parser)
+    add_common(parser)
+    parser.set_defaults(run=run_train)
+
+
+def _add_training(parser: argparse.ArgumentParser) -> None:
+    training = section(parser, TRAINING)
+    training.add_argument(
         "--preset",
-        help="ppo, ppo-large, paper, thorough (Cartpole, Mountain Car); early, brief (Mountain Car); paper, fast, "
+        metavar="NAME",
+        help="ppo, ppo-large, paper, thorough (CartPole, Mountain Car); early, brief (Mountain Car); paper, fast, "
         "student, fine-tune (Atari); sb3-ppo (--env) (default: ppo, for Atari paper, for --env sb3-ppo)",
     )
-    parser.add_argument(
+    training.add_argument(
         "--time-limit",
         type=float,
         metavar="MINUTES",
-        help="stop after this time; --resume continues (preset fast); length of the training (other presets)",
+        help="length of the training; preset fast stops after it and --resume continues",
     )
-    parser.add_argument(
+    training.add_argument(
         "--memory",
         metavar="KIND",
         help="gru, or frames=K for the last K observations (ppo; default: as the task)",
     )
-    parser.add_argument(
+    training.add_argument(
         "--for-budget",
         type=float,
         metavar="B",
-        help="keep the weights that certify the most at this budget (ppo; default: twice sigma)",
+        help="attack budget at which the selected weights certify the most (ppo; default: twice sigma)",
     )
-    parser.add_argument("--init-from", metavar="AGENT", help="agent to start from (Atari presets)")
-    parser.add_argument("--teacher", metavar="AGENT", help="agent that sees clean frames (presets student, fine-tune)")
-    parser.add_argument(
-        "--repeats", type=int, metavar="N", help="train N seeds, keep the best on validation (default: the preset's)"
+    training.add_argument("--init-from", metavar="AGENT", help="agent to start from (Atari presets)")
+    training.add_argument(
+        "--teacher", metavar="AGENT", help="agent that observes clean frames (presets student, fine-tune)"
     )
-    parser.add_argument("--resume", action="store_true", help="resume from the checkpoint in the run directory")
-    add_common(parser)
-    parser.set_defaults(run=run_train)
+    training.add_argument(
+        "--repeats",
+        type=int,
+        metavar="N",
+        help="number of training seeds, of which the best on validation is kept (default: the preset's)",
+    )
+    training.add_argument("--resume", action="store_true", help="resume from the checkpoint in the run directory")
 
 
 def run_train(arguments: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from surefoot.cli.options import add_agent, add_output, print_json, progress_bar
+from surefoot.cli.parser import AGENT, STATISTICS, add_command, section
 from surefoot.errors import InputError
 
 MARKS = {"passed": "ok", "failed": "FAILED", "impossible": "UNKNOWN", "skipped": "skipped"}
@@ -14,22 +15,34 @@ MARKS = {"passed": "ok", "failed": "FAILED", "impossible": "UNKNOWN", "skipped":
 
 def add_verify(commands: Any) -> None:
     """Describe the subcommand."""
-    parser = commands.add_parser(
+    parser = add_command(
+        commands,
         "verify",
-        help="check a certificate: recompute its bounds, rerun some of its episodes",
-        description="Check the certificate of a run: exit code 0 if it is verified, 1 if not.",
+        "check a certificate: recompute its bounds, rerun some of its episodes",
+        usage="RUN_DIR [options]",
+        details="Exit code 0 if it is verified, 1 if not.",
+        examples=(
+            "surefoot verify runs/cartpole-5-s0.2-sigma0.2-seed0-n10000",
+            "surefoot verify RUN_DIR --blocks all",
+            "surefoot verify RUN_DIR --agent model.zip --json",
+        ),
     )
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of surefoot certify")
+    what = section(parser, AGENT)
+    what.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of surefoot certify")
     add_agent(parser)
-    parser.add_argument("--env", metavar="ID", help="the run's environment, if its name would import a module")
-    parser.add_argument(
+    what.add_argument("--env", metavar="ID", help="the run's environment, if its name would import a module")
+    checked = section(parser, STATISTICS)
+    checked.add_argument(
         "--blocks",
         type=_blocks,
         default="enough",
         metavar="N",
-        help="blocks to rerun: a number or all (default: one lie in 100 is caught, p = .99)",
+        help="blocks of episodes to rerun: a number, or all (default: enough to notice with probability 0.99 that one "
+        "episode in 100 is forged)",
     )
-    parser.add_argument("--seed", type=int, help="fixes which blocks are rerun (default: unpredictable)")
+    checked.add_argument(
+        "--seed", type=int, metavar="K", help="seed that chooses the blocks to rerun (default: unpredictable)"
+    )
     add_output(parser)
     parser.set_defaults(run=run_verify)
 

@@ -142,6 +142,11 @@ class Plan:
         return replace(made_up, gains=np.zeros((1, scoring.max_steps))) if self.per_step else made_up
 
 
+def gpus() -> list[str]:
+    """Return the names of the GPUs that torch can use."""
+    return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+
+
 def resolve_device(name: str) -> str:
     """Return "cpu" or "cuda", resolving "auto"."""
     if name not in {"auto", "cpu", "cuda"}:

@@ -12,7 +12,7 @@ import torch
 
 from surefoot.agents.policies import Spaces
 from surefoot.episodes import Baseline, check_limits
-from surefoot.errors import InputError
+from surefoot.errors import InputError, did_you_mean
 from surefoot.play.envs.atari.emulators import Cartridge, ale
 from surefoot.play.envs.atari.env import SHAPE, Atari, AtariEnvironment
 from surefoot.play.envs.base import BatchEnv
@@ -165,9 +165,8 @@ def get_task(name: str) -> Task:
         InputError: If there is no such task, or it is an Atari task and ALE is not installed.
     """
     if name not in TASKS:
-        raise InputError(
-            f"unknown task {name!r}; the tasks are {', '.join(TASKS)} (or give --env for any Gymnasium id)"
-        )
+        known = f"the tasks are {', '.join(TASKS)} (or give --env for any Gymnasium id)"
+        raise InputError(f"unknown task {name!r}; {known}{did_you_mean(name, TASKS)}")
     if TASKS[name].cartridge is not None:
         ale()  # an Atari task that is asked for is about to be run
     return TASKS[name]

@@ -65,6 +65,13 @@ class Norm:
         }
 
 
+def check_confidence(confidence: float) -> None:
+    """Raise InputError unless this is a probability between 0 and 1; a percentage is the likeliest mistake."""
+    if not 0 < confidence < 1:
+        meant = f"; did you mean {confidence / 100:g}?" if 1 < confidence < 100 else ""
+        raise InputError(f"confidence must lie strictly between 0 and 1, got {confidence:g}{meant}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Query:
     """What is asked of episodes.
@@ -90,8 +97,7 @@ class Query:
     norm: Norm | None = None
 
     def __post_init__(self) -> None:
-        if not 0 < self.confidence < 1:
-            raise InputError(f"confidence must lie strictly between 0 and 1, got {self.confidence}")
+        check_confidence(self.confidence)
         if not (math.isfinite(self.threshold_spacing) and self.threshold_spacing > 0):
             raise InputError(f"threshold spacing must be a finite number > 0, got {self.threshold_spacing}")
         if not self.budgets:

@@ -15,7 +15,7 @@ from surefoot.attacks.registry import METHODS, Configuration
 from surefoot.attacks.value_gaps import default_lambdas
 from surefoot.attacks.victim import Smoothing
 from surefoot.episodes import Episodes
-from surefoot.errors import InputError
+from surefoot.errors import InputError, did_you_mean
 from surefoot.files import safe_name, versions
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import Progress
@@ -50,7 +50,8 @@ class AttackGrid:
 
     def __post_init__(self) -> None:
         if self.method not in METHODS:
-            raise InputError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}")
+            meant = did_you_mean(self.method, METHODS)
+            raise InputError(f"method must be one of {', '.join(METHODS)}, got {self.method!r}{meant}")
         if not self.budgets or not all(np.isfinite(budget) and budget >= 0 for budget in self.budgets):
             raise InputError(f"budgets must be finite numbers >= 0, at least one, got {list(self.budgets)}")
         if METHODS[self.method].has_lambda and not self.lambdas:

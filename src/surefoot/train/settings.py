@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
-from surefoot.errors import InputError
+from surefoot.errors import InputError, did_you_mean
 from surefoot.play.task import Task
 
 
@@ -209,7 +209,8 @@ def find_ppo(preset: str, task: str) -> PpoSettings:
 
 def _find(presets: Mapping[str, Mapping[str, Some]], preset: str, task: str) -> Some:
     if preset not in presets:
-        raise InputError(f"unknown preset {preset!r}; there are {', '.join((*PPO_PRESETS, *PRESETS))}")
+        known = (*PPO_PRESETS, *PRESETS)
+        raise InputError(f"unknown preset {preset!r}; there are {', '.join(known)}{did_you_mean(preset, known)}")
     return settings_for(presets[preset], preset, task)
 
 

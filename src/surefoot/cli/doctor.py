@@ -1,0 +1,99 @@
+"""``surefoot doctor``: versions, GPU, which extras are installed, and what to install for what is missing."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from surefoot import __version__
+from surefoot.cli.options import print_json
+from surefoot.cli.parser import RUN, add_command, section
+from surefoot.files import checkout
+
+# Packages of each extra, and what it is for.
+EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
+    "plot": (("matplotlib",), "figures as PNG, PDF and SVG"),
+    "play": (("torch", "gymnasium", "PyYAML"), "running, attacking and verifying agents"),
+    "envs": (("box2d", "mujoco"), "LunarLander, MuJoCo and the like"),
+    "atari": (("ale-py",), "Atari"),
+    "train": (("stable-baselines3", "tensorboard"), "training, and SB3 agents"),
+}
+REQUIRED = ("numpy", "scipy", "rich")
+
+
+def add_doctor(commands: Any) -> None:
+    """Describe the subcommand."""
+    parser = add_command(
+        commands,
+        "doctor",
+        "show versions, the GPU, and what to install for what is missing",
+        usage="[options]",
+        examples=("surefoot doctor", "surefoot doctor --json", "surefoot doctor > doctor.txt"),
+    )
+    section(parser, RUN).add_argument(
+        "--json", action="store_true", help="print one JSON document to stdout and nothing else"
+    )
+    parser.set_defaults(run=run_doctor)
+
+
+def run_doctor(arguments: argparse.Namespace) -> None:
+    """Print what is installed and what is not."""
+    found = examined()
+    if arguments.json:
+        print_json({"schema": 1, **found})
+        return
+    print(f"surefoot {found['surefoot']}, Python {found['python']}, {found['cores']} cores, {found['platform']}")
+    print(f"{found['gpu']['says']}\n")
+    print("ok       " + _listed(found["required"]))
+    for name, extra in found["extras"].items():
+        print(f"{'ok' if extra['installed'] else 'MISSING':8} {name:6} {_listed(extra['packages'])}")
+        if not extra["installed"]:
+            print(f"{'':15} for {extra['purpose']}: {extra['install']}")
+
+
+def _listed(packages: Mapping[str, str | None]) -> str:
+    return ", ".join(f"{package} {number or '(missing)'}" for package, number in packages.items())
+
+
+def examined() -> dict[str, Any]:
+    """Return versions, GPU and extras as JSON data."""
+    source = "surefoot" if checkout() is None else "."
+    extras = {}
+    for name, (packages, purpose) in EXTRAS.items():
+        there = {package: _version(package) for package in packages}
+        extras[name] = {
+            "installed": all(there.values()),
+            "packages": there,
+            "purpose": purpose,
+            "install": f"pip install '{source}[{name}]'",
+        }
+    return {
+        "surefoot": __version__,
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "cores": os.cpu_count(),
+        "required": {package: _version(package) for package in REQUIRED},
+        "extras": extras,
+        "gpu": _gpu(),
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _gpu() -> dict[str, Any]:
+    """Return the GPUs that torch can use, and why there are none."""
+    try:
+        from surefoot.play.plan import gpus
+    except ImportError:
+        return {"devices": [], "says": "GPU: unknown, because torch is not installed"}
+    names = gpus()
+    return {"devices": names, "says": f"GPU: {', '.join(names) or 'none that torch can use'}"}

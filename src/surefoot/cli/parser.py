@@ -1,0 +1,98 @@
+"""The parser of the command line: options in sections, examples, suggestions, and errors of one line."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import textwrap
+from collections.abc import Sequence
+from itertools import takewhile
+from typing import Any, NoReturn
+
+from surefoot.errors import InputError, did_you_mean
+
+AGENT, ATTACK, TRAINING = "agent and environment", "attack model", "training"
+STATISTICS, STOPPING, RUN = "statistics", "stopping", "run"
+SECTIONS = (AGENT, TRAINING, ATTACK, STATISTICS, STOPPING, RUN)  # in the order in which --help shows them
+COLUMNS = 80
+
+
+class Layout(argparse.HelpFormatter):
+    """Help of at most 80 columns; a text with line breaks of its own keeps them."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, max_help_position=26, width=min(COLUMNS, shutil.get_terminal_size().columns) - 2)
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(text, width, break_on_hyphens=False)  # names such as pong-full stay whole
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if "\n" in text else super()._fill_text(text, width, indent)
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports a wrong call as bad input, in one line, with the name that was probably meant."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{"allow_abbrev": False, "formatter_class": Layout, **options})
+        # argparse takes -1e3 and -1,0 for options, and floors are often negative.
+        self._negative_number_matcher = re.compile(r"-(\.?\d|inf|nan)")
+
+    def error(self, message: str) -> NoReturn:
+        """Raise instead of printing the whole usage."""
+        advice = "" if message.endswith("?") else f"; see '{self.prog} --help'"
+        raise InputError(message.removeprefix("argument ") + advice)
+
+    # Before anything else is parsed: an unknown option often also makes a required one seem to be missing.
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse; reject an option that does not exist, and name the one that was probably meant."""
+        words: Sequence[str] = args or ()
+        if self._subparsers is not None:  # what follows the command is the command's
+            words = list(takewhile(lambda word: word.startswith("-"), words))
+        for word in takewhile(lambda word: word != "--", words):
+            name = word.partition("=")[0]
+            if "-" in self.prefix_chars and name.startswith("--") and name not in self._option_string_actions:
+                self.error(f"unknown option {name}{did_you_mean(name, self._option_string_actions)}")
+        return super().parse_known_args(args, namespace)
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        if action.choices is not None and value not in action.choices:
+            known = [str(choice) for choice in action.choices]
+            meant = did_you_mean(str(value), known)
+            raise argparse.ArgumentError(action, f"{value!r} is not one of {', '.join(known)}{meant}")
+
+
+def add_command(
+    commands: Any, name: str, summary: str, *, usage: str, examples: Sequence[str], details: str = ""
+) -> argparse.ArgumentParser:
+    """Add a subcommand with empty sections for its options.
+
+    Args:
+        commands: What ``add_subparsers`` returned.
+        name: Name of the subcommand.
+        summary: What it does, in one line without a full stop.
+        usage: What is typed after the name.
+        examples: Whole command lines.
+        details: More sentences for the help of the subcommand itself.
+    """
+    sentence = f"{summary[0].upper()}{summary[1:]}. {details}".strip()
+    parser: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=sentence,
+        usage=f"%(prog)s {usage}",
+        epilog="\n".join(["examples:", *(f"  {example}" for example in examples)]),
+        formatter_class=Layout,
+        add_help=False,
+        allow_abbrev=False,
+    )
+    for title in SECTIONS:
+        parser.add_argument_group(title)
+    section(parser, RUN).add_argument("-h", "--help", action="help", help="show this help and exit")
+    return parser
+
+
+def section(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
+    """Return a section of a subcommand's options, one of ``SECTIONS``."""
+    return next(group for group in parser._action_groups if group.title == title)

@@ -1,0 +1,135 @@
+"""Help, suggestions and the doctor: what someone sees who does not know the command yet."""
+
+import argparse
+import json
+import shlex
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from surefoot.cli import doctor
+from surefoot.cli import main as cli
+from surefoot.cli.options import TASKS
+from surefoot.play import tasks
+
+ROOT = Path(__file__).parents[2]
+
+
+def commands():
+    (found,) = (a for a in cli.build_parser()._actions if isinstance(a, argparse._SubParsersAction))
+    return {name: parser for name, parser in found.choices.items() if name != "reproduce"}
+
+
+def helped(capsys, *words):
+    with pytest.raises(SystemExit) as caught:
+        cli.main([*words, "--help"])
+    assert caught.value.code == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [(), *((name,) for name in commands())])
+def test_help_has_80_columns_at_most(capsys, monkeypatch, command):
+    for columns in ("200", "80"):
+        monkeypatch.setenv("COLUMNS", columns)
+        lines = helped(capsys, *command).splitlines()
+        assert max(map(len, lines)) <= 80
+
+
+@pytest.mark.parametrize("command", commands())
+def test_help_ends_with_three_examples_that_can_be_typed(capsys, command):
+    examples = [line.strip() for line in helped(capsys, command).partition("examples:\n")[2].splitlines()]
+    assert len(examples) == 3
+    for example in examples:
+        name, *words = shlex.split(example.partition(" > ")[0])
+        assert name == "surefoot"
+        cli.build_parser().parse_args(words)
+
+
+@pytest.mark.parametrize("command", commands())
+def test_every_option_stands_in_a_section_and_is_explained(command):
+    parser = commands()[command]
+    assert not parser._optionals._group_actions
+    assert not parser._positionals._group_actions
+    for action in parser._actions:
+        words = (action.help or "").partition("(default")[0].split()
+        assert len(words) >= 2 or action.help == argparse.SUPPRESS, action.option_strings
+
+
+def test_the_tasks_in_the_help_are_the_tasks():
+    assert TASKS.replace(" or", ",").split(", ") == list(tasks.TASKS)
+
+
+def test_the_command_alone_prints_its_help(capsys):
+    alone, asked = helped(capsys), None
+    with pytest.raises(SystemExit) as caught:
+        cli.main([])
+    asked = capsys.readouterr().out
+    assert caught.value.code == 0
+    assert asked == alone
+    assert all(name in alone for name in commands())
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        ("certify cartpole-5 --episode 5", "unknown option --episode; did you mean --episodes?"),
+        ("attack --budgts=0.1", "unknown option --budgts; did you mean --budgets?"),
+        ("certfy cartpole-5", "did you mean certify?"),
+        ("--versoin", "did you mean --version?"),
+        ("certify cartpole5", "did you mean cartpole-5?"),
+        ("certify cartpole-5 --agent cartpole-5-s0,2", "did you mean cartpole-5-s0.2?"),
+        ("certify cartpole-5 --method beting", "did you mean betting?"),
+        ("certify cartpole-5 --confidence 95", "got 95; did you mean 0.95?"),
+        ("plan cartpole-5 --require 1@1 --confidence 99", "got 99; did you mean 0.99?"),
+        ("attack cartpole-5 --method adaptiv", "did you mean adaptive?"),
+        ("train cartpole-5 --sigma 0.2 --preset thorogh", "did you mean thorough?"),
+    ],
+)
+def test_what_was_probably_meant_is_named(capsys, words, meant):
+    assert cli.main(words.split()) == 2
+    shown = capsys.readouterr()
+    assert meant in shown.err
+    assert (shown.out, shown.err.count("\n")) == ("", 1)
+
+
+@pytest.mark.parametrize("words", ["certify cartpole-5 --zzz", "qqq", "certify cartpole-5 --confidence 1"])
+def test_nothing_is_suggested_where_nothing_is_alike(capsys, words):
+    assert cli.main(words.split()) == 2
+    assert "did you mean" not in capsys.readouterr().err
+
+
+def test_the_doctor_names_versions_and_extras(capsys):
+    assert cli.main(["doctor", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    offered = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert set(found["extras"]) == set(offered) - {"all", "docs", "dev"}
+    assert found["python"] == sys.version.split()[0]
+    assert cli.main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert max(map(len, shown.splitlines())) <= 80
+    assert all(name in shown for name in found["extras"])
+
+
+def test_the_doctor_says_what_to_install(capsys, monkeypatch):
+    monkeypatch.setattr(doctor, "_version", lambda package: None if package == "ale-py" else "1.0")
+    assert cli.main(["doctor"]) == 0
+    shown = capsys.readouterr().out
+    assert "MISSING  atari  ale-py (missing)\n" in shown
+    assert "pip install '.[atari]'" in shown
+    assert shown.count("MISSING") == 1
+
+
+def test_the_doctor_needs_nothing_that_may_be_missing():
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'gymnasium', 'matplotlib', 'stable_baselines3'):\n"
+        "    sys.modules[name] = None\n"
+        "from surefoot.cli.main import main\n"
+        "sys.exit(main(['doctor']))\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "torch is not installed" in done.stdout
