@@ -618,7 +618,6 @@ WRONG_PLAY = {
     "task": ("certify cartpole-7", "unknown task 'cartpole-7'; the tasks are cartpole-5, cartpole-1"),
     "no source": ("certify", "exactly one of TASK, --env or --returns, got none"),
     "two sources": ("certify cartpole-5 --env CartPole-v1", "got task and env"),
-    "no command": ("", "COMMAND"),
     "command": ("prove cartpole-5", "'prove'"),
     "option": ("certify cartpole-5 --speed 3", "--speed"),
     "extra": ("certify cartpole-5 cartpole-1", "cartpole-1"),
