@@ -97,8 +97,8 @@ def _add_attack_model(parser: argparse.ArgumentParser) -> None:
         "--budgets",
         type=parse_budgets,
         metavar="LIST",
-        help="attack budgets, in the units of the observations: 0,0.2,0.4 or FIRST:LAST:STEP (default: the paper's for its "
-        "tasks, else 0 to 4 sigma)",
+        help="attack budgets, in the units of the observations: 0,0.2,0.4 or FIRST:LAST:STEP (default: the paper's for "
+        "its tasks, else 0 to 4 sigma)",
     )
     model.add_argument("--norm", choices=NORMS, default="l2", help="norm that the budgets bound (default: l2)")
     model.add_argument("--per-step", action="store_true", help="budgets bound every single step, not a whole episode")
