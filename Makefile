@@ -44,7 +44,7 @@ check: lint test
 
 # The documentation as a site, in site/.
 docs: setup
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: setup
 	$(BIN)/python bench/play.py

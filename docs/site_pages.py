@@ -23,8 +23,6 @@ PAGES = {
     "changes.md": "CHANGELOG.md",
 }
 EXAMPLES = "examples.md"
-# The button of the reports, which the site has too.
-THEME = "src/surefoot/report/assets/theme.js"
 SHOWN = {origin: page for page, origin in PAGES.items()}
 PICTURES = (".png", ".svg", ".jpg")
 LINK = re.compile(r"(\]\(|^\[[^\]]+\]: )([^)\s]+)", flags=re.MULTILINE)
@@ -36,7 +34,6 @@ def on_files(files: Files, config: Any) -> Files:
     for page, origin in PAGES.items():
         files.append(File.generated(config, page, content=(ROOT / origin).read_text(encoding="utf-8")))
     files.append(File.generated(config, EXAMPLES, content=examples()))
-    files.append(File.generated(config, "theme.js", content=(ROOT / THEME).read_text(encoding="utf-8")))
     for origin in sorted(linked_files()):
         files.append(File.generated(config, place_of(origin, "")[0], content=(ROOT / origin).read_bytes()))
     return files

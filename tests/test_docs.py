@@ -11,15 +11,13 @@ from pathlib import Path
 import pytest
 
 import surefoot
-from study.__main__ import add_reproduce
 from study.paper import TARGETS
 from surefoot.cli.main import build_parser
 
 ROOT = Path(__file__).resolve().parents[1]
-TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "zoo/README.md")
+TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "zoo/README.md", "study/README.md")
 PAGES = sorted([*(ROOT / name for name in TOP), *(ROOT / "docs").rglob("*.md")])
 NEEDS_TORCH = pytest.mark.skipif(find_spec("torch") is None, reason="loads what plays")
-REFERENCE = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
 
 
 def blocks(text, language):
@@ -48,70 +46,44 @@ def broken_links(page, text):
     return bad
 
 
-def undocumented(names, text):
-    """Return the names that no code span of the text begins with."""
-    spans = {re.split(r"[ (,]", span)[0] for span in re.findall(r"`([^`]+)`", text)}
-    return sorted(set(names) - spans)
+def test_every_public_name_is_on_the_page_of_the_api():
+    named = re.findall(
+        r"^::: surefoot\.(\w+)$", (ROOT / "docs" / "api.md").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    assert sorted(named) == sorted(surefoot.__all__)
 
 
-def section(text, title):
-    start = text.index(f"### `{title}`")
-    end = text.find("\n### ", start + 1)
-    return text[start : end if end > 0 else None]
+def reference():
+    """Return the module that puts the options into the page of the command line."""
+    spec = spec_from_file_location("site_reference", ROOT / "docs" / "site_reference.py")
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
-def commands(parser):
-    """Return the subcommands of a parser by name."""
-    for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            return dict(action.choices)
-    return {}
+def test_every_command_has_its_section_with_its_options():
+    text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
+    sections = dict(re.findall(r"^## `surefoot (\w+)`\n(.*?)(?=^## |\Z)", text, flags=re.DOTALL | re.MULTILINE))
+    commands = reference().every_command()
+    assert sorted(sections) == sorted(commands)
+    for name, section in sections.items():
+        assert reference().MARK.findall(section) == [name]
 
 
-def every_command():
-    """Return all subcommands by name; the options of ``reproduce`` are the study's."""
-    study = argparse.ArgumentParser()
-    add_reproduce(study.add_subparsers())
-    return {**commands(build_parser()), **commands(study)}
-
-
-def options(parser):
-    """Return what a parser takes: long options, and the names that positional arguments are shown with.
-
-    Old names that still work for one version are hidden, and not documented.
-    """
-    found = []
-    for action in (action for action in parser._actions if action.help != argparse.SUPPRESS):
-        long = [option for option in action.option_strings if option.startswith("--")]
-        found += long if action.option_strings else [action.metavar] if action.metavar else []
-    return [name for name in found if name not in {"--help", "COMMAND"}]
-
-
-def is_old(name):
-    """Return whether a public name is an old one that works for one more version; its docstring says so."""
-    return (inspect.getdoc(getattr(surefoot, name)) or "").startswith("Deprecated name of")
-
-
-def test_every_public_name_is_in_the_reference():
-    names = surefoot.__all__ if find_spec("torch") is None else [name for name in surefoot.__all__ if not is_old(name)]
-    assert undocumented(names, REFERENCE) == []
-
-
-@pytest.mark.parametrize("command", sorted(every_command()))
-def test_every_option_is_in_the_reference(command):
-    assert undocumented(options(every_command()[command]), section(REFERENCE, f"surefoot {command}")) == []
-
-
-@pytest.mark.parametrize("command", sorted(every_command()))
-def test_the_reference_names_no_option_that_is_gone(command):
-    text = section(REFERENCE, f"surefoot {command}")
-    rows = re.findall(r"^\| `(--[\w-]+)", text, flags=re.MULTILINE)
-    assert set(rows) <= set(options(every_command()[command]))
-
-
-def test_a_missing_name_and_a_missing_option_are_noticed():
-    assert undocumented(["certify", "no_such_name"], REFERENCE) == ["no_such_name"]
-    assert undocumented(["--sigma", "--no-such"], section(REFERENCE, "surefoot certify")) == ["--no-such"]
+def test_options_are_shown_with_their_values_and_meaning_and_old_names_are_not():
+    parser = argparse.ArgumentParser(description="Words.", epilog="surefoot x 1")
+    group = parser.add_argument_group("bounds")
+    group.add_argument("--size", type=int, metavar="N", default=3, help="a|b (default: %(default)s)")
+    group.add_argument("--kind", choices=("one", "two"), help="which")
+    group.add_argument("--old", help=argparse.SUPPRESS)
+    parser.add_argument("what", metavar="WHAT", help="the <thing>")
+    shown = reference().described(parser)
+    for part in ("Words.", "| bounds | |", "| `--size N` | a\\|b (default: 3) |", "| `--kind` | `one`, `two`. which |"):
+        assert part in shown
+    assert "| `WHAT` | the &lt;thing> |" in shown
+    assert shown.endswith("```text\nsurefoot x 1\n```")
+    assert "--old" not in shown
+    assert "--help" not in shown
 
 
 @NEEDS_TORCH
@@ -152,6 +124,12 @@ def test_a_broken_link_is_noticed():
 def test_prose_keeps_its_width(page):
     lines = prose(page.read_text(encoding="utf-8")).splitlines()
     assert [line for line in lines if len(line) > 120 and not line.startswith("|")] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_code_keeps_to_eighty_columns(page):
+    code = re.findall(r"^```\w+\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
+    assert [line for block in code for line in block.splitlines() if len(line) > 80] == []
 
 
 def test_the_commands_of_the_documentation_parse():

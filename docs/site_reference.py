@@ -1,0 +1,79 @@
+"""The command line on the site: where the page has ``<!-- options: NAME -->``, the options of that command.
+
+They are taken from the parser itself, so the page cannot differ from ``surefoot NAME --help``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = "command-line.md"
+MARK = re.compile(r"^<!-- options: ([\w-]+) -->$", flags=re.MULTILINE)
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Put every command's options into the page."""
+    if page.file.src_uri != PAGE:
+        return markdown
+    commands = every_command()
+    return MARK.sub(lambda found: described(commands[found[1]]), markdown)
+
+
+def every_command() -> dict[str, argparse.ArgumentParser]:
+    """Return all subcommands by name; the options of ``reproduce`` are the study's."""
+    if str(ROOT) not in sys.path:
+        sys.path.append(str(ROOT))
+    from study.__main__ import add_reproduce
+    from surefoot.cli.main import build_parser
+    from surefoot.cli.options import Parser
+
+    study = Parser(prog="surefoot")
+    add_reproduce(study.add_subparsers(parser_class=Parser))
+    return {**subcommands(build_parser()), **subcommands(study)}
+
+
+def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
+    """Return the subcommands of a parser by name."""
+    return {
+        name: command
+        for action in parser._actions
+        if isinstance(action, argparse._SubParsersAction)
+        for name, command in action.choices.items()
+    }
+
+
+def described(parser: argparse.ArgumentParser) -> str:
+    """Return a command's description, one table of options per group, and its examples."""
+    parts = [parser.description or ""]
+    formatter = parser._get_formatter()
+    for group in sorted(parser._action_groups, key=lambda group: group.title == "options"):  # those of all runs last
+        shown = [action for action in group._group_actions if action.help != argparse.SUPPRESS]
+        rows = [f"| {named(action)} | {meaning(action, formatter)} |" for action in shown if action.dest != "help"]
+        if rows:
+            parts.append("\n".join((f"| {group.title} | |", "|---|---|", *rows)))
+    if parser.epilog:
+        parts.append(f"```text\n{parser.epilog.strip()}\n```")
+    return "\n\n".join(part for part in parts if part)
+
+
+def named(action: argparse.Action) -> str:
+    """Return an option with the name of its value, as code."""
+    value = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
+    if not action.option_strings:
+        return f"`{value}`"
+    return f"`{', '.join(action.option_strings)}{' ' if value and not action.choices else ''}" + (
+        "`" if action.choices else f"{value}`"
+    )
+
+
+def meaning(action: argparse.Action, formatter: argparse.HelpFormatter) -> str:
+    """Return an option's help in one table cell, with the values it can take."""
+    text = formatter._expand_help(action) if action.help else ""
+    if action.choices:
+        text = f"{', '.join(f'`{choice}`' for choice in action.choices)}. {text}".strip()
+    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
