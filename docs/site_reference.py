@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ def every_command() -> dict[str, argparse.ArgumentParser]:
         sys.path.append(str(ROOT))
     from study.__main__ import add_reproduce
     from surefoot.cli.main import build_parser
-    from surefoot.cli.options import Parser
+    from surefoot.cli.parser import Parser
 
     study = Parser(prog="surefoot")
     add_reproduce(study.add_subparsers(parser_class=Parser))
@@ -48,7 +49,7 @@ def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentP
 
 
 def described(parser: argparse.ArgumentParser) -> str:
-    """Return a command's description, one table of options per group, and its examples."""
+    """Return a command's description, its examples, and one table of options per group."""
     parts = [parser.description or ""]
     formatter = parser._get_formatter()
     for group in sorted(parser._action_groups, key=lambda group: group.title == "options"):  # those of all runs last
@@ -57,23 +58,25 @@ def described(parser: argparse.ArgumentParser) -> str:
         if rows:
             parts.append("\n".join((f"| {group.title} | |", "|---|---|", *rows)))
     if parser.epilog:
-        parts.append(f"```text\n{parser.epilog.strip()}\n```")
+        lines = textwrap.dedent(parser.epilog.removeprefix("examples:\n")).strip()
+        parts.insert(1, f"```sh\n{lines}\n```")
     return "\n\n".join(part for part in parts if part)
 
 
 def named(action: argparse.Action) -> str:
     """Return an option with the name of its value, as code."""
-    value = "" if action.nargs == 0 else str(action.metavar or action.dest.upper())
-    if not action.option_strings:
-        return f"`{value}`"
-    return f"`{', '.join(action.option_strings)}{' ' if value and not action.choices else ''}" + (
-        "`" if action.choices else f"{value}`"
-    )
+    value = "" if action.nargs == 0 or listed(action) else str(action.metavar or action.dest.upper())
+    return f"`{' '.join((', '.join(action.option_strings), value)).strip()}`"
 
 
 def meaning(action: argparse.Action, formatter: argparse.HelpFormatter) -> str:
     """Return an option's help in one table cell, with the values it can take."""
     text = formatter._expand_help(action) if action.help else ""
-    if action.choices:
-        text = f"{', '.join(f'`{choice}`' for choice in action.choices)}. {text}".strip()
+    if listed(action):
+        text = f"{', '.join(f'`{choice}`' for choice in action.choices or ())}: {text}"
     return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+
+
+def listed(action: argparse.Action) -> bool:
+    """Return whether the values of an option are what its help begins with."""
+    return action.choices is not None and action.metavar is None

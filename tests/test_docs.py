@@ -71,17 +71,17 @@ def test_every_command_has_its_section_with_its_options():
 
 
 def test_options_are_shown_with_their_values_and_meaning_and_old_names_are_not():
-    parser = argparse.ArgumentParser(description="Words.", epilog="surefoot x 1")
+    parser = argparse.ArgumentParser(description="Words.", epilog="examples:\n  surefoot x 1")
     group = parser.add_argument_group("bounds")
     group.add_argument("--size", type=int, metavar="N", default=3, help="a|b (default: %(default)s)")
     group.add_argument("--kind", choices=("one", "two"), help="which")
     group.add_argument("--old", help=argparse.SUPPRESS)
     parser.add_argument("what", metavar="WHAT", help="the <thing>")
     shown = reference().described(parser)
-    for part in ("Words.", "| bounds | |", "| `--size N` | a\\|b (default: 3) |", "| `--kind` | `one`, `two`. which |"):
+    for part in ("Words.", "| bounds | |", "| `--size N` | a\\|b (default: 3) |", "| `--kind` | `one`, `two`: which |"):
         assert part in shown
     assert "| `WHAT` | the &lt;thing> |" in shown
-    assert shown.endswith("```text\nsurefoot x 1\n```")
+    assert "```sh\nsurefoot x 1\n```" in shown
     assert "--old" not in shown
     assert "--help" not in shown
 
