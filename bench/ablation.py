@@ -26,6 +26,7 @@ from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
 from surefoot.play.workers import single_thread
 from surefoot.proof.query import certify
+from surefoot.train.folder import TrainingRun
 from surefoot.train.ppo import train_ppo
 from surefoot.train.settings import PpoSettings
 
@@ -65,7 +66,7 @@ def run(name: str, chosen: PpoSettings, seed: int) -> dict[str, Any]:
     task, noise = get_task(TASK), Noise.of(SIGMA)
     with tempfile.TemporaryDirectory() as folder, single_thread():
         began = time.process_time()
-        policy = train_ppo(task, SIGMA, chosen, Path(folder) / "run", seed=seed)
+        policy = train_ppo(TrainingRun(task=task, sigma=SIGMA, out=Path(folder) / "run", seed=seed), chosen)
         seconds = time.process_time() - began
         played = play(Plan(task=task, policy=policy, noise=noise, n_episodes=N_EPISODES, seed=seed))
     lower = [float(value) for value in certify(played, BUDGETS).lower]

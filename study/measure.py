@@ -191,21 +191,21 @@ def timed_agents(agents: Sequence[Agent]) -> list[Agent]:
 
 def train_once(task: str, sigma: float, sizes: Sizes, place: Place) -> str:
     """Train one agent with the preset's settings and keep its validations and its time."""
-    from surefoot.train.folder import has_checkpoint
+    from surefoot.train.folder import TrainingRun, has_checkpoint
     from surefoot.train.train import train
 
     name = f"{task}-s{sigma:g}"
     folder = place.work / f"train-{name}-{sizes.training.total_steps}"
     if not (folder / "agent.json").is_file():
-        train(
-            get_task(task),
-            sigma,
-            sizes.training,
-            folder,
+        run = TrainingRun(
+            task=get_task(task),
+            sigma=sigma,
+            out=folder,
             seed=SEED,
             device=place.device,
             resume=has_checkpoint(folder),
         )
+        train(run, sizes.training)
     card = read_json(folder / "agent.json")
     facts = {"task": task, "sigma": sigma, "seed": SEED, "curve": card["curve"], "preset": "paper"}
     done = card["training"]

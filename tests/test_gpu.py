@@ -43,6 +43,7 @@ from toys import (
     toy_task,
 )
 from train.test_train import TINY, KilledError, same_updates, stop_at
+from trainings import run_training
 
 pytestmark = [
     pytest.mark.gpu,
@@ -148,8 +149,8 @@ def test_the_mirror_of_the_buffer_is_exact_even_when_it_wraps(monkeypatch):
 def test_training_resumes_on_the_gpu(tmp_path, monkeypatch):
     monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 2)
     with pytest.raises(KilledError):
-        train(TASK, 0.2, TINY, tmp_path / "run", device="cuda", progress=stop_at(500))
-    train(TASK, 0.2, TINY, tmp_path / "run", device="cuda", resume=True)
+        run_training(train, TASK, 0.2, TINY, tmp_path / "run", device="cuda", progress=stop_at(500))
+    run_training(train, TASK, 0.2, TINY, tmp_path / "run", device="cuda", resume=True)
     card = zoo.load_card(str(tmp_path / "run"))
     assert card["training"]["graph_captured"]
     assert [step for step, _ in card["curve"]] == [100, 200, 300, 400, 500, 600]
@@ -293,9 +294,9 @@ def test_a_short_fast_training_on_a_gpu(tmp_path):
         validation_interval=400,
         validation_episodes=4,
     )
-    first = train_fast(get_task("pong-1r"), 0.1, settings, tmp_path / "run", device="cuda")
+    first = run_training(train_fast, get_task("pong-1r"), 0.1, settings, tmp_path / "run", device="cuda")
     longer = dataclasses.replace(settings, total_steps=1_200)
-    second = train_fast(get_task("pong-1r"), 0.1, longer, tmp_path / "run", device="cuda", resume=True)
+    second = run_training(train_fast, get_task("pong-1r"), 0.1, longer, tmp_path / "run", device="cuda", resume=True)
     assert zoo.load(str(tmp_path / "run")).sha256 == second.sha256
     assert first.n_actions == second.n_actions == 6
 
@@ -332,9 +333,9 @@ def test_a_short_training_of_a_student_on_a_gpu(tmp_path):
 
     task, settings = get_task("freeway"), tiny_student(total_steps=800, validation_interval=400)
     options = {"teacher": zoo.load("freeway-s0"), "device": "cuda", "processes": 2}
-    train_student(task, 0.2, settings, tmp_path / "run", **options)
+    run_training(train_student, task, 0.2, settings, tmp_path / "run", **options)
     longer = dataclasses.replace(settings, total_steps=1_200)
-    second = train_student(task, 0.2, longer, tmp_path / "run", **options, resume=True)
+    second = run_training(train_student, task, 0.2, longer, tmp_path / "run", **options, resume=True)
     assert zoo.load(str(tmp_path / "run")).sha256 == second.sha256
     assert zoo.load_card(str(tmp_path / "run"))["training"]["updates"] > 2 * (1_200 - 2 * 200) / 8
     assert play(Plan(task=task, policy=second, noise=Noise.of(0.2), n_episodes=4, device="cuda")).returns.min() >= 0

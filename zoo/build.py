@@ -16,6 +16,7 @@ import os
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -36,24 +37,22 @@ HERE = Path(__file__).resolve().parent
 
 def one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path) -> None:
     """Train one agent with a preset's settings."""
-    from surefoot.train.folder import has_checkpoint
+    from surefoot.train.folder import TrainingRun, has_checkpoint
     from surefoot.train.settings import find_settings
     from surefoot.train.train import train
 
     command = f"surefoot train {task} --sigma {sigma:g} --seed {seed} --preset {preset} --device {device}"
-    settings = find_settings(preset, task)
-    train(
-        get_task(task),
-        sigma,
-        settings,
-        out,
+    run = TrainingRun(
+        task=get_task(task),
+        sigma=sigma,
+        out=out,
         seed=seed,
         device=device,
-        command=command,
-        preset=preset,
-        repeats=1,  # seeds are chosen here, on selection episodes
         resume=has_checkpoint(out),
+        preset=preset,
+        command=command,
     )
+    train(run, replace(find_settings(preset, task), repeats=1))  # seeds are chosen here, on selection episodes
 
 
 def train_all(arguments: argparse.Namespace) -> None:

@@ -47,7 +47,7 @@ from surefoot.train.atari.settings import (
 )
 from surefoot.train.atari.student import train_student
 from surefoot.train.atari.train import stretch, train_fast
-from surefoot.train.folder import Curve, copy_agent, has_checkpoint
+from surefoot.train.folder import Curve, TrainingRun, copy_agent, has_checkpoint
 
 S = TypeVar("S", FastSettings, StudentSettings, FineTuneSettings)
 BUDGETS = (0.2, 0.4, 0.6, 0.8)  # at which progress is shown
@@ -85,28 +85,31 @@ def train(arguments: argparse.Namespace) -> None:
     def say(text: str) -> None:
         print(f"{name} {time.monotonic() - began:4.0f} s  {text}", flush=True)
 
-    common: dict[str, Any] = {
-        "seed": arguments.seed,
-        "device": arguments.device,
-        "time_limit": arguments.time_limit,
-        "processes": arguments.processes,
-        "resume": has_checkpoint(arguments.out),
-        "command": shlex.join(("python", "zoo/build_atari.py", *sys.argv[1:])),
+    run = TrainingRun(
+        task=task,
+        sigma=arguments.sigma,
+        out=arguments.out,
+        seed=arguments.seed,
+        device=arguments.device,
+        time_limit=arguments.time_limit,
+        resume=has_checkpoint(arguments.out),
+        preset="fast" if arguments.teacher is None else "fine-tune" if arguments.fine_tune else "student",
+        command=shlex.join(("python", "zoo/build_atari.py", *sys.argv[1:])),
+        progress=lambda done, of, curve: say(f"{done:,} of {of:,} steps, agent of step {curve.best_step:,} saved"),
+    )
+    options: dict[str, Any] = {
         "init_from": None if arguments.init_from is None else load(arguments.init_from),
-        "progress": lambda done, of, curve: say(f"{done:,} of {of:,} steps, agent of step {curve.best_step:,} saved"),
+        "processes": arguments.processes,
     }
     if arguments.teacher is None:
-        train_fast(task, arguments.sigma, changed(find_fast(task.name), arguments.set), arguments.out, **common)
+        train_fast(run, changed(find_fast(task.name), arguments.set), **options)
     else:
-        common["teacher"] = resolve(arguments.teacher, task.spaces)
-        common["watch"] = lambda line, returns: say(shown(line, returns, arguments.sigma, task.scoring.floor))
+        options["teacher"] = resolve(arguments.teacher, task.spaces)
+        options["watch"] = lambda line, returns: say(shown(line, returns, arguments.sigma, task.scoring.floor))
         if arguments.fine_tune:
-            settings = changed(find_fine_tune(task.name), arguments.set)
-            train_fine_tune(task, arguments.sigma, settings, arguments.out, **common)
+            train_fine_tune(run, changed(find_fine_tune(task.name), arguments.set), **options)
         else:
-            train_student(
-                task, arguments.sigma, changed(find_student(task.name), arguments.set), arguments.out, **common
-            )
+            train_student(run, changed(find_student(task.name), arguments.set), **options)
     print((arguments.out / "curve.csv").read_text())
 
 

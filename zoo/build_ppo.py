@@ -22,7 +22,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from surefoot.play.tasks import get_task
-from surefoot.train.folder import Curve
+from surefoot.train.folder import Curve, TrainingRun
 from surefoot.train.ppo import train_ppo
 from surefoot.train.settings import find_ppo
 
@@ -47,11 +47,10 @@ def one(arguments: argparse.Namespace) -> None:
 
     command = f"surefoot train {task} --sigma {sigma} --preset {arguments.preset} --seed {arguments.seed}"
     command += f" --memory {memory}" if memory else ""
-    train_ppo(
-        get_task(task),
-        float(sigma),
-        settings,
-        arguments.out,
+    run = TrainingRun(
+        task=get_task(task),
+        sigma=float(sigma),
+        out=arguments.out,
         seed=arguments.seed,
         device=arguments.device,
         time_limit=arguments.seconds / 60,
@@ -59,6 +58,7 @@ def one(arguments: argparse.Namespace) -> None:
         preset=arguments.preset,
         progress=report,
     )
+    train_ppo(run, settings)
 
 
 def train(arguments: argparse.Namespace) -> None:

@@ -26,6 +26,7 @@ from surefoot.train.sb3_checkpoint import load_checkpoint, save_checkpoint
 from surefoot.train.settings import DdpgSettings, find_settings
 from surefoot.train.train import train
 from toys import actor_with_critic
+from trainings import run_training
 
 TASK = get_task("mountain-car")
 # Episodes of sixty steps, so that a few of them are learned from in no time.
@@ -122,7 +123,7 @@ def test_the_papers_table_is_the_preset():
 def trained(tmp_path_factory):
     out = tmp_path_factory.mktemp("ddpg") / "run"
     seen = []
-    policy = train(SHORT, 0.2, TINY, out, seed=3, preset="tiny", progress=lambda *rest: seen.append(rest))
+    policy = run_training(train, SHORT, 0.2, TINY, out, seed=3, preset="tiny", progress=lambda *rest: seen.append(rest))
     return out, policy, seen
 
 
@@ -144,8 +145,8 @@ def test_a_trained_agent_is_left_with_card_and_curve(trained):
 
 def test_learning_changes_both_networks_and_the_same_seed_gives_the_same_agent(trained, tmp_path):
     _, policy, _ = trained
-    again = train(SHORT, 0.2, TINY, tmp_path / "again", seed=3)
-    other = train(SHORT, 0.2, TINY, tmp_path / "other", seed=4)
+    again = run_training(train, SHORT, 0.2, TINY, tmp_path / "again", seed=3)
+    other = run_training(train, SHORT, 0.2, TINY, tmp_path / "other", seed=4)
     assert again.sha256 == policy.sha256 != other.sha256
 
 
@@ -169,4 +170,4 @@ def test_a_checkpoint_holds_both_optimizers(tmp_path):
 
 def test_ddpg_wants_continuous_actions(tmp_path):
     with pytest.raises(InputError, match="DDPG needs bounded continuous actions"):
-        train(get_task("cartpole-5"), 0.2, TINY, tmp_path / "x")
+        run_training(train, get_task("cartpole-5"), 0.2, TINY, tmp_path / "x")

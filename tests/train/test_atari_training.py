@@ -26,6 +26,7 @@ from surefoot.train.atari.train import exploration, stretch, train_fast
 from surefoot.train.folder import Curve, TrainingFolder
 from surefoot.train.settings import find_settings
 from surefoot.train.train import train
+from trainings import run_training
 
 CPU = torch.device("cpu")
 TINY = FastSettings(
@@ -284,8 +285,15 @@ def test_players_and_buffer_agree_with_the_emulators():
 def trained(tmp_path_factory):
     out = tmp_path_factory.mktemp("fast") / "run"
     seen = []
-    policy = train_fast(
-        get_task("pong-1r"), 0.1, TINY, out, device="cpu", processes=1, progress=lambda *facts: seen.append(facts)
+    policy = run_training(
+        train_fast,
+        get_task("pong-1r"),
+        0.1,
+        TINY,
+        out,
+        device="cpu",
+        processes=1,
+        progress=lambda *facts: seen.append(facts),
     )
     return out, policy, seen
 
@@ -336,7 +344,7 @@ def test_a_checkpoint_restores_what_was_learned(trained):
 def test_a_training_run_is_resumed_with_more_steps(trained):
     out, _, _ = trained
     longer = replace(TINY, total_steps=144)
-    train_fast(get_task("pong-1r"), 0.1, longer, out, device="cpu", processes=1, resume=True)
+    run_training(train_fast, get_task("pong-1r"), 0.1, longer, out, device="cpu", processes=1, resume=True)
     card = json.loads((out / "agent.json").read_text())
     assert [row[0] for row in card["curve"]] == [48, 96, 144]
     assert card["training"]["steps"] == 144
@@ -347,14 +355,14 @@ def test_a_training_begins_with_the_weights_of_another_agent(trained, tmp_path):
     _, earlier, _ = trained
     still = replace(TINY, learning_rate=1e-12)
     options = {"device": "cpu", "processes": 1, "init_from": earlier}
-    policy = train_fast(get_task("pong-1r"), 0.2, still, tmp_path / "run", **options)
+    policy = run_training(train_fast, get_task("pong-1r"), 0.2, still, tmp_path / "run", **options)
     pairs = zip(policy.network.parameters(), earlier.network.parameters(), strict=True)
     assert all(torch.allclose(one, other, rtol=1e-3, atol=1e-6) for one, other in pairs)
     card = json.loads((tmp_path / "run" / "agent.json").read_text())
     assert card["training"]["started_from"] == {"name": "pong-1r-s0.1", "sha256": earlier.sha256}
     assert card["training"]["settings"]["exploration_initial"] == 0.05
     longer = replace(still, total_steps=still.total_steps + 48)
-    train_fast(get_task("pong-1r"), 0.2, longer, tmp_path / "run", device="cpu", processes=1, resume=True)
+    run_training(train_fast, get_task("pong-1r"), 0.2, longer, tmp_path / "run", device="cpu", processes=1, resume=True)
     again = json.loads((tmp_path / "run" / "agent.json").read_text())
     assert again["training"]["started_from"] == card["training"]["started_from"]
     assert again["training"]["settings"]["exploration_initial"] == 0.05
@@ -399,7 +407,9 @@ def test_a_kill_between_the_files_of_a_checkpoint_loses_no_weights(trained, tmp_
 
 def test_time_ends_a_training(tmp_path):
     settings = replace(TINY, total_steps=10**6, validation_interval=10**6)
-    train_fast(get_task("pong-1r"), 0.0, settings, tmp_path / "run", device="cpu", processes=1, time_limit=0.01)
+    run_training(
+        train_fast, get_task("pong-1r"), 0.0, settings, tmp_path / "run", device="cpu", processes=1, time_limit=0.01
+    )
     card = json.loads((tmp_path / "run" / "agent.json").read_text())
     assert 0 < card["training"]["steps"] < 10**5
 
@@ -413,12 +423,12 @@ def test_time_ends_a_training(tmp_path):
 )
 def test_bad_options_are_refused(tmp_path, options, match):
     with pytest.raises(InputError, match=match):
-        train_fast(get_task("pong-1r"), 0.1, TINY, tmp_path / "run", device="cpu", **options)
+        run_training(train_fast, get_task("pong-1r"), 0.1, TINY, tmp_path / "run", device="cpu", **options)
 
 
 def test_a_folder_in_use_is_not_written_over(trained):
     with pytest.raises(InputError, match="is not empty; give --resume"):
-        train_fast(get_task("pong-1r"), 0.1, TINY, trained[0], device="cpu")
+        run_training(train_fast, get_task("pong-1r"), 0.1, TINY, trained[0], device="cpu")
 
 
 def test_a_checkpoint_of_another_task_is_refused(trained):
@@ -431,7 +441,7 @@ def test_only_atari_has_fast_settings(tmp_path):
     with pytest.raises(InputError, match="has no settings for 'cartpole-5'"):
         find_fast("cartpole-5")
     with pytest.raises(InputError, match="is for Atari tasks"):
-        train_fast(get_task("cartpole-5"), 0.1, TINY, tmp_path, device="cpu")
+        run_training(train_fast, get_task("cartpole-5"), 0.1, TINY, tmp_path, device="cpu")
 
 
 # --- the paper's own training ---------------------------------------------------------------------------------------
@@ -459,7 +469,7 @@ def test_sb3s_own_training_keeps_noise_out_of_bytes(tmp_path):
         batch_size=4,
     )
     task = get_task("pong-1r")
-    policy = train(task, 0.1, settings, tmp_path / "run", progress=lambda *_: None)
+    policy = run_training(train, task, 0.1, settings, tmp_path / "run", progress=lambda *_: None)
     assert isinstance(policy.network, CNN)
     assert zoo.load(str(tmp_path / "run")).sha256 == policy.sha256
     model = dqn.build_model(task, 0.1, settings, 0, "cpu")

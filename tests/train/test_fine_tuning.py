@@ -16,6 +16,7 @@ from surefoot.play.envs.atari.emulators import CUT, ENDED
 from surefoot.play.tasks import get_task
 from surefoot.train.atari.fine_tune import Actor, Rollout, Tuning, train_fine_tune
 from surefoot.train.atari.settings import FINE_TUNE, FineTuneSettings, find_fine_tune
+from trainings import run_training
 
 CPU = torch.device("cpu")
 TINY = FineTuneSettings(
@@ -169,7 +170,7 @@ def test_clean_frames_reach_the_critic_alone():
 def test_a_fine_tuned_agent_is_an_ordinary_one(tmp_path):
     student, out, watched = policy(3, "student"), tmp_path / "run", []
     options = {"teacher": policy(4, "teacher", 1), "init_from": student, "device": "cpu", "processes": 1}
-    train_fine_tune(FREEWAY, 0.3, TINY, out, **options, watch=lambda line, _: watched.append(line))
+    run_training(train_fine_tune, FREEWAY, 0.3, TINY, out, **options, watch=lambda line, _: watched.append(line))
     tuned, card = zoo.load(str(out)), json.loads((out / "agent.json").read_text())
     assert (tuned.n_stack, tuned.name) == (3, "freeway-s0.3")
     assert card["training"]["started_from"] == {"name": "student", "sha256": student.sha256}
@@ -178,14 +179,16 @@ def test_a_fine_tuned_agent_is_an_ordinary_one(tmp_path):
     # Equals do not replace the first: nothing was won, so the student stays.
     assert (card["training"]["best_step"], tuned.sha256) == (0, student.sha256)
     longer = replace(TINY, total_steps=96)
-    train_fine_tune(FREEWAY, 0.3, longer, out, **options, resume=True)
+    run_training(train_fine_tune, FREEWAY, 0.3, longer, out, **options, resume=True)
     assert json.loads((out / "agent.json").read_text())["training"]["updates"] == 6
 
 
 def test_what_cannot_be_tuned_is_refused(tmp_path, capsys):
     pong = policy(4, "pong", task=get_task("pong-1r"))
     with pytest.raises(InputError, match="pong is not a convolutional agent for freeway"):
-        train_fine_tune(FREEWAY, 0.3, TINY, tmp_path / "run", teacher=pong, init_from=policy(3, "student"))
+        run_training(
+            train_fine_tune, FREEWAY, 0.3, TINY, tmp_path / "run", teacher=pong, init_from=policy(3, "student")
+        )
     with pytest.raises(InputError, match="'fine-tune' has no settings for 'cartpole-5', only for pong-1r"):
         find_fine_tune("cartpole-5")
     assert set(FINE_TUNE) == {"pong-1r", "pong-full", "freeway"}

@@ -20,6 +20,7 @@ from surefoot.train import ppo, selection
 from surefoot.train.actors import policy_of
 from surefoot.train.ppo import Batch, Learner, collect, train_ppo
 from surefoot.train.settings import PpoSettings, find_ppo
+from trainings import run_training
 
 CPU = torch.device("cpu")
 CARTPOLE, CAR = get_task("cartpole-5"), get_task("mountain-car")
@@ -40,7 +41,7 @@ KINDS = [(CARTPOLE, ""), (CARTPOLE, "gru"), (SHORT_CAR, "frames=1"), (SHORT_CAR,
 def tiny(out, task=CARTPOLE, sigma=0.2, **more):
     own = {field.name for field in dataclasses.fields(TINY)}
     settings = dataclasses.replace(TINY, **{name: more.pop(name) for name in list(more) if name in own})
-    return train_ppo(task, sigma, settings, out, **more)
+    return run_training(train_ppo, task, sigma, settings, out, **more)
 
 
 def learner_of(task, memory, sigma=0.3, **more):

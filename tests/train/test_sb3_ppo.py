@@ -23,6 +23,7 @@ from surefoot.play.task import Backend
 from surefoot.play.tasks import get_task, make_task
 from surefoot.train.sb3_env import CLEAN, NOISY, NoisyAndClean
 from surefoot.train.sb3_ppo import Sb3PpoSettings, build_model, train_sb3_ppo
+from trainings import run_training
 
 torch.set_num_threads(1)
 POLE = make_task("CartPole-v1", floor=0, ceiling=60, max_steps=60)
@@ -107,8 +108,13 @@ def test_without_the_clean_critic_nothing_sees_it():
 @pytest.mark.parametrize(("task", "n_stack"), [(POLE, 3), (PENDULUM, 1)], ids=["discrete", "continuous"])
 def test_agent_file_zip_and_sb3_act_alike(tmp_path, task, n_stack):
     calls = []
-    policy = train_sb3_ppo(
-        task, 0.1, replace(TINY, n_stack=n_stack), tmp_path, progress=lambda *call: calls.append(call[:2])
+    policy = run_training(
+        train_sb3_ppo,
+        task,
+        0.1,
+        replace(TINY, n_stack=n_stack),
+        tmp_path,
+        progress=lambda *call: calls.append(call[:2]),
     )
     assert [call[0] for call in calls] == [512, 1024]
     card = json.loads((tmp_path / "agent.json").read_text())
@@ -138,19 +144,19 @@ class Nothing(gymnasium.Env):
 
 
 def test_resuming_goes_on_where_it_stopped(tmp_path):
-    train_sb3_ppo(POLE, 0.2, TINY, tmp_path, seed=3)
+    run_training(train_sb3_ppo, POLE, 0.2, TINY, tmp_path, seed=3)
     first = (tmp_path / "curve.csv").read_text()
-    train_sb3_ppo(POLE, 0.2, replace(TINY, total_steps=2_048), tmp_path, seed=3, resume=True)
+    run_training(train_sb3_ppo, POLE, 0.2, replace(TINY, total_steps=2_048), tmp_path, seed=3, resume=True)
     assert (tmp_path / "curve.csv").read_text().startswith(first)
     card = json.loads((tmp_path / "agent.json").read_text())
     assert card["training"]["steps"] == 2048
     with pytest.raises(InputError, match="checkpoint of another task or version"):
-        train_sb3_ppo(PENDULUM, 0.2, TINY, tmp_path, resume=True)
+        run_training(train_sb3_ppo, PENDULUM, 0.2, TINY, tmp_path, resume=True)
 
 
 def test_it_learns(tmp_path):
     settings = replace(TINY, total_steps=12_288, validation_interval=6_144, n_envs=16, n_steps=64, batch_size=256)
-    policy = train_sb3_ppo(POLE, 0.1, settings, tmp_path)
+    policy = run_training(train_sb3_ppo, POLE, 0.1, settings, tmp_path)
     returns = surefoot.rollout(POLE, policy, sigma=0.1, n_episodes=100, seed=1).returns
     assert returns.mean() > 40  # untrained agents keep the pole up for 9 steps, random ones for 20
 
@@ -164,7 +170,7 @@ def test_it_learns(tmp_path):
 )
 def test_what_cannot_be_trained(tmp_path, task, settings, match):
     with pytest.raises(InputError, match=match):
-        train_sb3_ppo(task, 0.2, settings, tmp_path)
+        run_training(train_sb3_ppo, task, 0.2, settings, tmp_path)
 
 
 def test_the_command(tmp_path, capsys, monkeypatch):

@@ -16,6 +16,7 @@ from surefoot.play.tasks import get_task
 from surefoot.train.atari.replay_buffer import Labeled
 from surefoot.train.atari.settings import STUDENT, StudentSettings, find_student
 from surefoot.train.atari.student import Lessons, Student, outputs, train_student
+from trainings import run_training
 
 CPU = torch.device("cpu")
 TINY = StudentSettings(
@@ -204,7 +205,8 @@ def test_the_teacher_acts_in_fewer_and_fewer_emulators():
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     out, watched = tmp_path_factory.mktemp("student") / "run", []
-    train_student(
+    run_training(
+        train_student,
         get_task("freeway"),
         0.3,
         TINY,
@@ -236,8 +238,15 @@ def test_more_noise_begins_with_a_student_of_less(trained, tmp_path):
     assert torch.allclose(student.online(stacks)[:, :3], policy.network(stacks), atol=1e-6)
     assert (student.average(stacks)[:, 3:] == 0).all()
     settings = replace(TINY, total_steps=48, learning_starts=10**6)
-    train_student(
-        get_task("freeway"), 0.4, settings, tmp_path / "run", teacher=teacher("freeway"), device="cpu", init_from=policy
+    run_training(
+        train_student,
+        get_task("freeway"),
+        0.4,
+        settings,
+        tmp_path / "run",
+        teacher=teacher("freeway"),
+        device="cpu",
+        init_from=policy,
     )
     card = json.loads((tmp_path / "run" / "agent.json").read_text())
     assert card["training"]["started_from"] == {"name": "freeway-s0.3", "sha256": policy.sha256}
@@ -248,7 +257,9 @@ def test_a_training_of_a_student_resumes(trained):
     out, _ = trained
     before = json.loads((out / "agent.json").read_text())["training"]
     settings = replace(TINY, total_steps=144)
-    train_student(get_task("freeway"), 0.3, settings, out, teacher=teacher("freeway"), device="cpu", resume=True)
+    run_training(
+        train_student, get_task("freeway"), 0.3, settings, out, teacher=teacher("freeway"), device="cpu", resume=True
+    )
     after = json.loads((out / "agent.json").read_text())["training"]
     assert (before["steps"], after["steps"]) == (96, 144)
     assert after["updates"] > before["updates"]
@@ -256,8 +267,15 @@ def test_a_training_of_a_student_resumes(trained):
 
 def test_time_is_the_length_of_a_training(tmp_path):
     settings = replace(TINY, total_steps=10**9, validation_interval=10**9)
-    train_student(
-        get_task("freeway"), 0.3, settings, tmp_path / "run", teacher=teacher("freeway"), device="cpu", time_limit=0.02
+    run_training(
+        train_student,
+        get_task("freeway"),
+        0.3,
+        settings,
+        tmp_path / "run",
+        teacher=teacher("freeway"),
+        device="cpu",
+        time_limit=0.02,
     )
     assert json.loads((tmp_path / "run" / "agent.json").read_text())["training"]["steps"] < 10**5
     class_ = lessons(total_steps=1_000)
@@ -276,8 +294,15 @@ def test_without_validations_the_last_agent_is_kept_and_written_as_training_goes
     def look(steps, _, curve):
         seen.append((steps, curve.best_step, zoo.load(str(tmp_path / "run")).sha256))
 
-    agent = train_student(
-        get_task("freeway"), 0.3, settings, tmp_path / "run", teacher=teacher("freeway"), device="cpu", progress=look
+    agent = run_training(
+        train_student,
+        get_task("freeway"),
+        0.3,
+        settings,
+        tmp_path / "run",
+        teacher=teacher("freeway"),
+        device="cpu",
+        progress=look,
     )
     assert {steps for steps, *_ in seen} >= {4, 8, 24}
     assert all(steps == kept for steps, kept, _ in seen)
@@ -291,7 +316,9 @@ def test_without_validations_the_last_agent_is_kept_and_written_as_training_goes
 
 def test_what_cannot_teach_is_refused(tmp_path, capsys):
     with pytest.raises(InputError, match="teacher cannot teach freeway: it plays another game"):
-        train_student(get_task("freeway"), 0.3, TINY, tmp_path / "run", teacher=teacher("pong-1r"), device="cpu")
+        run_training(
+            train_student, get_task("freeway"), 0.3, TINY, tmp_path / "run", teacher=teacher("pong-1r"), device="cpu"
+        )
     with pytest.raises(InputError, match="teacher does not have the layers of this training run"):
         Student(get_task("freeway"), 0.3, TINY, CPU, 0).begin_with(teacher("freeway"))
     with pytest.raises(InputError, match="'student' has no settings for 'cartpole-5', only for pong-1r"):

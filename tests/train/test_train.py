@@ -31,6 +31,7 @@ from surefoot.train.sb3_checkpoint import load_checkpoint, save_checkpoint
 from surefoot.train.settings import PRESETS, DqnSettings, find_settings
 from surefoot.train.train import train
 from toys import not_normal
+from trainings import run_training
 
 TASK = get_task("cartpole-5")
 TINY = DqnSettings(
@@ -47,9 +48,9 @@ TINY = DqnSettings(
 
 
 def tiny(out, **more):
-    own = {field.name for field in dataclasses.fields(TINY)} - {"repeats"}
+    own = {field.name for field in dataclasses.fields(TINY)}
     settings = dataclasses.replace(TINY, **{name: more.pop(name) for name in list(more) if name in own})
-    return train(more.pop("task", TASK), more.pop("sigma", 0.2), settings, out, **more)
+    return run_training(train, more.pop("task", TASK), more.pop("sigma", 0.2), settings, out, **more)
 
 
 def curve_of(out):

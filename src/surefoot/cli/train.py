@@ -13,8 +13,11 @@ from surefoot.cli.parser import AGENT, TRAINING, add_command, section
 from surefoot.errors import InputError
 
 if TYPE_CHECKING:
+    from surefoot.agents.policies import Policy
     from surefoot.play.task import Task
-    from surefoot.train.folder import Curve
+    from surefoot.train.folder import Curve, TrainingRun
+
+    Trainer = Callable[[TrainingRun], Policy]
 
 
 def add_train(commands: Any) -> None:
@@ -94,6 +97,7 @@ def run_train(arguments: argparse.Namespace) -> None:
     from surefoot.play.plan import resolve_device
     from surefoot.play.tasks import get_task
     from surefoot.proof.rounding import decimals
+    from surefoot.train.folder import TrainingRun
 
     task = get_task(arguments.task) if arguments.env is None and arguments.task is not None else _environment(arguments)
     if arguments.preset is None:
@@ -103,17 +107,20 @@ def run_train(arguments: argparse.Namespace) -> None:
     name = f"train-{task.name}-s{arguments.sigma:g}-{arguments.preset}-seed{arguments.seed}"
     folder: Path = arguments.out or Path("runs") / name
     with progress_bar("training", "steps", arguments) as report:
-        train(
-            task,
-            arguments.sigma,
-            folder,
+        run = TrainingRun(
+            task=task,
+            sigma=arguments.sigma,
+            out=folder,
             seed=arguments.seed,
             device=resolve_device(arguments.device),
+            time_limit=arguments.time_limit,
+            for_budget=arguments.for_budget,
             resume=arguments.resume,
-            command=arguments.command_line,
             preset=arguments.preset,
+            command=arguments.command_line,
             progress=None if report is None else lambda done, of, curve: report(done, of, _note(curve, digits)),
         )
+        train(run)
     card = load_card(str(folder))
     if arguments.json:
         print_json(card)
@@ -152,7 +159,7 @@ def _note(curve: Curve, digits: int) -> str:
     return f"mean {mean:.{digits}f}{shown}" if certified else f"best validation {curve.best:.{digits}f}"
 
 
-def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
+def _trainer(arguments: argparse.Namespace, task: str) -> Trainer:
     """Return the training that the preset names, with its settings."""
     if arguments.env is not None or arguments.preset == "sb3-ppo":
         return _sb3_ppo(arguments)
@@ -172,9 +179,7 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
 
         settings = find_fast(task)
         start = None if arguments.init_from is None else load(arguments.init_from)
-        return lambda task, sigma, out, **others: train_fast(
-            task, sigma, settings, out, time_limit=arguments.time_limit, init_from=start, **others
-        )
+        return lambda run: train_fast(run, settings, init_from=start)
     refuse(
         arguments, ("time_limit", "init_from"), f"the preset {arguments.preset}, which trains from scratch to its end"
     )
@@ -182,10 +187,12 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
     from surefoot.train.train import train
 
     table = find_settings(arguments.preset, task)
-    return lambda task, sigma, out, **others: train(task, sigma, table, out, repeats=arguments.repeats, **others)
+    if arguments.repeats is not None:
+        table = replace(table, repeats=arguments.repeats)
+    return lambda run: train(run, table)
 
 
-def _sb3_ppo(arguments: argparse.Namespace) -> Callable[..., Any]:
+def _sb3_ppo(arguments: argparse.Namespace) -> Trainer:
     """Return the training for any environment."""
     from surefoot.train.sb3_ppo import default_settings, train_sb3_ppo
 
@@ -195,43 +202,44 @@ def _sb3_ppo(arguments: argparse.Namespace) -> Callable[..., Any]:
     count = (arguments.memory or "frames=1").removeprefix("frames=")
     if not count.isdecimal():
         raise InputError(f"the preset sb3-ppo trains agents with --memory frames=K, got {arguments.memory!r}")
-    given = {"n_stack": int(count), "for_budget": arguments.for_budget}
-    return lambda task, sigma, out, **others: train_sb3_ppo(
-        task, sigma, replace(default_settings(task), **given), out, time_limit=arguments.time_limit, **others
-    )
+    return lambda run: train_sb3_ppo(run, replace(default_settings(run.task), n_stack=int(count)))
 
 
-def _ppo(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
+def _ppo(arguments: argparse.Namespace, task: str) -> Trainer:
     from surefoot.train.ppo import train_ppo
     from surefoot.train.settings import find_ppo
 
     refuse(arguments, ("teacher", "init_from"), f"the preset {arguments.preset}, which trains from scratch")
     settings = find_ppo(arguments.preset, task)
-    given = {name: getattr(arguments, name) for name in ("memory", "for_budget")}
-    settings = replace(settings, **{name: value for name, value in given.items() if value is not None})
-    return lambda task, sigma, out, **others: train_ppo(
-        task, sigma, settings, out, time_limit=arguments.time_limit, **others
-    )
+    if arguments.memory is not None:
+        settings = replace(settings, memory=arguments.memory)
+    return lambda run: train_ppo(run, settings)
 
 
-def _taught(arguments: argparse.Namespace, task: str) -> Callable[..., Any]:
+def _taught(arguments: argparse.Namespace, task: str) -> Trainer:
     """Return the training of a student, or its fine-tuning."""
-    from surefoot.agents.files import load
-    from surefoot.agents.resolve import resolve
-    from surefoot.play.tasks import get_task
     from surefoot.train.atari.fine_tune import train_fine_tune
     from surefoot.train.atari.settings import find_fine_tune, find_student
     from surefoot.train.atari.student import train_student
 
-    preset, tuned = arguments.preset, arguments.preset == "fine-tune"
-    settings: Any = (find_fine_tune if tuned else find_student)(task)
-    train: Callable[..., Any] = train_fine_tune if tuned else train_student
+    if arguments.preset == "student":
+        settings = find_student(task)
+        teacher, start = _agents(arguments, task)
+        return lambda run: train_student(run, settings, teacher=teacher, init_from=start)
+    tuned = find_fine_tune(task)
+    teacher, student = _agents(arguments, task)
+    if student is None:
+        raise InputError(f"the preset {arguments.preset} needs --init-from, the student to improve")
+    return lambda run: train_fine_tune(run, tuned, teacher=teacher, init_from=student)
+
+
+def _agents(arguments: argparse.Namespace, task: str) -> tuple[Policy, Policy | None]:
+    """Return the teacher and the agent to start from."""
+    from surefoot.agents.files import load
+    from surefoot.agents.resolve import resolve
+    from surefoot.play.tasks import get_task
+
     if arguments.teacher is None:
-        raise InputError(f"the preset {preset} needs --teacher, an agent that plays {task} without noise")
-    if tuned and arguments.init_from is None:
-        raise InputError(f"the preset {preset} needs --init-from, the student to improve")
-    teacher = resolve(arguments.teacher, get_task(task).spaces)
+        raise InputError(f"the preset {arguments.preset} needs --teacher, an agent that plays {task} without noise")
     start = None if arguments.init_from is None else load(arguments.init_from)
-    return lambda task, sigma, out, **others: train(
-        task, sigma, settings, out, teacher=teacher, time_limit=arguments.time_limit, init_from=start, **others
-    )
+    return resolve(arguments.teacher, get_task(task).spaces), start

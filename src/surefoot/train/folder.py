@@ -1,4 +1,4 @@
-"""The directory of a training run: its claim, validation curve, checkpoint, and the agent with its model card."""
+"""A training run: what it is asked for, and its directory with curve, checkpoint, and the agent with its card."""
 
 from __future__ import annotations
 
@@ -16,8 +16,11 @@ from numpy.typing import NDArray
 
 from surefoot.agents import files as zoo
 from surefoot.agents.policies import Policy
+from surefoot.episodes import checked_sigma
 from surefoot.errors import InputError
 from surefoot.files import read_npz, versions, write_npz, write_text
+from surefoot.play.task import Task
+from surefoot.train.settings import Facts
 
 SCHEMA = 1
 MOST = 2**40  # bytes: a checkpoint has a replay buffer, and is the work of the user who resumes it
@@ -87,6 +90,62 @@ class Curve:
 
 # Called after each validation with the steps so far, the steps in total, and what validation has shown so far.
 Progress = Callable[[int, int, Curve], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingRun:
+    """What every trainer is asked for, in addition to the settings of its algorithm.
+
+    Attributes:
+        task: What to train on.
+        sigma: Standard deviation of the noise on every new observation.
+        out: An empty or new folder, or with ``resume`` one that holds a checkpoint.
+        seed: Training seed.
+        device: Where to learn; SB3's PPO learns fastest on a CPU, and does so.
+        time_limit: Minutes of training, resumed parts included, over which the learning rate then falls: the same steps
+            in another time give another agent. With the preset ``fast`` minutes until this part stops. DQN and DDPG
+            have none.
+        for_budget: The budget at which the certified value chooses the weights, where it does; None: twice sigma.
+        resume: Whether to continue from the checkpoint in ``out``.
+        preset: The name of the settings, for the model card.
+        command: The command line, for the model card.
+        progress: Called after each validation with steps so far, steps in total, and what validation has shown.
+
+    Raises:
+        InputError: If sigma or the time limit is out of range.
+    """
+
+    task: Task
+    sigma: float
+    out: Path
+    seed: int = 0
+    device: str = "cpu"
+    time_limit: float | None = None
+    for_budget: float | None = None
+    resume: bool = False
+    preset: str = ""
+    command: str = ""
+    progress: Progress | None = None
+
+    def __post_init__(self) -> None:
+        checked_sigma(self.sigma)
+        if self.time_limit is not None and not self.time_limit > 0:
+            raise InputError(f"the time limit must be > 0 minutes, got {self.time_limit}")
+
+    @property
+    def budget(self) -> float:
+        """The budget at which the certified value chooses the weights."""
+        return 2 * self.sigma if self.for_budget is None else self.for_budget
+
+    def folder(self) -> TrainingFolder:
+        """Claim the folder to write to."""
+        return TrainingFolder(self.out, resume=self.resume)
+
+    def card(self, algorithm: str, settings: Facts, **more: Any) -> dict[str, Any]:
+        """Return what the model card says: task, sigma, and how the agent was trained."""
+        training = {"algorithm": algorithm, "preset": self.preset, "settings": settings.facts(), **more}
+        training |= {"seed": self.seed, "device": self.device, "command": self.command}
+        return {"task": self.task.name, "sigma": self.sigma, "training": training}
 
 
 class TrainingFolder:

@@ -22,22 +22,21 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from surefoot.agents.policies import Policy
-from surefoot.episodes import Noise, checked_sigma
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.channel import Channel
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
 from surefoot.train import selection
 from surefoot.train.actors import Actor, Critic, FrameMemory, policy_of
-from surefoot.train.folder import Curve, Progress, TrainingFolder, load_optimizer, optimizer_arrays, under
-from surefoot.train.settings import PpoSettings, check_time_limit
+from surefoot.train.folder import Curve, TrainingFolder, TrainingRun, load_optimizer, optimizer_arrays, under
+from surefoot.train.settings import PpoSettings
 
 CLIP = 0.2  # how far a probability may move before its gradient is cut off
 LARGEST_GRADIENT = 0.5
@@ -215,89 +214,47 @@ class Learner:
             network.scale.copy_((variance + spread.square() + TINY).rsqrt())
 
 
-def train_ppo(
-    task: Task,
-    sigma: float,
-    settings: PpoSettings,
-    out: Path,
-    *,
-    seed: int = 0,
-    device: str = "cpu",
-    time_limit: float | None = None,
-    resume: bool = False,
-    command: str = "",
-    preset: str = "ppo",
-    progress: Progress | None = None,
-) -> Policy:
-    """Train until the steps or the time are used up; write the best agent, the curve and a checkpoint to ``out``.
-
-    Args:
-        task: A task whose environments are tensors.
-        sigma: Standard deviation of the noise on every new observation.
-        settings: The numbers of the preset.
-        out: An empty or new folder, or with ``resume`` one that holds a checkpoint.
-        seed: Training seed.
-        device: Where to run and learn.
-        time_limit: Minutes of training, over which the step size then falls; the same steps in another time give
-            another agent.
-        resume: Whether to continue from the checkpoint in ``out``.
-        command: The command line, for the model card.
-        preset: The name of the settings, for the model card.
-        progress: Called after each validation with steps so far, steps in total, and what validation has shown.
+def train_ppo(run: TrainingRun, settings: PpoSettings) -> Policy:
+    """Train until the steps or the time are used up; write the best agent, the curve and a checkpoint.
 
     Raises:
-        InputError: If an argument is out of range, or ``out`` cannot be used.
+        InputError: If the task's environments are not tensors, a setting is out of range, or the folder cannot be used.
     """
-    _check(task, sigma, settings, time_limit)
-    folder = TrainingFolder(out, resume=resume)
-    learner = Learner(task, Noise.of(sigma), settings, seed, torch.device(device))
-    if resume:
+    _check(run.task, settings)
+    folder, task = run.folder(), run.task
+    learner = Learner(task, Noise.of(run.sigma), settings, run.seed, torch.device(run.device))
+    if run.resume:
         load_checkpoint(folder, learner)
-    budget = 2 * sigma if settings.for_budget is None else settings.for_budget
+    curve = folder.curve
     # However short the time, there is an agent at the end.
-    while (fraction := folder.spent(folder.curve.steps, settings.total_steps, time_limit)) < 1 or not folder.curve.rows:
-        before = folder.curve.steps // settings.validation_interval
-        env_seeds, acting, learning, _ = training_seeds(seed, learner.iteration)
+    while (fraction := folder.spent(curve.steps, settings.total_steps, run.time_limit)) < 1 or not curve.rows:
+        before = curve.steps // settings.validation_interval
+        env_seeds, acting, learning, _ = training_seeds(run.seed, learner.iteration)
         with tensor_cores():
             batch = collect(task, learner.noise, learner.actor, settings, env_seeds, Stream(acting, learner.device))
             learner.learn(batch, Stream(learning, learner.device), fraction)
-        folder.curve.steps += int(batch.alive.sum())
-        now = folder.spent(folder.curve.steps, settings.total_steps, time_limit)
-        if now >= 1 or folder.curve.steps // settings.validation_interval != before:
-            validate(learner, folder.curve, seed, budget)
+        curve.steps += int(batch.alive.sum())
+        now = folder.spent(curve.steps, settings.total_steps, run.time_limit)
+        if now >= 1 or curve.steps // settings.validation_interval != before:
+            validate(run, learner, curve)
             save_checkpoint(folder, learner)
-            if progress is not None:
-                progress(folder.curve.steps, round(folder.curve.steps / now), folder.curve)
-    name = f"{task.name}-{settings.label}-s{sigma:g}"
-    policy = policy_of(task.spaces, settings.n_stack(task), folder.curve.best_weights, name)
-    training = {
-        "algorithm": "surefoot.train.ppo",
-        "preset": preset,
-        "settings": settings.facts(),
-        "budget": budget,
-        "seed": seed,
-        "device": device,
-        "command": command,
-    }
-    folder.finish(policy, {"task": task.name, "sigma": sigma, "training": training}, keep_checkpoint=True)
+            if run.progress is not None:
+                run.progress(curve.steps, round(curve.steps / now), curve)
+    name = f"{task.name}-{settings.label}-s{run.sigma:g}"
+    policy = policy_of(task.spaces, settings.n_stack(task), curve.best_weights, name)
+    folder.finish(policy, run.card("surefoot.train.ppo", settings, budget=run.budget), keep_checkpoint=True)
     return policy
 
 
-def validate(learner: Learner, curve: Curve, seed: int, budget: float) -> None:
+def validate(run: TrainingRun, learner: Learner, curve: Curve) -> None:
     """Run the average actor as it would be deployed, on episodes of their own; keep the best by certified value."""
-    task, settings = learner.task, learner.settings
+    spaces, settings = run.task.spaces, learner.settings
     weights = {name: value.cpu().numpy().copy() for name, value in learner.average.state_dict().items()}
-    candidate = policy_of(task.spaces, settings.n_stack(task), weights, "candidate")
+    candidate = policy_of(spaces, settings.n_stack(run.task), weights, "candidate")
     played = selection.validate(
-        task,
-        candidate,
-        learner.noise,
-        settings.validation_episodes,
-        seed=seed,
-        number=learner.iteration,
-        device=learner.device.type,
+        run, candidate, settings.validation_episodes, number=learner.iteration, device=learner.device.type
     )
-    curve.add(played.returns, learner.entropy, weights, selection.predicted_bound(played, budget))
+    curve.add(played.returns, learner.entropy, weights, selection.predicted_bound(played, run.budget))
 
 
 def save_checkpoint(folder: TrainingFolder, learner: Learner) -> None:
@@ -339,14 +296,12 @@ def tensor_cores() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def _check(task: Task, sigma: float, settings: PpoSettings, time_limit: float | None) -> None:
-    checked_sigma(sigma)
+def _check(task: Task, settings: PpoSettings) -> None:
     settings.n_stack(task)
     if task.cartridge is not None or not _steps_what_is_over(task) or task.scoring.ceiling is None:
         raise InputError(f"this PPO is for tasks whose environments are tensors, {task.name} is not one")
     if settings.n_envs < settings.minibatches:
         raise InputError(f"n_envs must be at least minibatches ({settings.minibatches}), got {settings.n_envs}")
-    check_time_limit(time_limit)
 
 
 def _steps_what_is_over(task: Task) -> bool:

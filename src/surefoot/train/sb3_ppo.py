@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,15 +31,15 @@ from surefoot.agents.networks import MLP, PARTS
 from surefoot.agents.normalization import Statistics, normalized
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.write import write_zip
-from surefoot.episodes import Noise, checked_sigma
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.streams import training_seeds
 from surefoot.play.task import Task
 from surefoot.play.workers import single_thread
-from surefoot.train.folder import Arrays, Progress, TrainingFolder, load_optimizer, optimizer_arrays, under
+from surefoot.train.folder import Arrays, TrainingFolder, TrainingRun, load_optimizer, optimizer_arrays, under
 from surefoot.train.sb3_env import CLEAN, NOISY, NoisyAndClean
 from surefoot.train.selection import predicted_bound, validate
-from surefoot.train.settings import Facts, check_time_limit, setting
+from surefoot.train.settings import Facts, setting
 
 RUNNING = ("mean", "var", "count")
 
@@ -52,9 +51,6 @@ class Sb3PpoSettings(Facts):
     total_steps: int = setting(1_000_000, "environment steps in total, over which the learning rate falls to 0")
     validation_interval: int = setting(100_000, "steps between validations")
     validation_episodes: int = setting(200, "episodes per validation")
-    for_budget: float | None = setting(
-        None, "the budget at which the certified value chooses the weights; twice sigma by default"
-    )
     n_stack: int = setting(1, "how many observations the agent is given, the newest included")
     hidden: tuple[int, ...] = setting((64, 64), "widths of the hidden layers of actor and critic")
     n_envs: int = setting(64, "environments that run in parallel")
@@ -161,25 +157,13 @@ class Validation(BaseCallback):
 
     model: PPO
 
-    def __init__(
-        self,
-        task: Task,
-        noise: Noise,
-        settings: Sb3PpoSettings,
-        folder: TrainingFolder,
-        *,
-        seed: int,
-        budget: float,
-        time_limit: float | None,
-        progress: Progress | None,
-    ) -> None:
+    def __init__(self, run: TrainingRun, settings: Sb3PpoSettings, folder: TrainingFolder) -> None:
         super().__init__()
-        self.task, self.noise, self.settings, self.folder = task, noise, settings, folder
-        self.seed, self.budget, self.time_limit, self.progress = seed, budget, time_limit, progress
+        self.run, self.settings, self.folder = run, settings, folder
 
     def spent(self) -> float:
         """Return which fraction of the training is over."""
-        return self.folder.spent(self.model.num_timesteps, self.settings.total_steps, self.time_limit)
+        return self.folder.spent(self.model.num_timesteps, self.settings.total_steps, self.run.time_limit)
 
     def _on_rollout_start(self) -> None:
         last = self.folder.curve.steps // self.settings.validation_interval
@@ -193,63 +177,29 @@ class Validation(BaseCallback):
         """Run the actor as it would be deployed, on episodes of their own; keep the best by certified value."""
         curve, weights = self.folder.curve, kept_weights(self.model)
         curve.steps = self.model.num_timesteps
-        played = validate(
-            self.task,
-            policy_of(self.task, self.settings.n_stack, weights, "candidate"),
-            self.noise,
-            self.settings.validation_episodes,
-            seed=self.seed,
-            number=len(curve.rows),
-        )
-        curve.add(played.returns, 0.0, weights, predicted_bound(played, self.budget))
+        candidate = policy_of(self.run.task, self.settings.n_stack, weights, "candidate")
+        played = validate(self.run, candidate, self.settings.validation_episodes, number=len(curve.rows))
+        curve.add(played.returns, 0.0, weights, predicted_bound(played, self.run.budget))
         save_checkpoint(self.folder, self.model)
-        if self.progress is not None:
-            self.progress(curve.steps, max(curve.steps, round(curve.steps / max(self.spent(), 1e-6))), curve)
+        if self.run.progress is not None:
+            self.run.progress(curve.steps, max(curve.steps, round(curve.steps / max(self.spent(), 1e-6))), curve)
 
 
-def train_sb3_ppo(
-    task: Task,
-    sigma: float,
-    settings: Sb3PpoSettings,
-    out: Path,
-    *,
-    seed: int = 0,
-    device: str = "cpu",
-    time_limit: float | None = None,
-    resume: bool = False,
-    command: str = "",
-    preset: str = "sb3-ppo",
-    progress: Progress | None = None,
-) -> Policy:
+def train_sb3_ppo(run: TrainingRun, settings: Sb3PpoSettings) -> Policy:
     """Train until the steps or the time are used up; write the best agent, also as an SB3 zip, the curve, a checkpoint.
 
-    Args:
-        task: Any task with vectors as observations.
-        sigma: Standard deviation of the noise on every new observation.
-        settings: The numbers.
-        out: An empty or new folder, or with ``resume`` one that holds a checkpoint.
-        seed: Training seed.
-        device: Accepted as by the other trainings; these networks learn fastest on a CPU.
-        time_limit: Minutes of training, over which the learning rate then falls.
-        resume: Whether to continue from the checkpoint in ``out``.
-        command: The command line, for the model card.
-        preset: The name of the settings, for the model card.
-        progress: Called after each validation with steps so far, steps in total, and what validation has shown.
-
     Raises:
-        InputError: If an argument is out of range, or ``out`` cannot be used.
+        InputError: If observations are not vectors, a setting is out of range, or the folder cannot be used.
     """
-    _check(task, sigma, settings, time_limit)
-    folder, noise = TrainingFolder(out, resume=resume), Noise.of(sigma)
-    budget = 2 * sigma if settings.for_budget is None else settings.for_budget
-    header, parts = folder.load() if resume else ({}, {})
+    task = run.task
+    _check(task, settings)
+    folder = run.folder()
+    header, parts = folder.load() if run.resume else ({}, {})
     with single_thread():
-        model, env = build_model(task, noise, settings, seed, int(header.get("num_timesteps", 0)))
-        if resume:
+        model, env = build_model(task, Noise.of(run.sigma), settings, run.seed, int(header.get("num_timesteps", 0)))
+        if run.resume:
             load_checkpoint(folder, model, header, parts["checkpoint"])
-        watch = Validation(
-            task, noise, settings, folder, seed=seed, budget=budget, time_limit=time_limit, progress=progress
-        )
+        watch = Validation(run, settings, folder)
         watch.model = model
         model.lr_schedule = _falling(settings.learning_rate, watch.spent)
         try:
@@ -262,18 +212,10 @@ def train_sb3_ppo(
             raise
         finally:
             env.close()
-    policy = policy_of(task, settings.n_stack, folder.curve.best_weights, f"{task.name}-s{sigma:g}")
-    training = {
-        "algorithm": "stable_baselines3.PPO",
-        "preset": preset,
-        "settings": settings.facts(),
-        "budget": budget,
-        "seed": seed,
-        "device": device,
-        "command": command,
-    }
+    policy = policy_of(task, settings.n_stack, folder.curve.best_weights, f"{task.name}-s{run.sigma:g}")
     limits = {"floor": task.scoring.floor, "ceiling": task.scoring.ceiling, "max_steps": task.scoring.max_steps}
-    card = {"task": task.name, "sigma": sigma, "environment": {"env": task.environment, **limits}, "training": training}
+    card = run.card("stable_baselines3.PPO", settings, budget=run.budget)
+    card["environment"] = {"env": task.environment, **limits}
     folder.finish(policy, card, keep_checkpoint=True)
     write_zip(policy, folder.path / "agent.zip", as_ppo=True)
     return policy
@@ -320,8 +262,7 @@ def _rate(rate: float, spent: Callable[[], float], _: float) -> float:
     return rate * (1 - spent())
 
 
-def _check(task: Task, sigma: float, settings: Sb3PpoSettings, time_limit: float | None) -> None:
-    checked_sigma(sigma)
+def _check(task: Task, settings: Sb3PpoSettings) -> None:
     if task.cartridge is not None or len(task.spaces.shape) != 1:
         raise InputError(
             f"this training takes vectors as observations, those of {task.name} have shape {task.spaces.shape}; "
@@ -329,4 +270,3 @@ def _check(task: Task, sigma: float, settings: Sb3PpoSettings, time_limit: float
         )
     if settings.n_stack < 1:
         raise InputError(f"n_stack must be at least 1, got {settings.n_stack}")
-    check_time_limit(time_limit)

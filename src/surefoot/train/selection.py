@@ -7,31 +7,23 @@ from surefoot.episodes import Episodes, Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
-from surefoot.play.task import Task
 from surefoot.proof.forecast import forecast
+from surefoot.train.folder import TrainingRun
 
 ALPHA = 0.05  # of the certificates that choose the best weights
 
 
 def validate(
-    task: Task,
-    policy: Policy,
-    noise: Noise,
-    n_episodes: int,
-    *,
-    seed: int,
-    number: int,
-    device: str = "cpu",
-    n_envs: int | None = None,
+    run: TrainingRun, policy: Policy, n_episodes: int, *, number: int, device: str = "cpu", n_envs: int | None = None
 ) -> Episodes:
     """Run episodes that no certificate uses, through the channel that certifies; each validation has its own number."""
     return play(
         Plan(
-            task=task,
+            task=run.task,
             policy=policy,
-            noise=noise,
+            noise=Noise.of(run.sigma),
             n_episodes=n_episodes,
-            seed=seed,
+            seed=run.seed,
             device=device,
             n_envs=n_envs,
             purpose=(Purpose.VALIDATION, number),

@@ -78,9 +78,6 @@ class PpoSettings(Facts):
     total_steps: int = setting(2_000_000, "environment steps in total, over which the learning rate falls to 0")
     validation_interval: int = setting(500_000, "steps between validations")
     validation_episodes: int = setting(16_384, "episodes per validation")
-    for_budget: float | None = setting(
-        None, "the budget at which the certified value chooses the weights; twice sigma by default"
-    )
     memory: str = setting("", "frames=K: the last K observations; gru; empty: as many frames as the task has")
     width: int = setting(64, "width of the actor's layers")
     critic_width: int = setting(64, "width of the critic's layers")
@@ -189,12 +186,6 @@ PPO_PRESETS: dict[str, dict[str, PpoSettings]] = {
 }
 
 Some = TypeVar("Some")
-
-
-def check_time_limit(minutes: float | None) -> None:
-    """Raise InputError unless a time limit, if there is one, is positive."""
-    if minutes is not None and not minutes > 0:
-        raise InputError(f"the time limit must be > 0 minutes, got {minutes}")
 
 
 def find_settings(preset: str, task: str) -> Settings:

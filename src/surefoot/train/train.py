@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from surefoot.agents import files as zoo
 from surefoot.agents.policies import Policy
-from surefoot.episodes import checked_sigma
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_text
-from surefoot.play.task import Task
 from surefoot.play.workers import single_thread
 from surefoot.train import ddpg, dqn
 from surefoot.train.cuda_graph import Captured
-from surefoot.train.folder import Progress, TrainingFolder, candidate, copy_agent, has_checkpoint
+from surefoot.train.folder import Progress, TrainingRun, candidate, copy_agent, has_checkpoint
 from surefoot.train.sb3_checkpoint import load_checkpoint, save_checkpoint
 from surefoot.train.settings import DdpgSettings, Settings
 from surefoot.train.validation import Validation, is_perfect
@@ -26,80 +22,45 @@ from surefoot.train.validation import Validation, is_perfect
 SEEDS = 2**32  # SB3 seeds numpy's global stream, which takes 32 bits
 
 
-def train(
-    task: Task,
-    sigma: float,
-    settings: Settings,
-    out: Path,
-    *,
-    seed: int = 0,
-    device: str = "cpu",
-    repeats: int | None = None,
-    resume: bool = False,
-    command: str = "",
-    preset: str = "",
-    progress: Progress | None = None,
-) -> Policy:
-    """Train, and write ``agent.npz``, ``agent.json``, ``curve.csv`` and TensorBoard events to ``out``.
+def train(run: TrainingRun, settings: Settings) -> Policy:
+    """Train, and write ``agent.npz``, ``agent.json``, ``curve.csv`` and TensorBoard events.
 
-    Args:
-        task: What to train on.
-        sigma: Standard deviation of the noise on every new observation.
-        settings: The algorithm and its numbers.
-        out: An empty or new folder.
-        seed: Training seed; repeated runs use this one and those after it.
-        device: Where to learn.
-        repeats: How many seeds to train, each in ``out/repeat-K``; the agent with the highest validation is kept, and
-            its model card lists them all. None: as many as the settings say.
-        resume: Whether to continue from the checkpoint in ``out``.
-        command: The command line, for the model card.
-        preset: The name of the settings, for the model card.
-        progress: Called after each validation with steps so far, steps in total, and what validation has shown.
+    Where the settings ask for repeats, this training seed and those after it are trained, each in ``repeat-K``; the
+    agent with the highest validation is kept, and its model card lists them all.
 
     Returns:
         The agent that was best on validation.
 
     Raises:
-        InputError: If an argument is out of range, or ``out`` cannot be used.
+        InputError: If the seed or a setting is out of range, or the folder cannot be used.
     """
-    settings = settings if repeats is None else replace(settings, repeats=repeats)
-    _check(sigma, seed, settings)
-    facts = {"device": device, "command": command, "preset": preset}
+    _check(run.seed, settings)
     if settings.repeats == 1:
-        return _train_one(task, sigma, settings, TrainingFolder(out, resume=resume), seed, facts, resume, progress)
-    folder = TrainingFolder(out, resume=resume)
-    parts = [folder.path / f"repeat-{number}" for number in range(settings.repeats)]
+        return _train_one(run, settings)
+    run.folder()
+    parts = [run.out / f"repeat-{number}" for number in range(settings.repeats)]
     for number, path in enumerate(parts):
         if (path / "agent.json").exists():
             continue
         goes_on = has_checkpoint(path)
         if path.exists() and not goes_on:
             shutil.rmtree(path)  # killed before its first checkpoint
-        own = TrainingFolder(path, resume=goes_on)
-        report = _shifted(progress, number, settings.repeats)
-        _train_one(task, sigma, settings, own, seed + number, facts, goes_on, report)
-    return _keep_best(parts, out)
+        report = _shifted(run.progress, number, settings.repeats)
+        _train_one(replace(run, out=path, seed=run.seed + number, resume=goes_on, progress=report), settings)
+    return _keep_best(parts, run.out)
 
 
-def _train_one(
-    task: Task,
-    sigma: float,
-    settings: Settings,
-    folder: TrainingFolder,
-    seed: int,
-    facts: Mapping[str, str],
-    resume: bool,
-    progress: Progress | None,
-) -> Policy:
+def _train_one(run: TrainingRun, settings: Settings) -> Policy:
+    folder, task = run.folder(), run.task
     learner = ddpg.LEARNER if isinstance(settings, DdpgSettings) else dqn.LEARNER
     # The networks are small: more than one thread costs more than it brings.
     with single_thread():
-        model = learner.build(task, sigma, settings, seed, facts["device"])
-        if resume:
+        model = learner.build(task, run.sigma, settings, run.seed, run.device)
+        if run.resume:
             load_checkpoint(folder, model)
         left = settings.total_steps - model.num_timesteps
         if left > 0 and not is_perfect(task, settings, folder.curve.best):
-            validation = Validation(learner, task, sigma, settings, folder, seed=seed, progress=progress)
+            validation = Validation(learner, run, settings, folder)
             try:
                 model.learn(left, validation, log_interval=sys.maxsize, reset_num_timesteps=False)
             except KeyboardInterrupt:
@@ -108,16 +69,9 @@ def _train_one(
                 raise
             finally:
                 validation.close()
-        policy = learner.policy(task, folder.curve.best_weights, f"{task.name}-s{sigma:g}")
+        policy = learner.policy(task, folder.curve.best_weights, f"{task.name}-s{run.sigma:g}")
     folder.curve.steps = model.num_timesteps
-    training: dict[str, Any] = {
-        "algorithm": learner.algorithm,
-        "graph_captured": isinstance(model, Captured),
-        "settings": settings.facts(),
-        "seed": seed,
-        **facts,
-    }
-    folder.finish(policy, {"task": task.name, "sigma": sigma, "training": training})
+    folder.finish(policy, run.card(learner.algorithm, settings, graph_captured=isinstance(model, Captured)))
     return policy
 
 
@@ -137,8 +91,7 @@ def _shifted(progress: Progress | None, number: int, repeats: int) -> Progress |
     return lambda step, of, curve: progress(number * of + step, repeats * of, curve)
 
 
-def _check(sigma: float, seed: int, settings: Settings) -> None:
-    checked_sigma(sigma)
+def _check(seed: int, settings: Settings) -> None:
     if settings.repeats < 1:
         raise InputError(f"repeats must be at least 1, got {settings.repeats}")
     if not 0 <= seed <= SEEDS - settings.repeats:

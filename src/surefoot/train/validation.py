@@ -15,10 +15,9 @@ from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 
 from surefoot.agents.policies import Policy
-from surefoot.episodes import Noise
 from surefoot.play.envs.noisy import NoisyObservation
 from surefoot.play.task import Task
-from surefoot.train.folder import Arrays, Progress, TrainingFolder
+from surefoot.train.folder import Arrays, TrainingFolder, TrainingRun
 from surefoot.train.sb3_checkpoint import save_checkpoint
 from surefoot.train.selection import validate
 from surefoot.train.settings import Settings
@@ -58,20 +57,9 @@ class Validation(BaseCallback):
 
     model: OffPolicyAlgorithm
 
-    def __init__(
-        self,
-        learner: Learner,
-        task: Task,
-        sigma: float,
-        settings: Settings,
-        folder: TrainingFolder,
-        *,
-        seed: int,
-        progress: Progress | None,
-    ) -> None:
+    def __init__(self, learner: Learner, run: TrainingRun, settings: Settings, folder: TrainingFolder) -> None:
         super().__init__()
-        self.learner, self.task, self.sigma, self.settings = learner, task, sigma, settings
-        self.folder, self.seed, self.progress = folder, seed, progress
+        self.learner, self.run, self.settings, self.folder = learner, run, settings, folder
         self.board = _board(folder.path / "tensorboard")
 
     def _on_step(self) -> bool:
@@ -80,11 +68,9 @@ class Validation(BaseCallback):
         number, curve = self.num_timesteps // self.settings.validation_interval, self.folder.curve
         weights = self.learner.weights(self.model)
         played = validate(
-            self.task,
-            self.learner.policy(self.task, weights, "candidate"),
-            Noise.of(self.sigma),
+            self.run,
+            self.learner.policy(self.run.task, weights, "candidate"),
             self.settings.validation_episodes,
-            seed=self.seed,
             number=number,
             device=self.model.device.type if self.learner.validates_there else "cpu",
         )
@@ -95,7 +81,7 @@ class Validation(BaseCallback):
             save_checkpoint(self.folder, self.model)
         # Where training waits for the end of an episode, SB3 would run beyond the last step.
         last = self.num_timesteps >= self.settings.total_steps
-        return not (last or is_perfect(self.task, self.settings, mean))
+        return not (last or is_perfect(self.run.task, self.settings, mean))
 
     def close(self) -> None:
         """Close the TensorBoard file."""
@@ -111,8 +97,8 @@ class Validation(BaseCallback):
             self.board.add_scalar("validation/mean_return", mean, self.num_timesteps)
             self.board.add_scalar("validation/best_mean_return", self.folder.curve.best, self.num_timesteps)
             self.board.add_scalar("rollout/exploration", self._exploration(), self.num_timesteps)
-        if self.progress is not None:
-            self.progress(self.num_timesteps, self.settings.total_steps, self.folder.curve)
+        if self.run.progress is not None:
+            self.run.progress(self.num_timesteps, self.settings.total_steps, self.folder.curve)
 
 
 def is_perfect(task: Task, settings: Settings, mean: float) -> bool:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -27,102 +26,72 @@ from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
 from surefoot.play.workers import usable_cores
 from surefoot.train.atari.checkpoint import load_checkpoint
-from surefoot.train.atari.learner import Averaged, half_precision
+from surefoot.train.atari.learner import Averaged, arrays_of, half_precision
 from surefoot.train.atari.players import Emulated
 from surefoot.train.atari.settings import FineTuneSettings
 from surefoot.train.atari.student import RECENT, WATCHED_EVERY, drawn_actions, outputs
 from surefoot.train.atari.train import (
     Watch,
-    averaged_weights,
-    check_run,
-    how_trained,
+    card_of,
+    check_atari,
     identity,
     late,
     run_course,
 )
-from surefoot.train.folder import Arrays, Curve, Progress, TrainingFolder
+from surefoot.train.folder import Curve, TrainingRun
 
 
 def train_fine_tune(
-    task: Task,
-    sigma: float,
+    run: TrainingRun,
     settings: FineTuneSettings,
-    out: Path,
     *,
     teacher: Policy,
     init_from: Policy,
-    seed: int = 0,
-    device: str = "cuda",
-    time_limit: float | None = None,
     processes: int | None = None,
-    resume: bool = False,
-    command: str = "",
-    preset: str = "fine-tune",
-    progress: Progress | None = None,
     watch: Watch | None = None,
 ) -> Policy:
-    """Train until the steps or the time are used up; write the best agent, the curve and a checkpoint to ``out``.
+    """Train until the steps or the time are used up; write the best agent, the curve and a checkpoint.
 
     Args:
-        task: An Atari task.
-        sigma: Standard deviation of the noise on every new frame.
+        run: What to train and where; an Atari task. A resumed run's critic begins as the teacher again.
         settings: The numbers of the preset.
-        out: An empty or new folder, or with ``resume`` one that holds a checkpoint.
         teacher: The agent whose values the critic begins with; it sees clean frames.
         init_from: The student to improve; the first validation is its own.
-        seed: Training seed.
-        device: Where to learn.
-        time_limit: Minutes of training in all, resumed parts included; the learning rate falls over them.
         processes: How many processes run emulators; None: one per core.
-        resume: Whether to continue from the checkpoint in ``out``; the critic begins as the teacher again.
-        command: The command line, for the model card.
-        preset: The name of the settings, for the model card.
-        progress: Called after each validation with steps so far, steps in total, and the best mean return so far.
-        watch: Called every 20 seconds with the returns of the last training episodes, and after validations.
+        watch: Called every 10 seconds with the returns of the last training episodes, and after validations.
 
     Raises:
-        InputError: If an argument is out of range, or ``out`` cannot be used.
+        InputError: If the task is not one of Atari's, agents do not fit, or the folder cannot be used.
     """
-    began = time.monotonic()
-    check_run(task, sigma, time_limit, "fine-tune")
+    began, task = time.monotonic(), run.task
+    check_atari(task, "fine-tune")
     for policy in (teacher, init_from):
         if not isinstance(policy.network, CNN) or policy.n_actions != task.spaces.n_actions:
             raise InputError(f"{policy.name} is not a convolutional agent for {task.name}; choose one of this game")
-    folder = TrainingFolder(out, resume=resume)
-    learner = Actor(task, settings, init_from, teacher, torch.device(device), seed)
-    started_from = load_checkpoint(folder, learner) if resume else identity(init_from)
-    seconds = None if time_limit is None else 60 * time_limit
+    folder = run.folder()
+    learner = Actor(task, settings, init_from, teacher, torch.device(run.device), run.seed)
+    started_from = load_checkpoint(folder, learner) if run.resume else identity(init_from)
+    seconds = None if run.time_limit is None else 60 * run.time_limit
     tuning = Tuning(
         task,
-        sigma,
+        run.sigma,
         settings,
         learner,
-        seed=seed,
+        seed=run.seed,
         first_step=folder.curve.steps,
         processes=processes or usable_cores(),
         seconds=seconds,
         began=began - folder.curve.seconds,
         watch=watch,
     )
-    training = how_trained(
-        "surefoot.train.atari.fine_tune: PPO with a critic on clean frames",
-        settings,
-        preset=preset,
-        seed=seed,
-        device=device,
-        command=command,
-        teacher=identity(teacher),
-        time_limit=time_limit,
-    )
+    algorithm, taught = "surefoot.train.atari.fine_tune: PPO with a critic on clean frames", identity(teacher)
     return run_course(
         tuning,
+        run,
         folder,
-        task,
-        sigma,
+        card_of(run, algorithm, settings, teacher=taught, time_limit=run.time_limit),
         deadline=None if seconds is None else tuning.began + seconds,
         started_from=started_from,
-        training=training,
-        progress=progress,
         watch=watch,
         validate_first=True,
     )
@@ -196,8 +165,8 @@ class Actor(Averaged):
         self.settings = settings
         *_, learning, _ = training_seeds(seed, 0)
         stream = Stream(learning, device)
-        super().__init__(_arrays(student.network), settings, stream, eps=1e-5, clip=0.5, last_rate=0.05)
-        self.critic = CNN(_arrays(teacher.network), teacher.network.sizes).to(device).requires_grad_(True)
+        super().__init__(arrays_of(student.network), settings, stream, eps=1e-5, clip=0.5, last_rate=0.05)
+        self.critic = CNN(arrays_of(teacher.network), teacher.network.sizes).to(device).requires_grad_(True)
         self.optimizer.add_param_group({"params": list(self.critic.parameters()), "lr": self.rate})
         self.rollout = Rollout(settings, task.spaces.shape, student.n_stack, teacher.n_stack, device)
         # Change of the policy, squared error of the values, entropy: running means, kept on the device.
@@ -228,10 +197,6 @@ class Actor(Averaged):
         entropy = -(chances.exp() * chances).sum(dim=1).mean()
         self.shown.lerp_(torch.stack((change.square().mean(), error, entropy)).detach(), 0.01)
         return error - gain - settings.entropy * entropy
-
-
-def _arrays(network: CNN) -> Arrays:
-    return {name: part.detach().cpu().contiguous().numpy() for name, part in network.named_parts()}
 
 
 class Tuning:
@@ -310,10 +275,6 @@ class Tuning:
     def _value(self, step: int) -> Tensor:
         with torch.no_grad():
             return self.learner.values(self.learner.rollout.clean_stacks(torch.full_like(self.slot, step), self.slot))
-
-    def weights(self) -> Arrays:
-        """Return the weights of the agent, as it would be now."""
-        return averaged_weights(self.learner)
 
     def exploration(self, steps: int) -> float:  # noqa: ARG002 - the policy draws its actions throughout
         """Return the entropy of the policy."""

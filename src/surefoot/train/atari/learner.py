@@ -18,6 +18,7 @@ from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
 from surefoot.train.atari.replay_buffer import Batch, Replay
 from surefoot.train.atari.settings import AtariSettings, FastSettings
+from surefoot.train.folder import Arrays
 
 
 class Averaged(ABC):
@@ -56,6 +57,24 @@ class Averaged(ABC):
     @abstractmethod
     def next_loss(self) -> Tensor:
         """Return the loss of a fresh sample."""
+
+    def agent_weights(self) -> Arrays:
+        """Return the weights of the agent, as it would be now, by the names of its file: the running average."""
+        return arrays_of(self.average)
+
+    @torch.no_grad()
+    def begin_with(self, policy: Policy) -> None:
+        """Take over the weights of an agent; outputs that it lacks begin at zero."""
+        given = dict(policy.network.named_parts()) if isinstance(policy.network, CNN) else {}
+        expected = {name: array.shape for name, array in self.agent_weights().items()}
+        if {name: tuple(part.shape) for name, part in given.items()} != expected:
+            raise InputError(
+                f"{policy.name} does not have the layers of this training run; choose an agent of the same game"
+            )
+        for name, part in self.online.named_parts():
+            part.zero_()[: len(given[name])].copy_(given[name])
+        for network in (*self.followers, self.average):
+            copy_weights(self.online, network)
 
     def learn(self, fraction: float) -> None:
         """Take the gradient steps of one vector step; ``fraction`` of the training is over."""
@@ -116,17 +135,6 @@ class Learner(Averaged):
             stream=self.stream,
         )
 
-    def begin_with(self, policy: Policy) -> None:
-        """Take over the weights of an agent."""
-        given = policy.network
-        shapes = [part.shape for _, part in self.online.named_parts()]
-        if not isinstance(given, CNN) or [part.shape for _, part in given.named_parts()] != shapes:
-            raise InputError(
-                f"{policy.name} does not have the layers of this training run; choose an agent of the same game"
-            )
-        for network in (self.online, self.target, self.average):
-            copy_weights(given, network)
-
     def learn(self, fraction: float) -> None:
         """Take the gradient steps of one vector step, and let the target network follow at its interval."""
         before, interval = self.updates, self.settings.target_interval
@@ -148,6 +156,11 @@ class Learner(Averaged):
             values = self.online(batch.state).gather(1, batch.action.unsqueeze(1)).squeeze(1).float()
         errors = nn.functional.smooth_l1_loss(values, goal, reduction="none")
         return (batch.weight * errors).mean()
+
+
+def arrays_of(network: CNN) -> Arrays:
+    """Return a network's weights by the names of an agent's file."""
+    return {name: part.detach().cpu().contiguous().numpy() for name, part in network.named_parts()}
 
 
 @torch.no_grad()

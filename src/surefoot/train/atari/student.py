@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -36,88 +35,65 @@ from surefoot.play.envs.atari.env import counted
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
 from surefoot.play.workers import usable_cores
-from surefoot.train.atari.checkpoint import load_checkpoint
-from surefoot.train.atari.learner import Averaged, copy_weights, half_precision, single_precision
+from surefoot.train.atari.learner import Averaged, half_precision, single_precision
 from surefoot.train.atari.players import Emulated
 from surefoot.train.atari.replay_buffer import Labeled
 from surefoot.train.atari.settings import StudentSettings
 from surefoot.train.atari.train import (
     Watch,
-    averaged_weights,
-    check_run,
-    how_trained,
+    begin,
+    card_of,
+    check_atari,
     identity,
     late,
     run_course,
 )
-from surefoot.train.folder import Arrays, Curve, Progress, TrainingFolder
+from surefoot.train.folder import Arrays, Curve, TrainingRun
 
 WATCHED_EVERY, RECENT = 10.0, 512  # seconds, episodes
 BLOCK = 4  # pixels: the stride of the first convolution
 
 
 def train_student(
-    task: Task,
-    sigma: float,
+    run: TrainingRun,
     settings: StudentSettings,
-    out: Path,
     *,
     teacher: Policy,
-    seed: int = 0,
-    device: str = "cuda",
-    time_limit: float | None = None,
-    processes: int | None = None,
-    resume: bool = False,
-    command: str = "",
-    preset: str = "student",
     init_from: Policy | None = None,
-    progress: Progress | None = None,
+    processes: int | None = None,
     watch: Watch | None = None,
 ) -> Policy:
-    """Train until the steps or the time are used up; write the best agent, the curve and a checkpoint to ``out``.
+    """Train until the steps or the time are used up; write the best agent, the curve and a checkpoint.
+
+    The time includes the start of the emulators; the learning rate falls over what is left for learning.
 
     Args:
-        task: An Atari task.
-        sigma: Standard deviation of the noise on every new frame.
+        run: What to train and where; an Atari task.
         settings: The numbers of the preset.
-        out: An empty or new folder, or with ``resume`` one that holds a checkpoint.
         teacher: An agent that plays the task without noise and says what actions are worth.
-        seed: Training seed.
-        device: Where to learn.
-        time_limit: Minutes in all, resumed parts and the start of the emulators included; the learning rate falls over
-            what is left for learning.
-        processes: How many processes run emulators; None: one per core.
-        resume: Whether to continue from the checkpoint in ``out``.
-        command: The command line, for the model card.
-        preset: The name of the settings, for the model card.
         init_from: A student for less noise, whose weights to begin with.
-        progress: Called after each validation with steps so far, steps in total, and what validation has shown.
+        processes: How many processes run emulators; None: one per core.
         watch: Called every 10 seconds with the returns of the last greedy training episodes, and after validations.
 
     Raises:
-        InputError: If an argument is out of range, or ``out`` cannot be used.
+        InputError: If the task is not one of Atari's, agents do not fit, or the folder cannot be used.
     """
-    began = time.monotonic()
-    check_run(task, sigma, time_limit, "student")
+    began, task = time.monotonic(), run.task
+    check_atari(task, "student")
     if (teacher.shape, teacher.n_actions) != (task.spaces.shape, task.spaces.n_actions):
         raise InputError(f"{teacher.name} cannot teach {task.name}: it plays another game; choose an agent of this one")
-    folder = TrainingFolder(out, resume=resume)
-    learner = Student(task, sigma, settings, torch.device(device), seed)
-    started_from = None
-    if resume:
-        started_from = load_checkpoint(folder, learner)
-    elif init_from is not None:
-        learner.begin_with(init_from)
-        started_from = identity(init_from)
+    folder = run.folder()
+    learner = Student(task, run.sigma, settings, torch.device(run.device), run.seed)
+    started_from = begin(run, folder, learner, init_from)
     before = folder.curve.seconds
-    deadline = None if time_limit is None else began - before + 60 * time_limit
+    deadline = None if run.time_limit is None else began - before + 60 * run.time_limit
     lessons = Lessons(
         task,
-        sigma,
+        run.sigma,
         settings,
         learner,
-        teacher.to(device),
-        seed=seed,
+        teacher.to(run.device),
+        seed=run.seed,
         first_step=folder.curve.steps,
         processes=processes or usable_cores(),
         demonstrations=settings.demonstrations if started_from is None else 0.0,
@@ -125,27 +101,9 @@ def train_student(
         before=before,
         watch=watch,
     )
-    training = how_trained(
-        "surefoot.train.atari.student: distillation (DAgger)",
-        settings,
-        preset=preset,
-        seed=seed,
-        device=device,
-        command=command,
-        teacher=identity(teacher),
-        time_limit=time_limit,
-    )
-    return run_course(
-        lessons,
-        folder,
-        task,
-        sigma,
-        deadline=deadline,
-        started_from=started_from,
-        training=training,
-        progress=progress,
-        watch=watch,
-    )
+    algorithm, taught = "surefoot.train.atari.student: distillation (DAgger)", identity(teacher)
+    card = card_of(run, algorithm, settings, teacher=taught, time_limit=run.time_limit)
+    return run_course(lessons, run, folder, card, deadline=deadline, started_from=started_from, watch=watch)
 
 
 class Student(Averaged):
@@ -170,19 +128,6 @@ class Student(Averaged):
         # Expected regret, squared error of the values, entropy: running means, kept on the device.
         self.shown = torch.zeros(3, device=device)
 
-    @torch.no_grad()
-    def begin_with(self, policy: Policy) -> None:
-        """Take over the weights of an agent; the head of the values, which it lacks, begins at zero."""
-        given = dict(policy.network.named_parts()) if isinstance(policy.network, CNN) else {}
-        expected = {name: array.shape for name, array in self.agent_weights().items()}
-        if {name: tuple(part.shape) for name, part in given.items()} != expected:
-            raise InputError(
-                f"{policy.name} does not have the layers of this training run; choose a student of the same game"
-            )
-        for name, part in self.online.named_parts():
-            part.zero_()[: len(given[name])].copy_(given[name])
-        copy_weights(self.online, self.average)
-
     def next_loss(self) -> Tensor:
         """Return the loss of a fresh sample."""
         return self.loss(*self.buffer.draw())
@@ -201,7 +146,7 @@ class Student(Averaged):
 
     def agent_weights(self) -> Arrays:
         """Return the running average without the head of the values."""
-        weights, last = averaged_weights(self), f"linear{self.online.sizes.linear - 1}."
+        weights, last = super().agent_weights(), f"linear{self.online.sizes.linear - 1}."
         return {name: array[: self.n_actions] if name.startswith(last) else array for name, array in weights.items()}
 
     @property
@@ -338,10 +283,6 @@ class Lessons:
         if fraction >= self.demonstrations:
             return chosen
         return torch.where(self.slot % 8 >= 8 * fraction / self.demonstrations, values.argmax(dim=1), chosen)
-
-    def weights(self) -> Arrays:
-        """Return the weights of the agent, as it would be now."""
-        return self.learner.agent_weights()
 
     def exploration(self, steps: int) -> float:
         """Return the share of emulators in which the teacher may act."""

@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,7 +20,6 @@ from numpy.typing import NDArray
 
 from surefoot.agents.networks import NATURE, cnn_policy, halved
 from surefoot.agents.policies import Policy
-from surefoot.episodes import Noise, checked_sigma
 from surefoot.errors import InputError
 from surefoot.play.task import Task
 from surefoot.play.workers import usable_cores
@@ -30,8 +28,7 @@ from surefoot.train.atari.checkpoint import load_checkpoint, save_checkpoint
 from surefoot.train.atari.learner import Averaged, Learner
 from surefoot.train.atari.players import Players
 from surefoot.train.atari.settings import AtariSettings, FastSettings
-from surefoot.train.folder import Arrays, Curve, Progress, TrainingFolder
-from surefoot.train.settings import check_time_limit
+from surefoot.train.folder import Arrays, Curve, TrainingFolder, TrainingRun
 
 # An agent that knows the game need not explore everything again.
 INITIALIZED_EXPLORATION = 0.05
@@ -60,9 +57,6 @@ class Course(Protocol):
     def stretch(self, curve: Curve, until: int, deadline: float | None) -> None:
         """Run and learn up to a number of steps or a deadline."""
 
-    def weights(self) -> Arrays:
-        """Return the weights of the agent, as it would be now."""
-
     def exploration(self, steps: int) -> float:
         """Return how much it explores after so many steps."""
 
@@ -71,67 +65,43 @@ class Course(Protocol):
 
 
 def train_fast(
-    task: Task,
-    sigma: float,
-    settings: FastSettings,
-    out: Path,
-    *,
-    seed: int = 0,
-    device: str = "cuda",
-    time_limit: float | None = None,
-    processes: int | None = None,
-    resume: bool = False,
-    command: str = "",
-    preset: str = "fast",
-    init_from: Policy | None = None,
-    progress: Progress | None = None,
+    run: TrainingRun, settings: FastSettings, *, init_from: Policy | None = None, processes: int | None = None
 ) -> Policy:
-    """Train until the steps or the time are used up; write the best agent, the curve and a checkpoint to ``out``.
+    """Train until the steps or the time are used up; write the best agent, the curve and a checkpoint.
 
     Args:
-        task: An Atari task.
-        sigma: Standard deviation of the noise on every new frame.
+        run: What to train and where; an Atari task.
         settings: The numbers of the preset.
-        out: An empty or new folder, or with ``resume`` one that holds a checkpoint.
-        seed: Training seed.
-        device: Where to learn.
-        time_limit: Minutes after which to stop; the run can be resumed.
-        processes: How many processes run emulators; None: one per core.
-        resume: Whether to continue from the checkpoint in ``out``.
-        command: The command line, for the model card.
-        preset: The name of the settings, for the model card.
         init_from: An agent whose weights to begin with, for example one trained with less noise.
-        progress: Called after each validation with steps so far, steps in total, and what validation has shown.
+        processes: How many processes run emulators; None: one per core.
 
     Raises:
-        InputError: If an argument is out of range, or ``out`` cannot be used.
+        InputError: If the task is not one of Atari's, agents do not fit, or the folder cannot be used.
     """
-    check_run(task, sigma, time_limit, "fast")
-    deadline = None if time_limit is None else time.monotonic() + 60 * time_limit
-    folder = TrainingFolder(out, resume=resume)
-    learner = Learner(task, sigma, settings, torch.device(device), seed)
-    started_from = None
-    if resume:
-        started_from = load_checkpoint(folder, learner)
-    elif init_from is not None:
-        learner.begin_with(init_from)
-        started_from = identity(init_from)
+    check_atari(run.task, "fast")
+    deadline = None if run.time_limit is None else time.monotonic() + 60 * run.time_limit
+    folder, device = run.folder(), torch.device(run.device)
+    learner = Learner(run.task, run.sigma, settings, device, run.seed)
+    started_from = begin(run, folder, learner, init_from)
     if started_from is not None:
         settings = replace(settings, exploration_initial=min(settings.exploration_initial, INITIALIZED_EXPLORATION))
     first_step = folder.curve.steps
-    players = Players(task, sigma, settings, torch.device(device), seed, first_step, processes or usable_cores())
-    training = how_trained(
-        "surefoot.train.atari.train: double Q-learning",
-        settings,
-        preset=preset,
-        seed=seed,
-        device=device,
-        command=command,
-    )
+    players = Players(run.task, run.sigma, settings, device, run.seed, first_step, processes or usable_cores())
+    card = card_of(run, "surefoot.train.atari.train: double Q-learning", settings)
     course = QLearning(settings, learner, players)
-    return run_course(
-        course, folder, task, sigma, deadline=deadline, started_from=started_from, training=training, progress=progress
-    )
+    return run_course(course, run, folder, card, deadline=deadline, started_from=started_from)
+
+
+def begin(
+    run: TrainingRun, folder: TrainingFolder, learner: Averaged, init_from: Policy | None
+) -> dict[str, str] | None:
+    """Load the checkpoint, or else begin with another agent's weights; return which agent training began with."""
+    if run.resume:
+        return load_checkpoint(folder, learner)
+    if init_from is None:
+        return None
+    learner.begin_with(init_from)
+    return identity(init_from)
 
 
 def identity(policy: Policy) -> dict[str, str]:
@@ -139,40 +109,25 @@ def identity(policy: Policy) -> dict[str, str]:
     return {"name": policy.name, "sha256": policy.sha256}
 
 
-def how_trained(
-    algorithm: str, settings: AtariSettings, *, preset: str, seed: int, device: str, command: str, **more: Any
-) -> dict[str, Any]:
-    """Return what a model card says of the training."""
-    return {
-        "algorithm": algorithm,
-        "graph_captured": device == "cuda" and settings.capture,
-        "preset": preset,
-        "settings": settings.facts(),
-        **more,
-        "seed": seed,
-        "device": device,
-        "command": command,
-    }
+def card_of(run: TrainingRun, algorithm: str, settings: AtariSettings, **more: Any) -> dict[str, Any]:
+    """Return what a model card says, and whether gradient steps were captured."""
+    return run.card(algorithm, settings, graph_captured=run.device == "cuda" and settings.capture, **more)
 
 
-def check_run(task: Task, sigma: float, time_limit: float | None, preset: str) -> None:
-    """Raise InputError unless the preset can train on the task, with this noise, for this time."""
-    checked_sigma(sigma)
+def check_atari(task: Task, preset: str) -> None:
+    """Raise InputError unless the preset can train on the task."""
     if task.cartridge is None or task.spaces.n_actions is None:
         raise InputError(f"the preset {preset!r} is for Atari tasks, {task.name} is not one; use --preset paper")
-    check_time_limit(time_limit)
 
 
 def run_course(
     course: Course,
+    run: TrainingRun,
     folder: TrainingFolder,
-    task: Task,
-    sigma: float,
+    card: dict[str, Any],
     *,
     deadline: float | None,
     started_from: dict[str, str] | None,
-    training: dict[str, Any],
-    progress: Progress | None = None,
     watch: Watch | None = None,
     validate_first: bool = False,
 ) -> Policy:
@@ -180,30 +135,28 @@ def run_course(
 
     Args:
         course: What trains; it is closed at the end.
+        run: What it was asked for.
         folder: Where to write; training continues from its curve.
-        task: The task.
-        sigma: Standard deviation of the noise.
+        card: What the model card says of the training.
         deadline: When to stop, on the monotonic clock.
         started_from: Name and SHA-256 of the agent that training was initialized from.
-        training: How it was trained, for the model card; seed and device among it.
-        progress: Called after each validation with steps so far, steps in total, and what validation has shown.
         watch: Called after each validation with its returns.
         validate_first: Whether the agent that training was initialized from may be the best.
     """
     curve, settings = folder.curve, course.settings
     try:
         if validate_first and not curve.rows:
-            before = validate(task, sigma, course, curve, training["seed"], training["device"])
+            before = validate(run, course, curve)
             if watch is not None:
                 watch("validation before training", before)
         while curve.steps < settings.total_steps:
-            returns = advance(task, sigma, course, curve, training["seed"], training["device"], deadline)
+            returns = advance(run, course, curve, deadline)
             save_checkpoint(folder, course.learner, started_from)
-            write_agent(folder, task, sigma, course, training, started_from)
+            write_agent(folder, run, course, card, started_from)
             if watch is not None and returns is not None:
                 watch(f"validation at step {curve.steps:,}", returns)
-            if progress is not None:
-                progress(curve.steps, settings.total_steps, curve)
+            if run.progress is not None:
+                run.progress(curve.steps, settings.total_steps, curve)
             if late(deadline):
                 break
     except KeyboardInterrupt:
@@ -211,12 +164,10 @@ def run_course(
         raise
     finally:
         course.close()
-    return write_agent(folder, task, sigma, course, training, started_from)
+    return write_agent(folder, run, course, card, started_from)
 
 
-def advance(
-    task: Task, sigma: float, course: Course, curve: Curve, seed: int, device: str, deadline: float | None
-) -> NDArray[np.float64] | None:
+def advance(run: TrainingRun, course: Course, curve: Curve, deadline: float | None) -> NDArray[np.float64] | None:
     """Train up to the next validation and return its returns; without validations for a minute, and keep what is."""
     settings, pause = course.settings, deadline
     if not settings.validation_episodes:
@@ -224,25 +175,24 @@ def advance(
     with tried_convolutions():
         course.stretch(curve, min(curve.steps + settings.validation_interval, settings.total_steps), pause)
     if settings.validation_episodes:
-        return validate(task, sigma, course, curve, seed, device)
-    curve.keep(np.array(course.recent), course.exploration(curve.steps), stored(halved(course.weights())))
+        return validate(run, course, curve)
+    curve.keep(np.array(course.recent), course.exploration(curve.steps), stored(halved(course.learner.agent_weights())))
     return None
 
 
 def write_agent(
     folder: TrainingFolder,
-    task: Task,
-    sigma: float,
+    run: TrainingRun,
     course: Course,
-    training: dict[str, Any],
+    card: dict[str, Any],
     started_from: dict[str, str] | None,
 ) -> Policy:
     """Write the agent that is kept so far, with its card, and return it."""
-    policy = agent(task, folder.curve.best_weights, f"{task.name}-s{sigma:g}")
-    shown = {**training, "updates": course.learner.updates}
+    policy = agent(run.task, folder.curve.best_weights, f"{run.task.name}-s{run.sigma:g}")
+    shown = {**card["training"], "updates": course.learner.updates}
     if started_from is not None:
         shown["started_from"] = started_from
-    folder.finish(policy, {"task": task.name, "sigma": sigma, "training": shown}, keep_checkpoint=True)
+    folder.finish(policy, {**card, "training": shown}, keep_checkpoint=True)
     return policy
 
 
@@ -256,10 +206,6 @@ class QLearning:
     def stretch(self, curve: Curve, until: int, deadline: float | None) -> None:
         """Run and learn up to a number of steps or a deadline."""
         stretch(self.players, self.learner, curve, self.settings, until, deadline)
-
-    def weights(self) -> Arrays:
-        """Return the running average."""
-        return averaged_weights(self.learner)
 
     def exploration(self, steps: int) -> float:
         """Return how often an exploring stretch begins after so many steps."""
@@ -297,18 +243,16 @@ def stretch(
             break
 
 
-def validate(task: Task, sigma: float, course: Course, curve: Curve, seed: int, device: str) -> NDArray[np.float64]:
+def validate(run: TrainingRun, course: Course, curve: Curve) -> NDArray[np.float64]:
     """Run noisy greedy episodes from resets with the agent as it would be stored; keep the best; return the returns."""
-    weights = halved(course.weights())
+    weights = halved(course.learner.agent_weights())
     episodes = course.settings.validation_episodes
     returns = selection.validate(
-        task,
-        agent(task, weights, "candidate"),
-        Noise.of(sigma),
+        run,
+        agent(run.task, weights, "candidate"),
         episodes,
-        seed=seed,
         number=curve.steps,
-        device=device,
+        device=run.device,
         n_envs=min(episodes, course.settings.slots // 2),
     ).returns
     curve.add(returns, course.exploration(curve.steps), stored(weights))
@@ -318,11 +262,6 @@ def validate(task: Task, sigma: float, course: Course, curve: Curve, seed: int, 
 def stored(weights: Arrays) -> Arrays:
     """Return weights that half precision holds exactly, in half the size."""
     return {name: array.astype(np.float16) for name, array in weights.items()}
-
-
-def averaged_weights(learner: Averaged) -> Arrays:
-    """Return the running average by the names of an agent's file."""
-    return {name: part.cpu().contiguous().numpy() for name, part in learner.average.named_parts()}
 
 
 def exploration(settings: FastSettings, steps: int) -> float:
