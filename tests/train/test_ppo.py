@@ -75,9 +75,8 @@ def test_it_learns_cartpole_in_seconds(tmp_path):
 @pytest.mark.parametrize(("task", "memory"), KINDS)
 def test_it_writes_an_agent_that_everybody_loads(tmp_path, task, memory):
     said = []
-    policy = tiny(
-        *(tmp_path / "run", task), memory=memory, seed=3, command="it", progress=lambda *facts: said.append(facts[:2])
-    )
+    options = {"memory": memory, "seed": 3, "command": "it", "preset": "ppo"}
+    policy = tiny(tmp_path / "run", task, **options, progress=lambda *facts: said.append(facts[:2]))
     card, again = zoo.load_card(str(tmp_path / "run")), zoo.load(str(tmp_path / "run"))
     assert again.sha256 == policy.sha256 == card["sha256"]
     assert isinstance(again.memory, Recurrent) == (memory == "gru")

@@ -26,7 +26,7 @@ from surefoot.train import dqn, selection
 from surefoot.train import validation as watch
 from surefoot.train.cuda_graph import GraphDQN
 from surefoot.train.dqn import build_model
-from surefoot.train.folder import Curve, TrainingFolder, has_checkpoint
+from surefoot.train.folder import Curve, TrainingFolder, TrainingRun, has_checkpoint
 from surefoot.train.sb3_checkpoint import load_checkpoint, save_checkpoint
 from surefoot.train.settings import PRESETS, DqnSettings, find_settings
 from surefoot.train.train import train
@@ -190,7 +190,9 @@ def first_states(plan):
 def test_validation_is_played_through_the_channel_that_certifies(trained):
     out, policy, _ = trained
     training = zoo.load_card(str(out))["training"]
-    played = selection.validate(TASK, policy, Noise.of(0.2), 4, seed=3, number=training["best_step"] // 100)
+    played = selection.validate(
+        TrainingRun(task=TASK, sigma=0.2, out=out, seed=3), policy, 4, number=training["best_step"] // 100
+    )
     assert played.sigma == 0.2
     assert played.returns.mean() == training["best_validation"]
 
