@@ -1,8 +1,9 @@
-"""The list of slow tests: every name is a test, and times are summed over parameters."""
+"""The lists of tests that are left out: every name exists, and times are summed over parameters."""
 
 import re
 from pathlib import Path
 
+from needed import NEEDS
 from slow_tests import function_of, measured, slow_functions
 
 HERE = Path(__file__).parent
@@ -12,6 +13,11 @@ def test_every_name_is_a_test():
     for name in slow_functions():
         file, function = name.split("::")
         assert re.search(rf"^def {function}\(", (HERE / file).read_text(), re.M), name
+
+
+def test_every_name_that_needs_a_package_exists():
+    for names in NEEDS.values():
+        assert not [name for name in names if not (HERE / name).exists()]
 
 
 def test_a_log_is_summed_by_function():

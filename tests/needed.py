@@ -1,0 +1,22 @@
+"""Which tests need a package that not everyone has: without it they are not collected."""
+
+NEEDS = {
+    "selenium": ("report/test_browser.py", "test_site.py"),  # ``make test`` always has it
+    # What is left tests the proving half, which works without torch.
+    "torch": (
+        "agents",
+        "attacks",
+        "cli",
+        "play",
+        "proof/test_step_budget.py",
+        "proof/test_stopping.py",
+        "report/test_browser.py",
+        "runs",
+        "study",
+        "test_fuzz.py",
+        "test_gpu.py",
+        "test_site.py",
+        "train",
+        "verification",
+    ),
+}
