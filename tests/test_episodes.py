@@ -1,6 +1,7 @@
 """The record: what it checks, how it is cut, joined, saved and loaded."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,6 +45,27 @@ def test_cut_and_joined_it_is_the_same():
     assert again.returns.tolist() == RETURNS.tolist()
     assert again.lengths.tolist() == [4, 1, 2, 9]
     assert again.setup == record.setup
+
+
+def test_the_processors_of_blocks_are_kept_and_are_no_part_of_the_hash(tmp_path):
+    blocks = [replace(made(block=2)[at : at + 2], processors=((kind, 1),)) for at, kind in ((0, "A"), (2, "B"))]
+    record = Episodes.concat([*blocks, blocks[1]])
+    assert record.processors == (("A", 1), ("B", 2))
+    record.save(tmp_path / "e.npz")
+    again = Episodes.load(tmp_path / "e.npz")
+    assert again.processors == record.processors
+    assert again.setup == record.setup
+    assert again.sha256 == record.sha256 == replace(record, processors=()).sha256
+    assert [again[at : at + 2].processors for at in (0, 2, 4)] == [(("A", 1),), (("B", 1),), (("B", 1),)]
+    assert again[0:4].processors == (("A", 1), ("B", 1))
+    assert again[1:3].processors == Episodes.concat([*blocks, made(block=2)]).processors == ()
+
+
+@pytest.mark.parametrize("wrong", [(("A", 1),), (("A", 3),), (("A", 10**12),), (("A", 0), ("B", 2))])
+def test_processors_of_other_blocks_are_refused(tmp_path, wrong):
+    replace(made(block=2), processors=wrong).save(tmp_path / "e.npz")
+    with pytest.raises(InputError, match="the processors must be those of all 2 blocks"):
+        Episodes.load(tmp_path / "e.npz")
 
 
 @pytest.mark.parametrize("ceiling", [None, 10.0])

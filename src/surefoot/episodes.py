@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +120,8 @@ class Episodes:
     ``facts``    everything else that identifies the setup (task, agent, hash, seed, adversary, ...), as JSON data
     ``spending`` squared offsets at each step of an episode, summed over all episodes, or None
     ``gains``    rewards at each step of an episode, summed over the episodes of each block, one row per block, or None
+    ``processors``  kind of processor that blocks were run on, and how many blocks in a row; not part of the setup or of
+                 the hash: it explains bits that differ, and changes nothing else
     """
 
     returns: NDArray[np.float64]
@@ -129,6 +133,7 @@ class Episodes:
     facts: Mapping[str, Any] = field(default_factory=dict)
     spending: NDArray[np.float64] | None = None
     gains: NDArray[np.float64] | None = None
+    processors: tuple[tuple[str, int], ...] = ()
 
     @classmethod
     def of(cls, returns: ArrayLike, **named: Any) -> Episodes:
@@ -183,7 +188,16 @@ class Episodes:
             lengths=None if self.lengths is None else self.lengths[rows].copy(),
             spent=None if self.spent is None else self.spent[rows].copy(),
             facts=self.facts,
+            processors=self._processors_of(rows),
         )
+
+    def _processors_of(self, rows: slice) -> tuple[tuple[str, int], ...]:
+        """Return the processors of whole blocks; none where rows do not begin with a block."""
+        (first, last, step), block = rows.indices(len(self)), self.facts.get("block")
+        if not self.processors or not is_count(block) or step != 1 or first % block:
+            return ()
+        each = [kind for kind, count in self.processors for _ in range(count)]
+        return _in_a_row((kind, 1) for kind in each[first // block : -(-last // block)])
 
     @property
     def attacked(self) -> bool:
@@ -244,11 +258,15 @@ class Episodes:
             spending=_summed([part.spending for part in parts]),
             gains=_join([part.gains for part in parts]),
             facts=first.facts,
+            processors=_in_a_row(chain.from_iterable(part.processors for part in parts))
+            if all(part.processors for part in parts)
+            else (),
         )
 
     def save(self, path: str | Path) -> None:
         """Write the record as one ``.npz`` (no pickle), whole or not at all."""
-        write_npz(Path(path), {"schema": SCHEMA, **self.setup}, self._arrays())
+        run_on = {"processors": self.processors} if self.processors else {}
+        write_npz(Path(path), {"schema": SCHEMA, **self.setup, **run_on}, self._arrays())
 
     @classmethod
     def load(cls, path: str | Path) -> Episodes:
@@ -267,6 +285,7 @@ class Episodes:
         if noise.sigma != sigma or noise.setup != {key: header[key] for key in ("features",) if key in header}:
             raise InputError(f"{path} has sigma {sigma}, but features with {header.get('features')}")
         with foreign(path, "record of episodes"):
+            processors = _checked_processors(header.pop("processors", []), len(arrays["returns"]), header.get("block"))
             _check_arrays(path, arrays, header)
         return cls(
             returns=checked_returns(arrays["returns"], floor, ceiling),
@@ -278,6 +297,7 @@ class Episodes:
             spending=arrays.get("spending"),
             gains=arrays.get("gains"),
             facts=header,
+            processors=processors,
         )
 
 
@@ -380,6 +400,20 @@ def _summed(columns: Sequence[NDArray[np.float64] | None]) -> NDArray[np.float64
         return None
     total: NDArray[np.float64] = np.sum(present, axis=0)
     return total
+
+
+def _checked_processors(found: Any, n: int, block: Any) -> tuple[tuple[str, int], ...]:
+    processors = tuple((str(kind), count) for kind, count in found)
+    blocks = -(-n // block) if is_count(block) else 0
+    if processors and not (all(is_count(count) for _, count in processors) and blocks == sum(c for _, c in processors)):
+        raise InputError(f"the processors must be those of all {blocks} blocks, got {found!r:.60}")
+    return processors
+
+
+def _in_a_row(processors: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
+    """Return kinds of processors with the numbers of their blocks, equal ones next to each other made one."""
+    runs = groupby(processors, key=itemgetter(0))
+    return tuple((kind, sum(count for _, count in run)) for kind, run in runs)
 
 
 def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> set[str]:

@@ -24,8 +24,9 @@ from surefoot.agents.networks import weights_hash
 from surefoot.attacks.composed import Structured
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes, Noise
-from surefoot.files import read_json, write_json
+from surefoot.files import read_json, read_npz, write_json, write_npz
 from surefoot.play.plan import Plan
+from surefoot.play.processor import processor
 from surefoot.play.rollout import play
 from surefoot.play.tasks import TASKS, get_task
 from surefoot.proof.bounds.bands import Band
@@ -96,6 +97,25 @@ def test_an_honest_run_is_verified_block_by_block(honest):
         "setup and weights",
         "replay",
     ]
+
+
+def test_a_block_of_another_kind_of_processor_is_named_where_it_differs(run, monkeypatch):
+    here = processor("cpu")
+    record = Episodes.load(run / "episodes.npz")
+    assert record.processors == ((here, 4),)
+    returns = record.returns.copy()
+    returns[[35, 95]] -= 1
+    replace(record, returns=returns, processors=((here, 1), ("Another CPU", 2), (here, 1))).save(run / "episodes.npz")
+    replayed = failures(verify(run, blocks=None))["replay"]
+    assert f"rerun {record.returns[35]}); it was run on Another CPU and is now rerun on {here}" in replayed
+    assert replayed.count("Another CPU") == 1  # block 3, of this kind, differs for another reason
+
+
+@pytest.mark.parametrize("nonsense", [5, [["A"]], [["A", "B"]], [["A", -1]], {"A": 1}])
+def test_nonsense_about_processors_is_not_verified(run, nonsense):
+    header, arrays = read_npz(run / "episodes.npz", "record")
+    write_npz(run / "episodes.npz", {**header, "processors": nonsense}, arrays)
+    assert "which processors" in failures(verify(run, blocks=0))["episode data"]
 
 
 def test_a_sample_says_what_it_would_have_missed(honest):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -12,15 +12,15 @@ import torch
 from surefoot.agents.files import list_agents
 from surefoot.agents.policies import Policy
 from surefoot.agents.resolve import resolve
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.files import versions
 from surefoot.play.envs.gymnasium_env import registered_steps
-from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
+from surefoot.play.processor import processor
+from surefoot.play.rollout import run_blocks
 from surefoot.play.task import Task
 from surefoot.play.tasks import TASKS, discounted, get_task, make_task
-from surefoot.play.workers import spread
 from surefoot.verification.recompute.run_files import Raw, differences
 
 Report = Callable[[int, int], None]
@@ -93,25 +93,18 @@ def other_limit(plan: Plan) -> str | None:
 
 def replay(raw: Raw, plan: Plan, blocks: list[int], workers: int, progress: Report | None = None) -> list[str]:
     """Rerun the blocks; return what differs from the episode data."""
-    wrong = []
-    for done, (index, played) in enumerate(_played(plan, blocks, workers), start=1):
+    wrong, where = [], processor(plan.device)
+    for done, (index, played) in enumerate(run_blocks(plan, blocks, workers), start=1):
         begin = index * plan.block_size
         fresh = {"returns": played.returns, "lengths": played.lengths}
         there = {name: raw.arrays.get(name) for name in fresh}
-        for name, values in fresh.items():
-            wrong += _compared(index, name, begin, values, there[name])
+        found = [line for name in fresh for line in _compared(index, name, begin, fresh[name], there[name])]
         if played.gains is not None:
-            wrong += _compared(index, "gains", index, played.gains, raw.arrays.get("gains"))
+            found += _compared(index, "gains", index, played.gains, raw.arrays.get("gains"))
+        wrong += [line + _other_processor(raw.processor_of(index), where) for line in found]
         if progress is not None:
             progress(done, len(blocks))
     return sorted(wrong) + (_other_versions(raw) if wrong else [])
-
-
-def _played(plan: Plan, blocks: list[int], workers: int) -> Iterator[tuple[int, Episodes]]:
-    workers = min(workers, len(blocks))
-    if workers <= 1 or torch.device(plan.device).type == "cuda":
-        return ((index, play_block(plan, index)) for index in blocks)
-    return spread(play_block, plan, blocks, workers)
 
 
 def _compared(index: int, name: str, begin: int, played: Any, there: Any) -> list[str]:
@@ -130,6 +123,10 @@ def _compared(index: int, name: str, begin: int, played: Any, there: Any) -> lis
         f"block {index}: {differing.size} of {len(played)} {name} differ, first episode {begin + first} "
         f"(recorded {recorded[first]}, rerun {played[first]})"
     ]
+
+
+def _other_processor(then: str | None, now: str) -> str:
+    return "" if then in (None, now) else f"; it was run on {then} and is now rerun on {now}, which may give other bits"
 
 
 def _without_method(setup: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,17 @@ class Raw:
     arrays: dict[str, NDArray[Any]]
     written_setup: dict[str, Any] | None
     run: dict[str, Any] | None
+    processors: tuple[tuple[str, int], ...] = ()
 
     @property
     def returns(self) -> NDArray[np.float64]:
         """The returns."""
         return self.arrays["returns"]
+
+    def processor_of(self, block: int) -> str | None:
+        """Return the kind of processor that a block is said to have been run on."""
+        ends = accumulate(count for _, count in self.processors)
+        return next((kind for (kind, _), end in zip(self.processors, ends, strict=True) if block < end), None)
 
     def sha256(self) -> str:
         """Hash the episode data: setup as sorted JSON, then name, shape, type and bytes of every array by name."""
@@ -67,9 +74,12 @@ def read_run(folder: Path) -> list[Raw]:
     for name, certificate in certificates.items():
         if certificate.get("schema") != 1:
             raise InputError(f"{folder / name} has schema {certificate.get('schema')!r}, this version reads 1")
-    setup, arrays = _record(folder / "episodes.npz")
+    setup, arrays, processors = _record(folder / "episodes.npz")
     notes = [read_json(place) if place.is_file() else None for place in (folder / "setup.json", folder / "run.json")]
-    return [Raw(name, certificate, setup, arrays, *notes) for name, certificate in certificates.items()]
+    return [
+        Raw(name, certificate, setup, arrays, notes[0], notes[1], processors)
+        for name, certificate in certificates.items()
+    ]
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -94,7 +104,7 @@ def close(value: Any, expected: float, within: float) -> bool:
     return is_number(value) and abs(value - expected) <= within
 
 
-def _record(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+def _record(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]], tuple[tuple[str, int], ...]]:
     if not path.is_file():
         raise DamagedError(f"there is no {path.name} next to the certificate: nothing can be recomputed")
     try:
@@ -102,13 +112,16 @@ def _record(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         setup = header_of(path, arrays, "file of episode data")
     except InputError as error:
         raise DamagedError(str(error)) from error
-    schema = setup.pop("schema", None)
+    schema, processors = setup.pop("schema", None), setup.pop("processors", [])
     if schema != 1:
         raise InputError(f"{path} has schema {schema!r}, this version reads 1")
     returns = arrays.get("returns")
     if returns is None or returns.dtype != np.float64 or returns.ndim != 1 or returns.size == 0:
         raise DamagedError(f"{path.name} contains no list of returns")
-    return setup, arrays
+    pairs = isinstance(processors, list) and all(isinstance(one, list) and len(one) == 2 for one in processors)
+    if not pairs or not all(isinstance(kind, str) and is_count(count) for kind, count in processors):
+        raise DamagedError(f"{path.name} does not say which processors its blocks were run on, but {processors!r:.60}")
+    return setup, arrays, tuple((kind, count) for kind, count in processors)
 
 
 def misshapen(raw: Raw) -> list[str]:
