@@ -20,7 +20,7 @@ from surefoot.files import read_json, versions, write_arrays, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from surefoot.play.workers import spread
+from surefoot.play.workers import Processes
 from surefoot.runs.attacked import AttackGrid, run_configuration, summary
 from surefoot.runs.folder import RunFolder, configuration_name
 
@@ -232,7 +232,7 @@ def measure(
     jobs = _jobs(among, tasks, needs, sizes, replace(place, workers=1))
     # On a GPU one part after the other: they would only wait for each other.
     hands = place.workers if place.device == "cpu" else 1
-    finished = ((0, job()) for job in jobs) if hands == 1 else spread(_do, jobs, list(range(len(jobs))), hands)
+    finished = Processes(hands).spread(_do, jobs, range(len(jobs)))
     rows: list[dict[str, Any]] = []
     for done, (_, (line, times)) in enumerate(finished, start=1):
         rows += times

@@ -15,7 +15,7 @@ from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.workers import spread, usable_cores
+from surefoot.play.workers import Processes, usable_cores
 from toys import fixed, pay_steps, toy_task
 
 TASK = toy_task(fixed(2), pay_steps, ceiling=2.0)
@@ -34,13 +34,13 @@ def all_gone(seconds=10):
 
 
 def test_every_index_is_worked_on_once():
-    found = list(spread(square, 2, list(range(11)), 2))
+    found = list(Processes(2).spread(square, 2, range(11)))
     assert sorted(found) == [(k, 2 * k**2) for k in range(11)]
-    assert list(spread(square, 2, [], 2)) == []
+    assert list(Processes(2).spread(square, 2, [])) == []
 
 
 def test_fresh_interpreters_do_the_same():
-    found = list(spread(math.pow, 2.0, [1, 2, 3], 2, fresh=True))
+    found = list(Processes(2).spread(math.pow, 2.0, [1, 2, 3], gpu=0.5))
     assert sorted(found) == [(1, 2.0), (2, 4.0), (3, 8.0)]
     assert all_gone()
 
@@ -51,7 +51,7 @@ def test_threads_beside_do_not_matter():
     beside = threading.Thread(target=stop.wait)
     beside.start()
     try:
-        assert len(list(spread(square, 1, [1, 2, 3], 2))) == 3
+        assert len(list(Processes(2).spread(square, 1, [1, 2, 3]))) == 3
     finally:
         stop.set()
         beside.join()
@@ -102,7 +102,7 @@ def test_an_error_in_a_worker_comes_through():
 
 
 def test_who_stops_listening_stops_the_workers():
-    results = spread(square, 1, list(range(1_000)), 2)
+    results = Processes(2).spread(square, 1, range(1_000))
     next(results)
     results.close()
     assert all_gone()
@@ -114,7 +114,7 @@ def test_other_children_of_the_caller_are_left_alone():
         other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
         other.start()
     try:
-        list(spread(square, 1, [1, 2, 3], 2))
+        list(Processes(2).spread(square, 1, [1, 2, 3]))
         assert other.is_alive()
     finally:
         other.kill()

@@ -12,8 +12,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from surefoot.agents.memory import Recurrent
+from surefoot.agents.networks import weights_hash
 from surefoot.agents.policies import Policy
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
@@ -96,6 +98,13 @@ class Plan:
         """How many blocks the run has."""
         return -(-self.n_episodes // self.block_size)
 
+    @property
+    def gpu_share(self) -> float:
+        """What share of a GPU a block fills: all of one, half where it waits for emulators, none on a CPU."""
+        if torch.device(self.device).type != "cuda":
+            return 0.0
+        return 1.0 if self.task.cartridge is None else 0.5
+
     def setup(self) -> dict[str, Any]:
         """Return all that a record of this plan must agree on, as ``Episodes.setup`` has it."""
         scoring = self.task.scoring
@@ -145,6 +154,18 @@ class Plan:
 def gpus() -> list[str]:
     """Return the names of the GPUs that torch can use."""
     return [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+
+
+def agent_hash(policy: Policy) -> str:
+    """Return a hash of the weights as they are in memory, and of the hash that the agent came with."""
+    modules = {"network": policy.network, "critic": policy.critic, "memory": policy.memory}
+    arrays = {
+        f"{name}.{key}": value.detach().cpu().numpy()
+        for name, module in modules.items()
+        if isinstance(module, nn.Module)
+        for key, value in module.state_dict().items()
+    }
+    return weights_hash(arrays, {"agent": policy.sha256})
 
 
 def resolve_device(name: str) -> str:

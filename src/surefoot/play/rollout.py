@@ -6,16 +6,15 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
-import torch
-
 from surefoot.agents.resolve import resolve
 from surefoot.episodes import Episodes, Noise, checked_returns
 from surefoot.errors import InputError
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan, resolve_device
+from surefoot.play.processor import processor
 from surefoot.play.task import Task
 from surefoot.play.tasks import get_task
-from surefoot.play.workers import spread
+from surefoot.play.workers import Workers, as_workers
 
 Progress = Callable[[int, int], None]
 
@@ -69,7 +68,7 @@ def rollout(
 def play(
     plan: Plan,
     *,
-    workers: int = 1,
+    workers: int | Workers = 1,
     done: Mapping[int, Episodes] | None = None,
     on_block: Callable[[int, Episodes], None] | None = None,
     progress: Progress | None = None,
@@ -82,7 +81,7 @@ def play(
 def blocks_in_order(
     plan: Plan,
     *,
-    workers: int = 1,
+    workers: int | Workers = 1,
     done: Mapping[int, Episodes] | None = None,
     on_block: Callable[[int, Episodes], None] | None = None,
     progress: Progress | None = None,
@@ -91,19 +90,18 @@ def blocks_in_order(
 
     Args:
         plan: What to run.
-        workers: Processes to run blocks with; they do not change the result.
+        workers: Number of processes to run blocks with, or other workers; they do not change the result.
         done: Blocks that have been run before, by number.
         on_block: Called with number and block of every other one, as it is finished.
         progress: Called with the numbers of finished and of all episodes.
     """
-    if workers < 1:
-        raise InputError(f"workers must be at least 1, got {workers}")
+    workers = as_workers(workers)
     ready = dict(done or {})
     missing = [number for number in range(plan.n_blocks) if number not in ready]
     count = sum(len(block) for block in ready.values())
     if progress is not None:
         progress(count, plan.n_episodes)
-    with closing(_dealt(plan, missing, min(workers, len(missing)))) as fresh:
+    with closing(run_blocks(plan, missing, workers)) as fresh:
         for index in range(plan.n_blocks):
             while index not in ready:
                 number, block = next(fresh)
@@ -116,15 +114,23 @@ def blocks_in_order(
             yield ready.pop(index)
 
 
-def _dealt(plan: Plan, missing: list[int], workers: int) -> Generator[tuple[int, Episodes], None, None]:
-    cuda = torch.device(plan.device).type == "cuda"
-    # One process fills a GPU, unless it waits for emulators.
-    if workers <= 1 or (cuda and plan.task.cartridge is None):
-        yield from ((index, play_block(plan, index)) for index in missing)
-        return
-    if cuda:
+def run_blocks(
+    plan: Plan, indices: Sequence[int], workers: int | Workers
+) -> Generator[tuple[int, Episodes], None, None]:
+    """Yield the blocks as they are finished, with their numbers."""
+    if plan.gpu_share:
         plan = replace(plan, policy=plan.policy.to("cpu"))  # what is on a GPU cannot be sent to another process
-    yield from spread(play_block, plan, missing, workers, fresh=cuda)
+    yield from as_workers(workers).spread(run_block, plan, indices, gpu=plan.gpu_share, fingerprint=record_hash)
+
+
+def run_block(plan: Plan, index: int) -> Episodes:
+    """Run one block, and note on which kind of processor."""
+    return replace(play_block(plan, index), processors=((processor(plan.device), 1),))
+
+
+def record_hash(block: Episodes) -> str:
+    """Return the hash of a block, which says nothing of the processor."""
+    return block.sha256
 
 
 def _check_block(plan: Plan, index: int, block: Episodes) -> None:

@@ -1,4 +1,7 @@
-"""Blocks dealt to processes with one thread each; a dead worker is an error, never a hang."""
+"""Blocks dealt to workers: processes of this machine with one thread each, or whatever else has this interface.
+
+A dead process is an error, never a hang.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,13 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Generator, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from itertools import islice
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
@@ -23,46 +27,129 @@ from surefoot.errors import InputError
 
 Plan = TypeVar("Plan")
 Result = TypeVar("Result")
+LOOK = 5.0  # seconds after which whoever waits for results looks around
 
 _job: tuple[Callable[[Any, int], Any], Any] | None = None
 
 
-def spread(
-    work: Callable[[Plan, int], Result], plan: Plan, indices: list[int], workers: int, *, fresh: bool = False
-) -> Iterator[tuple[int, Result]]:
-    """Yield (index, work(plan, index)) as they are finished, computed by ``workers`` processes.
+class Workers(Protocol):
+    """What runs blocks. It changes neither their results nor which of them are run."""
 
-    ``fresh``  start new interpreters: a forked process cannot use CUDA again
-    """
-    # Forked workers inherit the plan: nothing is imported again and any callable can be a policy.
-    method = "fork" if sys.platform == "linux" and not fresh else "spawn"
-    executor = ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context(method),
-        initializer=_begin,
-        initargs=(work, plan, os.getpid()),
-    )
-    try:
+    def spread(
+        self,
+        work: Callable[[Plan, int], Result],
+        plan: Plan,
+        indices: Sequence[int],
+        *,
+        gpu: float = 0.0,
+        fingerprint: Callable[[Result], str] | None = None,
+    ) -> Generator[tuple[int, Result], None, None]:
+        """Yield (index, work(plan, index)) as they are finished; closing the generator ends the work.
+
+        Args:
+            work: Computes one result, the same one wherever it is called.
+            plan: Its first argument, sent once.
+            indices: Its second arguments.
+            gpu: Share of a GPU that one result needs.
+            fingerprint: Returns what two computations of one result must agree on, where machines may be compared.
+        """
+
+    def describe(self) -> int | str:
+        """Return what a run's notes say of the workers."""
+
+
+@dataclass(frozen=True)
+class Processes:
+    """Processes of this machine; one of them is this process itself."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        if self.n < 1:
+            raise InputError(f"workers must be at least 1, got {self.n}")
+
+    def describe(self) -> int:
+        """Return their number."""
+        return self.n
+
+    def spread(
+        self,
+        work: Callable[[Plan, int], Result],
+        plan: Plan,
+        indices: Sequence[int],
+        *,
+        gpu: float = 0.0,
+        fingerprint: Callable[[Result], str] | None = None,  # noqa: ARG002 - one machine agrees with itself
+    ) -> Generator[tuple[int, Result], None, None]:
+        """Yield (index, work(plan, index)) as they are finished; see ``Workers``."""
+        workers = min(self.n, len(indices))
+        # One process fills a GPU, unless it needs a part of it only.
+        if workers <= 1 or gpu >= 1:
+            yield from ((index, work(plan, index)) for index in indices)
+            return
+        # Forked workers inherit the plan: nothing is imported again and any callable can be a policy. They could not
+        # use CUDA again.
+        method = "fork" if sys.platform == "linux" and not gpu else "spawn"
+        executor = ProcessPoolExecutor(
+            workers,
+            mp_context=multiprocessing.get_context(method),
+            initializer=_begin,
+            initargs=(work, plan, os.getpid()),
+        )
+        try:
+            flight = Flight[Result](lambda index: _submit(executor, index))
+            # Two blocks per worker in flight, so that nobody waits and little is lost when the run is stopped.
+            yield from ((index, future.result()) for index, future in flight.over(indices, lambda: 2 * workers))
+        except BrokenProcessPool as error:
+            raise InputError(
+                "a worker process died (out of memory?); finished blocks are kept, run again with fewer --workers"
+            ) from error
+        except pickle.PicklingError as error:
+            raise InputError(f"this policy cannot be sent to worker processes ({error}); use one worker") from error
+        finally:
+            # Our own workers only: the caller may have other children.
+            crew = list((executor._processes or {}).values())
+            executor.shutdown(wait=False, cancel_futures=True)
+            for child in crew:
+                child.terminate()
+
+
+class Flight(Generic[Result]):
+    """A bounded number of results in the making; finding the next finished one takes as long for 2,000 as for two."""
+
+    def __init__(self, submit: Callable[[int], Future[Result]]) -> None:
+        self._submit = submit
+        self._landed: SimpleQueue[tuple[int, Future[Result]]] = SimpleQueue()
+        self._flying = 0
+
+    def start(self, index: int) -> None:
+        """Begin one result."""
+        self._flying += 1
+        self._submit(index).add_done_callback(lambda future: self._landed.put((index, future)))
+
+    def over(self, indices: Sequence[int], room: Callable[[], int]) -> Iterator[tuple[int, Future[Result]]]:
+        """Yield every index with its finished future; ``room`` says how many may be in flight, and may look around."""
         queue = iter(indices)
-        # Two blocks per worker in flight, so that nobody waits and little is lost when the run is stopped.
-        pending: dict[Future[Result], int] = {_submit(executor, index): index for index in islice(queue, 2 * workers)}
-        while pending:
-            for future in wait(pending, return_when=FIRST_COMPLETED).done:
-                finished = pending.pop(future)
-                pending |= {_submit(executor, index): index for index in islice(queue, 1)}
-                yield finished, future.result()
-    except BrokenProcessPool as error:
-        raise InputError(
-            "a worker process died (out of memory?); finished blocks are kept, run again with fewer --workers"
-        ) from error
-    except pickle.PicklingError as error:
-        raise InputError(f"this policy cannot be sent to worker processes ({error}); use one worker") from error
-    finally:
-        # Our own workers only: the caller may have other children.
-        crew = list((executor._processes or {}).values())
-        executor.shutdown(wait=False, cancel_futures=True)
-        for child in crew:
-            child.terminate()
+        more = True
+        while more or self._flying:
+            free = room() - self._flying
+            while more and free > 0:
+                index = next(queue, None)
+                more, free = index is not None, free - 1
+                if index is not None:
+                    self.start(index)
+            try:
+                landed = self._landed.get(timeout=LOOK) if self._flying else None
+            except Empty:
+                continue
+            if landed is not None:
+                self._flying -= 1
+                yield landed
+
+
+def as_workers(workers: int | Workers) -> Workers:
+    """Return workers; a number is one of processes."""
+    return Processes(workers) if isinstance(workers, int) else workers
 
 
 @contextmanager
@@ -77,7 +164,12 @@ def single_thread() -> Iterator[None]:
 
 
 def usable_cores() -> int:
-    """Return how many cores this process may run on."""
+    """Return how many cores this process may run on; ``SUREFOOT_CORES`` lowers it where others share the machine."""
+    most = os.environ.get("SUREFOOT_CORES", "")
+    return max(1, min(_allowed_cores(), int(most))) if most.isdecimal() else _allowed_cores()
+
+
+def _allowed_cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

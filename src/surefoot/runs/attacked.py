@@ -20,6 +20,7 @@ from surefoot.files import safe_name, versions
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import Progress
 from surefoot.play.streams import Purpose
+from surefoot.play.workers import Workers, as_workers
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.report.sentences import IDLE
@@ -99,7 +100,7 @@ def attacked_run(
     grid: AttackGrid,
     folder: Path,
     *,
-    workers: int = 1,
+    workers: int | Workers = 1,
     progress: Progress | None = None,
     command: str | None = None,
 ) -> dict[str, Any]:
@@ -114,7 +115,7 @@ def attacked_run(
     metadata = {
         "versions": versions(),
         "wall_seconds": round(time.monotonic() - began, 3),
-        "workers": workers,
+        "workers": as_workers(workers).describe(),
         "replay": _replay(grid, result, folder),
     }
     finish_run(folder, result, metadata=metadata, baseline=grid.base.task.baseline, command=command)
@@ -193,7 +194,7 @@ def run_configuration(
     budget: float,
     lambda_: float | None,
     folder: Path,
-    workers: int = 1,
+    workers: int | Workers = 1,
     progress: Progress | None = None,
 ) -> Episodes:
     """Run one configuration, or read it if ``folder`` has it; several processes may each run others."""

@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 
 from surefoot.episodes import Episodes
-from surefoot.errors import InputError
 from surefoot.files import read_json, safe_name, sha256, versions, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import Progress, blocks_in_order
+from surefoot.play.workers import Workers, as_workers
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.query import Query
 from surefoot.proof.stopping import Monitor, StoppingRule
@@ -50,7 +50,7 @@ def certified_run(
     *,
     goal: StoppingRule | None = None,
     required: float | None = None,
-    workers: int = 1,
+    workers: int | Workers = 1,
     progress: Progress | None = None,
     command: str | None = None,
 ) -> Certificate:
@@ -62,12 +62,11 @@ def certified_run(
         folder: The run directory; a run that was killed resumes there.
         goal: When to stop early; the certificate is then anytime-valid. None runs every episode of the plan.
         required: Budget of a requirement, which the report's sentence and the taped attack are then about.
-        workers: Number of processes; they do not change the results.
+        workers: Number of processes, or other workers; they do not change the results.
         progress: Called with the number of episodes that are done and the number planned.
         command: What was typed to get this; the report shows it.
     """
-    if workers < 1:
-        raise InputError(f"workers must be at least 1, got {workers}")
+    workers = as_workers(workers)
     query.answer(plan.probe())
     began = time.monotonic()
     if goal is not None:
@@ -81,7 +80,7 @@ def certified_run(
             "versions": versions(),
             "wall_seconds": round(ended - began, 3),
             "play_seconds": round(ran - began, 3),
-            "workers": workers,
+            "workers": workers.describe(),
         }
         metadata = {
             "agent_sha256": plan.policy.sha256 or None,
@@ -120,7 +119,7 @@ def _certified(
     query: Query,
     store: RunFolder,
     goal: StoppingRule | None,
-    workers: int,
+    workers: Workers,
     progress: Progress | None,
 ) -> tuple[Certificate, float]:
     """Return the certificate, and when the last episode was over."""

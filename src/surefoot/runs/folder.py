@@ -19,6 +19,7 @@ from surefoot.files import PART, read_json, sweep, write_json
 if TYPE_CHECKING:
     from surefoot.play.plan import Plan
     from surefoot.play.rollout import Progress
+    from surefoot.play.workers import Workers
 
 SCHEMA = 1
 PATIENCE = 25  # tenths of a second
@@ -85,7 +86,7 @@ class RunFolder:
         # With the blocks go half-written files of a killed run.
         shutil.rmtree(self.folder / "blocks", ignore_errors=True)
 
-    def recorded(self, plan: Plan, *, workers: int = 1, progress: Progress | None = None) -> Episodes:
+    def recorded(self, plan: Plan, *, workers: int | Workers = 1, progress: Progress | None = None) -> Episodes:
         """Return the episodes of the plan that are in this directory, after running those that are missing."""
         from surefoot.play.rollout import play  # reports read directories where torch is not installed
 
