@@ -10,7 +10,7 @@ import pytest
 import surefoot
 
 PACKAGE = Path(surefoot.__file__).parent
-HEAVY = ("torch", "gymnasium", "stable_baselines3", "matplotlib", "ale_py")
+HEAVY = ("torch", "gymnasium", "stable_baselines3", "matplotlib", "ale_py", "ray")
 
 
 def module_of(path):
@@ -57,6 +57,7 @@ FOLDERS = {
     "surefoot.agents": (*BASE, "torch"),
     "surefoot.agents.sb3": (*BASE, "torch", "gymnasium", "stable_baselines3", "yaml", "surefoot.agents"),
     "surefoot.play": (*BASE, "torch", "gymnasium", "surefoot.agents"),
+    **{f"surefoot.play.ray_{name}": (*BASE, "ray", "surefoot.play") for name in ("cluster", "nodes")},
     "surefoot.play.envs.atari": (*BASE, "torch", "gymnasium", "ale_py", "surefoot.play"),
     "surefoot.attacks": (*BASE, "torch", "surefoot.agents", "surefoot.play"),
     "surefoot.train": (

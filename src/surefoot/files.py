@@ -255,6 +255,13 @@ def versions() -> dict[str, str]:
     return found
 
 
+def source_hash() -> str:
+    """Return the SHA-256 of the package's own sources, by their names: checkouts of one version differ."""
+    root = Path(str(files("surefoot")))
+    paths = sorted(root.rglob("*.py"))
+    return sha256(*(chunk for path in paths for chunk in (str(path.relative_to(root)).encode(), path.read_bytes())))
+
+
 def safe_name(text: str) -> str:
     """Return ``text`` as a name for a file or folder: letters, digits, dots, dashes and underscores."""
     return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in text)
