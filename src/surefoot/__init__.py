@@ -28,9 +28,11 @@ if TYPE_CHECKING:
     from surefoot.play.rollout import rollout
     from surefoot.play.task import Task
     from surefoot.play.tasks import get_task, make_task
+    from surefoot.train.certified_eval import CertifiedEvalCallback
     from surefoot.verification.verify import verify
 
 _LATER = {
+    "CertifiedEvalCallback": ("surefoot.train.certified_eval", "CertifiedEvalCallback"),
     "NoisyObservation": ("surefoot.play.envs.noisy", "NoisyObservation"),
     "Policy": ("surefoot.agents.policies", "Policy"),
     "PredictableNoiseWarning": ("surefoot.agents.smoothed", "PredictableNoiseWarning"),
@@ -47,6 +49,7 @@ _LATER = {
 __all__ = [
     "Bounds",
     "Certificate",
+    "CertifiedEvalCallback",
     "EpisodeCertificate",
     "Episodes",
     "InputError",
