@@ -11,11 +11,14 @@ from stable_baselines3.common.callbacks import BaseCallback
 from surefoot.agents.resolve import resolve
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
 from surefoot.play.tasks import get_task
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.query import Query
-from surefoot.train.selection import ALPHA, validate
+from surefoot.train.selection import ALPHA
 
 
 class CertifiedEvalCallback(BaseCallback):
@@ -76,14 +79,15 @@ class CertifiedEvalCallback(BaseCallback):
     def _evaluate(self, number: int) -> None:
         with torch.random.fork_rng(devices=[]):  # a network that is rebuilt draws weights before it gets its own
             policy = resolve(self.model, self.task.spaces)
-        played = validate(
-            self.task,
-            policy,
-            self.noise,
-            self.n_eval_episodes,
+        plan = Plan(
+            task=self.task,
+            policy=policy,
+            noise=self.noise,
+            n_episodes=self.n_eval_episodes,
             seed=self.seed,
-            number=number,
+            purpose=(Purpose.VALIDATION, number),
         )
+        played = play(plan)
         certificate = self.query.answer(played)
         assert played.lengths is not None
         self.logger.record(f"certified/lower_B{certificate.budgets[0]:g}", float(certificate.lower[0]))
