@@ -22,17 +22,19 @@ PAGES = {
     "contributing.md": "CONTRIBUTING.md",
     "changes.md": "CHANGELOG.md",
 }
-EXAMPLES = "examples.md"
+HOME, EXAMPLES = "index.md", "examples.md"
+WIDE = "---\nhide: [navigation]\n---\n\n"  # the first page has no neighbors to list
 SHOWN = {origin: page for page, origin in PAGES.items()}
-PICTURES = (".png", ".svg", ".jpg")
-LINK = re.compile(r"(\]\(|^\[[^\]]+\]: )([^)\s]+)", flags=re.MULTILINE)
+PICTURES = (".png", ".svg", ".gif")
+LINK = re.compile(r"(\]\(|^\[[^\]]+\]: |\bsrc(?:set)?=\")([^)\s\"]+)", flags=re.MULTILINE)
 CODE = re.compile(r"(^```.*?^```$)", flags=re.DOTALL | re.MULTILINE)
 
 
 def on_files(files: Files, config: Any) -> Files:
     """Add the pages that lie outside ``docs/``, and every other file of the repository that a page links to."""
     for page, origin in PAGES.items():
-        files.append(File.generated(config, page, content=(ROOT / origin).read_text(encoding="utf-8")))
+        text = (ROOT / origin).read_text(encoding="utf-8")
+        files.append(File.generated(config, page, content=WIDE + text if page == HOME else text))
     files.append(File.generated(config, EXAMPLES, content=examples()))
     for origin in sorted(linked_files()):
         files.append(File.generated(config, place_of(origin, "")[0], content=(ROOT / origin).read_bytes()))
@@ -90,7 +92,7 @@ def place_of(path: str, anchor: str) -> tuple[str, str]:
 def on_page_content(content: str, **_: Any) -> str:
     """Let figures be enlarged, and keep names in tables on one line."""
     content = re.sub(
-        r'(?<!">)<img alt="([^"]*)" src="([^"]+)" ?/?>',
+        r'(?<!">)<img alt="([^"]*)" src="((?![^"]*badge-)[^"]+)" ?/?>',
         r'<a class="figure" href="\2"><img alt="\1" src="\2"></a>',
         content,
     )

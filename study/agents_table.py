@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from study.numbers import DATA, Study, every_agent, shipped_agents
+from study.numbers import Study, shipped_agents
 from study.style import mean_of
 from study.tables import Table, measured
 from surefoot.agents.files import list_agents, load_card
@@ -34,17 +34,6 @@ CARTPOLE = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)
 MOUNTAIN_CAR = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 ATARI = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4)
 HEADLINE = "cartpole-5-gru-s0.35"  # what ``make certify`` certifies
-# The rows of the README, and with how many digits.
-RESULTS = {
-    "cartpole-5-gru-s0.35": ("CartPole, GRU (0 to 200)", 2),
-    "cartpole-5-ppo-s0.2": ("CartPole, five frames, PPO (0 to 200)", 2),
-    "cartpole-5-s0.2": ("CartPole, five frames (0 to 200)", 2),
-    "cartpole-1-s0.2": ("CartPole, one frame (0 to 200)", 2),
-    "pong-1r-s0.1": ("Pong, one round (0 to 1)", 3),
-    "freeway-s0.1": ("Freeway, hard (0 to 5)", 3),
-    "pong-full-s0.05": ("Pong, whole game (-21 to 21)", 2),
-    "mountain-car-s0.2": ("Mountain Car (0 to 1)", 3),
-}
 
 
 def command_output(folder: Path, *arguments: str) -> str:
@@ -74,24 +63,6 @@ def certified(tasks: tuple[str, ...], budgets: tuple[float, ...], digits: int) -
             floors[blind] = ["*open-loop baseline*", "", f"{blind.n_episodes:,}", mean, *same]
     heads = ["agent", "weights", "episodes", "mean, no attack", *(f"B = {budget:g}" for budget in budgets)]
     return Table(heads, [*rows, *floors.values()], left=2).markdown()
-
-
-def results() -> str:
-    """Return the best agents of every task: their bounds at B = sigma by the default method."""
-    agents = {agent.name: agent for agent in every_agent()}
-    studies = [Study(folder, tuple(agents.values())) for folder in (DATA, DATA / "records")]
-    rows: list[list[str]] = []
-    for name, (title, digits) in RESULTS.items():
-        record = next(found for study in studies if (found := study.record(agents[name])) is not None)
-        task = TASKS[agents[name].task]
-        assert task.baseline is not None
-        answer = certify(record, task.paper.budgets)
-        bound = format_lower(answer.at(record.sigma).lower, digits)
-        baseline = measured(task.baseline.mean, task.baseline.sem, digits)
-        mean = measured(*mean_of(record.returns), digits)
-        rows.append([title, f"{record.sigma:g}", f"{len(record):,}", mean, f"**{bound}**", baseline])
-    heads = ["task (range of the return)", "sigma", "episodes", "mean, no attack", "lower bound", "open-loop baseline"]
-    return Table(heads, rows, left=1).markdown()
 
 
 def printed(folder: Path) -> str:
@@ -161,7 +132,6 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         blocks = (
             ("README.md", "certify", printed(Path(folder) / "headline")),
-            ("README.md", "results", results()),
             ("docs/results.md", "agents", certified(("cartpole-1", "cartpole-5"), CARTPOLE, 1)),
             ("docs/results.md", "mountain-car", certified(("mountain-car",), MOUNTAIN_CAR, 3)),
             ("docs/results.md", "pong-1r", certified(("pong-1r",), ATARI, 3)),

@@ -1,7 +1,7 @@
 """The records page: what the best pretrained agents certify, next to the paper and to other published agents.
 
     python -m study.records                              # print the tables
-    python -m study.records --write                      # renew docs/records.md, its numbers and its figure
+    python -m study.records --write                      # renew docs/records.md, its numbers and figure, and README.md
     python -m study.records --run episodes attacks       # measure what is missing or was measured on other weights
     python -m study.records --run million --device cuda  # a million episodes of every CartPole agent
 
@@ -20,7 +20,7 @@ from typing import Any
 from study.measure import Place, attack_agent, attack_of, play_episodes
 from study.numbers import CONFIDENCE, DATA, Agent, Study, every_agent, shipped_agents
 from study.records_figure import draw
-from study.records_page import BUDGETS, fill
+from study.records_page import BUDGETS, fill, results
 from study.sizes import AttackSize
 from surefoot.attacks.registry import METHODS
 from surefoot.episodes import Episodes
@@ -204,6 +204,7 @@ def main() -> None:
         draw(found, NUMBERS.with_suffix(".svg"))
         for block, content in blocks.items():
             put(ROOT / "docs" / "records.md", block, content)
+        put(ROOT / "README.md", "results", results(found))
         return
     for block, content in blocks.items():
         print(f"{block}:\n\n{content}\n")

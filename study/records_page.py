@@ -26,6 +26,14 @@ GAMES = {
 # Like for like: agents that remember as much as the published ones.
 LIKE = {"cartpole-5": "5 frames", "cartpole-1": "1 frame"}
 USUAL = 10_000
+# The README: a row per game, with the two budgets that it shows.
+RESULTS = {
+    "cartpole": ("CartPole", (0.4, 1.0)),
+    "freeway": ("Freeway, hard", (0.1, 0.4)),
+    "pong-1r": ("Pong, one round", (0.1, 0.4)),
+    "pong-full": ("Pong, whole game", (0.05, 0.1)),
+    "mountain-car": ("Mountain Car", (0.2, 0.4)),
+}
 Row = Mapping[str, Any]
 
 
@@ -35,6 +43,43 @@ def fill(found: Row) -> dict[str, str]:
     blocks |= {f"like-{task}": _like(found, task).markdown() for task in LIKE}
     blocks |= {f"agents-{game}": _agents(found, game).markdown() for game in GAMES}
     return {**blocks, "attacks": _attacks(found).markdown(), "sources": _sources(found).markdown()}
+
+
+def results(found: Row) -> str:
+    """Return the table of the README: of every game the agent that certifies the most at the larger of two budgets."""
+    lines = []
+    for game, (title, budgets) in RESULTS.items():
+        task = TASKS[GAMES[game][0]]
+        scoring, digits = task.scoring, digits_of(task.scoring.ceiling)
+        rows = of_game(found, game)
+        usual = [row for row in rows if row["episodes"] == USUAL] or rows
+        own = max(usual, key=lambda row: _at(row, budgets[1]))
+        shown = [f"**{certified(_at(own, budget), digits)}** at {budget:g}" for budget in budgets]
+        others = [_published(found, game, budget, digits) for budget in budgets]
+        assert task.baseline is not None
+        assert scoring.ceiling is not None
+        span = f"{title} ({scoring.floor:g} to {scoring.ceiling:g})"
+        lines.append([span, f"`{own['agent']}`", *shown, ", ".join(others), f"{task.baseline.mean:.{digits}f}"])
+    heads = [
+        "task (returns)",
+        "agent",
+        "bound at small B",
+        "at large B",
+        "best of others, same B",
+        "open-loop baseline",
+    ]
+    return Table(heads, lines, left=2).markdown()
+
+
+def _at(row: Row, budget: float) -> float:
+    return float(row["auto"][row["budgets"].index(budget)])
+
+
+def _published(found: Row, game: str, budget: float, digits: int) -> str:
+    """Return the highest valid bound of others at a budget, or "none"."""
+    peers = [row for row in found["peers"] if row["task"] in GAMES[game] and row.get("valid", True)]
+    values = [row["bounds"][f"{budget:g}"] for row in peers if f"{budget:g}" in row["bounds"]]
+    return f"{max(values):.{digits}f}" if values else "none"
 
 
 def best(rows: Sequence[Row], key: str) -> list[tuple[float, Row]]:
