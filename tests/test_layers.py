@@ -10,7 +10,7 @@ import pytest
 import surefoot
 
 PACKAGE = Path(surefoot.__file__).parent
-HEAVY = ("torch", "gymnasium", "stable_baselines3", "matplotlib", "ale_py", "ray")
+HEAVY = ("torch", "gymnasium", "stable_baselines3", "matplotlib", "ale_py", "onnxruntime", "ray")
 
 
 def module_of(path):
@@ -55,6 +55,7 @@ FOLDERS = {
     "surefoot.files": ("numpy", "surefoot.errors"),
     "surefoot.episodes": ("numpy", "surefoot.errors", "surefoot.files"),
     "surefoot.agents": (*BASE, "torch"),
+    "surefoot.agents.onnx_agents": (*BASE, "torch", "onnxruntime", "surefoot.agents"),
     "surefoot.agents.sb3": (*BASE, "torch", "gymnasium", "stable_baselines3", "yaml", "surefoot.agents"),
     "surefoot.play": (*BASE, "torch", "gymnasium", "surefoot.agents"),
     **{f"surefoot.play.ray_{name}": (*BASE, "ray", "surefoot.play") for name in ("cluster", "nodes")},

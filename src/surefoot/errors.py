@@ -21,6 +21,10 @@ class InputError(ValueError):
         super().__init__(printable(message))
 
 
+class NotAllowedError(InputError):
+    """A file would have to execute code, which its reader did not allow."""
+
+
 def printable(text: str) -> str:
     """Return text that a terminal shows as it is: whatever could move the cursor or reverse letters is spelled out.
 

@@ -8,9 +8,10 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import FrameStackObservation
 from torch import nn
 
+from surefoot.agents.answers import from_callable
 from surefoot.agents.memory import FrameStack, gru_step
 from surefoot.agents.networks import ACTIVATIONS, MLP, weights_hash
-from surefoot.agents.policies import Policy, from_callable
+from surefoot.agents.policies import Policy
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
@@ -162,7 +163,7 @@ def test_a_callable_may_answer_in_many_ways(answer):
     )
 
 
-@pytest.mark.parametrize("answer", [2, -1, 0.5, float("nan"), None, "left", (1, None), [0, 1], np.zeros(2)])
+@pytest.mark.parametrize("answer", [2, -1, 0.5, float("nan"), None, "left", (1, None), [0, 1], np.zeros(3)])
 def test_an_invalid_action_is_named(answer):
     policy = from_callable(lambda seen: answer, shape=(1,), n_actions=2)
     with pytest.raises(InputError, match="must choose an action from 0 to 1, got "):

@@ -471,7 +471,11 @@ def test_bad_memory_is_refused(options, match):
 @pytest.mark.parametrize(
     ("agent", "options", "match"),
     [
-        (42, {}, "agent must be a name, a path, an SB3 model, a Policy or a function .*got int"),
+        (
+            42,
+            {},
+            "agent must be a name, a path, .* a torch module, a surefoot.Policy or a function .*got int",
+        ),
         (lambda seen: 0, {}, "a function needs the shape of one observation"),
         (smooth(watched(), 0.1), {}, "got SmoothedPolicy; smooth the policy inside it"),
         ("none.zip", {}, "no file none.zip"),

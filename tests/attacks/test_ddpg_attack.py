@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.agents.policies import Policy, from_callable
+from surefoot.agents.answers import from_callable
+from surefoot.agents.policies import Policy
 from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.victim import Smoothing
 from surefoot.episodes import Noise

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from surefoot.agents import files as zoo
-from surefoot.agents.policies import from_callable
+from surefoot.agents.answers import from_callable
 from surefoot.attacks.adaptive_pgd import AdaptivePGD
 from surefoot.attacks.composed import (
     Composed,

@@ -1,18 +1,13 @@
-"""Policies: deterministic functions of what was observed. The memory belongs to the agent."""
+"""Policies: functions of what was observed, deterministic unless declared otherwise. The memory is the agent's."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from surefoot.agents.memory import FrameStack, Memory
-from surefoot.errors import InputError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +33,7 @@ class Spaces:
 
 @dataclass(frozen=True, eq=False)
 class Policy:
-    """A deterministic policy: a rule for what it remembers, and a network over that.
+    """A policy: a rule for what it remembers, and a network over that, deterministic unless ``stochastic``.
 
     ``network``    maps memories, the present observation included, to what it computes: one value per action when
                    ``n_actions`` is set, the action itself when it is None. Of a stack of observations the memory is
@@ -52,6 +47,7 @@ class Policy:
     ``open_loop``  whether the network maps the time step instead of the memory
     ``critic``     the value its training gave to an action, (memory, action) -> value; only attacks look at it
     ``memory``     what it remembers; None for a stack of ``n_stack`` observations
+    ``stochastic`` whether its network draws random numbers, from the global generators (``own_randomness``)
     """
 
     network: nn.Module
@@ -66,6 +62,7 @@ class Policy:
     open_loop: bool = False
     critic: nn.Module | None = None
     memory: Memory | None = None
+    stochastic: bool = False
 
     @property
     def recall(self) -> Memory:
@@ -94,36 +91,3 @@ class Policy:
             critic=None if self.critic is None else self.critic.to(device),
             memory=None if self.memory is None else self.memory.to(device),
         )
-
-
-class PerRow(nn.Module):
-    """A plain Python function of one observation (or of the stack of its frames), applied to every row in turn."""
-
-    def __init__(self, function: Callable[[NDArray[Any]], Any], n_stack: int, n_actions: int | None) -> None:
-        super().__init__()
-        self.function = function
-        self.n_stack = n_stack
-        self.n_actions = n_actions
-
-    def forward(self, history: Tensor) -> Tensor:
-        """Return one-hot rows for discrete actions, the actions themselves for continuous ones."""
-        rows = history.cpu().numpy()
-        actions = [self.function(row[0] if self.n_stack == 1 else row) for row in rows]
-        if self.n_actions is None:
-            moves = np.asarray(actions, dtype=np.float32)
-            if not np.isfinite(moves).all():
-                raise InputError(f"the policy must return finite actions, got {actions[0]!r:.60}")
-            return torch.as_tensor(moves, device=history.device).reshape(len(rows), -1)
-        bad = [action for action in actions if np.size(action) != 1 or np.ravel(action)[0] not in range(self.n_actions)]
-        if bad:
-            raise InputError(f"the policy must choose an action from 0 to {self.n_actions - 1}, got {bad[0]!r}")
-        chosen = torch.as_tensor(np.asarray(actions).astype(np.int64).reshape(-1), device=history.device)
-        return nn.functional.one_hot(chosen, self.n_actions).float()
-
-
-def from_callable(
-    function: Callable[[NDArray[Any]], Any], *, shape: tuple[int, ...], n_actions: int | None, n_stack: int = 1
-) -> Policy:
-    """Turn a function of one observation into a policy; with ``n_stack`` > 1 it receives (n_stack, *shape)."""
-    name = getattr(function, "__name__", type(function).__name__)
-    return Policy(PerRow(function, n_stack, n_actions), n_stack, shape, n_actions, name, differentiable=False)

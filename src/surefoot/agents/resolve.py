@@ -11,77 +11,147 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from surefoot.agents.answers import from_function
 from surefoot.agents.files import find_card, list_agents, load
 from surefoot.agents.networks import CNN, MLP, Squashed
-from surefoot.agents.normalization import Normalized
-from surefoot.agents.policies import Policy, Spaces, from_callable
+from surefoot.agents.normalization import Normalized, normalized
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
+
+FILES = (".onnx", ".pt", ".pth", ".torchscript")  # of agents that are run by onnxruntime or torch
 
 
 def resolve(
-    agent: object, spaces: Spaces | None = None, *, allow_pickle: bool = False, vecnormalize: object = None
+    agent: object,
+    spaces: Spaces | None = None,
+    *,
+    n_stack: int | None = None,
+    batched: bool | None = None,
+    stochastic: bool = False,
+    allow_pickle: bool = False,
+    vecnormalize: object = None,
 ) -> Policy:
     """Return the policy that ``agent`` names or is, fitted to the spaces of an environment.
 
     Every kind of agent is fitted by the same rules. Its observations must have the shape of the environment's, or be a
     stack of them, which then becomes the policy's frame stack. Its actions must be the environment's, with the same
-    bounds: clipping to others would make it another agent. A stack size belongs to the agent; ``spaces.n_stack`` says
-    only what a function is given.
+    bounds: clipping to others would make it another agent. A stack size belongs to the agent; ``n_stack``, by default
+    ``spaces.n_stack``, says what a function or a torch module is given.
 
     Args:
-        agent: A name or path (a string ending in ``.zip`` is an SB3 model file, a folder with one is a published
-            agent, anything else is looked up by ``files.find_card``: a pretrained agent first, then the file system), a
-            live SB3 model, a Policy, or a function of one observation (of the stack of them where ``spaces.n_stack`` is
-            above 1).
-        spaces: What the environment gives and takes; without it nothing is fitted and functions are rejected.
-        allow_pickle: Let Stable-Baselines3 unpickle a model file, which may execute code from it.
-        vecnormalize: The statistics by which an SB3 model's observations are normalized: a file, a live VecNormalize,
-            or "none". By default those of a live model's environment, or those that lie where its author's tools put
-            them; a model file with others near it is rejected.
+        agent: A name or path (``.zip`` is an SB3 model file, a folder with one is a published agent, ``.onnx`` an ONNX
+            model, ``.pt`` TorchScript, anything else is looked up by ``files.find_card``: a pretrained agent first,
+            then the file system), a live SB3 model, a Policy, a torch module, or a function of observations.
+        spaces: What the environment gives and takes; without it nothing is fitted, and what does not know its own
+            spaces is rejected.
+        n_stack: Number of observations that the agent stacks.
+        batched: Whether a function takes rows of observations; found out by a trial if None.
+        stochastic: Whether the agent's own randomness is part of it: a function, a torch module or TorchScript.
+        allow_pickle: Let a model file execute code while it is loaded or run (pickles, TorchScript).
+        vecnormalize: The statistics by which observations are normalized: a file, a live VecNormalize, or "none". By
+            default those of a live SB3 model's environment, or those that lie where its author's tools put them; a
+            model file with others near it is rejected.
 
     Raises:
         InputError: If there is no such agent, or it does not fit.
     """
     path = locate(agent) if isinstance(agent, str | Path) else None
-    stored = path is not None and (path.suffix == ".zip" or path.is_dir())
-    if vecnormalize is not None and not stored and not is_sb3_model(agent):
-        raise InputError("statistics of VecNormalize go with an SB3 model or its file; leave --vecnormalize out")
-    if path is not None and stored:
+    if needs_spaces(agent):
+        if spaces is None:
+            raise InputError(
+                f"{'a function' if path is None else path} needs the shape of one observation: "
+                "smooth(function, sigma, shape=(4,), n_actions=2)"
+            )
+        given = spaces if n_stack is None else replace(spaces, n_stack=n_stack)
+        policy = _of_others(agent, path, given, batched, stochastic, allow_pickle, vecnormalize)
+    elif stochastic:
+        raise InputError(
+            "stochastic goes with functions, torch modules and TorchScript; this agent is run with its most probable "
+            "actions. For an SB3 model give the function lambda seen: model.predict(seen)[0]"
+        )
+    else:
+        policy = _known(agent, path, spaces, allow_pickle, vecnormalize)
+    if batched is not None and not is_function(agent):
+        raise InputError("batched goes with functions; other agents say themselves what they take")
+    if n_stack not in (None, policy.n_stack):
+        raise InputError(f"the agent stacks {policy.n_stack} observations, got n_stack={n_stack}")
+    return policy
+
+
+def _known(agent: object, path: Path | None, spaces: Spaces | None, allow_pickle: bool, vecnormalize: object) -> Policy:
+    """Return the policy of an agent that says itself what it takes: ours, or one of SB3."""
+    if path is not None and (path.suffix == ".zip" or path.is_dir()):
         from surefoot.agents.sb3.read import read_agent
 
         read = read_agent(path, allow_pickle=allow_pickle, spaces=spaces, vecnormalize=vecnormalize)
         return _fitted(read, spaces, first_action=0)
-    if isinstance(agent, str | Path):
-        return _fitted(load(str(agent)), spaces)
-    if isinstance(agent, Policy):
-        return _fitted(agent, spaces)
     if is_sb3_model(agent):
         from surefoot.agents.sb3.read import from_model
 
         return _fitted(from_model(agent, vecnormalize=vecnormalize), spaces, first_action=0)
-    if not is_function(agent):
-        smoothed = isinstance(getattr(agent, "policy", None), Policy)
+    if vecnormalize is not None:
         raise InputError(
-            "agent must be a name, a path, an SB3 model, a Policy or a function of one observation, "
-            f"got {type(agent).__name__}{'; smooth the policy inside it, agent.policy' if smoothed else ''}"
+            "statistics of VecNormalize go with an SB3 model, a torch module or a model file; leave --vecnormalize out"
         )
-    if spaces is None:
-        raise InputError(
-            "a function needs the shape of one observation: smooth(function, sigma, shape=(4,), n_actions=2)"
-        )
-    # A space of continuous actions has bounds; where there are none, the number of actions may have been forgotten.
-    chosen = agent if spaces.n_actions is not None or spaces.low is not None else _continuous(agent)
-    return from_callable(chosen, shape=spaces.shape, n_actions=spaces.n_actions, n_stack=spaces.n_stack)
+    if path is not None:
+        return _fitted(load(str(agent)), spaces)
+    if isinstance(agent, Policy):
+        return _fitted(agent, spaces)
+    smoothed = isinstance(getattr(agent, "policy", None), Policy)
+    raise InputError(
+        "agent must be a name, a path, an SB3 model, a torch module, a surefoot.Policy or a function of observations, "
+        f"got {type(agent).__name__}{'; smooth the policy inside it, agent.policy' if smoothed else ''}"
+    )
+
+
+def _of_others(
+    agent: object,
+    path: Path | None,
+    spaces: Spaces,
+    batched: bool | None,
+    stochastic: bool,
+    allow_pickle: bool,
+    vecnormalize: object,
+) -> Policy:
+    """Return the policy of an agent that is asked what it makes of the environment's observations."""
+    if is_function(agent):
+        if vecnormalize is not None:
+            raise InputError("statistics of VecNormalize do not go with a function; let it normalize what it is given")
+        return from_function(agent, spaces, batched=batched, stochastic=stochastic)
+    from surefoot.agents.sb3.read import statistics_of
+
+    if path is not None and path.suffix == ".onnx":
+        if stochastic:
+            raise InputError("stochastic does not go with ONNX, whose random numbers cannot be seeded; use TorchScript")
+        from surefoot.agents.onnx_agents import read_onnx
+
+        policy = read_onnx(path, spaces)
+    else:
+        from surefoot.agents.torch_agents import from_module, read_module
+
+        module, digest = read_module(path, allow_pickle=allow_pickle) if path is not None else (agent, "")
+        assert isinstance(module, nn.Module)
+        name = type(module).__name__ if path is None else path.stem
+        policy = replace(from_module(module, spaces, name=name, stochastic=stochastic), sha256=digest)
+    statistics = statistics_of(vecnormalize, path)
+    return _fitted(policy if statistics is None else normalized(policy, statistics), spaces)
 
 
 def locate(agent: str | Path) -> Path:
-    """Return the SB3 model file or its folder, or the model card that a name or path means, or raise InputError."""
-    if not str(agent).endswith(".zip"):
+    """Return the model file or the folder, or the model card that a name or path means, or raise InputError."""
+    if not str(agent).endswith((".zip", *FILES)):
         published = str(agent) not in list_agents() and is_published(Path(agent))
         return Path(agent) if published else find_card(str(agent))
     if not Path(agent).exists():
         raise InputError(f"no file {agent}")
     return Path(agent)
+
+
+def needs_spaces(agent: object) -> bool:
+    """Return whether an agent does not say itself what it takes and gives: a function, a torch module, its file."""
+    if isinstance(agent, str | Path):
+        return str(agent).endswith(FILES)
+    return is_function(agent) or (isinstance(agent, nn.Module) and not is_sb3_model(agent))
 
 
 def is_published(path: Path) -> bool:
@@ -99,8 +169,8 @@ def is_sb3_model(agent: object) -> bool:
 
 
 def is_function(agent: object) -> TypeGuard[Callable[[NDArray[Any]], Any]]:
-    """Return whether ``agent`` is a plain function of one observation."""
-    return callable(agent) and not isinstance(agent, Policy) and not is_sb3_model(agent)
+    """Return whether ``agent`` is a plain function of observations."""
+    return callable(agent) and not isinstance(agent, Policy | nn.Module) and not is_sb3_model(agent)
 
 
 def _fitted(policy: Policy, spaces: Spaces | None, first_action: int | None = None) -> Policy:
@@ -217,19 +287,3 @@ def _restacked(policy: Policy, shape: tuple[int, ...], n_stack: int, *, last_axi
     flat = flat or (isinstance(inner, CNN) and not last_axis)
     network = policy.network if flat else Restacked(policy.network, policy.shape, last_axis)
     return replace(policy, network=network, n_stack=n_stack, shape=shape)
-
-
-def _continuous(function: Callable[[NDArray[Any]], Any]) -> Callable[[NDArray[Any]], Any]:
-    """Guard against the likeliest mistake: a function of discrete actions without their number."""
-
-    def checked(seen: NDArray[Any]) -> Any:
-        action = np.asarray(function(seen))
-        if not np.issubdtype(action.dtype, np.floating):
-            raise InputError(
-                f"the function returned {action.tolist()} where float actions were expected; "
-                "give n_actions=, the number of discrete actions"
-            )
-        return action
-
-    checked.__name__ = getattr(function, "__name__", type(function).__name__)
-    return checked

@@ -20,7 +20,15 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from surefoot.agents.policies import Policy, Spaces
-from surefoot.agents.resolve import fit_to, is_function, is_published, is_sb3_model, resolve, single_shape
+from surefoot.agents.resolve import (
+    fit_to,
+    is_function,
+    is_published,
+    is_sb3_model,
+    needs_spaces,
+    resolve,
+    single_shape,
+)
 from surefoot.episodes import Noise
 from surefoot.errors import InputError, old_arguments
 
@@ -39,18 +47,27 @@ def smooth(
     n_stack: int | None = None,
     shape: tuple[int, ...] | None = None,
     n_actions: int | None = None,
+    action_bounds: tuple[Sequence[float], Sequence[float]] | None = None,
+    batched: bool | None = None,
+    stochastic: bool = False,
+    allow_pickle: bool = False,
     vecnormalize: object = None,
     seed: int | None = None,
 ) -> SmoothedPolicy:
     """Return ``agent`` with Gaussian noise on every observation it is given, ready to be deployed.
 
     Args:
-        agent: A Policy, an SB3 model, the path of an SB3 ``.zip``, the name or path of an agent, or a function of one
-            observation (which needs ``shape``, and ``n_actions`` for discrete actions).
+        agent: What ``surefoot.rollout`` takes. A function, a torch module, an ONNX or a TorchScript file needs
+            ``shape``, and ``n_actions`` for discrete actions.
         sigma: Standard deviation of the noise, one number or one per feature.
         n_stack: Number of observations that the agent stacks, where its file does not say.
         shape: Shape of one observation of the environment; implies ``n_stack``.
-        n_actions: Number of discrete actions of a function; None when its actions are continuous.
+        n_actions: Number of discrete actions; None when they are continuous.
+        action_bounds: Lowest and highest values of continuous actions, to which those of a torch module or its file are
+            clipped.
+        batched: Whether a function takes rows of observations; found out by a trial by default.
+        stochastic: Whether the agent draws random actions of its own, as it was certified.
+        allow_pickle: Let the agent's file execute code.
         vecnormalize: Statistics that an SB3 model's observations are normalized with, as ``surefoot.rollout`` takes
             them; the observations given to ``predict`` are those of the environment, not normalized.
         seed: For tests only: seeded noise voids the certificate, and a PredictableNoiseWarning says so.
@@ -58,10 +75,12 @@ def smooth(
     Raises:
         InputError: If there is no such agent, or it does not fit what is said about it.
     """
-    function = shape is not None and is_function(agent)
     policy = resolve(
         agent,
-        Spaces(shape=tuple(shape), n_actions=n_actions, n_stack=n_stack or 1) if shape and function else None,
+        _spaces(agent, shape, n_actions, n_stack, action_bounds) if shape and needs_spaces(agent) else None,
+        batched=batched,
+        stochastic=stochastic,
+        allow_pickle=allow_pickle,
         vecnormalize=vecnormalize,
     )
     path = agent if isinstance(agent, str | Path) else ""
@@ -75,6 +94,22 @@ def smooth(
     if n_actions is not None and n_actions != policy.n_actions:
         raise InputError(f"the agent has {policy.n_actions or 'no'} discrete actions, got n_actions={n_actions}")
     return SmoothedPolicy(_stacked(policy, n_stack, shape), sigma, seed=seed)
+
+
+def _spaces(
+    agent: object,
+    shape: tuple[int, ...],
+    n_actions: int | None,
+    n_stack: int | None,
+    bounds: tuple[Sequence[float], Sequence[float]] | None,
+) -> Spaces:
+    """Return what is said about an agent that does not say it itself."""
+    if n_actions is None and bounds is None and not is_function(agent):
+        raise InputError(
+            "say what actions the agent takes: n_actions= for discrete ones, action_bounds=(low, high) for continuous"
+        )
+    low, high = (None, None) if bounds is None else (tuple(float(one) for one in side) for side in bounds)
+    return Spaces(shape=tuple(shape), n_actions=n_actions, n_stack=n_stack or 1, low=low, high=high)
 
 
 def _may_be_stack(shape: tuple[int, ...]) -> bool:
@@ -128,8 +163,8 @@ class SmoothedPolicy:
                 where the agent remembers it); without it the policy continues from its own last call. A call with a
                 state does not change the policy's own memory.
             episode_start: Which rows begin a new episode: of them only the present noisy observation is remembered.
-            deterministic: Accepted for the signature and ignored: the policy is always deterministic and the noise is
-                always drawn, because that is what was certified.
+            deterministic: Accepted for the signature and ignored: the policy acts as it was certified (a stochastic one
+                draws its actions), and the noise is always drawn.
         """
         rows, single = self._rows(observation)
         fresh = _fresh(episode_start, len(rows))

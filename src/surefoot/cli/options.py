@@ -57,14 +57,28 @@ def add_output(parser: argparse.ArgumentParser) -> None:
     run.add_argument("--quiet", action="store_true", help="show no progress")
 
 
-def add_agent(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which agent to run, and with how many processes."""
+def add_agent(parser: argparse.ArgumentParser, *, recorded: bool = False) -> None:
+    """Add the options that say which agent to run, and with how many processes.
+
+    ``recorded``  whether a record says what else is declared about the agent
+    """
     agent = section(parser, AGENT)
     agent.add_argument(
         "--agent",
         metavar="AGENT",
-        help="pretrained agent, training directory, SB3 .zip, or folder of one (default: the task's pretrained agent)",
+        help="pretrained agent, training directory, SB3 .zip or folder of one, .onnx, TorchScript .pt (default: the "
+        "task's pretrained agent)",
     )
+    if not recorded:
+        agent.add_argument(
+            "--n-stack",
+            type=int,
+            metavar="K",
+            help="observations that the agent stacks, where its file does not say (default: the task's)",
+        )
+        agent.add_argument(
+            "--stochastic", action="store_true", help="the agent draws random actions of its own, which are part of it"
+        )
     agent.add_argument(
         "--vecnormalize",
         metavar="FILE",
@@ -74,7 +88,7 @@ def add_agent(parser: argparse.ArgumentParser) -> None:
     agent.add_argument(
         "--allow-pickle",
         action="store_true",
-        help="unpickle an SB3 .zip, which executes code in it",
+        help="let the agent's file execute code: pickles in an SB3 .zip, TorchScript",
     )
     section(parser, RUN).add_argument(
         "--workers", type=int, metavar="N", help="number of processes (default: one per core)"
@@ -100,7 +114,14 @@ def plan_of(
     agent = default_agent(task.name, noise.sigma) if arguments.agent is None else arguments.agent
     return Plan(
         task=task,
-        policy=resolve(agent, task.spaces, allow_pickle=arguments.allow_pickle, vecnormalize=arguments.vecnormalize),
+        policy=resolve(
+            agent,
+            task.spaces,
+            n_stack=arguments.n_stack,
+            stochastic=arguments.stochastic,
+            allow_pickle=arguments.allow_pickle,
+            vecnormalize=arguments.vecnormalize,
+        ),
         noise=noise,
         n_episodes=n_episodes,
         seed=arguments.seed,

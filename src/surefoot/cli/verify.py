@@ -29,7 +29,7 @@ def add_verify(commands: Any) -> None:
     )
     what = section(parser, AGENT)
     what.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of surefoot certify")
-    add_agent(parser)
+    add_agent(parser, recorded=True)
     what.add_argument("--env", metavar="ID", help="the run's environment, if its name would import a module")
     checked = section(parser, STATISTICS)
     checked.add_argument(

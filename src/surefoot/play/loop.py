@@ -7,18 +7,20 @@ its (k div n_envs)-th, and every episode is run to its end, so that short episod
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from surefoot.agents.own_randomness import seeded
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.play.channel import Channel, Ledger, Rows, units_of
 from surefoot.play.envs.base import BatchEnv
 from surefoot.play.plan import Plan
-from surefoot.play.streams import Stream, block_seeds
+from surefoot.play.streams import Stream, block_seeds, policy_seeds
 from surefoot.play.workers import single_thread
 
 
@@ -58,7 +60,8 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
     ledger = None if plan.attacker is None else _ledger(plan, n_envs, Stream(own_seeds, device))
     noise = Stream(noise_seeds, device)
     channel = Channel(noise=plan.noise, n_envs=n_envs, shape=plan.task.spaces.shape, stream=noise, ledger=ledger)
-    with single_thread(), torch.inference_mode(plan.attacker is None):
+    own = seeded(*policy_seeds(plan.seed, plan.purpose, index)) if plan.policy.stochastic else nullcontext()
+    with single_thread(), torch.inference_mode(plan.attacker is None), own:
         try:
             loop = Loop(plan=plan, env=env, channel=channel, count=count)
             loop.run(first, watch)

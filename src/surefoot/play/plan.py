@@ -133,6 +133,7 @@ class Plan:
             **({"rewards": list(scoring.reward_range)} if self.per_step and scoring.reward_range is not None else {}),
             **self.noise.setup,
             **({} if self.policy.memory is None else {"memory": self.policy.memory.describe()}),
+            **({"stochastic": True} if self.policy.stochastic else {}),
             **({} if scoring.gamma is None else {"discount": scoring.gamma}),
         }
 

@@ -79,6 +79,13 @@ def block_seeds(seed: int, purpose: tuple[int, ...], block: int) -> tuple[np.ran
     return tuple(seed_sequence(seed, *purpose, block, part) for part in range(3))
 
 
+def policy_seeds(seed: int, purpose: tuple[int, ...], block: int) -> tuple[np.random.SeedSequence, int]:
+    """Return the stream of a stochastic policy in one block, and 32 bits for torch that no other block has."""
+    check_purpose(purpose)
+    first = int(seed_sequence(seed, *purpose, 0, 4).generate_state(1)[0])
+    return seed_sequence(seed, *purpose, block, 3), (first + block) % 2**32
+
+
 def training_seeds(seed: int, number: int) -> tuple[np.random.SeedSequence, ...]:
     """Return the streams of a training run: environments, acting, learning, first weights.
 

@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 SCHEMA = 1
 FILES = ("certificate.json", "shared.json", "per-step.json")
 _SETUP = ("task", "agent", "agent_sha256", "seed")
-_OPTIONAL = ("discount", "features")
+_OPTIONAL = ("discount", "features", "stochastic")
 _REQUESTED = ("norm", "probabilities", "quantiles")
 
 
@@ -235,7 +235,7 @@ def frozen(values: Floats) -> Floats:
 
 def same_setup(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Return whether both have the same task, agent and noise; agents are compared by hash where there is one."""
-    keys = ("sigma", "features", "task", "agent_sha256" if one.get("agent_sha256") else "agent")
+    keys = ("sigma", "features", "stochastic", "task", "agent_sha256" if one.get("agent_sha256") else "agent")
     return all(one.get(key) == other.get(key) for key in keys)
 
 

@@ -130,6 +130,7 @@ def notes(certificate: Certificate) -> list[str]:
     return [
         f"Mean {_return(certificate)} without attack: {mean} ({meaning})",
         f"{certificate.n_episodes:,} episodes, {noise_words(certificate)}, {_method(certificate)}",
+        *(["The policy draws random actions of its own."] if certificate.metadata.get("stochastic") else []),
         f"All lower bounds hold simultaneously ({percent(certificate.confidence)} confidence)"
         + ("." if certificate.upper is None else "; so do all upper bounds."),
     ]
@@ -182,6 +183,7 @@ def statement(certificate: Certificate, attacker: str, both: str = "") -> str:
         )
     what = "return" if discount is None else f"discounted return (discount {exact(discount)})"
     steps = "" if certificate.max_steps is None else f"; episodes of at most {certificate.max_steps} steps"
+    steps += "; the policy draws random actions of its own" if certificate.metadata.get("stochastic") else ""
     bounded = certificate.upper is not None
     return (
         f"Under every adversary {attacker}, the expected {what}{certificate.per} of the smoothed agent (noise sigma "

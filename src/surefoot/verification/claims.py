@@ -61,6 +61,7 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
     optional = {
         "discount",
         "features",
+        "stochastic",
         "norm",
         "choice",
         "bets",
@@ -104,7 +105,7 @@ def _unplanned(certificate: dict[str, Any]) -> list[str]:
 
 def _facts(raw: Raw) -> list[str]:
     certificate, setup, count = raw.certificate, raw.setup, raw.returns.size
-    names = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed", "discount", "features")
+    names = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed", "discount", "features", "stochastic")
     wrong = differences({name: certificate.get(name) for name in names}, {name: setup.get(name) for name in names})
     if "max_steps" in certificate and not same(certificate["max_steps"], setup.get("limit")):
         wrong.append(f"max_steps is {certificate['max_steps']!r}, the setup has {setup.get('limit')!r}")

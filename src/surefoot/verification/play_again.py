@@ -11,9 +11,9 @@ import torch
 
 from surefoot.agents.files import list_agents
 from surefoot.agents.policies import Policy
-from surefoot.agents.resolve import resolve
+from surefoot.agents.resolve import needs_spaces, resolve
 from surefoot.episodes import Noise
-from surefoot.errors import InputError
+from surefoot.errors import InputError, NotAllowedError
 from surefoot.files import versions
 from surefoot.play.envs.gymnasium_env import registered_steps
 from surefoot.play.plan import Plan
@@ -155,7 +155,18 @@ def _policy(raw: Raw, task: Task, agent: str | None, allow_pickle: bool, vecnorm
     name, expected = str(raw.setup.get("agent")), raw.setup["agent_sha256"]
     if agent is None and name not in list_agents():
         raise CannotReplayError(f"the agent {name!r} is not a pretrained agent; give its file with --agent")
-    policy = resolve(agent or name, task.spaces, allow_pickle=allow_pickle, vecnormalize=vecnormalize)
+    wanted = agent or name
+    try:
+        policy = resolve(
+            wanted,
+            task.spaces,
+            n_stack=int(raw.setup["frames"]) if needs_spaces(wanted) else None,
+            stochastic=raw.setup.get("stochastic") is True,
+            allow_pickle=allow_pickle,
+            vecnormalize=vecnormalize,
+        )
+    except NotAllowedError as error:
+        raise CannotReplayError(str(error)) from error
     if policy.sha256 != expected:
         raise ForgedError(
             f"the weights of {agent or name} have hash {policy.sha256}, the episodes were run with {expected}"

@@ -30,7 +30,7 @@ from surefoot.agents.sb3.settings import (
     read_tensors,
 )
 from surefoot.agents.sb3.statistics import live_statistics, read_statistics
-from surefoot.errors import InputError
+from surefoot.errors import InputError, NotAllowedError
 
 NONE = "none"
 TRUST = "if you trust its author, use --allow-pickle (allow_pickle=True)"
@@ -47,7 +47,7 @@ def read_agent(path: Path, *, allow_pickle: bool, spaces: Spaces | None, vecnorm
     """
     published = read_published(path)
     policy = read_zip(published.model, allow_pickle=allow_pickle, spaces=spaces)
-    statistics = _given(vecnormalize, published)
+    statistics = statistics_of(vecnormalize, published.model, published.statistics)
     policy = policy if statistics is None else normalized(policy, statistics)
     if not published.time_feature or (spaces is not None and spaces.shape == policy.shape):
         return policy
@@ -67,23 +67,29 @@ def _episode_length(published: Published) -> int:
     return known[-1]
 
 
-def _given(vecnormalize: object, published: Published | None) -> Statistics | None:
-    """Return the statistics that were given, or those that belong to a model file without doubt."""
+def statistics_of(vecnormalize: object, model: Path | None, found: Path | None = None) -> Statistics | None:
+    """Return the statistics that were given, or those that belong to a model file without doubt.
+
+    Args:
+        vecnormalize: See ``resolve``.
+        model: The model's file, if it has one.
+        found: The file of statistics that lies where its author's tools put it.
+    """
     if isinstance(vecnormalize, Statistics):
         return vecnormalize
     if isinstance(vecnormalize, str | Path):
         return None if str(vecnormalize) == NONE else read_statistics(Path(vecnormalize))
     if vecnormalize is not None:
         return live_statistics(vecnormalize)
-    if published is None or (published.statistics is None and not statistics_near(published.model)):
-        return None
-    if published.statistics is None:
-        near = statistics_near(published.model)[0]
+    if found is not None:
+        return read_statistics(found)
+    near = statistics_near(model) if model is not None else []
+    if near and model is not None:
         raise InputError(
-            f"{near} lies near {published.model.name} and may hold the statistics its observations were normalized "
-            f"with; give --vecnormalize {near}, or --vecnormalize {NONE} if the agent was trained without them"
+            f"{near[0]} lies near {model.name} and may hold the statistics its observations were normalized "
+            f"with; give --vecnormalize {near[0]}, or --vecnormalize {NONE} if the agent was trained without them"
         )
-    return read_statistics(published.statistics)
+    return None
 
 
 def read_zip(path: str | Path, *, allow_pickle: bool = False, spaces: Spaces | None = None) -> Policy:
@@ -106,7 +112,7 @@ def read_zip(path: str | Path, *, allow_pickle: bool = False, spaces: Spaces | N
         try:
             policy = rebuilt(_with_bounds(facts_of_file(data), path, spaces), weights)
         except UnreadableError as reason:
-            raise InputError(f"{path} cannot be read without unpickling: {reason}; {TRUST}") from reason
+            raise NotAllowedError(f"{path} cannot be read without unpickling: {reason}; {TRUST}") from reason
     return replace(policy, name=path.stem)
 
 
@@ -121,7 +127,7 @@ def from_model(model: Any, *, vecnormalize: object = None) -> Policy:
         policy = replace(rebuilt(facts_of_model(model), model.policy.state_dict()), name=name)
     except UnreadableError:
         policy = replace(wrapped(model), name=name)
-    statistics = _given(model.get_vec_normalize_env() if vecnormalize is None else vecnormalize, None)
+    statistics = statistics_of(model.get_vec_normalize_env() if vecnormalize is None else vecnormalize, None)
     return policy if statistics is None else normalized(policy, statistics)
 
 

@@ -59,7 +59,8 @@ def _ending(certificate: Mapping[str, Any], both: str) -> str:
 
 def _steps(certificate: Mapping[str, Any]) -> str:
     """Return after how many steps episodes are cut off; certificates of older versions do not say."""
-    return f"; episodes of at most {certificate['max_steps']} steps" if "max_steps" in certificate else ""
+    cut = f"; episodes of at most {certificate['max_steps']} steps" if "max_steps" in certificate else ""
+    return cut + ("; the policy draws random actions of its own" if certificate.get("stochastic") else "")
 
 
 def _noise(certificate: Mapping[str, Any]) -> str:

@@ -1,0 +1,213 @@
+"""What agents of other makers answer to rows of observations, as the output of a policy's network.
+
+A network, an exported file or a function may answer with actions or with one value per action, as tensors, arrays or
+lists, alone or first of a tuple. Whatever else it answers is rejected with what was expected and what came.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from surefoot.agents.own_randomness import seeded
+from surefoot.agents.policies import Policy, Spaces
+from surefoot.errors import InputError
+
+ROWS = 61  # of a trial: hardly ever the length of an axis, so that rows cannot be taken for anything else
+
+
+class Answers(nn.Module):
+    """Something that answers rows of observations, as the network of a policy."""
+
+    def __init__(self, inner: nn.Module, spaces: Spaces) -> None:
+        """Wrap ``inner``, which maps (rows, *shape), or (rows, n_stack, *shape), to any kind of answer."""
+        super().__init__()
+        self.inner = inner
+        self.spaces = spaces
+
+    def forward(self, history: Tensor) -> Tensor:
+        """Return values, one-hot rows for actions that were chosen, or continuous actions."""
+        n_actions, rows = self.spaces.n_actions, len(history)
+        answer = self.inner(history[:, 0] if self.spaces.n_stack == 1 else history)
+        if n_actions is None:
+            return _moves(_as_tensor(answer, "return finite actions").to(history.device), rows, self.spaces)
+        wanted = f"choose an action from 0 to {n_actions - 1}"
+        return _choices(_as_tensor(answer, wanted).to(history.device), rows, n_actions, wanted)
+
+
+class Function(nn.Module):
+    """A plain Python function of one observation, or of rows of them where it is ``batched``, given as arrays."""
+
+    def __init__(self, function: Callable[[NDArray[Any]], Any], *, batched: bool) -> None:
+        super().__init__()
+        self.function = function
+        self.batched = batched
+
+    def forward(self, seen: Tensor) -> Any:
+        """Ask the function once, or once for every row."""
+        rows = seen.detach().cpu().numpy()
+        return self.function(rows) if self.batched else [_plain(self.function(row)) for row in rows]
+
+
+def from_callable(
+    function: Callable[[NDArray[Any]], Any],
+    *,
+    shape: tuple[int, ...],
+    n_actions: int | None,
+    n_stack: int = 1,
+    batched: bool = False,
+    stochastic: bool = False,
+) -> Policy:
+    """Turn a function of one observation into a policy; with ``n_stack`` > 1 it receives (n_stack, *shape)."""
+    spaces = Spaces(shape=shape, n_actions=n_actions, n_stack=n_stack)
+    return _policy(function, spaces, batched=batched, stochastic=stochastic)
+
+
+def from_function(
+    function: Callable[[NDArray[Any]], Any], spaces: Spaces, *, batched: bool | None, stochastic: bool
+) -> Policy:
+    """Turn a function into a policy after a trial: whether it takes rows of observations, and repeats its answers.
+
+    A function that fails on made-up observations is not judged by them: unless ``batched`` says otherwise it is given
+    one observation at a time.
+    """
+    ways = {
+        way: _policy(function, spaces, batched=way, stochastic=stochastic)
+        for way in ((False, True) if batched is None else (batched,))
+    }
+    seen, answers = trial_rows((spaces.n_stack, *spaces.shape)), {}
+    for way, policy in ways.items():
+        with suppress(Exception):
+            answers[way] = asked(policy.network, seen)
+    for way, answer in answers.items():
+        check_repeats(ways[way].network, seen, answer, stochastic=stochastic)
+    if not answers:
+        return ways[bool(batched)]
+    if len(answers) == 2 and not torch.allclose(answers[False], answers[True], atol=1e-4):
+        raise InputError(
+            "the function answers rows of observations differently from one observation at a time; say what it is "
+            "given: batched=True for rows, batched=False for one observation"
+        )
+    return ways[max(answers)]
+
+
+def tried(inner: nn.Module, spaces: Spaces, *, stochastic: bool) -> Policy:
+    """Return the policy of a network of another maker, after a trial on made-up observations, or raise why not.
+
+    Continuous actions are clipped to the environment's bounds.
+    """
+    network, seen = Answers(inner, spaces), trial_rows((spaces.n_stack, *spaces.shape))
+    check_repeats(network, seen, asked(network, seen), stochastic=stochastic)
+    with torch.enable_grad():
+        gradient = not stochastic and network(seen.requires_grad_()).requires_grad
+    low, high = (None if side is None else torch.tensor(side) for side in (spaces.low, spaces.high))
+    own = Policy(network, spaces.n_stack, spaces.shape, spaces.n_actions, differentiable=gradient)
+    return replace(own, low=low, high=high, stochastic=stochastic)
+
+
+def trial_rows(shape: tuple[int, ...]) -> Tensor:
+    """Return made-up observations, between -1 and 1."""
+    return torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (ROWS, *shape)).astype(np.float32))
+
+
+def asked(network: nn.Module, seen: Tensor, *, seed: int = 0) -> Tensor:
+    """Return what a network answers on a trial, with the global random generators seeded."""
+    with warnings.catch_warnings(), seeded(np.random.SeedSequence(seed), seed), torch.no_grad():
+        warnings.simplefilter("ignore")  # the observations are made up
+        answer: Tensor = network(seen)
+        return answer
+
+
+def check_repeats(network: nn.Module, seen: Tensor, answer: Tensor, *, stochastic: bool) -> None:
+    """Raise if a network answers the same rows differently, or one declared stochastic does so with the same seeds.
+
+    The rows come in another order: what takes them for steps in time, or mixes them otherwise, answers differently too.
+
+    Args:
+        network: What is asked again.
+        seen: The rows.
+        answer: What it answered the first time.
+        stochastic: Whether it was declared so.
+    """
+    if stochastic:
+        if torch.equal(answer, asked(network, seen)):
+            return
+        raise InputError(
+            "the agent draws from a random generator of its own, which cannot be seeded for each block of episodes; "
+            "let it draw from the global generators of torch, numpy.random or random"
+        )
+    if not torch.allclose(answer, asked(network, seen.flip(0), seed=1).flip(0), rtol=1e-3, atol=1e-5):
+        raise InputError(
+            "the agent answers the same observations differently: at random, from a memory of its own, or by their "
+            "place among the rows; if its own randomness is part of it, declare that: stochastic=True, or --stochastic"
+        )
+
+
+def _policy(function: Callable[[NDArray[Any]], Any], spaces: Spaces, *, batched: bool, stochastic: bool) -> Policy:
+    name = getattr(function, "__name__", type(function).__name__)
+    network = Answers(Function(function, batched=batched), spaces)
+    return Policy(
+        network, spaces.n_stack, spaces.shape, spaces.n_actions, name, differentiable=False, stochastic=stochastic
+    )
+
+
+def _plain(answer: Any) -> Any:
+    return answer.detach().cpu().numpy() if isinstance(answer, Tensor) else answer
+
+
+def _as_tensor(answer: Any, wanted: str) -> Tensor:
+    """Return an answer as a tensor; of a tuple of arrays, (actions, values, ...) or (actions, state), the first."""
+    if isinstance(answer, tuple) and answer and isinstance(answer[0], Tensor | np.ndarray):
+        answer = answer[0]
+    if isinstance(answer, Tensor):
+        return answer
+    with suppress(TypeError, ValueError):
+        return torch.as_tensor(np.asarray(answer))
+    shown = answer[0] if isinstance(answer, list) and answer else answer
+    raise InputError(f"the agent must {wanted}, got {shown!r:.60}")
+
+
+def _choices(answer: Tensor, rows: int, n_actions: int, wanted: str) -> Tensor:
+    """Return one value per action: those that came, or 1 for the action that was chosen."""
+    if answer.is_floating_point() and answer.shape == (rows, n_actions) and n_actions > 1:
+        if not torch.isfinite(answer).all():
+            raise InputError("the agent answered with values that are not finite; check its weights or its function")
+        return answer
+    if answer.shape not in ((rows,), (rows, 1)):
+        raise InputError(
+            f"the agent must {wanted}, got {rows} rows answered in the shape {tuple(answer.shape)}; expected one "
+            f"action per row, or {n_actions} values per row as floats"
+        )
+    flat = answer.reshape(-1)
+    chosen = flat.nan_to_num(-1).long()
+    bad = (chosen != flat) | (chosen < 0) | (chosen >= n_actions)
+    if bool(bad.any()):
+        raise InputError(f"the agent must {wanted}, got {flat[bad][0].item()!r}")
+    return nn.functional.one_hot(chosen, n_actions).float()
+
+
+def _moves(answer: Tensor, rows: int, spaces: Spaces) -> Tensor:
+    """Return continuous actions, checked."""
+    size = None if spaces.low is None else len(spaces.low)
+    if size is None and not answer.is_floating_point():
+        # A space of continuous actions has bounds; where there are none, the number of actions may be missing.
+        raise InputError(
+            f"the agent returned {answer[0].tolist()} where float actions were expected; "
+            "give n_actions=, the number of discrete actions"
+        )
+    if answer.shape[:1] != (rows,) or (size is not None and answer.numel() != rows * size):
+        raise InputError(
+            f"the agent must return actions of {size or 'some'} numbers for each of {rows} rows, got answers of shape "
+            f"{tuple(answer.shape)}"
+        )
+    if not torch.isfinite(answer).all():
+        raise InputError(f"the agent must return finite actions, got {answer[0].tolist()!r:.60}")
+    return answer.reshape(rows, -1).float()

@@ -1,0 +1,110 @@
+"""Agents in ONNX files, run by onnxruntime: data, not a program of Python; nothing is unpickled.
+
+Weights may be in a second file, ``NAME.onnx.data``, as exporters write them; no other file is opened, whatever the
+model names.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from surefoot.agents.answers import tried
+from surefoot.agents.policies import Policy, Spaces
+from surefoot.errors import InputError
+from surefoot.files import MOST_ARRAYS, check_size, sha256
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+
+
+class Onnx(nn.Module):
+    """A model of onnxruntime; the session is opened when it is first needed, in every process once."""
+
+    def __init__(self, content: bytes, weights: dict[str, bytes]) -> None:
+        super().__init__()
+        self.content, self.weights = content, weights
+        self.session: InferenceSession | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "session": None}  # which cannot be sent to another process
+
+    def opened(self) -> InferenceSession:
+        """Return the session."""
+        if self.session is None:
+            import onnxruntime
+
+            options = onnxruntime.SessionOptions()
+            # One thread: the same bits whatever else runs, and nothing that a forked process would wait for.
+            options.intra_op_num_threads = options.inter_op_num_threads = 1
+            options.log_severity_level = 3
+            for name, content in self.weights.items():
+                options.add_external_initializers_from_files_in_memory([name], [content], [len(content)])
+            self.session = onnxruntime.InferenceSession(self.content, options, providers=["CPUExecutionProvider"])
+        return self.session
+
+    def forward(self, seen: Tensor) -> Tensor:
+        """Return the first output; a model that was exported for one row at a time is given one at a time."""
+        session = self.opened()
+        source, target = session.get_inputs()[0], session.get_outputs()[0]
+        rows = seen.detach().cpu().numpy().astype(TYPES[source.type])
+        parts = [rows[i : i + 1] for i in range(len(rows))] if source.shape[0] == 1 else [rows]
+        answers = [session.run([target.name], {source.name: part})[0] for part in parts]
+        return torch.from_numpy(np.concatenate([np.atleast_1d(answer) for answer in answers]))
+
+
+def read_onnx(path: Path, spaces: Spaces) -> Policy:
+    """Read an ONNX file as a policy over its own observation shape.
+
+    Args:
+        path: The file.
+        spaces: Of the environment: its actions, and the shape of observations where the file leaves it open.
+    """
+    beside = path.with_name(f"{path.name}.data")
+    try:
+        for one in (path, beside) if beside.exists() else (path,):
+            check_size(one, "ONNX model", one.stat().st_size, MOST_ARRAYS)
+        content, weights = path.read_bytes(), {beside.name: beside.read_bytes()} if beside.exists() else {}
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    inner = Onnx(content, weights)
+    shape = _input_shape(path, inner, spaces)
+    try:
+        policy = tried(inner, replace(spaces, shape=shape, n_stack=1), stochastic=False)
+    except Exception as error:
+        raise InputError(f"{path} does not answer as an agent of this environment: {_line(error)}") from error
+    return replace(policy, name=path.stem, sha256=sha256(len(content).to_bytes(8, "big"), content, *weights.values()))
+
+
+def _input_shape(path: Path, inner: Onnx, spaces: Spaces) -> tuple[int, ...]:
+    """Return the shape of one observation that the model takes, or say what is wrong with the model."""
+    try:
+        inputs = inner.opened().get_inputs()
+    except ImportError as error:
+        raise InputError(
+            "ONNX agents need onnxruntime, which is not installed; from a checkout: pip install '.[onnx]'"
+        ) from error
+    except Exception as error:
+        raise InputError(f"{path} is not an ONNX model that onnxruntime can run: {_line(error)}") from error
+    if len(inputs) != 1 or inputs[0].type not in TYPES:
+        got = ", ".join(f"{one.name} {one.type}" for one in inputs) or "none"
+        raise InputError(
+            f"{path} must have one input, rows of float observations, got {got}; make an agent with memory, or with "
+            "several inputs, a surefoot.Policy"
+        )
+    first, *rest = inputs[0].shape or [None]
+    if isinstance(first, int) and first != 1:
+        raise InputError(f"{path} takes {first} rows only; export it with a dynamic batch axis, or for one row")
+    known = all(isinstance(length, int) for length in rest)
+    return tuple(rest) if known and rest else spaces.shape
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split())[:300]

@@ -1,0 +1,37 @@
+"""Random numbers of a policy's own, for agents that are declared stochastic.
+
+Such an agent draws from the global generators of torch, numpy and Python, which are seeded for every block of episodes
+and restored afterward: a block is then as reproducible as any other, and no two blocks share what the agent draws. To a
+certificate its randomness is part of the environment, like the initial state: independent of the noise.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+import torch
+
+
+@contextmanager
+def seeded(seeds: np.random.SeedSequence, torch_seed: int) -> Iterator[None]:
+    """Seed the global generators, and restore them at the end.
+
+    Args:
+        seeds: For numpy and Python.
+        torch_seed: For torch, whose CPU generator keeps 32 bits of a seed: blocks must differ in those.
+    """
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - what agents in the wild draw from
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    words = seeds.generate_state(8)
+    with torch.random.fork_rng(devices):
+        random.seed(words.tobytes())
+        np.random.seed(words)  # noqa: NPY002
+        torch.manual_seed(torch_seed)
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(legacy)  # noqa: NPY002

@@ -1,0 +1,192 @@
+"""Agents that are torch modules: plain networks, those of CleanRL, and TorchScript files.
+
+A network answers rows of observations with values or actions when it is called. CleanRL's agents answer through methods
+that sample: ``get_action`` (SAC, C51) and ``get_action_and_value`` (PPO). Unless the agent is declared stochastic its
+most probable action is taken, as Stable-Baselines3 does with ``deterministic=True``.
+"""
+
+from __future__ import annotations
+
+import copy
+import io
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from surefoot.agents.answers import trial_rows, tried
+from surefoot.agents.policies import Policy, Spaces
+from surefoot.errors import InputError, NotAllowedError
+from surefoot.files import MOST_ARRAYS, check_size, sha256
+
+WAY_OUT = "make it a surefoot.Policy, whose network maps (rows, n_stack, *shape) to values or actions"
+
+
+class Called(nn.Module):
+    """What a module answers when it, or one of its methods, is called."""
+
+    def __init__(self, module: nn.Module, method: str = "__call__") -> None:
+        super().__init__()
+        self.module = module
+        self.method = method
+
+    def forward(self, seen: Tensor) -> Any:
+        """Ask it, in the precision of its weights."""
+        return getattr(self.module, self.method)(self.precise(seen))
+
+    def precise(self, seen: Tensor) -> Tensor:
+        """Return observations in the precision of the module's weights."""
+        return seen.to(next((one.dtype for one in self.module.parameters() if one.is_floating_point()), seen.dtype))
+
+
+class Third(Called):
+    """The third of what ``get_action`` of CleanRL's SAC answers: the mean action, or the probability of each."""
+
+    def forward(self, seen: Tensor) -> Any:
+        """Ask for (action, log-probability, mean or probabilities)."""
+        return super().forward(seen)[2]
+
+
+class LogProbabilities(Called):
+    """The log-probability of each discrete action, as ``get_action_and_value`` of CleanRL's PPO computes it."""
+
+    def __init__(self, module: nn.Module, n_actions: int) -> None:
+        super().__init__(module, "get_action_and_value")
+        self.n_actions = n_actions
+
+    def forward(self, seen: Tensor) -> Any:
+        """Ask for every action of every row."""
+        every = torch.arange(self.n_actions, device=seen.device).repeat(len(seen))
+        rows = self.precise(seen).repeat_interleave(self.n_actions, dim=0)
+        return getattr(self.module, self.method)(rows, every)[1].reshape(len(seen), self.n_actions)
+
+
+class Mean(Called):
+    """The mean of continuous actions, ``actor_mean`` of CleanRL's PPO."""
+
+    def check(self, seen: Tensor) -> None:
+        """Raise if an action next to it is more probable: then the agent's actions do not center on it."""
+        judge, rows, action = getattr(self.module, "get_action_and_value"), self.precise(seen), self(seen)  # noqa: B009
+        likely = judge(rows, action)[1]
+        if any(bool((judge(rows, action + move)[1] > likely).any()) for move in (0.1, -0.1)):
+            raise InputError("actor_mean is not its most probable action")
+
+
+def from_module(module: nn.Module, spaces: Spaces, *, name: str, stochastic: bool = False) -> Policy:
+    """Return a policy that acts as a copy of the module does, in evaluation mode; later training does not change it.
+
+    Its observations are those of the environment, or stacks of ``spaces.n_stack`` of them, frames first or side by
+    side along the last axis, as the module takes them; images with channels last become channels first where it needs
+    that. Continuous actions are clipped to the environment's bounds.
+
+    Raises:
+        InputError: If it does not answer rows of observations with actions or values, or not the same ones again.
+    """
+    try:
+        with torch.no_grad():  # copies of TorchScript's weights would else remember where they come from
+            own = copy.deepcopy(module).eval()
+        for weight in own.parameters():
+            weight.requires_grad_(False)
+    except Exception as error:
+        raise InputError(f"the torch module {name} cannot be copied ({error}); {WAY_OUT}") from error
+    problems: list[str] = []
+    for shape in _layouts(spaces.shape, spaces.n_stack):
+        for inner in _readings(own, spaces, stochastic):
+            try:
+                policy = tried(inner, replace(spaces, shape=shape, n_stack=1), stochastic=stochastic)
+                if isinstance(inner, Mean):
+                    inner.check(trial_rows(shape))
+                return replace(policy, name=name)
+            except Exception as error:
+                problems.append(" ".join(str(error).split())[:400] or type(error).__name__)
+    if not problems:
+        raise InputError(f"{name} samples its actions, and nothing says which is the most probable; {WAY_OUT}")
+    kind = f"stacks of {spaces.n_stack} " if spaces.n_stack > 1 else ""
+    raise InputError(f"{name} does not fit {kind}observations of shape {spaces.shape}: {problems[0]}; {WAY_OUT}")
+
+
+def read_module(path: Path, *, allow_pickle: bool) -> tuple[nn.Module, str]:
+    """Return the module in a TorchScript file, or in a pickle of torch, and the hash of the file.
+
+    TorchScript is a program and a pickle can execute anything, so both need the user's word.
+    """
+    try:
+        check_size(path, "torch file", path.stat().st_size, MOST_ARRAYS)
+        content = path.read_bytes()
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    names = _members(content)
+    if not names:
+        raise InputError(f"{path} is not a file that torch saved; {_instead(path)}")
+    script = any(name.endswith("/constants.pkl") for name in names) and any("/code/" in name for name in names)
+    if not script and _is_weights(content):
+        raise InputError(f"{path} holds weights without their network; {_instead(path)}")
+    if not allow_pickle:
+        what = "a TorchScript program" if script else "a pickle of torch"
+        raise NotAllowedError(
+            f"{path} is {what}, which may execute code of its author; if you trust it use --allow-pickle "
+            "(allow_pickle=True), else export the agent to ONNX, which is read as data"
+        )
+    try:
+        load: Callable[..., Any] = torch.jit.load if script else partial(torch.load, weights_only=False)
+        loaded = load(io.BytesIO(content), map_location="cpu")
+    except Exception as error:  # a pickle may raise anything
+        raise InputError(f"torch cannot load {path}: {' '.join(str(error).split())[:200]}") from error
+    if not isinstance(loaded, nn.Module):
+        raise InputError(f"{path} holds a {type(loaded).__name__}, expected a torch module; {_instead(path)}")
+    return loaded, sha256(content)
+
+
+def _instead(path: Path) -> str:
+    return (
+        f"load {path.name} into your nn.Module and give that as the agent from Python, or save the module as ONNX or "
+        "TorchScript"
+    )
+
+
+def _members(content: bytes) -> list[str]:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return archive.namelist()
+    except (zipfile.BadZipFile, ValueError, OSError):
+        return []
+
+
+def _is_weights(content: bytes) -> bool:
+    """Return whether a file holds tensors and plain data alone, which torch reads without executing anything."""
+    try:
+        torch.load(io.BytesIO(content), "cpu", weights_only=True)
+    except Exception:  # a hostile stream may raise anything
+        return False
+    return True
+
+
+def _layouts(shape: tuple[int, ...], n_stack: int) -> Iterator[tuple[int, ...]]:
+    """Yield the shapes that a module may take observations in, as ``resolve.fit_to`` knows them."""
+    if n_stack > 1:
+        yield (n_stack, *shape)
+        yield (*shape[:-1], n_stack * shape[-1])
+    else:
+        yield shape
+    if len(shape) == 3:
+        yield (n_stack * shape[2], *shape[:2])
+
+
+def _readings(module: nn.Module, spaces: Spaces, stochastic: bool) -> Iterator[Called]:
+    """Yield the ways to ask a module for its actions; the first one that fits is taken."""
+    sampling = next((name for name in ("get_action", "get_action_and_value") if hasattr(module, name)), "__call__")
+    if stochastic or sampling != "get_action_and_value":
+        yield Called(module, sampling)
+    if stochastic or sampling == "__call__":
+        return
+    if sampling == "get_action":
+        yield Third(module, sampling)
+    elif spaces.n_actions is not None:
+        yield LogProbabilities(module, spaces.n_actions)
+    elif hasattr(module, "actor_mean"):
+        yield Mean(module, "actor_mean")
