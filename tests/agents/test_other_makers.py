@@ -1,0 +1,489 @@
+"""Torch modules, CleanRL's agents, TorchScript, ONNX, functions of rows, and agents that draw their own actions."""
+
+import json
+import shutil
+import warnings
+from itertools import pairwise
+
+import gymnasium
+import numpy as np
+import onnx
+import pytest
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+from torch import nn
+from torch.distributions import Categorical, Normal
+
+import surefoot
+from surefoot.agents.answers import ROWS, from_callable
+from surefoot.agents.policies import Spaces
+from surefoot.agents.resolve import resolve
+from surefoot.cli.main import main
+from surefoot.errors import InputError, NotAllowedError
+
+torch.set_num_threads(1)
+POLE = surefoot.make_task("CartPole-v1", floor=0, ceiling=500)
+SPACES = POLE.spaces
+FOUR = Spaces(shape=(3,), n_actions=None, low=(-2.0,), high=(2.0,))
+SEEN = torch.from_numpy(np.random.default_rng(5).normal(size=(9, 1, 4)).astype(np.float32))
+
+
+def layers(*sizes, seed=0):
+    torch.manual_seed(seed)
+    made = [part for pair in pairwise(sizes) for part in (nn.Linear(*pair), nn.Tanh())]
+    return nn.Sequential(*made[:-1])
+
+
+class Chooser(nn.Module):
+    """CleanRL's ppo.py: discrete actions, drawn; ``shared`` layers in front as in ppo_atari.py."""
+
+    def __init__(self, shared=False):
+        super().__init__()
+        self.network = layers(4, 4, seed=3) if shared else nn.Identity()
+        self.actor, self.critic = layers(4, 8, 2, seed=1), layers(4, 1)
+
+    def get_value(self, x):
+        return self.critic(self.network(x))
+
+    def get_action_and_value(self, x, action=None):
+        hidden = self.network(x)
+        chances = Categorical(logits=self.actor(hidden))
+        action = chances.sample() if action is None else action
+        return action, chances.log_prob(action), chances.entropy(), self.critic(hidden)
+
+
+class Mover(nn.Module):
+    """CleanRL's ppo_continuous_action.py; ``lifted`` moves the distribution away from ``actor_mean``."""
+
+    def __init__(self, lifted=0.0):
+        super().__init__()
+        self.actor_mean, self.critic, self.lifted = layers(3, 8, 1), layers(3, 1), lifted
+        self.actor_logstd = nn.Parameter(torch.zeros(1, 1))
+
+    def get_action_and_value(self, x, action=None):
+        mean = self.actor_mean(x) + self.lifted
+        chances = Normal(mean, self.actor_logstd.expand_as(mean).exp())
+        action = chances.sample() if action is None else action
+        return action, chances.log_prob(action).sum(1), chances.entropy().sum(1), self.critic(x)
+
+
+class Actor(nn.Module):
+    """CleanRL's sac_continuous_action.py."""
+
+    def __init__(self):
+        super().__init__()
+        self.both = layers(3, 2)
+
+    def forward(self, x):
+        mean, log_std = self.both(x).chunk(2, dim=1)
+        return mean, log_std
+
+    def get_action(self, x):
+        mean, log_std = self(x)
+        chances = Normal(mean, log_std.exp())
+        drawn = chances.rsample()
+        return 2 * torch.tanh(drawn), chances.log_prob(drawn).sum(1, keepdim=True), 2 * torch.tanh(mean)
+
+
+class Atoms(nn.Module):
+    """CleanRL's c51.py, whose get_action does not draw."""
+
+    def __init__(self):
+        super().__init__()
+        self.network = layers(4, 10)
+
+    def get_action(self, x, action=None):
+        mass = torch.softmax(self.network(x).view(len(x), 2, 5), dim=2)
+        values = (mass * torch.arange(5)).sum(2)
+        return values.argmax(1) if action is None else action, mass
+
+
+# --- networks -------------------------------------------------------------------------------------------------------
+
+
+def test_a_network_answers_with_values_or_with_actions():
+    network = layers(4, 8, 2)
+    with torch.no_grad():
+        network[2].bias += torch.tensor([0.0, 0.6])
+    values = resolve(network, SPACES)
+    expected = network(SEEN[:, 0]).argmax(1)
+    assert expected.unique().numel() == 2
+    assert torch.equal(values.act(SEEN), expected)
+    assert values.differentiable
+    assert values.name == "Sequential"
+    chosen = resolve(Wrapped(network, lambda output: output.argmax(1)), SPACES)
+    assert torch.equal(chosen.act(SEEN), expected)
+    assert not chosen.differentiable
+    first = resolve(Wrapped(network, lambda output: (output.argmax(1, keepdim=True), output)), SPACES)
+    assert torch.equal(first.act(SEEN), expected)
+    double = resolve(Wrapped(layers(4, 8, 2).double(), lambda output: output + torch.tensor([0.0, 0.6])), SPACES)
+    assert torch.equal(double.act(SEEN), expected)
+
+
+class Wrapped(nn.Module):
+    def __init__(self, network, change):
+        super().__init__()
+        self.network, self.change = network, change
+
+    def forward(self, x):
+        return self.change(self.network(x))
+
+
+def test_continuous_actions_are_clipped_to_the_environments_bounds():
+    policy = resolve(Wrapped(layers(3, 1), lambda output: 9 * output), FOUR)
+    actions = policy.act(torch.ones(2, 1, 3) * torch.tensor([1.0, -3.0]).view(2, 1, 1))
+    assert actions.abs().max() <= 2
+    assert actions.shape == (2, 1)
+
+
+@pytest.mark.parametrize("flat", [True, False])
+def test_stacks_come_as_the_network_takes_them(flat):
+    network = layers(12, 2) if flat else nn.Sequential(nn.Conv1d(3, 2, 4), nn.Flatten())
+    policy = resolve(network, SPACES, n_stack=3)
+    history = torch.randn(5, 3, 4)
+    assert policy.n_stack == 3
+    assert torch.equal(policy.act(history), network(history.flatten(1) if flat else history).argmax(1))
+
+
+def test_images_with_channels_last_become_channels_first():
+    network = nn.Sequential(nn.Conv2d(3, 1, 2), nn.Flatten(), nn.Linear(20, 2))
+    policy = resolve(network, Spaces(shape=(5, 6, 3), n_actions=2))
+    seen = torch.randn(4, 1, 5, 6, 3)
+    assert torch.equal(policy.act(seen), network(seen[:, 0].movedim(-1, 1)).argmax(1))
+
+
+def test_a_copy_in_evaluation_mode_is_certified():
+    network = nn.Sequential(nn.Linear(4, 30), nn.Dropout(0.5), nn.Linear(30, 2)).train()
+    policy = resolve(network, SPACES)
+    before = policy.act(SEEN)
+    with torch.no_grad():
+        network[2].bias += torch.tensor([9.0, 0.0])
+    assert torch.equal(policy.act(SEEN), before)
+    assert network.training
+
+
+@pytest.mark.parametrize(
+    ("network", "what"),
+    [
+        (nn.Linear(5, 2), "shapes cannot be multiplied"),
+        (nn.Linear(4, 3), r"answered in the shape \(61, 3\); expected one action per row, or 2 values per row"),
+        (nn.LSTM(4, 2), "from a memory of its own, or by their place among the rows"),
+        (Wrapped(nn.Linear(4, 2), lambda output: output + torch.rand(2)), "answers the same observations differently"),
+        (Wrapped(nn.Linear(4, 2), lambda output: output * torch.nan), "values that are not finite"),
+        (Wrapped(nn.Linear(4, 2), lambda output: Categorical(logits=output)), "got Categorical"),
+    ],
+)
+def test_what_does_not_fit_names_the_way_out(network, what):
+    with pytest.raises(InputError, match=rf"(?s){what}.*surefoot\.Policy"):
+        resolve(network, SPACES)
+
+
+# --- CleanRL --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_the_most_probable_action_of_ppo(shared):
+    agent = Chooser(shared)
+    policy = resolve(agent, SPACES)
+    expected = agent.actor(agent.network(SEEN[:, 0]))
+    torch.testing.assert_close(policy.network(SEEN), expected.log_softmax(1))
+    assert policy.differentiable
+    assert not policy.stochastic
+
+
+def test_the_mean_of_continuous_agents():
+    seen = SEEN[:, :, :3]
+    ppo, sac = Mover(), Actor()
+    torch.testing.assert_close(resolve(ppo, FOUR).act(seen), ppo.actor_mean(seen[:, 0]).clamp(-2, 2))
+    torch.testing.assert_close(resolve(sac, FOUR).act(seen), 2 * torch.tanh(sac(seen[:, 0])[0]))
+    with pytest.raises(InputError, match=r"actor_mean is not its most probable action; make it a surefoot\.Policy"):
+        resolve(Mover(lifted=0.5), FOUR)
+
+
+def test_an_agent_that_does_not_draw_is_taken_as_it_is():
+    agent = Atoms()
+    assert torch.equal(resolve(agent, SPACES).act(SEEN), agent.get_action(SEEN[:, 0])[0])
+
+
+# --- stochastic policies --------------------------------------------------------------------------------------------
+
+
+def plain_play(choose, n_episodes, sigma, seed=3):
+    """Run CartPole with Gymnasium alone, noise on every observation."""
+    env, draw = gymnasium.make("CartPole-v1", max_episode_steps=60), np.random.default_rng(seed)
+    returns = []
+    for episode in range(n_episodes):
+        seen, _ = env.reset(seed=1000 * seed + episode)
+        total, over = 0.0, False
+        while not over:
+            noisy = seen + sigma * draw.standard_normal(4)
+            seen, reward, ended, cut, _ = env.step(choose(noisy.astype(np.float32)))
+            total, over = total + float(reward), ended or cut
+        returns.append(total)
+    return np.array(returns)
+
+
+def standard_errors_apart(one, other):
+    error = np.hypot(*(np.std(side, ddof=1) / np.sqrt(len(side)) for side in (one, other)))
+    return abs(one.mean() - other.mean()) / error
+
+
+def test_a_declared_stochastic_agent_has_the_mean_of_plain_play_and_the_other_one_has_not():
+    """Planted: the same agent without its randomness, whose mean is another one."""
+    task = surefoot.make_task("CartPole-v1", floor=0, ceiling=60, max_steps=60)
+    agent = Chooser()
+    torch.manual_seed(4)
+
+    def draw(seen):
+        return int(agent.get_action_and_value(torch.from_numpy(seen)[None])[0])
+
+    expected = plain_play(draw, 150, 0.2)
+    drawn = surefoot.rollout(task, agent, sigma=0.2, n_episodes=400, stochastic=True)
+    assert standard_errors_apart(drawn.returns, expected) < 4
+    assert drawn.facts["stochastic"] is True
+    fixed = surefoot.rollout(task, agent, sigma=0.2, n_episodes=400)
+    assert standard_errors_apart(fixed.returns, expected) > 4
+    assert "stochastic" not in fixed.facts
+
+
+def by_chance(seen):
+    return int(np.random.random() < 1 / (1 + np.exp(-5 * seen[2])))  # noqa: NPY002 - as agents do
+
+
+def test_draws_are_repeated_by_seed_and_shared_by_no_two_blocks():
+    task = surefoot.make_task("CartPole-v1", floor=0, ceiling=500)
+    options = {"sigma": 0.1, "n_episodes": 40, "n_envs": 4, "stochastic": True}
+    np.random.seed(0)  # noqa: NPY002
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    one = surefoot.rollout(task, by_chance, **options)
+    assert (np.random.get_state()[1] == before).all()  # noqa: NPY002 - what the caller draws is not disturbed
+    np.random.seed(1)  # noqa: NPY002
+    for workers in (1, 2):
+        again = surefoot.rollout(task, by_chance, **options, workers=workers)
+        assert np.array_equal(one.returns, again.returns)
+    drawn = []
+
+    def watch(seen):
+        drawn.append((np.random.random(), torch.rand(1).item()))  # noqa: NPY002
+        return 0
+
+    surefoot.rollout(task, from_callable(watch, shape=(4,), n_actions=2, stochastic=True), sigma=0.1, n_episodes=500)
+    assert len(set(drawn)) == len(drawn) > 4000
+    for side in range(2):
+        assert len({pair[side] for pair in drawn}) > 0.99 * len(drawn)
+
+
+def test_randomness_must_be_declared_and_seedable():
+    own = np.random.default_rng(0)
+    for undeclared in (by_chance, Wrapped(nn.Linear(4, 2), torch.rand_like)):
+        with pytest.raises(InputError, match=r"declare that: stochastic=True, or --stochastic"):
+            resolve(undeclared, SPACES)
+    for hidden in (lambda seen: int(own.integers(2)), lambda seen: int(own.random() < 0.1)):
+        with pytest.raises(InputError, match="draws from a random generator of its own"):
+            resolve(hidden, SPACES, stochastic=True)
+    with pytest.raises(InputError, match=r"most probable actions. For an SB3 model give the function lambda seen"):
+        resolve("cartpole-1-s0.2", SPACES, stochastic=True)
+
+
+def test_a_deployed_agent_draws_as_it_was_certified():
+    agent = surefoot.smooth(Chooser(), 0.01, shape=(4,), n_actions=2, stochastic=True)
+    actions = [int(agent.predict(np.zeros(4))[0]) for _ in range(60)]
+    assert set(actions) == {0, 1}
+    with pytest.raises(InputError, match=r"n_actions= for discrete ones, action_bounds="):
+        surefoot.smooth(Mover(), 0.1, shape=(3,))
+    bounded = surefoot.smooth(Wrapped(layers(3, 1), lambda x: 99 + x), 0.1, shape=(3,), action_bounds=([-2.0], [2.0]))
+    assert bounded.predict(np.zeros(3))[0].tolist() == [2.0]
+
+
+# --- functions ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda seen: int(seen[2] > 0),
+        lambda seen: (seen[:, 2] > 0).astype(int),
+        lambda seen: torch.as_tensor(seen[..., 2] > 0),
+        lambda seen: torch.stack([torch.zeros(len(seen)), torch.as_tensor(seen[:, 2])], dim=1),
+        lambda seen: ((seen[:, 2] > 0).astype(int), None),
+        lambda seen: [int(one > 0) for one in seen[:, 2]],
+    ],
+)
+def test_functions_of_one_observation_or_of_rows_are_told_apart(function):
+    assert torch.equal(resolve(function, SPACES).act(SEEN), (SEEN[:, 0, 2] > 0).long())
+
+
+def test_rows_are_asked_at_once():
+    sizes = []
+
+    def count(seen):
+        sizes.append(len(seen))
+        return (seen[:, 0] > 0).astype(int)
+
+    policy = resolve(count, SPACES, batched=True)
+    assert set(sizes) == {ROWS}
+    policy.act(SEEN)
+    assert sizes[-1] == 9
+
+
+def test_a_function_that_answers_rows_in_another_way_must_say_what_it_is_given():
+    def either(seen):
+        return int(seen[0] > 0) if seen.ndim == 1 else (seen[:, 0] <= 0).astype(int)
+
+    with pytest.raises(InputError, match="batched=True for rows, batched=False for one observation"):
+        resolve(either, SPACES)
+    ways = [resolve(either, SPACES, batched=batched).act(SEEN) for batched in (False, True)]
+    assert torch.equal(ways[0], 1 - ways[1])
+    with pytest.raises(InputError, match="batched goes with functions"):
+        resolve(layers(4, 2), SPACES, batched=True)
+
+
+def test_a_function_that_fails_on_made_up_observations_is_not_judged_by_them():
+    def strict(seen):
+        if np.abs(seen).max() < 1.5:
+            raise ValueError("not here")
+        return 1
+
+    assert resolve(strict, SPACES).act(SEEN[SEEN.flatten(1).abs().max(1).values > 1.5]).tolist()
+
+
+# --- files ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """One agent of SB3 as its guide exports it, and as TorchScript."""
+    folder = tmp_path_factory.mktemp("exported")
+    model = PPO("MlpPolicy", "CartPole-v1", seed=1, device="cpu", policy_kwargs={"net_arch": [8]})
+    with torch.no_grad():
+        for weight in model.policy.parameters():
+            weight.add_(torch.randn(weight.shape) if weight.dim() > 1 else 0.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, axes in (("model", None), ("rows", {"input": {0: "rows"}})):
+            torch.onnx.export(
+                Guide(model.policy),
+                torch.randn(1, 4),
+                str(folder / f"{name}.onnx"),
+                opset_version=17,
+                input_names=["input"],
+                dynamic_axes=axes,
+                dynamo=False,
+            )
+        torch.jit.trace(Guide(model.policy, logits=True), SEEN[:, 0]).save(str(folder / "model.pt"))
+    return model, folder
+
+
+class Guide(nn.Module):
+    """What SB3's guide exports."""
+
+    def __init__(self, policy, logits=False):
+        super().__init__()
+        self.policy, self.logits = policy, logits
+
+    def forward(self, observation):
+        if self.logits:
+            return self.policy.get_distribution(observation).distribution.logits
+        return self.policy(observation, deterministic=True)
+
+
+@pytest.mark.parametrize("name", ["model.onnx", "rows.onnx", "model.pt"])
+def test_exported_agents_act_as_their_model(exported, name):
+    model, folder = exported
+    policy = resolve(folder / name, SPACES, allow_pickle=name.endswith(".pt"))
+    expected = model.predict(SEEN[:, 0].numpy(), deterministic=True)[0]
+    assert len(set(expected.tolist())) == 2
+    assert policy.act(SEEN).tolist() == expected.tolist()
+    assert policy.name == name.split(".")[0]
+    assert len(policy.sha256) == 64
+    known, found = (surefoot.rollout(POLE, one, sigma=0.2, n_episodes=30) for one in (model, policy))
+    assert np.array_equal(known.returns, found.returns)  # the same noise, the same actions
+
+
+def test_a_program_or_a_pickle_needs_permission(exported, tmp_path):
+    _, folder = exported
+    torch.save(layers(4, 2), tmp_path / "whole.pt")
+    for path, kind in ((folder / "model.pt", "TorchScript program"), (tmp_path / "whole.pt", "pickle of torch")):
+        with pytest.raises(NotAllowedError, match=rf"is a {kind}, which may execute code .*--allow-pickle .*ONNX"):
+            resolve(path, SPACES)
+    assert resolve(tmp_path / "whole.pt", SPACES, allow_pickle=True).name == "whole"
+    torch.save(layers(4, 2).state_dict(), tmp_path / "weights.pt")
+    with pytest.raises(InputError, match=r"holds weights without their network; load weights\.pt into your nn\.Module"):
+        resolve(tmp_path / "weights.pt", SPACES, allow_pickle=True)
+    (tmp_path / "text.pt").write_text("no")
+    with pytest.raises(InputError, match="is not a file that torch saved"):
+        resolve(tmp_path / "text.pt", SPACES, allow_pickle=True)
+
+
+def test_weights_in_a_second_file_belong_to_the_agent(exported, tmp_path):
+    path = tmp_path / "apart.onnx"
+    whole = onnx.load(exported[1] / "rows.onnx")
+    onnx.save_model(whole, path, save_as_external_data=True, location="apart.onnx.data", size_threshold=0)
+    policy = resolve(path, SPACES)
+    assert torch.equal(policy.act(SEEN), resolve(exported[1] / "rows.onnx", SPACES).act(SEEN))
+    weights = tmp_path / "apart.onnx.data"
+    weights.write_bytes(weights.read_bytes()[:-1] + b"\x01")
+    assert resolve(path, SPACES).sha256 != policy.sha256
+    weights.rename(tmp_path / "elsewhere.data")
+    with pytest.raises(InputError, match="is not an ONNX model that onnxruntime can run"):
+        resolve(path, SPACES)
+
+
+def test_onnx_files_that_are_no_agents(exported, tmp_path):
+    (tmp_path / "text.onnx").write_text("no")
+    with pytest.raises(InputError, match="is not an ONNX model that onnxruntime can run"):
+        resolve(tmp_path / "text.onnx", SPACES)
+    path = exported[1] / "model.onnx"
+    with pytest.raises(InputError, match=r"made for observations of shape \(4,\), the environment gives \(3,\)"):
+        resolve(path, Spaces(shape=(3,), n_actions=2))
+    with pytest.raises(InputError, match="does not answer as an agent of this environment: the agent must return"):
+        resolve(path, Spaces(shape=(4,), n_actions=None, low=(-1.0, -1.0), high=(1.0, 1.0)))
+    with pytest.raises(InputError, match="stochastic does not go with ONNX"):
+        resolve(path, SPACES, stochastic=True)
+
+
+def test_statistics_near_an_exported_agent_are_not_forgotten(exported, tmp_path):
+    env = VecNormalize(DummyVecEnv([lambda: gymnasium.make("CartPole-v1")]))
+    env.obs_rms.mean, env.obs_rms.var = np.array([0.3, -0.2, 0.1, 0.5]), np.full(4, 4.0)
+    env.save(str(tmp_path / "vecnormalize.pkl"))
+    path = shutil.copy(exported[1] / "model.onnx", tmp_path)
+    with pytest.raises(InputError, match=r"lies near model\.onnx and may hold the statistics"):
+        resolve(path, SPACES)
+    plain = resolve(path, SPACES, vecnormalize="none")
+    normalized = resolve(path, SPACES, vecnormalize=tmp_path / "vecnormalize.pkl")
+    scaled = torch.from_numpy(env.normalize_obs(SEEN.numpy()).astype(np.float32))
+    assert torch.equal(normalized.act(SEEN), plain.act(scaled))
+    assert normalized.sha256 != plain.sha256
+
+
+# --- from the command -----------------------------------------------------------------------------------------------
+
+
+def test_a_stochastic_file_is_certified_and_verified_and_its_randomness_cannot_be_hidden(tmp_path, capsys):
+    torch.jit.script(Tossed()).save(str(tmp_path / "tossed.pt"))
+    run, agent = tmp_path / "run", ["--agent", str(tmp_path / "tossed.pt")]
+    asked = ["--env", "CartPole-v1", "--sigma", "0.1", "--floor", "0", "--ceiling", "500", "--episodes", "60"]
+    call = ["certify", *asked, *agent, "--workers", "1", "--out", str(run)]
+    assert main([*call]) == 2
+    assert "is a TorchScript program" in capsys.readouterr().err
+    assert main([*call, "--allow-pickle"]) == 2
+    assert "declare that: stochastic=True, or --stochastic" in capsys.readouterr().err
+    assert main([*call, "--allow-pickle", "--stochastic"]) == 0
+    assert "The policy draws random actions of its own." in capsys.readouterr().out
+    made = json.loads((run / "certificate.json").read_text())
+    assert made["stochastic"] is True
+    assert "the policy draws random actions of its own" in made["statement"]
+    assert main(["verify", str(run), *agent, "--allow-pickle", "--workers", "1"]) == 0
+    assert main(["verify", str(run), *agent]) == 1
+    assert "UNKNOWN replay" in capsys.readouterr().out
+    hidden = {key: value for key, value in made.items() if key != "stochastic"}
+    hidden["statement"] = made["statement"].replace("; the policy draws random actions of its own", "")
+    (run / "certificate.json").write_text(json.dumps(hidden))
+    assert main(["verify", str(run), *agent, "--allow-pickle", "--blocks", "0"]) == 1
+    assert "FAILED  certificate and episode data: stochastic" in capsys.readouterr().out
+
+
+class Tossed(nn.Module):
+    def forward(self, seen):
+        return (torch.rand(seen.shape[0]) < 0.5).long()
