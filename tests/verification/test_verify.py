@@ -154,10 +154,16 @@ def test_the_command_says_it_in_words_and_in_json(honest, capsys):
     assert cli.main(["verify", str(honest), "--blocks", "1", "--seed", "1", "--workers", "1"]) == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("Verified: ")
-    assert "1 of 4 blocks, 30 of 100 episodes, every return and length bit for bit" in shown.out
+    words = " ".join(shown.out.split())
+    assert "checks passed; 1 of 4 blocks rerun" in words
+    assert "1 of 4 blocks, 30 of 100 episodes, every return and length bit for bit" in words
+    assert max(map(len, shown.out.splitlines()[1:])) <= 78
     assert "Not checked:\n- the 3 blocks, 70 episodes, that were not rerun" in shown.out
+    assert cli.main(["verify", str(honest), "--blocks", "1", "--seed", "1", "--workers", "1", "--verbose"]) == 0
+    whole = " ".join(capsys.readouterr().out.split())
     assert cli.main(["verify", str(honest), "--blocks", "all", "--json", "--workers", "2"]) == 0
     made = json.loads(capsys.readouterr().out)
+    assert all(f"- {line}" in whole for line in made["not_checked"])
     assert (made["schema"], made["verified"], made["blocks"]) == (1, True, 4)
     assert {check["result"] for check in made["checks"]} == {"passed"}
     assert len(made["not_checked"]) == 5

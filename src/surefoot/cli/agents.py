@@ -8,9 +8,10 @@ from typing import Any
 
 from rich.table import Table
 
-from surefoot.cli.options import estimate, plain_console, print_json
+from surefoot.cli.options import estimate, plain_console, print_json, say
 from surefoot.cli.parser import AGENT, RUN, add_command, section
 from surefoot.errors import InputError
+from surefoot.proof.rounding import format_lower
 
 
 def add_export(commands: Any) -> None:
@@ -74,8 +75,18 @@ def list_agents(arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json({"schema": 1, "agents": [{key: card[key] for key in keys} for card in cards]})
         return
-    table = Table("agent", "task", "sigma", "mean return ± s.e.", box=None)
+    table = Table(box=None, pad_edge=False)
+    for title in ("agent", "task", "sigma", "mean return ± s.e.", "bound at B = sigma"):
+        table.add_column(title, no_wrap=True)
     for card in cards:
-        mean = estimate(card["selection"]["mean"], card["selection"]["sem"])
-        table.add_row(card["name"], card["task"], f"{card['sigma']:g}", mean)
-    plain_console().print(table)
+        chosen = card["selection"]
+        digits = 2 if chosen["mean"] > 10 else 3
+        bound = "" if card["sigma"] == 0 else format_lower(chosen["certified_at_sigma"], digits)
+        mean = estimate(chosen["mean"], chosen["sem"])
+        table.add_row(card["name"], card["task"], f"{card['sigma']:g}", mean, bound)
+    plain_console(80).print(table, soft_wrap=True)
+    print()
+    say(
+        "Both were computed on the episodes that the agent was selected on and are slightly too high: an indication, "
+        "not a certificate. surefoot certify uses fresh episodes."
+    )

@@ -22,6 +22,7 @@ from surefoot.cli.options import (
     plan_of,
     print_json,
     progress_bar,
+    say,
     workers_for,
 )
 from surefoot.cli.parser import AGENT, ATTACK, STATISTICS, add_command, section
@@ -178,28 +179,29 @@ def _lambdas(arguments: argparse.Namespace, grid: AttackGrid) -> tuple[float, ..
 
 def show_attack(result: dict[str, Any], compared: list[str]) -> None:
     """Print the means per budget and lambda, and the curve."""
-    console = plain_console()
+    console = plain_console(80)
     agent = (
         f"{result['agent']}, {'smoothed, sigma ' + format(result['sigma'], 'g') if result['sigma'] else 'undefended'}"
     )
-    console.print(
-        f"Mean return ± standard error of {agent}, on {result['task']} under attack ({result['method']}, "
-        f"{result['episodes']:,} episodes per budget and lambda)\n",
-        soft_wrap=not console.is_terminal,
+    say(
+        f"Mean return of {agent}, on {result['task']} under attack ({result['method']}, {result['episodes']:,} "
+        "episodes per budget and lambda); the lowest one of each budget ± standard error"
     )
+    print()
     table = Table(box=None, pad_edge=False)
     table.add_column("budget", justify="right")
     for margin in result["lambdas"]:
-        table.add_column("mean" if margin is None else f"lambda {margin:g}", justify="right")
-    table.add_column("lowest", justify="right")
+        table.add_column("mean" if margin is None else f"lambda\n{margin:g}", justify="right", no_wrap=True)
+    table.add_column("lowest", justify="right", no_wrap=True)
     for row, budget in enumerate(result["budgets"]):
         cells = [
-            estimate(mean, sem) + (" *" if idle else "")
+            f"{estimate(mean, sem).partition(' ')[0]}{' *' if idle else ''}"
             for mean, sem, idle in zip(*(result[key][row] for key in ("mean", "sem", "did_not_attack")), strict=True)
         ]
         table.add_row(f"{budget:g}", *cells, estimate(result["curve"][row], result["curve_sem"][row]))
     console.print(table, soft_wrap=True)
     for line in attack_notes(result):
-        console.print(line, soft_wrap=not console.is_terminal)
-    against = ", ".join(compared) if compared else "no certificate of this setup found"
-    console.print(f"\nCompared with: {against}.", soft_wrap=not console.is_terminal)
+        say(line)
+    print()
+    for path in compared or ["no certificate of this setup found"]:
+        print(f"Compared with: {path}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from surefoot.cli.parser import AGENT, RUN, section
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.proof.wording import COLUMNS
 
 if TYPE_CHECKING:
     from surefoot.play.plan import Plan
@@ -168,6 +170,11 @@ def progress_bar(what: str, unit: str, arguments: argparse.Namespace) -> Iterato
 def plain_console(width: int | None = None) -> Console:
     """Return where tables are printed: text alone, so that a name cannot pass for a color or a link."""
     return Console(color_system=None, markup=False, emoji=False, highlight=False, width=width)
+
+
+def say(text: str, indent: str = "") -> None:
+    """Print a paragraph in lines of at most 78 columns, those after the first one indented."""
+    print(textwrap.fill(text, COLUMNS, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
 
 
 def print_json(content: Mapping[str, Any]) -> None:

@@ -19,6 +19,7 @@ from surefoot.cli.options import (
     plan_of,
     print_json,
     progress_bar,
+    say,
     workers_for,
 )
 from surefoot.cli.parser import AGENT, ATTACK, STATISTICS, STOPPING, add_command, section
@@ -115,11 +116,12 @@ def run_plan(arguments: argparse.Namespace) -> None:
         print_json({"schema": 1, "task": task.name, "confidence": arguments.confidence, **content})
         return
     _show(found)
-    print(
-        f"\nEstimates from {arguments.pilot_episodes:,} episodes each, at budget {required.budget:g}; "
+    print()
+    say(
+        f"Estimates from {arguments.pilot_episodes:,} episodes each, at budget {required.budget:g}; "
         "nothing here is a bound."
     )
-    print(
+    say(
         f"Sigma {chosen.sigma:g} is predicted to certify the most. The best achievable bound with "
         f"{arguments.episodes:,} episodes at that sigma, for an agent that never fails, is {most:.2f}."
     )
@@ -129,6 +131,7 @@ def run_tune(arguments: argparse.Namespace) -> None:
     """Choose a sigma and certify it on other episodes, or certify all of them."""
     from surefoot.proof.forecast import best
     from surefoot.proof.query import Query
+    from surefoot.report.page import NAME
     from surefoot.runs.certified import certified_run, run_name
 
     plans = _plans(arguments)
@@ -136,13 +139,14 @@ def run_tune(arguments: argparse.Namespace) -> None:
     kept = plans if arguments.all_sigmas else [plans[found.index(best(found))]]
     confidence = 1 - (1 - arguments.confidence) / len(kept)
     query = Query(budgets=(arguments.budget,), confidence=confidence)
-    made = []
+    made, written = [], []
     for plan in kept:
         whole = replace(plan, n_episodes=arguments.episodes)
         folder = (arguments.out or Path("runs")) / run_name(whole)
         workers = workers_for(plan, arguments.workers)
         with progress_bar(f"sigma {plan.noise.sigma:g}", "episodes", arguments) as report:
             made.append(certified_run(whole, query, folder, workers=workers, progress=report))
+        written.append(folder / NAME)
     how = (
         f"All {len(kept)} sigmas are certified, alpha split among them: their bounds hold simultaneously with "
         f"confidence {arguments.confidence:g}, and any of them may be selected."
@@ -156,9 +160,11 @@ def run_tune(arguments: argparse.Namespace) -> None:
     if found:
         _show(found)
         print()
-    for certificate in made:
-        print(f"{certificate}\n")
-    print(how)
+    for plan, certificate in zip(kept, made, strict=True):
+        print(f"Sigma {plan.noise.sigma:g}, agent {plan.policy.name}:\n{certificate}\n")
+    say(how)
+    for path in written:
+        print(f"Report: {path}")
 
 
 def _plans(arguments: argparse.Namespace) -> list[Plan]:
@@ -195,14 +201,15 @@ def _forecasts(
 def _show(found: list[Forecast]) -> None:
     table = Table(box=None, pad_edge=False)
     required = found[0].require is not None
-    titles = ["sigma", "agent", "mean", "worst case", f"n={found[0].episodes}"]
-    for title in [*titles, *(["episodes", "sequential", "at least"] if required else [])]:
+    titles = ["sigma", "mean", "worst-case\nmean", f"expected bound\n(n = {found[0].episodes:,})"]
+    counts = ["episodes\n(fixed n)", "episodes\n(sequential)", "at least"]
+    for title in [*titles, *(counts if required else [])]:
         table.add_column(title, justify="right", no_wrap=True)
     for one in found:
-        numbers = [f"{one.sigma:g}", one.agent, f"{one.estimate:.2f}", f"{one.worst:.2f}", f"{one.limit:.2f}"]
+        numbers = [f"{one.sigma:g}", f"{one.estimate:.2f}", f"{one.worst:.2f}", f"{one.limit:.2f}"]
         counts = [_count(one.fixed), _count(one.sequential), _count(one.least)] if required else []
         table.add_row(*numbers, *counts)
-    plain_console(100).print(table, soft_wrap=True)
+    plain_console(80).print(table, soft_wrap=True)
 
 
 def _count(episodes: int | None) -> str:

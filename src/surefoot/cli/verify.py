@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from surefoot.cli.options import add_agent, add_output, print_json, progress_bar
-from surefoot.cli.parser import AGENT, STATISTICS, add_command, section
+from surefoot.cli.options import add_agent, add_output, print_json, progress_bar, say
+from surefoot.cli.parser import AGENT, RUN, STATISTICS, add_command, section
 from surefoot.errors import InputError
 
+if TYPE_CHECKING:
+    from surefoot.verification.verdict import Verdict
+
+SHOWN = 2  # lines about what was not checked: those that are special to a run come first
+LONG_HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
 MARKS = {"passed": "ok", "failed": "FAILED", "impossible": "UNKNOWN", "skipped": "skipped"}
 
 
@@ -43,6 +49,9 @@ def add_verify(commands: Any) -> None:
     checked.add_argument(
         "--seed", type=int, metavar="K", help="seed that chooses the blocks to rerun (default: unpredictable)"
     )
+    section(parser, RUN).add_argument(
+        "--verbose", action="store_true", help="print whole hashes and all that is not checked"
+    )
     add_output(parser)
     parser.set_defaults(run=run_verify)
 
@@ -69,13 +78,27 @@ def run_verify(arguments: argparse.Namespace) -> int:
     if arguments.json:
         print_json(verdict.to_json())
     else:
-        print(f"{'Verified' if verdict.verified else 'NOT VERIFIED'}: {verdict.run}\n")
-        for check in verdict.checks:
-            print(f"{MARKS[check.result]:7} {check.name}: {check.detail}")
-        print(f"\n{verdict.trust}\n\nNot checked:")
-        for line in verdict.not_checked:
-            print(f"- {line}")
+        _show(verdict, verbose=arguments.verbose)
     return 0 if verdict.verified else 1
+
+
+def _show(verdict: Verdict, *, verbose: bool) -> None:
+    """Print the result, the checks, and what was not checked."""
+    passed = sum(check.result == "passed" for check in verdict.checks)
+    print(f"{'Verified' if verdict.verified else 'NOT VERIFIED'}: {verdict.run}")
+    rerun = "" if verdict.blocks is None else f"; {len(verdict.replayed):,} of {verdict.blocks:,} blocks rerun"
+    print(f"{passed} of {len(verdict.checks)} checks passed{rerun}\n")
+    width = max((len(check.name) for check in verdict.checks), default=0)
+    for check in verdict.checks:
+        detail = check.detail if verbose else LONG_HASH.sub(r"\1...", check.detail)
+        say(f"{MARKS[check.result]:7} {check.name:{width}}  {detail}", indent=" " * (width + 10))
+    print()
+    say(verdict.trust)
+    print("\nNot checked:")
+    for line in verdict.not_checked if verbose else verdict.not_checked[:SHOWN]:
+        say(f"- {line}", indent="  ")
+    if not verbose and len(verdict.not_checked) > SHOWN:
+        print(f"- and {len(verdict.not_checked) - SHOWN} limitations of every verification: see --verbose")
 
 
 def _blocks(text: str) -> int | Literal["enough"] | None:
