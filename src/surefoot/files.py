@@ -182,15 +182,15 @@ def read_array(path: Path) -> NDArray[Any]:
     with foreign(path, ".npy file of numbers"), path.open("rb") as file:
         size = path.stat().st_size
         check_size(path, ".npy file", size, MOST_ARRAYS)
-        return _parsed(file, size)
+        return parsed_array(file, size)
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
     with archive.open(member) as file:
-        return _parsed(file, member.file_size)
+        return parsed_array(file, member.file_size)
 
 
-def _parsed(file: IO[bytes], size: int) -> NDArray[Any]:
+def parsed_array(file: IO[bytes], size: int) -> NDArray[Any]:
     """Return the array of an ``.npy`` of so many bytes, whose header may claim anything."""
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):

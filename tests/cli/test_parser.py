@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -117,7 +118,7 @@ def test_the_doctor_says_what_to_install(capsys, monkeypatch):
     monkeypatch.setattr(doctor, "_version", lambda package: None if package == "ale-py" else "1.0")
     assert cli.main(["doctor"]) == 0
     shown = capsys.readouterr().out
-    assert "MISSING  atari  ale-py (missing)\n" in shown
+    assert "MISSING  atari      ale-py (missing)\n" in shown
     assert "pip install '.[atari]'" in shown
     assert shown.count("MISSING") == 1
 
@@ -133,3 +134,20 @@ def test_the_doctor_needs_nothing_that_may_be_missing():
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert "torch is not installed" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("typed", "wanted"),
+    [("surefoot cer", ["certify "]), ("surefoot certify cartpole-5 --confi", ["--confidence "])],
+)
+def test_the_shell_is_offered_what_can_be_typed(tmp_path, typed, wanted):
+    pytest.importorskip("argcomplete")
+    asked = {
+        "_ARGCOMPLETE": "1",
+        "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "offered"),
+        "COMP_LINE": typed,
+        "COMP_POINT": str(len(typed)),
+    }
+    code = "import sys; from surefoot.cli.main import main; sys.exit(main())"
+    subprocess.run([sys.executable, "-c", code], env={**os.environ, **asked}, check=True)
+    assert (tmp_path / "offered").read_text().split("\x0b") == wanted

@@ -291,7 +291,7 @@ def test_a_folder_gets_the_certificate_and_a_picture(tmp_path):
 
 def test_numbers_are_read_with_what_is_said_about_them(tmp_path):
     np.save(tmp_path / "r.npy", np.array([1, 2, 3]))
-    read = read_returns(tmp_path / "r.npy", 0.2, -1.0, 5.0)
+    read, _ = read_returns(tmp_path / "r.npy", 0.2, -1.0, 5.0)
     assert read.returns.tolist() == [1.0, 2.0, 3.0]
     assert (read.sigma, read.floor, read.ceiling) == (0.2, -1.0, 5.0)
 
@@ -299,7 +299,7 @@ def test_numbers_are_read_with_what_is_said_about_them(tmp_path):
 def test_a_record_knows_its_own_facts(tmp_path):
     record = surefoot.Episodes.from_returns([1.0, 2.0], sigma=0.3, floor=0.0, ceiling=None, task="mine")
     record.save(tmp_path / "r.npz")
-    read = read_returns(tmp_path / "r.npz", None, 0.0, None)
+    read, _ = read_returns(tmp_path / "r.npz", None, 0.0, None)
     assert read.setup == record.setup
     for given_too in [(0.2, None, None), (None, -1.0, None), (None, None, 5.0)]:
         with pytest.raises(InputError, match="was run with"):

@@ -21,6 +21,7 @@ from surefoot.cli.options import (
     print_json,
     progress_bar,
     refuse,
+    say,
     with_requirement,
     workers_for,
 )
@@ -67,7 +68,12 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
     add_task(parser, optional=True)
     what = section(parser, AGENT)
     what.add_argument("--env", metavar="ID", help="any Gymnasium environment with Box observations, instead of TASK")
-    what.add_argument("--returns", type=Path, metavar="FILE", help="precomputed returns (.npy, or episodes.npz)")
+    what.add_argument(
+        "--returns",
+        type=Path,
+        metavar="FILE",
+        help="precomputed returns: .npy, .npz, .csv, .txt or .json, or - for standard input",
+    )
     add_agent(parser)
     what.add_argument(
         "--sigma",
@@ -164,8 +170,9 @@ def run_certify(arguments: argparse.Namespace) -> int:
         got = " and ".join(sources) or "none"
         raise InputError(f"certify needs exactly one of TASK, --env or --returns, got {got}")
     required: Requirement | None = arguments.require
+    taken = None
     if arguments.returns is not None:
-        certificate, baseline, folder = _certify_returns(arguments), None, arguments.out
+        (certificate, taken), baseline, folder = _certify_returns(arguments), None, arguments.out
     else:
         certificate, baseline, folder = _certify_played(arguments)
     proved = required is None
@@ -180,12 +187,15 @@ def run_certify(arguments: argparse.Namespace) -> int:
         print(f"\n{'Proved' if proved else 'NOT proved'}: a mean of {required.mean:g} at budget {required.budget:g}.")
     if arguments.max_steps is not None and (cut := cut_off(arguments.env, arguments.max_steps)):
         print(cut)
+    if taken is not None:
+        say(f"Returns: {taken} ({arguments.returns})")
     if folder is not None:
         print(f"Report: {folder / NAME}")
     return 0 if proved else 1
 
 
-def _certify_returns(arguments: argparse.Namespace) -> Certificate:
+def _certify_returns(arguments: argparse.Namespace) -> tuple[Certificate, str]:
+    """Certify precomputed returns; return also what in the file was taken for them."""
     from surefoot.files import versions
     from surefoot.runs.finish import finish_run
     from surefoot.runs.returns import read_returns
@@ -194,19 +204,20 @@ def _certify_returns(arguments: argparse.Namespace) -> Certificate:
     refuse(arguments, running, "--returns: no episodes are run")
     if arguments.out is not None and (arguments.out / "setup.json").exists():
         raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
-    episodes = read_returns(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
+    episodes, taken = read_returns(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
     certificate = _query(arguments, episodes.sigma).answer(episodes)
     if arguments.out is not None:
         episodes.save(arguments.out / "episodes.npz")  # next to its certificate, to check it against
         metadata = {
             "agent_sha256": episodes.facts.get("agent_sha256"),
             "played": False,
+            "returns": taken,
             "certified_with": versions(),
             "step": arguments.threshold_spacing,
             "required_budget": None if arguments.require is None else arguments.require.budget,
         }
         finish_run(arguments.out, certificate, metadata=metadata, baseline=None, command=arguments.command_line)
-    return certificate
+    return certificate, taken
 
 
 def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Baseline | None, Path]:

@@ -20,6 +20,7 @@ EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "play": (("torch", "gymnasium", "PyYAML"), "running, attacking and verifying agents"),
     "envs": (("box2d", "mujoco"), "LunarLander, MuJoCo and the like"),
     "atari": (("ale-py",), "Atari"),
+    "completion": (("argcomplete",), "completion of options in the shell"),
     "train": (("stable-baselines3", "tensorboard"), "training, and SB3 agents"),
 }
 REQUIRED = ("numpy", "scipy", "rich")
@@ -50,9 +51,9 @@ def run_doctor(arguments: argparse.Namespace) -> None:
     print(f"{found['gpu']['says']}\n")
     print("ok       " + _listed(found["required"]))
     for name, extra in found["extras"].items():
-        print(f"{'ok' if extra['installed'] else 'MISSING':8} {name:6} {_listed(extra['packages'])}")
+        print(f"{'ok' if extra['installed'] else 'MISSING':8} {name:10} {_listed(extra['packages'])}")
         if not extra["installed"]:
-            print(f"{'':15} for {extra['purpose']}: {extra['install']}")
+            print(f"{'':19} for {extra['purpose']}: {extra['install']}")
 
 
 def _listed(packages: Mapping[str, str | None]) -> str:

@@ -67,7 +67,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = [_renewed(word) if index == 0 or word.startswith("--") else word for index, word in enumerate(given)]
     try:
         with redirect_stdout(cast("TextIO", PlainText(sys.stdout))):
-            parsed = build_parser().parse_args(given or ["--help"])
+            parser = build_parser()
+            if "_ARGCOMPLETE" in os.environ:  # the shell asks what could be typed next
+                _complete(parser)
+            parsed = parser.parse_args(given or ["--help"])
             parsed.command_line = shlex.join(["surefoot", *given])
             code: int | None = parsed.run(parsed)
             sys.stdout.flush()
@@ -96,6 +99,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     else:
         return code or 0
     return 0
+
+
+def _complete(parser: Parser) -> None:
+    """Print what could be typed next, and exit; nothing without argcomplete."""
+    with suppress(ModuleNotFoundError):
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
 
 
 def _renewed(word: str) -> str:

@@ -41,9 +41,10 @@ def certificate_figure(certificate: Certificate, baseline: Baseline | None = Non
     )
     if baseline is not None:
         axes.axhline(baseline.mean, color=FLOOR, ls=":", lw=1.6, label="open-loop baseline")
-    top = certificate.ceiling if certificate.ceiling is not None else certificate.estimate
-    margin = 0.05 * (top - certificate.floor) or 1.0
-    axes.set_ylim(certificate.floor - margin, top + margin)
+    top = certificate.ceiling if certificate.ceiling is not None else certificate.estimate + error
+    bottom = min(certificate.floor, certificate.estimate - error)
+    margin = 0.05 * (top - bottom) or 1.0
+    axes.set_ylim(bottom - margin, max(top, certificate.estimate + error) + margin)
     axes.set_xlim(left=-0.02 * float(budgets[-1]), right=1.02 * float(budgets[-1]))
     axes.set_xlabel("attack budget: total l2 norm of the perturbations of one episode")
     axes.set_ylabel("mean return")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,6 +42,7 @@ class RunFolder:
     @contextmanager
     def opened(self) -> Iterator[RunFolder]:
         """Claim the directory for this process, after checking that it has the same setup or is empty."""
+        _check_system()
         new = not self.folder.exists()
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -104,6 +105,8 @@ class RunFolder:
 
     def _locked(self) -> int:
         """Open the lock file and lock it; the process that had it before may have deleted it in the meantime."""
+        import fcntl
+
         for patience in range(PATIENCE, -1, -1):
             # Not through a link, and nothing is cut off: a lock file has no content.
             lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -151,6 +154,15 @@ class RunFolder:
         if differing:
             what = ", ".join(f"{key} {there.get(key)} there, {self.setup.get(key)} now" for key in differing[:3])
             raise InputError(f"{self.folder} holds a run with another setup ({what}); choose another --out")
+
+
+def _check_system() -> None:
+    """Raise InputError where directories cannot be locked; what only reads them works there too."""
+    if find_spec("fcntl") is None:
+        raise InputError(
+            "running episodes into a run directory needs Linux, macOS or WSL; on this system certify --returns, verify "
+            "and report work"
+        )
 
 
 def _half_written(entry: Path) -> bool:
