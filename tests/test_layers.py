@@ -76,7 +76,7 @@ FOLDERS = {
         *(*BASE, "torch"),
         *(f"surefoot.{name}" for name in ("agents", "play", "attacks", "proof", "report")),
     ),
-    "surefoot.cli": ("numpy", "rich", "gymnasium", "surefoot"),
+    "surefoot.cli": ("numpy", "rich", "argcomplete", "gymnasium", "surefoot"),
 }
 
 

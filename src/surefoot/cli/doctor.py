@@ -20,6 +20,8 @@ EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {
     "play": (("torch", "gymnasium", "PyYAML"), "running, attacking and verifying agents"),
     "envs": (("box2d", "mujoco"), "LunarLander, MuJoCo and the like"),
     "atari": (("ale-py",), "Atari"),
+    "onnx": (("onnxruntime",), "agents in ONNX files"),
+    "ray": (("ray",), "running on several machines, and RLlib's agents"),
     "completion": (("argcomplete",), "completion of options in the shell"),
     "train": (("stable-baselines3", "tensorboard"), "training, and SB3 agents"),
 }
