@@ -5,6 +5,7 @@ import ast
 import inspect
 import json
 import re
+import shlex
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 
@@ -144,7 +145,7 @@ def test_the_commands_of_the_documentation_parse():
             whole = code.replace("\\\n", " ")
             for line in (line.split("#")[0].split(">")[0] for line in whole.splitlines()):
                 if line.startswith("surefoot "):
-                    build_parser().parse_args(line.split()[1:])
+                    build_parser().parse_args(shlex.split(line)[1:])
 
 
 @NEEDS_TORCH

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from surefoot.agents.files import load as load_agent
     from surefoot.agents.policies import Policy
     from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, smooth
+    from surefoot.play.environments import make_task
     from surefoot.play.envs.noisy import NoisyObservation
     from surefoot.play.rollout import rollout
     from surefoot.play.task import Task
-    from surefoot.play.tasks import get_task, make_task
+    from surefoot.play.tasks import get_task
     from surefoot.train.certified_eval import CertifiedEvalCallback
     from surefoot.verification.verify import verify
 
@@ -42,7 +43,7 @@ _LATER = {
     "load_agent": ("surefoot.agents.files", "load"),
     "rollout": ("surefoot.play.rollout", "rollout"),
     "smooth": ("surefoot.agents.smoothed", "smooth"),
-    "make_task": ("surefoot.play.tasks", "make_task"),
+    "make_task": ("surefoot.play.environments", "make_task"),
     "verify": ("surefoot.verification.verify", "verify"),
 }
 

@@ -14,7 +14,8 @@ from surefoot.agents.networks import MLP, Squashed
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import locate, resolve
 from surefoot.errors import InputError
-from surefoot.play.tasks import get_task, make_task
+from surefoot.play.environments import make_task
+from surefoot.play.tasks import get_task
 
 TASK = get_task("cartpole-5")
 

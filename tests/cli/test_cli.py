@@ -423,6 +423,7 @@ def test_any_sb3_agent_on_any_environment(capsys, models, name, environment, flo
 
 def test_an_environment_may_have_no_ceiling_and_another_limit(capsys, models):
     setup = ("certify", "--env", "CartPole-v1", "--agent", models / "DQN-CartPole-v1.zip", "--sigma", 0.1, "--floor", 0)
+    setup = (*setup, "--wrapper", 'ClipReward={"max_reward": 2}')  # nothing is known of the rewards behind it
     surefoot_command(*setup, "--episodes", 4, "--max-steps", 5, "--json", "--out", "run")
     made = strict(capsys.readouterr().out)
     assert made["upper"] is made["ceiling"] is None
@@ -653,18 +654,53 @@ WRONG_PLAY = {
     "out nowhere": ("certify cartpole-5 --out /proc/x", "cannot use /proc/x"),
     "out of others": ("certify cartpole-5 --out there", "not empty and holds no run"),
     "env": ("certify --env NoSuch-v0 --agent x --sigma .1 --floor 0", "cannot make the environment 'NoSuch-v0'"),
-    "env malformed": ("certify --env a:b:c --agent x --sigma .1 --floor 0", "cannot make the environment"),
+    "env malformed": ("certify --env a:b:c --agent x --sigma .1 --floor 0", "cannot import 'a'"),
     "env old": ("certify --env CartPole-v0 --agent x --sigma .1 --floor 0", "unknown agent 'x'"),
-    "env discrete": ("certify --env FrozenLake-v1 --agent x --sigma .1 --floor 0", "must have Box observations"),
-    "env no floor": ("certify --env CartPole-v1 --agent x --sigma .1", "--env needs --floor"),
-    "env no agent": ("certify --env CartPole-v1 --sigma .1 --floor 0", "--env needs --agent"),
-    "env no sigma": ("certify --env CartPole-v1 --agent x --floor 0", "--env needs --sigma"),
+    "env tuple": (
+        "certify --env Blackjack-v1 --agent x --sigma .1 --floor 0",
+        "also needs --max-steps N (it has no step",
+    ),
+    "env no floor": ("certify --env FrozenLake-v1 --agent x --sigma .1", "also needs --floor F, the lowest return"),
+    "env no agent": ("certify --env CartPole-v1 --sigma .1 --floor 0", "--env CartPole-v1 also needs --agent"),
+    "env no sigma": ("certify --env CartPole-v1 --agent x --floor 0", "--env CartPole-v1 also needs --sigma"),
+    "env nothing": (
+        "certify --env Blackjack-v1",
+        "--agent NAME_OR_PATH; --sigma S, the noise on every new observation;",
+    ),
+    "env file": (
+        "certify --env ./my_env.py:make --agent x --sigma .1",
+        "is not module:name; from the folder of a file",
+    ),
+    "env module": ("certify --env no_such_module:make --agent x --sigma .1", "cannot import 'no_such_module'"),
+    "env no such": ("certify --env json:nothing --agent x --sigma .1", "cannot make the environment 'json:nothing'"),
+    "env not one": ("certify --env json:dumps --agent x --sigma .1", "json:dumps failed: TypeError"),
+    "env text": ("certify --env platform:node --agent x --sigma .1", "made a str, expected a gymnasium.Env"),
+    "env wrapper": (
+        "certify --env CartPole-v1 --wrapper Nothing --agent x --sigma .1",
+        "there is no wrapper 'Nothing'",
+    ),
+    "env wrapper json": (
+        "certify --env CartPole-v1 --wrapper ClipReward={a --agent x --sigma .1",
+        "a wrapper looks like",
+    ),
+    "env kwargs": ("certify --env CartPole-v1 --env-kwargs [1] --agent x --sigma .1", 'must look like {"name": 1}'),
+    "env kwargs wrong": ('certify --env CartPole-v1 --env-kwargs {"a":1} --agent x --sigma .1', "unexpected keyword"),
+    "env range": ("certify --env CartPole-v1 --reward-range 1,0 --agent x --sigma .1", "LOW,HIGH with LOW <= HIGH"),
+    "task kwargs": ("certify cartpole-5 --env-kwargs {}", "--env-kwargs cannot be combined with a task"),
+    "attack none": ("attack", "attack needs exactly one of TASK and --env, got none"),
+    "attack env": ("attack --env CartPole-v1", "--env CartPole-v1 also needs --agent NAME_OR_PATH"),
+    "plan env": ("plan --env CartPole-v1 --require 1@1", "--agent NAME_OR_PATH; --sigmas LIST"),
+    "tune env": ("tune --env CartPole-v1 --budget 1", "--agent NAME_OR_PATH; --sigmas LIST"),
+    "baseline env": ("baseline --env FrozenLake-v1", "also needs --floor F"),
+    "baseline both": ("baseline cartpole-5 --env CartPole-v1", "baseline needs exactly one of TASK and --env"),
+    "train env": ("train --env FrozenLake-v1 --sigma .1", "also needs --floor F"),
     "env floor": ("certify --env CartPole-v1 --agent x --sigma .1 --floor nan", "floor must be a finite number"),
     "env limits": ("certify --env CartPole-v1 --agent x --sigma .1 --floor 9 --ceiling 9", "above the floor 9"),
     "max-steps 0": ("certify --env CartPole-v1 --agent x --sigma .1 --floor 0 --max-steps 0", "at least 1, got 0"),
     "max-steps -3": ("certify --env CartPole-v1 --agent x --sigma .1 --floor 0 --max-steps -3", "at least 1, got -3"),
     "env method": (
-        "certify --env CartPole-v1 --agent cartpole-1-s0.2 --sigma .1 --floor 0 --method per-threshold",
+        "certify --env CartPole-v1 --agent cartpole-1-s0.2 --sigma .1 --floor 0 --method per-threshold "
+        '--wrapper ClipReward={"max_reward":2}',
         "needs a known ceiling",
     ),
     "zoo agent elsewhere": (

@@ -6,7 +6,8 @@ import pytest
 
 from surefoot.cli.certify import _query
 from surefoot.cli.main import build_parser
-from surefoot.play.tasks import TASKS, get_task, make_task
+from surefoot.play.environments import make_task
+from surefoot.play.tasks import TASKS, get_task
 from surefoot.proof.query import default_budgets
 
 FEW = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)

@@ -63,7 +63,12 @@ def test_a_folder_is_enough(folder, capsys, tmp_path):
 
 
 def test_refusals_name_the_way_out(folder, capsys):
-    refused(capsys, "certify", folder, match="--env needs --floor and --sigma")
+    refused(
+        capsys,
+        "certify",
+        folder,
+        match="--env Pendulum-v1 also needs --sigma S, the noise on every new observation; --floor F, the lowest",
+    )
     args = folder / "args.yml"
     for old, new in (("Pendulum-v0", "Pendulum-v1"), ("LunarLander-v2", "LunarLander-v3"), ("Hopper-v3", "Hopper-v4")):
         args.write_text(f"env: {old}\n")

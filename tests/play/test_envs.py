@@ -8,18 +8,20 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
-from gymnasium.spaces import Box, Dict, Discrete, MultiBinary
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Text
 
 from surefoot.agents.answers import from_callable
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.play.environments import make_task
 from surefoot.play.envs.cartpole import CartPole, is_cartpole
-from surefoot.play.envs.gymnasium_env import Gymnasium, open_environment
+from surefoot.play.envs.gymnasium_env import Gymnasium
+from surefoot.play.envs.source import Source
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.task import Backend
-from surefoot.play.tasks import TASKS, get_task, make_task
+from surefoot.play.tasks import TASKS, get_task
 from toys import balancer, off
 
 CPU = torch.device("cpu")
@@ -198,6 +200,9 @@ VARIANTS = {
     "ToyDict": {"observation": Dict(x=Box(0.0, 1.0, (2,), np.float32))},
     "ToyMove": {"action": Box(-2.0, 2.0, (2,), np.float32)},
     "ToyBits": {"action": MultiBinary(3)},
+    "ToyMany": {"action": MultiBinary(17)},
+    "ToySay": {"action": Text(3)},
+    "ToyText": {"observation": Text(3)},
 }
 
 
@@ -214,7 +219,7 @@ def registered():
 
 
 def slots_of(name, slots=3, seed=0):
-    return Gymnasium(lambda: open_environment(f"{name}-v0"), slots, np.random.SeedSequence(seed), CPU)
+    return Gymnasium(Source(maker=f"{name}-v0").open, slots, np.random.SeedSequence(seed), CPU)
 
 
 def test_slots_have_seeds_of_their_own():
@@ -356,11 +361,11 @@ def test_native_cartpole_and_gymnasiums_are_the_same_law():
 @pytest.mark.parametrize(
     ("name", "match"),
     [
-        ("ToyDiscrete-v0", "must have Box observations to add noise to, it has Discrete"),
-        ("ToyDict-v0", "must have Box observations to add noise to, it has Dict"),
+        ("ToyText-v0", "has observations of the kind Text, which cannot carry noise; wrap it so that they are a Box"),
         ("ToyInteger-v0", "has int64 observations; only floats and uint8 images can carry noise"),
-        ("ToyBits-v0", "must have Discrete or Box actions, it has MultiBinary"),
-        ("ToyEndless-v0", "has no step limit, so an episode might never end; give one with --max-steps"),
+        ("ToyMany-v0", "has 131,072 combinations of actions, expected at most 65,536; fix some parts in a wrapper"),
+        ("ToySay-v0", "must have Discrete, Box, MultiDiscrete or MultiBinary actions, it has Text"),
+        ("ToyEndless-v0", r"needs --max-steps N \(it has no step limit, so an episode might never end\)"),
         ("Nowhere-v0", "Gymnasium cannot make the environment 'Nowhere-v0': "),
         ("no such/name", "Gymnasium cannot make the environment"),
     ],

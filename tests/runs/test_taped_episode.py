@@ -12,9 +12,10 @@ from surefoot.agents.resolve import resolve
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.channel import norms
+from surefoot.play.environments import make_task
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import get_task, make_task
+from surefoot.play.tasks import get_task
 from surefoot.proof.query import Query
 from surefoot.runs import taped_episode as replay
 from surefoot.runs.certified import certified_run

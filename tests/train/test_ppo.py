@@ -11,10 +11,11 @@ from surefoot.agents import files as zoo
 from surefoot.agents.memory import Recurrent
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
+from surefoot.play.environments import make_task
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose, Stream, training_seeds
-from surefoot.play.tasks import get_task, make_task
+from surefoot.play.tasks import get_task
 from surefoot.proof.forecast import forecast
 from surefoot.train import ppo, selection
 from surefoot.train.actors import policy_of

@@ -17,10 +17,11 @@ from surefoot.agents.resolve import resolve
 from surefoot.cli import main as cli
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.play.environments import make_task
 from surefoot.play.envs.gymnasium_env import Gymnasium
 from surefoot.play.streams import training_seeds
 from surefoot.play.task import Backend
-from surefoot.play.tasks import get_task, make_task
+from surefoot.play.tasks import get_task
 from surefoot.train.sb3_env import CLEAN, NOISY, NoisyAndClean
 from surefoot.train.sb3_ppo import Sb3PpoSettings, build_model, train_sb3_ppo
 from trainings import run_training

@@ -18,10 +18,11 @@ from surefoot.agents.networks import weights_hash
 from surefoot.cli.main import main
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
+from surefoot.play.environments import make_task
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
-from surefoot.play.tasks import get_task, make_task
+from surefoot.play.tasks import get_task
 from surefoot.train import dqn, selection
 from surefoot.train import validation as watch
 from surefoot.train.cuda_graph import GraphDQN

@@ -21,6 +21,8 @@ class Spaces:
         low: Lowest value of each continuous action, None for discrete or unbounded ones.
         high: Highest value of each continuous action, likewise.
         first_action: The number the environment gives to the first discrete action.
+        factors: How many values each part of a discrete action has, where it has parts: the numbers of actions are
+            those of all combinations, the last part counting fastest. None for actions without parts.
     """
 
     shape: tuple[int, ...]
@@ -29,6 +31,7 @@ class Spaces:
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
     first_action: int = 0
+    factors: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)

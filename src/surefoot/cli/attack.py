@@ -14,7 +14,6 @@ from rich.table import Table
 from surefoot.cli.options import (
     add_agent,
     add_common,
-    add_task,
     estimate,
     numbers,
     parse_budgets,
@@ -26,6 +25,7 @@ from surefoot.cli.options import (
     workers_for,
 )
 from surefoot.cli.parser import AGENT, ATTACK, STATISTICS, add_command, section
+from surefoot.cli.task import add_task, one_of, task_of
 from surefoot.errors import InputError, printable
 from surefoot.report.sentences import attack_notes
 
@@ -41,7 +41,7 @@ def add_attack(commands: Any) -> None:
         commands,
         "attack",
         "attack an agent, undefended or smoothed, and compare with its certificate",
-        usage="TASK [options]",
+        usage="TASK | --env ID [options]",
         details="Exit code 3: an attacked mean is below a certified bound, so one of the two is wrong.",
         examples=(
             "surefoot attack cartpole-5",
@@ -118,14 +118,14 @@ def _method(name: str) -> str:
 
 def run_attack(arguments: argparse.Namespace) -> int:
     """Attack, compare, report."""
-    from surefoot.play.tasks import get_task
     from surefoot.proof.inconsistency import inconsistencies
     from surefoot.report.page import NAME, write_report
     from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, matching_certificates
     from surefoot.runs.read import read_run
 
+    one_of(arguments, "attack")
     grid = AttackGrid(
-        base=plan_of(arguments, get_task(arguments.task), arguments.sigma, arguments.episodes),
+        base=plan_of(arguments, task_of(arguments, "agent"), arguments.sigma, arguments.episodes),
         budgets=arguments.budgets,
         method=_method(arguments.method),
         noise_samples=arguments.noise_samples,

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from surefoot.cli.options import add_output, add_seed, add_task, print_json, progress_bar
+from surefoot.cli.options import add_output, add_seed, print_json, progress_bar
 from surefoot.cli.parser import STATISTICS, add_command, section
+from surefoot.cli.task import add_task, one_of, task_of
 
 
 def add_baseline(commands: Any) -> None:
@@ -15,13 +16,13 @@ def add_baseline(commands: Any) -> None:
         commands,
         "baseline",
         "measure the open-loop baseline: the return of the best fixed action sequence",
-        usage="TASK [options]",
+        usage="TASK | --env ID [options]",
         details="No observation attack can affect a sequence that ignores observations: a lower bound below its mean "
         "return is uninformative.",
         examples=(
             "surefoot baseline cartpole-5",
             "surefoot baseline freeway --episodes 200",
-            "surefoot baseline cartpole-1 --seed 1 --json",
+            "surefoot baseline --env Acrobot-v1 --json",
         ),
     )
     add_task(parser)
@@ -36,14 +37,15 @@ def add_baseline(commands: Any) -> None:
 def run_baseline(arguments: argparse.Namespace) -> None:
     """Search for the best open-loop policy and measure it."""
     from surefoot.play.baseline import find_baseline
-    from surefoot.play.tasks import get_task
 
+    one_of(arguments, "baseline")
+    task = task_of(arguments)
     with progress_bar("searching", "policies", arguments) as report:
         found = find_baseline(
-            get_task(arguments.task), seed=arguments.seed, measure=arguments.episodes, progress=report
+            task, seed=arguments.seed, measure=arguments.episodes, progress=report, command=arguments.command_line
         )
     if arguments.json:
-        print_json({"schema": 1, "task": arguments.task, **found.to_json()})
+        print_json({"schema": 1, "task": task.name, **found.to_json()})
         return
     print(
         f"Open-loop baseline: {found.mean:.4g} ± {found.sem:.2g} (mean return ± standard error, {found.n_episodes:,} "

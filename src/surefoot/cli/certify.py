@@ -12,7 +12,6 @@ from surefoot.cli.options import (
     Requirement,
     add_agent,
     add_common,
-    add_task,
     numbers,
     parse_budgets,
     parse_requirement,
@@ -26,8 +25,8 @@ from surefoot.cli.options import (
     workers_for,
 )
 from surefoot.cli.parser import AGENT, ATTACK, STATISTICS, STOPPING, add_command, section
-from surefoot.cli.task import agent_for_task, cut_off, is_path, task_of
-from surefoot.episodes import Baseline, Noise
+from surefoot.cli.task import DEFINED, add_task, limits_note, one_of, task_of
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import METHODS
@@ -52,7 +51,7 @@ def add_certify(commands: Any) -> None:
         details="Exit code 1: what --require asks for is not proved.",
         examples=(
             "surefoot certify cartpole-5",
-            "surefoot certify --env CartPole-v1 --agent model.zip --sigma 0.1 --floor 0",
+            "surefoot certify --env CartPole-v1 --agent model.zip --sigma 0.1",
             "surefoot certify cartpole-5 --require 150@0.4 --max-episodes 100000",
         ),
     )
@@ -65,9 +64,8 @@ def add_certify(commands: Any) -> None:
 
 
 def _add_source(parser: argparse.ArgumentParser) -> None:
-    add_task(parser, optional=True)
+    add_task(parser)
     what = section(parser, AGENT)
-    what.add_argument("--env", metavar="ID", help="any Gymnasium environment with Box observations, instead of TASK")
     what.add_argument(
         "--returns",
         type=Path,
@@ -82,19 +80,7 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         help="standard deviation of the noise on every observation, in its units, or one per feature as 0.1,0.2 "
         "(default: the task's)",
     )
-    limits = (("floor", "lowest"), ("ceiling", "highest"))
-    for name, end in limits:
-        what.add_argument(
-            f"--{name}", type=float, metavar="R", help=f"{end} return the rules allow, not the {end} observed"
-        )
-    what.add_argument("--max-steps", type=int, metavar="T", help="maximum episode length, for an --env that has none")
     what.add_argument("--gamma", type=float, metavar="G", help="discount factor of the return (default: none)")
-    what.add_argument(
-        "--reward-range",
-        type=numbers("-1,1, LOW and HIGH", count=2),
-        metavar="LOW,HIGH",
-        help="range of one reward, for --env with --per-step",
-    )
 
 
 def _add_attack_model(parser: argparse.ArgumentParser) -> None:
@@ -164,17 +150,13 @@ def _add_stopping(parser: argparse.ArgumentParser) -> None:
 
 def run_certify(arguments: argparse.Namespace) -> int:
     """Certify a task, an environment, or returns; 1 if what was required is not proved."""
-    agent_for_task(arguments)
-    sources = [name for name in ("task", "env", "returns") if getattr(arguments, name) is not None]
-    if len(sources) != 1 and not (sources == [] and is_path(arguments.agent)):
-        got = " and ".join(sources) or "none"
-        raise InputError(f"certify needs exactly one of TASK, --env or --returns, got {got}")
+    one_of(arguments, "certify", "returns")
     required: Requirement | None = arguments.require
     taken = None
     if arguments.returns is not None:
-        (certificate, taken), baseline, folder = _certify_returns(arguments), None, arguments.out
+        (certificate, taken), task, folder = _certify_returns(arguments), None, arguments.out
     else:
-        certificate, baseline, folder = _certify_played(arguments)
+        certificate, task, folder = _certify_played(arguments)
     proved = required is None
     if required is not None:
         proved = bool(certificate.lower[asked_budgets(certificate).index(required.budget)] >= required.mean)
@@ -182,11 +164,12 @@ def run_certify(arguments: argparse.Namespace) -> int:
         asked = {} if required is None else {"require": {**asdict(required), "proved": proved}}
         print_json({**certificate.to_json(), **asked})
         return 0 if proved else 1
+    baseline = None if task is None else task.baseline
     print(describe(certificate, baseline, None if required is None else required.budget))
     if required is not None:
         print(f"\n{'Proved' if proved else 'NOT proved'}: a mean of {required.mean:g} at budget {required.budget:g}.")
-    if arguments.max_steps is not None and (cut := cut_off(arguments.env, arguments.max_steps)):
-        print(cut)
+    for line in () if task is None else limits_note(arguments, task):
+        say(line)
     if taken is not None:
         say(f"Returns: {taken} ({arguments.returns})")
     if folder is not None:
@@ -200,7 +183,8 @@ def _certify_returns(arguments: argparse.Namespace) -> tuple[Certificate, str]:
     from surefoot.runs.finish import finish_run
     from surefoot.runs.returns import read_returns
 
-    running = ("agent", "max_steps", "workers", "reward_range", "gamma", "tol", "tol_budget", "max_episodes")
+    shaping = tuple(name for name in DEFINED if name not in {"floor", "ceiling"})
+    running = ("agent", "workers", *shaping, "gamma", "tol", "tol_budget", "max_episodes")
     refuse(arguments, running, "--returns: no episodes are run")
     if arguments.out is not None and (arguments.out / "setup.json").exists():
         raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
@@ -220,14 +204,11 @@ def _certify_returns(arguments: argparse.Namespace) -> tuple[Certificate, str]:
     return certificate, taken
 
 
-def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Baseline | None, Path]:
-    from gymnasium import logger
-
+def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Task, Path]:
     from surefoot.play.plan import MOST_EPISODES
     from surefoot.runs.certified import certified_run, run_name
 
-    logger.min_level = logger.ERROR  # its advice on versions of environments would appear between our lines
-    task, required = task_of(arguments), arguments.require
+    task, required = task_of(arguments, "agent", "sigma", gamma=arguments.gamma), arguments.require
     sigma = task.paper.sigma if arguments.sigma is None else arguments.sigma
     query = _query(arguments, Noise.of(sigma).sigma, task)
     goal = _goal(arguments, Noise.of(sigma).sigma)
@@ -248,7 +229,7 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Baselin
             progress=report,
             command=arguments.command_line,
         )
-    return certificate, task.baseline, folder
+    return certificate, task, folder
 
 
 def _query(arguments: argparse.Namespace, sigma: float, task: Task | None = None) -> Query:

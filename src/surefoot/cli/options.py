@@ -25,14 +25,6 @@ if TYPE_CHECKING:
     from surefoot.play.task import Task
 
 
-TASKS = "cartpole-5, cartpole-1, mountain-car, pong-1r, pong-full or freeway"
-
-
-def add_task(parser: argparse.ArgumentParser, *, optional: bool = False) -> None:
-    """Add the name of a task, the first word after the command."""
-    section(parser, AGENT).add_argument("task", metavar="TASK", nargs="?" if optional else None, help=TASKS)
-
-
 def add_common(parser: argparse.ArgumentParser, *, writes: bool = True) -> None:
     """Add the options that every long run has; one that ``writes`` no files needs no directory for them."""
     run = section(parser, RUN)

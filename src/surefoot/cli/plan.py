@@ -12,7 +12,6 @@ from rich.table import Table
 from surefoot.cli.options import (
     add_agent,
     add_common,
-    add_task,
     numbers,
     parse_requirement,
     plain_console,
@@ -23,6 +22,7 @@ from surefoot.cli.options import (
     workers_for,
 )
 from surefoot.cli.parser import AGENT, ATTACK, STATISTICS, STOPPING, add_command, section
+from surefoot.cli.task import add_task, one_of, task_of
 from surefoot.errors import InputError
 from surefoot.proof.query import check_confidence
 
@@ -37,7 +37,7 @@ def add_plan(commands: Any) -> None:
         commands,
         "plan",
         "predict how many episodes a requirement needs, and which sigma certifies the most",
-        usage="TASK --require MEAN@BUDGET [options]",
+        usage="TASK | --env ID --require MEAN@BUDGET [options]",
         details="Pilot episodes are run for it; what it prints are estimates, not bounds.",
         examples=(
             "surefoot plan cartpole-5 --require 150@0.4",
@@ -53,7 +53,7 @@ def add_plan(commands: Any) -> None:
         help="what is to be proved, as 150@0.4",
     )
     _add_shared(parser, writes=False)
-    parser.set_defaults(run=run_plan)
+    parser.set_defaults(run=run_plan, command="plan")
 
 
 def add_tune(commands: Any) -> None:
@@ -62,7 +62,7 @@ def add_tune(commands: Any) -> None:
         commands,
         "tune",
         "select sigma on some episodes and certify it on others",
-        usage="TASK --budget B [options]",
+        usage="TASK | --env ID --budget B [options]",
         examples=(
             "surefoot tune cartpole-5 --budget 0.4",
             "surefoot tune cartpole-5 --budget 0.4 --sigmas 0.2,0.4 --episodes 100000",
@@ -76,7 +76,7 @@ def add_tune(commands: Any) -> None:
     section(parser, STATISTICS).add_argument(
         "--all-sigmas", action="store_true", help="certify every sigma, alpha split among them, and select none"
     )
-    parser.set_defaults(run=run_tune)
+    parser.set_defaults(run=run_tune, command="tune")
 
 
 def _add_shared(parser: argparse.ArgumentParser, *, writes: bool) -> None:
@@ -155,7 +155,7 @@ def run_tune(arguments: argparse.Namespace) -> None:
     )
     if arguments.json:
         content = {"forecasts": [one.to_json() for one in found], "certificates": [one.to_json() for one in made]}
-        print_json({"schema": 1, "task": arguments.task, "how": how, **content})
+        print_json({"schema": 1, "task": plans[0].task.name, "how": how, **content})
         return
     if found:
         _show(found)
@@ -170,10 +170,10 @@ def run_tune(arguments: argparse.Namespace) -> None:
 def _plans(arguments: argparse.Namespace) -> list[Plan]:
     """Return one plan per sigma, of ``--pilot-episodes`` episodes."""
     from surefoot.agents.files import list_agents, load_card
-    from surefoot.play.tasks import get_task
 
     check_confidence(arguments.confidence)
-    task = get_task(arguments.task)
+    one_of(arguments, arguments.command)
+    task = task_of(arguments, "agent", "sigmas")
     cards = [load_card(name) for name in list_agents() if name.startswith(f"{task.name}-")]
     sigmas = arguments.sigmas or [card["sigma"] for card in cards if card["sigma"] > 0]
     if min(sigmas) <= 0:

@@ -8,13 +8,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surefoot.cli.options import add_common, add_task, print_json, progress_bar, refuse
+from surefoot.cli.options import add_common, print_json, progress_bar, refuse
 from surefoot.cli.parser import AGENT, TRAINING, add_command, section
+from surefoot.cli.task import add_task, named, one_of, task_of
 from surefoot.errors import InputError
 
 if TYPE_CHECKING:
     from surefoot.agents.policies import Policy
-    from surefoot.play.task import Task
     from surefoot.train.folder import Curve, TrainingRun
 
     Trainer = Callable[[TrainingRun], Policy]
@@ -26,21 +26,15 @@ def add_train(commands: Any) -> None:
         commands,
         "train",
         "train an agent with noise on its observations",
-        usage="TASK | --env ID --floor R --sigma S [options]",
+        usage="TASK | --env ID --sigma S [options]",
         examples=(
             "surefoot train cartpole-5 --sigma 0.2",
             "surefoot train cartpole-1 --sigma 0.2 --memory gru --time-limit 10",
-            "surefoot train --env Acrobot-v1 --sigma 0.1 --floor -500 --ceiling 0",
+            "surefoot train --env Acrobot-v1 --sigma 0.1",
         ),
     )
-    add_task(parser, optional=True)
+    add_task(parser)
     what = section(parser, AGENT)
-    what.add_argument(
-        "--env", metavar="ID", help="any Gymnasium environment with vectors as observations, instead of TASK"
-    )
-    what.add_argument("--floor", type=float, metavar="R", help="lowest return the rules allow, for --env")
-    what.add_argument("--ceiling", type=float, metavar="R", help="highest return the rules allow, for --env")
-    what.add_argument("--max-steps", type=int, metavar="T", help="maximum episode length, for an --env that has none")
     what.add_argument(
         "--sigma",
         type=float,
@@ -95,11 +89,11 @@ def run_train(arguments: argparse.Namespace) -> None:
     """Train one agent."""
     from surefoot.agents.files import load_card
     from surefoot.play.plan import resolve_device
-    from surefoot.play.tasks import get_task
     from surefoot.proof.rounding import decimals
     from surefoot.train.folder import TrainingRun
 
-    task = get_task(arguments.task) if arguments.env is None and arguments.task is not None else _environment(arguments)
+    one_of(arguments, "train")
+    task = task_of(arguments)
     if arguments.preset is None:
         arguments.preset = "sb3-ppo" if arguments.env else "ppo" if task.cartridge is None else "paper"
     train = _trainer(arguments, task.name)
@@ -126,30 +120,12 @@ def run_train(arguments: argparse.Namespace) -> None:
         print_json(card)
         return
     training = card["training"]
-    what = f"surefoot certify {'--env ' if arguments.env else ''}{task.name} --agent {folder} --sigma {card['sigma']:g}"
-    what += "".join(
-        f" --{name.replace('_', '-')} {getattr(arguments, name)}"
-        for name in ("floor", "ceiling", "max_steps")
-        if getattr(arguments, name) is not None
-    )
+    what = f"surefoot certify {named(arguments)} --agent {folder} --sigma {card['sigma']:g}"
     print(
         f"Best validation {training['best_validation']:.{digits}f} at step {training['best_step']:,} "
         f"of {training['steps']:,}.\n"
         f"Written to {folder}; certify it with: {what}"
     )
-
-
-def _environment(arguments: argparse.Namespace) -> Task:
-    """Return the task of the environment that is named."""
-    from surefoot.play.tasks import make_task
-
-    if (arguments.env is None) == (arguments.task is None):
-        raise InputError("train needs exactly one of TASK and --env")
-    if arguments.floor is None:
-        raise InputError(
-            "--env needs --floor, the lowest return the rules allow: weights are chosen by certified value"
-        )
-    return make_task(arguments.env, floor=arguments.floor, ceiling=arguments.ceiling, max_steps=arguments.max_steps)
 
 
 def _note(curve: Curve, digits: int) -> str:
@@ -163,7 +139,6 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Trainer:
     """Return the training that the preset names, with its settings."""
     if arguments.env is not None or arguments.preset == "sb3-ppo":
         return _sb3_ppo(arguments)
-    refuse(arguments, ("floor", "ceiling", "max_steps"), f"a task: {task} defines its own")
     if arguments.preset in {"ppo", "ppo-large", "student", "fine-tune", "fast"}:
         refuse(arguments, ("repeats",), f"the preset {arguments.preset}, which trains one seed")
     if arguments.preset.startswith("ppo"):

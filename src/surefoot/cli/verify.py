@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from surefoot.cli.options import add_agent, add_output, print_json, progress_bar, say
 from surefoot.cli.parser import AGENT, RUN, STATISTICS, add_command, section
+from surefoot.cli.task import add_code
 from surefoot.errors import InputError
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ def add_verify(commands: Any) -> None:
     what.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="run directory of surefoot certify")
     add_agent(parser, recorded=True)
     what.add_argument("--env", metavar="ID", help="the run's environment, if its name would import a module")
+    add_code(parser)
     checked = section(parser, STATISTICS)
     checked.add_argument(
         "--blocks",
@@ -70,6 +72,8 @@ def run_verify(arguments: argparse.Namespace) -> int:
             blocks=arguments.blocks,
             seed=arguments.seed,
             environment=arguments.env,
+            wrappers=arguments.wrapper or (),
+            env_modules=arguments.env_module or (),
             allow_pickle=arguments.allow_pickle,
             vecnormalize=arguments.vecnormalize,
             workers=usable_cores() if arguments.workers is None else arguments.workers,

@@ -1,8 +1,8 @@
 """The open-loop baseline: what a fixed sequence of actions reaches, under any attack on observations.
 
 A certificate below its mean is uninformative. The search is small: every constant action and every square wave between
-two actions, in two phases; of continuous actions the lowest, the middle and the highest are tried. The best on one set
-of episodes is measured on another.
+two actions, in two phases; of continuous actions the lowest, the middle and the highest are tried, and of many actions
+the best constant ones alternate. The best on one set of episodes is measured on another.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
 
 HALF_PERIODS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+MOST_IN_TURN = 6  # actions that alternate: of 64 there would be 90,000 waves
 
 
 @dataclass(frozen=True)
@@ -58,11 +59,11 @@ class Clockwork(nn.Module):
         return self.table[torch.where(second, self.wave.second, self.wave.first)]
 
 
-def waves(actions: Sequence[int]) -> Iterator[Wave]:
-    """Yield the candidates."""
+def waves(actions: Sequence[int], in_turn: Sequence[int] | None = None) -> Iterator[Wave]:
+    """Yield the candidates: every action alone, and those of ``in_turn`` (default: all) alternating."""
     for action in actions:
         yield Wave(action, action, 1, 0)
-    for first, second in permutations(actions, 2):
+    for first, second in permutations(actions if in_turn is None else in_turn, 2):
         for half in HALF_PERIODS:
             yield from (Wave(first, second, half, ahead) for ahead in sorted({0, half // 2}))
 
@@ -101,6 +102,7 @@ def find_baseline(
     search: int | None = None,
     measure: int | None = None,
     progress: Progress | None = None,
+    command: str | None = None,
 ) -> Baseline:
     """Find the best wave and measure it.
 
@@ -110,6 +112,7 @@ def find_baseline(
         search: Episodes per candidate; the task's own number by default.
         measure: Other episodes to measure the best one on; the task's own number by default.
         progress: Called with the numbers of candidates tried and of all.
+        command: The command that measures it again; by default that of the task.
     """
     actions = task.baseline_search.actions or range(len(outputs_of(task)))
     search = task.baseline_search.n_search if search is None else search
@@ -119,15 +122,22 @@ def find_baseline(
             "an open-loop baseline is searched on at least 1 and measured on at least 2 episodes, "
             f"got {search} and {measure}"
         )
-    candidates = list(waves(actions))
-    scores = []
-    for number, wave in enumerate(candidates):
-        # Loading a cartridge takes longer than running it for a few episodes.
-        n_envs = None if task.cartridge is None else min(search, 4)
-        scores.append(float(_run(task, wave, search, seed, (Purpose.BASELINE_SEARCH, number), n_envs).returns.mean()))
-        if progress is not None:
-            progress(number + 1, len(candidates))
-    best = candidates[scores.index(max(scores))]
+    scores: dict[Wave, float] = {}
+    count = len(list(waves(actions, actions[:MOST_IN_TURN])))
+
+    def score(candidates: Iterator[Wave]) -> None:
+        for wave in candidates:
+            # Loading a cartridge takes longer than running it for a few episodes.
+            n_envs = None if task.cartridge is None else min(search, 4)
+            purpose = (Purpose.BASELINE_SEARCH, len(scores))
+            scores[wave] = float(_run(task, wave, search, seed, purpose, n_envs).returns.mean())
+            if progress is not None:
+                progress(len(scores), count)
+
+    score(waves(actions, ()))
+    best_alone = sorted(scores, key=scores.__getitem__, reverse=True)[:MOST_IN_TURN]
+    score(waves((), sorted(wave.first for wave in best_alone)))
+    best = max(scores, key=scores.__getitem__)
     measured = _run(task, best, measure, seed, (Purpose.BASELINE,)).returns
     sem = float(measured.std(ddof=1)) / measured.size**0.5
     return Baseline(
@@ -135,7 +145,7 @@ def find_baseline(
         sem=sem,
         n_episodes=measured.size,
         what=best.describe(names_of(task)),
-        command=f"surefoot baseline {task.name}",
+        command=command or f"surefoot baseline {task.name}",
     )
 
 

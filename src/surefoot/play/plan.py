@@ -116,7 +116,7 @@ class Plan:
         return {
             "task": self.task.name,
             "environment": self.task.environment,
-            **({"env_kwargs": dict(self.task.env_kwargs)} if self.task.env_kwargs else {}),
+            **self.task.made_with,
             "frames": self.policy.n_stack,
             "limit": scoring.max_steps,
             "method": self.task.paper.method,

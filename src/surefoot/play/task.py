@@ -116,7 +116,7 @@ class Task:
     Attributes:
         name: What people type.
         environment: The Gymnasium ID whose rules hold.
-        env_kwargs: What else the environment is made with.
+        made_with: What records say of how the environment is made, besides its name: arguments, wrappers.
         spaces: Observations, in the environment's own units (pixels: [0, 1]), and actions.
         box: Lowest and highest values of what is observed, which attacks keep to; None if there are none.
         scoring: What an episode is worth.
@@ -137,7 +137,7 @@ class Task:
     paper: PaperSetup
     baseline: Baseline | None = None
     baseline_search: BaselineSearch = field(default_factory=BaselineSearch)
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    made_with: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def cartridge(self) -> Cartridge | None:

@@ -1,8 +1,8 @@
-"""The tasks of the paper, and tasks made of other Gymnasium environments."""
+"""The tasks of the paper."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from surefoot.agents.policies import Spaces
-from surefoot.episodes import Baseline, check_limits
+from surefoot.episodes import Baseline
 from surefoot.errors import InputError, did_you_mean
 from surefoot.play.envs.atari.emulators import Cartridge, ale
 from surefoot.play.envs.atari.env import SHAPE, Atari, AtariEnvironment
 from surefoot.play.envs.base import BatchEnv
-from surefoot.play.envs.cartpole import CartPole, is_cartpole
-from surefoot.play.envs.gymnasium_env import Gymnasium, open_environment
+from surefoot.play.envs.cartpole import CartPole
 from surefoot.play.envs.mountain_car import HIGH, LOW, MountainCar, open_mountain_car
+from surefoot.play.envs.source import Source
 from surefoot.play.streams import Stream
 from surefoot.play.task import Backend, BaselineSearch, Blocks, PaperSetup, Scoring, Task
 from surefoot.play.workers import usable_cores
@@ -62,7 +62,7 @@ def _cartpole(n_stack: int, lambdas: tuple[float, ...]) -> Task:
         environment="CartPole-v1",
         spaces=Spaces(shape=(4,), n_actions=2, n_stack=n_stack),
         scoring=Scoring(max_steps=200, floor=0.0, ceiling=200.0, reward_range=(0.0, 1.0)),
-        backend=tensors(partial(CartPole, max_steps=200), partial(open_environment, "CartPole-v1", 200)),
+        backend=tensors(partial(CartPole, max_steps=200), Source(maker="CartPole-v1", max_steps=200).open),
         blocks=TENSOR_BLOCKS,
         paper=PaperSetup(method="per-threshold", budgets=VECTOR_BUDGETS, lambdas=lambdas),
         baseline=_measured("cartpole-5", 40.815, 0.043, 100_000, "actions 1 and 0 in turn, 4 steps each, 2 steps in"),
@@ -193,57 +193,3 @@ def discounted(task: Task, gamma: float, *, limits: tuple[float, float | None] |
         limits = (rewards[0] * longest, rewards[1] * longest)
     scoring = replace(task.scoring, floor=limits[0], ceiling=limits[1], gamma=gamma)
     return replace(task, scoring=scoring, paper=replace(task.paper, method="band"), baseline=None)
-
-
-def make_task(
-    env_id: str,
-    *,
-    floor: float,
-    ceiling: float | None,
-    n_stack: int = 1,
-    max_steps: int | None = None,
-    env_kwargs: Mapping[str, Any] | None = None,
-) -> Task:
-    """Create a certification task from a Gymnasium environment ID.
-
-    Args:
-        env_id: Gymnasium ID of an environment with a Box observation space.
-        floor: Lowest return the rules allow, not the lowest observed: a floor that is too high makes the bound false.
-        ceiling: Highest return the rules allow, or None if unknown (the mean then has no upper bound).
-        n_stack: How many observations a function is given as an agent; other agents bring their own number.
-        max_steps: Maximum episode length; required if the environment does not define one.
-        env_kwargs: What else the environment is made with.
-
-    Raises:
-        InputError: If ``ceiling`` is not above ``floor``, or if the episode length is unbounded.
-    """
-    check_limits(floor, ceiling)
-    kwargs = dict(env_kwargs or {})
-    opened = open_environment(env_id, max_steps, **kwargs)
-    try:
-        steps = int(max_steps or opened.spec.max_episode_steps)
-        make = partial(open_environment, env_id, steps, **kwargs)
-        # The same rules as tensors are twenty times as fast.
-        twin = is_cartpole(opened)
-        return Task(
-            name=env_id,
-            environment=env_id,
-            env_kwargs=kwargs,
-            spaces=_spaces(opened, n_stack),
-            scoring=Scoring(max_steps=steps, floor=floor, ceiling=ceiling),
-            backend=tensors(partial(CartPole, max_steps=steps), make)
-            if twin
-            else Backend(batch=partial(Gymnasium, make), open=make),
-            blocks=TENSOR_BLOCKS if twin else Blocks(),
-            paper=PaperSetup(method="dkw"),
-        )
-    finally:
-        opened.close()
-
-
-def _spaces(environment: Any, n_stack: int) -> Spaces:
-    shape, space = tuple(environment.observation_space.shape), environment.action_space
-    if hasattr(space, "n"):
-        return Spaces(shape=shape, n_actions=int(space.n), n_stack=n_stack, first_action=int(space.start))
-    low, high = (tuple(limit.ravel().tolist()) for limit in (space.low, space.high))
-    return Spaces(shape=shape, n_actions=None, n_stack=n_stack, low=low, high=high)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -15,15 +16,18 @@ from surefoot.agents.resolve import needs_spaces, resolve
 from surefoot.episodes import Noise
 from surefoot.errors import InputError, NotAllowedError
 from surefoot.files import versions
-from surefoot.play.envs.gymnasium_env import registered_steps
+from surefoot.play.environments import make_task
+from surefoot.play.envs.source import registered_steps
 from surefoot.play.plan import Plan
 from surefoot.play.processor import processor
 from surefoot.play.rollout import run_blocks
 from surefoot.play.task import Task
-from surefoot.play.tasks import TASKS, discounted, get_task, make_task
+from surefoot.play.tasks import TASKS, discounted, get_task
 from surefoot.verification.recompute.run_files import Raw, differences
 
 Report = Callable[[int, int], None]
+# An environment, its wrappers and the modules that register it, which may be imported and called.
+Code = tuple[str, tuple[str, ...], tuple[str, ...]]
 
 
 class CannotReplayError(Exception):
@@ -38,7 +42,7 @@ def plan_of(
     raw: Raw,
     agent: str | None,
     *,
-    environment: str | None = None,
+    allowed: Code | None = None,
     allow_pickle: bool = False,
     vecnormalize: str | None = None,
 ) -> Plan:
@@ -49,7 +53,7 @@ def plan_of(
             "the setup does not say how the episodes were run (precomputed returns, or a function as agent)"
         )
     try:
-        task = _task(setup, environment)
+        task = _task(setup, allowed)
         policy = _policy(raw, task, agent, allow_pickle, vecnormalize)
         device = str(setup["device"])
         if torch.device(device).type == "cuda" and not torch.cuda.is_available():
@@ -133,22 +137,31 @@ def _without_method(setup: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in setup.items() if key != "method"}
 
 
-def _task(setup: dict[str, Any], environment: str | None) -> Task:
+def _task(setup: dict[str, Any], allowed: Code | None) -> Task:
     name = str(setup.get("task"))
     if name in TASKS:
         return get_task(name)
     wanted = str(setup.get("environment"))
-    if ":" in wanted and environment != wanted:
-        # gymnasium.make imports the module before the colon: a certificate must not choose what is executed here.
-        raise CannotReplayError(f"the environment {wanted!r} would import a module; use --env {wanted} to allow it")
-    return make_task(
+    wrappers, modules = (tuple(map(str, setup.get(name, ()))) for name in ("wrappers", "env_modules"))
+    if (":" in wanted or wrappers or modules) and allowed != (wanted, wrappers, modules):
+        # Modules are imported and wrappers called: a certificate must not choose what is executed here.
+        words = ["--env", wanted, *(word for one in wrappers for word in ("--wrapper", one))]
+        words += [word for one in modules for word in ("--env-module", one)]
+        raise CannotReplayError(
+            f"the environment {wanted!r} would import a module; use {shlex.join(words)} to allow it"
+        )
+    task = make_task(
         wanted,
         floor=float(setup["floor"]),
         ceiling=setup["ceiling"],
         n_stack=1,
         max_steps=int(setup["limit"]),
         env_kwargs=dict(setup.get("env_kwargs", {})),
+        wrappers=wrappers,
+        env_modules=modules,
     )
+    # No ceiling is no ceiling, even where one is known today.
+    return replace(task, scoring=replace(task.scoring, ceiling=setup["ceiling"]))
 
 
 def _policy(raw: Raw, task: Task, agent: str | None, allow_pickle: bool, vecnormalize: str | None) -> Policy:

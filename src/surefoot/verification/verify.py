@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -34,6 +34,8 @@ def verify(
     blocks: int | Literal["enough"] | None = "enough",
     seed: int | None = None,
     environment: str | None = None,
+    wrappers: Sequence[str] = (),
+    env_modules: Sequence[str] = (),
     allow_pickle: bool = False,
     vecnormalize: str | None = None,
     workers: int = 1,
@@ -45,7 +47,8 @@ def verify(
     ``blocks``       how many blocks of episodes to rerun, chosen at random; 0 for none, None for all; by default so
                      many that one lie in a hundred episodes, wherever it is put, is noticed with probability 0.99
     ``seed``         fixes which blocks; by default they cannot be known beforehand
-    ``environment``  the environment's id, where its name would import a module
+    ``environment``  the environment's ID or module:factory, where its name would import a module
+    ``wrappers``     the wrappers around it, and ``env_modules`` the modules that register it, where there are any
     ``vecnormalize`` statistics of the agent's observations, where ``surefoot.rollout`` needed them
     """
     if isinstance(blocks, int) and blocks < 0:
@@ -69,7 +72,8 @@ def verify(
         if any(raw.certificate.get("norm") is not None for raw in certified):
             verdict.not_checked.insert(0, "how many coordinates an observation has, which the norm is about")
     else:
-        _replay(certified, verdict, blocks, seed, agent, environment, allow_pickle, vecnormalize, workers, progress)
+        allowed = None if environment is None else (environment, tuple(wrappers), tuple(env_modules))
+        _replay(certified, verdict, blocks, seed, agent, allowed, allow_pickle, vecnormalize, workers, progress)
     return verdict
 
 
@@ -79,7 +83,7 @@ def _replay(
     blocks: int | Literal["enough"] | None,
     seed: int | None,
     agent: str | None,
-    environment: str | None,
+    allowed: tuple[str, tuple[str, ...], tuple[str, ...]] | None,
     allow_pickle: bool,
     vecnormalize: str | None,
     workers: int,
@@ -91,12 +95,12 @@ def _replay(
     raw = certified[0]
     if agent is not None:
         locate(agent)  # a missing agent is bad input, not a forgery
-    if environment is not None and environment != raw.setup.get("environment"):
+    if allowed is not None and allowed[0] != raw.setup.get("environment"):
         raise InputError(
-            f"the episodes are of the environment {raw.setup.get('environment')!r}, got --env {environment}"
+            f"the episodes are of the environment {raw.setup.get('environment')!r}, got --env {allowed[0]}"
         )
     try:
-        plan = replay.plan_of(raw, agent, environment=environment, allow_pickle=allow_pickle, vecnormalize=vecnormalize)
+        plan = replay.plan_of(raw, agent, allowed=allowed, allow_pickle=allow_pickle, vecnormalize=vecnormalize)
     except replay.ForgedError as error:
         verdict.note("setup and weights", FAILED, str(error))
         return

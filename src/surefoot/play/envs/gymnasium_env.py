@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import warnings
+import random
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -19,18 +19,29 @@ class Gymnasium:
     """Any Gymnasium environments with Box observations, one per row, stepped in turn.
 
     An environment is seeded once and then runs on: its later episodes are independent of the earlier ones, and some
-    simulators take long to reseed.
+    simulators take long to reseed. Environments that draw from the global streams of Python or numpy instead of their
+    own would run the same episodes in every process; so these streams are seeded too, and put back at the end.
     """
 
     patience = 1
 
     def __init__(
-        self, make: Callable[[], Any], n_envs: int, seeds: np.random.SeedSequence, device: torch.device
+        self,
+        make: Callable[[], Any],
+        n_envs: int,
+        seeds: np.random.SeedSequence,
+        device: torch.device,
+        *,
+        reward_range: tuple[float, float] | None = None,
     ) -> None:
+        *own, shared = np.split(seeds.generate_state(n_envs + 4, np.uint64), range(1, n_envs + 1))
+        self.outside = random.getstate(), np.random.get_state()  # noqa: NPY002
+        random.seed(shared.tobytes())
+        np.random.seed(shared.view(np.uint32))  # noqa: NPY002
         self.environments: list[Any] = [make() for _ in range(n_envs)]
         # 62 bits: among the 10^5 environments of a long run, two 32-bit seeds would agree.
-        self.seeds = [int(seed) >> 2 for seed in seeds.generate_state(n_envs, np.uint64)]
-        self.device = device
+        self.seeds = [int(seed[0]) >> 2 for seed in own]
+        self.device, self.reward_range = device, reward_range
         space = self.environments[0].action_space
         self.first_action = int(getattr(space, "start", 0))
         self.action_shape = space.shape
@@ -54,7 +65,7 @@ class Gymnasium:
                 raise InputError("the agent chose an action that is not finite; check its weights or its function")
         with self._working("step"):
             results = [environment.step(move) for environment, move in zip(self.environments, moves, strict=True)]
-            rewards = torch.tensor([float(result[1]) for result in results], dtype=torch.float64, device=self.device)
+            rewards = torch.tensor(self._paid(results), dtype=torch.float64, device=self.device)
             over = torch.tensor([bool(result[2] or result[3]) for result in results], device=self.device)
             return self._observe([result[0] for result in results]), rewards, over
 
@@ -80,6 +91,20 @@ class Gymnasium:
         for environment in self.environments:
             environment.close()
         self.environments = []
+        random.setstate(self.outside[0])
+        np.random.set_state(self.outside[1])  # noqa: NPY002
+
+    def _paid(self, results: Sequence[Any]) -> list[float]:
+        """Return the rewards; one outside of the range that was given proves the range wrong."""
+        rewards = [float(result[1]) for result in results]
+        if self.reward_range is not None:
+            low, high = self.reward_range
+            wrong = [reward for reward in rewards if not low <= reward <= high]
+            if wrong:
+                raise InputError(
+                    f"every reward must lie between {low:g} and {high:g}, got {wrong[0]:g}; give true limits"
+                )
+        return rewards
 
     @contextmanager
     def _working(self, what: str) -> Iterator[None]:
@@ -102,51 +127,3 @@ class Gymnasium:
         if batch.dtype == np.uint8:
             return torch.from_numpy(batch).to(self.device).float().div_(255)
         return torch.from_numpy(batch.astype(np.float32)).to(self.device)
-
-
-def registered_steps(name: str) -> int | None:
-    """Return after how many steps an environment's episodes are usually cut off; None if never, or unknown."""
-    import gymnasium
-
-    spec = gymnasium.registry.get(name)
-    return None if spec is None else spec.max_episode_steps
-
-
-def open_environment(name: str, max_steps: int | None = None, **kwargs: Any) -> Any:
-    """Make a Gymnasium environment that is sure to end, or say what is wrong with it."""
-    import gymnasium
-
-    if max_steps is not None and max_steps < 1:
-        raise InputError(f"a step limit must be at least 1, got {max_steps}")
-    try:
-        environment = gymnasium.make(name, max_episode_steps=max_steps, **kwargs)
-    except (gymnasium.error.Error, ImportError, ModuleNotFoundError, TypeError, ValueError) as error:
-        reason, today = str(error).strip().splitlines()[0].rstrip("."), _successor(name)
-        way = "" if today is None else f"; its successor is {today}: give --env {today}"
-        raise InputError(f"Gymnasium cannot make the environment {name!r}: {reason}{way}") from error
-    space = environment.observation_space
-    if not isinstance(space, gymnasium.spaces.Box):
-        raise InputError(f"{name} must have Box observations to add noise to, it has {type(space).__name__}")
-    if np.issubdtype(space.dtype, np.integer) and space.dtype != np.uint8:
-        raise InputError(f"{name} has {space.dtype} observations; only floats and uint8 images can carry noise")
-    if not isinstance(environment.action_space, gymnasium.spaces.Box | gymnasium.spaces.Discrete):
-        raise InputError(f"{name} must have Discrete or Box actions, it has {environment.action_space}")
-    if max_steps is None and (environment.spec is None or environment.spec.max_episode_steps is None):
-        raise InputError(f"{name} has no step limit, so an episode might never end; give one with --max-steps")
-    return environment
-
-
-def _successor(name: str) -> str | None:
-    """Return the next version of an environment that can be made, if there is one."""
-    import gymnasium
-
-    base, _, version = name.rpartition("-v")
-    if not version.isdecimal():
-        return None
-    same = (spec for spec in gymnasium.registry.values() if spec.namespace is None and spec.name == base)
-    for later in sorted(spec.version for spec in same if spec.version is not None and spec.version > int(version)):
-        with suppress(gymnasium.error.Error, ImportError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that there are still later ones
-            gymnasium.make(f"{base}-v{later}").close()
-            return f"{base}-v{later}"
-    return None

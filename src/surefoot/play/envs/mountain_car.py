@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from surefoot.play.envs.base import Starts
-from surefoot.play.envs.gymnasium_env import open_environment
+from surefoot.play.envs.source import Source
 from surefoot.play.streams import Stream
 
 LOW, HIGH = (-1.2, -0.07), (0.6, 0.07)
@@ -100,4 +100,4 @@ class GoalReward(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 def open_mountain_car(max_steps: int) -> Any:
     """Make Gymnasium's environment with the paper's reward."""
-    return GoalReward(open_environment("MountainCarContinuous-v0", max_steps))
+    return GoalReward(Source(maker="MountainCarContinuous-v0", max_steps=max_steps).open())

@@ -1,0 +1,154 @@
+"""Tasks made of any Gymnasium environment, and what has to be said about it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from surefoot.agents.policies import Spaces
+from surefoot.episodes import check_limits
+from surefoot.errors import InputError
+from surefoot.play.envs.cartpole import CartPole, is_cartpole
+from surefoot.play.envs.flat import FlatAction, FlatObservation
+from surefoot.play.envs.gymnasium_env import Gymnasium
+from surefoot.play.envs.source import Source, step_limit
+from surefoot.play.floors import DOCS, Rules, known_rules, of_rewards
+from surefoot.play.task import Backend, BaselineSearch, Blocks, PaperSetup, Scoring, Task
+from surefoot.play.tasks import TENSOR_BLOCKS, discounted, tensors
+
+
+def make_task(
+    env: object,
+    *,
+    floor: float | None = None,
+    ceiling: float | None = None,
+    reward_range: tuple[float, float] | None = None,
+    n_stack: int = 1,
+    max_steps: int | None = None,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str | Callable[[Any], Any]] = (),
+    env_modules: Sequence[str] = (),
+) -> Task:
+    """Create a certification task from a Gymnasium environment.
+
+    Args:
+        env: A Gymnasium ID, ``module:factory``, an environment with a spec, or a class or function that makes one.
+            Observations in parts (Dict, Tuple) become one vector, actions in parts (MultiDiscrete, MultiBinary) one
+            number.
+        floor: Lowest return the rules allow, not the lowest observed: a floor that is too high makes the bound false.
+            By default that of ``reward_range``, or of a known environment (see the guide to floor and ceiling).
+        ceiling: Highest return the rules allow; by default as the floor. None if unknown (the mean then has no upper
+            bound).
+        reward_range: Lowest and highest reward of every step; times the step limit it gives floor and ceiling.
+        n_stack: How many observations a function is given as an agent; other agents bring their own number.
+        max_steps: Maximum episode length; required if the environment does not define one.
+        env_kwargs: What else the environment is made with.
+        wrappers: Applied to the environment in this order: functions of it, or ``module:Class={"argument": 1}``.
+        env_modules: Modules to import first, which register IDs.
+
+    Raises:
+        InputError: If ``ceiling`` is not above ``floor``, or if floor or episode length are unknown.
+    """
+    source = Source.of(
+        env,
+        kwargs=dict(env_kwargs or {}),
+        wrappers=tuple(wrappers),
+        modules=tuple(env_modules),
+        max_steps=max_steps,
+    )
+    facts = inspect(source, reward_range=reward_range)
+    missing = facts.missing(floor)
+    if missing:
+        raise InputError(f"{source.name} needs {'; and '.join(missing)}")
+    return facts.task(floor=floor, ceiling=ceiling, n_stack=n_stack)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Inspected:
+    """What an environment says about itself.
+
+    Attributes:
+        source: How it is made.
+        spaces: Its observations and actions.
+        max_steps: After how many steps episodes are cut off, None if never.
+        rules: How low and high its rewards can be, None if that is unknown.
+        reward_range: The range of every reward that was given.
+        is_cartpole: Whether it is exactly the CartPole that is also written as tensors.
+    """
+
+    source: Source
+    spaces: Spaces
+    max_steps: int | None
+    rules: Rules | None
+    reward_range: tuple[float, float] | None
+    is_cartpole: bool
+
+    def missing(self, floor: float | None) -> list[str]:
+        """Return what has to be given, each with the way to find it."""
+        wanted = []
+        if self.max_steps is None:
+            wanted.append("--max-steps N (it has no step limit, so an episode might never end)")
+        if floor is None and (self.rules is None or self.rules.step[0] is None):
+            why = "" if self.rules is None else f"none can be proved, because {self.rules.proof}; clip the rewards, "
+            wanted.append(
+                "--floor F, the lowest return its rules allow, or --reward-range LOW,HIGH, the range of every reward "
+                f"({why}see {DOCS})"
+            )
+        return wanted
+
+    def limits(self, gamma: float | None = None) -> tuple[float | None, float | None]:
+        """Return the floor and ceiling that the rules prove, of the discounted return if there is a discount."""
+        assert self.max_steps is not None
+        return (None, None) if self.rules is None else self.rules.limits(self.max_steps, gamma)
+
+    def task(self, *, floor: float | None, ceiling: float | None, n_stack: int = 1, gamma: float | None = None) -> Task:
+        """Return the task, with the floor and ceiling of the rules where none is given."""
+        assert self.max_steps is not None
+        lowest, highest = self.limits(gamma)
+        low, high = lowest if floor is None else floor, highest if ceiling is None else ceiling
+        assert low is not None
+        check_limits(low, high)
+        make = replace(self.source, max_steps=self.max_steps).open
+        rewards = None if self.rules is None else self.rules.reward_range
+        rows = Backend(batch=partial(Gymnasium, make, reward_range=self.reward_range), open=make)
+        made = Task(
+            name=self.source.name,
+            environment=self.source.name,
+            made_with=self.source.setup,
+            spaces=replace(self.spaces, n_stack=n_stack),
+            scoring=Scoring(max_steps=self.max_steps, floor=low, ceiling=high, reward_range=rewards),
+            # The same rules as tensors are twenty times as fast.
+            backend=tensors(partial(CartPole, max_steps=self.max_steps), make) if self.is_cartpole else rows,
+            blocks=TENSOR_BLOCKS if self.is_cartpole else Blocks(),
+            paper=PaperSetup(method="dkw"),
+            baseline_search=BaselineSearch() if self.is_cartpole else BaselineSearch(n_search=32, n_measure=1_000),
+        )
+        return made if gamma is None else discounted(made, gamma, limits=(low, high))
+
+
+def inspect(source: Source, *, reward_range: tuple[float, float] | None = None) -> Inspected:
+    """Open an environment once and return what it says about itself."""
+    opened = source.open()
+    try:
+        known = known_rules(opened, FlatObservation)
+        return Inspected(
+            source=source,
+            spaces=_spaces(opened),
+            max_steps=step_limit(opened),
+            rules=known if reward_range is None else of_rewards(*reward_range),
+            reward_range=reward_range,
+            is_cartpole=known is not None and is_cartpole(opened),
+        )
+    finally:
+        opened.close()
+
+
+def _spaces(environment: Any) -> Spaces:
+    shape, space = tuple(environment.observation_space.shape), environment.action_space
+    if hasattr(space, "n"):
+        factors = environment.factors if isinstance(environment, FlatAction) else None
+        return Spaces(shape=shape, n_actions=int(space.n), first_action=int(space.start), factors=factors)
+    low, high = (tuple(limit.ravel().tolist()) for limit in (space.low, space.high))
+    return Spaces(shape=shape, n_actions=None, low=low, high=high)

@@ -1,0 +1,135 @@
+"""Structured spaces as plain ones: observations in parts become one vector, actions in parts one number.
+
+Noise, budgets and agents know vectors (and pictures) only. Parts are laid out in the order of the space, which is the
+one that Gymnasium flattens in; a part of categories becomes ones and zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from surefoot.errors import InputError
+
+FLOATS = 'DtypeObservation={"dtype": "float32"}'
+MOST_ACTIONS = 2**16  # combinations of the parts of an action
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """One part of an observation: where it is, its space, and what its numbers are divided by."""
+
+    path: tuple[str | int, ...]
+    space: spaces.Space[Any]
+    unit: float
+
+    @property
+    def name(self) -> str:
+        """What it is called: the keys that lead to it."""
+        return ".".join(map(str, self.path))
+
+    @property
+    def size(self) -> int:
+        """How many numbers it has in the vector."""
+        return spaces.flatdim(self.space)
+
+    def flat(self, observation: Any) -> NDArray[np.float32]:
+        """Return its numbers in an observation."""
+        value = observation
+        for key in self.path:
+            value = value[key]
+        numbers = np.asarray(spaces.flatten(self.space, value), dtype=np.float32)
+        return numbers if self.unit == 1 else numbers / np.float32(self.unit)
+
+
+def parts_of(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] = ()) -> Iterator[Part]:
+    """Yield the parts of an observation in order, or say what cannot carry noise.
+
+    Args:
+        name: Of the environment, for the message.
+        space: Of its observations.
+        path: Names of the spaces around it.
+    """
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        named = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
+        for key, inner in named:
+            yield from parts_of(name, inner, (*path, key))
+        return
+    if isinstance(space, spaces.Box):
+        if np.issubdtype(space.dtype, np.integer) and space.dtype != np.uint8:
+            raise InputError(
+                f"{name} has {space.dtype} observations; only floats and uint8 images can carry noise: turn them into "
+                f"floats with --wrapper '{FLOATS}'"
+            )
+        yield Part(path, space, 255.0 if space.dtype == np.uint8 else 1.0)
+    elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        yield Part(path, space, 1.0)
+    else:
+        raise InputError(
+            f"{name} has observations of the kind {type(space).__name__}, which cannot carry noise; "
+            "wrap it so that they are a Box, with --wrapper module:Class"
+        )
+
+
+class FlatObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, Any]):
+    """Observations in parts as one vector of floats, pictures divided by 255."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], parts: tuple[Part, ...]) -> None:
+        super().__init__(env)
+        self.parts = parts
+        self.observation_space = spaces.Box(-np.inf, np.inf, (sum(part.size for part in parts),), np.float32)
+
+    def observation(self, observation: Any) -> NDArray[np.float32]:
+        """Return the parts one after the other."""
+        return np.concatenate([part.flat(observation) for part in self.parts])
+
+
+class FlatAction(gymnasium.ActionWrapper[Any, Any, Any]):
+    """Actions in parts as one number: the last part counts fastest."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], factors: tuple[int, ...]) -> None:
+        super().__init__(env)
+        self.factors, self.inner = factors, env.action_space
+        self.start = np.asarray(getattr(env.action_space, "start", 0))
+        self.action_space = spaces.Discrete(prod(factors))
+
+    def action(self, action: Any) -> NDArray[Any]:
+        """Return the parts that a number means."""
+        parts = np.array(np.unravel_index(int(action), self.factors)).reshape(self.inner.shape)
+        return np.asarray(parts + self.start, dtype=self.inner.dtype)
+
+
+def factors_of(space: spaces.Space[Any]) -> tuple[int, ...] | None:
+    """Return how many values each part of an action has; None for actions that are not in parts."""
+    if isinstance(space, spaces.MultiDiscrete):
+        return tuple(int(count) for count in np.ravel(space.nvec))
+    return (2,) * prod(space.shape) if isinstance(space, spaces.MultiBinary) else None
+
+
+def flattened(name: str, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[Any, Any]:
+    """Return the environment with Box observations and with Box or Discrete actions, or say why that cannot be."""
+    parts = tuple(parts_of(name, environment.observation_space))
+    if not isinstance(environment.observation_space, spaces.Box):
+        environment = FlatObservation(environment, parts)
+    actions = environment.action_space
+    factors = factors_of(actions)
+    if factors is not None:
+        if prod(factors) > MOST_ACTIONS:
+            raise InputError(
+                f"{name} has {prod(factors):,} combinations of actions, expected at most {MOST_ACTIONS:,}; fix some "
+                "parts in a wrapper, with --wrapper module:Class"
+            )
+        return FlatAction(environment, factors)
+    if not isinstance(actions, spaces.Box | spaces.Discrete):
+        raise InputError(
+            f"{name} must have Discrete, Box, MultiDiscrete or MultiBinary actions, it has {actions}; "
+            "wrap it so that it has, with --wrapper module:Class"
+        )
+    return environment

@@ -1,0 +1,235 @@
+"""Where environments come from: a Gymnasium ID, a factory, a class, a spec; with arguments, wrappers and modules.
+
+Copies of one environment are made by every process that runs episodes, so what is kept here is how to make one.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from gymnasium.envs.registration import EnvSpec
+
+from surefoot.errors import InputError
+from surefoot.play.envs.flat import flattened
+
+Environment = gymnasium.Env[Any, Any]
+Maker = str | EnvSpec | Callable[..., Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """How to make an environment.
+
+    Attributes:
+        maker: A Gymnasium ID, ``module:name`` of a class or function that returns an environment, a spec, or such a
+            class or function itself.
+        kwargs: What it is called with.
+        wrappers: Applied to it in this order: functions of an environment, or ``module:Class={"argument": 1}``, where a
+            class without a module is one of ``gymnasium.wrappers``.
+        modules: Imported before; they may register IDs.
+        max_steps: After how many steps episodes are cut off, if not after the environment's own number.
+    """
+
+    maker: Maker
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    wrappers: tuple[str | Callable[[Any], Any], ...] = ()
+    modules: tuple[str, ...] = ()
+    max_steps: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_steps is not None and self.max_steps < 1:
+            raise InputError(f"a step limit must be at least 1, got {self.max_steps}")
+        try:
+            json.dumps(dict(self.kwargs))
+        except (TypeError, ValueError) as error:
+            raise InputError(
+                f"env_kwargs must be plain values, which are written into the record ({error}); "
+                "give a function that makes the environment instead"
+            ) from error
+
+    @classmethod
+    def of(cls, environment: object, **others: Any) -> Source:
+        """Return the source of what names or is an environment; of an object, its spec."""
+        if isinstance(environment, gymnasium.Env):
+            if environment.spec is None:
+                raise InputError(
+                    f"{type(environment.unwrapped).__name__} has no spec, and copies of an environment object are made "
+                    "by its spec: give its class, or a function that makes it"
+                )
+            return cls(maker=environment.spec, **others)
+        if not (isinstance(environment, str | EnvSpec) or callable(environment)):
+            raise InputError(
+                "an environment is a Gymnasium ID, module:factory, an environment, its class or a function that makes "
+                f"it, got {type(environment).__name__}"
+            )
+        return cls(maker=environment, **others)
+
+    @property
+    def name(self) -> str:
+        """What it is called in records."""
+        return self.maker.id if isinstance(self.maker, EnvSpec) else _name(self.maker)
+
+    @property
+    def setup(self) -> dict[str, Any]:
+        """What a record says of it besides its name, as JSON data; nothing of what is not used."""
+        layers = self.maker.additional_wrappers if isinstance(self.maker, EnvSpec) else ()
+        inner = [f"{layer.entry_point}={json.dumps(layer.kwargs, default=repr)}" for layer in layers]
+        made = dict(self.maker.kwargs) if isinstance(self.maker, EnvSpec) else {}
+        found = {
+            "env_kwargs": {**made, **self.kwargs},
+            "env_modules": list(self.modules),
+            "wrappers": inner + [_name(one) for one in self.wrappers],
+        }
+        return {key: value for key, value in found.items() if value}
+
+    def open(self) -> Environment:
+        """Make one environment, with vectors for structured observations and numbers for structured actions."""
+        for module in self.modules:
+            _import(module)
+        environment = self._made()
+        if not isinstance(environment, gymnasium.Env):
+            raise InputError(
+                f"{self.name} made a {type(environment).__name__}, expected a gymnasium.Env (one environment, not a "
+                "vector of them)"
+            )
+        for wrapper in self.wrappers:
+            environment = _called(_name(wrapper), _wrapper(wrapper), environment)
+        if self.max_steps is not None and isinstance(environment, gymnasium.Env) and not self._is_registered():
+            environment = gymnasium.wrappers.TimeLimit(environment, self.max_steps)
+        return flattened(self.name, environment)
+
+    def _made(self) -> Any:
+        factory = _factory(self.maker) if isinstance(self.maker, str) else self.maker
+        if callable(factory):
+            return _called(self.name, factory, **self.kwargs)
+        assert isinstance(factory, str | EnvSpec)
+        try:
+            return gymnasium.make(factory, max_episode_steps=self.max_steps, **self.kwargs)
+        except (gymnasium.error.Error, ImportError, TypeError, ValueError, AttributeError) as error:
+            reason, today = str(error).strip().splitlines()[0].rstrip("."), successor(self.name)
+            way = "" if today is None else f"; its successor is {today}: give --env {today}"
+            raise InputError(f"Gymnasium cannot make the environment {self.name!r}: {reason}{way}") from error
+
+    def _is_registered(self) -> bool:
+        """Return whether Gymnasium makes it, and with it the step limit."""
+        return not callable(_factory(self.maker) if isinstance(self.maker, str) else self.maker)
+
+
+def step_limit(environment: Environment) -> int | None:
+    """Return after how many steps the episodes of an environment are cut off, None if they are not."""
+    layer, found = environment, []
+    while isinstance(layer, gymnasium.Wrapper):
+        if isinstance(layer, gymnasium.wrappers.TimeLimit):
+            found.append(int(layer._max_episode_steps))
+        layer = layer.env
+    return min(found, default=None)
+
+
+def registered_steps(name: str) -> int | None:
+    """Return after how many steps an environment's episodes are usually cut off; None if never, or unknown."""
+    spec = gymnasium.registry.get(name)
+    return None if spec is None else spec.max_episode_steps
+
+
+def parse_wrapper(text: str) -> tuple[str, dict[str, Any]]:
+    """Return name and arguments of ``module:Class={"argument": 1}``."""
+    name, equals, arguments = text.partition("=")
+    try:
+        kwargs = json.loads(arguments) if equals else {}
+    except json.JSONDecodeError as error:
+        raise InputError(f'a wrapper looks like module:Class={{"argument": 1}}, got {text!r} ({error})') from error
+    if not isinstance(kwargs, dict):
+        raise InputError(f'a wrapper looks like module:Class={{"argument": 1}}, got {text!r}')
+    return (name if ":" in name else f"gymnasium.wrappers:{name}"), kwargs
+
+
+def _wrapper(given: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
+    if not isinstance(given, str):
+        return given
+    name, kwargs = parse_wrapper(given)
+    module, _, attribute = name.partition(":")
+    found = _attribute(_import(module), attribute)
+    if not callable(found):
+        raise InputError(f"there is no wrapper {attribute!r} in {module}; give --wrapper module:Class")
+    return partial(found, **kwargs)
+
+
+def _factory(text: str) -> Any:
+    """Return the class or function that ``module:name`` means; the text itself where it is an ID, or names none."""
+    module, colon, name = text.partition(":")
+    if not colon:
+        return text
+    if module.endswith(".py") or "/" in module:
+        raise InputError(
+            f"{text!r} is not module:name; from the folder of a file my_env.py it is --env my_env:{name or 'make'}"
+        )
+    if not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
+        with_id = all(part.isidentifier() for part in module.split("."))
+        if with_id:
+            _import(module)  # which registers the ID
+        return text
+    found = _attribute(_import(module), name)
+    return found if callable(found) else text
+
+
+def _import(module: str) -> Any:
+    """Import a module, which may be in the working directory; what is installed goes first."""
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        raise InputError(
+            f"cannot import {module!r} ({error}); run the command from the folder that it is in, or install it"
+        ) from error
+    except Exception as error:
+        raise InputError(f"importing {module!r} failed: {type(error).__name__}: {error}") from error
+
+
+def _attribute(module: Any, name: str) -> Any:
+    for part in name.split("."):
+        module = getattr(module, part, None)
+    return module
+
+
+def _called(name: str, function: Callable[..., Any], *arguments: Any, **kwargs: Any) -> Any:
+    try:
+        return function(*arguments, **kwargs)
+    except InputError:
+        raise
+    except Exception as error:  # code of its author
+        raise InputError(f"{name} failed: {type(error).__name__}: {error}") from error
+
+
+def _name(maker: object) -> str:
+    if isinstance(maker, str):
+        return maker
+    if isinstance(maker, partial):
+        return f"{_name(maker.func)}{maker.args}{maker.keywords}"
+    module = getattr(maker, "__module__", type(maker).__module__)
+    return f"{module}:{getattr(maker, '__qualname__', type(maker).__qualname__)}"
+
+
+def successor(name: str) -> str | None:
+    """Return the next version of an environment that can be made, if there is one."""
+    base, _, version = name.rpartition("-v")
+    if not version.isdecimal():
+        return None
+    same = (spec for spec in gymnasium.registry.values() if spec.namespace is None and spec.name == base)
+    for later in sorted(spec.version for spec in same if spec.version is not None and spec.version > int(version)):
+        with suppress(gymnasium.error.Error, ImportError), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that there are still later ones
+            gymnasium.make(f"{base}-v{later}").close()
+            return f"{base}-v{later}"
+    return None

@@ -1,0 +1,152 @@
+"""Floors and ceilings of known environments: no return leaves them, and they are taken only where they are true."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.wrappers import ClipReward, FlattenObservation, RescaleAction, TransformReward
+
+from surefoot.errors import InputError
+from surefoot.play.environments import inspect, make_task
+from surefoot.play.envs.source import Source
+from surefoot.play.floors import KNOWN, Rules, known_rules, of_rewards
+
+PROVED = [name for name, rules in KNOWN.items() if rules.step[0] is not None]
+pytestmark = pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
+# How many steps of an episode are run, and how many of the extreme actions are held: this simulator is slow.
+STEPS, HELD = {"CarRacing-v3": 40}, {"CarRacing-v3": 2}
+
+
+def returns_of(name, steps):
+    """Return rewards and returns under random actions, and under every extreme of them held for an episode."""
+    environment = gymnasium.make(name, max_episode_steps=steps)
+    space = environment.action_space
+    if isinstance(space, gymnasium.spaces.Discrete):
+        held = list(range(space.n))
+    else:
+        corners = np.array(np.meshgrid(*[(-1, 0, 1)] * space.shape[0])).reshape(space.shape[0], -1).T
+        held = [np.where(c < 0, space.low, np.where(c > 0, space.high, 0)).astype(space.dtype) for c in corners]
+    rewards, returns = [], []
+    for number, action in enumerate([None, *held[-HELD.get(name, 27) :]]):
+        environment.reset(seed=number)
+        space.seed(number)
+        total, over = 0.0, False
+        while not over:
+            _, reward, terminated, truncated, _ = environment.step(space.sample() if action is None else action)
+            total, over = total + float(reward), terminated or truncated
+            rewards.append(float(reward))
+        returns.append(total)
+    environment.close()
+    return np.array(rewards), np.array(returns)
+
+
+@pytest.mark.parametrize("name", PROVED)
+def test_no_return_leaves_the_bounds_of_a_known_environment(name):
+    """Random and extreme actions; the twin below shows that they reach the bounds."""
+    steps = STEPS.get(name, gymnasium.spec(name).max_episode_steps)
+    floor, ceiling = KNOWN[name].limits(steps)
+    rewards, returns = returns_of(name, steps)
+    low, high = KNOWN[name].reward_range
+    assert low <= rewards.min()
+    assert rewards.max() <= high
+    assert floor <= returns.min()
+    assert returns.max() <= ceiling
+
+
+@pytest.mark.parametrize(
+    ("name", "reached"),
+    [("Acrobot-v1", -500), ("MountainCar-v0", -200), ("MountainCarContinuous-v0", -99.9), ("Reacher-v5", -100)],
+)
+def test_the_floor_is_not_idle(name, reached):
+    """Planted: with a floor only a little higher, extreme actions go below it."""
+    lowest = returns_of(name, gymnasium.spec(name).max_episode_steps)[1].min()
+    assert KNOWN[name].limits(gymnasium.spec(name).max_episode_steps)[0] <= lowest <= reached + 1e-9
+
+
+@pytest.mark.parametrize("name", [name for name in KNOWN if name not in PROVED])
+def test_what_cannot_be_proved_is_said_with_the_way_out(name):
+    try:
+        facts = inspect(Source(maker=name))
+    except InputError as error:  # the simulator of an old version
+        pytest.skip(str(error))
+    (missing,) = facts.missing(None)
+    assert KNOWN[name].proof in missing
+    assert "--floor F" in missing
+    assert "--reward-range" in missing
+    assert facts.missing(-100.0) == []
+    assert facts.limits()[0] is None
+
+
+def test_a_known_environment_needs_neither_floor_nor_ceiling():
+    task = make_task("Acrobot-v1")
+    assert (task.scoring.floor, task.scoring.ceiling, task.scoring.reward_range) == (-500.0, 0.0, (-1.0, 0.0))
+    shorter = make_task("Acrobot-v1", max_steps=7)
+    assert (shorter.scoring.floor, shorter.scoring.max_steps) == (-7.0, 7)
+    own = make_task("Acrobot-v1", floor=-600, ceiling=5)
+    assert (own.scoring.floor, own.scoring.ceiling) == (-600, 5)
+    assert make_task("Acrobot-v1", floor=-600).scoring.ceiling == 0.0
+
+
+def pendulum(*layers, **kwargs):
+    environment = gymnasium.make("Pendulum-v1", **kwargs)
+    for layer in layers:
+        environment = layer(environment)
+    return environment
+
+
+class Double(gymnasium.Wrapper):
+    def step(self, action):
+        observation, reward, *rest = self.env.step(action)
+        return observation, 2 * reward, *rest
+
+
+class Heavier(type(gymnasium.make("Pendulum-v1").unwrapped)):
+    """Another class of the same ID."""
+
+
+def test_rules_are_those_of_the_environment_as_it_is_registered():
+    """Planted: wrappers that change rewards or actions, other arguments, another class, another ID."""
+    assert known_rules(pendulum()) is KNOWN["Pendulum-v1"]
+    assert known_rules(pendulum(FlattenObservation)) is KNOWN["Pendulum-v1"]
+    assert known_rules(pendulum(render_mode="rgb_array")) is KNOWN["Pendulum-v1"]
+    changed = [
+        pendulum(Double),
+        pendulum(lambda env: TransformReward(env, lambda reward: 2 * reward)),
+        pendulum(lambda env: ClipReward(env, -1, 1)),
+        pendulum(lambda env: RescaleAction(env, -9, 9)),
+        pendulum(g=3.0),
+    ]
+    assert [known_rules(environment) for environment in changed] == [None] * len(changed)
+    other = Heavier()
+    other.spec = gymnasium.spec("Pendulum-v1")
+    assert known_rules(other) is None
+
+
+def test_a_reward_range_gives_floor_and_ceiling_and_is_checked():
+    def clipped():
+        return ClipReward(gymnasium.make("Pendulum-v1"), -1, 1)
+
+    with pytest.raises(InputError, match=r"clipped needs --floor F, the lowest return its rules allow, or --reward-"):
+        make_task(clipped)
+    task = make_task(clipped, reward_range=(-1, 1))
+    assert (task.scoring.floor, task.scoring.ceiling, task.scoring.reward_range) == (-200.0, 200.0, (-1.0, 1.0))
+    import surefoot
+
+    played = surefoot.rollout(task, lambda seen: np.zeros(1), sigma=0.1, n_episodes=2)
+    assert played.returns.min() >= -200
+    false = make_task(clipped, reward_range=(-0.5, 1), max_steps=20)
+    with pytest.raises(InputError, match=r"every reward must lie between -0.5 and 1, got -"):
+        surefoot.rollout(false, lambda seen: np.zeros(1), sigma=0.1, n_episodes=2)
+
+
+def test_limits_are_rounded_outward_and_discounted():
+    rules = Rules(step=(-0.1, 0.0), once=(0.0, 100.0), proof="")
+    assert sum([-0.1] * 999) >= rules.limits(999)[0] > -99.9001
+    assert rules.limits(999)[1] == 100.0
+    floor, ceiling = rules.limits(999, 0.99)
+    assert sum(-0.1 * 0.99**t for t in range(999)) >= floor > -10.0001
+    assert ceiling == pytest.approx(100, abs=1e-5)
+    assert of_rewards(1.0, 2.0).limits(10) == (0.0, 20.0)  # an episode may be short
+    assert of_rewards(-2.0, -1.0).limits(10) == (-20.0, 0.0)
+    for low, high in ((1, 0), (float("nan"), 1), (0, float("inf"))):
+        with pytest.raises(InputError, match="LOW,HIGH"):
+            of_rewards(low, high)

@@ -1,0 +1,223 @@
+"""Where environments come from: IDs, factories, classes, objects; arguments, wrappers, modules; parts of spaces."""
+
+import random
+import sys
+from functools import partial
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
+
+import surefoot
+from surefoot.errors import InputError
+from surefoot.play.environments import inspect, make_task
+from surefoot.play.envs.cartpole import CartPole
+from surefoot.play.envs.gymnasium_env import Gymnasium
+from surefoot.play.envs.source import Source, step_limit
+
+PARTS = Dict(
+    goal=Box(-1.0, 1.0, (2,), np.float32),
+    door=Discrete(3, start=1),
+    inner=Dict(speed=Box(-9.0, 9.0, (1,), np.float64), lamps=MultiBinary(2)),
+    picture=Box(0, 255, (2, 2), np.uint8),
+)
+
+
+class House(gymnasium.Env):
+    """Observations and actions in parts; the reward is the sum of the action."""
+
+    action_space = MultiDiscrete([3, 2], start=[1, 0])
+    observation_space = PARTS
+
+    def __init__(self, bonus=0.0, tuples=False, action=None):
+        self.bonus, self.tuples = bonus, tuples
+        if tuples:
+            self.observation_space = Tuple((PARTS["goal"], PARTS["door"]))
+        if action is not None:
+            self.action_space = action
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._seen(), {}
+
+    def step(self, action):
+        assert action in self.action_space
+        return self._seen(), float(np.sum(action)) + self.bonus, False, False, {}
+
+    def _seen(self):
+        goal = self.np_random.random(2, dtype=np.float32)
+        if self.tuples:
+            return goal, np.int64(2)
+        lamps, picture = np.array([1, 0], dtype=np.int8), np.full((2, 2), 51, dtype=np.uint8)
+        return {
+            "goal": goal,
+            "door": np.int64(2),
+            "inner": {"speed": np.array([4.0]), "lamps": lamps},
+            "picture": picture,
+        }
+
+
+def house(**kwargs):
+    return gymnasium.wrappers.TimeLimit(House(**kwargs), 4)
+
+
+def first(task, rows=2, seed=0):
+    """Return the batch and its first observations."""
+    import torch
+
+    batch = task.backend.batch(rows, np.random.SeedSequence(seed), torch.device("cpu"))
+    return batch, batch.reset().numpy()
+
+
+# --- what names or is an environment --------------------------------------------------------------------------------
+
+
+def test_a_class_a_function_a_partial_and_module_and_name_are_the_same_environment():
+    sources = (house, partial(house), f"{__name__}:house", House)
+    tasks = [make_task(source, floor=0, ceiling=20, max_steps=4) for source in sources]
+    seen = [first(task)[1] for task in tasks]
+    assert all(np.array_equal(seen[0], other) for other in seen[1:])
+    assert [task.name for task in tasks] == [
+        f"{__name__}:house",
+        f"{__name__}:house(){{}}",
+        f"{__name__}:house",
+        f"{__name__}:House",
+    ]
+    assert all(task.scoring.max_steps == 4 for task in tasks)
+
+
+def test_an_environment_object_is_made_again_from_its_spec():
+    env = gymnasium.wrappers.ClipReward(gymnasium.make("Pendulum-v1", g=3.0), -1.0, 1.0)
+    task = make_task(env, reward_range=(-1, 1))
+    assert (task.name, task.scoring.max_steps, task.scoring.floor) == ("Pendulum-v1", 200, -200)
+    assert task.made_with["env_kwargs"] == {"g": 3.0}
+    (wrapper,) = task.made_with["wrappers"]
+    again = make_task("Pendulum-v1", reward_range=(-1, 1), env_kwargs={"g": 3.0}, wrappers=[wrapper])
+    assert again.made_with == task.made_with
+    played = [surefoot.rollout(one, lambda seen: np.zeros(1), sigma=0.1, n_episodes=2) for one in (task, again)]
+    assert np.array_equal(played[0].returns, played[1].returns)
+    fast = make_task(gymnasium.make("CartPole-v1"))
+    assert isinstance(first(fast)[0], CartPole)
+
+
+def test_what_is_no_environment_is_refused_with_the_way_out():
+    with pytest.raises(InputError, match=r"House has no spec.*give its class, or a function that makes it"):
+        make_task(House(), floor=0)
+    with pytest.raises(InputError, match="a Gymnasium ID, module:factory, an environment, its class or a function"):
+        make_task(3, floor=0)
+    with pytest.raises(InputError, match=r"made a SyncVectorEnv, expected a gymnasium.Env \(one environment, not a"):
+        make_task(lambda: gymnasium.make_vec("Pendulum-v1", 2, vectorization_mode="sync"), floor=0)
+    with pytest.raises(InputError, match=r"env_kwargs must be plain values.*give a function that makes"):
+        make_task(house, floor=0, env_kwargs={"action": Discrete(2)})
+    with pytest.raises(InputError, match=r"house failed: TypeError: .*unexpected keyword argument 'colour'"):
+        make_task(house, floor=0, env_kwargs={"colour": 1})
+
+
+def test_modules_of_the_working_directory_and_modules_that_register(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    (tmp_path / "my_house.py").write_text(
+        "import gymnasium\nfrom test_sources import House, house\n"
+        "gymnasium.register('MyHouse-v0', House, max_episode_steps=4)\n"
+    )
+    (tmp_path / "json.py").write_text("raise SystemExit('what is installed goes first')")
+    for name, modules in (("my_house:house", ()), ("my_house:MyHouse-v0", ()), ("MyHouse-v0", ("my_house",))):
+        task = make_task(name, floor=0, env_modules=modules)
+        assert task.scoring.max_steps == 4
+        assert task.made_with == ({"env_modules": ["my_house"]} if modules else {})
+    assert sys.path[-1] == str(tmp_path)
+    gymnasium.registry.pop("MyHouse-v0")
+    (tmp_path / "broken_house.py").write_text("1 / 0")
+    with pytest.raises(InputError, match="importing 'broken_house' failed: ZeroDivisionError"):
+        make_task("broken_house:make", floor=0)
+
+
+def test_arguments_and_wrappers_are_applied_and_recorded():
+    kwargs = {"env_kwargs": {"bonus": 2.0}, "wrappers": ['ClipReward={"max_reward": 4}'], "floor": 0, "ceiling": 16}
+    task = make_task(house, **kwargs)
+    always = surefoot.rollout(task, lambda seen: 5, sigma=0.1, n_episodes=2)  # parts 3 and 1: 4, and the bonus
+    assert always.returns.tolist() == [16.0, 16.0]
+    assert always.facts["env_kwargs"] == {"bonus": 2.0}
+    assert always.facts["wrappers"] == ['ClipReward={"max_reward": 4}']
+    own = make_task(house, floor=0, ceiling=99, wrappers=[lambda env: gymnasium.wrappers.ClipReward(env, 7, 7)])
+    assert surefoot.rollout(own, lambda seen: 0, sigma=0.1, n_episodes=1).returns.tolist() == [28.0]
+
+
+def test_the_step_limit_is_the_least_of_those_around_an_environment():
+    assert step_limit(house()) == 4
+    assert step_limit(gymnasium.wrappers.TimeLimit(house(), 9)) == 4
+    assert step_limit(House()) is None
+    assert inspect(Source(maker=House)).missing(0.0) == [
+        "--max-steps N (it has no step limit, so an episode might never end)"
+    ]
+
+
+# --- randomness -----------------------------------------------------------------------------------------------------
+
+
+class Careless(gymnasium.Env):
+    """Draws from the streams of the whole process, whatever it is seeded with."""
+
+    observation_space, action_space = Box(-1.0, 1.0, (1,), np.float32), Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return np.zeros(1, dtype=np.float32), {}
+
+    def step(self, action):
+        return np.zeros(1, dtype=np.float32), np.random.random() + random.random(), False, False, {}  # noqa: NPY002
+
+
+def test_environments_that_draw_from_global_streams_still_run_independent_episodes():
+    """Planted: without seeding these streams, blocks of forked workers would be copies of each other."""
+    task = make_task(Careless, floor=0, ceiling=6, max_steps=3)
+    outside = np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
+    returns = [
+        surefoot.rollout(task, lambda seen: 0, sigma=0.1, n_episodes=1_024, workers=workers).returns
+        for workers in (1, 2)
+    ]
+    assert np.array_equal(*returns)
+    assert len(np.unique(returns[0])) == 1_024
+    other = surefoot.rollout(task, lambda seen: 0, sigma=0.1, n_episodes=1_024, seed=1).returns
+    assert len(np.unique(np.concatenate((returns[0], other)))) == 2_048
+    assert np.array_equal(np.random.get_state()[1], outside[0])  # noqa: NPY002
+    assert random.getstate() == outside[1]
+
+
+# --- spaces in parts ------------------------------------------------------------------------------------------------
+
+
+def test_observations_in_parts_become_one_vector_in_the_order_of_gymnasium():
+    task = make_task(house, floor=0)
+    assert task.spaces.shape == (3 + 2 + 2 + 1 + 4,)
+    seen = first(task)[1]
+    env = house()
+    clean = env.reset(seed=0)[0]
+    assert seen.dtype == np.float32
+    reference = gymnasium.spaces.flatten(PARTS, clean)
+    assert ((seen[0, :2] > 0) & (seen[0, :2] < 1)).all()
+    assert seen[0, 2:8].tolist() == reference[2:8].tolist() == [0, 1, 0, 4, 1, 0]  # door, speed, lamps
+    assert seen[0, 8:].tolist() == pytest.approx([0.2] * 4)  # pixels, divided by 255
+    assert first(make_task(house, floor=0, env_kwargs={"tuples": True}))[1][0, 2:].tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("space", "factors"), [(None, (3, 2)), (MultiBinary(3), (2, 2, 2)), (MultiDiscrete([[2, 2], [1, 3]]), (2, 2, 1, 3))]
+)
+def test_actions_in_parts_become_one_number(space, factors):
+    def make():
+        return house(action=space)
+
+    task = make_task(make, floor=0)
+    assert task.spaces.factors == factors
+    assert task.spaces.n_actions == np.prod(factors)
+    sums = []
+    for action in range(task.spaces.n_actions):
+        (total,) = surefoot.rollout(task, lambda seen, action=action: action, sigma=0.1, n_episodes=1).returns
+        sums.append(total / 4 - (1 if space is None else 0))  # the start of the first part
+    assert sums == [sum(parts) for parts in np.ndindex(*factors)]
+
+
+def test_the_batch_of_any_source_is_stepped_row_by_row():
+    batch, _ = first(make_task(house, floor=0))
+    assert isinstance(batch, Gymnasium)
