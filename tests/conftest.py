@@ -27,3 +27,17 @@ if "torch" not in missing:
     import torch
 
     torch.set_num_threads(1)
+
+    from surefoot.runs import taped_episode
+
+    # A report's recorded episode takes longer than all else in a small run; few tests look at it (``whole_tapes``).
+    WHOLE = taped_episode.MOST_STEPS
+    taped_episode.MOST_STEPS = 12
+
+
+@pytest.fixture(scope="module")
+def whole_tapes():
+    """Record whole episodes in the tests of a module."""
+    taped_episode.MOST_STEPS, short = WHOLE, taped_episode.MOST_STEPS
+    yield
+    taped_episode.MOST_STEPS = short

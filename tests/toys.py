@@ -21,9 +21,10 @@ from surefoot.agents.networks import MLP, Critic, Squashed
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.recurrent import Form, recurrent_policy
 from surefoot.play.channel import View
+from surefoot.play.envs.cartpole import CartPole
 from surefoot.play.streams import Stream
 from surefoot.play.task import Blocks, PaperSetup, Scoring, Task
-from surefoot.play.tasks import tensors
+from surefoot.play.tasks import get_task, tensors
 
 ALARM = 1e-6
 
@@ -320,3 +321,13 @@ def recurrent(
     spaces = Spaces(shape=(size,), n_actions=n_actions, low=low, high=high)
     small = {name: array.astype(np.float32) for name, array in arrays.items()}
     return recurrent_policy(small, spaces, Form(kind=kind, **form), kind)
+
+
+def short_pole(max_steps: int, name: str = "cartpole-5") -> Task:
+    """Return CartPole with shorter episodes."""
+    task = get_task(name)
+    return replace(
+        task,
+        scoring=replace(task.scoring, max_steps=max_steps, ceiling=float(max_steps)),
+        backend=tensors(partial(CartPole, max_steps=max_steps), task.backend.open),
+    )

@@ -17,6 +17,7 @@ from surefoot.play.channel import View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
+from toys import short_pole
 
 
 def reference(q, context, dirty, o, budget, margin, eta=0.01, nu=2.0):
@@ -90,7 +91,7 @@ class Both:
 
 @pytest.mark.parametrize(("agent", "margin", "budget"), [("cartpole-5-s0", 0.02, 0.6), ("cartpole-1-s0", 0.02, 0.3)])
 def test_the_batched_attack_equals_the_reference_step_by_step_and_over_whole_episodes(agent, margin, budget):
-    policy, task = zoo.load(agent), get_task(agent.rsplit("-", 1)[0])
+    policy, task = zoo.load(agent), short_pole(60, agent.rsplit("-", 1)[0])
     both = Both(margin)
     fast = play(Plan(task=task, policy=policy, noise=Noise.of(0.0), n_episodes=6, attacker=both, budget=budget))
     slow = play(
@@ -108,7 +109,7 @@ def test_a_wrong_sign_is_noticed_by_that_comparison(monkeypatch):
     both = Both(0.02)
     play(
         Plan(
-            task=get_task("cartpole-5"),
+            task=short_pole(12),
             policy=zoo.load("cartpole-5-s0"),
             noise=Noise.of(0.0),
             n_episodes=1,
@@ -134,9 +135,7 @@ def test_nothing_is_spent_where_no_action_is_bad_enough():
 def test_never_over_budget_and_deterministic():
     policy = zoo.load("cartpole-5-s0.2")
     adversary = PaperAttack(0.0, smoothing=Smoothing(0.2, 8))
-    plan = Plan(
-        task=get_task("cartpole-5"), policy=policy, noise=Noise.of(0.2), n_episodes=6, attacker=adversary, budget=0.5
-    )
+    plan = Plan(task=short_pole(30), policy=policy, noise=Noise.of(0.2), n_episodes=6, attacker=adversary, budget=0.5)
     one, two = play(plan), play(plan)
     np.testing.assert_array_equal(one.returns, two.returns)
     np.testing.assert_array_equal(one.spent, two.spent)
@@ -149,7 +148,7 @@ def test_the_attack_of_a_bare_agent_hurts_it():
         task=get_task("cartpole-5"),
         policy=zoo.load("cartpole-5-s0"),
         noise=Noise.of(0.0),
-        n_episodes=40,
+        n_episodes=12,
         attacker=PaperAttack(0.0),
         budget=1.0,
     )

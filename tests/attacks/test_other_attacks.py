@@ -26,6 +26,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import get_task
+from toys import short_pole
 
 TASK = get_task("cartpole-5")
 SMOOTHING = Smoothing(0.2, 8)
@@ -66,7 +67,7 @@ def view_of(policy, rows=6, step=9, left=0.5, seed=0):
 @pytest.mark.parametrize("name", EVERY)
 def test_every_adversary_keeps_its_budget_and_repeats_itself(name):
     plan = Plan(
-        task=TASK,
+        task=short_pole(30),
         policy=zoo.load("cartpole-5-s0.2"),
         noise=Noise.of(0.2),
         n_episodes=4,
