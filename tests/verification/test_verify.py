@@ -172,7 +172,7 @@ def test_the_command_says_it_in_words_and_in_json(honest, capsys):
 def test_an_honest_run_is_verified_in_under_twenty_seconds(tmp_path, monkeypatch):
     """All blocks, of the shipped size, in a fresh process; computing time, for others may use the same cores."""
     monkeypatch.setitem(TASKS, "cartpole-1", replace(TASKS["cartpole-1"], blocks=TASKS["cartpole-5"].blocks))
-    plan = Plan(task=get_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=2_000)
+    plan = Plan(task=get_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=1_000)
     certified_run(plan, Query(budgets=plan.task.paper.budgets, method="paper"), tmp_path / "run")
     call = [sys.executable, "-m", "surefoot", "verify", str(tmp_path / "run")]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
