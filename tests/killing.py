@@ -26,18 +26,34 @@ class Halved(io.FileIO):
 
 def killed(work: Callable[[], object], folder: Path, at: int) -> bool:
     """Fork a process that does ``work()`` and is killed at its ``at``-th change of ``folder``; say whether it was."""
-    child = os.fork()
-    if child:
-        _, status = os.waitpid(child, 0)
-        assert os.WIFSIGNALED(status) or os.waitstatus_to_exitcode(status) == 0, "the writer failed by itself"
-        return os.WIFSIGNALED(status)
-    try:
+
+    def watched() -> None:
         _watch(str(folder), at)
         work()
+
+    code = ended(forked(watched))
+    assert code in (0, -signal.SIGKILL), "the writer failed by itself"
+    return code != 0
+
+
+def forked(work: Callable[[], object]) -> int:
+    """Do ``work()`` in a process that has imported everything already; return its number."""
+    child = os.fork()
+    if child:
+        return child
+    try:
+        work()
         os._exit(0)
+    except SystemExit as error:
+        os._exit(error.code if isinstance(error.code, int) else 1)
     except BaseException:
         sys.excepthook(*sys.exc_info())
         os._exit(3)
+
+
+def ended(child: int) -> int:
+    """Wait for a process and return its exit code, or the negative of the signal that killed it."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def _watch(folder: str, at: int) -> None:

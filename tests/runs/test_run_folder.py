@@ -2,10 +2,9 @@
 
 import errno
 import os
+import resource
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -32,24 +31,6 @@ PLAN = Plan(
     episodes_per_env=2,
 )
 
-# The environment of a process that can import this file.
-PATHS = [str(Path(__file__).parent), str(Path(__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
-HERE_TOO = {**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)}
-
-# What a user's process does, killed from inside after so many blocks, or from outside at any moment.
-SCRIPT = """
-import os, signal, sys, torch
-from pathlib import Path
-torch.set_num_threads(1)
-from test_run_folder import PLAN, run
-kill_after, workers = int(sys.argv[2]), int(sys.argv[3])
-def progress(done, of):
-    print(done, flush=True)
-    if done >= kill_after:
-        os.kill(os.getpid(), signal.SIGKILL)
-run(Path(sys.argv[1]), PLAN, workers=workers, progress=progress)
-"""
-
 
 def run(folder, plan=PLAN, **more):
     with RunFolder(folder, plan.facts()).opened() as store:
@@ -59,14 +40,18 @@ def run(folder, plan=PLAN, **more):
 
 
 def killed(folder, after, workers=1):
-    call = [sys.executable, "-c", SCRIPT, str(folder), str(after), str(workers)]
-    return subprocess.run(call, env=HERE_TOO, check=False, capture_output=True, text=True, timeout=60)
+    """Return how a user's process ended that was killed after so many episodes."""
+
+    def progress(done, of):
+        if done >= after:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return killing.ended(killing.forked(lambda: run(folder, workers=workers, progress=progress)))
 
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_killed_and_resumed_is_one_go(tmp_path, workers):
-    result = killed(tmp_path / "run", 100, workers)
-    assert result.returncode == -signal.SIGKILL, result.stderr
+    assert killed(tmp_path / "run", 100, workers) == -signal.SIGKILL
     assert (tmp_path / "run" / "blocks").is_dir()
     done = sorted((tmp_path / "run" / "blocks").glob("*.npz"))
     assert 2 <= len(done) < PLAN.n_blocks
@@ -293,44 +278,26 @@ def test_a_full_disk_keeps_the_finished_blocks_and_nothing_half_written(tmp_path
 
 def test_a_really_full_disk(tmp_path):
     """The same without a patched module: the kernel refuses files over 600 bytes to another process."""
-    script = """
-import resource, sys
-from pathlib import Path
-from test_run_folder import PLAN, run
-from surefoot.errors import InputError
-resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
-try:
-    run(Path(sys.argv[1]), PLAN)
-except InputError as error:
-    print(error)
-    sys.exit(2)
-"""
-    call = [sys.executable, "-W", "error", "-c", script, str(tmp_path)]
-    result = subprocess.run(call, env=HERE_TOO, check=False, capture_output=True, text=True, timeout=60)
-    assert result.returncode == 2, result.stderr
-    assert "File too large; nothing was left half-written" in result.stdout
-    assert result.stderr == ""
+
+    def refused():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (600, 600))
+        with pytest.raises(InputError, match="File too large; nothing was left half-written"):
+            run(tmp_path)
+
+    assert killing.ended(killing.forked(refused)) == 0
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["blocks", "setup.json"]
 
 
 def test_orphaned_workers_die_and_let_go_of_the_folder(tmp_path):
     """Killed from outside in the middle of a block, with two workers: they end, and the run goes on at once."""
-    script = """
-import os, sys, time, torch
-from pathlib import Path
-torch.set_num_threads(1)
-from test_run_folder import run, sleepy
-run(Path(sys.argv[1]), sleepy(Path(sys.argv[2])), workers=2)
-"""
     pids = tmp_path / "pids"
     pids.mkdir()
-    parent = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "run"), str(pids)], env=HERE_TOO)
-    _until(lambda: len(list(pids.iterdir())) == 2 or parent.poll() is not None, 30)
-    assert parent.poll() is None
+    parent = killing.forked(lambda: run(tmp_path / "run", sleepy(pids), workers=2))
+    _until(lambda: len(list(pids.iterdir())) == 2, 30)
     workers = [int(path.name) for path in pids.iterdir()]
     assert all(_alive(pid) for pid in workers)
-    parent.kill()
-    parent.wait()
+    os.kill(parent, signal.SIGKILL)
+    killing.ended(parent)
     with RunFolder(tmp_path / "run", sleepy(pids).facts()).opened():
         pass
     _until(lambda: not any(_alive(pid) for pid in workers), 10)

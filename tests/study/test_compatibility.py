@@ -11,7 +11,7 @@ from surefoot.agents.normalization import Normalized
 
 torch.set_num_threads(1)
 PAGE = (ROOT / "docs" / "compatibility.md").read_text(encoding="utf-8")
-FEW = 24
+FEW = 12
 
 
 def name(row):
