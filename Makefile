@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # Who is not root asks for it to install the browser that the page is tested in.
 ASROOT := $(shell test "$$(id -u)" = 0 || echo sudo)
 
-.PHONY: certify test test-fast check lint setup browser docs bench mutants clean
+.PHONY: certify test test-fast check lint setup browser docs records bench mutants clean
 
 setup: $(STAMP)
 
@@ -45,6 +45,10 @@ check: lint test
 # The documentation as a site, in site/.
 docs: setup
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+# The leaderboard: verify every entry of records/ and make its page; minutes of rerunning.
+records: setup
+	$(BIN)/python -m study.records --verify --write
 
 bench: setup
 	$(BIN)/python bench/play.py

@@ -22,8 +22,9 @@ PAGES = {
     "contributing.md": "CONTRIBUTING.md",
     "changes.md": "CHANGELOG.md",
 }
-HOME, EXAMPLES = "index.md", "examples.md"
-WIDE = "---\nhide: [navigation]\n---\n\n"  # the first page has no neighbors to list
+EXAMPLES = "examples.md"
+# The first page has no neighbors to list, and pages of wide tables need the room.
+HIDDEN = {"index.md": ["navigation"], "records.md": ["toc"], "compatibility.md": ["toc"], "zoo.md": ["toc"]}
 SHOWN = {origin: page for page, origin in PAGES.items()}
 PICTURES = (".png", ".svg", ".gif")
 LINK = re.compile(r"(\]\(|^\[[^\]]+\]: |\bsrc(?:set)?=\")([^)\s\"]+)", flags=re.MULTILINE)
@@ -34,7 +35,7 @@ def on_files(files: Files, config: Any) -> Files:
     """Add the pages that lie outside ``docs/``, and every other file of the repository that a page links to."""
     for page, origin in PAGES.items():
         text = (ROOT / origin).read_text(encoding="utf-8")
-        files.append(File.generated(config, page, content=WIDE + text if page == HOME else text))
+        files.append(File.generated(config, page, content=text))
     files.append(File.generated(config, EXAMPLES, content=examples()))
     for origin in sorted(linked_files()):
         files.append(File.generated(config, place_of(origin, "")[0], content=(ROOT / origin).read_bytes()))
@@ -56,6 +57,7 @@ def linked_files() -> set[str]:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:  # noqa: ARG001
     """Turn links between files of the repository into links between pages of the site."""
     source = page.file.src_uri
+    page.meta["hide"] = HIDDEN.get(source, [])
     origin = PAGES.get(source, EXAMPLES if source == EXAMPLES else f"docs/{source}")
     parts = CODE.split(markdown)
     return "".join(part if part.startswith("```") else linked(part, origin, source) for part in parts)

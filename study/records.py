@@ -2,25 +2,29 @@
 
     python -m study.records                              # print the tables
     python -m study.records --write                      # renew docs/records.md, its numbers and figure, and README.md
+    python -m study.records --verify --write             # verify every entry of records/ first (make records)
     python -m study.records --run episodes attacks       # measure what is missing or was measured on other weights
     python -m study.records --run million --device cuda  # a million episodes of every CartPole agent
 
-Episodes and attacks are in ``study/data/records``, apart from those of the study, which compares like with like.
+Episodes and attacks are in ``study/data/records``, apart from those of the study, which compares like with like. Those
+of pretrained agents become entries of the leaderboard (``records/NAME/``) next to those of others.
 ``docs/figures/records.json`` has every number of the page and the hash of the data it was computed from.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from study.entries import ENTRIES, read_entries, refusals, row, write_own
 from study.measure import Place, attack_agent, attack_of, play_episodes
 from study.numbers import CONFIDENCE, DATA, Agent, Study, every_agent, shipped_agents
 from study.records_figure import draw
-from study.records_page import BUDGETS, fill, results
+from study.records_page import BUDGETS, USUAL, fill, results
 from study.sizes import AttackSize
 from surefoot.attacks.registry import METHODS
 from surefoot.episodes import Episodes
@@ -67,20 +71,53 @@ def numbers() -> dict[str, Any]:
     rows = [_certified(agent, record, agent.name in of_paper, _rivals(agent, found)) for agent, record in found]
     attacks = [row for agent in new_agents() for method in ATTACKS for row in _attacked(agent, method, rows)]
     peers = read_json(RECORDS / "peers.json")["rows"]
-    return {"schema": 1, "data_sha256": fingerprint(), "agents": rows, "attacks": attacks, "peers": peers}
+    board = [row(entry, BUDGETS[str(entry.certificate.metadata["task"])]) for entry in read_entries()]
+    return {
+        "schema": 1,
+        "data_sha256": fingerprint(),
+        "agents": rows,
+        "attacks": attacks,
+        "board": board,
+        "peers": peers,
+    }
 
 
 def fingerprint() -> str:
     """Return one hash of the data and of the weights that the page is about."""
-    paths = sorted(path for path in (*(DATA / "episodes").glob("*.npz"), *RECORDS.rglob("*.*")) if path.is_file())
-    chunks = [f"{path.relative_to(DATA)}".encode() + path.read_bytes() for path in paths]
+    sources = (*(DATA / "episodes").glob("*.npz"), *RECORDS.rglob("*.*"), *ENTRIES.rglob("*.*"))
+    chunks = [f"{path.relative_to(ROOT)}".encode() + path.read_bytes() for path in sorted(sources) if path.is_file()]
     return sha256(*chunks, *(agent.sha256.encode() for agent in every_agent() if agent.sigma > 0))
+
+
+def write_entries() -> None:
+    """Write the pretrained agents' own entries of the leaderboard."""
+    new = {agent.name for agent in new_agents()}
+    for agent, record in entries():
+        # Those of other kinds than the paper's, or where there is no other.
+        if len(record) <= USUAL and (agent.name in new or agent.task == "pong-full"):
+            attacks = [RECORDS / "attacks" / f"{agent.name}-{method}.json" for method in ATTACKS]
+            made = certify(record, BUDGETS[agent.task], CONFIDENCE)
+            write_own(agent, record, made, _memory(agent), [path for path in attacks if path.is_file()])
+
+
+def verify_entries() -> None:
+    """Verify all entries, and stop if one is refused."""
+    bad = {entry.folder.name: found for entry in read_entries() if (found := refusals(entry))}
+    for name, found in bad.items():
+        print(f"records/{name}: refused: {'; '.join(found)}", file=sys.stderr)
+    if bad:
+        raise SystemExit(1)
+
+
+def _memory(agent: Agent) -> str:
+    layout = agent.card["layout"]
+    return layout["kind"].upper() if layout["kind"] in {"gru", "lstm"} else _frames(layout["frames"])
 
 
 def _certified(agent: Agent, record: Episodes, paper_style: bool, rivals: int) -> dict[str, Any]:
     """Return what an agent certifies at its task's budgets, by both methods, and how it was trained."""
     assert record.facts["agent_sha256"] == agent.sha256, f"the episodes of {agent.name} are of other weights"
-    budgets, layout, training = BUDGETS[agent.task], agent.card["layout"], agent.card["training"]
+    budgets, training = BUDGETS[agent.task], agent.card["training"]
     auto, paid = (certify(record, budgets, level) for level in (CONFIDENCE, 1 - (1 - CONFIDENCE) / rivals))
     most = [
         best_achievable(len(record), budget / agent.sigma, 1 - CONFIDENCE, record.floor, record.ceiling)
@@ -91,7 +128,7 @@ def _certified(agent: Agent, record: Episodes, paper_style: bool, rivals: int) -
         "agent_sha256": agent.sha256,
         "task": agent.task,
         "sigma": agent.sigma,
-        "memory": layout["kind"].upper() if layout["kind"] in {"gru", "lstm"} else _frames(layout["frames"]),
+        "memory": _memory(agent),
         "paper_style": paper_style,
         "training": {key: training[key] for key in ("preset", "steps", "seconds", "device")},
         "episodes": len(record),
@@ -185,6 +222,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", nargs="+", choices=PARTS, default=[])
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--verify", action="store_true", help="verify every entry of records/, minutes of rerunning")
     parser.add_argument("--agents", nargs="+", help="only these (default: all of another kind than the paper's)")
     parser.add_argument("--attacks", nargs="+", choices=tuple(ATTACKS), default=list(ATTACKS))
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
@@ -195,6 +233,10 @@ def main() -> None:
         measure(part, chosen, Place(RECORDS, arguments.work, arguments.device), arguments.attacks)
     if arguments.run and not arguments.write:
         return
+    if arguments.write:
+        write_entries()
+    if arguments.verify:
+        verify_entries()
     found = numbers()
     blocks = fill(found)
     if arguments.write:

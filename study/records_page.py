@@ -41,7 +41,7 @@ def fill(found: Row) -> dict[str, str]:
     """Return the blocks of the page by their names."""
     blocks = {f"best-{game}": _best(found, game).markdown() for game in GAMES}
     blocks |= {f"like-{task}": _like(found, task).markdown() for task in LIKE}
-    blocks |= {f"agents-{game}": _agents(found, game).markdown() for game in GAMES}
+    blocks |= {f"board-{game}": _board(found, game).markdown() for game in GAMES}
     return {**blocks, "attacks": _attacks(found).markdown(), "sources": _sources(found).markdown()}
 
 
@@ -134,22 +134,35 @@ def _like(found: Row, task: str) -> Table:
     return Table([f"{LIKE[task]}, {USUAL:,} episodes", *_heads(task)], lines)
 
 
-def _agents(found: Row, game: str) -> Table:
-    """Return every agent of another kind than the paper's, or all where there is no other."""
-    rows = of_game(found, game, paper_style=False) or of_game(found, game)
+def _board(found: Row, game: str) -> Table:
+    """Return the entries of a game, the highest bound at the largest budget first."""
     digits = digits_of(TASKS[GAMES[game][0]].scoring.ceiling)
+    rows = sorted((row for row in found["board"] if row["task"] in GAMES[game]), key=lambda row: -row["lower"][-1])
     lines = [
         [
             f"`{row['agent']}`",
-            row["memory"],
-            _trained(row["training"]),
-            f"{row['episodes']:,}",
+            *(certified(value, digits) for value in row["lower"]),
             measured(row["mean"], row["sem"], digits + 1),
-            *(certified(value, digits) for value in row["auto"]),
+            *_strongest(row, digits),
+            f"{row['sigma']:g}",
+            row["remembers"],
+            f"{row['episodes']:,}",
+            row["by"],
+            f"[{row['license']}, `{row['agent_sha256'][:8]}`](../records/{row['name']}/entry.json)",
         ]
-        for row in sorted(rows, key=lambda row: (row["agent"], row["episodes"]))
+        for row in rows
     ]
-    return Table(["agent", "remembers", "training", "episodes", "mean", *_heads(GAMES[game][0])], lines, left=3)
+    heads = ["agent", *_heads(GAMES[game][0]), "mean, no attack", "strongest attack so far", "gap", "sigma"]
+    return Table([*heads, "remembers", "episodes", "by", "license, weights"], lines)
+
+
+def _strongest(row: Row, digits: int) -> tuple[str, str]:
+    """Return the lowest attacked mean, where it was reached, and how far above the bound at that budget it is."""
+    attack = row["attack"]
+    if attack is None:
+        return "not attacked", ""
+    gap = attack["mean"] - row["attacked_bound"]
+    return f"{attack['mean']:.{digits}f} at B = {attack['budget']:g}", f"{gap:.{digits}f}"
 
 
 def _attacks(found: Row) -> Table:
@@ -188,15 +201,11 @@ def _line(
 
 
 def _who(values: Sequence[tuple[float, Row]]) -> list[str]:
-    return ["by", *(f"`{row['agent']}`" for _, row in values)]
+    """Name the agents, without the task, which the table is about."""
+    return ["by", *(f"`{row['agent'].removeprefix(row['task']).removeprefix('-')}`" for _, row in values)]
 
 
 def _peer(row: Row, budgets: Sequence[float], digits: int, task: str) -> list[str]:
     known = [row["bounds"].get(f"{budget:g}") for budget in budgets]
     frames = f"; {LIKE[task]}" if task in LIKE else ""
     return [f"{row['who']}{frames}", *("" if value is None else f"{value:.{digits}f}" for value in known)]
-
-
-def _trained(training: Row) -> str:
-    where = "GPU" if training["device"] == "cuda" else "CPU"
-    return f"{training['preset']}, {training['seconds']:,.0f} s, {where}, {training['steps'] / 1e6:,.1f} million steps"

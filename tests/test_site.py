@@ -247,6 +247,21 @@ def test_figures_are_on_a_plate_in_the_dark_and_open_large(site, browser):
 
 
 @NEEDS_MKDOCS
+def test_the_leaderboard_sorts_by_a_click_on_a_heading(site, browser):
+    opened(browser, site / "records.html", width=1280)
+    table = browser.find_element(By.CSS_SELECTOR, ".sortable table")
+    head = next(cell for cell in table.find_elements(By.CSS_SELECTOR, "th") if cell.text.startswith("gap"))
+    place = table.find_elements(By.CSS_SELECTOR, "th").index(head)
+    for direction in ("descending", "ascending"):
+        browser.execute_script("arguments[0].querySelector('button').click()", head)
+        assert head.get_attribute("aria-sort") == direction
+        cells = table.find_elements(By.CSS_SELECTOR, f"tbody td:nth-child({place + 1})")
+        values = [float(cell.get_attribute("textContent")) for cell in cells]
+        assert values == sorted(values, reverse=direction == "descending")
+        assert len(set(values)) > 3
+
+
+@NEEDS_MKDOCS
 def test_home_is_light(site):
     """What the first page shows and runs, in bytes, the search's index too: under 3 MB."""
     text = (site / "index.html").read_text(encoding="utf-8")

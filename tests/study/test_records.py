@@ -35,7 +35,7 @@ def test_the_page_shows_these_numbers():
 
 @pytest.mark.parametrize(
     ("name", "table", "digits"),
-    [("cartpole-5-gru-s0.35", "agents-cartpole", 1), ("mountain-car-gru-s1", "agents-mountain-car", 3)],
+    [("cartpole-5-gru-s0.35", "board-cartpole", 1), ("mountain-car-gru-s1", "board-mountain-car", 3)],
 )
 def test_the_numbers_are_those_of_certificates(name, table, digits):
     row = next(row for row in FOUND["agents"] if row["agent"] == name and row["episodes"] == 10_000)
@@ -74,8 +74,9 @@ def test_the_figure_draws_the_best_of_each_group():
 
 
 def test_another_value_on_the_page_is_noticed():
-    changed = {**FOUND, "agents": [{**row, "auto": [value + 1 for value in row["auto"]]} for row in FOUND["agents"]]}
-    assert any(block(name) != content for name, content in fill(changed).items())
+    for rows, key in (("agents", "auto"), ("board", "lower")):
+        changed = {**FOUND, rows: [{**row, key: [value + 1 for value in row[key]]} for row in FOUND[rows]]}
+        assert any(block(name) != content for name, content in fill(changed).items())
 
 
 def test_the_training_page_shows_the_measured_ablation():

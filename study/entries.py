@@ -1,0 +1,152 @@
+"""Entries of the leaderboard: ``records/NAME/`` is a certified run with ``entry.json``; ``surefoot verify`` decides.
+
+``entry.json`` has ``by`` (who certified), ``source`` (where the agent comes from), ``license``, ``remembers`` (how much
+it sees, in words) and ``agent``: the agent's file in the directory, or null for a pretrained agent of Surefoot. Files
+``attack*.json``, as ``surefoot attack`` writes them, are attacks on the same agent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import surefoot
+from study.numbers import CONFIDENCE, DATA, Agent
+from surefoot.agents.files import list_agents
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.files import read_json, write_json
+from surefoot.play.tasks import TASKS
+from surefoot.proof.certificate import Certificate
+from surefoot.proof.episode_budget import EpisodeCertificate
+
+ENTRIES = DATA.parents[1] / "records"
+NAME, STATED = "entry.json", ("by", "source", "license", "remembers")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One directory of the leaderboard, not yet verified.
+
+    Attributes:
+        folder: The directory.
+        stated: What ``entry.json`` says.
+        certificate: What is claimed.
+        attacks: Results of attacks on the same agent.
+    """
+
+    folder: Path
+    stated: Mapping[str, Any]
+    certificate: Certificate
+    attacks: Sequence[Mapping[str, Any]]
+
+    @property
+    def agent(self) -> Path | None:
+        """The agent's file, if the directory has it."""
+        return None if self.stated["agent"] is None else self.folder / str(self.stated["agent"])
+
+
+def read_entries(folder: Path = ENTRIES) -> list[Entry]:
+    """Return the entries of a directory by name."""
+    return [read_entry(path.parent) for path in sorted(folder.glob(f"*/{NAME}"))]
+
+
+def read_entry(folder: Path) -> Entry:
+    """Read one entry.
+
+    Raises:
+        InputError: If something is missing, or the certificate is about something else than the leaderboard.
+    """
+    stated, certificate = read_json(folder / NAME), Certificate.load(folder / "certificate.json")
+    lacking = [key for key in STATED if not isinstance(stated.get(key), str) or not stated[key].strip()]
+    if lacking or "agent" not in stated:
+        raise InputError(
+            f"{folder.name}: {NAME} needs {', '.join((*STATED, 'agent'))}; lacking: {lacking or ['agent']}"
+        )
+    wrong = list(_unlike_the_others(certificate))
+    if wrong:
+        raise InputError(f"{folder.name}: {'; '.join(wrong)}")
+    attacks = [read_json(path) for path in sorted(folder.glob("attack*.json"))]
+    for attack in attacks:
+        if attack["agent_sha256"] != certificate.metadata["agent_sha256"]:
+            raise InputError(f"{folder.name}: an attack is on another agent than the certified one")
+    return Entry(folder, stated, certificate, attacks)
+
+
+def _unlike_the_others(certificate: Certificate) -> Iterator[str]:
+    """Return why a certificate cannot be compared with the others, if it cannot."""
+    task = TASKS.get(str(certificate.metadata.get("task")))
+    if not isinstance(certificate, EpisodeCertificate):
+        yield "the leaderboard is about budgets per episode"
+    if certificate.confidence < CONFIDENCE:
+        yield f"confidence {certificate.confidence:g} is below {CONFIDENCE:g}"
+    if task is None:
+        yield f"{certificate.metadata.get('task')!r} is not a task of the leaderboard: {', '.join(TASKS)}"
+    elif (certificate.floor, certificate.ceiling) != (task.scoring.floor, task.scoring.ceiling):
+        yield "floor and ceiling are not the task's"
+    if certificate.to_json().get("discount") is not None:
+        yield "the return is discounted"
+
+
+def refusals(entry: Entry, *, blocks: int | None = None, workers: int = 1) -> list[str]:
+    """Return what speaks against an entry: every failed check of ``surefoot verify``, and contradicting attacks.
+
+    Args:
+        entry: The entry.
+        blocks: How many blocks of episodes to rerun; by default as many as ``surefoot verify`` does. Episodes that were
+            run on a GPU, or by an agent that is not there, are not rerun.
+        workers: Number of processes.
+    """
+    known = entry.agent is not None or entry.certificate.metadata["agent"] in list_agents()
+    here = Episodes.load(entry.folder / "episodes.npz").setup["device"] == "cpu"
+    rerun: Any = 0 if not (known and here) else "enough" if blocks is None else blocks
+    path = None if entry.agent is None else str(entry.agent)
+    verdict = surefoot.verify(entry.folder, agent=path, blocks=rerun, workers=workers)
+    failed = [f"{check.name}: {check.detail}" for check in verdict.checks if check.result not in {"passed", "skipped"}]
+    return failed + [
+        f"an attack with budget {budget:g} reached {mean:g} ± {sem:g}, certified are {bound:g}"
+        for budget, mean, sem in _attacked(entry.attacks)
+        if mean + 5 * sem < (bound := entry.certificate.at(budget).lower)
+    ]
+
+
+def _attacked(attacks: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, float, float]]:
+    for attack in attacks:
+        yield from zip(attack["budgets"], attack["curve"], attack["curve_sem"], strict=True)
+
+
+def row(entry: Entry, budgets: Sequence[float]) -> dict[str, Any]:
+    """Return what the leaderboard shows of an entry, at these budgets."""
+    made = entry.certificate
+    device = Episodes.load(entry.folder / "episodes.npz").setup["device"]
+    strongest = min(_attacked(entry.attacks), key=lambda one: one[1], default=None)
+    return {
+        "name": entry.folder.name,
+        **{key: entry.stated[key] for key in STATED},
+        **{key: made.metadata[key] for key in ("agent", "agent_sha256", "task")},
+        "sigma": made.sigma,
+        "episodes": made.n_episodes,
+        "device": device,
+        "mean": made.estimate,
+        "sem": made.estimate_sem,
+        "budgets": list(budgets),
+        "lower": [made.at(budget).lower for budget in budgets],
+        "attack": None if strongest is None else dict(zip(("budget", "mean", "sem"), strongest, strict=True)),
+        "attacked_bound": None if strongest is None else made.at(strongest[0]).lower,
+    }
+
+
+def write_own(
+    agent: Agent, record: Episodes, certificate: Certificate, remembers: str, attacks: Sequence[Path]
+) -> None:
+    """Write the entry of a pretrained agent from committed episode data."""
+    folder = ENTRIES / agent.name
+    folder.mkdir(parents=True, exist_ok=True)
+    certificate.save(folder)
+    record.save(folder / "episodes.npz")
+    stated = {"by": "Surefoot", "source": f"zoo/{agent.name}.npz", "license": "MIT", "remembers": remembers}
+    write_json(folder / NAME, {"schema": 1, **stated, "agent": None})
+    for path in attacks:
+        write_json(folder / f"attack-{path.stem.removeprefix(f'{agent.name}-')}.json", read_json(path))

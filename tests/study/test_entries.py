@@ -1,0 +1,89 @@
+"""The leaderboard: entries are verified certificates, and a false one is refused."""
+
+import json
+import shutil
+
+import pytest
+
+from study.entries import ENTRIES, NAME, read_entries, read_entry, refusals, row
+from study.records import NUMBERS
+from study.records_page import BUDGETS
+from surefoot.errors import InputError
+from surefoot.files import read_json
+
+QUICK = "mountain-car-gru-s1"
+
+
+@pytest.fixture
+def entry(tmp_path):
+    """Return a copy of a true entry, to be made false."""
+    return shutil.copytree(ENTRIES / QUICK, tmp_path / "false")
+
+
+def change(path, **changes):
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_every_entry_is_on_the_board_with_its_source_and_license():
+    shown = {one["name"]: one for one in read_json(NUMBERS)["board"]}
+    found = read_entries()
+    assert len(found) >= 10
+    assert {one.folder.name for one in found} == set(shown)
+    for one in found:
+        assert shown[one.folder.name] == row(one, BUDGETS[one.certificate.metadata["task"]])
+        assert one.stated["license"]
+        assert one.stated["source"]
+
+
+def test_a_true_entry_is_accepted_after_a_rerun():
+    assert refusals(read_entry(ENTRIES / QUICK), blocks=1) == []
+
+
+def test_a_raised_bound_is_refused(entry):
+    lower = json.loads((entry / "certificate.json").read_text())["lower"]
+    change(entry / "certificate.json", lower=[min(1.0, value + 0.0005) for value in lower])
+    assert any("bounds" in reason for reason in refusals(read_entry(entry), blocks=0))
+
+
+def test_a_bound_of_another_agent_is_refused(entry):
+    """The weights of the name are not the certified ones."""
+    change(entry / "certificate.json", agent_sha256="0" * 64)
+    for attack in entry.glob("attack*.json"):
+        change(attack, agent_sha256="0" * 64)
+    assert refusals(read_entry(entry), blocks=0) != []
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "reason"),
+    [
+        (NAME, {"license": ""}, "license"),
+        (NAME, {"source": None}, "source"),
+        ("certificate.json", {"confidence": 0.9}, "confidence 0.9 is below 0.95"),
+        ("certificate.json", {"floor": 0.5}, "floor and ceiling are not the task's"),
+        ("certificate.json", {"task": "no-such-task"}, "not a task of the leaderboard"),
+        ("certificate.json", {"discount": 0.9}, "discounted"),
+        ("attack-structured.json", {"agent_sha256": "0" * 64}, "another agent"),
+    ],
+)
+def test_an_entry_that_cannot_be_compared_is_refused(entry, file, changes, reason):
+    change(entry / file, **changes)
+    with pytest.raises(InputError, match=reason):
+        read_entry(entry)
+
+
+def test_an_entry_that_an_attack_contradicts_is_refused(entry):
+    change(entry / "attack-structured.json", curve=[0.5], curve_sem=[0.01])
+    (reason,) = refusals(read_entry(entry), blocks=0)
+    assert reason.startswith("an attack with budget 1 reached 0.5")
+
+
+def test_make_records_stops_at_a_false_entry(tmp_path, monkeypatch, capsys):
+    from study import records
+
+    entry = shutil.copytree(ENTRIES / "freeway-student-s0.4", tmp_path / "false")  # run on a GPU: nothing to rerun here
+    lower = json.loads((entry / "certificate.json").read_text())["lower"]
+    change(entry / "certificate.json", lower=[value + 0.01 for value in lower])
+    monkeypatch.setattr(records, "read_entries", lambda: [read_entry(entry)])
+    with pytest.raises(SystemExit):
+        records.verify_entries()
+    assert "records/false: refused" in capsys.readouterr().err
