@@ -40,7 +40,8 @@ class Answers(nn.Module):
         if n_actions is None:
             return _moves(_as_tensor(answer, "return finite actions").to(history.device), rows, self.spaces)
         wanted = f"choose an action from 0 to {n_actions - 1}"
-        return _choices(_as_tensor(answer, wanted).to(history.device), rows, n_actions, wanted)
+        chosen = _numbered(_as_tensor(answer, wanted).to(history.device), rows, self.spaces)
+        return _choices(chosen, rows, n_actions, wanted)
 
 
 class Function(nn.Module):
@@ -154,9 +155,9 @@ def check_repeats(network: nn.Module, seen: Tensor, answer: Tensor, *, stochasti
 def _policy(function: Callable[[NDArray[Any]], Any], spaces: Spaces, *, batched: bool, stochastic: bool) -> Policy:
     name = getattr(function, "__name__", type(function).__name__)
     network = Answers(Function(function, batched=batched), spaces)
-    return Policy(
-        network, spaces.n_stack, spaces.shape, spaces.n_actions, name, differentiable=False, stochastic=stochastic
-    )
+    low, high = (None if side is None else torch.tensor(side) for side in (spaces.low, spaces.high))
+    own = Policy(network, spaces.n_stack, spaces.shape, spaces.n_actions, name, differentiable=False)
+    return replace(own, low=low, high=high, stochastic=stochastic)
 
 
 def _plain(answer: Any) -> Any:
@@ -173,6 +174,22 @@ def _as_tensor(answer: Any, wanted: str) -> Tensor:
         return torch.as_tensor(np.asarray(answer))
     shown = answer[0] if isinstance(answer, list) and answer else answer
     raise InputError(f"the agent must {wanted}, got {shown!r:.60}")
+
+
+def _numbered(answer: Tensor, rows: int, spaces: Spaces) -> Tensor:
+    """Return the numbers of actions that were answered in parts; other answers as they are."""
+    factors, values = spaces.factors, answer.shape == (rows, spaces.n_actions) and answer.is_floating_point()
+    if factors is None or len(factors) == 1 or answer.shape != (rows, len(factors)) or values:
+        return answer
+    whole = answer.nan_to_num(-1).long()
+    if bool(((whole != answer) | (whole < 0) | (whole >= torch.tensor(factors, device=answer.device))).any()):
+        raise InputError(
+            f"the agent must choose parts of an action below {factors}, from 0, got {answer[0].tolist()!r:.60}"
+        )
+    number = torch.zeros(rows, dtype=torch.int64, device=answer.device)
+    for part, count in zip(whole.unbind(1), factors, strict=True):
+        number = number * count + part
+    return number
 
 
 def _choices(answer: Tensor, rows: int, n_actions: int, wanted: str) -> Tensor:

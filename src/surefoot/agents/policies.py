@@ -23,6 +23,7 @@ class Spaces:
         first_action: The number the environment gives to the first discrete action.
         factors: How many values each part of a discrete action has, where it has parts: the numbers of actions are
             those of all combinations, the last part counting fastest. None for actions without parts.
+        parts: Name and size of each part of an observation, where it is a vector of parts; else None.
     """
 
     shape: tuple[int, ...]
@@ -32,6 +33,7 @@ class Spaces:
     high: tuple[float, ...] | None = None
     first_action: int = 0
     factors: tuple[int, ...] | None = None
+    parts: tuple[tuple[str, int], ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +52,8 @@ class Policy:
     ``open_loop``  whether the network maps the time step instead of the memory
     ``critic``     the value its training gave to an action, (memory, action) -> value; only attacks look at it
     ``memory``     what it remembers; None for a stack of ``n_stack`` observations
+    ``factors``    how many values each part of its actions has, where they have parts, as in ``Spaces``
+    ``parts``      name and size of each part of an observation, where it says so, as in ``Spaces``
     ``stochastic`` whether its network draws random numbers, from the global generators (``own_randomness``)
     """
 
@@ -66,6 +70,8 @@ class Policy:
     critic: nn.Module | None = None
     memory: Memory | None = None
     stochastic: bool = False
+    factors: tuple[int, ...] | None = None
+    parts: tuple[tuple[str, int], ...] | None = None
 
     @property
     def recall(self) -> Memory:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -177,6 +178,14 @@ def _fitted(policy: Policy, spaces: Spaces | None, first_action: int | None = No
     if spaces is None:
         return policy
     check_actions(policy, spaces, first_action=first_action)
+    if policy.parts is not None and spaces.parts is not None and policy.parts != spaces.parts:
+        raise InputError(
+            f"the agent's observations have the parts {_listed(policy.parts)}, the environment's "
+            f"{_listed(spaces.parts)}; expected the same in the same order"
+        )
+    if policy.n_actions is None and policy.low is None and spaces.low is not None and spaces.high is not None:
+        # What an environment is given is within its bounds, as Stable-Baselines3 has it; floors rely on that.
+        policy = replace(policy, low=torch.tensor(spaces.low), high=torch.tensor(spaces.high))
     return fit_to(policy, spaces.shape)
 
 
@@ -234,6 +243,11 @@ def check_actions(policy: Policy, spaces: Spaces, *, first_action: int | None = 
             f"the agent has {_actions(policy.n_actions, 0)}, "
             f"the environment takes {_actions(spaces.n_actions, spaces.first_action)}"
         )
+    if first_action is not None and policy.factors != spaces.factors:
+        raise InputError(
+            f"the agent's actions have parts of {policy.factors} values, the environment's of {spaces.factors}; "
+            "expected the same"
+        )
     if policy.low is None or policy.high is None or spaces.low is None or spaces.high is None:
         return
     low, high = policy.low.cpu().numpy(), policy.high.cpu().numpy()
@@ -244,6 +258,10 @@ def check_actions(policy: Policy, spaces: Spaces, *, first_action: int | None = 
             f"the agent's actions range from {low.tolist()} to {high.tolist()}, "
             f"the environment's from {list(spaces.low)} to {list(spaces.high)}"
         )
+
+
+def _listed(parts: tuple[tuple[str, int], ...]) -> str:
+    return ", ".join(f"{name} ({size})" for name, size in parts)
 
 
 def _actions(count: int | None, first: int) -> str:

@@ -147,8 +147,10 @@ def inspect(source: Source, *, reward_range: tuple[float, float] | None = None) 
 
 def _spaces(environment: Any) -> Spaces:
     shape, space = tuple(environment.observation_space.shape), environment.action_space
+    layer = environment.env if isinstance(environment, FlatAction) else environment
+    parts = tuple((part.name, part.size) for part in layer.parts) if isinstance(layer, FlatObservation) else None
     if hasattr(space, "n"):
         factors = environment.factors if isinstance(environment, FlatAction) else None
-        return Spaces(shape=shape, n_actions=int(space.n), first_action=int(space.start), factors=factors)
+        return Spaces(shape=shape, n_actions=int(space.n), first_action=int(space.start), factors=factors, parts=parts)
     low, high = (tuple(limit.ravel().tolist()) for limit in (space.low, space.high))
-    return Spaces(shape=shape, n_actions=None, low=low, high=high)
+    return Spaces(shape=shape, n_actions=None, low=low, high=high, parts=parts)

@@ -61,10 +61,11 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
     noise = Stream(noise_seeds, device)
     channel = Channel(noise=plan.noise, n_envs=n_envs, shape=plan.task.spaces.shape, stream=noise, ledger=ledger)
     own = seeded(*policy_seeds(plan.seed, plan.purpose, index)) if plan.policy.stochastic else nullcontext()
-    with single_thread(), torch.inference_mode(plan.attacker is None), own:
+    with single_thread(), torch.inference_mode(plan.attacker is None):
         try:
             loop = Loop(plan=plan, env=env, channel=channel, count=count)
-            loop.run(first, watch)
+            with own:
+                loop.run(first, watch)
             channel.check(loop.extremes)
         finally:
             env.close()

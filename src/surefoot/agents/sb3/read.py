@@ -19,8 +19,9 @@ import numpy as np
 from surefoot.agents.clock import with_clock
 from surefoot.agents.normalization import Statistics, normalized
 from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.sb3.predictor import wrapped
 from surefoot.agents.sb3.published import Published, read_published, statistics_near
-from surefoot.agents.sb3.rebuild import rebuilt, wrapped
+from surefoot.agents.sb3.rebuild import rebuilt
 from surefoot.agents.sb3.settings import (
     Facts,
     UnreadableError,

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from math import prod
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.spaces import Box, Discrete
+from gymnasium import spaces
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
@@ -20,12 +24,16 @@ from surefoot.errors import InputError
 from surefoot.files import MOST_ARRAYS, MOST_TEXT, check_size, foreign
 
 SPACES = {
-    f"<class '{library}.spaces.{kind.lower()}.{kind}'>": kind
+    f"<class '{library}.spaces.{module}.{kind}'>": kind
     for library in ("gymnasium", "gym")
-    for kind in ("Box", "Discrete")
+    for module, kind in (
+        *(("box", "Box"), ("discrete", "Discrete"), ("dict", "Dict")),
+        *(("multi_discrete", "MultiDiscrete"), ("multi_binary", "MultiBinary")),
+    )
 }
 
 Limits = tuple[NDArray[np.float32], NDArray[np.float32]]
+Parts = tuple[tuple[str, int], ...]
 
 
 class UnreadableError(Exception):
@@ -54,6 +62,9 @@ class Facts:
     ``settings``  the policy_kwargs, classes as the strings Python prints for them
     ``pixels``    whether observations are bytes, which SB3 divides by 255
     ``state_noise``  whether it explored with noise that depends on the state (use_sde)
+    ``parts``     name and size of each part of an observation, where it is a dictionary of vectors
+    ``factors``   how many values each part of an action has, where it has parts
+    ``binary``    whether these parts are yes or no, with one output each
     """
 
     module: str
@@ -64,6 +75,9 @@ class Facts:
     settings: Mapping[str, Any]
     pixels: bool = False
     state_noise: bool = False
+    parts: Parts | None = None
+    factors: tuple[int, ...] | None = None
+    binary: bool = False
 
 
 def read_settings(path: Path) -> dict[str, Any]:
@@ -103,38 +117,97 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def facts_of_file(data: Mapping[str, Any]) -> Facts:
     """Return what the attributes printed next to the pickled fields say."""
-    module = _entry(data, "policy_class").get("__module__")
+    module = str(_entry(data, "policy_class").get("__module__"))
     observations, actions = _entry(data, "observation_space"), _entry(data, "action_space")
-    if _kind(observations) != "Box":
-        raise InputError(f"the model's observations are {observations.get(':type:')}, expected a Box")
+    parts = _printed_parts(str(observations.get("spaces"))) if _kind(observations) == "Dict" else None
     pixels = observations.get("dtype") == "uint8"
-    if not pixels and observations.get("dtype") not in ("float32", "float64"):
+    if parts is not None:
+        shape: tuple[int, ...] = (sum(size for _, size in parts),)
+    elif _kind(observations) == "Discrete":
+        shape = (_discrete(observations),)
+    elif _kind(observations) != "Box":
+        raise InputError(f"the model's observations are {observations.get(':type:')}, expected a Box or a Dict")
+    elif not pixels and observations.get("dtype") not in ("float32", "float64"):
         raise UnreadableError(f"its observations are {observations.get('dtype')} (an image?), expected floats")
-    shape, settings = _shape(observations), _entry(data, "policy_kwargs")
-    sde = data.get("use_sde") is True
-    if _kind(actions) == "Discrete":
+    else:
+        shape = _shape(observations)
+    settings, sde = _entry(data, "policy_kwargs"), data.get("use_sde") is True
+    seen = partial(Facts, module, shape, settings=settings, pixels=pixels, state_noise=sde, parts=parts)
+    kind = _kind(actions)
+    if kind == "Discrete":
         n_actions = _discrete(actions)
-        return Facts(str(module), shape, n_actions, n_actions, None, settings, pixels, sde)
-    if _kind(actions) != "Box" or len(_shape(actions)) != 1:
+        return seen(n_actions=n_actions, width=n_actions, limits=None)
+    if kind in ("MultiDiscrete", "MultiBinary"):
+        return seen(**_printed_factors(actions, binary=kind == "MultiBinary"))
+    if kind != "Box" or len(_shape(actions)) != 1:
         raise InputError(f"the model's actions are {actions.get(':type:')}, expected Discrete or a one-dimensional Box")
     width = _shape(actions)[0]
-    return Facts(str(module), shape, None, width, printed_limits(actions, width), settings, pixels, sde)
+    return seen(n_actions=None, width=width, limits=printed_limits(actions, width))
 
 
 def facts_of_model(model: Any) -> Facts:
     """Return what the attributes of a live model say."""
     observations, actions = model.observation_space, model.action_space
-    pixels = observations.dtype == np.uint8
-    if not isinstance(observations, Box) or not (pixels or np.issubdtype(observations.dtype, np.floating)):
+    parts, pixels = None, observations.dtype == np.uint8
+    if isinstance(observations, Dict):
+        if any(isinstance(part, Box) and part.dtype == np.uint8 for part in observations.values()):
+            raise UnreadableError("a part of its observations is a picture")
+        parts = tuple((name, spaces.flatdim(part)) for name, part in observations.items())
+    elif not isinstance(observations, Discrete) and (
+        not isinstance(observations, Box) or not (pixels or np.issubdtype(observations.dtype, np.floating))
+    ):
         raise UnreadableError("its observations are not a Box of floats or bytes")
+    shape = observations.shape if isinstance(observations, Box) else (spaces.flatdim(observations),)
     module, settings = type(model.policy).__module__, model.policy_kwargs
     sde = bool(getattr(model, "use_sde", False))
+    seen = partial(Facts, module, shape, settings=settings, pixels=pixels, state_noise=sde, parts=parts)
     if isinstance(actions, Discrete) and actions.start == 0:
-        return Facts(module, observations.shape, int(actions.n), int(actions.n), None, settings, pixels, sde)
+        return seen(n_actions=int(actions.n), width=int(actions.n), limits=None)
+    if isinstance(actions, MultiBinary):
+        return seen(**_factors([2] * prod(actions.shape), binary=True))
+    if isinstance(actions, MultiDiscrete) and not actions.start.any():
+        return seen(**_factors([int(count) for count in actions.nvec.ravel()], binary=False))
     if not isinstance(actions, Box) or len(actions.shape) != 1:
         raise UnreadableError("its actions are neither Discrete from 0 nor a one-dimensional Box")
     limits = (actions.low.astype(np.float32), actions.high.astype(np.float32))
-    return Facts(module, observations.shape, None, actions.shape[0], limits, settings, pixels, sde)
+    return seen(n_actions=None, width=actions.shape[0], limits=limits)
+
+
+def _factors(counts: Sequence[int], *, binary: bool) -> dict[str, Any]:
+    """Return what a model's facts say of actions in parts."""
+    width = len(counts) if binary else sum(counts)
+    whole = {"n_actions": prod(counts), "width": width, "limits": None}
+    return {**whole, "factors": tuple(counts), "binary": binary}
+
+
+def _printed_factors(space: Mapping[str, Any], *, binary: bool) -> dict[str, Any]:
+    if binary:
+        return _factors([2] * prod(_shape(space)), binary=True)
+    counts = [int(count) for count in re.findall(r"\d+", str(space.get("nvec")))]
+    starts = re.findall(r"\d+", str(space.get("start", "0")))
+    if not counts or min(counts) < 1 or len(counts) != prod(_shape(space)) or any(int(start) for start in starts):
+        raise UnreadableError("it does not print how many values each part of its actions has, from 0")
+    return _factors(counts, binary=False)
+
+
+def _printed_parts(text: str) -> Parts:
+    """Return names and sizes of the parts of a dictionary of vectors, as Gymnasium prints it."""
+    found = re.findall(r"'([^']*)': (\w+)\((.*?)\)(?=, '|\}$)", text, flags=re.DOTALL)
+    parts = tuple((name, _printed_size(kind, inside)) for name, kind, inside in found)
+    if not parts or any(size is None for _, size in parts) or len(parts) != len(re.findall(r"'[^']*': ", text)):
+        raise UnreadableError(f"the parts of its observations are not all vectors: {text[:80]}")
+    return tuple((name, size) for name, size in parts if size is not None)
+
+
+def _printed_size(kind: str, inside: str) -> int | None:
+    """Return how many numbers a part has in the vector; None for what is not one, such as a picture."""
+    if kind == "Box":
+        shape = re.search(r"\((\d+(?:, \d+)*),?\), (?:float32|float64)$", inside)
+        return None if shape is None else prod(int(side) for side in shape[1].split(", "))
+    if kind in ("Discrete", "MultiBinary") and inside.isdecimal():
+        return int(inside)
+    counts = re.fullmatch(r"\[([\d ]+)\]", inside)
+    return sum(int(count) for count in counts[1].split()) if kind == "MultiDiscrete" and counts else None
 
 
 def printed_limits(space: Mapping[str, Any], width: int) -> Limits | None:
