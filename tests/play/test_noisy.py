@@ -134,12 +134,12 @@ def test_spec_can_make_the_wrapper_again():
 @pytest.mark.parametrize(
     ("space", "match"),
     [
-        (Discrete(3), "noise needs Box observations, got Discrete; wrap"),
+        (Discrete(3), "noise needs Box observations or a Dict of plain parts, got Discrete; wrap"),
         (
             Box(0, 9, (2,), np.int64),
-            "noise needs float observations or uint8 images from 0 to 255, got int64",
+            "int64 observations from .* noise needs floats or uint8 images from 0 to 255: turn them",
         ),
-        (Box(0, 1, (2,), np.uint8), "got uint8 from 0 to 1; turn them into floats"),
+        (Box(0, 1, (2,), np.uint8), "uint8 observations from 0 to 1; noise needs floats or uint8 images"),
     ],
 )
 def test_other_spaces_are_refused(space, match):

@@ -181,7 +181,7 @@ def _fitted(policy: Policy, spaces: Spaces | None, first_action: int | None = No
     if policy.parts is not None and spaces.parts is not None and policy.parts != spaces.parts:
         raise InputError(
             f"the agent's observations have the parts {_listed(policy.parts)}, the environment's "
-            f"{_listed(spaces.parts)}; expected the same in the same order"
+            f"{_listed(spaces.parts)}; expected the same in the same order; a --wrapper can change it"
         )
     if policy.n_actions is None and policy.low is None and spaces.low is not None and spaces.high is not None:
         # What an environment is given is within its bounds, as Stable-Baselines3 has it; floors rely on that.

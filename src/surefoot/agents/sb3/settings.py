@@ -163,14 +163,22 @@ def facts_of_model(model: Any) -> Facts:
     seen = partial(Facts, module, shape, settings=settings, pixels=pixels, state_noise=sde, parts=parts)
     if isinstance(actions, Discrete) and actions.start == 0:
         return seen(n_actions=int(actions.n), width=int(actions.n), limits=None)
-    if isinstance(actions, MultiBinary):
-        return seen(**_factors([2] * prod(actions.shape), binary=True))
-    if isinstance(actions, MultiDiscrete) and not actions.start.any():
-        return seen(**_factors([int(count) for count in actions.nvec.ravel()], binary=False))
+    factors = factors_of(actions)
+    if factors is not None:
+        return seen(**_factors(factors, binary=isinstance(actions, MultiBinary)))
     if not isinstance(actions, Box) or len(actions.shape) != 1:
         raise UnreadableError("its actions are neither Discrete from 0 nor a one-dimensional Box")
     limits = (actions.low.astype(np.float32), actions.high.astype(np.float32))
     return seen(n_actions=None, width=actions.shape[0], limits=limits)
+
+
+def factors_of(actions: spaces.Space[Any]) -> tuple[int, ...] | None:
+    """Return how many values each part of an action has, from 0; None for actions without parts."""
+    if isinstance(actions, MultiBinary):
+        return (2,) * prod(actions.shape)
+    if isinstance(actions, MultiDiscrete) and not actions.start.any():
+        return tuple(int(count) for count in actions.nvec.ravel())
+    return None
 
 
 def _factors(counts: Sequence[int], *, binary: bool) -> dict[str, Any]:

@@ -63,12 +63,13 @@ def parts_of(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] = 
             yield from parts_of(name, inner, (*path, key))
         return
     if isinstance(space, spaces.Box):
-        if np.issubdtype(space.dtype, np.integer) and space.dtype != np.uint8:
+        pixels = space.dtype == np.uint8 and (space.low == 0).all() and (space.high == 255).all()
+        if not pixels and not np.issubdtype(space.dtype, np.floating):
             raise InputError(
-                f"{name} has {space.dtype} observations; only floats and uint8 images can carry noise: turn them into "
-                f"floats with --wrapper '{FLOATS}'"
+                f"{name} has {space.dtype} observations from {space.low.min()} to {space.high.max()}; noise needs "
+                f"floats or uint8 images from 0 to 255: turn them into floats with --wrapper '{FLOATS}'"
             )
-        yield Part(path, space, 255.0 if space.dtype == np.uint8 else 1.0)
+        yield Part(path, space, 255.0 if pixels else 1.0)
     elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
         yield Part(path, space, 1.0)
     else:

@@ -8,13 +8,14 @@ from typing import Any
 import gymnasium
 import numpy as np
 import torch
-from gymnasium.spaces import Box
+from gymnasium.spaces import Box, Dict, Tuple
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.channel import Channel
+from surefoot.play.envs.flat import Part, parts_of
 from surefoot.play.streams import WRAPPER, Stream, seed_sequence
 
 
@@ -24,16 +25,18 @@ class NoisyObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, ND
     Put frame stacks outside it, ``FrameStackObservation(NoisyObservation(env, sigma), k,
     padding_type="reset")``, so that an observation keeps the noise it was first seen with. Observations come
     out as unbounded float32; uint8 images are scaled to [0, 1] first, and ``sigma`` is in the units that come
-    out, one number or one per feature. ``reset(seed=k)`` fixes the noise too. This noise is for training;
-    ``surefoot.smooth`` deploys unpredictable noise.
+    out, one number or one per feature. The parts of a Dict stay apart, those of categories become ones and
+    zeros. ``reset(seed=k)`` fixes the noise too. This noise is for training; ``surefoot.smooth`` deploys
+    unpredictable noise.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], sigma: float | Sequence[float], seed: int | None = None) -> None:
         RecordConstructorArgs.__init__(self, sigma=sigma, seed=seed)
         gymnasium.ObservationWrapper.__init__(self, env)
         self.noise = Noise.of(sigma)
-        self.unit, self.shape = _unit(env.observation_space), env.observation_space.shape or ()
-        self.observation_space = Box(-np.inf, np.inf, env.observation_space.shape, np.float32)
+        self.parts = _parts(env.observation_space)
+        self.shape = env.observation_space.shape or (sum(part.size for part in self.parts),)
+        self.observation_space: Any = _noisy_space(env.observation_space, self.parts)
         self._reseed(seed)
 
     def reset(
@@ -44,10 +47,15 @@ class NoisyObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, ND
             self._reseed(seed)
         return super().reset(seed=seed, options=options)
 
-    def observation(self, observation: NDArray[Any]) -> NDArray[np.float32]:
+    def observation(self, observation: Any) -> Any:
         """Return the observation in float32 units with fresh noise added."""
-        clean = np.asarray(observation, dtype=np.float32) / self.unit
-        return self._channel.send(torch.from_numpy(clean).unsqueeze(0))[0].numpy()
+        clean = np.concatenate([part.flat(observation) for part in self.parts]).reshape(self.shape)
+        noisy = self._channel.send(torch.from_numpy(clean).unsqueeze(0))[0].numpy()
+        if isinstance(self.observation_space, Box):
+            return noisy
+        columns = np.split(noisy, np.cumsum([part.size for part in self.parts])[:-1])
+        spaces = self.observation_space
+        return {part.name: own.reshape(spaces[part.name].shape) for part, own in zip(self.parts, columns, strict=True)}
 
     def _reseed(self, seed: int | None) -> None:
         # The channel that certifies is the channel that trains.
@@ -56,18 +64,20 @@ class NoisyObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, ND
         self._channel = Channel(noise=self.noise, n_envs=1, shape=self.shape, stream=Stream(seeds, torch.device("cpu")))
 
 
-def _unit(space: gymnasium.Space[Any]) -> np.float32:
-    """Return what an observation is divided by to be in declared units, or say why nothing does that."""
-    if not isinstance(space, Box):
-        raise InputError(
-            f"noise needs Box observations, got {type(space).__name__}; "
-            "wrap the environment in gymnasium.wrappers.FlattenObservation first"
-        )
-    if np.issubdtype(space.dtype, np.floating):
-        return np.float32(1)
-    if space.dtype == np.uint8 and (space.low == 0).all() and (space.high == 255).all():
-        return np.float32(255)
+def _parts(space: gymnasium.Space[Any]) -> tuple[Part, ...]:
+    """Return the parts of an observation, one for a Box, or say why it cannot carry noise."""
+    inner = list(space.values()) if isinstance(space, Dict) else [space]
+    if isinstance(space, Box | Dict) and not any(isinstance(one, Dict | Tuple) for one in inner):
+        return tuple(parts_of("this environment", space))
     raise InputError(
-        f"noise needs float observations or uint8 images from 0 to 255, got {space.dtype} "
-        f"from {space.low.min()} to {space.high.max()}; turn them into floats first"
+        f"noise needs Box observations or a Dict of plain parts, got {type(space).__name__}; "
+        "wrap the environment in gymnasium.wrappers.FlattenObservation first"
     )
+
+
+def _noisy_space(space: gymnasium.Space[Any], parts: tuple[Part, ...]) -> Box | Dict:
+    if isinstance(space, Box):
+        return Box(-np.inf, np.inf, space.shape, np.float32)
+    shapes = [(part.name, part.space.shape if isinstance(part.space, Box) else (part.size,)) for part in parts]
+    # Pairs keep their order, which is that of an agent's inputs; a dictionary would be sorted.
+    return Dict([(name, Box(-np.inf, np.inf, shape, np.float32)) for name, shape in shapes])

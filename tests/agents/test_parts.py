@@ -1,0 +1,143 @@
+"""Observations and actions in parts: SB3 agents and functions act as they do on the structured environment."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
+from stable_baselines3 import A2C, PPO
+
+import surefoot
+from surefoot.agents.joint import Joint
+from surefoot.agents.resolve import resolve
+from surefoot.errors import InputError
+from surefoot.play.environments import make_task
+from surefoot.play.envs.noisy import NoisyObservation
+
+VECTORS = {"goal": Box(-1.0, 1.0, (2,), np.float32), "arm": Box(-1.0, 1.0, (2, 2), np.float32), "door": Discrete(3)}
+MOVES = {"several": MultiDiscrete([3, 2, 2]), "lamps": MultiBinary(3), "one": Discrete(4)}
+
+
+class Parts(gymnasium.Env):
+    """Random observations in parts; the reward is how far apart two parts of the action are from the door."""
+
+    def __init__(self, actions="several", names=("goal", "arm", "door")):
+        self.observation_space = Dict([(name, VECTORS[name]) for name in names])
+        self.action_space = MOVES[actions]
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.observation_space.seed(int(self.np_random.integers(2**31)))
+        return self.observation_space.sample(), {}
+
+    def step(self, action):
+        return self.observation_space.sample(), float(np.sum(action)), False, False, {}
+
+
+def parts(**kwargs):
+    return gymnasium.wrappers.TimeLimit(Parts(**kwargs), 5)
+
+
+def trained(kind, env, *, seed=0, **options):
+    model = kind(
+        "MultiInputPolicy", env, n_steps=8, seed=seed, device="cpu", policy_kwargs={"net_arch": [8]}, **options
+    )
+    with torch.no_grad():
+        for weight in model.policy.parameters():
+            weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed)) * 0.7)
+    return model
+
+
+def flat(env, observation):
+    return gymnasium.spaces.flatten(env.observation_space, observation).astype(np.float32)
+
+
+@pytest.mark.parametrize("given", ["live", "zip"])
+@pytest.mark.parametrize("actions", list(MOVES))
+def test_sb3_agents_choose_what_they_choose_on_the_dictionary(tmp_path, actions, given):
+    """Planted: the parts in another order, or the second part of the action first, are another agent."""
+    env = parts(actions=actions)
+    model = trained(PPO, env, batch_size=8)
+    task = make_task(parts, floor=0, env_kwargs={"actions": actions})
+    agent = model
+    if given == "zip":
+        model.save(tmp_path / "model.zip")
+        agent = tmp_path / "model.zip"
+    policy = resolve(agent, task.spaces)
+    assert policy.differentiable
+    assert policy.parts == task.spaces.parts == (("goal", 2), ("arm", 4), ("door", 3))
+    rows = [env.reset(seed=k)[0] for k in range(40)]
+    expected = [model.predict(row, deterministic=True)[0] for row in rows]
+    chosen = policy.act(torch.from_numpy(np.stack([flat(env, row) for row in rows])).unsqueeze(1)).numpy()
+    if task.spaces.factors is not None:
+        chosen = np.stack(np.unravel_index(chosen, task.spaces.factors), axis=1)
+    assert np.array_equal(chosen, np.stack(expected))
+    assert len(np.unique(chosen, axis=0)) > 1
+    mixed = np.stack([flat(env, row)[[2, 3, 4, 5, 0, 1, 6, 7, 8]] for row in rows])
+    assert not np.array_equal(
+        policy.act(torch.from_numpy(mixed).unsqueeze(1)).numpy(),
+        policy.act(torch.from_numpy(np.stack([flat(env, row) for row in rows])).unsqueeze(1)).numpy(),
+    )
+
+
+def test_an_agent_of_other_parts_is_refused():
+    model = trained(A2C, parts(names=("arm", "goal", "door")))
+    with pytest.raises(InputError, match=r"parts arm \(4\), goal \(2\), door \(3\), the environment's goal \(2\), arm"):
+        resolve(model, make_task(parts, floor=0).spaces)
+    other = trained(A2C, parts(actions="lamps"))
+    eight = make_task(lambda: parts(actions="several"), floor=0).spaces
+    with pytest.raises(InputError, match="the agent has 8 actions from 0, the environment takes 12 actions from 0"):
+        resolve(other, eight)
+    swapped = make_task(lambda: parts(actions="lamps"), floor=0).spaces
+    from dataclasses import replace
+
+    with pytest.raises(InputError, match=r"parts of \(2, 2, 2\) values, the environment's of \(4, 2\)"):
+        resolve(other, replace(swapped, factors=(4, 2)))
+
+
+def test_joint_values_add_and_the_first_of_equal_values_wins():
+    network = Joint(torch.nn.Identity(), (3, 2), binary=False)
+    output = torch.tensor([[0.0, 5.0, 5.0, 1.0, 2.0], [1e8, 1e8 - 8, 0.0, 0.0, 1e-3]])
+    joint = network(output)
+    assert joint.shape == (2, 6)
+    assert joint.argmax(dim=1).tolist() == [1 * 2 + 1, 0 * 2 + 1]
+    lamps = Joint(torch.nn.Identity(), (2, 2), binary=True)(torch.tensor([[-1.0, 0.0], [3.0, 0.5]]))
+    assert lamps.argmax(dim=1).tolist() == [0, 3]
+
+
+@pytest.mark.parametrize("batched", [False, True])
+def test_functions_may_answer_in_parts(batched):
+    def choose(seen):
+        return np.array([2, 0, 1]) if not batched else np.tile([2, 0, 1], (len(seen), 1))
+
+    task = make_task(parts, floor=0, ceiling=25)
+    played = surefoot.rollout(task, resolve(choose, task.spaces, batched=batched), sigma=0.1, n_episodes=2)
+    assert played.returns.tolist() == [15.0, 15.0]
+    with pytest.raises(InputError, match=r"must choose parts of an action below \(3, 2, 2\), from 0, got \[3, 0, 0\]"):
+        resolve(lambda seen: np.array([3, 0, 0]), task.spaces, batched=False).network(torch.zeros(1, 1, 9))
+
+
+def test_continuous_actions_of_functions_and_policies_are_clipped_to_the_environments():
+    """Floors rely on it: the reward of Reacher is minus the squared action, within its bounds."""
+    task = make_task("Reacher-v5")
+    wild = resolve(lambda seen: np.array([9.0, -9.0]), task.spaces)
+    assert wild.act(torch.zeros(1, 1, *task.spaces.shape)).tolist() == [[1.0, -1.0]]
+
+    class Nine(torch.nn.Module):
+        def forward(self, history):
+            return torch.full((len(history), 2), 9.0)
+
+    own = resolve(surefoot.Policy(Nine(), 1, task.spaces.shape, None), task.spaces)
+    assert own.act(torch.zeros(1, 1, *task.spaces.shape)).tolist() == [[1.0, 1.0]]
+
+
+def test_noise_for_training_keeps_the_parts_apart():
+    noisy = NoisyObservation(parts(), 0.1, seed=3)
+    seen = noisy.reset(seed=0)[0]
+    assert seen in noisy.observation_space
+    assert {name: part.shape for name, part in seen.items()} == {"goal": (2,), "arm": (2, 2), "door": (3,)}
+    clean = parts().reset(seed=0)[0]
+    noise = flat(noisy, seen) - flat(parts(), clean)
+    assert 0 < np.abs(noise).max() < 0.6
+    silent = NoisyObservation(parts(), 0.0).reset(seed=0)[0]
+    assert np.allclose(flat(noisy, silent), flat(parts(), clean))
