@@ -9,6 +9,7 @@ import torch
 
 from surefoot.agents import files as zoo
 from surefoot.agents.memory import Recurrent
+from surefoot.cli.main import main
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.play.environments import make_task
@@ -19,8 +20,10 @@ from surefoot.play.tasks import get_task
 from surefoot.proof.forecast import forecast
 from surefoot.train import ppo, selection
 from surefoot.train.actors import policy_of
+from surefoot.train.folder import Curve
 from surefoot.train.ppo import Batch, Learner, collect, train_ppo
-from surefoot.train.settings import PpoSettings, find_ppo
+from surefoot.train.selection import best_sigma
+from surefoot.train.settings import PPO_PRESETS, PpoSettings, find_ppo
 from trainings import run_training
 
 CPU = torch.device("cpu")
@@ -278,6 +281,57 @@ def test_the_best_certified_value_is_kept_and_not_the_best_mean(tmp_path, monkey
     assert training["best_certified"] == forecast(third, budget=0.3, alpha=0.05, n_episodes=40).limit
     assert [plan.purpose for plan in played] == sorted({plan.purpose for plan in played})
     assert {plan.purpose[0] for plan in played} == {Purpose.VALIDATION}
+
+
+def test_without_noise_the_best_mean_is_kept(tmp_path):
+    tiny(tmp_path / "run", sigma=0.0, total_steps=1_000)
+    training = zoo.load_card(str(tmp_path / "run"))["training"]
+    assert training["budget"] == 0
+    assert "best_certified" not in training
+
+
+def test_values_of_another_rule_are_not_compared():
+    """Resumed with a budget: the mean of an earlier validation must not outlast every certified value."""
+    curve, returns = Curve(), np.array([90.0, 110.0])
+    curve.add(returns, 0.0, {"by": np.array("mean")})
+    curve.add(returns, 0.0, {"by": np.array("bound")}, 30.0)
+    assert (curve.best, str(curve.best_weights["by"])) == (30.0, "bound")
+    curve.add(returns, 0.0, {"by": np.array("worse")}, 20.0)
+    assert str(curve.best_weights["by"]) == "bound"
+
+
+# --- which sigma ----------------------------------------------------------------------------------------------------
+
+
+def test_sigma_is_that_of_the_pretrained_agent_that_certifies_the_most(monkeypatch):
+    monkeypatch.setattr(selection, "N_PILOT", 200)
+    found = {
+        (budget, recurrent): best_sigma(CARTPOLE, budget, recurrent=recurrent, seed=0, device="cpu")
+        for budget, recurrent in ((0.1, False), (0.8, False), (1.0, True))
+    }
+    for (_, recurrent), one in found.items():
+        card = zoo.load_card(one.agent)
+        assert (card["task"], card["sigma"], "gru" in one.agent) == ("cartpole-5", one.sigma, recurrent)
+    assert found[0.1, False].sigma < found[0.8, False].sigma
+    with pytest.raises(InputError, match=r"no pretrained agents of CartPole-v1 .*; give --sigma, such as 0\.3, half"):
+        best_sigma(make_task("CartPole-v1", floor=0), 0.6, recurrent=False, seed=0, device="cpu")
+
+
+def test_the_command_selects_sigma(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(selection, "N_PILOT", 50)
+    monkeypatch.setitem(PPO_PRESETS["ppo"], "cartpole-5", dataclasses.replace(TINY, total_steps=1_000))
+    call = ["train", "cartpole-5", "--for-budget", "0.2", "--memory", "frames=3", "--out", str(tmp_path / "run")]
+    assert main(call) == 0
+    card, shown = zoo.load_card(str(tmp_path / "run")), capsys.readouterr().out
+    assert f"Sigma {card['sigma']:g}: of the pretrained agents cartpole-5-" in shown
+    assert (card["training"]["budget"], zoo.load(str(tmp_path / "run")).n_stack) == (0.2, 3)
+    for wrong, match in (
+        ([], "train needs --sigma, the noise to train with, or --for-budget"),
+        (["--for-budget", "0"], "--for-budget must be > 0 to select sigma, got 0"),
+        (["--for-budget", "0.2", "--preset", "paper"], "--for-budget cannot be combined with the preset paper"),
+    ):
+        assert main(["train", "cartpole-5", *wrong]) == 2
+        assert match in capsys.readouterr().err
 
 
 # --- refusals -------------------------------------------------------------------------------------------------------

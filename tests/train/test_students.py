@@ -226,6 +226,7 @@ def test_a_student_is_an_ordinary_agent_with_its_card(trained):
     assert card["training"]["teacher"]["name"] == "teacher"
     assert card["training"]["settings"] == TINY.facts()
     assert card["training"]["updates"] == 96 // 4 - 16 // 4
+    assert "certified" in (out / "curve.csv").read_text().splitlines()[0]  # which chooses the weights, at twice sigma
     assert [line for line, _ in watched] == ["validation at step 48", "validation at step 96"]
     assert policy.network(torch.rand((2, 3, 84, 84))).shape == (2, 3)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable
 from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +16,7 @@ from surefoot.errors import InputError
 
 if TYPE_CHECKING:
     from surefoot.agents.policies import Policy
+    from surefoot.play.task import Task
     from surefoot.train.folder import Curve, TrainingRun
 
     Trainer = Callable[[TrainingRun], Policy]
@@ -26,10 +28,10 @@ def add_train(commands: Any) -> None:
         commands,
         "train",
         "train an agent with noise on its observations",
-        usage="TASK | --env ID --sigma S [options]",
+        usage="TASK | --env ID --sigma S | --for-budget B [options]",
         examples=(
             "surefoot train cartpole-5 --sigma 0.2",
-            "surefoot train cartpole-1 --sigma 0.2 --memory gru --time-limit 10",
+            "surefoot train cartpole-5 --for-budget 0.6 --memory gru --time-limit 10",
             "surefoot train --env Acrobot-v1 --sigma 0.1",
         ),
     )
@@ -38,9 +40,9 @@ def add_train(commands: Any) -> None:
     what.add_argument(
         "--sigma",
         type=float,
-        required=True,
         metavar="S",
-        help="standard deviation of the noise on every observation, in its units",
+        help="standard deviation of the noise on every observation, in its units (with --for-budget default: the one "
+        "whose pretrained agents are predicted to certify the most there)",
     )
     _add_training(parser)
     add_common(parser)
@@ -64,13 +66,13 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     training.add_argument(
         "--memory",
         metavar="KIND",
-        help="gru, or frames=K for the last K observations (ppo; default: as the task)",
+        help="gru, or frames=K for the last K observations (ppo, student; default: as the task or the preset)",
     )
     training.add_argument(
         "--for-budget",
         type=float,
         metavar="B",
-        help="attack budget at which the selected weights certify the most (ppo; default: twice sigma)",
+        help="attack budget at which the selected weights certify the most (not DQN and DDPG; default: twice sigma)",
     )
     training.add_argument("--init-from", metavar="AGENT", help="agent to start from (Atari presets)")
     training.add_argument(
@@ -97,6 +99,8 @@ def run_train(arguments: argparse.Namespace) -> None:
     if arguments.preset is None:
         arguments.preset = "sb3-ppo" if arguments.env else "ppo" if task.cartridge is None else "paper"
     train = _trainer(arguments, task.name)
+    if arguments.sigma is None:
+        arguments.sigma = _selected_sigma(arguments, task)
     digits = decimals(task.scoring.floor, task.scoring.ceiling, 0.0)
     name = f"train-{task.name}-s{arguments.sigma:g}-{arguments.preset}-seed{arguments.seed}"
     folder: Path = arguments.out or Path("runs") / name
@@ -128,6 +132,25 @@ def run_train(arguments: argparse.Namespace) -> None:
     )
 
 
+def _selected_sigma(arguments: argparse.Namespace, task: Task) -> float:
+    """Select sigma by what pretrained agents are predicted to certify at the budget, and say so."""
+    from surefoot.play.plan import resolve_device
+    from surefoot.train.selection import best_sigma
+
+    if arguments.for_budget is None:
+        raise InputError("train needs --sigma, the noise to train with, or --for-budget, which selects it")
+    if not 0 < arguments.for_budget < inf:
+        raise InputError(f"--for-budget must be > 0 to select sigma, got {arguments.for_budget:g}; or give --sigma")
+    device, recurrent = resolve_device(arguments.device), arguments.memory == "gru"
+    found = best_sigma(task, arguments.for_budget, recurrent=recurrent, seed=arguments.seed, device=device)
+    if not (arguments.json or arguments.quiet):
+        print(
+            f"Sigma {found.sigma:g}: of the pretrained agents {found.agent} is predicted to certify the most at budget "
+            f"{found.budget:g} ({found.limit:.2f})."
+        )
+    return found.sigma
+
+
 def _note(curve: Curve, digits: int) -> str:
     """Return what the last validation showed, next to the progress bar."""
     _, mean, _, _, *certified = curve.rows[-1]
@@ -143,8 +166,10 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Trainer:
         refuse(arguments, ("repeats",), f"the preset {arguments.preset}, which trains one seed")
     if arguments.preset.startswith("ppo"):
         return _ppo(arguments, task)
-    refuse(arguments, ("memory", "for_budget"), f"the preset {arguments.preset}, which has its own")
-    if arguments.preset in {"student", "fine-tune"}:
+    if arguments.preset == "student":
+        return _taught(arguments, task)
+    refuse(arguments, ("memory",), f"the preset {arguments.preset}, which has its own")
+    if arguments.preset == "fine-tune":
         return _taught(arguments, task)
     refuse(arguments, ("teacher",), f"the preset {arguments.preset}, which learns from rewards")
     if arguments.preset == "fast":
@@ -158,6 +183,7 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Trainer:
     refuse(
         arguments, ("time_limit", "init_from"), f"the preset {arguments.preset}, which trains from scratch to its end"
     )
+    refuse(arguments, ("for_budget",), f"the preset {arguments.preset}, which keeps the weights with the best mean")
     from surefoot.train.settings import find_settings
     from surefoot.train.train import train
 
@@ -174,10 +200,18 @@ def _sb3_ppo(arguments: argparse.Namespace) -> Trainer:
     if arguments.preset != "sb3-ppo":
         raise InputError(f"--env is trained by the preset sb3-ppo, got {arguments.preset}")
     refuse(arguments, ("teacher", "init_from", "repeats"), "the preset sb3-ppo, which trains one seed from scratch")
-    count = (arguments.memory or "frames=1").removeprefix("frames=")
-    if not count.isdecimal():
-        raise InputError(f"the preset sb3-ppo trains agents with --memory frames=K, got {arguments.memory!r}")
-    return lambda run: train_sb3_ppo(run, replace(default_settings(run.task), n_stack=int(count)))
+    n_stack = _frames(arguments) or 1
+    return lambda run: train_sb3_ppo(run, replace(default_settings(run.task), n_stack=n_stack))
+
+
+def _frames(arguments: argparse.Namespace) -> int | None:
+    """Return the K of ``--memory frames=K``, where it is given."""
+    if arguments.memory is None:
+        return None
+    count = arguments.memory.removeprefix("frames=")
+    if not count.isdecimal() or count == arguments.memory or int(count) < 1:
+        raise InputError(f"the preset {arguments.preset} takes --memory frames=K, got {arguments.memory!r}")
+    return int(count)
 
 
 def _ppo(arguments: argparse.Namespace, task: str) -> Trainer:
@@ -199,6 +233,7 @@ def _taught(arguments: argparse.Namespace, task: str) -> Trainer:
 
     if arguments.preset == "student":
         settings = find_student(task)
+        settings = replace(settings, n_stack=_frames(arguments) or settings.n_stack)
         teacher, start = _agents(arguments, task)
         return lambda run: train_student(run, settings, teacher=teacher, init_from=start)
     tuned = find_fine_tune(task)

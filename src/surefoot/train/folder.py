@@ -60,6 +60,8 @@ class Curve:
         later is.
         """
         mean = float(returns.mean())
+        if self.rows and (len(self.rows[-1]) == len(COLUMNS)) != (certified is not None):
+            self.best = -np.inf  # resumed with another rule: the two kinds of values cannot be compared
         row = (self.steps, mean, float(returns.std()), round(exploration, 4))
         self.rows.append(row if certified is None else (*row, certified))
         if mean > self.best if certified is None else certified >= self.best:

@@ -202,6 +202,8 @@ class Actor(Averaged):
 class Tuning:
     """The emulators, in which the student acts as its policy draws."""
 
+    by_bound = False
+
     def __init__(
         self,
         task: Task,

@@ -192,6 +192,8 @@ def weight_in_blocks(weight: Tensor) -> Tensor:
 class Lessons:
     """The emulators, in which the student acts on noisy frames and the teacher labels the clean ones."""
 
+    by_bound = True
+
     def __init__(
         self,
         task: Task,

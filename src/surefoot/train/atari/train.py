@@ -51,6 +51,10 @@ class Course(Protocol):
         """What learns."""
 
     @property
+    def by_bound(self) -> bool:
+        """Whether the weights with the highest certified value are kept, even if no budget is asked for."""
+
+    @property
     def recent(self) -> Collection[float]:
         """The returns of the last greedy training episodes, where they are counted."""
 
@@ -199,6 +203,8 @@ def write_agent(
 class QLearning:
     """The course of the preset ``fast``."""
 
+    by_bound = False
+
     def __init__(self, settings: FastSettings, learner: Learner, players: Players) -> None:
         self.settings, self.learner, self.players = settings, learner, players
         self.recent: tuple[float, ...] = ()
@@ -247,16 +253,18 @@ def validate(run: TrainingRun, course: Course, curve: Curve) -> NDArray[np.float
     """Run noisy greedy episodes from resets with the agent as it would be stored; keep the best; return the returns."""
     weights = halved(course.learner.agent_weights())
     episodes = course.settings.validation_episodes
-    returns = selection.validate(
+    played = selection.validate(
         run,
         agent(run.task, weights, "candidate"),
         episodes,
         number=curve.steps,
         device=run.device,
         n_envs=min(episodes, course.settings.slots // 2),
-    ).returns
-    curve.add(returns, course.exploration(curve.steps), stored(weights))
-    return returns
+    )
+    by_bound = course.by_bound or run.for_budget is not None
+    certified = selection.predicted_bound(played, run.budget) if by_bound else None
+    curve.add(played.returns, course.exploration(curve.steps), stored(weights), certified)
+    return played.returns
 
 
 def stored(weights: Arrays) -> Arrays:
