@@ -185,7 +185,6 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     assert cli.main(["export", "out", "--out", "again.zip"]) == 0
     assert "stable_baselines3.PPO.load" in capsys.readouterr().out
     for wrong, match in [
-        (setup, "--env needs --floor"),
         (["train", "--sigma", "0.2"], "exactly one of TASK and --env"),
         ([*setup, "cartpole-5", "--floor", "0"], "exactly one of TASK and --env"),
         ([*setup, "--floor", "0", "--preset", "paper"], "trained by the preset sb3-ppo, got paper"),
