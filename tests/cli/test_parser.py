@@ -13,7 +13,7 @@ import pytest
 
 from surefoot.cli import doctor
 from surefoot.cli import main as cli
-from surefoot.cli.options import TASKS
+from surefoot.cli.task import TASKS
 from surefoot.play import tasks
 
 ROOT = Path(__file__).parents[2]
