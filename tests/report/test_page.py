@@ -12,7 +12,7 @@ import pytest
 
 import surefoot
 from pages import HOSTILE, SIGMA, attacked, certified, replayed, returns_of
-from surefoot.errors import InputError
+from surefoot.errors import InputError, printable
 from surefoot.files import read_json, write_json
 from surefoot.proof.rounding import format_lower, format_upper
 from surefoot.report import curves, page
@@ -468,7 +468,76 @@ def test_foreign_names_stay_text(tmp_path):
     assert text.count("<script") == text.count("</script>") == 2
     assert "<img" not in text
     assert "\u2028" not in re.search(r'id="data">(.*?)</script>', text, re.DOTALL)[1]
-    assert any(HOSTILE in entry["label"] for entry in data_of(text)["charts"][0]["series"])
+    assert any(printable(HOSTILE) in entry["label"] for entry in data_of(text)["charts"][0]["series"])
+
+
+def test_names_cannot_hide_or_reverse_what_stands_beside_them(tmp_path):
+    """An agent called RIGHT-TO-LEFT OVERRIDE could show 59.1 as 1.95 in the title, in labels and in the setup."""
+    name = "agent\u202e59.1\u2066\u200b\x1b[2J"
+    certified(tmp_path / "a", agent=name)
+    attacked(tmp_path / "b", agent=name)
+    text = write_run_report(tmp_path / "a").read_text(encoding="utf-8")
+    hidden = re.compile("[\u202a-\u202e\u2066-\u2069\u200b\x1b]")
+    assert not hidden.search(text)
+    assert not hidden.search(json.dumps(data_of(text), ensure_ascii=False))
+    assert "agent\\u202e59.1\\u2066\\u200b\\x1b[2J certified" in text
+
+
+def test_the_number_comes_first(tmp_path):
+    stated = certified(tmp_path / "a")
+    attacked(tmp_path / "b")
+    certificate, attack = (build_page([read_run(tmp_path / name)]) for name in "ab")
+    number = format_lower(stated["lower"][3], 2)
+    assert f'<p class="number bound"><b>≥ {number}</b> <span>certified, of 200</span></p>' in certificate
+    assert '<p class="number estimate"><b>60.00 ± 2.25</b> <span>mean return under the strongest attack' in attack
+    assert 'class="number' not in build_page([read_run(tmp_path / "a"), read_run(tmp_path / "a")])
+
+
+def test_a_page_about_attacks_alone_speaks_of_attacks(tmp_path):
+    certified(tmp_path / "a")
+    attacked(tmp_path / "b")
+    replayed(tmp_path / "b")
+    certificate, attack = (build_page([read_run(tmp_path / name)]) for name in "ab")
+    proved = ("What is certified", "All bounds as a table", "not among the certified", "Certified bounds")
+    measured = ("What was measured", "All means as a table", "Only a certificate")
+    assert [words for words in proved if words in attack] == []
+    assert [words for words in measured if words not in attack] == []
+    assert [words for words in measured if words in certificate] == []
+    assert all("error bars: ± 1.96 standard errors" in text for text in (certificate, attack))
+
+
+def test_rows_below_the_baseline_are_marked_and_the_sequence_is_said_once(tmp_path):
+    stated = certified(tmp_path)
+    text = build_page([read_run(tmp_path)])
+    for low in stated["lower"]:
+        assert (f"<td>{format_lower(low, 2)} *</td>" in text) == (low < 40.815)
+    assert "* below the open-loop baseline of 40.8" in text
+    assert text.count("actions 1 and 0 in turn") == 1
+
+
+def test_hashes_are_short_and_copied_whole(tmp_path):
+    certified(tmp_path)
+    run = read_run(tmp_path)
+    text = build_page([run])
+    digest = run.digests["certificate.json"]
+    assert f'<code title="{digest}">{digest[:12]}…</code>' in text
+    assert f'data-copy="{digest}" aria-label="Copy sha256 of certificate.json"' in text
+    assert 'data-copy="surefoot certify cartpole-5 --sigma 0.2" aria-label="Copy the command"' in text
+
+
+def test_a_replay_opens_at_the_largest_perturbation_and_shows_it(tmp_path):
+    certified(tmp_path)
+    replayed(tmp_path)
+    with np.load(tmp_path / "replay.npz") as archive:
+        arrays = {name: archive[name] for name in archive.files}
+    arrays["attacked_spent"] = np.sqrt(np.cumsum([0.0, 0.01, 0.04, 0.0, 0.02, 0.0]))
+    np.savez(tmp_path / "replay.npz", **arrays)
+    found = replay_data(read_run(tmp_path), "a")
+    assert found["start"] == 2
+    clean, noisy = arrays["quiet_clean"][2], arrays["quiet_seen"][2]
+    added = arrays["attacked_seen"][2] - arrays["attacked_clean"][2] - (noisy - clean)
+    assert found["panels"][2]["perturbation"][2] == pytest.approx(added.tolist(), rel=1e-4, abs=1e-6)
+    assert found["panels"][1].get("perturbation") is None
 
 
 def test_nothing_is_loaded_and_only_our_own_code_may_run(tmp_path):

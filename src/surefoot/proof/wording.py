@@ -39,7 +39,7 @@ def describe(certificate: Certificate, baseline: Baseline | None = None, require
     if baseline is not None and below:
         marked = len(table) - len(below)
         lines[marked:] = [f"{line}  *" for line in lines[marked:]]
-        lines.append(f"* below the open-loop baseline of {_mean(baseline, certificate)} (an estimate): uninformative")
+        lines.append(below_note(certificate, baseline))
     elif baseline is not None:
         said.append(baseline_note(certificate, baseline))
     return "\n\n".join(
@@ -134,6 +134,11 @@ def notes(certificate: Certificate) -> list[str]:
         f"All lower bounds hold simultaneously ({percent(certificate.confidence)} confidence)"
         + ("." if certificate.upper is None else "; so do all upper bounds."),
     ]
+
+
+def below_note(certificate: Certificate, baseline: Baseline) -> str:
+    """Return the footnote of a table whose rows below the open-loop baseline are marked."""
+    return f"* below the open-loop baseline of {_mean(baseline, certificate)} (an estimate): uninformative"
 
 
 def baseline_note(certificate: Certificate, baseline: Baseline) -> str:

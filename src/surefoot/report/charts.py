@@ -13,6 +13,7 @@ from surefoot.proof.wording import digits_for
 from surefoot.report.curves import Curve, drawn, grid_of, line, other_methods, own_curve, perfect_curve
 from surefoot.report.finished_run import FinishedRun
 
+HUES = {"method": 3, "perfect": 5}
 ATTACK_SCOPE = "total l2 norm of the perturbations of one episode"  # what the budget of a measured attack bounds
 
 
@@ -158,18 +159,24 @@ def _of_certificate(run: FinishedRun, label: str, color: int, grid: list[float],
 
     def entry(role: str, name: str, shown: Curve, side: str = "lower", **options: Any) -> dict[str, Any]:
         options = {"prefix": "at least", "suffix": "", "on": False, **line(shown, stated, grid, side), **options}
-        return _series(role, lead + name, color, **options)
+        # Where one certificate is alone, other colors are free for what it is compared with.
+        hue = color if several else HUES.get(role, color)
+        return _series(role, lead + name, hue, **options)
 
-    entries = [entry("lower", f"certified lower bound{how}", curve, on=True)]
+    entries = [entry("lower", f"certified lower bound{how}", curve, on=True, short=label or "lower bound")]
     if curve.upper is not None:
-        entries.append(entry("upper", "certified upper bound", curve, "upper", prefix="at most", on=not several))
+        entries.append(
+            entry(
+                "upper", "certified upper bound", curve, "upper", prefix="at most", on=not several, short="upper bound"
+            )
+        )
     entries += [
-        entry("method", f"the method {method} on the same episodes", other, suffix="(for comparison)")
+        entry("method", f"method {method} on the same episodes", other, suffix="(for comparison)", short=method)
         for method, other in other_methods(run, grid).items()
     ]
     if perfect is not None:
         most = f"best achievable bound with {stated.n_episodes:,} episodes"
-        entries.append(entry("perfect", most, perfect, prefix="at most", on=not several))
+        entries.append(entry("perfect", most, perfect, prefix="at most", on=not several, short="best achievable"))
     return [*entries, _estimate(stated, lead, color, grid)]
 
 
@@ -217,13 +224,14 @@ def _baselines(group: Group, grid: list[float]) -> list[dict[str, Any]]:
     return [
         _series(
             "blind",
-            f"open-loop baseline ({what})" if what else "open-loop baseline",
+            f"open-loop baseline ({what})" if len(known) > 1 else "open-loop baseline",
             0,
             "(estimate)",
             y=drawn([mean] * len(grid)),
             text=[f"{mean:.{digits}f}"] * len(grid),
             fine=True,
             marks=[],
+            short="open-loop baseline",
         )
         for (mean, what), digits in known.items()
     ]

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from html import escape
 from typing import Any
 
+from surefoot.errors import printable
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.rounding import exact, format_budget, format_estimate, format_lower, percent
-from surefoot.proof.wording import baseline_note, bound_rows, budget_texts, digits_for, notes, requested_lines
+from surefoot.proof.wording import (
+    baseline_note,
+    below_note,
+    bound_rows,
+    budget_texts,
+    digits_for,
+    notes,
+    requested_lines,
+)
 from surefoot.report.charts import Group, digits_of
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.histograms import rows_of
@@ -41,14 +51,24 @@ NAMES = {
 }
 
 
-def opening(sentences: Sequence[str], inconsistencies: Sequence[str]) -> str:
-    """Return the sentences at the top, the first one large, after any inconsistency."""
+def escape(text: str) -> str:
+    """Return text that is shown as it is: no markup, and no character that hides or reverses others."""
+    return html.escape(printable(text))
+
+
+def opening(number: tuple[str, str] | None, sentences: Sequence[str], inconsistencies: Sequence[str]) -> str:
+    """Return the number that the page is about and the sentences at the top, after any inconsistency."""
     alarm = [
         tag("p", f"Inconsistency: {found}. One of the two is wrong.", role="alert", kind="alarm")
         for found in inconsistencies
     ]
     lead, *rest = sentences
-    return "\n".join([*alarm, tag("p", lead, kind="headline"), *(tag("p", text, kind="lead") for text in rest)])
+    first = []
+    if number is not None:
+        value, of = number
+        kind = "bound" if value.startswith("≥") else "estimate"
+        first = [f'<p class="number {kind}"><b>{escape(value)}</b> <span>{escape(of)}</span></p>']
+    return "\n".join([*alarm, *first, tag("p", lead, kind="headline"), *(tag("p", said, kind="lead") for said in rest)])
 
 
 def tiles(groups: Sequence[Group]) -> str:
@@ -57,20 +77,20 @@ def tiles(groups: Sequence[Group]) -> str:
     if len(certified) != 1 or certified[0].certificate is None:
         return ""
     run, stated = certified[0], certified[0].certificate
-    digits, index = digits_for(stated), run.headline_index
-    budget = budget_texts(stated)[index]
-    estimate = format_estimate(stated.estimate, stated.estimate_sem, digits)
-    shown = [
-        (f"≥ {format_lower(stated.lower[index], digits)}", f"certified at budget {budget}", "bound"),
-        (estimate, "mean without attack, an estimate", "estimate"),
-    ]
+    digits, budget = digits_for(stated), budget_texts(stated)[run.headline_index]
+    shown = [(budget, "attack budget of the bound", "bound")]
+    estimates = [("mean without attack, an estimate", stated.estimate, stated.estimate_sem)]
     if run.baseline is not None:
-        shown.append((f"{run.baseline.mean:.{digits}f}", "open-loop baseline, an estimate", "estimate"))
+        estimates.append(("open-loop baseline, an estimate", run.baseline.mean, run.baseline.sem))
+    shown += [(format_estimate(mean, sem, digits), what, "estimate") for what, mean, sem in estimates]
     shown += [(percent(stated.confidence), "confidence", "fact"), (f"{stated.n_episodes:,}", "episodes", "fact")]
-    cells = "".join(
-        f'<div class="tile {kind}"><dt>{escape(what)}</dt><dd>{escape(value)}</dd></div>' for value, what, kind in shown
-    )
-    return f'<dl class="tiles">{cells}</dl>'
+    return f'<dl class="tiles">{"".join(_tile(*one) for one in shown)}</dl>'
+
+
+def _tile(value: str, what: str, kind: str) -> str:
+    number, plus_minus, error = value.partition(" ± ")
+    small = f"<small>±\u00a0{escape(error)}</small>" if plus_minus else ""
+    return f'<div class="tile {kind}"><dt>{escape(what)}</dt><dd>{escape(number)}{small}</dd></div>'
 
 
 def bounds_tables(group: Group) -> str:
@@ -88,13 +108,15 @@ def _bounds_table(group: Group, run: FinishedRun, label: str, color: int) -> str
         "certified upper bound",
         *(f"{name} (measured)" for _, name in attacks),
     ]
+    limits = sorted(zip(stated.budgets.tolist(), stated.lower.tolist(), strict=True))
+    below = [run.baseline is not None and low < run.baseline.mean for _, low in limits]
     body = [
-        [*row, *(_measured(other, budget) for other, _ in attacks)]
-        for row, budget in zip(bound_rows(stated), sorted(stated.budgets.tolist()), strict=True)
+        [budget, f"{low} *" if marked else low, high, *(_measured(other, at) for other, _ in attacks)]
+        for (budget, low, high), (at, _), marked in zip(bound_rows(stated), limits, below, strict=True)
     ]
     said = [*requested_lines(stated), *notes(stated)]
     if run.baseline is not None:
-        said.append(baseline_note(stated, run.baseline))
+        said.insert(0, (below_note if any(below) else baseline_note)(stated, run.baseline))
     return table(label, heads, body) + "".join(tag("p", sentence, kind="note") for sentence in said)
 
 
@@ -170,14 +192,27 @@ def setups(groups: Sequence[Group]) -> str:
 
 def _setup(run: FinishedRun, label: str) -> str:
     known = [*_facts(run), *((f"sha256 of {name}", digest) for name, digest in run.digests.items())]
-    items = "".join(
-        f"<div><dt>{escape(key)}</dt><dd>{escape(_plain(v))}</dd></div>" for key, v in known if v is not None
-    )
-    command = run.notes.get("command")
-    repeat = f'<p>To repeat it:</p><pre tabindex="0"><code>{escape(str(command))}</code></pre>' if command else ""
+    items = "".join(f"<div><dt>{escape(key)}</dt><dd>{_fact(key, v)}</dd></div>" for key, v in known if v is not None)
+    command = str(run.notes.get("command") or "")
+    typed = f'<pre tabindex="0"><code>{escape(command)}</code></pre>{_copy(command, "the command")}'
+    repeat = f'<p>To repeat it:</p><div class="typed">{typed}</div>' if command else ""
     stated = run.certificate
     sentence = tag("p", stated.statement, kind="note") if stated is not None else ""
     return f'<article class="setup"><h3>{escape(label)}</h3>{sentence}{repeat}<dl class="facts">{items}</dl></article>'
+
+
+def _fact(key: str, value: Any) -> str:
+    """Return one fact; of a hash the first digits, and a button that copies it whole."""
+    text = _plain(value)
+    if not re.fullmatch(r"[0-9a-f]{64}", text):
+        return escape(text)
+    return f'<code title="{text}">{text[:12]}…</code> {_copy(text, key)}'
+
+
+def _copy(text: str, what: str) -> str:
+    return (
+        f'<button type="button" class="copy" data-copy="{escape(text)}" aria-label="Copy {escape(what)}">Copy</button>'
+    )
 
 
 def _facts(run: FinishedRun) -> Iterator[tuple[str, Any]]:
@@ -191,9 +226,16 @@ def _facts(run: FinishedRun) -> Iterator[tuple[str, Any]]:
         facts = {
             key: value for key, value in facts.items() if key not in {"adversary", "budget"}
         }  # those of one configuration
-    yield "folder", run.name
+    if facts.get("planned") == facts.get("episodes"):
+        facts.pop("planned", None)
+    if not facts.get("stream"):
+        facts.pop("stream", None)
+    facts["seed"] = None if facts.get("seed") is None else str(facts["seed"])
+    yield "run directory", run.name
     for key in (*(key for key in NAMES if key in facts), *sorted(set(facts) - set(NAMES) - {"schema"})):
         yield NAMES.get(key, key.replace("_", " ")), facts[key]
+    if run.baseline is not None:
+        yield "open-loop baseline", run.baseline.what
     yield "seconds", run.notes.get("wall_seconds")
     yield "run with", run.notes.get("versions")
     yield "certified with", run.notes.get("certified_with")
@@ -204,6 +246,8 @@ def _plain(value: Any) -> str:
         return ", ".join(f"{key} {_plain(part)}" for key, part in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(_plain(part) for part in value) or "none"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
     return exact(value) if isinstance(value, float) else str(value)
 
 

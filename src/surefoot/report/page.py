@@ -7,17 +7,17 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from surefoot.errors import InputError
+from surefoot.errors import InputError, printable
 from surefoot.files import versions, write_text
 from surefoot.report import html, sentences
 from surefoot.report.charts import Group, chart_data, grouped, inconsistent
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.histograms import histogram_data, spending_data
+from surefoot.report.html import escape
 from surefoot.report.taped_frames import replay_data
 
 NAME = "report.html"
@@ -52,13 +52,16 @@ def build_page(runs: Sequence[FinishedRun]) -> str:
     replays = _replays(groups)
     data = {"charts": charts, "histograms": histograms, "spending": spending, "replays": replays}
     curve_title, curve_text = sentences.curve_words(groups)
+    proved = any(group.certified for group in groups)
     inconsistencies = [found for group in groups for found in inconsistent(group)]
     present = {"histogram": bool(histograms), "spending": bool(spending), "replay": bool(replays)}
     return _filled(
-        _kept(_read("page.html"), {**present, "no-replay": not replays}),
+        _kept(_read("page.html"), {**present, "no-replay": not replays, "proved": proved, "attacks-only": not proved}),
         {
             "title": escape(sentences.title_of(groups)),
-            "opening": html.opening(sentences.opening_sentences(groups), inconsistencies),
+            "opening": html.opening(
+                sentences.lead_number(groups), sentences.opening_sentences(groups), inconsistencies
+            ),
             "budget-meaning": escape("; or the ".join(sentences.budget_meanings(groups))),
             "excluded-threat": escape(sentences.excluded_threat(groups)),
             "curve-title": escape(curve_title),
@@ -76,10 +79,19 @@ def build_page(runs: Sequence[FinishedRun]) -> str:
 
 def embedded(data: Any) -> str:
     """Return JSON that can be inside a script element: nothing in it can end the element or begin another."""
-    text = json.dumps(data, allow_nan=False, separators=(",", ":"))
+    text = json.dumps(_neutral(data), allow_nan=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
+
+
+def _neutral(data: Any) -> Any:
+    """Spell out control and bidirectional characters in all texts, as ``escape`` does."""
+    if isinstance(data, dict):
+        return {key: _neutral(value) for key, value in data.items()}
+    if isinstance(data, list | tuple):
+        return [_neutral(value) for value in data]
+    return printable(data) if isinstance(data, str) else data
 
 
 def _chart(group: Group, number: int) -> str:
@@ -90,6 +102,7 @@ def _chart(group: Group, number: int) -> str:
             "number": str(number),
             "title": escape(group.title),
             "comparison": comparison,
+            "all": "All bounds as a table" if group.certified else "All means as a table",
             "tables": html.bounds_tables(group),
         },
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from surefoot.proof.rounding import exact, format_estimate
-from surefoot.proof.wording import headline, norm_of
+from surefoot.proof.rounding import exact, format_estimate, format_lower
+from surefoot.proof.wording import digits_for, headline, norm_of
 from surefoot.report.charts import ATTACK_SCOPE, Group, digits_of
 from surefoot.report.finished_run import FinishedRun
 
@@ -40,15 +40,32 @@ def opening_sentences(groups: Sequence[Group]) -> list[str]:
     return [*proved, *measured]
 
 
+def lead_number(groups: Sequence[Group]) -> tuple[str, str] | None:
+    """Return the one number that a page is about, and of what it is; None for a page about several runs."""
+    runs = [run for group in groups for run in group.runs]
+    certified = [run for run in runs if run.certificate is not None]
+    if len(certified) == 1 and certified[0].certificate is not None:
+        stated = certified[0].certificate
+        lower = format_lower(stated.lower[certified[0].headline_index], digits_for(stated))
+        return f"≥ {lower}", "certified" if stated.ceiling is None else f"certified, of {exact(stated.ceiling)}"
+    if not certified and len(runs) == 1:
+        return _lowest(runs[0])[0], "mean return under the strongest attack tried"
+    return None
+
+
 def curve_words(groups: Sequence[Group]) -> tuple[str, str]:
     """Return the title of the curves and how to read their lines and marks."""
     proved = any(group.certified for group in groups)
     baseline = any(run.baseline is not None for group in groups for run in group.runs)
     measured = "Hollow marks" + (" and the dotted line" if baseline else "")
-    explained = f"{measured} are measured: they show what happened, not what could happen."
+    explained = (
+        f"{measured} are measured: they show what happened, not what could happen (error bars: ± 1.96 standard errors)."
+    )
     solid = "A solid line is proved, with the stated confidence, against every attacker. " if proved else ""
+    shaded = " Bounds in the shaded region, below the open-loop baseline, are uninformative." if proved else ""
     title = "Certified bounds under attack" if proved else "Measured attacks"
-    return title, f"{solid}{explained} Move over the chart, or move the slider, to read a budget."
+    below = shaded if baseline else ""
+    return title, f"{solid}{explained}{below} Move over the chart, or move the slider, to read a budget."
 
 
 def budget_meanings(groups: Sequence[Group]) -> list[str]:
@@ -68,15 +85,22 @@ def excluded_threat(groups: Sequence[Group]) -> str:
 def _attack_sentence(run: FinishedRun) -> str:
     assert run.attack is not None
     attack = run.attack
-    # Of equally low means the one with the larger budget says more.
-    worst = min(range(len(attack["curve"])), key=lambda number: (attack["curve"][number], -attack["budgets"][number]))
-    mean = format_estimate(attack["curve"][worst], attack["curve_sem"][worst], digits_of(run))
+    mean, worst = _lowest(run)
     noise = f"smoothed with sigma {exact(run.sigma)}" if run.sigma > 0 else "undefended (sigma = 0)"
     return (
         f"Under the strongest attack tried (method {attack.get('method')}, budget {exact(attack['budgets'][worst])}), "
         f"{attack.get('agent')}, {noise}, had a mean return of {mean} over {attack['episodes']:,} episodes: a "
         "measurement, not a bound."
     )
+
+
+def _lowest(run: FinishedRun) -> tuple[str, int]:
+    """Return the lowest mean under attack as text, and which budget it belongs to."""
+    assert run.attack is not None
+    curve, budgets = run.attack["curve"], run.attack["budgets"]
+    # Of equally low means the one with the larger budget says more.
+    worst = min(range(len(curve)), key=lambda number: (curve[number], -budgets[number]))
+    return format_estimate(curve[worst], run.attack["curve_sem"][worst], digits_of(run)), worst
 
 
 def budget_used(attack: Mapping[str, Any]) -> list[float]:

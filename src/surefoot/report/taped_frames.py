@@ -47,6 +47,7 @@ def _data(facts: Mapping[str, Any], arrays: Mapping[str, Any], label: str) -> di
         "budget": facts.get("budget"),
         "coordinates": int(np.prod(shape)),
         "steps": max(panel["steps"] for panel in panels),
+        "start": _largest(arrays),
         "panels": panels,
     }
 
@@ -61,7 +62,23 @@ def _panel(title: str, role: str, arrays: Mapping[str, Any], track: str, what: s
     panel["seen"] = _rounded(shown)
     panel["truth"] = _rounded(arrays[f"{track}_clean"]) if what == "seen" else None
     panel["actions"] = arrays[f"{track}_actions"].tolist()
+    panel["perturbation"] = _rounded(_perturbation(arrays)) if track == "attacked" else None
     return panel
+
+
+def _perturbation(arrays: Mapping[str, Any]) -> NDArray[Any]:
+    """Return what the attacker added at each step: both episodes have the same noise."""
+    steps = min(len(arrays["attacked_seen"]), len(arrays["quiet_seen"]))
+    noise = arrays["quiet_seen"][:steps] - arrays["quiet_clean"][:steps]
+    added: NDArray[Any] = arrays["attacked_seen"][:steps] - arrays["attacked_clean"][:steps] - noise
+    return added
+
+
+def _largest(arrays: Mapping[str, Any]) -> int:
+    """Return the step of the largest perturbation, where the replay opens; 0 without an attack."""
+    if "attacked_spent" not in arrays:
+        return 0
+    return int(np.argmax(np.diff(np.square(arrays["attacked_spent"], dtype=np.float64), prepend=0.0)))
 
 
 def _rounded(values: NDArray[Any]) -> list[Any]:

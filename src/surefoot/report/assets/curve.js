@@ -6,10 +6,9 @@ class Curve {
     this.plot = root.querySelector("[data-plot]");
     this.slider = root.querySelector("[data-slider]");
     this.budget = root.querySelector("[data-budget]");
-    this.readout = root.querySelector("[data-readout]");
     this.index = data.start;
     this.number();
-    this.switches(root.querySelector("[data-switches]"));
+    this.legend(root.querySelector("[data-readout]"));
     this.slider.max = String(data.budgets.length - 1);
     this.slider.addEventListener("input", () => this.select(Number(this.slider.value)));
     this.redraw = redrawn(this.plot, (width) => this.draw(width));
@@ -25,8 +24,11 @@ class Curve {
     }
   }
 
-  switches(place) {
-    for (const series of this.data.series) {
+  // One list is legend, switches and readout: what is drawn, how it looks, and its value at the chosen budget.
+  legend(place) {
+    this.values = new Map();
+    const listed = [...this.data.series].sort((one, other) => Number(other.on) - Number(one.on)); // what is drawn first
+    const rows = listed.map((series) => {
       const box = el("input", { type: "checkbox", "data-series": series.id, "data-role": series.role });
       box.checked = series.on;
       box.addEventListener("change", () => {
@@ -34,8 +36,11 @@ class Curve {
         this.redraw();
         this.select(this.index);
       });
-      place.append(el("label", {}, box, this.swatch(series), el("span", {}, series.label)));
-    }
+      const value = el("span", { class: "value" });
+      this.values.set(series, value);
+      return el("li", { "data-role": series.role }, el("label", {}, box, this.swatch(series), el("span", { class: "what" }, series.label)), value);
+    });
+    place.append(el("ul", {}, ...rows));
   }
 
   swatch(series) {
@@ -78,7 +83,9 @@ class Curve {
     });
     const name = width < 560 ? "attack budget" : `attack budget: ${this.data.budget}`;
     this.at = frame(root, size, [0, last], [low - pad, high + pad], { x: name, y: "mean return" }, { yTicks: ticks(low, high, size.height > 320 ? 6 : 4) });
+    this.shade(root);
     for (const series of this.data.series.filter((one) => one.on)) this.series(root, series);
+    this.tags(root);
     this.cross = svg("g", { "aria-hidden": "true" });
     root.append(this.cross);
     root.addEventListener("pointermove", (event) => this.hover(event, root));
@@ -100,6 +107,68 @@ class Curve {
       if (series.role === "lower") this.points(group, series);
     }
     root.append(group);
+  }
+
+  // Below the open-loop baseline a bound says nothing.
+  shade(root) {
+    const known = this.data.series.filter((one) => one.role === "blind" && one.on).map((one) => one.y[0]);
+    if (!known.length || !this.data.series.some((one) => one.role === "lower")) return;
+    const { y, box } = this.at;
+    const top = y(Math.min(...known));
+    root.append(svg("rect", { class: "shade", x: box.left, y: top, width: box.right - box.left, height: Math.max(0, box.bottom - top) }));
+  }
+
+  // Lines are named where there is room: beside no other name, no line, no mark.
+  tags(root) {
+    const lines = this.data.series.filter((one) => one.on && !this.marks(one));
+    const drawn = this.data.series.filter((one) => one.on).flatMap((one) => this.dots(one));
+    const taken = [this.unsaid(root)].filter(Boolean);
+    for (const series of lines.filter((one) => one.short)) {
+      const text = series.short.length > 26 ? `${series.short.slice(0, 25)}\u2026` : series.short;
+      const spot = this.spot(series, 7.2 * text.length, drawn, taken);
+      if (!spot) continue;
+      taken.push(spot);
+      const tag = svg("text", { class: "tag", x: spot.left, y: spot.bottom - 4 }, text);
+      tag.style.fill = series.role === "blind" ? "var(--floor)" : colour(series.colour);
+      root.append(tag);
+    }
+  }
+
+  // The name of the shaded region, at its left end, where lines seldom are.
+  unsaid(root) {
+    const region = root.querySelector(".shade");
+    const { box } = this.at;
+    if (!region || Number(region.getAttribute("height")) < 24) return null;
+    const bottom = Number(region.getAttribute("y")) + 20;
+    root.append(svg("text", { class: "tag", x: box.left + 10, y: bottom - 4 }, "uninformative"));
+    return { left: box.left, right: box.left + 110, top: bottom - 16, bottom };
+  }
+
+  // Points along a line, near enough to each other that no name slips between them.
+  dots(series) {
+    const { x, y } = this.at;
+    const points = series.y.map((value, k) => (value === null ? null : [x(this.data.budgets[k]), y(value)])).filter(Boolean);
+    if (this.marks(series)) return points.flatMap(([px, py]) => [[px, py - 6], [px, py], [px, py + 6]]);
+    return points.slice(1).flatMap(([px, py], k) => {
+      const [fx, fy] = points[k];
+      const parts = Math.max(1, Math.ceil(Math.hypot(px - fx, py - fy) / 5));
+      return Array.from({ length: parts }, (_, j) => [fx + ((px - fx) * (j + 1)) / parts, fy + ((py - fy) * (j + 1)) / parts]);
+    });
+  }
+
+  spot(series, width, drawn, taken) {
+    const { box } = this.at;
+    const line = this.dots(series);
+    for (let part = 0.98; part > 0.02; part -= 0.04) {
+      const [px, py] = line[Math.floor(part * (line.length - 1))] ?? [NaN, NaN];
+      for (const [left, bottom] of [[px - width, py - 4], [px + 7, py - 2], [px - width / 2, py - 4], [px - width - 7, py + 17], [px - width / 2, py + 20]]) {
+        const spot = { left, right: left + width, top: bottom - 16, bottom };
+        const inside = spot.left > box.left + 4 && spot.right < box.right && spot.top > box.top && spot.bottom < box.bottom - 2;
+        const free = taken.every((one) => one.right < spot.left || spot.right < one.left || one.bottom < spot.top || spot.bottom < one.top);
+        if (inside && free && !drawn.some(([x, y]) => x > spot.left - 3 && x < spot.right + 3 && y > spot.top && y < spot.bottom)) return spot;
+      }
+    }
+    return null;
   }
 
   // Between the budgets of a file that says no more, the next larger one counts: stairs.
@@ -145,16 +214,15 @@ class Curve {
     const shown = this.data.series.filter((one) => one.on && one.text[index] !== null);
     const lines = shown.map((one) => `${one.label}: ${one.prefix} ${one.text[index]}`);
     this.slider.setAttribute("aria-valuetext", `budget ${this.data.texts[index]}. ${lines.join(". ")}`);
-    const items = shown.map((one) => this.item(one, index));
-    const empty = el("p", { class: "note" }, "Nothing is shown for this budget; switch something on below.");
-    this.readout.replaceChildren(items.length ? el("ul", {}, ...items) : empty);
+    for (const [series, value] of this.values) value.replaceChildren(...this.value(series, index));
     this.pointer();
   }
 
-  item(series, index) {
-    const value = el("span", { class: "value" }, `${series.prefix} `, el("b", { "data-value": series.id }, series.text[index]));
-    if (series.suffix) value.append(" ", el("span", {}, series.suffix));
-    return el("li", { "data-role": series.role }, this.swatch(series), el("span", { class: "what" }, series.label), value);
+  value(series, index) {
+    if (!series.on) return [];
+    if (series.text[index] === null) return [el("span", { class: "off" }, "not at this budget")];
+    const shown = [`${series.prefix} `, el("b", { "data-value": series.id }, series.text[index])];
+    return series.suffix ? [...shown, " ", el("span", {}, series.suffix)] : shown;
   }
 
   pointer() {

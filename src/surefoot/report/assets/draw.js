@@ -66,7 +66,7 @@ function frame(root, size, xs, ys, names, options = {}) {
   const shown = options.yText ?? plain;
   const yTicks = options.yTicks ?? ticks(ys[0], ys[1], size.height > 320 ? 6 : 4);
   const widest = Math.max(...yTicks.map((tick) => shown(tick).length));
-  const box = { left: 33 + 8 * widest, right: size.width - 22, top: 12, bottom: size.height - 48 };
+  const box = { left: 38 + 8 * widest, right: size.width - 22, top: 12, bottom: size.height - 48 };
   const x = scale(xs[0], xs[1], box.left, box.right);
   const y = options.y ? options.y(box) : scale(ys[0], ys[1], box.bottom, box.top);
   for (const tick of yTicks) {

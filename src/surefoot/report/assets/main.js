@@ -12,6 +12,31 @@ function printing(button) {
   button.addEventListener("click", () => print());
 }
 
+// The sections, behind a button where the screen is narrow.
+function menu(button) {
+  const bar = button.parentElement;
+  const toggle = (open) => {
+    bar.toggleAttribute("data-open", open);
+    button.setAttribute("aria-expanded", String(open));
+  };
+  button.addEventListener("click", () => toggle(!bar.hasAttribute("data-open")));
+  for (const link of bar.querySelectorAll("nav a")) link.addEventListener("click", () => toggle(false));
+}
+
+function copying() {
+  for (const button of document.querySelectorAll("[data-copy]")) {
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(button.dataset.copy);
+        button.textContent = "Copied";
+      } catch {
+        button.textContent = "Not allowed";
+      }
+      setTimeout(() => { button.textContent = "Copy"; }, 1500);
+    });
+  }
+}
+
 function replays(items, root) {
   let player = null;
   const place = el("div");
@@ -29,6 +54,8 @@ function start() {
   const data = JSON.parse(document.getElementById("data").textContent);
   themes(document.getElementById("theme"));
   printing(document.getElementById("print"));
+  menu(document.getElementById("menu"));
+  copying();
   data.charts.forEach((chart, k) => new Curve(chart, document.querySelector(`[data-chart="${k}"]`)));
   const histograms = document.getElementById("histograms");
   for (const one of data.histograms) {

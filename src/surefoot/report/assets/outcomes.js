@@ -12,7 +12,7 @@ class Histogram {
     this.data = data;
     this.first = 0;
     this.second = data.items.length > 1 ? data.items.length : 0;
-    this.stretched = false;
+    this.stretched = Math.max(...data.items[0].counts) > 0.95 * data.items[0].total; // else the failures are invisible
     this.place = el("div", { class: "plot" });
     this.said = el("p", { class: "note", "aria-live": "polite" });
     root.append(this.controls(), this.place, this.said);
@@ -21,6 +21,7 @@ class Histogram {
 
   controls() {
     const box = el("input", { type: "checkbox", "data-stretch": "" });
+    box.checked = this.stretched;
     box.addEventListener("change", () => {
       this.stretched = box.checked;
       this.redraw();
@@ -48,7 +49,7 @@ class Histogram {
     const said = outline ? [words("Bars", bars), words("outline", outline)] : [words("Bars", bars)];
     this.said.textContent = `${said.join("; ")}. Dashed: ${outline ? "the means, estimates" : "the mean, an estimate"}.`;
     const root = svg("svg", { viewBox: `0 0 ${size.width} ${size.height}`, width: size.width, height: size.height, role: "img", "aria-label": `Histogram of returns. ${said.join("; ")}. The counts are in the table below.` });
-    const at = frame(root, size, [edges[0], edges[edges.length - 1]], [0, top], { x: "return of an episode", y: "share of episodes" }, { ...this.heights(top, least), whole: this.data.whole });
+    const at = frame(root, size, [edges[0], edges[edges.length - 1]], [0, 1.05 * top], { x: "return of an episode", y: "share of episodes" }, { ...this.heights(top, least), whole: this.data.whole });
     shares[0].forEach((share, k) => {
       if (share > 0) root.append(svg("rect", { class: "bar", x: at.x(edges[k]) + 0.5, y: at.y(share), width: Math.max(1, at.x(edges[k + 1]) - at.x(edges[k]) - 1), height: Math.max(0, at.box.bottom - at.y(share)) }));
     });
@@ -68,7 +69,7 @@ class Histogram {
     const yTicks = [];
     for (let power = low; power <= 0 && power <= high + 0.3; power += 1) yTicks.push(10 ** power);
     const y = (box) => {
-      const linear = scale(low, Math.max(high, low + 1), box.bottom, box.top);
+      const linear = scale(low, Math.max(high, low + 1) + 0.1, box.bottom, box.top);
       return (share) => linear(share > 0 ? Math.log10(share) : low);
     };
     return { yText, yTicks: yTicks.filter((tick) => Math.log10(tick) <= Math.max(high, low + 1)), y };
@@ -94,7 +95,7 @@ class Spending {
     const size = { width, height: Math.round(Math.min(300, Math.max(230, width * 0.36))) };
     const root = svg("svg", { viewBox: `0 0 ${size.width} ${size.height}`, width: size.width, height: size.height, role: "img", "aria-label": `Budget usage over time. ${item.label}. ${item.says}` });
     const each = item.together > 1 ? ` (${item.together} steps a bar)` : "";
-    const at = frame(root, size, [0, last * item.together], [0, top], { x: `step of the episode${each}`, y: "mean squared perturbation" });
+    const at = frame(root, size, [0, last * item.together], [0, 1.05 * top], { x: `step of the episode${each}`, y: "mean squared perturbation" });
     item.values.slice(0, last).forEach((value, k) => {
       const [from, to] = [at.x(k * item.together), at.x((k + 1) * item.together)];
       root.append(svg("rect", { class: "bar", x: from, y: at.y(value), width: Math.max(0.7, to - from - (to - from > 4 ? 1 : 0)), height: at.box.bottom - at.y(value) }));

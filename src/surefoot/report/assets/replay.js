@@ -9,8 +9,8 @@ class Replay {
     const ranges = this.ranges();
     this.panels = data.panels.map((panel) => ({ panel, scene: sceneOf(data, panel, ranges), says: el("p") }));
     root.append(el("div", { class: "panels" }, ...this.panels.map(({ panel, scene, says }) =>
-      el("div", { class: "panel", "data-panel": panel.role }, el("h3", {}, panel.title), scene.node, says))), this.controls(), this.about());
-    this.show(0);
+      el("div", { class: "panel", "data-panel": panel.role }, el("h3", {}, panel.title), scene.node, says))), this.controls(), ...[this.trace(), this.about()].filter(Boolean));
+    this.show(data.start);
   }
 
   // All panels share one scale, so that noise looks as large as it is.
@@ -43,6 +43,20 @@ class Replay {
     return el("div", { class: "controls" }, this.button, back, on, pick, scrub);
   }
 
+  // The budget used, over the steps of the attacked episode.
+  trace() {
+    const panel = this.data.panels.find((one) => one.spent);
+    if (!panel) return null;
+    const root = svg("svg", { viewBox: "0 0 600 70", preserveAspectRatio: "none", role: "img", "aria-label": `Budget used over ${panel.steps} steps` });
+    const x = scale(0, Math.max(1, this.data.steps - 1), 4, 596);
+    const y = scale(0, this.data.budget, 64, 6);
+    root.append(svg("path", { class: "ground", d: "M4 64H596" }), svg("path", { class: "trace", d: panel.spent.map((value, k) => `${k ? "L" : "M"}${x(k).toFixed(1)} ${y(value).toFixed(1)}`).join("") }));
+    this.mark = svg("path", { class: "meanline" });
+    root.append(this.mark);
+    this.place = x;
+    return el("div", { class: "used" }, el("span", { class: "note" }, `budget used, from 0 to ${plain(this.data.budget)}, by step`), root);
+  }
+
   about() {
     const { sigma, budget, coordinates, panels } = this.data;
     const parts = [sigma > 0 ? `Noise with standard deviation ${plain(sigma)} on every new observation.` : "This agent has no noise."];
@@ -57,11 +71,14 @@ class Replay {
     this.slider.value = String(this.step);
     this.count.textContent = `${this.step + 1} of ${this.data.steps}`;
     this.slider.setAttribute("aria-label", `step ${this.step + 1} of ${this.data.steps}`);
+    if (this.mark) this.mark.setAttribute("d", `M${this.place(this.step)} 2V68`);
     for (const { panel, scene, says } of this.panels) {
       const over = this.step >= panel.steps;
       const now = Math.min(this.step, panel.steps - 1);
       const parts = [scene.show(now)];
       if (panel.spent) parts.push(`budget used: ${plain(Number(panel.spent[now].toPrecision(3)))} of ${plain(this.data.budget)}`);
+      const added = panel.perturbation?.[now];
+      if (added && !over) parts.push(`perturbation: ${plain(Number(Math.hypot(...added).toPrecision(2)))} (l2)`);
       if (over) parts.push(`over after ${panel.steps} steps`);
       says.textContent = parts.filter(Boolean).join("; ");
     }

@@ -11,6 +11,16 @@ function degrees(angle) {
   return plain(Number(((angle * 180) / Math.PI).toFixed(1)));
 }
 
+// From where the noise alone would show something to where the attacker put it.
+function arrowTo([fx, fy], [tx, ty]) {
+  const length = Math.hypot(tx - fx, ty - fy);
+  if (length < 1) return "";
+  const [ux, uy] = [(tx - fx) / length, (ty - fy) / length];
+  const head = Math.min(7, length);
+  const wing = (side) => `${tx - head * (ux + side * 0.6 * uy)} ${ty - head * (uy - side * 0.6 * ux)}`;
+  return `M${fx} ${fy}L${tx} ${ty}M${wing(1)}L${tx} ${ty}L${wing(-1)}`;
+}
+
 function cartScene(panel) {
   const root = svg("svg", { viewBox: "0 0 300 170", role: "img", "aria-label": `${panel.title}: cart and pole` });
   const x = scale(-2.6, 2.6, 0, 300);
@@ -19,11 +29,13 @@ function cartScene(panel) {
   const cart = svg("path", { class: "body" });
   const pole = svg("path", { class: "stick" });
   const push = svg("path", { class: "ground" });
-  root.append(cart, pole, push);
+  const arrow = svg("path", { class: "push" });
+  root.append(cart, pole, push, arrow);
   if (truth) root.append(truth);
+  const tip = (state) => [x(state[0]) + 92 * Math.sin(state[2]), 118 - 92 * Math.cos(state[2])];
   const outline = (state) => {
     const at = x(state[0]);
-    return `M${at - 22} 118h44v22h-44ZM${at} 118L${at + 92 * Math.sin(state[2])} ${118 - 92 * Math.cos(state[2])}`;
+    return `M${at - 22} 118h44v22h-44ZM${at} 118L${tip(state).join(" ")}`;
   };
   return {
     node: root,
@@ -31,7 +43,9 @@ function cartScene(panel) {
       const state = panel.seen[step];
       const at = x(state[0]);
       cart.setAttribute("d", `M${at - 22} 118h44v22h-44Z`);
-      pole.setAttribute("d", `M${at} 118L${at + 92 * Math.sin(state[2])} ${118 - 92 * Math.cos(state[2])}`);
+      pole.setAttribute("d", `M${at} 118L${tip(state).join(" ")}`);
+      const added = panel.perturbation?.[step];
+      arrow.setAttribute("d", added ? arrowTo(tip(state.map((value, k) => value - added[k])), tip(state)) : "");
       if (truth) truth.setAttribute("d", outline(panel.truth[step]));
       const action = panel.actions[step + 1];
       const way = action === 1 ? 1 : action === 0 ? -1 : 0;
@@ -50,7 +64,8 @@ function hillScene(panel) {
   root.append(svg("path", { class: "ground", d }), svg("path", { class: "ground", d: `M${x(0.5)} ${height(0.5)}v-26l14 6l-14 6` }));
   const truth = panel.truth ? svg("circle", { class: "truth", r: 9 }) : null;
   const car = svg("circle", { class: "body", r: 8 });
-  root.append(car);
+  const arrow = svg("path", { class: "push" });
+  root.append(car, arrow);
   if (truth) root.append(truth);
   const put = (node, place) => {
     node.setAttribute("cx", x(place));
@@ -60,6 +75,9 @@ function hillScene(panel) {
     node: root,
     show(step) {
       put(car, panel.seen[step][0]);
+      const added = panel.perturbation?.[step];
+      const spot = (place) => [x(place), height(place) - 8];
+      arrow.setAttribute("d", added ? arrowTo(spot(panel.seen[step][0] - added[0]), spot(panel.seen[step][0])) : "");
       if (truth) put(truth, panel.truth[step][0]);
       return `position ${plain(Number(panel.seen[step][0].toFixed(3)))}, speed ${plain(Number(panel.seen[step][1].toFixed(4)))}`;
     },
