@@ -58,10 +58,11 @@ def differences(slots):
     return different, reached
 
 
-def test_a_thousand_random_episodes_are_gymnasiums_bit_for_bit():
-    different, reached = differences(1_000)
+def test_random_episodes_are_gymnasiums_bit_for_bit():
+    """Twenty would do to notice one rounding, as below."""
+    different, reached = differences(300)
     assert different == 0
-    assert 300 < reached < 900  # both ends of an episode were seen: goal and time
+    assert 90 < reached < 270  # both ends of an episode were seen: goal and time
 
 
 def test_a_slip_of_one_rounding_is_noticed_by_that_comparison(monkeypatch):
