@@ -68,7 +68,7 @@ FOLDERS = {
     "surefoot.proof": (*BASE, "scipy"),
     "surefoot.proof.bounds": ("numpy", "scipy", "surefoot.errors"),
     "surefoot.report": (*BASE, "surefoot.proof"),
-    "surefoot.report.figure": (*BASE, "matplotlib", "surefoot.proof", "surefoot.report"),
+    "surefoot.proof.figure": (*BASE, "matplotlib", "surefoot.proof"),
     "surefoot.verification": (*BASE, "torch", "gymnasium", "surefoot.agents", "surefoot.play"),
     "surefoot.verification.plan_again": (*BASE, *PLANNER, "surefoot.verification"),
     "surefoot.verification.recompute": ("numpy", "scipy", "surefoot.errors", "surefoot.files"),

@@ -213,7 +213,7 @@ def test_a_certificate_above_the_baseline_is_not_marked():
 
 def drawn(made, beside=None):
     pytest.importorskip("matplotlib")
-    from surefoot.report.figure import certificate_figure
+    from surefoot.proof.figure import certificate_figure
 
     return certificate_figure(made, beside)
 

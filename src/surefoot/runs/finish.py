@@ -77,7 +77,7 @@ def _write_result(folder: Path, result: Certificate | Mapping[str, Any], baselin
     if not isinstance(result, EpisodeCertificate):
         return None
     try:
-        from surefoot.report.figure import certificate_figure
+        from surefoot.proof.figure import certificate_figure
     except ImportError:
         return None
     with warnings.catch_warnings():
