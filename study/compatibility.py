@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -28,7 +29,8 @@ from numpy.typing import NDArray
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.monitor import Monitor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecEnv, VecNormalize
-from torch import nn
+from torch import Tensor, nn
+from torch.distributions import Categorical, Normal
 
 import surefoot
 from study.agents_table import ROOT, put
@@ -105,6 +107,7 @@ class Row:
         options: What else the algorithm is made with.
         settings: Its ``policy_kwargs``.
         shake: Seed of what is added to the weights after a moment of training, which leaves agents nearly constant.
+        stochastic: Whether it draws its actions, here and in SB3's evaluation.
     """
 
     agent: str
@@ -123,6 +126,7 @@ class Row:
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
     shake: int = 2
+    stochastic: bool = False
 
     @property
     def pictures(self) -> bool:
@@ -202,6 +206,18 @@ ROWS = (
     ),
     Row(agent="SAC (MuJoCo)", env="HalfCheetah-v5", algorithm="SAC", sigma=0.05, floor=-1000.0),
     CartPole(agent="a Python function", algorithm="", given="function"),
+    CartPole(agent="PPO, exported as SB3's guide does", algorithm="PPO", given="ONNX file"),
+    Pendulum(agent="PPO, continuous, exported as SB3's guide does", algorithm="PPO", given="ONNX file"),
+    CartPole(agent="PPO with VecNormalize, exported", algorithm="PPO", normalized=True, given="ONNX file"),
+    CartPole(agent="DQN on three stacked frames, exported", algorithm="DQN", stack=3, shake=1, given="ONNX file"),
+    CartPole(agent="the Q-network of DQN, traced", algorithm="DQN", given="TorchScript file"),
+    CartPole(agent="the Q-network of DQN on three frames", algorithm="DQN", stack=3, shake=1, given="torch module"),
+    Pendulum(agent="the actor of TD3", algorithm="TD3", given="torch module"),
+    CartPole(agent="PPO of CleanRL", algorithm="PPO", given="CleanRL agent"),
+    Pendulum(agent="PPO of CleanRL, continuous", algorithm="PPO", given="CleanRL agent"),
+    CartPole(agent="PPO of CleanRL that draws its actions", algorithm="PPO", given="CleanRL agent", stochastic=True),
+    CartPole(agent="PPO's predict", algorithm="PPO", given="function of rows"),
+    Pendulum(agent="PPO's predict that draws its actions", algorithm="PPO", given="function of rows", stochastic=True),
     CartPole(agent="a torch network", algorithm="", given="surefoot.Policy"),
     CartPole(agent="an agent file", algorithm="", given="agent file"),
 )
@@ -304,6 +320,10 @@ def given(row: Row, model: Any, env: VecEnv, folder: Path) -> object:
     """Return the agent as somebody would have it: files in a folder, or the live model."""
     if row.given == "live model":
         return model
+    if row.given in OTHER_MAKERS:
+        if isinstance(env, VecNormalize):
+            env.save(str(folder / "vecnormalize.pkl"))
+        return OTHER_MAKERS[row.given](row, model, folder)
     published = row.given.startswith("folder")
     inner = folder / row.env if row.given == "folder of the zoo" else folder if published else folder / "model"
     inner.mkdir(exist_ok=True)
@@ -319,6 +339,87 @@ def given(row: Row, model: Any, env: VecEnv, folder: Path) -> object:
     return folder
 
 
+class Exported(nn.Module):
+    """What SB3's guide exports: actions first."""
+
+    def __init__(self, policy: nn.Module) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, observation: Tensor) -> Any:
+        """Return what the policy returns."""
+        return self.policy(observation, deterministic=True)
+
+
+class CleanRL(nn.Module):
+    """The agent of CleanRL's ppo.py and ppo_continuous_action.py, with the weights of a PPO of SB3."""
+
+    def __init__(self, policy: Any) -> None:
+        super().__init__()
+        actor = nn.Sequential(policy.mlp_extractor.policy_net, policy.action_net)
+        self.critic = nn.Sequential(policy.mlp_extractor.value_net, policy.value_net)
+        self.continuous = hasattr(policy, "log_std")
+        if self.continuous:
+            self.actor_mean, self.actor_logstd = actor, policy.log_std
+        else:
+            self.actor = actor
+
+    def get_action_and_value(self, x: Tensor, action: Tensor | None = None) -> tuple[Tensor, ...]:
+        """Draw an action, or judge the one given."""
+        if not self.continuous:
+            chances: Any = Categorical(logits=self.actor(x))
+            action = chances.sample() if action is None else action
+            return action, chances.log_prob(action), chances.entropy(), self.critic(x)
+        mean = self.actor_mean(x)
+        spread: Any = Normal(mean, self.actor_logstd.expand_as(mean).exp())
+        action = spread.sample() if action is None else action
+        return action, spread.log_prob(action).sum(1), spread.entropy().sum(1), self.critic(x)
+
+
+def as_onnx(row: Row, model: Any, folder: Path) -> object:
+    """Export as SB3's guide does, for one row of observations."""
+    path, one = folder / "model.onnx", torch.zeros(1, *model.observation_space.shape)
+    policy = model.policy if row.algorithm == "PPO" else model.policy.q_net
+    network = Exported(policy) if row.algorithm == "PPO" else policy
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(network.eval(), (one,), path, input_names=["input"], dynamo=False)
+    return path
+
+
+def as_torchscript(row: Row, model: Any, folder: Path) -> object:  # noqa: ARG001
+    """Trace the network of the values."""
+    path = folder / "model.pt"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        trace: Any = torch.jit.trace
+        trace(model.policy.q_net, torch.zeros(3, *model.observation_space.shape)).save(str(path))
+    return path
+
+
+class TD3Actor(nn.Module):
+    """TD3's actor in the units of Pendulum's actions, from -2 to 2."""
+
+    def __init__(self, actor: nn.Module) -> None:
+        super().__init__()
+        self.actor = actor
+
+    def forward(self, observation: Tensor) -> Any:
+        """Return actions."""
+        return 2 * self.actor(observation)
+
+
+OTHER_MAKERS: Mapping[str, Callable[[Row, Any, Path], object]] = {
+    "ONNX file": as_onnx,
+    "TorchScript file": as_torchscript,
+    "torch module": lambda row, model, _: (
+        model.policy.q_net if row.algorithm == "DQN" else TD3Actor(model.policy.actor)
+    ),
+    "CleanRL agent": lambda _, model, __: CleanRL(model.policy),
+    "function of rows": lambda row, model, _: lambda seen: model.predict(seen, deterministic=not row.stochastic)[0],
+}
+
+
 def fresh_environments(row: Row, env: VecEnv | None, count: int) -> VecEnv:
     """Return other copies of the noisy environment, with the statistics of training where there are any."""
     fresh: VecEnv = DummyVecEnv([partial(environment, row)] * count)
@@ -332,7 +433,8 @@ def fresh_environments(row: Row, env: VecEnv | None, count: int) -> VecEnv:
 def evaluated(row: Row, model: Any, env: VecEnv | None, episodes: int) -> NDArray[np.float64]:
     """Return the returns that SB3's own evaluation finds on the noisy environment."""
     fresh = fresh_environments(row, env, 8)
-    returns, _ = evaluate_policy(model, fresh, episodes, deterministic=True, return_episode_rewards=True)
+    torch.manual_seed(7)
+    returns, _ = evaluate_policy(model, fresh, episodes, deterministic=not row.stochastic, return_episode_rewards=True)
     return np.array(returns)
 
 
@@ -377,13 +479,23 @@ def run(row: Row, episodes: int = EPISODES, *, change: Callable[[Policy], Policy
         model, env = trained(row) if row.algorithm else (None, None)
         agent = written_by_hand(row, folder)[1] if env is None else given(row, model, env, folder)
         model = ByHand() if model is None else model
-        policy = change(resolve(agent, task.spaces))
+        policy = change(
+            resolve(
+                agent,
+                task.spaces,
+                n_stack=row.stack if row.given == "torch module" else None,
+                batched=True if row.given == "function of rows" and row.stochastic else None,
+                stochastic=row.stochastic,
+                allow_pickle=row.given == "TorchScript file",
+                vecnormalize=folder / "vecnormalize.pkl" if row.normalized and row.given in OTHER_MAKERS else None,
+            )
+        )
         played = surefoot.rollout(task, policy, sigma=row.sigma, n_episodes=episodes)
     expected = evaluated(row, model, env, episodes)
     certificate = surefoot.certify(played, budgets=[row.sigma])
     spread = [float(np.std(one, ddof=1) / np.sqrt(len(one))) for one in (played.returns, expected)]
     return Result(
-        same=agreement(row, model, env, policy),
+        same=1.0 if row.stochastic else agreement(row, model, env, policy),
         mean=float(played.returns.mean()),
         sem=spread[0],
         expected=float(expected.mean()),
@@ -400,7 +512,7 @@ def table(results: Sequence[tuple[Row, Result]]) -> Table:
             f"`{row.env}`" + (" (pictures, ours)" if row.pictures else ""),
             row.given,
             f"{row.sigma:g}",
-            f"{100 * result.same:.0f}%",
+            "drawn" if row.stochastic else f"{100 * result.same:.0f}%",
             f"{result.mean:.2f} ± {result.sem:.2f}",
             f"{result.expected:.2f} ± {result.expected_sem:.2f}",
             f"{result.apart:.1f}",

@@ -69,6 +69,7 @@ FOLDERS = {
     "surefoot.proof.bounds": ("numpy", "scipy", "surefoot.errors"),
     "surefoot.report": (*BASE, "surefoot.proof"),
     "surefoot.proof.figure": (*BASE, "matplotlib", "surefoot.proof"),
+    "surefoot.proof.certificate": (*BASE, "scipy", "matplotlib", "pandas", "surefoot.proof"),
     "surefoot.verification": (*BASE, "torch", "gymnasium", "surefoot.agents", "surefoot.play"),
     "surefoot.verification.plan_again": (*BASE, *PLANNER, "surefoot.verification"),
     "surefoot.verification.recompute": ("numpy", "scipy", "surefoot.errors", "surefoot.files"),

@@ -29,16 +29,19 @@ if TYPE_CHECKING:
     from surefoot.play.rollout import rollout
     from surefoot.play.task import Task
     from surefoot.play.tasks import get_task
+    from surefoot.runs.attack_curve import AttackCurve, attack
     from surefoot.train.certified_eval import CertifiedEvalCallback
     from surefoot.verification.verify import verify
 
 _LATER = {
+    "AttackCurve": ("surefoot.runs.attack_curve", "AttackCurve"),
     "CertifiedEvalCallback": ("surefoot.train.certified_eval", "CertifiedEvalCallback"),
     "NoisyObservation": ("surefoot.play.envs.noisy", "NoisyObservation"),
     "Policy": ("surefoot.agents.policies", "Policy"),
     "PredictableNoiseWarning": ("surefoot.agents.smoothed", "PredictableNoiseWarning"),
     "SmoothedPolicy": ("surefoot.agents.smoothed", "SmoothedPolicy"),
     "Task": ("surefoot.play.task", "Task"),
+    "attack": ("surefoot.runs.attack_curve", "attack"),
     "get_task": ("surefoot.play.tasks", "get_task"),
     "load_agent": ("surefoot.agents.files", "load"),
     "rollout": ("surefoot.play.rollout", "rollout"),
@@ -48,6 +51,7 @@ _LATER = {
 }
 
 __all__ = [
+    "AttackCurve",
     "Bounds",
     "Certificate",
     "CertifiedEvalCallback",
@@ -62,6 +66,7 @@ __all__ = [
     "SharedBudgetCertificate",
     "SmoothedPolicy",
     "Task",
+    "attack",
     "certify",
     "certify_per_step",
     "certify_shared_budget",

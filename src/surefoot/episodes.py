@@ -106,7 +106,7 @@ class Baseline:
         }
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Episodes:
     """Outcomes of episodes that were fixed in advance and played to their ends.
 
@@ -175,6 +175,14 @@ class Episodes:
 
     def __len__(self) -> int:
         return int(self.returns.size)
+
+    def __repr__(self) -> str:
+        about = " on ".join(str(self.facts[key]) for key in ("agent", "task") if self.facts.get(key))
+        kind = f"attacked, budget {self.facts.get('budget')}, " if self.attacked else ""
+        return (
+            f"<{len(self):,} episodes of {about or 'given returns'}: {kind}sigma {self.sigma:g}, mean return "
+            f"{self.returns.mean():.6g}, from {self.returns.min():.6g} to {self.returns.max():.6g}>"
+        )
 
     def __getitem__(self, rows: slice) -> Episodes:
         """Return a run of episodes by position, without sums over all; never choose rows by their outcomes."""

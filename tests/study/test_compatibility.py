@@ -29,11 +29,11 @@ def test_agents_are_those_of_stable_baselines3(row):
 def test_the_page_has_every_row():
     for row in ROWS:
         assert f"| {row.agent} | `{row.env}`" in PAGE
-    lines = [line for line in PAGE.splitlines() if line.startswith("| ") and "%" in line]
+    lines = [line for line in PAGE.splitlines() if line.startswith("| ") and ("100%" in line or "| drawn |" in line)]
     assert len(lines) == len(ROWS) >= 25
     for line in lines:
         cells = [cell.strip() for cell in line.strip("|").split("|")]
-        assert cells[4] == "100%"
+        assert cells[4] == ("drawn" if "draws its actions" in cells[0] else "100%")
         assert float(cells[7]) <= ALLOWED
 
 
@@ -60,3 +60,22 @@ def test_statistics_a_little_off_show():
         return replace(policy, network=Normalized(policy.network.network, other))
 
     assert run(normalized_row(), 8, change=shift).same < 1
+
+
+def test_actions_in_other_units_show():
+    """Planted: an exported actor whose actions are not scaled to the environment's bounds."""
+    row = next(row for row in ROWS if row.agent == "the actor of TD3")
+
+    def unscaled(policy):
+        return replace(policy, network=Halved(policy.network))
+
+    assert run(row, 4, change=unscaled).same < 1
+
+
+class Halved(torch.nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, history):
+        return self.network(history) / 2

@@ -36,7 +36,7 @@ class Spaces:
     parts: tuple[tuple[str, int], ...] | None = None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Policy:
     """A policy: a rule for what it remembers, and a network over that, deterministic unless ``stochastic``.
 
@@ -72,6 +72,11 @@ class Policy:
     stochastic: bool = False
     factors: tuple[int, ...] | None = None
     parts: tuple[tuple[str, int], ...] | None = None
+
+    def __repr__(self) -> str:
+        actions = "continuous actions" if self.n_actions is None else f"{self.n_actions} actions"
+        drawn = ", stochastic" if self.stochastic else ""
+        return f"<Policy {self.name}: observations of shape {self.shape}, {self.recall.describe()}, {actions}{drawn}>"
 
     @property
     def recall(self) -> Memory:

@@ -68,7 +68,7 @@ def resolve(
     elif stochastic:
         raise InputError(
             "stochastic goes with functions, torch modules and TorchScript; this agent is run with its most probable "
-            "actions. For an SB3 model give the function lambda seen: model.predict(seen)[0]"
+            "actions. For an SB3 model give the function lambda seen: model.predict(seen)[0], with batched=True"
         )
     else:
         policy = _known(agent, path, spaces, allow_pickle, vecnormalize)

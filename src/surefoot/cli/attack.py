@@ -174,7 +174,7 @@ def _lambdas(arguments: argparse.Namespace, grid: AttackGrid) -> tuple[float, ..
         raise InputError(f"{wrong} cannot be used with {task.name}, which has {kind} actions; use {name}")
     if isinstance(given, tuple):
         return given
-    return task.paper.lambdas if given == "paper" or not discrete else grid.default_lambdas()
+    return task.paper.lambdas if given == "paper" else grid.default_lambdas()
 
 
 def show_attack(result: dict[str, Any], compared: list[str]) -> None:

@@ -109,7 +109,7 @@ class BaselineSearch:
     n_measure: int = 100_000
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, repr=False)
 class Task:
     """One experiment's fixed facts.
 
@@ -138,6 +138,15 @@ class Task:
     baseline: Baseline | None = None
     baseline_search: BaselineSearch = field(default_factory=BaselineSearch)
     made_with: Mapping[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        scoring, spaces = self.scoring, self.spaces
+        actions = "continuous actions" if spaces.n_actions is None else f"{spaces.n_actions} actions"
+        top = "no known ceiling" if scoring.ceiling is None else f"ceiling {scoring.ceiling:g}"
+        return (
+            f"<Task {self.name}: observations of shape {spaces.shape}, {actions}, floor {scoring.floor:g}, {top}, at "
+            f"most {scoring.max_steps} steps>"
+        )
 
     @property
     def cartridge(self) -> Cartridge | None:

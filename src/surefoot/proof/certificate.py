@@ -7,16 +7,20 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.episodes import Episodes, checked_returns
+from surefoot.episodes import Baseline, Episodes, checked_returns
 from surefoot.errors import InputError
 from surefoot.files import foreign, number, numbers, read_json, write_json
 from surefoot.proof import wording
 from surefoot.proof.rounding import exact, rounded_lower, rounded_upper
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from pandas import DataFrame
 
 Floats = NDArray[np.float64]
 
@@ -220,11 +224,42 @@ class Certificate(ABC):
                 raise InputError(f"{found}: {error}") from error
         raise AssertionError
 
-    def save(self, folder: str | Path) -> Path:
-        """Write the certificate into a folder, in the file of its kind, and return the path."""
-        path = Path(folder) / self.file
+    def save(self, path: str | Path) -> Path:
+        """Write the certificate to a ``.json`` file, or into a folder in the file of its kind; return its path."""
+        path = Path(path) if str(path).endswith(".json") else Path(path) / self.file
         write_json(path, self.to_json())
         return path
+
+    def to_frame(self) -> DataFrame:
+        """Return the budgets, in the norm they were asked for, and their bounds as a table of pandas.
+
+        Raises:
+            InputError: If pandas is not installed.
+        """
+        try:
+            from pandas import DataFrame
+        except ImportError as error:
+            raise InputError("to_frame() needs pandas: pip install pandas") from error
+        columns = {"budget": wording.asked_budgets(self), "lower": self.lower.tolist()}
+        return DataFrame(columns | {"upper": None if self.upper is None else self.upper.tolist()})
+
+    def plot(self, baseline: Baseline | None = None) -> Figure:
+        """Draw the bounds over the budget and return the figure of matplotlib, which ``figure.savefig(path)`` saves.
+
+        Args:
+            baseline: Open-loop baseline to draw too, such as ``task.baseline``.
+
+        Raises:
+            InputError: If matplotlib is not installed.
+        """
+        try:
+            from surefoot.proof.figure import certificate_figure
+        except ImportError as error:
+            raise InputError("plot() needs matplotlib: pip install matplotlib") from error
+        return certificate_figure(self, baseline)
+
+    def _repr_html_(self) -> str:
+        return wording.as_html(self)
 
 
 def frozen(values: Floats) -> Floats:

@@ -175,8 +175,8 @@ class EpisodeCertificate(Certificate):
         if self.source is None:
             raise InputError("a certificate read from a file bounds no other probabilities; certify its episodes again")
         raise InputError(
-            "this certificate used its alpha for means, so it bounds no probabilities and quantiles; "
-            "use method='band', on the same episodes if that was fixed in advance"
+            "this certificate used its alpha for means, so it bounds no probabilities and quantiles; ask for them in "
+            "advance: certify(..., thresholds=[...], quantiles=[...]), or method='band'"
         )
 
 

@@ -136,6 +136,9 @@ def certify(
     confidence: float = 0.95,
     method: str | None = None,
     threshold_spacing: float = 1.0,
+    *,
+    thresholds: Sequence[float] = (),
+    quantiles: Sequence[float] = (),
 ) -> EpisodeCertificate:
     """Certify the expected return of a smoothed agent under every observation attack within each l2 budget.
 
@@ -144,13 +147,25 @@ def certify(
         budgets: Attack budgets: l2 norms of all perturbations of one episode, in the units of the observations.
         confidence: Probability that all lower bounds hold simultaneously; likewise all upper bounds.
         method: One of ``METHODS``, fixed in advance. By default "auto": the first episodes select the method, the
-            others are certified with it. "paper" is the method that the task names, else "dkw".
+            others are certified with it. "paper" is the method that the task names, else "dkw". Where probabilities or
+            quantiles are asked for the default is "band", from which they all follow.
         threshold_spacing: Distance between thresholds from floor to ceiling, for "per-threshold" only.
+        thresholds: Returns x for which P(return >= x) is bounded too, in ``requested["probabilities"]`` and by
+            ``probability(x, budget)``.
+        quantiles: Quantiles of the return that are bounded too, in ``requested["quantiles"]`` and by
+            ``quantile(q, budget)``.
 
     Raises:
         InputError: If an argument is out of range, or if the episodes were attacked or had no noise.
     """
-    query = Query(budgets=_listed(budgets), confidence=confidence, method=method, threshold_spacing=threshold_spacing)
+    query = Query(
+        budgets=_listed(budgets),
+        confidence=confidence,
+        method=method,
+        threshold_spacing=threshold_spacing,
+        thresholds=tuple(thresholds),
+        quantiles=tuple(quantiles),
+    )
     return EPISODE.certify(episodes, query)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Sequence
+from html import escape
 from typing import TYPE_CHECKING
 
 from surefoot.episodes import Baseline
@@ -45,6 +46,15 @@ def describe(certificate: Certificate, baseline: Baseline | None = None, require
     return "\n\n".join(
         [_wrapped(headline(certificate, required, baseline)), "\n".join(lines), "\n".join(map(_wrapped, said))]
     )
+
+
+def as_html(certificate: Certificate) -> str:
+    """Return the whole certificate for a notebook: the sentence, the table, the notes."""
+    cells = [("budget", "lower bound", "upper bound"), *bound_rows(certificate)]
+    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in cells)
+    said = [headline(certificate), *requested_lines(certificate), *notes(certificate)]
+    first, *others = (f"<p>{escape(line)}</p>" for line in said)
+    return f"{first}<table>{rows}</table>{''.join(others)}"
 
 
 def short(certificate: Certificate) -> str:

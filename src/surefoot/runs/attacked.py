@@ -74,9 +74,14 @@ class AttackGrid:
         return list(self.lambdas) if METHODS[self.method].has_lambda else [None]
 
     def default_lambdas(self) -> tuple[float, ...]:
-        """Return 0 and quantiles of the agent's own value gaps; for an attack without a lambda, just 0."""
+        """Return 0 and quantiles of the agent's own value gaps; the paper's weights for continuous actions.
+
+        For an attack without a lambda just 0.
+        """
         if not METHODS[self.method].has_lambda:
             return (0.0,)
+        if self.base.task.spaces.n_actions is None:
+            return self.base.task.paper.lambdas
         METHODS[self.method].check(self.base.task, self.base.policy)
         return default_lambdas(self.plan(0.0, 0.0), self.smoothing)
 
@@ -109,7 +114,7 @@ def attacked_run(
     configurations = grid.configurations()
     records: dict[tuple[float, float | None], Episodes] = {}
     for number, (budget, lambda_) in enumerate(configurations):
-        inner = None if progress is None else _within(progress, number, len(configurations))
+        inner = within(progress, number, len(configurations))
         records[budget, lambda_] = run_configuration(grid, budget, lambda_, folder, workers, inner)
     result = summary(grid, records)
     metadata = {
@@ -203,7 +208,10 @@ def run_configuration(
         return store.recorded(plan, workers=workers, progress=progress)
 
 
-def _within(progress: Progress, number: int, configurations: int) -> Progress:
+def within(progress: Progress | None, number: int, configurations: int) -> Progress | None:
+    """Return what reports the progress of one configuration as a part of all."""
+    if progress is None:
+        return None
     return lambda done, of: progress(number * of + done, configurations * of)
 
 

@@ -1,0 +1,100 @@
+"""Attacks from Python: the same numbers as in a run directory, compared with a certificate."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+
+import surefoot
+from surefoot.attacks.composed import Composed, ConstantDirection, Evenly
+from surefoot.errors import InputError
+
+AGENT = "cartpole-1-s0.2"
+TASK = surefoot.make_task("CartPole-v1", floor=0, ceiling=30, max_steps=30)
+
+
+class Away:
+    """Shows the agent a pole that falls the other way."""
+
+    def propose(self, view):
+        return -2 * view.observation
+
+    def describe(self):
+        return {"name": "away"}
+
+
+def test_an_attack_in_memory_and_one_in_a_folder_are_the_same(tmp_path):
+    options = {"budgets": [0.0, 0.5], "sigma": 0.1, "method": "constant-direction", "n_episodes": 20}
+    reported = []
+    curve = surefoot.attack(TASK, AGENT, **options, progress_callback=lambda done, of: reported.append((done, of)))
+    written = surefoot.attack(TASK, AGENT, **options, out=tmp_path / "run")
+    assert np.array_equal(curve.mean, written.mean)
+    assert curve.summary == json.loads((tmp_path / "run" / "attack.json").read_text())
+    assert (tmp_path / "run" / "report.html").exists()
+    assert reported[-1] == (40, 40)
+    assert [one.facts["budget"] for one in curve.records] == [0.0, 0.5]
+    assert curve.mean[:, 0].tolist() == [one.returns.mean() for one in curve.records] == curve.lowest.tolist()
+    assert "budget 0.5: " in repr(curve)
+    assert repr(curve).count("\n") == 2
+
+
+def test_lambdas_are_the_agents_own_unless_given():
+    chosen = surefoot.attack(TASK, AGENT, budgets=[0.3], n_episodes=4, lambdas=[0.0, 9e9])
+    assert chosen.lambdas == (0.0, 9e9)
+    assert chosen.mean.shape == (1, 2)
+    assert chosen.lowest[0] == chosen.mean.min()
+    assert len(surefoot.attack(TASK, AGENT, budgets=[0.0], n_episodes=2).lambdas) > 1
+    with pytest.raises(InputError, match="this attack needs gradients"):
+        surefoot.attack(TASK, lambda seen: 0, budgets=[0.1])
+
+
+def test_a_certificate_that_an_attack_refutes_is_named():
+    """Planted: a certificate of another, better agent under the name of this one."""
+    attacked = surefoot.attack(TASK, AGENT, budgets=[0.0], sigma=0.1, method="random", n_episodes=200)
+    honest = surefoot.certify(surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=200), [0.0, 0.1])
+    assert attacked.inconsistencies(honest) == []
+    facts = dict(attacked.records[0].facts) | {"adversary": None, "budget": None, "planned": 2_000}
+    worse = surefoot.rollout(TASK, lambda seen: 0, sigma=0.1, n_episodes=200)
+    better = surefoot.Episodes.from_returns([30.0] * 2_000, sigma=0.1, floor=0, ceiling=30, **facts)
+    fallen = surefoot.Episodes(
+        returns=worse.returns, sigma=0.1, floor=0.0, ceiling=30.0, spent=np.zeros(200), facts=attacked.records[0].facts
+    )
+    curve = surefoot.AttackCurve(**{**vars(attacked), "records": (fallen,)})
+    assert len(curve.inconsistencies(surefoot.certify(better, [0.0]))) == 1
+
+
+def test_episodes_under_an_attacker_of_ones_own():
+    quiet = surefoot.rollout(TASK, AGENT, sigma=0.0, n_episodes=20)
+    attacked = surefoot.rollout(TASK, AGENT, sigma=0.0, n_episodes=20, attacker=Away(), budget=5.0)
+    assert attacked.attacked
+    assert attacked.returns.mean() < quiet.returns.mean()
+    assert 0 < attacked.spent.max() <= 5
+    assert attacked.facts["adversary"] == {"name": "away"}
+    assert attacked.facts["stream"] != quiet.facts["stream"]
+    even = Composed(Evenly(0.4, 30), ConstantDirection())
+    assert surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=2, attacker=even, budget=0.4).spent.max() <= 0.4
+    with pytest.raises(InputError, match="needs episodes without attack"):
+        surefoot.certify(surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=2, attacker=even, budget=0.1), [0.1])
+    with pytest.raises(InputError, match=r"a budget of 0\.4 needs an attacker that uses it; surefoot\.attack has"):
+        surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=2, budget=0.4)
+
+
+def test_rewards_of_each_step_are_kept_where_asked_for():
+    episodes = surefoot.rollout("cartpole-1", AGENT, sigma=0.2, n_episodes=20, per_step=True)
+    assert surefoot.certify_per_step(episodes, [0.0]).lower[0] > 0
+    with pytest.raises(InputError, match="rewards"):
+        surefoot.certify_per_step(surefoot.rollout("cartpole-1", AGENT, sigma=0.2, n_episodes=20), [0.0])
+
+
+def test_objects_describe_themselves_in_a_line(tmp_path):
+    episodes = surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=3)
+    assert repr(episodes).startswith("<3 episodes of cartpole-1-s0.2 on CartPole-v1: sigma 0.1, mean return ")
+    assert repr(surefoot.load_agent(AGENT)) == (
+        "<Policy cartpole-1-s0.2: observations of shape (4,), 1 frames, 2 actions>"
+    )
+    assert repr(TASK) == (
+        "<Task CartPole-v1: observations of shape (4,), 2 actions, floor 0, ceiling 30, at most 30 steps>"
+    )
+    network = surefoot.Policy(torch.nn.Identity(), 2, (3,), None, stochastic=True)
+    assert repr(network) == "<Policy policy: observations of shape (3,), 2 frames, continuous actions, stochastic>"
