@@ -636,7 +636,7 @@ def contrast(one, other):
 
 
 def palettes():
-    style = page._read("page.css")
+    style = page.read_asset("page.css")
     blocks = re.findall(r"\{([^{}]*--paper:[^{}]*)\}", style)
     return [dict(re.findall(r"--([a-z0-9-]+): (#[0-9a-f]{6})", block)) for block in blocks]
 

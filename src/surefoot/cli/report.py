@@ -1,16 +1,26 @@
-"""``surefoot report``: the HTML report of one run, regenerated, or one that compares several runs."""
+"""``surefoot report``: a run, or several compared, as a page, a table or a figure; and evidence for an auditor."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from surefoot.cli.parser import RUN, add_command, section
-from surefoot.files import foreign
+from surefoot.errors import InputError
+from surefoot.files import foreign, write_text
+from surefoot.report.exports import as_csv, as_latex, as_markdown
+from surefoot.report.finished_run import FinishedRun
 from surefoot.report.page import NAME, write_report
-from surefoot.runs.finish import write_run_report
+from surefoot.runs.finish import write_figure, write_run_report
 from surefoot.runs.read import read_run
+
+TABLES: dict[str, tuple[str, Callable[[Sequence[FinishedRun]], str]]] = {
+    "md": ("report.md", as_markdown),
+    "latex": ("report.tex", as_latex),
+    "csv": ("report.csv", as_csv),
+}
 
 
 def add_report(commands: Any) -> None:
@@ -18,22 +28,33 @@ def add_report(commands: Any) -> None:
     parser = add_command(
         commands,
         "report",
-        "write the HTML report of a run again, or compare several runs in one",
+        "write a run, or several compared, as HTML page, Markdown, LaTeX, CSV or PNG",
         usage="DIR [DIR ...] [options]",
-        details="The report is one file that needs no network.",
         examples=(
             "surefoot report runs/cartpole-5-s0.2-sigma0.2-seed0-n10000",
-            "surefoot report runs/first runs/second --out compared.html",
-            "surefoot report runs/* --out all.html",
+            "surefoot report runs/first runs/second --format latex --out table.tex",
+            "surefoot report runs/first --evidence",
         ),
     )
     run = section(parser, RUN)
     run.add_argument("folders", nargs="+", type=Path, metavar="DIR", help="run directories of certify or attack")
     run.add_argument(
+        "--format",
+        choices=("html", *TABLES, "png"),
+        default="html",
+        help="html: the page; md, latex, csv: tables; png: the figure of a certificate (default: html)",
+    )
+    run.add_argument(
+        "--evidence",
+        action="store_true",
+        help="verify the certificate in DIR and write a page for an auditor, and an in-toto statement to be signed",
+    )
+    run.add_argument(
         "--out",
         type=Path,
-        metavar="FILE.html",
-        help="path of the report (default: DIR/report.html; for several runs: report.html here)",
+        metavar="FILE",
+        help="path of the report (default: report.html, .md, .tex, .csv, certificate.png or evidence.html in DIR; for "
+        "several runs: here)",
     )
     parser.set_defaults(run=run_report)
 
@@ -42,9 +63,39 @@ def run_report(arguments: argparse.Namespace) -> None:
     """Write the report."""
     folders = list(dict.fromkeys(arguments.folders))
     with foreign(" and ".join(map(str, folders)), "run directory"):
-        if len(folders) == 1 and arguments.out is None:
-            written = write_run_report(folders[0])
-        else:
-            written = arguments.out or Path(NAME)
-            write_report([read_run(folder) for folder in folders], written)
+        written = _evidence(arguments, folders) if arguments.evidence else _written(arguments, folders)
     print(f"Report: {written}")
+
+
+def _written(arguments: argparse.Namespace, folders: list[Path]) -> Path:
+    alone, out, kind = len(folders) == 1, arguments.out, arguments.format
+    if kind == "html" and alone and out is None:
+        return write_run_report(folders[0])
+    runs = [read_run(folder) for folder in folders]
+    name, table = TABLES.get(kind, (NAME if kind == "html" else "certificate.png", None))
+    path: Path = out or (folders[0] / name if alone else Path(name))
+    if kind == "png":
+        stated = runs[0].certificate
+        if not alone or stated is None:
+            raise InputError(
+                "--format png draws one certificate; use html, md, latex or csv for attacks and several runs"
+            )
+        write_figure(path, stated, runs[0].baseline)
+    elif table is None:
+        write_report(runs, path)
+    else:
+        write_text(path, table(runs))
+    return path
+
+
+def _evidence(arguments: argparse.Namespace, folders: list[Path]) -> Path:
+    from surefoot.report.evidence import write_evidence
+    from surefoot.verification.verify import verify
+
+    if len(folders) != 1 or arguments.format != "html":
+        raise InputError("--evidence is about one run directory, as HTML")
+    run = read_run(folders[0])
+    verdict = verify(folders[0], blocks=0) if run.certificate is not None else None
+    page, statement = write_evidence(run, {} if verdict is None else verdict.to_json(), folders[0], arguments.out)
+    print(f"Statement to be signed: {statement}")
+    return page

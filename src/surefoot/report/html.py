@@ -191,8 +191,9 @@ def setups(groups: Sequence[Group]) -> str:
 
 
 def _setup(run: FinishedRun, label: str) -> str:
-    known = [*_facts(run), *((f"sha256 of {name}", digest) for name, digest in run.digests.items())]
-    items = "".join(f"<div><dt>{escape(key)}</dt><dd>{_fact(key, v)}</dd></div>" for key, v in known if v is not None)
+    items = "".join(
+        f"<div><dt>{escape(key)}</dt><dd>{_fact(key, v)}</dd></div>" for key, v in known_facts(run) if v is not None
+    )
     command = str(run.notes.get("command") or "")
     typed = f'<pre tabindex="0"><code>{escape(command)}</code></pre>{_copy(command, "the command")}'
     repeat = f'<p>To repeat it:</p><div class="typed">{typed}</div>' if command else ""
@@ -203,7 +204,7 @@ def _setup(run: FinishedRun, label: str) -> str:
 
 def _fact(key: str, value: Any) -> str:
     """Return one fact; of a hash the first digits, and a button that copies it whole."""
-    text = _plain(value)
+    text = plain(value)
     if not re.fullmatch(r"[0-9a-f]{64}", text):
         return escape(text)
     return f'<code title="{text}">{text[:12]}…</code> {_copy(text, key)}'
@@ -215,7 +216,8 @@ def _copy(text: str, what: str) -> str:
     )
 
 
-def _facts(run: FinishedRun) -> Iterator[tuple[str, Any]]:
+def known_facts(run: FinishedRun) -> Iterator[tuple[str, Any]]:
+    """Yield what is known about a run, what a reader looks for first at the top, and the hashes of its files."""
     facts = {**run.setup, **{key: value for key, value in run.identity.items() if value is not None}}
     stated = run.certificate
     if stated is not None:
@@ -239,13 +241,16 @@ def _facts(run: FinishedRun) -> Iterator[tuple[str, Any]]:
     yield "seconds", run.notes.get("wall_seconds")
     yield "run with", run.notes.get("versions")
     yield "certified with", run.notes.get("certified_with")
+    for name, digest in run.digests.items():
+        yield f"sha256 of {name}", digest
 
 
-def _plain(value: Any) -> str:
+def plain(value: Any) -> str:
+    """Return a fact as text."""
     if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_plain(part)}" for key, part in value.items())
+        return ", ".join(f"{key} {plain(part)}" for key, part in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(_plain(part) for part in value) or "none"
+        return ", ".join(plain(part) for part in value) or "none"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     return exact(value) if isinstance(value, float) else str(value)

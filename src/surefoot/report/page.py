@@ -55,8 +55,10 @@ def build_page(runs: Sequence[FinishedRun]) -> str:
     proved = any(group.certified for group in groups)
     inconsistencies = [found for group in groups for found in inconsistent(group)]
     present = {"histogram": bool(histograms), "spending": bool(spending), "replay": bool(replays)}
-    return _filled(
-        _kept(_read("page.html"), {**present, "no-replay": not replays, "proved": proved, "attacks-only": not proved}),
+    return filled(
+        _kept(
+            read_asset("page.html"), {**present, "no-replay": not replays, "proved": proved, "attacks-only": not proved}
+        ),
         {
             "title": escape(sentences.title_of(groups)),
             "opening": html.opening(
@@ -96,8 +98,8 @@ def _neutral(data: Any) -> Any:
 
 def _chart(group: Group, number: int) -> str:
     comparison = html.comparison_table(group)
-    return _filled(
-        _read("chart.html"),
+    return filled(
+        read_asset("chart.html"),
         {
             "number": str(number),
             "title": escape(group.title),
@@ -133,9 +135,9 @@ def _kept(template: str, present: dict[str, bool]) -> str:
     return template
 
 
-def _filled(template: str, values: dict[str, str]) -> str:
+def filled(template: str, values: dict[str, str]) -> str:
     """Put every value in its place, in one pass: a value is never taken for a placeholder."""
-    style, script = _read("page.css"), "\n".join(_read(name) for name in SCRIPTS)
+    style, script = read_asset("page.css"), "\n".join(read_asset(name) for name in SCRIPTS)
     nothing = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:"
     policy = f"{nothing}; style-src {_digest(style)}; script-src {_digest(script)}"
     known = {"style": style, "script": script, "policy": policy, **values}
@@ -147,5 +149,6 @@ def _digest(content: str) -> str:
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 
 
-def _read(name: str) -> str:
+def read_asset(name: str) -> str:
+    """Return a template, a style or a script of the pages."""
     return (files("surefoot.report") / "assets" / name).read_text(encoding="utf-8")

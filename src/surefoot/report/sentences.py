@@ -31,7 +31,7 @@ def opening_sentences(groups: Sequence[Group]) -> list[str]:
     """Return the sentences at the top: first what is proved, then what was measured."""
     certified = [run for group in groups for run, _, _ in group.certified]
     proved = [headline(run.certificate, run.required, run.baseline) for run in certified if run.certificate is not None]
-    measured = [_attack_sentence(run) for group in groups for run, _, _ in group.attacked]
+    measured = [attack_sentence(run) for group in groups for run, _, _ in group.attacked]
     if len(proved) > 1:
         proved = [
             f"{len(proved)} certificates, compared. Each holds with its own confidence by itself; for all of them "
@@ -82,7 +82,8 @@ def excluded_threat(groups: Sequence[Group]) -> str:
     return "" if "per-step" in kinds else ", or about a budget for each single step"
 
 
-def _attack_sentence(run: FinishedRun) -> str:
+def attack_sentence(run: FinishedRun) -> str:
+    """Return what the strongest attack of a run measured, in one sentence."""
     assert run.attack is not None
     attack = run.attack
     mean, worst = _lowest(run)

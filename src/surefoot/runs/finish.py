@@ -77,11 +77,17 @@ def _write_result(folder: Path, result: Certificate | Mapping[str, Any], baselin
     if not isinstance(result, EpisodeCertificate):
         return None
     try:
-        from surefoot.proof.figure import certificate_figure
+        write_figure(folder / "certificate.png", result, baseline)
     except ImportError:
         return None
+    return "certificate.png"
+
+
+def write_figure(path: Path, certificate: Certificate, baseline: Baseline | None) -> None:
+    """Draw a certificate as a PNG file; raise ImportError without matplotlib."""
+    from surefoot.proof.figure import certificate_figure
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a name in letters that the font lacks: boxes do no harm
-        figure = certificate_figure(result, baseline)
-        write_whole(folder / "certificate.png", lambda file: figure.savefig(file, dpi=150))
-    return "certificate.png"
+        figure = certificate_figure(certificate, baseline)
+        write_whole(path, lambda file: figure.savefig(file, dpi=150))

@@ -1,0 +1,108 @@
+"""Evidence for people who must sign: one page for an auditor, and the certificate as an in-toto statement."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from surefoot.errors import InputError
+from surefoot.files import sha256, versions, write_text
+from surefoot.proof.certificate import Certificate
+from surefoot.proof.rounding import exact
+from surefoot.proof.wording import headline, noise_words
+from surefoot.report import html, sentences
+from surefoot.report.charts import grouped
+from surefoot.report.finished_run import FinishedRun
+from surefoot.report.page import filled, read_asset
+
+PAGE, STATEMENT = "evidence.html", "evidence.intoto.json"
+STATEMENT_TYPE, PREDICATE_TYPE = "https://in-toto.io/Statement/v1", "urn:surefoot:certificate:v1"
+
+
+def write_evidence(run: FinishedRun, verdict: Mapping[str, Any], folder: Path, out: Path | None = None) -> list[Path]:
+    """Write the page and the statement.
+
+    Args:
+        run: A certified run.
+        verdict: What an independent recomputation of the run found, as JSON data.
+        folder: The run directory.
+        out: Path of the page; by default ``evidence.html`` in the run directory. The statement is written next to it.
+
+    Returns:
+        The paths of both files.
+
+    Raises:
+        InputError: If the run is not a certificate of an agent with a known hash, or was not verified.
+    """
+    if run.certificate is None:
+        raise InputError(f"{folder} holds an attack; evidence is written for a certificate")
+    if not run.identity.get("agent_sha256"):
+        raise InputError(f"{folder} does not name its agent's hash; evidence is about one agent: certify with --agent")
+    if not verdict["verified"]:
+        wrong = "; ".join(f"{c['name']}: {c['detail']}" for c in verdict["checks"] if c["result"] != "passed")
+        raise InputError(f"{folder} could not be verified, so no evidence is written ({wrong})")
+    page = out or folder / PAGE
+    signed = page.with_name(STATEMENT)
+    text = json.dumps(statement(run, run.certificate, verdict), indent=1, allow_nan=False) + "\n"
+    write_text(signed, text)
+    write_text(page, _page(run, run.certificate, verdict, folder, sha256(text.encode())))
+    return [page, signed]
+
+
+def statement(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an in-toto Statement v1: its subjects are the agent by its hash, and the files of the run by theirs."""
+    hashed = {"hash": "SHA-256 of weights and layout, as 'surefoot verify' computes it"}
+    agent = {"name": run.identity["agent"], "digest": {"sha256": run.identity["agent_sha256"]}, "annotations": hashed}
+    files = [{"name": name, "digest": {"sha256": digest}} for name, digest in run.digests.items()]
+    return {
+        "_type": STATEMENT_TYPE,
+        "subject": [agent, *files],
+        "predicateType": PREDICATE_TYPE,
+        "predicate": {
+            "claim": headline(stated, run.required, run.baseline),
+            "certificate": stated.to_json(),
+            "setup": dict(run.setup),
+            "versions": run.notes.get("versions"),
+            "verification": dict(verdict),
+            "made_by": versions(),
+        },
+    }
+
+
+def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], folder: Path, digest: str) -> str:
+    groups, escape = grouped([run]), html.escape
+    passed = sum(check["result"] == "passed" for check in verdict["checks"])
+    checks = [[check["name"], check["result"], check["detail"]] for check in verdict["checks"]]
+    facts = "".join(_fact(key, html.plain(value)) for key, value in html.known_facts(run) if value is not None)
+    return filled(
+        read_asset("evidence.html"),
+        {
+            "agent": escape(str(run.identity["agent"])),
+            "claim": html.opening(sentences.lead_number(groups), [headline(stated, run.required, run.baseline)], []),
+            "table": html.bounds_tables(groups[0]),
+            "noise": escape(noise_words(stated)),
+            "budget-meaning": escape("; or the ".join(sentences.budget_meanings(groups))),
+            "excluded-threat": escape(sentences.excluded_threat(groups)),
+            "episodes": f"{stated.n_episodes:,}",
+            "alpha": exact(float(f"{1 - stated.confidence:.12g}")),
+            "facts": f'<dl class="facts">{facts}</dl>',
+            "verified": f"{passed} checks passed, none failed.",
+            "checks": f'<div class="words">{html.table("Checks", ["check", "result", "found"], checks)}</div>',
+            "not-checked": "".join(html.tag("li", line) for line in verdict["not_checked"]),
+            "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+            "folder": escape(str(folder)),
+            "statement": STATEMENT,
+            "statement-hash": digest,
+            "version": escape(versions()["surefoot"]),
+        },
+    )
+
+
+def _fact(key: str, text: str) -> str:
+    """Return one fact; a hash whole, on a line of its own, to be compared by eye."""
+    whole = len(text) == 64 and key.startswith("sha256")
+    value = f"<code>{html.escape(text)}</code>" if whole else html.escape(text)
+    return f'<div class="{"wide" if whole else "short"}"><dt>{html.escape(key)}</dt><dd>{value}</dd></div>'

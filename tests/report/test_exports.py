@@ -1,0 +1,147 @@
+"""Runs as tables and as evidence: the numbers of the file, names as text, a statement that can be signed."""
+
+import csv
+import hashlib
+import io
+import json
+import re
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+from pages import attacked, certified
+from surefoot.agents import files as zoo
+from surefoot.cli import main as cli
+from surefoot.files import read_json, write_json
+from surefoot.proof.rounding import format_lower, format_upper
+from surefoot.report.evidence import statement
+from surefoot.report.exports import as_csv, as_latex, as_markdown
+from surefoot.runs.read import read_run
+
+HOSTILE = "=cmd|'/c calc'!A1 \\input{secret} $x$ <script>alert(1)</script> | a_b \u202e#"
+AGENT = "cartpole-1-s0.2"
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    """A certificate and an attack on the same agent."""
+    monkeypatch.chdir(tmp_path)
+    certified(tmp_path / "a")
+    attacked(tmp_path / "b")
+    return tmp_path
+
+
+def cells(text, sign):
+    return [[cell.strip() for cell in line.strip("| ").split(sign)] for line in text.splitlines() if sign in line]
+
+
+def test_tables_have_the_rounded_bounds_and_marks(runs):
+    stated = read_json(runs / "a" / "certificate.json")
+    wanted = [
+        [f"{budget:g}", format_lower(low, 2) + (" *" if low < 40.815 else ""), format_upper(high, 2)]
+        for budget, low, high in zip(stated["budgets"], stated["lower"], stated["upper"], strict=True)
+    ]
+    run = [read_run(runs / "a")]
+    assert cells(as_markdown(run), " | ")[1:] == wanted
+    tex = as_latex(run)
+    assert [[cell.removesuffix(r" \\") for cell in row] for row in cells(tex, " & ")][1:] == wanted
+    assert tex.count(r"\begin{table}") == tex.count(r"\end{table}") == 1
+    assert r"95\% confidence" in tex
+
+
+def test_the_csv_has_all_digits(runs):
+    stated = read_json(runs / "a" / "certificate.json")
+    rows = list(csv.DictReader(io.StringIO(as_csv([read_run(runs / name) for name in "ab"]))))
+    certificate = [row for row in rows if row["kind"] == "certificate"]
+    assert [float(row["lower"]) for row in certificate] == stated["lower"]
+    assert [float(row["upper"]) for row in certificate] == stated["upper"]
+    measured = [(row["budget"], row["mean"], row["lower"]) for row in rows if row["kind"] == "attack"]
+    assert measured == [("0.4", "170.0", ""), ("1.0", "60.0", "")]
+
+
+def test_names_of_strangers_are_text_in_every_format(runs):
+    certified(runs / "h", agent=HOSTILE)
+    run = [read_run(runs / "h")]
+    markdown, tex, table = as_markdown(run), as_latex(run), as_csv(run)
+    assert all("\u202e" not in text for text in (markdown, tex, table))
+    assert not re.search(r"(?<!\\)[<>_`#]", markdown.partition("\n")[0].removeprefix("### "))
+    assert r"\input{secret}" not in tex
+    assert r"\textbackslash{}input\{secret\} \$x\$" in tex
+    (row, *_) = csv.DictReader(io.StringIO(table))
+    assert row["agent"].startswith("'=cmd")
+
+
+@pytest.mark.parametrize(("kind", "name"), [("md", "report.md"), ("latex", "report.tex"), ("csv", "report.csv")])
+def test_the_command_writes_each_format(runs, capsys, kind, name):
+    assert cli.main(["report", "a", "--format", kind]) == 0
+    assert capsys.readouterr().out == f"Report: a/{name}\n"
+    assert cli.main(["report", "a", "b", "--format", kind, "--out", "both"]) == 0
+    assert len(Path("both").read_text()) > len(Path(f"a/{name}").read_text())
+
+
+def test_a_figure_is_of_one_certificate(runs, capsys):
+    assert cli.main(["report", "a", "--format", "png", "--out", "f.png"]) == 0
+    assert Path("f.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    for folders in (["b"], ["a", "b"]):
+        assert cli.main(["report", *folders, "--format", "png"]) == 2
+        assert "draws one certificate" in capsys.readouterr().err
+
+
+# --- evidence -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory):
+    """A small certified run of a pretrained agent, with its evidence."""
+    folder = tmp_path_factory.mktemp("evidence") / "run"
+    options = f"--agent {AGENT} --episodes 20 --workers 1 --budgets 0,0.2,0.4 --method per-threshold --quiet --out"
+    assert cli.main(["certify", "cartpole-1", *options.split(), str(folder)]) == 0
+    assert cli.main(["report", str(folder), "--evidence"]) == 0
+    return folder
+
+
+def test_the_statement_is_over_the_agents_hash_and_holds_the_certificate(played):
+    made = json.loads((played / "evidence.intoto.json").read_text())
+    assert made["_type"] == "https://in-toto.io/Statement/v1"
+    agent, *files = made["subject"]
+    assert (agent["name"], agent["digest"]) == (AGENT, {"sha256": zoo.load(AGENT).sha256})
+    assert made["predicate"]["certificate"] == read_json(played / "certificate.json")
+    assert {file["name"]: file["digest"]["sha256"] for file in files} == {
+        name: hashlib.sha256((played / name).read_bytes()).hexdigest() for name in ("certificate.json", "episodes.npz")
+    }
+    assert made["predicate"]["verification"]["verified"] is True
+
+
+def test_another_agent_has_another_subject(played):
+    run = read_run(played)
+    run.identity["agent_sha256"] = "0" * 64
+    (agent, *_) = statement(run, run.certificate, {})["subject"]
+    assert agent["digest"]["sha256"] == "0" * 64 != zoo.load(AGENT).sha256
+
+
+def test_the_page_tells_an_auditor_what_is_claimed_checked_and_not(played):
+    text = (played / "evidence.html").read_text(encoding="utf-8")
+    signed = hashlib.sha256((played / "evidence.intoto.json").read_bytes()).hexdigest()
+    shown = unescape(re.sub(r"\s+", " ", text))
+    for words in (
+        "1. The claim", "2. Threat model", "3. Confidence", "4. Environment, agent and files", "6. Limits", signed,
+        "at most 0.05: all lower bounds hold simultaneously", zoo.load(AGENT).sha256, "none failed",
+        "where the returns come from: no block was rerun", f"surefoot verify {played} --blocks all",
+    ):  # fmt: skip
+        assert words in shown, words
+    assert "<script" not in text
+    assert "{{" not in text
+    assert not re.search(r"url\(|src=", text)
+
+
+def test_what_is_forged_or_no_certificate_has_no_evidence(runs, capsys):
+    stated = read_json(runs / "a" / "certificate.json")
+    write_json(runs / "a" / "certificate.json", {**stated, "lower": [value + 1 for value in stated["lower"]]})
+    for folder, why in (("a", "could not be verified"), ("b", "holds an attack")):
+        assert cli.main(["report", folder, "--evidence"]) == 2
+        assert why in capsys.readouterr().err
+    certified(runs / "c", agent=None)
+    assert cli.main(["report", "c", "--evidence"]) == 2
+    assert cli.main(["report", "a", "b", "--evidence"]) == 2
+    assert not list(runs.rglob("evidence*"))
