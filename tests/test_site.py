@@ -5,6 +5,7 @@ from a disk, and its tutorial runs.
 import importlib.util
 import os
 import re
+import shlex
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -15,6 +16,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
+import surefoot
 from browsers import opened, started
 from surefoot.cli.main import main
 
@@ -22,16 +24,6 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).resolve().parents[1]
 TUTORIAL = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-# What the tutorial does in minutes the test does in seconds.
-SMALL = (
-    ("n_steps=256", "n_steps=8"),
-    ("batch_size=256", "batch_size=64, n_epochs=1"),
-    ("80_000", "64"),
-    ("10000", "40"),
-    ("--episodes 100", "--episodes 2"),
-    ("--noise-samples 16", "--noise-samples 2"),
-    ("0.2,0.5,1", "0.05"),
-)
 NEEDS_MKDOCS = pytest.mark.skipif(find_spec("mkdocs") is None, reason="builds the site")
 NEEDS_SB3 = pytest.mark.skipif(find_spec("stable_baselines3") is None, reason="trains an agent")
 
@@ -70,13 +62,6 @@ def site(tmp_path_factory):
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
     return folder
-
-
-def blocks(language):
-    found = re.findall(rf"^```{language}\n(.*?)^```", TUTORIAL, flags=re.DOTALL | re.MULTILINE)
-    for large, small in SMALL:
-        found = [code.replace(large, small) for code in found]
-    return found
 
 
 @NEEDS_MKDOCS
@@ -285,16 +270,22 @@ def test_a_link_to_nowhere_stops_the_build(tmp_path):
 
 
 @NEEDS_SB3
-def test_the_tutorial_runs(tmp_path, monkeypatch, capsys):
+def test_the_tutorial_runs_as_printed(tmp_path, monkeypatch, capsys):
+    """Every block in its order, with the sizes it prints; first the agent, for whoever brings none."""
     monkeypatch.chdir(tmp_path)
-    train, deploy = blocks("python")
-    exec(compile(train, "train.py", "exec"), {})
-    whole = [code.replace("\\\n", " ") for code in blocks("sh")]
-    commands = [line.split()[1:] for code in whole for line in code.splitlines()]
-    assert [command[0] for command in commands] == ["certify", "attack", "attack", "report"]
-    for command in commands:
-        assert main(command) == 0, capsys.readouterr().err
-    assert "noisy" in Path("compare.html").read_text(encoding="utf-8")
-    capsys.readouterr()
-    exec(compile(deploy, "deploy.py", "exec"), {})
-    assert 1 <= float(capsys.readouterr().out) <= 200
+    *steps, own = re.findall(r"^```(python|sh)\n(.*?)^```", TUTORIAL, flags=re.DOTALL | re.MULTILINE)
+    called = []
+    for language, code in (own, *steps):
+        if language == "python":
+            exec(compile(code, "tutorial.md", "exec"), {})
+        else:
+            called += [shlex.split(line)[1:] for line in code.replace("\\\n", " ").splitlines()]
+            for command in called[-code.count("surefoot ") :]:
+                assert main(command) == 0, capsys.readouterr().err
+    names = ["certify", "certify", "attack", "report", "certify", "verify"]
+    assert [command[0] for command in called] == names
+    own, best = (surefoot.Certificate.load(Path("runs", name)) for name in ("model", "best"))
+    assert own.n_episodes == best.n_episodes == 2_000
+    assert own.at(0.2).lower + 50 < best.at(0.2).lower  # what the page is about
+    assert {"model", "best_model"} <= set(re.findall(r"\w+", Path("compare.html").read_text(encoding="utf-8")))
+    assert 1 <= float(capsys.readouterr().out.splitlines()[-1]) <= 500

@@ -1,0 +1,143 @@
+"""Whether one agent is better than another under the worst attack: one claim, valid whenever the run stops.
+
+Write W(b) for the expected return of a smoothed agent under the worst attack with budget b, the infimum over all
+attackers. What is claimed is W_A(b) > W_B(b).
+
+Proof. Let l and u be bounds with P(l > W_A(b) at any time) <= alpha / 2 and P(u < E[X_B] at any time) <= alpha / 2,
+where X_B is the return of B without attack. The attacker who does nothing is one of B's attackers, so W_B(b) <= E[X_B].
+Outside of an event of probability alpha, l > u implies W_A(b) >= l > u >= E[X_B] >= W_B(b), at every time at once. So
+the run may stop the first time that l > u, or for any other reason. Nothing is needed from B's noise: B may be
+undefended, its observations may even be attacked with budget b or less, because the mean under any such attack is an
+upper bound of W_B(b) too. (Where l > u, A under attack is better than B even without attack.)
+
+The lower bound l is that of a sequential certificate of A, at confidence 1 - alpha / 2: ``Bets`` on the worst-case mean
+(T3). The upper bound u is minus the lower bound of the mean of minus B's returns: the same bets at budget 0, which need
+a ceiling.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from surefoot.errors import InputError
+from surefoot.proof.bounds.betting import Sample
+from surefoot.proof.bounds.from_bets import Bets
+from surefoot.proof.bounds.tangent_scores import plug_in
+from surefoot.proof.certificate import checked_budget
+from surefoot.proof.rounding import exact, format_lower, format_upper, percent, rounded_lower, rounded_upper
+
+Floats = NDArray[np.float64]
+
+_GROWTH = 1.02  # the next look comes when there are this many times as many episodes, or after the next block
+_FEW = 1_000  # episodes before which nothing is given up
+_FAR = 4.0  # standard errors
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What episodes of two agents prove about them.
+
+    Attributes:
+        budget: Attack budget, the l2 norm of all perturbations of one episode.
+        confidence: Probability, over repeated runs, that no false claim is made, whenever the run stops.
+        lower: Lower bound on A's mean return under any attack with that budget.
+        upper: Upper bound on the mean return of B's episodes, and so on B's mean under the worst attack.
+        estimates: Mean returns of A's and of B's episodes: estimates.
+        n_episodes: Numbers of episodes of A and of B.
+        stopped: Why there are no more: "proved", "out of reach", "all played" or "stopped by hand".
+    """
+
+    budget: float
+    confidence: float
+    lower: float
+    upper: float
+    estimates: tuple[float, float]
+    n_episodes: tuple[int, int]
+    stopped: str
+
+    @property
+    def proved(self) -> bool:
+        """Whether A is better than B under the worst attack with the budget."""
+        return self.lower > self.upper
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the comparison as JSON data."""
+        return {"schema": 1, "proved": self.proved, **asdict(self)}
+
+    def sentence(self, a: str, b: str) -> str:
+        """Return the claim in words, or that it is not proved; ``b`` says how B was run."""
+        bounds = (
+            f"under any observation attack with budget {exact(self.budget)} the expected return of {a} is at least "
+            f"{format_lower(self.lower)}, and that of {b} is at most {format_upper(self.upper)}"
+        )
+        if self.proved:
+            return f"With {percent(self.confidence)} confidence A is better than B under the worst attack: {bounds}."
+        return f"Not proved that A is better than B under the worst attack: {bounds}."
+
+
+class Contest:
+    """Inspects the returns of both agents so far and says whether to stop."""
+
+    def __init__(self, *, budget: float, sigma: float, confidence: float, limits: tuple[float, float | None]) -> None:
+        """Fix in advance what is claimed.
+
+        Args:
+            budget: Attack budget.
+            sigma: A's noise.
+            confidence: That of the claim; each of the two bounds gets half of alpha.
+            limits: Floor and ceiling of the return.
+
+        Raises:
+            InputError: If there is no ceiling, without which B's mean has no upper bound, or if A has no noise.
+        """
+        floor, ceiling = limits
+        if ceiling is None:
+            raise InputError(
+                "a comparison needs a ceiling: without it the mean of B has no upper bound; give --ceiling"
+            )
+        if not sigma > 0:
+            raise InputError(f"A must have noise, got sigma {sigma:g}: without it nothing is certified")
+        if not 0 < confidence < 1:
+            raise InputError(f"confidence must be strictly between 0 and 1, got {confidence}")
+        self.budget, self.confidence, self.floor, self.ceiling = checked_budget(budget), confidence, floor, ceiling
+        self.scaled, alpha = budget / sigma, (1 - confidence) / 2
+        self._a = Bets([self.scaled], alpha, floor, ceiling)
+        self._b = Bets([0.0], alpha, -ceiling, -floor)
+        self._next = 1
+
+    def reason_to_stop(self, a: Floats, b: Floats) -> str | None:
+        """Return why no more episodes are needed, or None; the returns begin with those of earlier calls."""
+        if a.size < self._next:
+            return None
+        self._next = int(a.size * _GROWTH) + 1
+        if self.result(a, b, "proved").proved:
+            return "proved"
+        return "out of reach" if self._hopeless(a, b) else None
+
+    def _hopeless(self, a: Floats, b: Floats) -> bool:
+        """Return whether the bounds would not meet with many more episodes either, as far as estimates say.
+
+        It only ends the run; what is claimed does not depend on it. The plug-in value is biased up.
+        """
+        if min(a.size, b.size) < _FEW:
+            return False
+        possible = float(plug_in(Sample.of(a), np.array([self.scaled]), self.floor)[0])
+        return possible < b.mean() - _FAR * b.std() / b.size**0.5
+
+    def result(self, a: Floats, b: Floats, stopped: str) -> Comparison:
+        """Return what these returns prove; ``stopped`` is the reason why there are no more."""
+        lower = self._a.after(a).at(self.scaled)
+        upper = -self._b.after(-b).at(0.0)
+        return Comparison(
+            budget=self.budget,
+            confidence=self.confidence,
+            lower=float(rounded_lower(lower, self.floor, (float(a.min()), float(a.max())))),
+            upper=float(rounded_upper(upper, self.ceiling, (float(b.min()), float(b.max())))),
+            estimates=(float(a.mean()), float(b.mean())),
+            n_episodes=(a.size, b.size),
+            stopped=stopped,
+        )
