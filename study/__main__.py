@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from surefoot.cli.options import add_output, progress_bar
+from surefoot.cli.options import add_output, keeping, progress_bar
 from surefoot.cli.parser import RUN, add_command, section
 
 OUT = {
@@ -88,7 +88,7 @@ def _measured(arguments: argparse.Namespace, mode: str, targets: Any, tasks: Any
     needs = sorted({need for target in targets for need in target.needs})
     about = [task for task in tasks if any(task in target.tasks and target.needs for target in targets)]
     place = Place(out / "data", out / "work", device, workers)
-    with progress_bar("measuring", "parts", arguments) as report:
+    with keeping(out), progress_bar("measuring", "parts", arguments) as report:
         measure(shipped_agents(), about, needs, quick if mode == "quick" else full, place, report)
     return open_study(place.data, trained="training" in needs)
 

@@ -940,7 +940,9 @@ def test_interrupted_runs_stop_at_once_and_go_on(capsys, whole, long_run, worker
         assert time.monotonic() - begun < 5
     assert process.returncode == 130
     assert out == ""
-    saved = "completed blocks are saved. Run the same command again to resume (train: add --resume)."
+    kept = 256 * len(list(Path("run/blocks").glob("[0-9]*.npz")))
+    assert 0 < kept < 1_024
+    saved = f"{kept:,} episodes are kept in run. Run the same command again to resume."
     assert err == f"surefoot: interrupted; {saved}\n"
     assert nobody_left(process.pid, 3)
     assert not Path("run/episodes.npz").exists()

@@ -78,7 +78,7 @@ def test_a_better_agent_is_found_out_and_the_sentence_has_its_bounds():
     assert made.proved
     assert made.to_json()["proved"] is True
     said = made.sentence("good", "bad, without attack")
-    assert said.startswith("With 95% confidence A is better than B under the worst attack: under any observation attack")
+    assert said.startswith("With 95% confidence A is better than B under the worst attack: under any observation")
     assert "budget 0.2 the expected return of good is at least " in said
     other = contest(LAWS[2], 0.95)
     assert other.reason_to_stop(worse, better) == "out of reach"

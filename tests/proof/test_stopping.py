@@ -68,7 +68,7 @@ def test_workers_and_interruptions_do_not_move_the_stop():
 
 
 def interrupt_after(episodes):
-    def progress(done, of):
+    def progress(done, of, note):
         if done >= episodes:
             raise KeyboardInterrupt
 

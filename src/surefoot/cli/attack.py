@@ -15,6 +15,7 @@ from surefoot.cli.options import (
     add_agent,
     add_common,
     estimate,
+    keeping,
     numbers,
     parse_budgets,
     plain_console,
@@ -134,7 +135,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
     folder: Path = arguments.out or Path("runs") / grid.name
     if arguments.certificate is not None:
         matching_certificates(grid, arguments.certificate, folder.parent)  # a wrong one is rejected before the attack
-    with progress_bar("attacking", "episodes", arguments) as report:
+    with keeping(folder), progress_bar("attacking", "episodes", arguments) as report:
         result = attacked_run(
             grid,
             folder,

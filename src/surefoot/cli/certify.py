@@ -12,6 +12,7 @@ from surefoot.cli.options import (
     Requirement,
     add_agent,
     add_common,
+    keeping,
     numbers,
     parse_budgets,
     parse_requirement,
@@ -218,7 +219,7 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Task, P
     folder = arguments.out or Path("runs") / (run_name(plan) + ("" if goal is None else "-sequential"))
     if goal is not None:
         query = replace(query, budgets=tuple(sorted({*query.budgets, goal.budget})))
-    with progress_bar("running", "episodes", arguments) as report:
+    with keeping(folder), progress_bar("running", "episodes", arguments) as report:
         certificate = certified_run(
             plan,
             query,

@@ -80,9 +80,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if error.name is None or error.name.split(".")[0] not in EXTRAS:
             raise
         return _fail(f"this needs the package {error.name}; from a checkout install it with: pip install '.[all]'")
-    except KeyboardInterrupt:
-        saved = "completed blocks are saved. Run the same command again to resume (train: add --resume)."
-        print(f"surefoot: interrupted; {saved}", file=sys.stderr)
+    except KeyboardInterrupt as stopped:
+        kept = getattr(stopped, "__notes__", ["nothing is kept."])[0]
+        print(printable(f"surefoot: interrupted; {kept}"), file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has stopped reading.

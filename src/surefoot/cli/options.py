@@ -6,6 +6,7 @@ import argparse
 import json
 import math
 import textwrap
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -135,7 +136,10 @@ def workers_for(plan: Plan, given: int | None) -> int:
 
 @contextmanager
 def progress_bar(what: str, unit: str, arguments: argparse.Namespace) -> Iterator[Callable[..., None] | None]:
-    """Show progress with rate and time left on a terminal; nothing with --quiet or elsewhere."""
+    """Show progress with rate and time left on a terminal; nothing with --quiet or elsewhere.
+
+    Episodes are counted while their blocks are being run, so that the bar moves and the time left is known early.
+    """
     console = Console(stderr=True)
     if arguments.quiet or not console.is_terminal:
         yield None
@@ -148,15 +152,46 @@ def progress_bar(what: str, unit: str, arguments: argparse.Namespace) -> Iterato
         TimeRemainingColumn(),
         TextColumn("{task.fields[note]}"),
     )
+    over = threading.Event()
     with Progress(*columns, console=console, transient=True) as progress:
         job = progress.add_task(what, total=1, unit=unit, rate="", note="")
+        counted = 0
+
+        def show(done: float, **fields: Any) -> None:
+            speed = progress.tasks[0].speed
+            rate = "" if speed is None else f"{speed:,.{0 if speed >= 10 else 1}f} {unit}/s"
+            progress.update(job, completed=done, rate=rate, **fields)
 
         def report(done: int, of: int, note: str = "") -> None:
-            speed = progress.tasks[0].speed
-            rate = "" if speed is None else f"{speed:,.0f} {unit}/s"
-            progress.update(job, completed=done, total=of, rate=rate, note=note)
+            nonlocal counted
+            counted = done
+            show(done, total=of, note=note)
 
-        yield report
+        def look() -> None:
+            from surefoot.play.meter import episodes_under_way
+
+            while not over.wait(0.2):
+                show(max(progress.tasks[0].completed, counted + episodes_under_way()))
+
+        if unit == "episodes":
+            threading.Thread(target=look, daemon=True).start()
+        try:
+            yield report
+        finally:
+            over.set()
+
+
+@contextmanager
+def keeping(folder: Path) -> Iterator[None]:
+    """Let Ctrl-C say what is kept of a run in its directory."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        from surefoot.runs.folder import kept_episodes
+
+        if count := kept_episodes(folder):
+            stopped.add_note(f"{count:,} episodes are kept in {folder}. Run the same command again to resume.")
+        raise
 
 
 def plain_console(width: int | None = None) -> Console:

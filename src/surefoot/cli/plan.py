@@ -12,6 +12,7 @@ from rich.table import Table
 from surefoot.cli.options import (
     add_agent,
     add_common,
+    keeping,
     numbers,
     parse_requirement,
     plain_console,
@@ -144,7 +145,8 @@ def run_tune(arguments: argparse.Namespace) -> None:
         whole = replace(plan, n_episodes=arguments.episodes)
         folder = (arguments.out or Path("runs")) / run_name(whole)
         workers = workers_for(plan, arguments.workers)
-        with progress_bar(f"sigma {plan.noise.sigma:g}", "episodes", arguments) as report:
+        what = f"sigma {plan.noise.sigma:g}"
+        with keeping(arguments.out or folder), progress_bar(what, "episodes", arguments) as report:
             made.append(certified_run(whole, query, folder, workers=workers, progress=report))
         written.append(folder / NAME)
     how = (

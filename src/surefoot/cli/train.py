@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from math import inf
 from pathlib import Path
@@ -87,6 +88,19 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     training.add_argument("--resume", action="store_true", help="resume from the checkpoint in the run directory")
 
 
+@contextmanager
+def _resumable(folder: Path) -> Iterator[None]:
+    """Let Ctrl-C say whether the training can be resumed."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        from surefoot.train.folder import has_checkpoint
+
+        if has_checkpoint(folder):
+            stopped.add_note(f"a checkpoint is kept in {folder}. Run the same command with --resume to continue.")
+        raise
+
+
 def run_train(arguments: argparse.Namespace) -> None:
     """Train one agent."""
     from surefoot.agents.files import load_card
@@ -104,7 +118,7 @@ def run_train(arguments: argparse.Namespace) -> None:
     digits = decimals(task.scoring.floor, task.scoring.ceiling, 0.0)
     name = f"train-{task.name}-s{arguments.sigma:g}-{arguments.preset}-seed{arguments.seed}"
     folder: Path = arguments.out or Path("runs") / name
-    with progress_bar("training", "steps", arguments) as report:
+    with _resumable(folder), progress_bar("training", "steps", arguments) as report:
         run = TrainingRun(
             task=task,
             sigma=arguments.sigma,

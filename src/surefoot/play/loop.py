@@ -19,6 +19,7 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.play.channel import Channel, Ledger, Rows, units_of
 from surefoot.play.envs.base import BatchEnv
+from surefoot.play.meter import Meter
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Stream, block_seeds, policy_seeds
 from surefoot.play.workers import single_thread
@@ -65,7 +66,7 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
         try:
             loop = Loop(plan=plan, env=env, channel=channel, count=count)
             with own:
-                loop.run(first, watch)
+                loop.run(first, watch, Meter(index))
             channel.check(loop.extremes)
         finally:
             env.close()
@@ -104,6 +105,7 @@ class Loop:
         self.env, self.channel, self.policy = env, channel, plan.policy.to(device)
         self.n_envs, self.count, self.gamma = channel.n_envs, count, plan.task.scoring.gamma
         self.recall, self.memory = self.policy.recall, torch.empty(0)
+        self.max_steps = plan.task.scoring.max_steps
         self.number = torch.arange(self.n_envs, device=device)
         self.turn = torch.zeros_like(self.number)
         self.total = torch.zeros(self.n_envs, dtype=torch.float64, device=device)
@@ -118,7 +120,7 @@ class Loop:
         # An attacker must not spend on episodes that are over, and some environments cannot step them.
         self.patience = env.patience if channel.ledger is None else 1
 
-    def run(self, first: int, watch: Watch | None = None) -> None:
+    def run(self, first: int, watch: Watch | None = None, meter: Meter | None = None) -> None:
         """Run to the end of the last episode; ``table`` then has returns, lengths and spending per episode."""
         observation = self.env.reset()
         self.memory = self.recall.empty(observation)
@@ -140,6 +142,13 @@ class Loop:
             clock += 1
             if clock % self.patience == 0 and not bool(self.alive.all()):
                 observation, action = self._turn_over(observation, action)
+            if meter is not None and meter.due:
+                meter.write(self._done())
+
+    def _done(self) -> float:
+        """Return how many episodes are done, those that are not over by their share of the most steps."""
+        booked = int((~self.table[1].isnan()).sum())
+        return booked + float(torch.where(self.alive, self.steps / self.max_steps, 1.0).sum())
 
     def _count(self, reward: Tensor) -> None:
         if self.gamma is None:

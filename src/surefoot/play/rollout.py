@@ -9,6 +9,7 @@ from dataclasses import replace
 from surefoot.agents.resolve import resolve
 from surefoot.episodes import Episodes, Noise, checked_returns
 from surefoot.errors import InputError
+from surefoot.play import meter
 from surefoot.play.channel import Attacker
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan, resolve_device
@@ -130,6 +131,7 @@ def blocks_in_order(
     ready = dict(done or {})
     missing = [number for number in range(plan.n_blocks) if number not in ready]
     count = sum(len(block) for block in ready.values())
+    meter.clear()
     if progress is not None:
         progress(count, plan.n_episodes)
     with closing(run_blocks(plan, missing, workers)) as fresh:
@@ -140,6 +142,7 @@ def blocks_in_order(
                 if on_block is not None:
                     on_block(number, block)
                 ready[number], count = block, count + len(block)
+                meter.clear(number)
                 if progress is not None:
                     progress(count, plan.n_episodes)
             yield ready.pop(index)

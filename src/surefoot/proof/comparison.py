@@ -126,7 +126,7 @@ class Contest:
         if min(a.size, b.size) < _FEW:
             return False
         possible = float(plug_in(Sample.of(a), np.array([self.scaled]), self.floor)[0])
-        return possible < b.mean() - _FAR * b.std() / b.size**0.5
+        return bool(possible < b.mean() - _FAR * b.std() / b.size**0.5)
 
     def result(self, a: Floats, b: Floats, stopped: str) -> Comparison:
         """Return what these returns prove; ``stopped`` is the reason why there are no more."""

@@ -20,6 +20,7 @@ from surefoot.proof.bounds.from_band import worst_mean_upper
 from surefoot.proof.bounds.from_bets import Bets, Means, worst_means
 from surefoot.proof.bounds.tangent_scores import plug_in
 from surefoot.proof.episode_budget import EpisodeCertificate, certificate_of
+from surefoot.proof.rounding import exact, format_lower
 
 _GROWTH = 1.02  # the next look comes when there are this many times as many episodes, or after the next block
 _FIRST_REFUTATION = 1000  # episodes
@@ -59,17 +60,24 @@ class Monitor:
         candidate = None if rule.require is None else (self.scaled_budget, rule.require)
         self.bets = Bets([self.scaled_budget], self.alpha, floor, ceiling, claim=candidate)
         self._next, self._refutations, self._next_refutation = 1, 0, _FIRST_REFUTATION
+        self.lower = floor
+
+    @property
+    def so_far(self) -> str:
+        """The bound at the last look, in a few words."""
+        wanted = "" if self.rule.require is None else f", required {exact(self.rule.require)}"
+        return f"lower bound {format_lower(self.lower)} at budget {exact(self.rule.budget)}{wanted}"
 
     def reason_to_stop(self, returns: NDArray[np.float64]) -> str | None:
         """Return why no more episodes are needed, or None."""
         if returns.size < self._next:
             return None
         self._next = int(returns.size * _GROWTH) + 1
-        lower = float(self.bets.after(returns).at(self.scaled_budget))
-        if self.rule.require is not None and lower >= self.rule.require:
+        self.lower = float(self.bets.after(returns).at(self.scaled_budget))
+        if self.rule.require is not None and self.lower >= self.rule.require:
             return "proved"
         possible = float(plug_in(Sample.of(returns), np.array([self.scaled_budget]), self.floor)[0])
-        if self.rule.tolerance is not None and possible - lower <= self.rule.tolerance:
+        if self.rule.tolerance is not None and possible - self.lower <= self.rule.tolerance:
             return "close enough"
         return "refuted" if self._refuted(returns) else None
 

@@ -13,7 +13,7 @@ import numpy as np
 from surefoot.episodes import Episodes
 from surefoot.files import read_json, safe_name, sha256, versions, write_json
 from surefoot.play.plan import Plan
-from surefoot.play.rollout import Progress, blocks_in_order
+from surefoot.play.rollout import blocks_in_order
 from surefoot.play.workers import Workers, as_workers
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.query import Query
@@ -51,7 +51,7 @@ def certified_run(
     goal: StoppingRule | None = None,
     required: float | None = None,
     workers: int | Workers = 1,
-    progress: Progress | None = None,
+    progress: Callable[..., None] | None = None,
     command: str | None = None,
 ) -> Certificate:
     """Run the episodes that are missing, certify, and write everything into ``folder``.
@@ -63,7 +63,8 @@ def certified_run(
         goal: When to stop early; the certificate is then anytime-valid. None runs every episode of the plan.
         required: Budget of a requirement, which the report's sentence and the taped attack are then about.
         workers: Number of processes, or other workers; they do not change the results.
-        progress: Called with the number of episodes that are done and the number planned.
+        progress: Called with the number of episodes that are done and the number planned, and with a goal also with
+            the bound so far, in words.
         command: What was typed to get this; the report shows it.
     """
     workers = as_workers(workers)
@@ -120,7 +121,7 @@ def _certified(
     store: RunFolder,
     goal: StoppingRule | None,
     workers: Workers,
-    progress: Progress | None,
+    progress: Callable[..., None] | None,
 ) -> tuple[Certificate, float]:
     """Return the certificate, and when the last episode was over."""
     if goal is None:
@@ -130,7 +131,7 @@ def _certified(
     floor, ceiling = plan.task.scoring.floor, plan.task.scoring.ceiling
     monitor = Monitor(goal, confidence=query.confidence, sigma=plan.noise.sigma, floor=floor, ceiling=ceiling)
     blocks = blocks_in_order(plan, workers=workers, done=_on_disk(plan, store), on_block=store.save_block)
-    report = None if progress is None else lambda done: progress(done, plan.n_episodes)
+    report = None if progress is None else lambda done: progress(done, plan.n_episodes, monitor.so_far)
     episodes, stopped = _run_until(monitor, blocks, report)
     ran = time.monotonic()
     certificate = monitor.certificate(episodes, budgets=query.budgets, stopped=stopped)
@@ -148,6 +149,8 @@ def _run_until(
     """
     done: list[Episodes] = []
     returns = np.empty(0)
+    if report is not None:
+        report(0)
     try:
         with closing(blocks):
             for block in blocks:

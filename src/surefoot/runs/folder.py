@@ -170,6 +170,18 @@ def _half_written(entry: Path) -> bool:
     return entry.name.startswith(".") and entry.name.endswith(PART)
 
 
+def kept_episodes(folder: Path) -> int:
+    """Return how many episodes of the runs in a directory would not be run again."""
+    total = 0
+    for path in folder.rglob("setup.json"):
+        setup = read_json(path)
+        size, planned = int(setup["block"]), int(setup["planned"])
+        whole = (path.parent / "episodes.npz").exists()
+        blocks = [int(block.stem) for block in (path.parent / "blocks").glob("[0-9]*.npz")]
+        total += planned if whole else sum(min(size, planned - block * size) for block in blocks)
+    return total
+
+
 def configuration_name(budget: float, lambda_: float | None) -> str:
     """Return the name of the directory of one attack configuration."""
     return f"B{budget:g}" + ("" if lambda_ is None else f"-lambda{lambda_:g}")

@@ -1,0 +1,155 @@
+"""Progress moves while a block is being run, shows the bound of a sequential run, and Ctrl-C says what is kept."""
+
+import argparse
+import contextlib
+import io
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+import surefoot
+from surefoot.cli import options
+from surefoot.cli.main import main
+from surefoot.episodes import Noise
+from surefoot.play import meter
+from surefoot.play.loop import play_block
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
+from surefoot.proof.query import Query
+from surefoot.proof.stopping import StoppingRule
+from surefoot.runs.certified import certified_run
+from surefoot.runs.folder import kept_episodes
+from toys import constant, geometric, pay_steps, toy_task
+
+
+@pytest.fixture(autouse=True)
+def _own_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def plan(n_episodes=400):
+    task = toy_task(geometric(0.1, 10), pay_steps, floor=0.0, ceiling=10.0, n_envs=50, episodes_per_env=2)
+    return Plan(task=task, policy=constant(), noise=Noise.of(0.5), n_episodes=n_episodes)
+
+
+def test_a_block_says_how_far_it_is_and_never_goes_back(monkeypatch):
+    monkeypatch.setattr(meter, "_EVERY", 0.0)
+    meter.clear()
+    seen = []
+    made = play_block(plan(), 3, watch=lambda _: seen.append(meter.episodes_under_way()))
+    assert seen == sorted(seen)
+    assert len(set(seen)) > 8
+    assert seen[0] == 0 < seen[1] < 50
+    assert meter.episodes_under_way() == len(made) == 100
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_whole_blocks_are_counted_once(monkeypatch, workers):
+    """What is reported and what is under way add up to all episodes at every report, with processes too."""
+    monkeypatch.setattr(meter, "_EVERY", 0.0)
+    totals = []
+    play(plan(), workers=workers, progress=lambda done, of: totals.append(done + meter.episodes_under_way()))
+    assert totals[-1] == 400
+    assert totals == sorted(totals)
+    assert max(totals) <= 400
+    assert meter.episodes_under_way() == 0
+
+
+def test_forked_workers_write_where_their_parent_reads(monkeypatch):
+    monkeypatch.setattr(meter, "_EVERY", 0.0)
+    under_way = []
+    play(plan(1_000), workers=2, progress=lambda done, of: under_way.append(meter.episodes_under_way()))
+    assert max(under_way) > 0  # of the blocks that were not reported yet
+
+
+def test_the_bar_moves_between_reports_and_shows_rate_and_time_left(monkeypatch):
+    screen = io.StringIO()
+    monkeypatch.setattr(
+        options, "Console", lambda **_: Console(file=screen, force_terminal=True, color_system=None, width=120)
+    )
+    meter.clear()
+    with options.progress_bar("attacking", "episodes", argparse.Namespace(quiet=False)) as report:
+        report(0, 1_000)
+        for done in (10, 20, 30, 40):
+            meter.Meter(0).write(done)
+            time.sleep(0.3)
+    meter.clear()
+    assert "40/1,000 episodes" in screen.getvalue()
+    assert re.search(r"\d episodes/s 0:0\d:\d\d", screen.getvalue())
+
+
+def test_a_sequential_run_shows_its_bound():
+    notes = []
+    goal = StoppingRule(budget=0.5, require=3.0)
+    made = certified_run(
+        plan(20_000), Query(budgets=(0.5,)), Path("run"), goal=goal, progress=lambda *said: notes.append(said[2])
+    )
+    assert notes[0] == "lower bound 0.00 at budget 0.5, required 3"
+    bounds = [float(re.match(r"lower bound ([\d.]+) at", note)[1]) for note in notes]
+    assert bounds[-1] == pytest.approx(made.lower[0], abs=0.01)
+    assert len(set(bounds)) > 3
+
+
+def interrupted(*arguments, when):
+    """Start the command, send SIGINT once ``when()`` holds, and return exit code and stderr."""
+    code = (
+        "import signal, runpy; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "runpy.run_module('surefoot', run_name='__main__', alter_sys=True)"
+    )
+    call = [sys.executable, "-c", code, *map(str, arguments)]
+    process = subprocess.Popen(call, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    try:
+        end = time.monotonic() + 60
+        while not when():
+            assert process.poll() is None, process.communicate()
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+        _, err = process.communicate(timeout=20)
+        return process.returncode, err
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+def test_an_interrupted_attack_says_how_many_episodes_of_all_configurations_are_kept():
+    """The first configuration is whole and some blocks of the second are: all that a second call does not run again."""
+    blocks = Path("a/B0.4/blocks")
+    call = ("attack", "cartpole-1", "--agent", "cartpole-1-s0", "--budgets", "0.2,0.4", "--method", "random")
+    call = (*call, "--episodes", 3_000, "--workers", 1, "--out", "a")
+    code, err = interrupted(*call, when=lambda: any(blocks.glob("[0-9]*.npz")))
+    kept = 3_000 + 500 * len(list(blocks.glob("[0-9]*.npz")))
+    assert (code, err) == (
+        130,
+        f"surefoot: interrupted; {kept:,} episodes are kept in a. Run the same command again to resume.\n",
+    )
+    assert kept_episodes(Path("a")) == kept
+
+
+@pytest.mark.parametrize("command", ["plan cartpole-5 --require 150@0.4 --sigmas 0.4", "certify cartpole-5 --out run"])
+def test_where_nothing_is_kept_it_says_so(command, monkeypatch, capsys):
+    def stopped(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("surefoot.play.rollout.run_blocks", stopped)
+    assert main(command.split()) == 130
+    assert capsys.readouterr().err == "surefoot: interrupted; nothing is kept.\n"
+    assert not Path("run").exists()
+
+
+def test_kept_episodes_are_counted_by_the_block_and_the_last_one_is_short():
+    made = surefoot.Episodes.from_returns([1.0], sigma=0.5, floor=0, ceiling=10)
+    Path("run/blocks").mkdir(parents=True)
+    Path("run/setup.json").write_text('{"block": 100, "planned": 250}')
+    assert kept_episodes(Path("run")) == 0
+    for number, kept in ((2, 50), (0, 150), (1, 250)):
+        made.save(Path(f"run/blocks/{number:06d}.npz"))
+        assert kept_episodes(Path("run")) == kept
