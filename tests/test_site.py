@@ -282,10 +282,10 @@ def test_the_tutorial_runs_as_printed(tmp_path, monkeypatch, capsys):
             called += [shlex.split(line)[1:] for line in code.replace("\\\n", " ").splitlines()]
             for command in called[-code.count("surefoot ") :]:
                 assert main(command) == 0, capsys.readouterr().err
-    names = ["certify", "certify", "attack", "report", "certify", "verify"]
+    names = ["certify", "certify", "attack", "report", "compare", "certify", "verify"]
     assert [command[0] for command in called] == names
     own, best = (surefoot.Certificate.load(Path("runs", name)) for name in ("model", "best"))
-    assert own.n_episodes == best.n_episodes == 2_000
+    assert own.n_episodes == best.n_episodes == 1_000
     assert own.at(0.2).lower + 50 < best.at(0.2).lower  # what the page is about
     assert {"model", "best_model"} <= set(re.findall(r"\w+", Path("compare.html").read_text(encoding="utf-8")))
     assert 1 <= float(capsys.readouterr().out.splitlines()[-1]) <= 500

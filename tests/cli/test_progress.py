@@ -134,7 +134,7 @@ def test_an_interrupted_attack_says_how_many_episodes_of_all_configurations_are_
     assert kept_episodes(Path("a")) == kept
 
 
-@pytest.mark.parametrize("command", ["plan cartpole-5 --require 150@0.4 --sigmas 0.4", "certify cartpole-5 --out run"])
+@pytest.mark.parametrize("command", ["plan cartpole-5 --require 150@0.4", "certify cartpole-5 --out run"])
 def test_where_nothing_is_kept_it_says_so(command, monkeypatch, capsys):
     def stopped(*_, **__):
         raise KeyboardInterrupt

@@ -77,12 +77,15 @@ def test_a_better_agent_is_found_out_and_the_sentence_has_its_bounds():
     made = judge.result(better[:n], worse[:n], "proved")
     assert made.proved
     assert made.to_json()["proved"] is True
-    said = made.sentence("good", "bad, without attack")
-    assert said.startswith("With 95% confidence A is better than B under the worst attack: under any observation")
-    assert "budget 0.2 the expected return of good is at least " in said
+    said = made.sentence("good, sigma 0.2", "bad")
+    assert said.startswith("With 95% confidence, A (good, sigma 0.2) is better than B (bad) under the worst attack: ")
+    assert "under any observation attack with budget 0.2 the expected return of A is at least " in said
+    assert said.endswith(" without attack, and so under the worst one.")
     other = contest(LAWS[2], 0.95)
     assert other.reason_to_stop(worse, better) == "out of reach"
-    assert other.result(worse, better, "out of reach").sentence("bad", "good").startswith("Not proved that A is better")
+    said = other.result(worse, better, "out of reach").sentence("bad", "good", attacked=True)
+    assert said.startswith("Not proved: A (bad) is better than B (good) under the worst attack. With 95% confidence, ")
+    assert " under the attack tried, " in said
 
 
 def test_what_cannot_be_compared_is_rejected():

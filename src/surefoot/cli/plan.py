@@ -176,8 +176,9 @@ def _plans(arguments: argparse.Namespace) -> list[Plan]:
     check_confidence(arguments.confidence)
     one_of(arguments, arguments.command)
     task = task_of(arguments, "agent", "sigmas")
-    cards = [load_card(name) for name in list_agents() if name.startswith(f"{task.name}-")]
-    sigmas = arguments.sigmas or [card["sigma"] for card in cards if card["sigma"] > 0]
+    cards = [load_card(name) for name in list_agents()]
+    known = [card["sigma"] for card in cards if card["name"] == f"{task.name}-s{card['sigma']:g}"]
+    sigmas = arguments.sigmas or [sigma for sigma in known if sigma > 0]
     if min(sigmas) <= 0:
         raise InputError(f"sigmas must be > 0, got {min(sigmas):g}: without noise nothing is certified")
     return [plan_of(arguments, task, sigma, arguments.pilot_episodes) for sigma in sigmas]

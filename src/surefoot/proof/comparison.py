@@ -68,15 +68,24 @@ class Comparison:
         """Return the comparison as JSON data."""
         return {"schema": 1, "proved": self.proved, **asdict(self)}
 
-    def sentence(self, a: str, b: str) -> str:
-        """Return the claim in words, or that it is not proved; ``b`` says how B was run."""
+    def sentence(self, a: str, b: str, *, attacked: bool = False) -> str:
+        """Return the claim in words, or that it is not proved.
+
+        Args:
+            a: Name of the one agent.
+            b: Name of the other.
+            attacked: Whether B's episodes were attacked.
+        """
+        how = "under the attack tried" if attacked else "without attack"
         bounds = (
-            f"under any observation attack with budget {exact(self.budget)} the expected return of {a} is at least "
-            f"{format_lower(self.lower)}, and that of {b} is at most {format_upper(self.upper)}"
+            f"under any observation attack with budget {exact(self.budget)} the expected return of A is at least "
+            f"{format_lower(self.lower)}; that of B is at most {format_upper(self.upper)} {how}, and so under the "
+            "worst one"
         )
+        claim = f"A ({a}) is better than B ({b}) under the worst attack"
         if self.proved:
-            return f"With {percent(self.confidence)} confidence A is better than B under the worst attack: {bounds}."
-        return f"Not proved that A is better than B under the worst attack: {bounds}."
+            return f"With {percent(self.confidence)} confidence, {claim}: {bounds}."
+        return f"Not proved: {claim}. With {percent(self.confidence)} confidence, {bounds}."
 
 
 class Contest:
@@ -108,13 +117,16 @@ class Contest:
         self._a = Bets([self.scaled], alpha, floor, ceiling)
         self._b = Bets([0.0], alpha, -ceiling, -floor)
         self._next = 1
+        self.so_far = ""  # the bounds at the last look, in a few words
 
     def reason_to_stop(self, a: Floats, b: Floats) -> str | None:
         """Return why no more episodes are needed, or None; the returns begin with those of earlier calls."""
         if a.size < self._next:
             return None
         self._next = int(a.size * _GROWTH) + 1
-        if self.result(a, b, "proved").proved:
+        now = self.result(a, b, "proved")
+        self.so_far = f"A at least {format_lower(now.lower)}, B at most {format_upper(now.upper)}"
+        if now.proved:
             return "proved"
         return "out of reach" if self._hopeless(a, b) else None
 

@@ -130,7 +130,7 @@ def _certified(
         return query.answer(episodes), ran
     floor, ceiling = plan.task.scoring.floor, plan.task.scoring.ceiling
     monitor = Monitor(goal, confidence=query.confidence, sigma=plan.noise.sigma, floor=floor, ceiling=ceiling)
-    blocks = blocks_in_order(plan, workers=workers, done=_on_disk(plan, store), on_block=store.save_block)
+    blocks = blocks_in_order(plan, workers=workers, done=blocks_on_disk(plan, store), on_block=store.save_block)
     report = None if progress is None else lambda done: progress(done, plan.n_episodes, monitor.so_far)
     episodes, stopped = _run_until(monitor, blocks, report)
     ran = time.monotonic()
@@ -168,7 +168,7 @@ def _run_until(
     return Episodes.concat(done), "all played"
 
 
-def _on_disk(plan: Plan, store: RunFolder) -> dict[int, Episodes]:
+def blocks_on_disk(plan: Plan, store: RunFolder) -> dict[int, Episodes]:
     """Return the blocks that have been run: those of a finished record too, for a run that resumes from there."""
     blocks = store.finished()
     if store.record.exists():
