@@ -134,9 +134,9 @@ def first_sample_for_the_mean(values, rows, samples):
 class FreshNoise(Scene):
     """Draws other noise at every step of the search."""
 
-    def values_and_gradient(self, moved, actions):
+    def values_and_gradient(self, moved, actions, *reach):
         self.noise, self.ahead = SIGMA * torch.randn(self.noise.shape, generator=GENERATOR), None
-        return super().values_and_gradient(moved, actions)
+        return super().values_and_gradient(moved, actions, *reach)
 
 
 GENERATOR = torch.Generator().manual_seed(0)

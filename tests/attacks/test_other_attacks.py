@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from surefoot.agents import files as zoo
 from surefoot.agents.answers import from_callable
+from surefoot.attacks import victim
 from surefoot.attacks.adaptive_pgd import AdaptivePGD
 from surefoot.attacks.composed import (
     Composed,
@@ -19,6 +22,7 @@ from surefoot.attacks.composed import (
     WhenItMatters,
 )
 from surefoot.attacks.dqn import PaperAttack
+from surefoot.attacks.registry import METHODS, Configuration, default_method
 from surefoot.attacks.victim import Scene, Smoothing, clean_values
 from surefoot.episodes import Noise
 from surefoot.play.channel import View
@@ -212,6 +216,53 @@ def test_agents_without_gradients_and_continuous_agents_are_refused():
     smooth = from_callable(lambda seen: [0.0], shape=(4,), n_actions=None, n_stack=5)
     with pytest.raises(ValueError, match="needs discrete actions"):
         AdaptivePGD().perturbation(view_of(smooth), torch.ones(6, dtype=torch.float64))
+
+
+def attacked_function(method, *, sigma, budget, n_episodes=16):
+    """Mean return of a rule that is a plain function of rows, under an attack that has no gradient of it."""
+    rule = from_callable(
+        lambda seen: (seen @ np.array([0.1, 0.3, 1.0, 0.5]) > 0).astype(int), shape=(4,), n_actions=2, batched=True
+    )
+    task = short_pole(40)
+    configuration = Configuration(task=task, policy=rule, budget=budget, smoothing=Smoothing(sigma))
+    attacker = None if method is None else METHODS[method].build(configuration)
+    noise = Noise.of(sigma)
+    return play(Plan(task=task, policy=rule, noise=noise, n_episodes=n_episodes, attacker=attacker, budget=budget))
+
+
+@pytest.mark.parametrize(("sigma", "budget"), [(0.0, 0.6), (0.05, 2.0)])
+def test_an_agent_without_gradients_is_attacked_by_differences(monkeypatch, sigma, budget):
+    """Lower than without attack and than by chance; the planted twin compares values in no direction."""
+    given = {"sigma": sigma, "budget": budget}
+    clean, chance, found = (attacked_function(name, **given) for name in (None, "random", "adaptive"))
+    assert found.returns.mean() < min(clean.returns.mean(), chance.returns.mean()) - 5
+    assert 0 < found.spent.max() <= budget
+    monkeypatch.setattr(victim, "_probes", lambda view: torch.zeros(1, 4))
+    blind = attacked_function("adaptive", **given)
+    assert blind.returns.mean() > found.returns.mean() + 2
+
+
+def test_differences_point_where_gradients_do():
+    """On an agent with gradients that are kept from the attacker, in small and in large observations."""
+    agent = zoo.load("cartpole-5-s0.2")
+    actions = torch.zeros(6, dtype=torch.long)
+    gradients = []
+    for policy in (agent, replace(agent, differentiable=False)):
+        scene = Scene.of(view_of(policy), torch.arange(6), Smoothing())
+        reach = torch.full((6,), 1e-3, dtype=torch.float64)
+        gradients.append(scene.values_and_gradient(scene.clean, actions, reach)[1])
+    exact, estimated = gradients
+    assert torch.allclose(estimated / 2e-3, exact, rtol=0.05, atol=0.05 * float(exact.abs().max()))
+    monkeypatched = torch.cosine_similarity(exact.flatten(), -estimated.flatten(), dim=0)
+    assert monkeypatched < -0.99
+
+
+def test_the_default_attack_is_one_that_the_agent_allows():
+    task, agent = get_task("cartpole-5"), zoo.load("cartpole-5-s0.2")
+    assert default_method(task, agent) == "paper"
+    assert default_method(task, replace(agent, differentiable=False)) == "adaptive"
+    car = get_task("mountain-car")
+    assert default_method(car, from_callable(lambda seen: [0.0], shape=(2,), n_actions=None)) == "random"
 
 
 @pytest.mark.parametrize(

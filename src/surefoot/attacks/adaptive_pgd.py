@@ -3,7 +3,8 @@
 The constant step of Algorithm 1 limits how far it gets and how finely it ends. Here the first step spans the ball, it
 halves when progress stalls (as in Auto-PGD, Croce and Hein 2020), momentum carries over, and a winning perturbation is
 shortened and then beaten by searching a smaller ball; where none has won, the next try starts at a random point. For a
-smoothed agent, winning is a matter of the share of noise samples under which the target is chosen.
+smoothed agent, winning is a matter of the share of noise samples under which the target is chosen. The gradient of an
+agent that has none is estimated by finite differences over the size of the ball.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from surefoot.agents.memory import expand_rows
-from surefoot.attacks.base import Described, check_discrete
+from surefoot.attacks.base import Described, check_choices
 from surefoot.attacks.projections import normalize_rows, project_l2
 from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing, clean_values
 from surefoot.errors import InputError
@@ -48,7 +49,7 @@ class AdaptivePGD(Described):
 
     def perturbation(self, view: View, allowance: Tensor) -> Tensor:
         """Return the smallest perturbation found that wins the target often enough, or nothing."""
-        check_discrete(view.policy)
+        check_choices(view.policy)
         perturbations = torch.zeros_like(view.observation)
         (rows,) = (allowance > 0).nonzero(as_tuple=True)
         if rows.numel() == 0:
@@ -75,7 +76,7 @@ class AdaptivePGD(Described):
         best, best_value = start.clone(), torch.full(radius.shape, -torch.inf, device=clean.device)
         stalled = torch.zeros_like(target)
         for _ in range(self.iterations):
-            values, gradient = scene.values_and_gradient(clean + offset, target)
+            values, gradient = scene.values_and_gradient(clean + offset, target, radius)
             value = torch.log_softmax(values, dim=1).gather(1, target.unsqueeze(1)).squeeze(1)
             better = value > best_value
             best[better], best_value = offset[better], torch.maximum(best_value, value)

@@ -26,12 +26,19 @@ class Described:
         return {"name": self.name, **settings}
 
 
+def check_choices(policy: Policy) -> int:
+    """Return the number of discrete actions of a policy, or say that it has continuous ones."""
+    if policy.n_actions is None:
+        raise InputError(
+            f"this attack needs discrete actions, the agent {policy.name} has continuous ones; use --method random"
+        )
+    return policy.n_actions
+
+
 def check_discrete(policy: Policy) -> int:
     """Return the number of actions of a policy whose values have gradients, or say why it cannot be attacked so."""
-    if policy.n_actions is None:
-        raise InputError(f"this attack needs discrete actions, the agent {policy.name} has continuous ones")
     _check_gradients(policy)
-    return policy.n_actions
+    return check_choices(policy)
 
 
 def check_continuous(policy: Policy) -> nn.Module:
@@ -49,5 +56,6 @@ def check_continuous(policy: Policy) -> nn.Module:
 def _check_gradients(policy: Policy) -> None:
     if not policy.differentiable:
         raise InputError(
-            f"this attack needs gradients, the agent {policy.name} has none (a plain function?); use --method random"
+            f"this attack needs gradients, the agent {policy.name} has none (a plain function?); "
+            f"use --method {'random' if policy.n_actions is None else 'adaptive'}"
         )

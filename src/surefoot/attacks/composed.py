@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from surefoot.agents.memory import expand_rows
-from surefoot.attacks.base import Described, check_discrete
+from surefoot.attacks.base import Described, check_choices
 from surefoot.attacks.projections import normalize_rows
 from surefoot.attacks.victim import UNDEFENDED, Smoothing, clean_values
 from surefoot.errors import InputError
@@ -110,7 +110,7 @@ class WhenItMatters(Described):
 
     def allowance(self, view: View) -> Tensor:
         """Return what is left where it matters."""
-        check_discrete(view.policy)
+        check_choices(view.policy)
         values = clean_values(view, self.smoothing)
         gap = values.max(dim=1).values - values.min(dim=1).values
         return torch.where(gap >= self.lambda_q, view.left, 0.0)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from surefoot.agents.policies import Policy
 from surefoot.attacks.adaptive_pgd import AdaptivePGD
-from surefoot.attacks.base import check_continuous, check_discrete
+from surefoot.attacks.base import check_choices, check_continuous, check_discrete
 from surefoot.attacks.composed import (
     Composed,
     ConstantDirection,
@@ -20,6 +20,7 @@ from surefoot.attacks.composed import (
 from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Smoothing
+from surefoot.errors import InputError
 from surefoot.play.channel import Attacker
 from surefoot.play.task import Task
 
@@ -30,12 +31,14 @@ class Configuration:
 
     Attributes:
         task: The task of the agent.
+        policy: The agent.
         budget: The l2 budget of an episode.
         smoothing: The agent's noise, as the attacker averages over it.
         lambda_q: The threshold of values (discrete actions), or the weight lambda (continuous ones).
     """
 
     task: Task
+    policy: Policy
     budget: float
     smoothing: Smoothing
     lambda_q: float = 0.0
@@ -49,14 +52,18 @@ class Method:
         build: Makes the attacker of a configuration.
         has_lambda: Whether the attacker depends on ``lambda_q``.
         needs_gradients: Whether it needs the agent's gradients.
+        needs_choices: Whether it needs discrete actions.
     """
 
     build: Callable[[Configuration], Attacker]
     has_lambda: bool = False
     needs_gradients: bool = False
+    needs_choices: bool = False
 
     def check(self, task: Task, policy: Policy) -> None:
         """Raise InputError if the agent does not have what the attack needs."""
+        if self.needs_choices:
+            check_choices(policy)
         if self.needs_gradients:
             continuous = self.build is _paper and task.spaces.n_actions is None
             (check_continuous if continuous else check_discrete)(policy)
@@ -70,7 +77,11 @@ def _paper(of: Configuration) -> Attacker:
 
 
 def _adaptive(of: Configuration) -> Attacker:
-    return Composed(WhenItMatters(of.lambda_q, of.smoothing), AdaptivePGD(of.smoothing))
+    if of.policy.differentiable:
+        return Composed(WhenItMatters(of.lambda_q, of.smoothing), AdaptivePGD(of.smoothing))
+    # Every difference asks the agent once more, which may be a function of one observation.
+    few = replace(of.smoothing, n_samples=min(of.smoothing.n_samples, 8))
+    return Composed(WhenItMatters(of.lambda_q, few), AdaptivePGD(few, iterations=4, tries=2))
 
 
 def _evenly(of: Configuration) -> Evenly:
@@ -79,11 +90,22 @@ def _evenly(of: Configuration) -> Evenly:
 
 METHODS: dict[str, Method] = {
     "paper": Method(build=_paper, has_lambda=True, needs_gradients=True),
-    "adaptive": Method(build=_adaptive, has_lambda=True, needs_gradients=True),
+    "adaptive": Method(build=_adaptive, has_lambda=True, needs_choices=True),
     "random": Method(build=lambda of: Composed(_evenly(of), RandomDirection())),
     "constant-direction": Method(build=lambda of: Composed(_evenly(of), ConstantDirection())),
     "single-step": Method(build=lambda _: Composed(SingleStep(0), ConstantDirection())),
     "structured": Method(build=lambda _: Structured()),
 }
+
+
+def default_method(task: Task, policy: Policy) -> str:
+    """Return the paper's attack, or for an agent that it cannot attack the strongest one that needs no gradients."""
+    try:
+        METHODS["paper"].check(task, policy)
+    except InputError:
+        return "random" if policy.n_actions is None else "adaptive"
+    return "paper"
+
+
 # Accepted by the command line for one minor version.
 OLD_NAMES = {"one-direction": "constant-direction", "at-once": "single-step"}

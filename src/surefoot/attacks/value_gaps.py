@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.attacks.base import check_discrete
+from surefoot.attacks.base import check_choices
 from surefoot.attacks.victim import Smoothing, clean_values
 from surefoot.play.channel import View
 from surefoot.play.loop import play_block
@@ -48,7 +48,7 @@ def default_lambdas(plan: Plan, smoothing: Smoothing) -> tuple[float, ...]:
         plan: A plan of the agent; its attacker, budget and number of episodes do not matter.
         smoothing: The noise that values are averaged over.
     """
-    check_discrete(plan.policy)
+    check_choices(plan.policy)
     recorder = GapRecorder(smoothing)
     purpose = (Purpose.VALUE_GAPS,)
     play_block(replace(plan, attacker=recorder, budget=0.0, n_episodes=EPISODES, purpose=purpose), 0)

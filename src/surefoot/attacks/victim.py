@@ -14,8 +14,10 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from surefoot.agents.memory import expand_rows
 from surefoot.agents.policies import Policy
 from surefoot.attacks.base import check_continuous
+from surefoot.attacks.projections import normalize_rows
 from surefoot.errors import InputError
 from surefoot.play.channel import View
 
@@ -26,6 +28,8 @@ NUMBERS_AT_ONCE = {"cpu": 2**23, "cuda": 2**29}
 
 # Numbers in the memories of one scene, which holds noise for all of its rows, gigabytes at most.
 NUMBERS_OF_SCENE = {"cpu": 2**28, "cuda": 2**32}
+# Directions in which an agent without gradients is probed.
+MOST_PROBES = 16
 # By how much the gradient of one sample is larger on its way through a convolutional network.
 SCALE = 64
 
@@ -125,6 +129,7 @@ class Scene:
     ``clean``    the present observation as it is
     ``ahead``    what the network's first layer makes of memories with ``clean`` in them, (rows, samples, ...); it is
                  linear, so a search computes it once, and then adds that of the perturbation, the same for all samples
+    ``probes``   directions in which the values of an agent without gradients are compared, (directions, *shape)
     """
 
     policy: Policy
@@ -135,6 +140,7 @@ class Scene:
     at_once: int
     clean: Tensor
     ahead: Tensor | None = None
+    probes: Tensor | None = None
 
     @classmethod
     def of(cls, view: View, rows: Tensor, smoothing: Smoothing) -> Scene:
@@ -149,6 +155,7 @@ class Scene:
             None if noise is None else noise[:, :, 0],
             rows_at_once(view),
             view.observation[rows],
+            probes=None if view.policy.differentiable else _probes(view),
         )
         scene.look_ahead()
         return scene
@@ -173,7 +180,8 @@ class Scene:
         action, fresh, noise, ahead = (
             None if held is None else held[rows] for held in (self.action, self.fresh, self.noise, self.ahead)
         )
-        return Scene(self.policy, self.context[rows], action, fresh, noise, self.at_once, self.clean[rows], ahead)
+        seen = self.clean[rows]
+        return Scene(self.policy, self.context[rows], action, fresh, noise, self.at_once, seen, ahead, self.probes)
 
     def remembered(self, moved: Tensor) -> Tensor:
         """Return what the agent would remember when it is shown ``moved``, row after row the noise samples."""
@@ -212,8 +220,13 @@ class Scene:
             (gradient,) = torch.autograd.grad(value, here)
         return gradient
 
-    def values_and_gradient(self, moved: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the values, and the gradient of the log-softmax of ``actions`` with respect to ``moved``."""
+    def values_and_gradient(self, moved: Tensor, actions: Tensor, reach: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """Return the values, and the gradient of the log-softmax of ``actions`` with respect to ``moved``.
+
+        Of an agent without gradients it is estimated by differences over the distance ``reach``, one per row.
+        """
+        if self.probes is not None and reach is not None:
+            return self._differences(moved, actions, reach)
         parts = [self.part(some)._gradient(moved[some], actions[some]) for some in self._parts()]
         return torch.cat([values for values, _ in parts]), torch.cat([gradient for _, gradient in parts])
 
@@ -239,6 +252,18 @@ class Scene:
             samples = self.noise.unbind(dim=1)
             chosen = [(plain.values(moved + sample).argmax(dim=1) == actions).double() for sample in samples]
             return torch.stack(chosen).sum(dim=0) / len(samples)
+
+    def _differences(self, moved: Tensor, actions: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
+        assert self.probes is not None
+        values, gradient = self.values(moved), torch.zeros_like(moved)
+        for probe in self.probes:
+            step = probe * expand_rows(reach.to(moved.dtype), moved)
+            ahead, behind = (
+                torch.log_softmax(self.values(at).double(), dim=1).gather(1, actions.unsqueeze(1)).squeeze(1)
+                for at in (moved + step, moved - step)
+            )
+            gradient += probe * expand_rows((ahead - behind).to(moved.dtype), moved)
+        return values, gradient
 
     def _gradient(self, moved: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         here = moved.detach().requires_grad_()
@@ -267,6 +292,14 @@ def _mean_over_samples(values: Tensor, rows: int, samples: int) -> Tensor:
 def _values(policy: Policy, memory: Tensor) -> Tensor:
     values: Tensor = policy.network(memory)
     return values
+
+
+def _probes(view: View) -> Tensor:
+    """Return the coordinates of a small observation, or random directions of a large one."""
+    shape = view.observation.shape[1:]
+    if shape.numel() <= MOST_PROBES:
+        return torch.eye(shape.numel(), device=view.observation.device).reshape(-1, *shape)
+    return normalize_rows(view.stream.normal((MOST_PROBES, *shape)))
 
 
 def rows_at_once(view: View) -> int:

@@ -74,9 +74,9 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     model = section(parser, ATTACK)
     model.add_argument(
         "--method",
-        default="paper",
         metavar="NAME",
-        help="paper, adaptive, random, constant-direction, single-step or structured (default: paper)",
+        help="paper, adaptive, random, constant-direction, single-step or structured; all but paper work without "
+        "gradients (default: paper, else adaptive or random)",
     )
     model.add_argument(
         "--budgets",
@@ -119,16 +119,18 @@ def _method(name: str) -> str:
 
 def run_attack(arguments: argparse.Namespace) -> int:
     """Attack, compare, report."""
+    from surefoot.attacks.registry import default_method
     from surefoot.proof.inconsistency import inconsistencies
     from surefoot.report.page import NAME, write_report
     from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, matching_certificates
     from surefoot.runs.read import read_run
 
     one_of(arguments, "attack")
+    base = plan_of(arguments, task_of(arguments, "agent"), arguments.sigma, arguments.episodes)
     grid = AttackGrid(
-        base=plan_of(arguments, task_of(arguments, "agent"), arguments.sigma, arguments.episodes),
+        base=base,
         budgets=arguments.budgets,
-        method=_method(arguments.method),
+        method=default_method(base.task, base.policy) if arguments.method is None else _method(arguments.method),
         noise_samples=arguments.noise_samples,
     )
     grid = replace(grid, lambdas=_lambdas(arguments, grid))

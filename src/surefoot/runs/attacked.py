@@ -96,7 +96,13 @@ class AttackGrid:
 
     def plan(self, budget: float, lambda_: float | None) -> Plan:
         """Return the run of one configuration."""
-        chosen = Configuration(task=self.base.task, budget=budget, smoothing=self.smoothing, lambda_q=lambda_ or 0.0)
+        chosen = Configuration(
+            task=self.base.task,
+            policy=self.base.policy,
+            budget=budget,
+            smoothing=self.smoothing,
+            lambda_q=lambda_ or 0.0,
+        )
         attacker = METHODS[self.method].build(chosen)
         return replace(self.base, attacker=attacker, budget=budget, purpose=(Purpose.ATTACK,))
 
