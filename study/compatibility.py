@@ -34,6 +34,7 @@ from torch.distributions import Categorical, Normal
 
 import surefoot
 from study.agents_table import ROOT, put
+from study.structured import PLAIN, ROOMS
 from study.tables import Table
 from surefoot.agents import files
 from surefoot.agents.networks import MLP
@@ -106,6 +107,7 @@ class Row:
         env_kwargs: What else the environment is made with.
         options: What else the algorithm is made with.
         settings: Its ``policy_kwargs``.
+        made_by: What the environment is given as, where not by its ID.
         shake: Seed of what is added to the weights after a moment of training, which leaves agents nearly constant.
         stochastic: Whether it draws its actions, here and in SB3's evaluation.
     """
@@ -125,6 +127,7 @@ class Row:
     env_kwargs: Mapping[str, Any] = field(default_factory=dict)
     options: Mapping[str, Any] = field(default_factory=dict)
     settings: Mapping[str, Any] = field(default_factory=dict)
+    made_by: str = ""
     shake: int = 2
     stochastic: bool = False
 
@@ -140,7 +143,7 @@ Lander = partial(Row, env="LunarLander-v3", floor=-2000.0, sigma=0.05)
 Pictures = partial(Row, policy="CnnPolicy", ceiling=20.0, max_steps=20, sigma=0.2, settings={"net_arch": []})
 SDE = {"use_sde": True}
 
-ROWS = (
+ROWS: tuple[Row, ...] = (
     CartPole(agent="DQN", algorithm="DQN"),
     CartPole(agent="DQN on three stacked frames", algorithm="DQN", stack=3, shake=1),
     CartPole(agent="PPO", algorithm="PPO"),
@@ -221,6 +224,19 @@ ROWS = (
     CartPole(agent="a torch network", algorithm="", given="surefoot.Policy"),
     CartPole(agent="an agent file", algorithm="", given="agent file"),
 )
+# Environments with parts, or given in other ways than by their ID.
+Rooms = partial(Row, env=ROOMS, policy="MultiInputPolicy", ceiling=20.0, max_steps=20, sigma=0.1)
+PlainRooms = partial(Rooms, env=PLAIN, policy="MlpPolicy")
+FACTORY, OBJECT = "function that makes it", "environment object"
+ROWS += (
+    Rooms(agent="PPO, Dict observations, MultiDiscrete actions", algorithm="PPO"),
+    Rooms(agent="A2C, Dict observations", algorithm="A2C", given="live model", env_kwargs={"actions": "force"}),
+    Rooms(agent="SAC, Dict observations", algorithm="SAC", env_kwargs={"actions": "force"}),
+    PlainRooms(agent="PPO, MultiDiscrete actions", algorithm="PPO"),
+    PlainRooms(agent="A2C, MultiBinary actions", algorithm="A2C", env_kwargs={"actions": "switches"}, shake=1),
+    Pendulum(agent="PPO, the environment from a factory", algorithm="PPO", made_by=FACTORY),
+    Pendulum(agent="PPO, the environment as an object", algorithm="PPO", made_by=OBJECT),
+)
 OFF_POLICY = ("DQN", "DDPG", "TD3", "SAC", "QRDQN", "TQC", "CrossQ")
 
 
@@ -260,6 +276,13 @@ def environment(row: Row, *, noisy: bool = True) -> gymnasium.Env[Any, Any]:
     if row.stack > 1:
         env = FrameStackObservation(env, row.stack, padding_type="reset")
     return Monitor(env)
+
+
+def given_environment(row: Row) -> object:
+    """Return the environment as somebody would give it."""
+    if row.made_by == FACTORY:
+        return lambda **kwargs: gymnasium.make(row.env, **kwargs)
+    return gymnasium.make(row.env) if row.made_by == OBJECT else row.env
 
 
 def trained(row: Row) -> tuple[Any, VecEnv]:
@@ -448,9 +471,11 @@ def agreement(row: Row, model: Any, env: VecEnv | None, policy: Policy, steps: i
     heard: list[NDArray[np.float32]] = []
     send = noisy.observation
 
-    def listen(clean: NDArray[Any]) -> NDArray[np.float32]:
-        heard.append(send(clean))
-        return heard[-1]
+    def listen(clean: Any) -> Any:
+        seen = send(clean)
+        parts = [np.ravel(part) for part in seen.values()] if isinstance(seen, dict) else None
+        heard.append(seen if parts is None else np.concatenate(parts))
+        return seen
 
     vars(noisy)["observation"] = listen
     seen, start, memory = single.reset(), True, torch.empty(0)
@@ -461,7 +486,8 @@ def agreement(row: Row, model: Any, env: VecEnv | None, policy: Policy, steps: i
         memory = policy.recall.empty(new) if start else memory
         memory = policy.recall.advance(memory, new, None, fresh if start else None)
         expected = model.predict(seen, deterministic=True)[0]
-        pairs.append((policy.act(memory).numpy()[0], expected[0]))
+        chosen = policy.act(memory).numpy()[0]
+        pairs.append((chosen if policy.factors is None else np.unravel_index(chosen, policy.factors), expected[0]))
         seen, _, over, _ = single.step(expected)
         start = bool(over[0])
     found, known = (np.array(side, dtype=np.float64).reshape(steps, -1) for side in zip(*pairs, strict=True))
@@ -472,7 +498,7 @@ def agreement(row: Row, model: Any, env: VecEnv | None, policy: Policy, steps: i
 def run(row: Row, episodes: int = EPISODES, *, change: Callable[[Policy], Policy] = lambda policy: policy) -> Result:
     """Train, save, read, certify and compare one row; ``change`` is for tests that plant an error."""
     task = surefoot.make_task(
-        row.env, floor=row.floor, ceiling=row.ceiling, max_steps=row.max_steps, env_kwargs=row.env_kwargs
+        given_environment(row), floor=row.floor, ceiling=row.ceiling, max_steps=row.max_steps, env_kwargs=row.env_kwargs
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -509,7 +535,7 @@ def table(results: Sequence[tuple[Row, Result]]) -> Table:
     rows = [
         [
             row.agent,
-            f"`{row.env}`" + (" (pictures, ours)" if row.pictures else ""),
+            f"`{row.env}`" + (" (pictures, ours)" if row.pictures else f" ({row.made_by})" if row.made_by else ""),
             row.given,
             f"{row.sigma:g}",
             "drawn" if row.stochastic else f"{100 * result.same:.0f}%",

@@ -11,7 +11,10 @@ MISSING = [name for name in ("torch", "stable_baselines3") if importlib.util.fin
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not installed: {MISSING}")]
 
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
-CERTIFYING = ("certify_returns", "certify_sb3", "certify_shipped", "cleanrl_agent", "custom_policy", "onnx_agent")
+CERTIFYING = (
+    *("certify_returns", "certify_sb3", "certify_shipped", "cleanrl_agent", "custom_policy"),
+    *("env_factory", "onnx_agent"),
+)
 
 
 def example(name):
