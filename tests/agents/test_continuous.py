@@ -10,8 +10,8 @@ from stable_baselines3 import DDPG, TD3
 from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 
 from surefoot.agents import files as zoo
+from surefoot.agents.fit import fit_to
 from surefoot.agents.networks import Critic
-from surefoot.agents.resolve import fit_to
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.write import write_zip
 from surefoot.episodes import Noise

@@ -11,9 +11,9 @@ from gymnasium.spaces import Box, Discrete
 from torch import nn
 
 from surefoot.agents import files as zoo
+from surefoot.agents.fit import fit_to
 from surefoot.agents.memory import FrameStack
 from surefoot.agents.networks import CNN, NATURE, Sizes, check_fit, cnn_parts, cnn_policy, fresh_arrays, halved
-from surefoot.agents.resolve import fit_to
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.write import _Spaces, write_zip
 from surefoot.attacks.dqn import PaperAttack

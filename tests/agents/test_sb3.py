@@ -23,9 +23,10 @@ from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
 
 from surefoot.agents.answers import from_callable
+from surefoot.agents.fit import fit_to, single_shape
 from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy, Spaces
-from surefoot.agents.resolve import fit_to, resolve, single_shape
+from surefoot.agents.resolve import resolve
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.settings import printed_limits
 from surefoot.agents.sb3.write import write_zip

@@ -7,15 +7,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeGuard
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from surefoot.agents.answers import from_function
 from surefoot.agents.files import find_card, list_agents, load
-from surefoot.agents.networks import CNN, MLP, Squashed
-from surefoot.agents.normalization import Normalized, normalized
+from surefoot.agents.fit import check_actions, fit_to
+from surefoot.agents.normalization import normalized
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
 
@@ -189,119 +188,5 @@ def _fitted(policy: Policy, spaces: Spaces | None, first_action: int | None = No
     return fit_to(policy, spaces.shape)
 
 
-def fit_to(policy: Policy, shape: tuple[int, ...]) -> Policy:
-    """Return the policy for an environment whose one observation has ``shape``; a stack becomes its frames.
-
-    A file says only which shape it was trained on: (k, *shape) is read as gymnasium's FrameStackObservation, a
-    last axis k times as long as VecFrameStack; both put the oldest first. The stack is filled with the first
-    observation, where VecFrameStack fills with zeros. Images with channels last become channels first, as in SB3.
-    """
-    stored = policy.shape
-    if stored == shape:
-        return policy
-    if policy.memory is not None:
-        raise InputError(
-            f"the agent was made for observations of shape {stored}, the environment gives {shape}; "
-            "an agent with a memory of its own is not given stacks"
-        )
-    if policy.n_stack == 1 and stored[1:] == shape:
-        return _restacked(policy, shape, stored[0], last_axis=False)
-    times = stored[-1] // shape[-1] if stored and shape and shape[-1] else 0
-    if policy.n_stack == 1 and times > 1 and stored == (*shape[:-1], times * shape[-1]):
-        return _restacked(policy, shape, times, last_axis=True)
-    if policy.n_stack == 1 and len(shape) == len(stored) == 3 and stored[1:] == shape[:2] and stored[0] % shape[2] == 0:
-        network = ChannelsFirst(policy.network, stored)
-        return replace(policy, network=network, n_stack=stored[0] // shape[2], shape=shape)
-    raise InputError(
-        f"the agent was made for observations of shape {stored}, the environment gives {shape}; "
-        "expected the same shape or a stack of them"
-    )
-
-
-def single_shape(stacked: tuple[int, ...], n_stack: int) -> tuple[int, ...]:
-    """Return the shape of one of the ``n_stack`` observations in a stack, or say that it is not a stack."""
-    if len(stacked) > 1 and stacked[0] == n_stack:
-        return stacked[1:]
-    if stacked and stacked[-1] % n_stack == 0:
-        return (*stacked[:-1], stacked[-1] // n_stack)
-    raise InputError(f"observations of shape {stacked} are not a stack of {n_stack} frames")
-
-
-def check_actions(policy: Policy, spaces: Spaces, *, first_action: int | None = None) -> None:
-    """Raise InputError if the environment does not take the actions of the policy.
-
-    Args:
-        policy: The agent.
-        spaces: The environment's.
-        first_action: The number of the first action the agent was trained with, where that is known (SB3: 0). Other
-            agents choose by position.
-    """
-    if policy.n_actions != spaces.n_actions or (
-        policy.n_actions is not None and first_action not in (None, spaces.first_action)
-    ):
-        raise InputError(
-            f"the agent has {_actions(policy.n_actions, 0)}, "
-            f"the environment takes {_actions(spaces.n_actions, spaces.first_action)}"
-        )
-    if first_action is not None and policy.factors != spaces.factors:
-        raise InputError(
-            f"the agent's actions have parts of {policy.factors} values, the environment's of {spaces.factors}; "
-            "expected the same"
-        )
-    if policy.low is None or policy.high is None or spaces.low is None or spaces.high is None:
-        return
-    low, high = policy.low.cpu().numpy(), policy.high.cpu().numpy()
-    if len(low) != len(spaces.low) or not (
-        np.allclose(low, spaces.low, rtol=1e-6) and np.allclose(high, spaces.high, rtol=1e-6)
-    ):
-        raise InputError(
-            f"the agent's actions range from {low.tolist()} to {high.tolist()}, "
-            f"the environment's from {list(spaces.low)} to {list(spaces.high)}"
-        )
-
-
 def _listed(parts: tuple[tuple[str, int], ...]) -> str:
     return ", ".join(f"{name} ({size})" for name, size in parts)
-
-
-def _actions(count: int | None, first: int) -> str:
-    return "continuous actions" if count is None else f"{count} actions from {first}"
-
-
-class Restacked(nn.Module):
-    """A network made for stacks of another layout: frames on the first axis, or concatenated along the last."""
-
-    def __init__(self, network: nn.Module, stored: tuple[int, ...], last_axis: bool) -> None:
-        super().__init__()
-        self.network = network
-        self.stored = stored
-        self.last_axis = last_axis
-
-    def forward(self, history: Tensor) -> Tensor:
-        """Lay the frames out as the network knows them."""
-        frames = history.movedim(1, -2) if self.last_axis else history
-        output: Tensor = self.network(frames.reshape(len(history), 1, *self.stored))
-        return output
-
-
-class ChannelsFirst(nn.Module):
-    """A network made for images (channels, height, width), given (frames, height, width, channels)."""
-
-    def __init__(self, network: nn.Module, stored: tuple[int, ...]) -> None:
-        super().__init__()
-        self.network = network
-        self.stored = stored
-
-    def forward(self, history: Tensor) -> Tensor:
-        """Put the channels first, those of the oldest frame before the others."""
-        output: Tensor = self.network(history.movedim(-1, 2).reshape(len(history), 1, *self.stored))
-        return output
-
-
-def _restacked(policy: Policy, shape: tuple[int, ...], n_stack: int, *, last_axis: bool) -> Policy:
-    # Concatenated flattened vectors are the flattened stack: an MLP stays the MLP it is.
-    inner = policy.network.network if isinstance(policy.network, Normalized) else policy.network
-    flat = isinstance(inner, (MLP, Squashed)) and (not last_axis or len(shape) == 1)
-    flat = flat or (isinstance(inner, CNN) and not last_axis)
-    network = policy.network if flat else Restacked(policy.network, policy.shape, last_axis)
-    return replace(policy, network=network, n_stack=n_stack, shape=shape)

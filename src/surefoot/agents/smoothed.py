@@ -19,16 +19,9 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
+from surefoot.agents.fit import fit_to, single_shape
 from surefoot.agents.policies import Policy, Spaces
-from surefoot.agents.resolve import (
-    fit_to,
-    is_function,
-    is_published,
-    is_sb3_model,
-    needs_spaces,
-    resolve,
-    single_shape,
-)
+from surefoot.agents.resolve import is_function, is_published, is_sb3_model, needs_spaces, resolve
 from surefoot.episodes import Noise
 from surefoot.errors import InputError, old_arguments
 

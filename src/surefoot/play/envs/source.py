@@ -5,20 +5,18 @@ Copies of one environment are made by every process that runs episodes, so what 
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
+from surefoot.agents.imported import attribute, imported
 from surefoot.errors import InputError
 from surefoot.play.envs.flat import flattened
 
@@ -95,7 +93,7 @@ class Source:
     def open(self) -> Environment:
         """Make one environment, with vectors for structured observations and numbers for structured actions."""
         for module in self.modules:
-            _import(module)
+            imported(module)
         environment = self._made()
         if not isinstance(environment, gymnasium.Env):
             raise InputError(
@@ -157,10 +155,10 @@ def _wrapper(given: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
     if not isinstance(given, str):
         return given
     name, kwargs = parse_wrapper(given)
-    module, _, attribute = name.partition(":")
-    found = _attribute(_import(module), attribute)
+    module, _, inside = name.partition(":")
+    found = attribute(imported(module), inside)
     if not callable(found):
-        raise InputError(f"there is no wrapper {attribute!r} in {module}; give --wrapper module:Class")
+        raise InputError(f"there is no wrapper {inside!r} in {module}; give --wrapper module:Class")
     return partial(found, **kwargs)
 
 
@@ -176,31 +174,10 @@ def _factory(text: str) -> Any:
     if not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
         with_id = all(part.isidentifier() for part in module.split("."))
         if with_id:
-            _import(module)  # which registers the ID
+            imported(module)  # which registers the ID
         return text
-    found = _attribute(_import(module), name)
+    found = attribute(imported(module), name)
     return found if callable(found) else text
-
-
-def _import(module: str) -> Any:
-    """Import a module, which may be in the working directory; what is installed goes first."""
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        raise InputError(
-            f"cannot import {module!r} ({error}); run the command from the folder that it is in, or install it"
-        ) from error
-    except Exception as error:
-        raise InputError(f"importing {module!r} failed: {type(error).__name__}: {error}") from error
-
-
-def _attribute(module: Any, name: str) -> Any:
-    for part in name.split("."):
-        module = getattr(module, part, None)
-    return module
 
 
 def _called(name: str, function: Callable[..., Any], *arguments: Any, **kwargs: Any) -> Any:
