@@ -457,6 +457,49 @@ def test_statistics_near_an_exported_agent_are_not_forgotten(exported, tmp_path)
     assert normalized.sha256 != plain.sha256
 
 
+# --- by name --------------------------------------------------------------------------------------------------------
+
+
+MINE = """
+import torch
+network = torch.nn.Linear(4, 2)
+class Network(torch.nn.Linear):
+    def __init__(self):
+        super().__init__(4, 2)
+def make():
+    return Network()
+def act(seen):
+    return int(seen[2] > 0)
+def fails(seen):
+    return 1 // 0
+"""
+
+
+def test_an_object_in_a_module_is_an_agent(tmp_path, monkeypatch, capsys):
+    (tmp_path / "my_agents.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("network", "Network", "make()"):
+        assert resolve(f"my_agents:{name}", SPACES).name in ("Linear", "Network")
+    assert torch.equal(resolve("my_agents:act", SPACES).act(SEEN), (SEEN[:, 0, 2] > 0).long())
+    for name, what in (
+        ("none", "there is no 'none' in my_agents"),
+        ("fails()", r"my_agents:fails\(\) failed"),
+    ):
+        with pytest.raises(InputError, match=what):
+            resolve(f"my_agents:{name}", SPACES)
+    with pytest.raises(InputError, match="my_agents:fails failed: ZeroDivisionError"):
+        resolve("my_agents:fails", SPACES).act(SEEN)
+    with pytest.raises(InputError, match="cannot import 'no_such_module'"):
+        resolve("no_such_module:agent", SPACES)
+    asked = ["--env", "CartPole-v1", "--max-steps", "20", "--sigma", "0.1", "--floor", "0", "--episodes", "5"]
+    call = ["certify", *asked, "--agent", "my_agents:act", "--workers", "1", "--out", str(tmp_path / "run")]
+    assert main(call) == 0
+    capsys.readouterr()
+    assert main(call) == 2  # nothing says whether the function is still the same
+    assert "agents that are code have no hash to compare" in capsys.readouterr().err
+
+
 # --- from the command -----------------------------------------------------------------------------------------------
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from surefoot.errors import InputError
+
+NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*(\(\))?")
 
 
 def imported(module: str) -> Any:
@@ -23,6 +27,30 @@ def imported(module: str) -> Any:
         ) from error
     except Exception as error:
         raise InputError(f"importing {module!r} failed: {type(error).__name__}: {error}") from error
+
+
+def named_object(text: str) -> Any | None:
+    """Return the object that ``module:name`` means, None where the text does not look like that.
+
+    A class is made without arguments, and ``module:name()`` calls what it names.
+    """
+    if not NAMED.fullmatch(text) or Path(text).exists():
+        return None
+    module, _, name = text.partition(":")
+    found = attribute(imported(module), name.removesuffix("()"))
+    if found is None:
+        raise InputError(f"there is no {name.removesuffix('()')!r} in {module}")
+    return called(text, found) if name.endswith("()") or isinstance(found, type) else found
+
+
+def called(name: str, function: Callable[..., Any], *arguments: Any, **kwargs: Any) -> Any:
+    """Call a function of the user, and report its failure as what it is: no error of ours."""
+    try:
+        return function(*arguments, **kwargs)
+    except InputError:
+        raise
+    except Exception as error:  # code of its author
+        raise InputError(f"{name} failed: {type(error).__name__}: {error}") from error
 
 
 def attribute(module: Any, name: str) -> Any:

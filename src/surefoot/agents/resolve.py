@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeGuard
 
@@ -14,6 +15,7 @@ from torch import nn
 from surefoot.agents.answers import from_function
 from surefoot.agents.files import find_card, list_agents, load
 from surefoot.agents.fit import check_actions, fit_to
+from surefoot.agents.imported import called, named_object
 from surefoot.agents.normalization import normalized
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
@@ -40,8 +42,9 @@ def resolve(
 
     Args:
         agent: A name or path (``.zip`` is an SB3 model file, a folder with one is a published agent, ``.onnx`` an ONNX
-            model, ``.pt`` TorchScript, anything else is looked up by ``files.find_card``: a pretrained agent first,
-            then the file system), a live SB3 model, a Policy, a torch module, or a function of observations.
+            model, ``.pt`` TorchScript, ``module:name`` an object in a module, anything else is looked up by
+            ``files.find_card``: a pretrained agent first, then the file system), a live SB3 model, a Policy, a torch
+            module, or a function of observations.
         spaces: What the environment gives and takes; without it nothing is fitted, and what does not know its own
             spaces is rejected.
         n_stack: Number of observations that the agent stacks.
@@ -55,6 +58,9 @@ def resolve(
     Raises:
         InputError: If there is no such agent, or it does not fit.
     """
+    named = named_object(agent) if isinstance(agent, str) else None
+    if named is not None:
+        agent = wraps(named)(partial(called, str(agent), named)) if is_function(named) else named
     path = locate(agent) if isinstance(agent, str | Path) else None
     if needs_spaces(agent):
         if spaces is None:

@@ -14,6 +14,7 @@ from rich.table import Table
 from surefoot.cli.options import (
     add_agent,
     add_common,
+    check_reusable,
     estimate,
     keeping,
     numbers,
@@ -123,6 +124,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
     from surefoot.proof.inconsistency import inconsistencies
     from surefoot.report.page import NAME, write_report
     from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, matching_certificates
+    from surefoot.runs.folder import configuration_name
     from surefoot.runs.read import read_run
 
     one_of(arguments, "attack")
@@ -135,6 +137,8 @@ def run_attack(arguments: argparse.Namespace) -> int:
     )
     grid = replace(grid, lambdas=_lambdas(arguments, grid))
     folder: Path = arguments.out or Path("runs") / grid.name
+    for budget, lambda_ in grid.configurations():
+        check_reusable(grid.base, folder / configuration_name(budget, lambda_))
     if arguments.certificate is not None:
         matching_certificates(grid, arguments.certificate, folder.parent)  # a wrong one is rejected before the attack
     with keeping(folder), progress_bar("attacking", "episodes", arguments) as report:

@@ -12,6 +12,7 @@ from surefoot.cli.options import (
     Requirement,
     add_agent,
     add_common,
+    check_reusable,
     keeping,
     numbers,
     parse_budgets,
@@ -217,6 +218,7 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Task, P
     plan = plan_of(arguments, task, sigma, count, per_step=arguments.per_step)
     query.answer(plan.probe())
     folder = arguments.out or Path("runs") / (run_name(plan) + ("" if goal is None else "-sequential"))
+    check_reusable(plan, folder)
     if goal is not None:
         query = replace(query, budgets=tuple(sorted({*query.budgets, goal.budget})))
     with keeping(folder), progress_bar("running", "episodes", arguments) as report:

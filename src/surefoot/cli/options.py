@@ -61,8 +61,8 @@ def add_agent(parser: argparse.ArgumentParser, *, recorded: bool = False) -> Non
     agent.add_argument(
         "--agent",
         metavar="AGENT",
-        help="pretrained agent, training directory, SB3 .zip or folder of one, .onnx, TorchScript .pt (default: the "
-        "task's pretrained agent)",
+        help="pretrained agent, training directory, SB3 .zip or folder of one, .onnx, TorchScript .pt, or module:name "
+        "of a torch module or function (default: the task's pretrained agent)",
     )
     if not recorded:
         agent.add_argument(
@@ -123,6 +123,15 @@ def plan_of(
         device=resolve_device(arguments.device),
         per_step=per_step,
     )
+
+
+def check_reusable(plan: Plan, folder: Path) -> None:
+    """Reject a directory with episodes of an agent without a hash: nothing says whether they are of this agent."""
+    if not plan.policy.sha256 and (folder / "setup.json").exists():
+        raise InputError(
+            f"{folder} may hold episodes of another {plan.policy.name}: agents that are code have no hash to compare; "
+            "delete it, or choose another --out"
+        )
 
 
 def workers_for(plan: Plan, given: int | None) -> int:

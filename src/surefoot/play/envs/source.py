@@ -16,7 +16,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
-from surefoot.agents.imported import attribute, imported
+from surefoot.agents.imported import attribute, called, imported
 from surefoot.errors import InputError
 from surefoot.play.envs.flat import flattened
 
@@ -101,7 +101,7 @@ class Source:
                 "vector of them)"
             )
         for wrapper in self.wrappers:
-            environment = _called(_name(wrapper), _wrapper(wrapper), environment)
+            environment = called(_name(wrapper), _wrapper(wrapper), environment)
         if self.max_steps is not None and isinstance(environment, gymnasium.Env) and not self._is_registered():
             environment = gymnasium.wrappers.TimeLimit(environment, self.max_steps)
         return flattened(self.name, environment)
@@ -109,7 +109,7 @@ class Source:
     def _made(self) -> Any:
         factory = _factory(self.maker) if isinstance(self.maker, str) else self.maker
         if callable(factory):
-            return _called(self.name, factory, **self.kwargs)
+            return called(self.name, factory, **self.kwargs)
         assert isinstance(factory, str | EnvSpec)
         try:
             return gymnasium.make(factory, max_episode_steps=self.max_steps, **self.kwargs)
@@ -178,15 +178,6 @@ def _factory(text: str) -> Any:
         return text
     found = attribute(imported(module), name)
     return found if callable(found) else text
-
-
-def _called(name: str, function: Callable[..., Any], *arguments: Any, **kwargs: Any) -> Any:
-    try:
-        return function(*arguments, **kwargs)
-    except InputError:
-        raise
-    except Exception as error:  # code of its author
-        raise InputError(f"{name} failed: {type(error).__name__}: {error}") from error
 
 
 def _name(maker: object) -> str:
