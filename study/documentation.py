@@ -1,25 +1,50 @@
-"""Draw the study's figures for the documentation and put its tables into docs/study.md, from the committed numbers.
+"""Draw the study's figures for the documentation and put its tables into docs/study.md and docs/tasks/.
 
     python -m study.documentation            # draw into a folder under runs/ and print the tables
-    python -m study.documentation --write    # renew docs/figures/study/ and the blocks of docs/study.md
+    python -m study.documentation --write    # renew docs/figures/study/ and the blocks of the pages
 
-``docs/figures/study/made-from.json`` keeps the hash of the numbers; a test compares it with those that are committed.
+Everything comes from the committed numbers. ``docs/figures/study/made-from.json`` keeps their hash; a test compares it
+with those that are committed. A figure of a page has four panels at most: larger ones are drawn task by task.
 """
 
 from __future__ import annotations
 
 import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from itertools import groupby
 from pathlib import Path
 
 from study.agents_table import ROOT, put
-from study.draw import Drawn, draw
+from study.draw import MAKERS, Drawn, draw, write_figure
 from study.numbers import Study, fingerprint, open_study
-from study.paper import EVERY, TARGETS
+from study.paper import EVERY, TARGETS, UNITS, Target
 from study.tables import Table
 from surefoot.files import write_json
 
-# Figures whose numbers the page shows next to them.
-WITH_TABLE = ("certificates", "cartpole", "full-pong", "point-wise", "clean-test", "rotation", "toy")
+MOST_PANELS = 4
+# Figures of the overview, and those of them whose numbers are shown next to them.
+OVERVIEW = ("toy", "framework", "certificates", "attacks", "rotation", "full-pong")
+WITH_TABLE = ("toy", "rotation", "full-pong")
+# The pages of the tasks, and what they show; CartPole's certificates have a figure of their own.
+TASKS = {
+    "cartpole": ("cartpole-5", "cartpole-1"),
+    "pong": ("pong-1r", "pong-full"),
+    "freeway": ("freeway",),
+    "mountain-car": ("mountain-car",),
+}
+BY_TASK = (
+    "environments",
+    "certificates",
+    "cartpole",
+    "point-wise",
+    "attacks",
+    "attacks-bare",
+    "attacks-smoothed",
+    "clean-test",
+    "training",
+)
+TABLES_BY_TASK = ("certificates", "cartpole", "clean-test")
 
 
 def commands(drawn: list[Drawn]) -> Table:
@@ -35,10 +60,80 @@ def commands(drawn: list[Drawn]) -> Table:
     return Table(["figure or table", "in the paper", "command", "seconds"], rows, left=3)
 
 
+def by_claim(table: Table) -> str:
+    """Return the claims as one small table each, with a mark for every verdict."""
+    parts = []
+    for (claim, place), rows in groupby(table.rows, key=lambda row: (row[0], row[1])):
+        lines = [[task, ours, marked(verdict)] for _, _, task, ours, verdict in rows]
+        parts.append(f"**{claim}** ({place})\n\n{Table(['task', 'ours', 'reproduced?'], lines, left=3).markdown()}")
+    return "\n\n".join(parts)
+
+
+def marked(verdict: str) -> str:
+    """Return a verdict with a mark: reproduced, in part, or not."""
+    first = verdict.partition(",")[0].partition(":")[0].strip()
+    mark = {"yes": "✓" if ";" not in verdict else "partly:", "no": "✗" if ";" not in verdict else "partly:"}
+    return f"{mark.get(first, '')} {verdict}".strip()
+
+
 def made_from(study: Study, drawn: list[Drawn]) -> dict[str, object]:
     """Return what the page was made from."""
     seconds = {one.target.name: round(one.seconds, 1) for one in drawn}
     return {"schema": 1, "data_sha256": fingerprint(study), "seconds": seconds}
+
+
+def of_task(study: Study, page: str, out: Path) -> str:
+    """Draw the figures of a task's page, and return its sections."""
+    targets = {target.name: target for target in TARGETS}
+    left_out = {"certificates"} if page == "cartpole" else set()
+    parts = []
+    for target in (targets[name] for name in BY_TASK if name not in left_out):
+        shown = tuple(task for task in TASKS[page] if task in target.tasks)
+        if shown:
+            parts.append(f"## {target.title}\n\nThe paper's {target.paper}: `surefoot reproduce {target.name}`.")
+            parts += [f"![{alt}](../figures/study/{name})" for alt, name in _figures(study, target, page, shown, out)]
+            if target.name in TABLES_BY_TASK:
+                _, table = MAKERS[target.name](study, shown)
+                assert table is not None
+                parts.append(table.markdown())
+    return "\n\n".join([*parts, f"## Training settings that differ from the paper's\n\n{settings(study, page)}"])
+
+
+def _figures(study: Study, target: Target, page: str, shown: Sequence[str], out: Path) -> Iterator[tuple[str, str]]:
+    """Draw a figure of some tasks, or one of each where it would have too many panels."""
+    figure, _ = MAKERS[target.name](study, shown)
+    assert figure is not None
+    if len(figure.axes) <= MOST_PANELS or len(shown) == 1:
+        name = f"{target.name}-{page}.svg"
+        write_figure(figure, out / name, "svg")
+        yield f"{target.title}: {', '.join(UNITS[task].title for task in shown)}", name
+        return
+    for task in shown:
+        yield from _figures(study, target, task, (task,), out)
+
+
+def settings(study: Study, page: str) -> str:
+    """Return the training settings of a page's tasks that are not the paper's."""
+    _, table = MAKERS["training-settings"](study, TASKS[page])
+    assert table is not None
+    rows, task = [], ""
+    for row in table.rows:
+        task = row[0] or task
+        if row[2] != row[3]:
+            rows.append([task if task not in {one[0] for one in rows} else "", *row[1:]])
+    return Table(table.heads, rows, left=2).markdown()
+
+
+def overview(drawn: list[Drawn]) -> dict[str, str]:
+    """Return the blocks of the overview."""
+    blocks = {"commands": commands(drawn).markdown()}
+    for one in (one for one in drawn if one.table is not None and one.target.name != "training-settings"):
+        name, table = one.target.name, one.table
+        assert table is not None
+        if name in WITH_TABLE or not one.target.paper.startswith("Figure"):
+            nothing = f"Nothing has been measured: `surefoot reproduce {name}` has no numbers to show."
+            blocks[name] = nothing if not table.rows else by_claim(table) if name == "claims" else table.markdown()
+    return blocks
 
 
 def main() -> None:
@@ -46,20 +141,19 @@ def main() -> None:
     write = "--write" in sys.argv[1:]
     out = ROOT / "docs" / "figures" / "study" if write else Path("runs/docs-study")
     study = open_study(ROOT / "study" / "data")
-    drawn = [draw(study, target, EVERY, out) for target in TARGETS]
-    blocks = {"commands": commands(drawn).markdown()}
-    for one in drawn:
-        name = one.target.name
-        if one.table is not None and (name in WITH_TABLE or not one.target.paper.startswith("Figure")):
-            nothing = f"Nothing has been measured: `surefoot reproduce {name}` has no numbers to show."
-            blocks[name] = one.table.markdown() if one.table.rows else nothing
-    for path in (path for one in drawn for path in one.files if path.suffix != ".png"):
-        path.unlink()  # the page shows pictures; the command writes the rest too
-    for block, content in blocks.items():
-        if write:
-            put(ROOT / "docs" / "study.md", block, content)
-        else:
-            print(f"{block}:\n\n{content}\n")
+    with tempfile.TemporaryDirectory() as folder:
+        drawn = [draw(study, target, EVERY, Path(folder)) for target in TARGETS]
+        for name in OVERVIEW:
+            out.mkdir(parents=True, exist_ok=True)
+            (out / f"{name}.svg").write_bytes((Path(folder) / f"{name}.svg").read_bytes())
+    pages = {"study.md": overview(drawn)}
+    pages |= {f"tasks/{page}.md": {"figures": of_task(study, page, out)} for page in TASKS}
+    for page, blocks in pages.items():
+        for block, content in blocks.items():
+            if write:
+                put(ROOT / "docs" / page, block, content)
+            else:
+                print(f"{page}, {block}:\n\n{content}\n")
     if write:
         write_json(out / "made-from.json", made_from(study, drawn))
 

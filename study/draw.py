@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from study import claims, published
@@ -83,7 +84,7 @@ def draw(study: Study, target: Target, tasks: Sequence[str], out: Path) -> Drawn
     for kind in ("png", "svg") if figure is not None else ():
         assert figure is not None
         files.append(out / f"{target.name}.{kind}")
-        _write_figure(figure, files[-1], kind)
+        write_figure(figure, files[-1], kind)
     if table is not None and table.rows:
         files += [out / f"{target.name}.md", out / f"{target.name}.csv"]
         write_text(files[-2], f"# {target.title}\n\n{table.markdown()}\n")
@@ -91,10 +92,12 @@ def draw(study: Study, target: Target, tasks: Sequence[str], out: Path) -> Drawn
     return Drawn(target, tuple(files), table, time.process_time() - began)
 
 
-def _write_figure(figure: Figure, path: Path, kind: str) -> None:
+def write_figure(figure: Figure, path: Path, kind: str) -> None:
+    """Write a figure as PNG or SVG."""
     # Without a date the same numbers give the same file.
     facts: dict[str, Any] = {"Software": None} if kind == "png" else {"Date": None}
-    write_whole(path, lambda file: figure.savefig(file, format=kind, dpi=110, metadata=facts))
+    with rc_context({"svg.hashsalt": "surefoot"}):
+        write_whole(path, lambda file: figure.savefig(file, format=kind, dpi=110, metadata=facts))
 
 
 def write_index(study: Study, drawn: Sequence[Drawn], out: Path, mode: str) -> None:

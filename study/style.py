@@ -46,9 +46,12 @@ STYLES = (
 )
 
 
+FEW = 6  # panels that are readable in two columns on a page
+
+
 def sheet(panels: int, columns: int, size: tuple[float, float] = (4.6, 3.5)) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels in a grid; unused ones are not drawn."""
-    columns = min(columns, panels)
+    """Return a figure with panels in a grid, a few of them in two columns; unused ones are not drawn."""
+    columns = min(columns, panels, 2 if panels <= FEW else columns)
     rows = math.ceil(panels / columns)
     figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
     FigureCanvasAgg(figure)

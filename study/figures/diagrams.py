@@ -24,9 +24,9 @@ Floats = NDArray[np.float64]
 
 def toy(_study: Study, _tasks: Sequence[str]) -> tuple[Figure, Table]:
     """Draw the toy: in the static case noise moves as a whole, an attacker that adapts bends it."""
-    figure = Figure(figsize=(13.0, 3.6), layout="constrained")
+    figure = Figure(figsize=(8.6, 7.0), layout="constrained")
     FigureCanvasAgg(figure)
-    panels = [figure.add_subplot(1, 4, number) for number in range(1, 5)]
+    panels = [figure.add_subplot(2, 2, number) for number in range(1, 5)]
     noise = np.random.default_rng(SEED).standard_normal((DRAWS, 2))
     static = noise + np.array([FIRST, FIRST])
     adapted = adaptive(noise)
