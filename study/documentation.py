@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 import tempfile
+import textwrap
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -65,7 +66,8 @@ def by_claim(table: Table) -> str:
     parts = []
     for (claim, place), rows in groupby(table.rows, key=lambda row: (row[0], row[1])):
         lines = [[task, ours, marked(verdict)] for _, _, task, ours, verdict in rows]
-        parts.append(f"**{claim}** ({place})\n\n{Table(['task', 'ours', 'reproduced?'], lines, left=3).markdown()}")
+        title = textwrap.fill(f"**{claim}** ({place})", 118)
+        parts.append(f"{title}\n\n{Table(['task', 'ours', 'reproduced?'], lines, left=3).markdown()}")
     return "\n\n".join(parts)
 
 
@@ -95,8 +97,17 @@ def of_task(study: Study, page: str, out: Path) -> str:
             if target.name in TABLES_BY_TASK:
                 _, table = MAKERS[target.name](study, shown)
                 assert table is not None
-                parts.append(table.markdown())
+                parts.append(_without_hashes(table).markdown())
     return "\n\n".join([*parts, f"## Training settings that differ from the paper's\n\n{settings(study, page)}"])
+
+
+def _without_hashes(table: Table) -> Table:
+    """Return a table without its column of weights' hashes, which the results page has."""
+    if "weights" not in table.heads:
+        return table
+    place = list(table.heads).index("weights")
+    rows = [[cell for number, cell in enumerate(row) if number != place] for row in (table.heads, *table.rows)]
+    return Table(rows[0], rows[1:], left=table.left - 1)
 
 
 def _figures(study: Study, target: Target, page: str, shown: Sequence[str], out: Path) -> Iterator[tuple[str, str]]:
@@ -116,7 +127,8 @@ def settings(study: Study, page: str) -> str:
     """Return the training settings of a page's tasks that are not the paper's."""
     _, table = MAKERS["training-settings"](study, TASKS[page])
     assert table is not None
-    rows, task = [], ""
+    rows: list[list[str]] = []
+    task = ""
     for row in table.rows:
         task = row[0] or task
         if row[2] != row[3]:
