@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from surefoot.play.rollout import rollout
     from surefoot.play.task import Task
     from surefoot.play.tasks import get_task
+    from surefoot.report.budget_words import explain_budget
     from surefoot.runs.attack_curve import AttackCurve, attack
     from surefoot.train.certified_eval import CertifiedEvalCallback
     from surefoot.verification.verify import verify
@@ -42,6 +43,7 @@ _LATER = {
     "SmoothedPolicy": ("surefoot.agents.smoothed", "SmoothedPolicy"),
     "Task": ("surefoot.play.task", "Task"),
     "attack": ("surefoot.runs.attack_curve", "attack"),
+    "explain_budget": ("surefoot.report.budget_words", "explain_budget"),
     "get_task": ("surefoot.play.tasks", "get_task"),
     "load_agent": ("surefoot.agents.files", "load"),
     "rollout": ("surefoot.play.rollout", "rollout"),
@@ -70,6 +72,7 @@ __all__ = [
     "certify",
     "certify_per_step",
     "certify_shared_budget",
+    "explain_budget",
     "get_task",
     "load_agent",
     "make_task",

@@ -17,6 +17,7 @@ from surefoot.cli.baseline import add_baseline
 from surefoot.cli.certify import add_certify
 from surefoot.cli.compare import add_compare
 from surefoot.cli.doctor import add_doctor
+from surefoot.cli.explain import add_explain
 from surefoot.cli.parser import Parser
 from surefoot.cli.plan import add_plan, add_tune
 from surefoot.cli.report import add_report
@@ -145,7 +146,7 @@ def build_parser() -> Parser:
         required=True, title="commands", metavar="COMMAND", parser_class=Parser, prog="surefoot"
     )
     proofs = (add_certify, add_verify, add_plan, add_tune, add_attack, add_compare, add_report, add_reproduce)
-    for add in (*proofs, add_train, add_baseline, add_export, add_agents, add_doctor):
+    for add in (*proofs, add_train, add_baseline, add_explain, add_export, add_agents, add_doctor):
         add(commands)
     return parser
 

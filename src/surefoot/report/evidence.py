@@ -85,6 +85,7 @@ def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], fol
             "table": html.bounds_tables(groups[0]),
             "noise": escape(noise_words(stated)),
             "budget-meaning": escape("; or the ".join(sentences.budget_meanings(groups))),
+            "budget-examples": escape(sentences.budget_examples(groups)),
             "excluded-threat": escape(sentences.excluded_threat(groups)),
             "episodes": f"{stated.n_episodes:,}",
             "alpha": exact(float(f"{1 - stated.confidence:.12g}")),

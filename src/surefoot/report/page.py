@@ -65,6 +65,7 @@ def build_page(runs: Sequence[FinishedRun]) -> str:
                 sentences.lead_number(groups), sentences.opening_sentences(groups), inconsistencies
             ),
             "budget-meaning": escape("; or the ".join(sentences.budget_meanings(groups))),
+            "budget-examples": escape(sentences.budget_examples(groups)),
             "excluded-threat": escape(sentences.excluded_threat(groups)),
             "curve-title": escape(curve_title),
             "curve-text": escape(curve_text),

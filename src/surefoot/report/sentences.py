@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from surefoot.proof.rounding import exact, format_estimate, format_lower
-from surefoot.proof.wording import digits_for, headline, norm_of
+from surefoot.errors import InputError
+from surefoot.proof.rounding import exact, format_budget, format_estimate, format_lower
+from surefoot.proof.wording import asked_budgets, digits_for, headline, norm_of
+from surefoot.report.budget_words import explain_budget
 from surefoot.report.charts import ATTACK_SCOPE, Group, digits_of
 from surefoot.report.finished_run import FinishedRun
 
@@ -74,6 +76,26 @@ def budget_meanings(groups: Sequence[Group]) -> list[str]:
     stated = [one.scope.format(norm=norm_of(one)) for one in certificates if one is not None]
     attacks = [ATTACK_SCOPE for group in groups if group.attacked]
     return list(dict.fromkeys([*stated, *attacks]))
+
+
+def budget_examples(groups: Sequence[Group]) -> str:
+    """Return what the headline's budget, or an attack's largest, is in the units of the observations."""
+    (run, _, _), *_ = [*groups[0].certified, *groups[0].attacked]
+    stated, steps, tape = run.certificate, run.setup.get("limit"), run.tape
+    budget = max((run.attack or {})["budgets"]) if stated is None else asked_budgets(stated)[run.headline_index]
+    try:
+        lines = explain_budget(
+            budget,
+            str(run.setup.get("environment") or ""),
+            shape=None if tape is None or "quiet_clean" not in tape[1] else tape[1]["quiet_clean"].shape[1:],
+            max_steps=steps if isinstance(steps, int) else None,
+            sigma=(stated.metadata.get("features") if stated is not None else None) or run.sigma,
+            norm="l2" if stated is None else norm_of(stated),
+            per_step=stated is not None and stated.kind == "per-step",
+        )
+    except (InputError, TypeError, ValueError):  # a file of others may say anything; the page can do without this
+        return ""
+    return f"Budget {format_budget(budget)} is, for example: {'; or '.join(lines)}."
 
 
 def excluded_threat(groups: Sequence[Group]) -> str:

@@ -1,0 +1,87 @@
+"""``surefoot explain-budget``: what an attack budget is in the units of the observations."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from surefoot.cli.options import numbers, parse_sigma, print_json
+from surefoot.cli.parser import AGENT, ATTACK, RUN, add_command, section
+from surefoot.cli.task import TASKS as NAMES
+from surefoot.errors import InputError
+from surefoot.report.budget_words import NORMS, explain_budget
+
+
+def add_explain(commands: Any) -> None:
+    """Describe the subcommand."""
+    parser = add_command(
+        commands,
+        "explain-budget",
+        "say what an attack budget is in the units of the observations",
+        usage="BUDGET [TASK | --env ID] [options]",
+        details="Prints perturbations that use up the budget: of one value once, of all values at every step.",
+        examples=(
+            "surefoot explain-budget 0.2 cartpole-5",
+            "surefoot explain-budget 0.2 --env LunarLander-v3 --sigma 0.1",
+            "surefoot explain-budget 0.2 --shape 84,84 --max-steps 1000",
+        ),
+    )
+    what = section(parser, AGENT)
+    section(parser, ATTACK).add_argument("budget", type=float, metavar="BUDGET", help="the attack budget")
+    what.add_argument("task", nargs="?", metavar="TASK", help=NAMES)
+    what.add_argument("--env", metavar="ID", help="any Gymnasium environment instead of TASK")
+    what.add_argument(
+        "--shape",
+        type=numbers("84,84"),
+        metavar="LIST",
+        help="shape of one observation, where no environment is named; two sizes or more are an image",
+    )
+    what.add_argument("--max-steps", type=int, metavar="T", help="maximum episode length (default: the environment's)")
+    what.add_argument("--sigma", type=parse_sigma, metavar="S", help="noise, or one per feature as 0.1,0.2")
+    model = section(parser, ATTACK)
+    model.add_argument("--norm", choices=NORMS, default="l2", help="norm of the budget (default: l2)")
+    model.add_argument("--per-step", action="store_true", help="the budget is for every single step")
+    section(parser, RUN).add_argument("--json", action="store_true", help="print one JSON document to stdout")
+    parser.set_defaults(run=run_explain)
+
+
+def run_explain(arguments: argparse.Namespace) -> None:
+    """Print what the budget is."""
+    env, shape, max_steps = _observations(arguments)
+    lines = explain_budget(
+        arguments.budget,
+        env,
+        shape=shape,
+        max_steps=max_steps,
+        sigma=arguments.sigma,
+        norm=arguments.norm,
+        per_step=arguments.per_step,
+    )
+    if arguments.json:
+        print_json({"schema": 1, "budget": arguments.budget, "norm": arguments.norm, "is": lines})
+        return
+    covers = "every single step" if arguments.per_step else "a whole episode"
+    print(f"{arguments.norm} budget {arguments.budget:g} for {covers}. Any of these uses it up:")
+    for line in lines:
+        print(f"- {line}")
+
+
+def _observations(arguments: argparse.Namespace) -> tuple[str | None, tuple[int, ...] | None, int | None]:
+    """Return the environment, the shape of an observation and the most steps, as far as they are known."""
+    given = [name for name in ("task", "env", "shape") if getattr(arguments, name) is not None]
+    if len(given) > 1:
+        raise InputError(f"explain-budget takes one of TASK, --env and --shape, got {' and '.join(given)}")
+    if arguments.shape is not None:
+        return None, tuple(int(size) for size in arguments.shape), arguments.max_steps
+    if arguments.task is not None:
+        from surefoot.play.tasks import TASKS, get_task
+
+        task = TASKS[arguments.task] if arguments.task in TASKS else get_task(arguments.task)
+        return task.environment, task.spaces.shape, arguments.max_steps or task.scoring.max_steps
+    if arguments.env is None:
+        return None, None, arguments.max_steps
+    from surefoot.play.environments import inspect
+    from surefoot.play.envs.source import Source
+
+    found = inspect(Source(maker=arguments.env, max_steps=arguments.max_steps))
+    return arguments.env, found.spaces.shape, found.max_steps
