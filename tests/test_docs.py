@@ -65,7 +65,7 @@ def reference():
 
 def test_every_command_has_its_section_with_its_options():
     text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
-    sections = dict(re.findall(r"^## `surefoot (\w+)`\n(.*?)(?=^## |\Z)", text, flags=re.DOTALL | re.MULTILINE))
+    sections = dict(re.findall(r"^## `surefoot ([\w-]+)`\n(.*?)(?=^## |\Z)", text, flags=re.DOTALL | re.MULTILINE))
     commands = reference().every_command()
     assert sorted(sections) == sorted(commands)
     for name, section in sections.items():
