@@ -11,6 +11,7 @@ from surefoot.agents.networks import CNN, MLP, Squashed
 from surefoot.agents.normalization import Normalized
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
+from surefoot.files import sha256
 
 
 def fit_to(policy: Policy, shape: tuple[int, ...]) -> Policy:
@@ -86,6 +87,39 @@ def check_actions(policy: Policy, spaces: Spaces, *, first_action: int | None = 
 
 def _actions(count: int | None, first: int) -> str:
     return "continuous actions" if count is None else f"{count} actions from {first}"
+
+
+class Bright(nn.Module):
+    """A network that takes pixels from 0 to ``pixel_max``, given pixels from 0 to 1."""
+
+    def __init__(self, network: nn.Module, pixel_max: float) -> None:
+        super().__init__()
+        self.network = network
+        self.pixel_max = pixel_max
+
+    def forward(self, history: Tensor) -> Tensor:
+        """Scale, and ask the network."""
+        output: Tensor = self.network(history * self.pixel_max)
+        return output
+
+
+def brightened(policy: Policy, spaces: Spaces, pixel_max: float | None) -> Policy:
+    """Return the policy for pixels from 0 to 1, which is how they are observed here.
+
+    Raises:
+        InputError: If observations are pixels and nothing says in what range the agent takes them, or they are not.
+    """
+    if (pixel_max is not None) != spaces.pixels or (pixel_max is not None and not 0 < pixel_max < float("inf")):
+        raise InputError(
+            "the observations are pictures of bytes: say what the agent takes, --pixel-max 255 (pixel_max=255) if it "
+            "takes bytes and divides by 255 itself, 1 if it takes numbers from 0 to 1"
+            if spaces.pixels
+            else "--pixel-max goes with observations that are pictures of bytes; leave it out"
+        )
+    if pixel_max in (None, 1):
+        return replace(policy, pixel_max=pixel_max)
+    digest = sha256(policy.sha256.encode(), f"pixels to {pixel_max!r}".encode()) if policy.sha256 else ""
+    return replace(policy, network=Bright(policy.network, float(pixel_max)), pixel_max=pixel_max, sha256=digest)
 
 
 class Restacked(nn.Module):

@@ -21,6 +21,7 @@ class Spaces:
         low: Lowest value of each continuous action, None for discrete or unbounded ones.
         high: Highest value of each continuous action, likewise.
         first_action: The number the environment gives to the first discrete action.
+        pixels: Whether observations are bytes of the environment, divided by 255.
         factors: How many values each part of a discrete action has, where it has parts: the numbers of actions are
             those of all combinations, the last part counting fastest. None for actions without parts.
         parts: Name and size of each part of an observation, where it is a vector of parts; else None.
@@ -32,6 +33,7 @@ class Spaces:
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
     first_action: int = 0
+    pixels: bool = False
     factors: tuple[int, ...] | None = None
     parts: tuple[tuple[str, int], ...] | None = None
 
@@ -54,6 +56,7 @@ class Policy:
     ``memory``     what it remembers; None for a stack of ``n_stack`` observations
     ``factors``    how many values each part of its actions has, where they have parts, as in ``Spaces``
     ``parts``      name and size of each part of an observation, where it says so, as in ``Spaces``
+    ``pixel_max``  what it was declared to take for the brightest pixel; None where observations are not pixels
     ``stochastic`` whether its network draws random numbers, from the global generators (``own_randomness``)
     """
 
@@ -69,6 +72,7 @@ class Policy:
     open_loop: bool = False
     critic: nn.Module | None = None
     memory: Memory | None = None
+    pixel_max: float | None = None
     stochastic: bool = False
     factors: tuple[int, ...] | None = None
     parts: tuple[tuple[str, int], ...] | None = None

@@ -14,7 +14,7 @@ from torch import nn
 
 from surefoot.agents.answers import from_function
 from surefoot.agents.files import find_card, list_agents, load
-from surefoot.agents.fit import check_actions, fit_to
+from surefoot.agents.fit import brightened, check_actions, fit_to
 from surefoot.agents.imported import called, named_object
 from surefoot.agents.normalization import normalized
 from surefoot.agents.policies import Policy, Spaces
@@ -30,6 +30,7 @@ def resolve(
     n_stack: int | None = None,
     batched: bool | None = None,
     stochastic: bool = False,
+    pixel_max: float | None = None,
     allow_pickle: bool = False,
     vecnormalize: object = None,
 ) -> Policy:
@@ -50,6 +51,7 @@ def resolve(
         n_stack: Number of observations that the agent stacks.
         batched: Whether a function takes rows of observations; found out by a trial if None.
         stochastic: Whether the agent's own randomness is part of it: a function, a torch module or TorchScript.
+        pixel_max: What a torch module, its file or ONNX takes for the brightest pixel, where observations are pictures.
         allow_pickle: Let a model file execute code while it is loaded or run (pickles, TorchScript).
         vecnormalize: The statistics by which observations are normalized: a file, a live VecNormalize, or "none". By
             default those of a live SB3 model's environment, or those that lie where its author's tools put them; a
@@ -70,6 +72,8 @@ def resolve(
             )
         given = spaces if n_stack is None else replace(spaces, n_stack=n_stack)
         policy = _of_others(agent, path, given, batched, stochastic, allow_pickle, vecnormalize)
+        if not is_function(agent):
+            policy = brightened(policy, spaces, pixel_max)
     elif stochastic:
         raise InputError(
             "stochastic goes with functions, torch modules and TorchScript; this agent is run with its most probable "
@@ -77,6 +81,8 @@ def resolve(
         )
     else:
         policy = _known(agent, path, spaces, allow_pickle, vecnormalize)
+    if pixel_max is not None and policy.pixel_max is None:
+        raise InputError("pixel_max goes with torch modules and their files; others say it, functions get 0 to 1")
     if batched is not None and not is_function(agent):
         raise InputError("batched goes with functions; other agents say themselves what they take")
     if n_stack not in (None, policy.n_stack):

@@ -11,6 +11,7 @@ import os
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ def smooth(
     action_bounds: tuple[Sequence[float], Sequence[float]] | None = None,
     batched: bool | None = None,
     stochastic: bool = False,
+    pixel_max: float | None = None,
     allow_pickle: bool = False,
     vecnormalize: object = None,
     seed: int | None = None,
@@ -60,6 +62,8 @@ def smooth(
             clipped.
         batched: Whether a function takes rows of observations; found out by a trial by default.
         stochastic: Whether the agent draws random actions of its own, as it was certified.
+        pixel_max: What a torch module or its file takes for the brightest pixel, where observations are pictures: 255
+            if it divides by 255 itself, 1 if it takes numbers from 0 to 1.
         allow_pickle: Let the agent's file execute code.
         vecnormalize: Statistics that an SB3 model's observations are normalized with, as ``surefoot.rollout`` takes
             them; the observations given to ``predict`` are those of the environment, not normalized.
@@ -70,9 +74,12 @@ def smooth(
     """
     policy = resolve(
         agent,
-        _spaces(agent, shape, n_actions, n_stack, action_bounds) if shape and needs_spaces(agent) else None,
+        _spaces(agent, shape, n_actions, n_stack, action_bounds, pixels=pixel_max is not None)
+        if shape and needs_spaces(agent)
+        else None,
         batched=batched,
         stochastic=stochastic,
+        pixel_max=pixel_max,
         allow_pickle=allow_pickle,
         vecnormalize=vecnormalize,
     )
@@ -95,6 +102,8 @@ def _spaces(
     n_actions: int | None,
     n_stack: int | None,
     bounds: tuple[Sequence[float], Sequence[float]] | None,
+    *,
+    pixels: bool,
 ) -> Spaces:
     """Return what is said about an agent that does not say it itself."""
     if n_actions is None and bounds is None and not is_function(agent):
@@ -102,7 +111,8 @@ def _spaces(
             "say what actions the agent takes: n_actions= for discrete ones, action_bounds=(low, high) for continuous"
         )
     low, high = (None, None) if bounds is None else (tuple(float(one) for one in side) for side in bounds)
-    return Spaces(shape=tuple(shape), n_actions=n_actions, n_stack=n_stack or 1, low=low, high=high)
+    spaces = Spaces(shape=tuple(shape), n_actions=n_actions, n_stack=n_stack or 1, low=low, high=high)
+    return replace(spaces, pixels=pixels)
 
 
 def _may_be_stack(shape: tuple[int, ...]) -> bool:

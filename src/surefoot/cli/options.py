@@ -72,6 +72,12 @@ def add_agent(parser: argparse.ArgumentParser, *, recorded: bool = False) -> Non
             help="observations that the agent stacks, where its file does not say (default: the task's)",
         )
         agent.add_argument(
+            "--pixel-max",
+            type=float,
+            metavar="X",
+            help="brightest pixel as an .onnx, .pt or torch module takes it: 255 if it divides by 255 itself, else 1",
+        )
+        agent.add_argument(
             "--stochastic", action="store_true", help="the agent draws random actions of its own, which are part of it"
         )
     agent.add_argument(
@@ -114,6 +120,7 @@ def plan_of(
             task.spaces,
             n_stack=arguments.n_stack,
             stochastic=arguments.stochastic,
+            pixel_max=arguments.pixel_max,
             allow_pickle=arguments.allow_pickle,
             vecnormalize=arguments.vecnormalize,
         ),

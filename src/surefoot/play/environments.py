@@ -149,8 +149,11 @@ def _spaces(environment: Any) -> Spaces:
     shape, space = tuple(environment.observation_space.shape), environment.action_space
     layer = environment.env if isinstance(environment, FlatAction) else environment
     parts = tuple((part.name, part.size) for part in layer.parts) if isinstance(layer, FlatObservation) else None
+    pixels = str(environment.observation_space.dtype) == "uint8"
     if hasattr(space, "n"):
         factors = environment.factors if isinstance(environment, FlatAction) else None
-        return Spaces(shape=shape, n_actions=int(space.n), first_action=int(space.start), factors=factors, parts=parts)
+        first = int(space.start)
+        common = Spaces(shape=shape, n_actions=int(space.n), factors=factors, parts=parts, pixels=pixels)
+        return replace(common, first_action=first)
     low, high = (tuple(limit.ravel().tolist()) for limit in (space.low, space.high))
-    return Spaces(shape=shape, n_actions=None, low=low, high=high, parts=parts)
+    return Spaces(shape=shape, n_actions=None, low=low, high=high, parts=parts, pixels=pixels)

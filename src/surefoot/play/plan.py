@@ -134,6 +134,7 @@ class Plan:
             **self.noise.setup,
             **({} if self.policy.memory is None else {"memory": self.policy.memory.describe()}),
             **({"stochastic": True} if self.policy.stochastic else {}),
+            **({} if self.policy.pixel_max is None else {"pixel_max": self.policy.pixel_max}),
             **({} if scoring.gamma is None else {"discount": scoring.gamma}),
         }
 

@@ -38,6 +38,7 @@ def rollout(
     n_stack: int | None = None,
     batched: bool | None = None,
     stochastic: bool = False,
+    pixel_max: float | None = None,
     allow_pickle: bool = False,
     vecnormalize: object = None,
     progress_callback: Progress | None = None,
@@ -62,6 +63,8 @@ def rollout(
         n_stack: Number of observations that a function or a torch module is given; the task's own by default.
         batched: Whether a function takes rows of observations; found out by a trial by default.
         stochastic: Whether the agent draws random actions of its own, which are then part of it; the record says so.
+        pixel_max: What a torch module or its file takes for the brightest pixel, where observations are pictures: 255
+            if it divides by 255 itself, 1 if it takes numbers from 0 to 1.
         allow_pickle: Let the agent's file execute code: pickles in an SB3 zip, TorchScript.
         vecnormalize: Statistics that the agent's observations are normalized with: a file, a live VecNormalize, or
             "none"; by default those of a live model's environment, or where RL Baselines3 Zoo and the Hub keep them.
@@ -81,6 +84,7 @@ def rollout(
             n_stack=n_stack,
             batched=batched,
             stochastic=stochastic,
+            pixel_max=pixel_max,
             allow_pickle=allow_pickle,
             vecnormalize=vecnormalize,
         ),

@@ -97,7 +97,7 @@ def _atari(
     return Task(
         name=name,
         environment=environment,
-        spaces=Spaces(shape=SHAPE, n_actions=cartridge.moves, n_stack=4),
+        spaces=Spaces(shape=SHAPE, n_actions=cartridge.moves, n_stack=4, pixels=True),
         box=((0.0,), (1.0,)),
         scoring=Scoring(max_steps=cartridge.limit, floor=limits[0], ceiling=limits[1]),
         backend=emulators(cartridge),

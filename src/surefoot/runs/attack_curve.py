@@ -79,6 +79,7 @@ def attack(
     n_stack: int | None = None,
     batched: bool | None = None,
     stochastic: bool = False,
+    pixel_max: float | None = None,
     allow_pickle: bool = False,
     vecnormalize: object = None,
     progress_callback: Progress | None = None,
@@ -103,6 +104,7 @@ def attack(
         n_stack: See ``surefoot.rollout``, as for the others.
         batched: Whether a function takes rows of observations.
         stochastic: Whether the agent draws random actions of its own.
+        pixel_max: What the agent takes for the brightest pixel.
         allow_pickle: Let the agent's file execute code.
         vecnormalize: Statistics that the agent's observations are normalized with.
         progress_callback: Called with the numbers of finished and of all episodes.
@@ -117,6 +119,7 @@ def attack(
         n_stack=n_stack,
         batched=batched,
         stochastic=stochastic,
+        pixel_max=pixel_max,
         allow_pickle=allow_pickle,
         vecnormalize=vecnormalize,
     )

@@ -175,6 +175,7 @@ def _policy(raw: Raw, task: Task, agent: str | None, allow_pickle: bool, vecnorm
             task.spaces,
             n_stack=int(raw.setup["frames"]) if needs_spaces(wanted) else None,
             stochastic=raw.setup.get("stochastic") is True,
+            pixel_max=None if raw.setup.get("pixel_max") is None else float(raw.setup["pixel_max"]),
             allow_pickle=allow_pickle,
             vecnormalize=vecnormalize,
         )
