@@ -37,7 +37,8 @@ class Noise:
     Attributes:
         sigma: The standard deviation; where features differ, the least of theirs. Budgets are then in units of the
             least: the perturbation of feature i counts divided by sigma_i / sigma.
-        features: The standard deviation of each feature where they differ, else None.
+        features: The standard deviation of each feature where they differ, else None. A feature with 0 has no noise,
+            and nothing is claimed about attacks on it: no attacker may change it.
     """
 
     sigma: float
@@ -45,7 +46,9 @@ class Noise:
 
     def __post_init__(self) -> None:
         checked_sigma(self.sigma)
-        if self.features is not None and not 0 < self.sigma == min(self.features) < max(self.features):
+        if self.features is not None and not (
+            min(self.features) < max(self.features) and 0 < self.sigma == least_positive(self.features)
+        ):
             raise InputError(f"sigma must be the least of the features' {self.features}, got {self.sigma}")
 
     @classmethod
@@ -57,9 +60,9 @@ class Noise:
             features = tuple(checked_sigma(float(one)) for one in sigma)
         except (TypeError, ValueError) as error:
             raise InputError(f"sigma must be a number, or numbers, one per feature, got {sigma!r}") from error
-        if not features or min(features) == 0 < max(features):
-            raise InputError(f"a sigma per feature must be > 0 for every feature, got {list(features)}")
-        return cls(min(features), None if min(features) == max(features) else features)
+        if not features:
+            raise InputError("a sigma per feature needs one for each feature, got none")
+        return cls(least_positive(features), None if min(features) == max(features) else features)
 
     def over(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
         """Return the sigma of each feature of an observation of this shape."""
@@ -386,6 +389,11 @@ def check_limits(floor: float, ceiling: float | None) -> None:
 def _check_size(value: float) -> None:
     if abs(value) > LARGEST:
         raise InputError(f"the range of the return is too large: expected at most {LARGEST:g}, got {value:g}")
+
+
+def least_positive(sigmas: Sequence[float]) -> float:
+    """Return the least sigma of the features that have noise; 0 if none has."""
+    return min((sigma for sigma in sigmas if sigma > 0), default=0.0)
 
 
 def checked_sigma(sigma: float) -> float:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
 
 from surefoot.agents.memory import FrameStack, Memory
+from surefoot.errors import InputError
+
+# One standard deviation, one per feature, or one per part of the observations, by its name.
+Sigma = float | Sequence[float] | Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,6 +41,20 @@ class Spaces:
     pixels: bool = False
     factors: tuple[int, ...] | None = None
     parts: tuple[tuple[str, int], ...] | None = None
+
+    def sigma_of(self, given: Sigma) -> float | Sequence[float]:
+        """Return one sigma, or one per feature, of what names the parts that have noise: ``{"camera": 0.1}``.
+
+        Parts that are not named get no noise: no attacker may change them.
+        """
+        if not isinstance(given, Mapping):
+            return given
+        names = [name for name, _ in self.parts or ()]
+        unknown = [name for name in given if name not in names]
+        if unknown or not given:
+            known = ", ".join(names) or "none: give one sigma for all of it"
+            raise InputError(f"sigma must name parts of the observation, got {list(given)}; its parts are {known}")
+        return [float(given.get(name, 0.0)) for name, size in self.parts or () for _ in range(size)]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -79,7 +79,8 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         "--sigma",
         type=parse_sigma,
         metavar="S",
-        help="standard deviation of the noise on every observation, in its units, or one per feature as 0.1,0.2 "
+        help="standard deviation of the noise on every observation, in its units, or one per feature as 0.1,0.2, or "
+        "per part as camera=0.1 "
         "(default: the task's)",
     )
     what.add_argument("--gamma", type=float, metavar="G", help="discount factor of the return (default: none)")
@@ -211,7 +212,7 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Task, P
     from surefoot.runs.certified import certified_run, run_name
 
     task, required = task_of(arguments, "agent", "sigma", gamma=arguments.gamma), arguments.require
-    sigma = task.paper.sigma if arguments.sigma is None else arguments.sigma
+    sigma = task.paper.sigma if arguments.sigma is None else task.spaces.sigma_of(arguments.sigma)
     query = _query(arguments, Noise.of(sigma).sigma, task)
     goal = _goal(arguments, Noise.of(sigma).sigma)
     count = arguments.episodes if goal is None else arguments.max_episodes or MOST_EPISODES

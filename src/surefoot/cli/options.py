@@ -258,8 +258,12 @@ def numbers(looks: str, count: int | None = None) -> Callable[[str], tuple[float
     return lambda text: _split(text, ",", looks, count)
 
 
-def parse_sigma(text: str) -> float | list[float]:
-    """Read one sigma, or one per feature."""
+def parse_sigma(text: str) -> float | list[float] | dict[str, float]:
+    """Read one sigma, or one per feature, or ``camera=0.1,arm=0.2``."""
+    if "=" in text:
+        named = [part.rpartition("=") for part in text.split(",")]
+        values = _split(",".join(value for _, _, value in named), ",", "camera=0.1,arm=0.2", len(named))
+        return {name: value for (name, _, _), value in zip(named, values, strict=True)}
     found = _split(text, ",", "0.2 or 0.1,0.2,0.1,0.2")
     return found[0] if len(found) == 1 else list(found)
 

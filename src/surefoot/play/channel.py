@@ -238,6 +238,8 @@ class Ledger:
         6e-8. What was just short enough may have become too long by rounding and is shortened then; what is too small
         for float32 to shorten is dropped. So the sum that is booked never exceeds the squared budget, not by one bit.
         """
+        if self.unit is not None:
+            proposal = torch.where(self.unit > 0, proposal, 0.0)  # what has no noise is out of the attacker's reach
         size = self._sizes(proposal)
         scale = torch.where(size > left, left / size.clamp_min(1e-300) * (1 - 1e-7), torch.ones_like(size))
         offset = (proposal * expand_rows(scale, proposal)).to(dtype)
@@ -250,7 +252,7 @@ class Ledger:
 
     def _sizes(self, offset: Tensor) -> Tensor:
         """Return the l2 norms; where the noise differs from feature to feature, in units of the least."""
-        return norms(offset if self.unit is None else offset.double() / self.unit)
+        return norms(offset if self.unit is None else offset.double() / torch.where(self.unit > 0, self.unit, 1.0))
 
     def restart(self, rows: Tensor) -> None:
         """Start a new episode on the rows marked."""

@@ -116,7 +116,9 @@ class Loop:
         self.reward_sums = None if limits is None else RewardSums(plan.task.scoring.max_steps, limits)
         self.table = torch.full((3, count), torch.nan, dtype=torch.float64, device=device)
         self.extremes: list[Tensor] = []  # of the observations of each step
-        self.units = None if plan.noise.features is None else channel.spread
+        # What has no noise is compared with nothing, but must be finite.
+        by_feature = channel.spread if isinstance(channel.spread, Tensor) else None
+        self.units = None if by_feature is None else by_feature.masked_fill(by_feature == 0, torch.inf)
         # An attacker must not spend on episodes that are over, and some environments cannot step them.
         self.patience = env.patience if channel.ledger is None else 1
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
+from surefoot.agents.policies import Sigma
 from surefoot.agents.resolve import resolve
 from surefoot.episodes import Episodes, Noise, checked_returns
 from surefoot.errors import InputError
@@ -26,7 +27,7 @@ def rollout(
     task: str | Task,
     agent: object,
     *,
-    sigma: float | Sequence[float],
+    sigma: Sigma,
     n_episodes: int = 10_000,
     seed: int = 0,
     device: str = "cpu",
@@ -50,7 +51,8 @@ def rollout(
         agent: A pretrained agent's name, a path (a Stable-Baselines3 zip or folder, ``.onnx``, TorchScript ``.pt``), a
             live Stable-Baselines3 model, a torch module (also CleanRL's), a Policy, or a function of observations.
         sigma: Standard deviation of the noise on every new observation, in the observation's units, or one for each
-            feature; budgets then count the perturbation of feature i divided by sigma_i / (the least sigma).
+            feature; budgets then count the perturbation of feature i divided by sigma_i / (the least sigma). For
+            observations in parts also by name, ``{"camera": 0.1}``: the others have no noise, and are not attacked.
         n_episodes: Number of episodes.
         seed: Seed of the run; the same seed gives the same returns.
         device: "cpu", "cuda" or "auto".
@@ -88,7 +90,7 @@ def rollout(
             allow_pickle=allow_pickle,
             vecnormalize=vecnormalize,
         ),
-        noise=Noise.of(sigma),
+        noise=Noise.of(task.spaces.sigma_of(sigma)),
         n_episodes=n_episodes,
         seed=seed,
         purpose=() if attacker is None else (Purpose.ATTACK,),

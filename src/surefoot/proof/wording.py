@@ -184,7 +184,8 @@ def noise_words(certificate: Certificate) -> str:
     features = certificate.metadata.get("features")
     if features is None:
         return f"sigma {exact(certificate.sigma)}"
-    return f"sigma {_listed(features)} by feature (perturbations are divided by sigma / {exact(certificate.sigma)})"
+    unit = f"perturbations are divided by sigma / {exact(certificate.sigma)}{_untouched(features)}"
+    return f"sigma {_listed(features)} by feature ({unit})"
 
 
 def statement(certificate: Certificate, attacker: str, both: str = "") -> str:
@@ -194,7 +195,7 @@ def statement(certificate: Certificate, attacker: str, both: str = "") -> str:
     if features is not None:
         noise = (
             f"{_listed(features)} by feature; offsets are divided by sigma / {least} before their norm is taken, so "
-            "that a plain norm of the budget is covered too"
+            f"that a plain norm of the budget is covered too{_untouched(features)}"
         )
     what = "return" if discount is None else f"discounted return (discount {exact(discount)})"
     steps = "" if certificate.max_steps is None else f"; episodes of at most {certificate.max_steps} steps"
@@ -207,6 +208,12 @@ def statement(certificate: Certificate, attacker: str, both: str = "") -> str:
         + f". With confidence {exact(certificate.confidence)} all lower limits hold, for all budgets at once"
         + (f", and so do all upper limits{both}." if bounded else ".")
     )
+
+
+def _untouched(features: Sequence[float]) -> str:
+    """Return what is assumed of features without noise."""
+    count = sum(sigma == 0 for sigma in features)
+    return f"; features without noise ({count} of {len(features)}) are taken not to be perturbed" if count else ""
 
 
 def _listed(features: Sequence[float]) -> str:

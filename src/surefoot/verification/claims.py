@@ -123,9 +123,9 @@ def _facts(raw: Raw) -> list[str]:
 
 
 def _least_of(features: Any, sigma: Any) -> bool:
-    """Whether sigma is the smallest of several sigmas that differ; budgets are measured in it."""
-    right = isinstance(features, list) and all(is_number(one) and one > 0 for one in features)
-    return right and len(set(features)) > 1 and same(min(features), sigma)
+    """Whether sigma is the smallest of several sigmas that differ; budgets are measured in it. 0 means no noise."""
+    right = isinstance(features, list) and all(is_number(one) and one >= 0 for one in features)
+    return right and len(set(features)) > 1 and same(min(one for one in features if one > 0), sigma)
 
 
 def _stopped(certificate: dict[str, Any], setup: dict[str, Any], count: int) -> bool:

@@ -67,11 +67,12 @@ def _noise(certificate: Mapping[str, Any]) -> str:
     least, features = _digits(certificate.get("sigma")), certificate.get("features")
     if not isinstance(features, list):
         return least
+    without = features.count(0)
     shown = ", ".join(map(_digits, features[:8])) + ("" if len(features) <= 8 else ", ...")
     return (
         f"{shown} by feature; offsets are divided by sigma / {least} before their norm is taken, so that a plain norm "
         "of the budget is covered too"
-    )
+    ) + (f"; features without noise ({without} of {len(features)}) are taken not to be perturbed" if without else "")
 
 
 def _digits(value: Any) -> str:
