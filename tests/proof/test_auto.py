@@ -17,11 +17,11 @@ from surefoot.errors import InputError
 from surefoot.proof.auto import Choice, _spread, choose
 from surefoot.proof.bounds.alpha_shares import threshold_shares
 from surefoot.proof.bounds.bands import Band, spread_thresholds
-from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.bettors import pilot_size
 from surefoot.proof.bounds.binomial import lower_limit
 from surefoot.proof.bounds.from_band import mean_lower
 from surefoot.proof.bounds.from_bets import worst_means
+from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.bounds.tangent_scores import plug_in
 from surefoot.proof.query import certify
 

@@ -13,9 +13,10 @@ from scipy import stats
 
 from laws import FALSE_ALARM, MORE_LAWS, atoms
 from surefoot.episodes import Episodes
-from surefoot.proof.bounds.betting import Capital, Round, Sample
+from surefoot.proof.bounds.betting import Capital, Round
 from surefoot.proof.bounds.bettors import Bettor
 from surefoot.proof.bounds.from_bets import Bets
+from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.bounds.tangent_scores import propose
 from surefoot.proof.query import certify
 

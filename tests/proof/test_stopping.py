@@ -14,8 +14,8 @@ from surefoot.errors import InputError
 from surefoot.play.plan import Plan
 from surefoot.proof import stopping
 from surefoot.proof.bounds.bands import tail_tight
-from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.from_band import worst_mean_upper
+from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.bounds.tangent_scores import plug_in
 from surefoot.proof.episode_budget import METHODS
 from surefoot.proof.forecast import best_achievable, forecast

@@ -14,8 +14,9 @@ from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_json
 from surefoot.proof.bounds import from_bets, hedged_bets, tangent_scores
 from surefoot.proof.bounds.betting import Capital
-from surefoot.proof.bounds.bettors import PLANNER, Bet, Hedge, Seen
+from surefoot.proof.bounds.bettors import PLANNER, Bet, Hedge
 from surefoot.proof.bounds.hedged_bets import Hedger
+from surefoot.proof.bounds.samples import Seen
 from surefoot.proof.query import certify
 from surefoot.verification.plan_again import recompute_bets
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim

@@ -15,8 +15,8 @@ from surefoot.play.plan import Plan
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
 from surefoot.proof.bounds.bands import tail_tight
-from surefoot.proof.bounds.bettors import Seen
 from surefoot.proof.bounds.from_band import worst_mean_upper
+from surefoot.proof.bounds.samples import Seen
 from surefoot.proof.query import Query, certify
 from surefoot.proof.stopping import Monitor, StoppingRule
 from surefoot.runs.certified import certified_run

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.proof.bounds.alpha_shares import threshold_shares
-from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.bettors import pilot_size
+from surefoot.proof.bounds.samples import Sample
 
 Floats = NDArray[np.float64]
 

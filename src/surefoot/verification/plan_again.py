@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from surefoot.proof.auto import select
 from surefoot.proof.bounds import relative_entropy
-from surefoot.proof.bounds.betting import Sample
-from surefoot.proof.bounds.bettors import PLANNER, Bet, Bettor, Seen, pilot_size
+from surefoot.proof.bounds.bettors import PLANNER, Bet, Bettor, pilot_size
 from surefoot.proof.bounds.from_bets import PROOF, looked_at, players, prover, shares_by_radius
 from surefoot.proof.bounds.hedged_bets import Hedger
+from surefoot.proof.bounds.samples import Sample, Seen
 from surefoot.proof.bounds.tangent_scores import Tangents
 from surefoot.verification.recompute.bands import Claim, Side
 from surefoot.verification.recompute.bets import PlannedBet, PlannedBettor, check_rows, check_sides, settled

@@ -12,17 +12,17 @@ from scipy import stats
 from laws import LAWS, Law, too_many
 from surefoot.errors import InputError
 from surefoot.proof.bounds import bettors as mean
-from surefoot.proof.bounds.betting import Capital, Round, Sample
+from surefoot.proof.bounds.betting import Capital, Round
 from surefoot.proof.bounds.bettors import (
     Bettor,
     Plain,
-    Seen,
     doubling_edges,
     edges_for,
     pilot_size,
 )
 from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes
 from surefoot.proof.bounds.hedged_bets import Hedger, sums_of_logs
+from surefoot.proof.bounds.samples import Sample, Seen
 
 ALPHA = 0.2
 

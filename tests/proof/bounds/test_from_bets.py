@@ -12,9 +12,10 @@ from scipy import stats
 from laws import LAWS, MORE_LAWS, atoms, too_many
 from surefoot.errors import InputError
 from surefoot.proof.bounds.alpha_shares import split
-from surefoot.proof.bounds.betting import Capital, Round, Sample
-from surefoot.proof.bounds.bettors import Bettor, Seen
+from surefoot.proof.bounds.betting import Capital, Round
+from surefoot.proof.bounds.bettors import Bettor
 from surefoot.proof.bounds.from_bets import Bets, both_sides, worst_means
+from surefoot.proof.bounds.samples import Sample, Seen
 from surefoot.proof.bounds.tangent_scores import guesses, implied, plug_in, propose, tangents
 
 ALPHA = 0.2

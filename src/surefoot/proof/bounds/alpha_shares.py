@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betaincinv
 
-from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.bounds.hedged_bets import expected_limit
+from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.bounds.tangent_scores import LARGEST_RADIUS, implied, plug_in, propose
 
 Floats = NDArray[np.float64]

@@ -22,40 +22,14 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
+
+from surefoot.proof.bounds.samples import Sample
 
 Floats = NDArray[np.float64]
 
 ROUNDING = 1e-13  # relative error allowed for in each term of a sum of logarithms: a thousand units in the last place
 INSIDE = 1 - 1e-9  # how far a claim keeps from the value at which a factor could reach 0
-_GROUPS = 256  # groups of outcomes that a plan distinguishes
-
-
-@dataclass(frozen=True)
-class Sample:
-    """Outcomes in no order: distinct ``values``, ascending, and how often each came."""
-
-    values: Floats
-    counts: Floats
-
-    @classmethod
-    def of(cls, outcomes: ArrayLike) -> Sample:
-        """Count equal outcomes once."""
-        values, counts = np.unique(np.asarray(outcomes, dtype=np.float64), return_counts=True)
-        return cls(values, counts.astype(np.float64))
-
-    def grouped(self, most: int = _GROUPS) -> Sample:
-        """Return about the same sample with fewer values, every one of the smallest kept: for plans, not for bounds."""
-        if self.values.size <= most:
-            return self
-        below = np.cumsum(self.counts) - self.counts
-        place = np.maximum(below / below[-1], 0)
-        # a third of the groups for the smallest values one by one, a third on a log scale, a third evenly
-        third = most // 3
-        marks = np.concatenate([place[:third], np.geomspace(place[third], 1, third), np.linspace(0, 1, third)])
-        starts = np.unique(np.searchsorted(place, marks))
-        counts = np.add.reduceat(self.counts, starts)
-        return Sample(np.add.reduceat(self.values * self.counts, starts) / counts, counts)
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.proof.bounds.betting import Capital, Round, Sample
+from surefoot.proof.bounds.betting import Capital, Round
 from surefoot.proof.bounds.binomial import check_alpha
+from surefoot.proof.bounds.samples import Sample, Seen
 from surefoot.proof.bounds.stakes import Aim, Candidate, Choice, plan
 
 Floats = NDArray[np.float64]
@@ -144,20 +145,6 @@ class Bettor:
     def limit(self) -> float:
         """Return the lower bound of the quantity as of the last call of ``advance``, or minus infinity."""
         return self._open.limit(self.alpha)
-
-
-class Seen:
-    """Outcomes up to now, in order, with the samples that bettors of the same edges share."""
-
-    def __init__(self, outcomes: Floats) -> None:
-        self.outcomes, self.size = outcomes, outcomes.size
-        self._samples: dict[tuple[int, int], Sample] = {}
-
-    def sample(self, first: int, last: int) -> Sample:
-        """Return the outcomes from one index to another, in no order."""
-        if (first, last) not in self._samples:
-            self._samples[first, last] = Sample.of(self.outcomes[first:last])
-        return self._samples[first, last]
 
 
 def family(propose: Callable[..., Sequence[Score]], alpha: float) -> list[Bettor]:

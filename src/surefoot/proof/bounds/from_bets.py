@@ -17,11 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
 from surefoot.proof.bounds.alpha_shares import split
-from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.bettors import (
     HORIZON,
     Bettor,
-    Seen,
     doubling_edges,
     edges_for,
     family,
@@ -29,6 +27,7 @@ from surefoot.proof.bounds.bettors import (
 )
 from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes
 from surefoot.proof.bounds.hedged_bets import Hedger, player
+from surefoot.proof.bounds.samples import Sample, Seen
 from surefoot.proof.bounds.tangent_scores import implied, propose
 
 Floats = NDArray[np.float64]

@@ -24,8 +24,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from surefoot.proof.bounds.betting import ROUNDING, Sample
-from surefoot.proof.bounds.bettors import Bet, Bettor, Hedge, Score, Seen
+from surefoot.proof.bounds.betting import ROUNDING
+from surefoot.proof.bounds.bettors import Bet, Bettor, Hedge, Score
+from surefoot.proof.bounds.samples import Sample, Seen
 from surefoot.proof.bounds.stakes import Candidate
 
 Floats = NDArray[np.float64]

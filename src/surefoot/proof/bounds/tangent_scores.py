@@ -25,9 +25,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from surefoot.proof.bounds.betting import Sample
 from surefoot.proof.bounds.bettors import Plain, Score
 from surefoot.proof.bounds.gaussian_shift import shift_down
+from surefoot.proof.bounds.samples import Sample
 
 Floats = NDArray[np.float64]
 
