@@ -147,7 +147,7 @@ def test_power_sums_stay_below_the_logarithms(seed, n, stake):
     batch = np.random.default_rng(seed).normal(3.0, 2.0, n)
     claims = np.array([2.0, 3.1, 4.5])
     exact = np.log1p(stake * (batch - claims[:, None])).sum(axis=1)
-    rough = sums_of_logs(batch, np.full(3, stake), claims)
+    rough = sums_of_logs(Sample.of(batch), np.full(3, stake), claims)
     assert np.all(rough <= exact)
     assert rough == pytest.approx(exact, abs=n * (stake * 12) ** 5 + 1e-9)
 

@@ -46,7 +46,8 @@ def check_alpha(alpha: ArrayLike) -> None:
 def checked_outcomes(outcomes: ArrayLike, floor: float | None = None) -> Floats:
     """Return outcomes as an array, or say what is wrong with them."""
     x = np.asarray(outcomes, dtype=np.float64)
-    if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all():
+    # the least and the greatest are NaN if any outcome is
+    if x.ndim != 1 or x.size == 0 or not np.isfinite([x.min(), x.max()]).all():
         raise InputError(f"outcomes must be a non-empty list of finite numbers, got shape {x.shape}")
     if floor is not None and not (math.isfinite(floor) and x.min() >= floor):
         raise InputError(f"no outcome may lie below {floor:g}, got {x.min():g}; give the true floor")

@@ -24,10 +24,11 @@ from surefoot.proof.bounds.bettors import (
     edges_for,
     family,
     growing_edges,
+    pilot_size,
 )
 from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes
 from surefoot.proof.bounds.hedged_bets import Hedger, player
-from surefoot.proof.bounds.samples import Sample, Seen
+from surefoot.proof.bounds.samples import Sample, Seen, coarse_step
 from surefoot.proof.bounds.tangent_scores import implied, propose
 
 Floats = NDArray[np.float64]
@@ -65,7 +66,7 @@ class WorstMeans:
 
 
 def worst_means(
-    returns: ArrayLike,
+    returns: ArrayLike | Seen,
     radii: ArrayLike,
     alpha: float,
     floor: float,
@@ -79,8 +80,8 @@ def worst_means(
     ``floor``    the lowest return the rules allow; ``ceiling`` the highest, if there is one
     ``anytime``  valid wherever the run stops, for whatever reason; otherwise their number was fixed in advance
     """
-    x = checked_outcomes(returns, floor)
-    return Bets(radii, alpha, floor, ceiling, n=None if anytime else x.size).after(x)
+    seen = _checked(returns, floor, ceiling)
+    return Bets(radii, alpha, floor, ceiling, n=None if anytime else seen.size).after(seen)
 
 
 def looked_at(n: int | None) -> int:
@@ -131,11 +132,15 @@ def both_sides(
     returns: ArrayLike, radii: ArrayLike, alpha: float, floor: float, ceiling: float | None, *, anytime: bool = False
 ) -> Means:
     """Return lower bounds and, with a ceiling, upper ones; either side holds with confidence 1 - alpha."""
-    x = np.asarray(returns, dtype=np.float64)
-    lower = worst_means(x, radii, alpha, floor, ceiling, anytime=anytime)
+    x = _checked(returns, floor, ceiling).outcomes
+    # Without a ceiling, the range is that of the returns which are only inspected: later ones must not shape bets.
+    high = float(x[: pilot_size(x.size)].max(initial=floor)) if ceiling is None else ceiling
+    step = None if anytime else coarse_step(x.size, floor, high)
+    lower = worst_means(Seen(x, step=step, floor=floor), radii, alpha, floor, ceiling, anytime=anytime)
     if ceiling is None:
         return Means(lower, None)
-    return Means(lower, worst_means(-x, radii, alpha, -ceiling, -floor, anytime=anytime))
+    mirror = Seen(x, mirrored=True, step=step, floor=-ceiling)
+    return Means(lower, worst_means(mirror, radii, alpha, -ceiling, -floor, anytime=anytime))
 
 
 class Bets:
@@ -160,12 +165,10 @@ class Bets:
         self.proving = None if claim is None else (claim[0], prover(*claim, alpha, floor))
         self.players: dict[float, list[Bettor | Hedger]] | None = None
 
-    def after(self, returns: ArrayLike) -> WorstMeans:
+    def after(self, returns: ArrayLike | Seen) -> WorstMeans:
         """Return the bounds after all returns so far, which begin with those of earlier calls."""
-        x = checked_outcomes(returns, self.floor)
-        _check_ceiling(x, self.ceiling)
-        seen, inspected = Seen(x), looked_at(self.n)
-        if self.players is None and x.size >= inspected != self.n:
+        seen, inspected = _checked(returns, self.floor, self.ceiling), looked_at(self.n)
+        if self.players is None and seen.size >= inspected != self.n:
             self.players = self._players(seen.sample(0, inspected))
         groups: list[tuple[float, list[Bettor | Hedger]]] = []
         if self.proving is not None:
@@ -203,9 +206,14 @@ def _written(radius: float, one: Bettor | Hedger) -> list[dict[str, Any]]:
     return plain + blocks
 
 
-def _check_ceiling(returns: Floats, ceiling: float | None) -> None:
-    if ceiling is not None and returns.max() > ceiling:
-        raise InputError(f"no outcome may lie above {ceiling:g}, got {returns.max():g}; give the true ceiling")
+def _checked(returns: ArrayLike | Seen, floor: float, ceiling: float | None) -> Seen:
+    """Return outcomes that are within floor and ceiling; those that are given as seen have been checked."""
+    if isinstance(returns, Seen):
+        return returns
+    x = checked_outcomes(returns, floor)
+    if ceiling is not None and x.max() > ceiling:
+        raise InputError(f"no outcome may lie above {ceiling:g}, got {x.max():g}; give the true ceiling")
+    return Seen(x)
 
 
 def _checked_radii(radii: ArrayLike) -> Floats:

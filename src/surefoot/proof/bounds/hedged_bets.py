@@ -69,7 +69,7 @@ class Hedger:
         """Settle all bets on outcomes that have come; there is a bound after the last of them."""
         self.before.advance(seen)
         while self._next < len(self._batches) and seen.size >= self._batches[self._next][1]:
-            self._settle(self._planned(seen), seen.outcomes)
+            self._settle(self._planned(seen), seen)
             self._next += 1
 
     def limit(self) -> float:
@@ -114,9 +114,8 @@ class Hedger:
         for played in self.before.rounds:
             owned[self.claims > played.highest_claim] = -math.inf
             fit = np.isfinite(owned)
-            outcomes = np.repeat(played.outcomes.values, played.outcomes.counts.astype(np.int64))
-            for part in np.array_split(outcomes, 1 + outcomes.size // _PIECE) if fit.any() else ():
-                owned[fit] += sums_of_logs(part, np.full(int(fit.sum()), played.stake), self.claims[fit])
+            if fit.any():
+                owned[fit] += sums_of_logs(played.outcomes, np.full(int(fit.sum()), played.stake), self.claims[fit])
         return owned
 
     def _stakes(self, score: Score, variance: float) -> Floats:
@@ -131,13 +130,14 @@ class Hedger:
             stakes[open_] = np.minimum(wise, 0.999 / (self.claims[open_] - score.lowest))
         return stakes
 
-    def _settle(self, bet: Bet, outcomes: Floats) -> None:
+    def _settle(self, bet: Bet, seen: Seen) -> None:
         if bet.score is None or bet.hedge is None:
             return
         stakes = bet.hedge.stakes
         at = np.flatnonzero(stakes)
         if at.size > 0:
-            scores = bet.score(outcomes[bet.first : bet.last])
+            batch = seen.sample(bet.first, bet.last)
+            scores = Sample(bet.score(batch.values), batch.counts)
             self.owned[at] += sums_of_logs(scores, stakes[at], self.claims[at])
             self.done |= self.owned >= math.log(1 / self.alpha) * (1 + ROUNDING)
 
@@ -158,31 +158,39 @@ def _batches(edges: Sequence[int]) -> Iterator[tuple[int, int, tuple[int, int]]]
             yield begin + first, begin + last, (begin, end)
 
 
-def sums_of_logs(batch: Floats, stakes: Floats, claims: Floats) -> Floats:
+def sums_of_logs(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
     """Return sum log(1 + stake (y - claim)) over a batch, for each stake and claim, rounded down.
 
     Where |stake (y - claim)| <= r, a small number, the first four terms of the series of log(1 + x) and power sums of
     the batch are enough: what is left out is never below -r^5 / (5 (1 - r)^5).
     """
-    gap = float(batch.mean()) - claims
-    away = batch - float(batch.mean())
+    mean = float(batch.counts @ batch.values) / batch.size
+    gap, away = mean - claims, batch.values - mean
     near = np.abs(away) <= _SMALL / stakes.max() - np.abs(gap).max()
-    if batch.size < _FEW or np.count_nonzero(near) < batch.size / 2:
+    if batch.size < _FEW or batch.counts[near].sum() < batch.size / 2:
         return _logs(batch, stakes, claims)
-    power = [float(np.sum(away[near] ** k)) for k in range(5)]
-    largest = stakes * (np.abs(away[near]).max() + np.abs(gap))
+    power = (np.vander(away[near], 5, increasing=True).T @ batch.counts[near]).tolist()
     series = np.zeros(claims.shape)
-    for k in range(1, 5):  # sum (away + gap)^k, by the binomial theorem
-        sums = sum(math.comb(k, i) * power[i] * gap ** (k - i) for i in range(k + 1))
-        series -= (-stakes) ** k * sums / k
-    left_out = power[0] * largest**5 / (5 * (1 - largest) ** 5)
-    far = _logs(batch[~near], stakes, claims)
+    for k in range(4, 0, -1):  # sum (away + gap)^k, by the binomial theorem
+        sums = np.full(claims.shape, power[0])
+        for i in range(1, k + 1):
+            sums = sums * gap + math.comb(k, i) * power[i]
+        series = stakes * (sums / k - series)
+    largest = stakes * (np.abs(away[near]).max() + np.abs(gap))
+    ratio = largest / (1 - largest)
+    left_out = power[0] / 5 * ratio * (ratio * ratio) * (ratio * ratio)
+    far = _logs(Sample(batch.values[~near], batch.counts[~near]), stakes, claims)
     return np.asarray(series - left_out + far - ROUNDING * (power[0] * largest + 1), dtype=np.float64)
 
 
-def _logs(batch: Floats, stakes: Floats, claims: Floats) -> Floats:
-    logs = np.log1p(stakes[:, None] * (batch - claims[:, None]))
-    return np.asarray(logs.sum(axis=1) - ROUNDING * (np.abs(logs).sum(axis=1) + 1), dtype=np.float64)
+def _logs(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
+    """Return the same sums of logarithms, term by term, for so many outcomes at a time."""
+    sums = np.zeros(claims.shape)
+    for first in range(0, max(1, batch.values.size), _PIECE):
+        values, counts = batch.values[first : first + _PIECE], batch.counts[first : first + _PIECE]
+        logs = np.log1p(stakes[:, None] * (values - claims[:, None]))
+        sums += logs @ counts - ROUNDING * (np.abs(logs) @ counts + 1)
+    return sums
 
 
 def moments(score: Score, past: Sample) -> tuple[float, float, float]:
