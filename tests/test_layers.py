@@ -66,7 +66,7 @@ FOLDERS = {
         *(f"surefoot.{name}" for name in ("agents", "play", "proof")),
     ),
     "surefoot.proof": (*BASE, "scipy"),
-    "surefoot.proof.bounds": ("numpy", "scipy", "surefoot.errors"),
+    "surefoot.proof.bounds": ("numpy", "scipy", "surefoot.errors", "surefoot.files"),
     "surefoot.report": (*BASE, "surefoot.proof"),
     "surefoot.proof.figure": (*BASE, "matplotlib", "surefoot.proof"),
     "surefoot.proof.certificate": (*BASE, "scipy", "matplotlib", "pandas", "surefoot.proof"),

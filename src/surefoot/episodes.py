@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import itemgetter
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
-from surefoot.files import foreign, is_count, read_npz, sha256, write_npz
+from surefoot.files import bytes_of, extremes, foreign, is_count, pieces, read_npz, sha256, write_npz
 
 SCHEMA = 1
 ARRAYS = {
@@ -240,10 +240,14 @@ class Episodes:
         No two records have the same bytes: a JSON object says itself where it ends, no name of ``ARRAYS`` begins
         another, and shape and type fix the number of bytes. Other arrays would spoil that and are rejected.
         """
-        chunks = [json.dumps(self.setup, sort_keys=True, default=repr).encode()]
+        return sha256(self._chunks())
+
+    def _chunks(self) -> Iterator[bytes | memoryview]:
+        yield json.dumps(self.setup, sort_keys=True, default=repr).encode()
         for name, array in sorted(self._arrays().items()):
-            chunks += [f"{name}{array.shape}{array.dtype.str}".encode(), np.ascontiguousarray(array).tobytes()]
-        return sha256(*chunks)
+            yield f"{name}{array.shape}{array.dtype.str}".encode()
+            for piece in pieces(array):
+                yield bytes_of(piece)
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         named = ((name, getattr(self, name)) for name in ARRAYS)
@@ -282,7 +286,7 @@ class Episodes:
     @classmethod
     def load(cls, path: str | Path) -> Episodes:
         """Read a record that ``save`` wrote."""
-        header, arrays = read_npz(Path(path), "record of episodes", "returns")
+        header, arrays = read_npz(Path(path), "record of episodes", "returns", mapped=True)
         schema = header.pop("schema")
         if schema != SCHEMA:
             raise InputError(f"{path} has schema {schema}, this version reads {SCHEMA}")
@@ -330,10 +334,13 @@ def _check_arrays(path: object, arrays: Mapping[str, NDArray[Any]], facts: Mappi
             raise InputError(f"{path}: {name} must be {ARRAYS[name]}, got {array.dtype}")
         if array.shape != shapes[name]:
             raise InputError(f"{path}: {name} must have the shape {shapes[name]}, got {array.shape}")
-    if "lengths" in arrays and not bool(((arrays["lengths"] >= 1) & (arrays["lengths"] <= (limit or math.inf))).all()):
-        raise InputError(f"{path}: lengths must be from 1 to {limit or 'the longest episode'}")
+    if "lengths" in arrays:
+        least, greatest = extremes(arrays["lengths"])
+        if not 1 <= least <= greatest <= (limit or math.inf):
+            raise InputError(f"{path}: lengths must be from 1 to {limit or 'the longest episode'}")
     for name in ("spent", "spending"):
-        if name in arrays and not bool((np.isfinite(arrays[name]) & (arrays[name] >= 0)).all()):
+        least, greatest = extremes(arrays[name]) if name in arrays and arrays[name].size else (0, 0)
+        if not 0 <= least <= greatest < math.inf:
             raise InputError(f"{path}: {name} must be finite numbers >= 0")
     if is_count(block) and isinstance(rewards, list) and "gains" in arrays:
         _check_gains(path, arrays["gains"], n, block, rewards)
@@ -352,7 +359,7 @@ def _check_gains(path: object, gains: NDArray[np.float64], n: int, block: int, r
 
 
 def checked_returns(returns: ArrayLike, floor: float, ceiling: float | None) -> NDArray[np.float64]:
-    """Return a fresh 1-D float64 copy, or say what is wrong with the returns or the limits given for them."""
+    """Return 1-D float64 returns that nobody can change, or say what is wrong with them or with their limits."""
     check_limits(floor, ceiling)
     try:
         given = np.asarray(returns)
@@ -360,19 +367,21 @@ def checked_returns(returns: ArrayLike, floor: float, ceiling: float | None) -> 
         raise InputError(f"returns must be numbers, one per episode ({error})") from error
     if given.dtype.kind not in "buif":  # a complex number or a date would become a float in silence
         raise InputError(f"returns must be numbers, one per episode, got values of type {given.dtype}")
-    values = np.array(given, dtype=np.float64)
+    # What cannot be written to is not copied: it may be a file larger than memory.
+    values = np.array(given, dtype=np.float64, copy=True if given.flags.writeable else None)
     if values.ndim != 1 or values.size == 0:
         raise InputError(f"returns must be a non-empty list, one number per episode, got shape {values.shape}")
-    if not np.isfinite(values).all():
+    least, greatest = extremes(values)
+    if not (math.isfinite(least) and math.isfinite(greatest)):  # NaN if any return is
         bad = int(np.flatnonzero(~np.isfinite(values))[0])
         raise InputError(f"returns must be finite, got {values[bad]} at position {bad}")
-    if values.min() < floor:
-        raise InputError(f"no return may lie below the floor {floor:g}, got {values.min():g}; give the true floor")
-    if ceiling is not None and values.max() > ceiling:
+    if least < floor:
+        raise InputError(f"no return may lie below the floor {floor:g}, got {least:g}; give the true floor")
+    if ceiling is not None and greatest > ceiling:
         raise InputError(
-            f"no return may lie above the ceiling {ceiling:g}, got {values.max():g}; give the true ceiling, or none"
+            f"no return may lie above the ceiling {ceiling:g}, got {greatest:g}; give the true ceiling, or none"
         )
-    _check_size(float(values.max()))
+    _check_size(greatest)
     return values
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import mmap
 import os
 import platform
+import struct
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -28,6 +31,7 @@ from surefoot.errors import InputError
 
 PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "stable-baselines3")  # whose versions shape a result
 PART = ".part"  # ends the names of files that are being written
+PIECE = 2**24  # numbers of an array that are read at once: 128 MiB
 MOST_TEXT = 2**24  # bytes of a JSON file: what is read takes up to 25 times as much memory
 MOST_ARRAYS = 2**28  # bytes of all arrays of a file, unpacked: ten million episodes, or weights of a large network
 
@@ -71,10 +75,27 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]], *, compress: bool = True) -> None:
-    """Write named arrays as an ``.npz``; object arrays would need pickle and are rejected."""
+    """Write named arrays as an ``.npz``; object arrays would need pickle and are rejected.
+
+    More than ``MOST_ARRAYS`` bytes are stored as they are, piece by piece, so that they can be mapped when read.
+    """
     assert all(array.dtype != object for array in arrays.values())
+    if sum(array.nbytes for array in arrays.values()) > MOST_ARRAYS:
+        write_whole(path, lambda file: _store(file, arrays))
+        return
     save: Any = np.savez_compressed if compress else np.savez
     write_whole(path, lambda file: save(file, **arrays))
+
+
+def _store(file: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write named arrays as an ``.npz`` without compression, so that they can be mapped."""
+    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+        for name, array in arrays.items():
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
+                about = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape}
+                np.lib.format.write_array_header_1_0(member, about)
+                for piece in pieces(array):
+                    member.write(bytes_of(piece))
 
 
 def write_npz(
@@ -161,28 +182,31 @@ def numbers(values: Any) -> list[float]:
     return [number(value) for value in values]
 
 
-def read_arrays(path: Path, *, most: int = MOST_ARRAYS) -> dict[str, NDArray[Any]]:
+def read_arrays(path: Path, *, most: int = MOST_ARRAYS, mapped: bool = False) -> dict[str, NDArray[Any]]:
     """Read named arrays of plain numbers from an ``.npz``, never unpickling.
 
     Args:
         path: The file.
         most: How many bytes all arrays may have; what they would take is known before any is read.
+        mapped: Whether a file with more bytes is mapped instead, if its arrays are stored without compression.
     """
     with foreign(path, ".npz file"), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
-        check_size(path, ".npz file", sum(member.file_size for member in members), most)
+        size = sum(member.file_size for member in members)
+        mapped = mapped and size > most and all(one.compress_type == zipfile.ZIP_STORED for one in members)
+        check_size(path, ".npz file", 0 if mapped else size, most)
         names = [member.filename.removesuffix(".npy") for member in members]
         if len(set(names)) < len(names):
             raise ValueError("two of its arrays have the same name")
-        return {name: _array(archive, member) for name, member in zip(names, members, strict=True)}
+        read = _mapped_member if mapped else _array
+        return {name: read(archive, member) for name, member in zip(names, members, strict=True)}
 
 
 def read_array(path: Path) -> NDArray[Any]:
-    """Read the one array of plain numbers of an ``.npy``."""
+    """Read the one array of plain numbers of an ``.npy``; one of more than ``MOST_ARRAYS`` bytes is mapped."""
     with foreign(path, ".npy file of numbers"), path.open("rb") as file:
         size = path.stat().st_size
-        check_size(path, ".npy file", size, MOST_ARRAYS)
-        return parsed_array(file, size)
+        return parsed_array(file, size) if size <= MOST_ARRAYS else _mapped(file, size)
 
 
 def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
@@ -191,7 +215,39 @@ def _array(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
 
 
 def parsed_array(file: IO[bytes], size: int) -> NDArray[Any]:
-    """Return the array of an ``.npy`` of so many bytes, whose header may claim anything."""
+    """Return the array of an ``.npy`` of so many bytes."""
+    shape, fortran, dtype, there = _described(file, size)
+    content = file.read(size - there)
+    if len(content) != size - there:
+        raise ValueError(f"an array of shape {shape} needs {size - there} bytes, got {len(content)}")
+    # A copy: an array over bytes could not be written to.
+    return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C").copy()
+
+
+def _mapped_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
+    """Return an array that is stored in an ``.npz`` as a read-only map, after checking that it is undamaged."""
+    archive.open(member).close()  # which compares the member's own header with the archive's list
+    with Path(str(archive.filename)).open("rb") as file:
+        file.seek(member.header_offset + 26)
+        names = sum(struct.unpack("<HH", file.read(4)))  # bytes of its name and of what else stands before the array
+        begin = member.header_offset + 30 + names
+        content, found = np.memmap(file, np.uint8, "r", begin, (member.file_size,)), 0
+        for piece in pieces(content):
+            found = zlib.crc32(bytes_of(piece), found)
+        if found != member.CRC:
+            raise ValueError(f"the checksum of {member.filename} is wrong")
+        file.seek(begin)
+        return _mapped(file, begin + member.file_size)
+
+
+def _mapped(file: IO[bytes], end: int) -> NDArray[Any]:
+    """Return the array of an ``.npy`` that begins here and ends there as a read-only map of the file."""
+    shape, fortran, dtype, there = _described(file, end)
+    return np.memmap(file, dtype, "r", there, shape, "F" if fortran else "C")
+
+
+def _described(file: IO[bytes], end: int) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Return shape, order, type and place of an array that ends at ``end``; its header may claim anything."""
     version = np.lib.format.read_magic(file)
     if version not in ((1, 0), (2, 0)):
         raise ValueError(f"version {version} of the format is not known")
@@ -199,16 +255,14 @@ def parsed_array(file: IO[bytes], size: int) -> NDArray[Any]:
     shape, fortran, dtype = read(file)
     if dtype.kind not in "biuf":
         raise ValueError(f"expected plain numbers, got {dtype}")
-    there, claimed = size - file.tell(), math.prod(shape) * dtype.itemsize
-    content = file.read(there) if there == claimed else b""
-    if not len(content) == there == claimed:
+    there, claimed = end - file.tell(), math.prod(shape) * dtype.itemsize
+    if there != claimed:
         raise ValueError(f"an array of shape {shape} needs {claimed} bytes, got {there}")
-    # A copy: an array over bytes could not be written to.
-    return np.frombuffer(content, dtype).reshape(shape, order="F" if fortran else "C").copy()
+    return shape, fortran, dtype, file.tell()
 
 
 def read_npz(
-    path: Path, what: str, *needs: str, most: int = MOST_ARRAYS
+    path: Path, what: str, *needs: str, most: int = MOST_ARRAYS, mapped: bool = False
 ) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Read the header and the arrays that ``write_npz`` wrote.
 
@@ -217,11 +271,12 @@ def read_npz(
         what: What the file should be, for the error message.
         needs: Names of arrays that must be there.
         most: How many bytes all arrays may have.
+        mapped: Whether a file with more bytes is mapped instead, if its arrays are stored without compression.
 
     Raises:
         InputError: If the file is absent or damaged, or its header (with a schema number) or an array is missing.
     """
-    arrays = read_arrays(path, most=most)
+    arrays = read_arrays(path, most=most, mapped=mapped)
     header = header_of(path, arrays, what)
     if "schema" not in header or not arrays.keys() >= set(needs):
         raise InputError(f"{path} is not a {what}: no readable {' and '.join(('header', *needs))}")
@@ -237,6 +292,34 @@ def header_of(path: object, arrays: dict[str, NDArray[Any]], what: str) -> dict[
         if not isinstance(header, dict):
             raise TypeError("its header is not a JSON object")
     return header
+
+
+def pieces(array: NDArray[Any]) -> Iterator[NDArray[Any]]:
+    """Yield the rows of an array in order, as many at a time as have ``PIECE`` numbers; at least one piece."""
+    rows = max(1, PIECE // max(1, array.size // max(1, len(array))))
+    for first in range(0, max(1, len(array)), rows):
+        yield array[first : first + rows]
+        release(array)
+
+
+def extremes(array: NDArray[Any]) -> tuple[float, float]:
+    """Return the least and the greatest number of an array that is not empty; NaN if any of them is."""
+    found = [(piece.min(), piece.max()) for piece in pieces(array)]
+    return float(np.min(found)), float(np.max(found))
+
+
+def release(array: NDArray[Any]) -> None:
+    """Let go of the memory that holds what was read of a mapped file; what is read again is read from the file."""
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)
+
+
+def bytes_of(array: NDArray[Any]) -> memoryview:
+    """Return the bytes of an array, row after row."""
+    return np.ascontiguousarray(array).data.cast("B")
 
 
 def checkout() -> Path | None:
@@ -267,7 +350,7 @@ def safe_name(text: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in text)
 
 
-def sha256(*chunks: bytes) -> str:
+def sha256(chunks: Iterable[bytes | memoryview]) -> str:
     """Return the hexadecimal SHA-256 of the chunks laid end to end."""
     digest = hashlib.sha256()
     for chunk in chunks:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from surefoot.episodes import Baseline, Episodes, checked_returns
 from surefoot.errors import InputError
-from surefoot.files import foreign, number, numbers, read_json, write_json
+from surefoot.files import extremes, foreign, number, numbers, pieces, read_json, write_json
 from surefoot.proof import wording
 from surefoot.proof.rounding import exact, rounded_lower, rounded_upper
 
@@ -295,12 +295,14 @@ def fields_of(
 ) -> dict[str, Any]:
     """Check episodes and return the fields that all certificates of them have in common, without bounds."""
     returns = checked_episodes(episodes, stopped=stopped)
+    mean = sum(float(piece.sum()) for piece in pieces(returns)) / returns.size
+    squares = sum(float(np.square(piece - mean).sum()) for piece in pieces(returns))
     return {
         "budgets": frozen(np.array(budgets, dtype=np.float64)),
         "lower": np.empty(0),
         "upper": None,
-        "estimate": float(returns.mean()),
-        "estimate_sem": float(returns.std(ddof=1)) / math.sqrt(returns.size) if returns.size > 1 else None,
+        "estimate": mean,
+        "estimate_sem": math.sqrt(squares / (returns.size - 1)) / math.sqrt(returns.size) if returns.size > 1 else None,
         "confidence": float(confidence),
         "n_episodes": returns.size,
         "sigma": float(episodes.sigma),
@@ -308,7 +310,7 @@ def fields_of(
         "ceiling": None if episodes.ceiling is None else float(episodes.ceiling),
         "metadata": dict(episodes.facts),
         "record_sha256": episodes.sha256,
-        "observed": (float(returns.min()), float(returns.max())),
+        "observed": extremes(returns),
     }
 
 

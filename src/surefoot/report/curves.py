@@ -84,7 +84,10 @@ def perfect_curve(run: FinishedRun, grid: Sequence[float]) -> Curve | None:
     if stated.ceiling is None or stated.kind is not None:
         return None
     perfect = Episodes.from_returns(
-        np.full(stated.n_episodes, stated.ceiling), sigma=stated.sigma, floor=stated.floor, ceiling=stated.ceiling
+        np.broadcast_to(stated.ceiling, stated.n_episodes),
+        sigma=stated.sigma,
+        floor=stated.floor,
+        ceiling=stated.ceiling,
     )
     made = _answer(perfect, stated, stated.method, _spacing(run))
     return None if made is None else _evaluated(made, grid)

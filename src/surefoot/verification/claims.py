@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.files import extremes, pieces
 from surefoot.verification.plan_again import check_choice, other_planner, plan_shared, recompute_bets
 from surefoot.verification.recompute.auto import chosen_method, recompute_auto
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side, recompute
@@ -141,9 +143,9 @@ def _check_returns(raw: Raw, verdict: Verdict) -> bool:
     wrong = []
     if not is_number(low) or not (high is None or (is_number(high) and high > low)):
         wrong.append(f"floor {low!r} and ceiling {high!r} are not a valid range")
-    elif not np.isfinite(raw.returns).all() or raw.returns.min() < low:
+    elif not math.isfinite(sum(extremes(raw.returns))) or extremes(raw.returns)[0] < low:
         wrong.append("a return is not finite or is below the floor")
-    elif high is not None and raw.returns.max() > high:
+    elif high is not None and extremes(raw.returns)[1] > high:
         wrong.append("a return is above the ceiling")
     verdict.judge("returns", wrong + _twins(raw), "finite, within floor and ceiling, no repeated blocks")
     misfit = misshapen(raw)
@@ -156,15 +158,21 @@ def _twins(raw: Raw) -> list[str]:
     size = raw.setup.get("block")
     if not isinstance(size, int) or size < 1:
         return []
-    _, inverse, counts = np.unique(raw.returns, return_inverse=True, return_counts=True)
-    surprise = -np.log(counts[inverse] / raw.returns.size)
     seen: dict[bytes, int] = {}
-    found = []
+    twins = []
     for index, begin in enumerate(range(0, raw.returns.size, size)):
-        block = raw.returns[begin : begin + size].tobytes()
-        if block in seen and surprise[begin : begin + size].sum() > math.log(1e12):
-            found.append(f"block {index} repeats block {seen[block]}")
-        seen.setdefault(block, index)
+        block = hashlib.sha256(raw.returns[begin : begin + size].tobytes()).digest()
+        if seen.setdefault(block, index) != index:
+            twins.append((index, seen[block], begin))
+    if not twins:
+        return []
+    values, counts = np.unique(raw.returns, return_counts=True)
+    surprise = -np.log(counts / raw.returns.size)
+    found = []
+    for index, first, begin in twins:
+        place = np.searchsorted(values, raw.returns[begin : begin + size])
+        if surprise[place].sum() > math.log(1e12):
+            found.append(f"block {index} repeats block {first}")
     return found
 
 
@@ -241,7 +249,7 @@ def _step_limits(raw: Raw) -> list[str]:
 
 
 def _both_compared(raw: Raw, claim: Claim, lower: Side, upper: Side | None) -> list[str]:
-    least, most = float(raw.returns.min()), float(raw.returns.max())
+    least, most = extremes(raw.returns)
     top = most if claim.ceiling is None else claim.ceiling
     older = _OLD_ROUNDING * (top - claim.floor) + 1e-14 * max(abs(claim.floor), abs(top))
     wrong = _compared("lower", raw.certificate.get("lower"), lower, _ROUNDING * (most - claim.floor) + older, 1, claim)
@@ -286,13 +294,14 @@ def _compared(name: str, claimed: Any, found: Side, loose: float, sign: int, cla
 
 def _estimate(raw: Raw) -> list[str]:
     returns: NDArray[np.float64] = raw.returns
-    mean = math.fsum(returns.tolist()) / returns.size
-    spread = max(1e-300, float(np.abs(returns).max()))
+    mean = math.fsum(one for piece in pieces(returns) for one in piece.tolist()) / returns.size
+    spread = max(1e-300, *(abs(one) for one in extremes(returns)))
     wrong = [] if close(raw.certificate.get("estimate"), mean, 1e-9 * spread) else [f"the mean return is {mean:.9g}"]
     error = raw.certificate.get("estimate_sem")
     if returns.size == 1:
         return wrong + ([] if error is None else ["a single episode has no standard error"])
-    expected = math.sqrt(math.fsum(((returns - mean) ** 2).tolist()) / (returns.size - 1) / returns.size)
+    squares = math.fsum(one for piece in pieces(returns) for one in ((piece - mean) ** 2).tolist())
+    expected = math.sqrt(squares / (returns.size - 1) / returns.size)
     return wrong + ([] if close(error, expected, 1e-9 * spread) else [f"its standard error is {expected:.9g}"])
 
 

@@ -23,7 +23,7 @@ from surefoot.proof.bounds.hedged_bets import Hedger
 from surefoot.proof.bounds.samples import Sample, Seen
 from surefoot.proof.bounds.tangent_scores import Tangents
 from surefoot.verification.recompute.bands import Claim, Side
-from surefoot.verification.recompute.bets import PlannedBet, PlannedBettor, check_rows, check_sides, settled
+from surefoot.verification.recompute.bets import PlannedBet, PlannedBettor, as_counted, check_rows, check_sides, settled
 from surefoot.verification.recompute.sequential import Stop
 from surefoot.verification.recompute.shared_budget import SharedClaim
 from surefoot.verification.recompute.shares import SHARE, alike
@@ -91,6 +91,8 @@ def _side(
     returns: Floats, ends: tuple[float, float | None], claim: Claim, rows: list[Any], stop: Stop | None, value: Any
 ) -> tuple[Side, list[str]]:
     check_rows(rows)
+    if claim.method != "sequential":
+        returns = as_counted(returns, ends, pilot_size(returns.size))
     budgets = claim.budgets if stop is None else (stop.budget,)
     radii = np.unique([budget / claim.sigma for budget in budgets])
     made = _players(returns, radii, claim, ends, rows, value)
@@ -122,11 +124,13 @@ def _players(
 
 
 def _bets(playing: list[Bettor | Hedger], returns: Floats) -> list[list[PlannedBet]]:
-    """Return all bets of each: every single one is asked for with a copy of the returns before it."""
+    """Return all bets of each: every single one is asked for with a copy of the returns before it alone."""
     found: list[list[PlannedBet]] = [[] for _ in playing]
     stops: list[float] = [one.first for one in playing]
+    past, known = np.empty(returns.size), 0
     while (stop := min(stops, default=math.inf)) < returns.size:
-        seen = Seen(returns[: int(stop)].copy())
+        past[known : int(stop)], known = returns[known : int(stop)], int(stop)
+        seen = Seen(past[:known])
         for index in [index for index, where in enumerate(stops) if where == stop]:
             bet = playing[index].next_bet(seen)
             stops[index] = math.inf if bet is None else bet.last

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
+from surefoot.files import extremes
 from surefoot.proof.bounds.alpha_shares import split
 from surefoot.proof.bounds.bettors import (
     HORIZON,
@@ -211,8 +212,8 @@ def _checked(returns: ArrayLike | Seen, floor: float, ceiling: float | None) -> 
     if isinstance(returns, Seen):
         return returns
     x = checked_outcomes(returns, floor)
-    if ceiling is not None and x.max() > ceiling:
-        raise InputError(f"no outcome may lie above {ceiling:g}, got {x.max():g}; give the true ceiling")
+    if ceiling is not None and (greatest := extremes(x)[1]) > ceiling:
+        raise InputError(f"no outcome may lie above {ceiling:g}, got {greatest:g}; give the true ceiling")
     return Seen(x)
 
 

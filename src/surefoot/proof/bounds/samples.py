@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from surefoot.files import release
+
 Floats = NDArray[np.float64]
 
 PIECE = 2**16  # outcomes that are counted at once: they fit the cache
@@ -56,6 +58,15 @@ class Sample:
         """The number of outcomes."""
         return float(self.counts.sum())
 
+    def mirrored(self) -> Sample:
+        """Return the sample of minus the outcomes."""
+        return Sample(-self.values[::-1], self.counts[::-1])
+
+    def count_below(self, points: Floats) -> NDArray[np.int64]:
+        """Return how many outcomes lie below each point."""
+        below = np.concatenate([[0.0], np.cumsum(self.counts)])
+        return below[np.searchsorted(self.values, points)].astype(np.int64)
+
     def grouped(self, most: int = _GROUPS) -> Sample:
         """Return about the same sample with fewer values, every one of the smallest kept: for plans, not for bounds."""
         if self.values.size <= most:
@@ -92,6 +103,7 @@ class Seen:
     def __getitem__(self, rows: slice) -> Floats:
         """Return some of the outcomes, in order; a copy."""
         part = np.array(self.outcomes[rows], dtype=np.float64)
+        release(self.outcomes)
         if self.mirrored:
             np.negative(part, out=part)
         if self.step is not None:

@@ -18,6 +18,7 @@ from surefoot.verification.recompute.bands import (
     Side,
     mean_left,
     proportion_at_least,
+    reached,
     recompute,
 )
 
@@ -54,10 +55,9 @@ def recompute_auto(returns: Floats, claim: Claim, choice: Any) -> tuple[Side, Si
 
 
 def _side(returns: Floats, floor: float, points: Floats, risks: Floats, claim: Claim) -> Side:
-    ordered = np.sort(returns)
-    counts = ordered.size - np.searchsorted(ordered, points, side="left")
+    counts = reached(returns, points)
     limits = [
-        proportion_at_least(np.array([count]), ordered.size, risk)[0] if risk > 0 else 0.0
+        proportion_at_least(np.array([count]), returns.size, risk)[0] if risk > 0 else 0.0
         for count, risk in zip(counts, risks, strict=True)
     ]
     found = [mean_left(floor, points, np.array(limits), budget / claim.sigma) for budget in claim.budgets]

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side
+from surefoot.verification.recompute.bands import EXACT, CannotRecomputeError, Claim, Side
 from surefoot.verification.recompute.shares import alike, carried, unshared
 
 Floats = NDArray[np.float64]
@@ -166,6 +166,22 @@ class Round:
         return self.lowest + (1 - 1e-9) / self.stake if self.stake > 0 else math.inf
 
 
+def as_counted(returns: Floats, ends: tuple[float, float | None], pilot: int) -> Floats:
+    """Return the returns as the method counts them: more than ``EXACT`` of them rounded down, never below the floor.
+
+    They are rounded to multiples of a power of 2, at most 2^15 from the floor to the ceiling, or, without one, to the
+    largest of the first ``pilot`` returns.
+    """
+    floor, ceiling = ends
+    top = float(returns[:pilot].max(initial=floor)) if ceiling is None else ceiling
+    if returns.size <= EXACT or not top > floor:
+        return returns
+    step = 2.0 ** math.ceil(math.log2((top - floor) / 2**15))
+    rounded = np.floor(returns / step)
+    rounded *= step
+    return np.maximum(rounded, floor, out=rounded)
+
+
 class Account:
     """The capital of one bettor against each claim; ``wrong`` lists invalid bets."""
 
@@ -184,11 +200,12 @@ class Account:
                 f"scaled budget {self.radius:g}: the bet on the returns {bet.first} to {bet.last} is not fair"
             )
             return
-        scores, lowest = self._scored(bet)
+        values, counts = np.unique(self.returns[bet.first : bet.last], return_counts=True)
+        scores, lowest = self._scored(bet, values)
         if bet.hedge is None:
-            self.rounds.append(Round(*np.unique(scores, return_counts=True), bet.stake, lowest))
+            self.rounds.append(Round(scores, counts, bet.stake, lowest))
         else:
-            self._settle_each(scores, lowest, *bet.hedge)
+            self._settle_each(scores, counts, lowest, *bet.hedge)
         self.settled = bet.last
 
     def _allowed(self, bet: PlannedBet) -> bool:
@@ -201,9 +218,8 @@ class Account:
         ascending = bool(np.all(np.diff(points, prepend=self.floor) > 0))
         return there and ascending and bool(np.all((guess >= 0) & (guess < 1)))
 
-    def _scored(self, bet: PlannedBet) -> tuple[Floats, float]:
-        """Return the scores of the returns, and the lowest score that any return has."""
-        returns = self.returns[bet.first : bet.last]
+    def _scored(self, bet: PlannedBet, returns: Floats) -> tuple[Floats, float]:
+        """Return the scores of returns, and the lowest score that any return has."""
         if bet.guesses is None:
             return returns, self.floor
         points, guess = bet.guesses
@@ -215,7 +231,9 @@ class Account:
         heights = np.concatenate([[0.0], np.cumsum(steps * slope)])
         return np.asarray(lowest + np.interp(returns, knots, heights), dtype=np.float64), lowest
 
-    def _settle_each(self, scores: Floats, lowest: float, claims: Floats, stakes: Floats) -> None:
+    def _settle_each(
+        self, scores: Floats, counts: NDArray[np.int64], lowest: float, claims: Floats, stakes: Floats
+    ) -> None:
         if self.claims.size == 0:
             self._open(claims)
         at = np.flatnonzero(stakes)
@@ -226,7 +244,7 @@ class Account:
             return
         self.most[claims <= lowest] = math.inf  # no score is lower, nor is their mean
         if at.size > 0:
-            self.owned[at] += np.log1p(stakes[at, None] * (scores - claims[at, None])).sum(axis=1)
+            self.owned[at] += np.log1p(stakes[at, None] * (scores - claims[at, None])) @ counts
             self.most[at] = np.maximum(self.most[at], self.owned[at])
 
     def _open(self, claims: Floats) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import InputError
-from surefoot.files import header_of, is_count, read_arrays, read_json
+from surefoot.files import extremes, header_of, is_count, pieces, read_arrays, read_json
 
 CERTIFICATES = ("certificate.json", "shared.json", "per-step.json")
 EACH = ("returns", "lengths", "spent")  # have one entry per episode
@@ -54,7 +54,8 @@ class Raw:
         for name in sorted(self.arrays):
             array = self.arrays[name]
             digest.update(f"{name}{array.shape}{array.dtype.str}".encode())
-            digest.update(array.tobytes())
+            for piece in pieces(array):
+                digest.update(piece.tobytes())
         return digest.hexdigest()
 
 
@@ -108,7 +109,7 @@ def _record(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]], tuple[
     if not path.is_file():
         raise DamagedError(f"there is no {path.name} next to the certificate: nothing can be recomputed")
     try:
-        arrays = read_arrays(path)
+        arrays = read_arrays(path, mapped=True)
         setup = header_of(path, arrays, "file of episode data")
     except InputError as error:
         raise DamagedError(str(error)) from error
@@ -131,9 +132,18 @@ def misshapen(raw: Raw) -> list[str]:
         if name in TYPES and (array.dtype != TYPES[name] or (name in EACH and array.shape != (n,))):
             wrong.append(f"{name} is {array.dtype} of shape {array.shape}, expected {TYPES[name]}, one per episode")
     lengths, longest = raw.arrays.get("lengths"), raw.setup.get("limit", sys.maxsize)
-    if not wrong and lengths is not None and not (is_count(longest) and ((lengths >= 1) & (lengths <= longest)).all()):
+    if (
+        not wrong
+        and lengths is not None
+        and not (is_count(longest) and extremes(lengths)[0] >= 1 and extremes(lengths)[1] <= longest)
+    ):
         wrong.append(f"an episode has a length below one step or above the limit of {longest!r}")
     return wrong or _wrong_sums(raw)
+
+
+def _within(values: NDArray[Any], low: float, high: float) -> bool:
+    least, greatest = extremes(values)
+    return low <= least <= greatest <= high
 
 
 def _wrong_sums(raw: Raw) -> list[str]:
