@@ -342,7 +342,7 @@ def source_hash() -> str:
     """Return the SHA-256 of the package's own sources, by their names: checkouts of one version differ."""
     root = Path(str(files("surefoot")))
     paths = sorted(root.rglob("*.py"))
-    return sha256(*(chunk for path in paths for chunk in (str(path.relative_to(root)).encode(), path.read_bytes())))
+    return sha256(chunk for path in paths for chunk in (str(path.relative_to(root)).encode(), path.read_bytes()))
 
 
 def safe_name(text: str) -> str:

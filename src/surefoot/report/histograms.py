@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from surefoot.files import extremes, pieces
 from surefoot.proof.rounding import exact
 from surefoot.report.charts import Group, digits_of
 
@@ -22,26 +23,31 @@ def histogram_data(group: Group) -> dict[str, Any] | None:
     named = _distributions(group)
     if not named:
         return None
-    edges = bins(_and_limits(np.concatenate([returns for _, returns, _ in named]), group))
+    edges = bins(*_range(group, [returns for _, returns, _ in named]))
     items = []
     for label, returns, digits in named:
-        counts, _ = np.histogram(returns, edges)
+        counts = sum(np.histogram(piece, edges)[0] for piece in pieces(returns))
+        mean = sum(float(piece.sum()) for piece in pieces(returns)) / returns.size
         items.append({
             "label": label,
-            "counts": counts.tolist(),
+            "counts": np.asarray(counts).tolist(),
             "total": int(returns.size),
-            "mean": float(f"{returns.mean():.8g}"),
-            "meanText": f"{returns.mean():.{digits}f}",
+            "mean": float(f"{mean:.8g}"),
+            "meanText": f"{mean:.{digits}f}",
         })  # fmt: skip
     whole = bool(edges[0] % 1 == 0.5)  # then whole numbers lie in the middle of their bins
     return {"title": group.title, "whole": whole, "edges": [float(f"{edge:.8g}") for edge in edges], "items": items}
 
 
-def bins(returns: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the edges of at most MOST_BARS + 1 bins of round width; the largest whole number ends the last one."""
-    low, high = float(returns.min()), float(returns.max())
-    whole = bool((returns == np.round(returns)).all()) and abs(low) < 1e9 and high - low < 1e9
-    if whole:
+def bins(low: float, high: float, whole: bool) -> NDArray[np.float64]:
+    """Return the edges of at most MOST_BARS + 1 bins of round width; the largest whole number ends the last one.
+
+    Args:
+        low: The least number to count.
+        high: The greatest.
+        whole: Whether all of them are whole.
+    """
+    if whole and abs(low) < 1e9 and high - low < 1e9:
         width = float(max(1, math.ceil(_round_up((high - low + 1) / MOST_BARS))))
         count = math.ceil((high - low + 1) / width)
         first = high + 0.5 - count * width
@@ -55,13 +61,19 @@ def bins(returns: NDArray[np.float64]) -> NDArray[np.float64]:
     return edges
 
 
-def _and_limits(returns: NDArray[np.float64], group: Group) -> NDArray[np.float64]:
-    """Add floor and ceiling of the return, unless the returns would then crowd in a corner."""
+def _range(group: Group, returns: Sequence[NDArray[np.float64]]) -> tuple[float, float, bool]:
+    """Return the range to show, and whether it is one of whole numbers.
+
+    Floor and ceiling of the return are in it, unless the returns would then crowd in a corner.
+    """
+    least, greatest = extremes(np.array([extremes(one) for one in returns]))
+    whole = all(bool((piece == np.round(piece)).all()) for one in returns for piece in pieces(one))
     known = [(record.floor, record.ceiling) for run in group.runs for record in run.records]
     low, high = min(floor for floor, _ in known), max(ceiling or -math.inf for _, ceiling in known)
-    spread = float(returns.max() - returns.min())
-    crowded = not math.isfinite(high) or (high - low > MOST_BARS and spread < 0.1 * (high - low))
-    return returns if crowded else np.append(returns, (low, high))
+    crowded = not math.isfinite(high) or (high - low > MOST_BARS and greatest - least < 0.1 * (high - low))
+    if crowded:
+        return least, greatest, whole
+    return min(least, low), max(greatest, high), whole and low == round(low) and high == round(high)
 
 
 def spending_data(group: Group) -> list[dict[str, Any]]:

@@ -86,12 +86,15 @@ def _run(
         notes=notes,
         tape=read_npz(tape, "replay") if tape.exists() else None,
         digests={
-            name: hashlib.sha256((folder / name).read_bytes()).hexdigest()
-            for name in (*FILES, "attack.json", "episodes.npz")
-            if (folder / name).exists()
+            name: _digest(folder / name) for name in (*FILES, "attack.json", "episodes.npz") if (folder / name).exists()
         },
         baseline=_baseline(notes.get("blind")),
     )
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _baseline(found: Any) -> Baseline | None:

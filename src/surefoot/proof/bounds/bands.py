@@ -119,7 +119,7 @@ def tail_tight(returns: ArrayLike, alpha: float) -> Band:
     ranks, limits = order_limits(n, alpha)
 
     def limit(counts: Counts) -> Floats:
-        return limits[np.searchsorted(ranks, counts, side="right") - 1]
+        return np.concatenate([[0.0], limits])[np.searchsorted(ranks, counts, side="right")]
 
     return Band(points=points, reach=limit(at_least), stay=limit(at_most), alpha=alpha, joint=False)
 

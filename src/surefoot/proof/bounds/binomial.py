@@ -23,7 +23,7 @@ from surefoot.files import extremes
 
 Floats = NDArray[np.float64]
 
-_SLACK = 1e-10  # relative; more than the rounding error of betainc for up to 10^7 trials (checked against mpmath)
+_SLACK = 1e-10  # relative; more than the rounding error of betainc for up to 10^9 trials (checked against mpmath)
 
 
 def lower_limit(successes: ArrayLike, trials: ArrayLike, alpha: ArrayLike) -> Floats:
