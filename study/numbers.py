@@ -219,4 +219,4 @@ def fingerprint(study: Study) -> str:
     paths = sorted(path for path in study.folder.rglob("*") if path.suffix in {".json", ".npz"})
     paths = [path for path in paths if path.relative_to(study.folder).parts[0] != "records"]
     chunks = [f"{path.relative_to(study.folder)}".encode() + path.read_bytes() for path in paths]
-    return sha256([*chunks, *(agent.sha256.encode() for agent in study.agents)])
+    return sha256(*chunks, *(agent.sha256.encode() for agent in study.agents))

@@ -174,8 +174,8 @@ def test_pickles_are_not_opened(tmp_path):
 
 
 def test_sha256_is_the_usual_one():
-    assert sha256([b"a", b"bc"]) == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
-    assert json.dumps(sha256([])) == '"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"'
+    assert sha256(b"a", b"bc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert json.dumps(sha256()) == '"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"'
 
 
 def test_arrays_with_a_header_come_back(tmp_path):

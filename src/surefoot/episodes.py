@@ -6,10 +6,11 @@ cannot be computed with another noise than the one that was played.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import itemgetter
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
-from surefoot.files import bytes_of, extremes, foreign, is_count, pieces, read_npz, sha256, write_npz
+from surefoot.files import bytes_of, extremes, foreign, is_count, pieces, read_npz, write_npz
 
 SCHEMA = 1
 ARRAYS = {
@@ -240,14 +241,12 @@ class Episodes:
         No two records have the same bytes: a JSON object says itself where it ends, no name of ``ARRAYS`` begins
         another, and shape and type fix the number of bytes. Other arrays would spoil that and are rejected.
         """
-        return sha256(self._chunks())
-
-    def _chunks(self) -> Iterator[bytes | memoryview]:
-        yield json.dumps(self.setup, sort_keys=True, default=repr).encode()
+        digest = hashlib.sha256(json.dumps(self.setup, sort_keys=True, default=repr).encode())
         for name, array in sorted(self._arrays().items()):
-            yield f"{name}{array.shape}{array.dtype.str}".encode()
+            digest.update(f"{name}{array.shape}{array.dtype.str}".encode())
             for piece in pieces(array):
-                yield bytes_of(piece)
+                digest.update(bytes_of(piece))
+        return digest.hexdigest()
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
         named = ((name, getattr(self, name)) for name in ARRAYS)

@@ -17,7 +17,7 @@ import sys
 import tempfile
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
@@ -342,7 +342,7 @@ def source_hash() -> str:
     """Return the SHA-256 of the package's own sources, by their names: checkouts of one version differ."""
     root = Path(str(files("surefoot")))
     paths = sorted(root.rglob("*.py"))
-    return sha256(chunk for path in paths for chunk in (str(path.relative_to(root)).encode(), path.read_bytes()))
+    return sha256(*(chunk for path in paths for chunk in (str(path.relative_to(root)).encode(), path.read_bytes())))
 
 
 def safe_name(text: str) -> str:
@@ -350,7 +350,7 @@ def safe_name(text: str) -> str:
     return "".join(letter if letter.isalnum() or letter in "-_." else "-" for letter in text)
 
 
-def sha256(chunks: Iterable[bytes | memoryview]) -> str:
+def sha256(*chunks: bytes) -> str:
     """Return the hexadecimal SHA-256 of the chunks laid end to end."""
     digest = hashlib.sha256()
     for chunk in chunks:

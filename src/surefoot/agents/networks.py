@@ -138,7 +138,7 @@ def weights_hash(arrays: dict[str, NDArray[Any]], layout: dict[str, Any]) -> str
     for name in sorted(arrays):
         array = np.ascontiguousarray(arrays[name])
         chunks += [f"{name}{array.shape}{array.dtype.str}".encode(), array.tobytes()]
-    return sha256(chunks)
+    return sha256(*chunks)
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def _noise_name(plan: Plan) -> str:
     if features is None:
         return f"{plan.noise.sigma:g}"
     shown = "_".join(f"{sigma:g}" for sigma in features[:8])
-    return shown if len(features) <= 8 else f"{shown}_{sha256([repr(features).encode()])[:12]}"
+    return shown if len(features) <= 8 else f"{shown}_{sha256(repr(features).encode())[:12]}"
 
 
 def certified_run(

@@ -139,13 +139,14 @@ def _stopped(certificate: dict[str, Any], setup: dict[str, Any], count: int) -> 
 
 def _check_returns(raw: Raw, verdict: Verdict) -> bool:
     """Check that the returns can be certified at all; otherwise nothing can be recomputed."""
-    low, high = raw.setup.get("floor"), raw.setup.get("ceiling")
-    wrong = []
+    low: Any = raw.setup.get("floor")
+    high: Any = raw.setup.get("ceiling")
+    wrong, (least, greatest) = [], extremes(raw.returns)
     if not is_number(low) or not (high is None or (is_number(high) and high > low)):
         wrong.append(f"floor {low!r} and ceiling {high!r} are not a valid range")
-    elif not math.isfinite(sum(extremes(raw.returns))) or extremes(raw.returns)[0] < low:
+    elif not (math.isfinite(least) and math.isfinite(greatest) and least >= low):
         wrong.append("a return is not finite or is below the floor")
-    elif high is not None and extremes(raw.returns)[1] > high:
+    elif high is not None and greatest > high:
         wrong.append("a return is above the ceiling")
     verdict.judge("returns", wrong + _twins(raw), "finite, within floor and ceiling, no repeated blocks")
     misfit = misshapen(raw)

@@ -132,11 +132,7 @@ def misshapen(raw: Raw) -> list[str]:
         if name in TYPES and (array.dtype != TYPES[name] or (name in EACH and array.shape != (n,))):
             wrong.append(f"{name} is {array.dtype} of shape {array.shape}, expected {TYPES[name]}, one per episode")
     lengths, longest = raw.arrays.get("lengths"), raw.setup.get("limit", sys.maxsize)
-    if (
-        not wrong
-        and lengths is not None
-        and not (is_count(longest) and extremes(lengths)[0] >= 1 and extremes(lengths)[1] <= longest)
-    ):
+    if not wrong and lengths is not None and not (is_count(longest) and _within(lengths, 1, longest)):
         wrong.append(f"an episode has a length below one step or above the limit of {longest!r}")
     return wrong or _wrong_sums(raw)
 
