@@ -25,6 +25,7 @@ import waiting_env
 from surefoot.agents import files as zoo
 from surefoot.cli import main as cli
 from surefoot.cli.options import parse_budgets
+from surefoot.cli.plan import Cost
 from surefoot.episodes import Episodes
 from surefoot.files import read_arrays
 
@@ -1039,3 +1040,27 @@ def test_old_names_of_options_and_commands_still_work_and_warn(capsys, tmp_path)
         with pytest.raises(SystemExit):
             cli.main([command, "--help"])
         assert hidden not in capsys.readouterr().out
+
+
+def test_the_cost_of_a_plan_is_that_of_its_blocks_on_the_cores():
+    cost = Cost(core_seconds=0.01, gpu_seconds=None, block=500)
+    assert cost.seconds(1_000, 1) == 10.0
+    assert cost.seconds(1_000, 2) == 5.0
+    assert cost.seconds(1_000, 256) == 5.0  # two blocks keep two cores busy, however many there are
+    assert cost.seconds(1_001, 2) == 10.0
+    assert cost.seconds(100, 8) == 1.0
+    assert cost.to_json(360_000, 4)["core_hours"] == 1.0
+    assert cost.to_json(None, 4)["core_hours"] is None
+    assert cost.describe(360_000, 4) == "~360,000 episodes are 1 core hours, 15 min on 4 cores"
+    on_gpu = Cost(core_seconds=0.01, gpu_seconds=6e-6, block=65_536)
+    assert on_gpu.to_json(10**7, 4)["gpu_minutes"] == pytest.approx(1.0)
+    assert on_gpu.describe(10**7, 4) == "~10,000,000 episodes are 1 GPU minutes (60 s)"
+
+
+def test_plan_says_core_hours_and_rejects_no_cores(capsys):
+    asked = "plan cartpole-1 --require 100@0.2 --sigmas 0.2 --pilot-episodes 60 --workers 1"
+    assert cli.main([*asked.split(), "--cores", "8"]) == 0
+    assert "core hours" in (shown := capsys.readouterr().out)
+    assert "on 8 cores" in shown
+    assert cli.main([*asked.split(), "--cores", "0"]) == 2
+    assert "--cores must be at least 1, got 0" in capsys.readouterr().err

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import replace
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ from surefoot.cli.options import (
     say,
     workers_for,
 )
-from surefoot.cli.parser import AGENT, ATTACK, STATISTICS, STOPPING, add_command, section
+from surefoot.cli.parser import AGENT, ATTACK, RUN, STATISTICS, STOPPING, add_command, section
 from surefoot.cli.task import add_task, one_of, task_of
 from surefoot.errors import InputError
 from surefoot.proof.query import check_confidence
@@ -42,7 +43,7 @@ def add_plan(commands: Any) -> None:
         details="Pilot episodes are run for it; what it prints are estimates, not bounds.",
         examples=(
             "surefoot plan cartpole-5 --require 150@0.4",
-            "surefoot plan cartpole-5 --require 150@0.4 --sigmas 0.2,0.4 --episodes 100000",
+            "surefoot plan cartpole-5 --require 150@0.4 --sigmas 0.2,0.4 --episodes 100000 --cores 256",
             "surefoot plan cartpole-1 --require 100@0.2 --agent model.zip --sigmas 0.1,0.2",
         ),
     )
@@ -54,6 +55,9 @@ def add_plan(commands: Any) -> None:
         help="what is to be proved, as 150@0.4",
     )
     _add_shared(parser, writes=False)
+    section(parser, RUN).add_argument(
+        "--cores", type=int, metavar="N", help="cores of the machines to plan for (default: those of this machine)"
+    )
     parser.set_defaults(run=run_plan, command="plan")
 
 
@@ -104,16 +108,27 @@ def _add_shared(parser: argparse.ArgumentParser, *, writes: bool) -> None:
 
 def run_plan(arguments: argparse.Namespace) -> None:
     """Print what each sigma is predicted to certify."""
+    from surefoot.play.workers import usable_cores
     from surefoot.proof.forecast import best, best_achievable
 
     required, plans = arguments.require, _plans(arguments)
-    found = _forecasts(arguments, plans, required.budget, required.mean)
+    cores = usable_cores() if arguments.cores is None else arguments.cores
+    if cores < 1:
+        raise InputError(f"--cores must be at least 1, got {cores}")
+    found, costs = _forecasts(arguments, plans, required.budget, required.mean)
     chosen, task, alpha = best(found), plans[0].task, 1 - arguments.confidence
     most = best_achievable(
         arguments.episodes, required.budget / chosen.sigma, alpha, task.scoring.floor, task.scoring.ceiling
     )
     if arguments.json:
-        content = {"forecasts": [one.to_json() for one in found], "best": chosen.to_json(), "most": most}
+        content = {
+            "forecasts": [
+                {**one.to_json(), "cost": cost.to_json(one.fixed, cores)}
+                for one, cost in zip(found, costs, strict=True)
+            ],
+            "best": chosen.to_json(),
+            "most": most,
+        }
         print_json({"schema": 1, "task": task.name, "confidence": arguments.confidence, **content})
         return
     _show(found)
@@ -126,6 +141,11 @@ def run_plan(arguments: argparse.Namespace) -> None:
         f"Sigma {chosen.sigma:g} is predicted to certify the most. The best achievable bound with "
         f"{arguments.episodes:,} episodes at that sigma, for an agent that never fails, is {most:.2f}."
     )
+    for one, cost in zip(found, costs, strict=True):
+        if one.fixed is not None:
+            say(f"Sigma {one.sigma:g}: {cost.describe(one.fixed, cores)}.", "  ")
+    if plans[0].device == "cuda" and arguments.pilot_episodes < plans[0].block_size:
+        say(f"So few episodes do not fill a GPU; for its true speed use --pilot-episodes {plans[0].block_size}.")
 
 
 def run_tune(arguments: argparse.Namespace) -> None:
@@ -136,7 +156,7 @@ def run_tune(arguments: argparse.Namespace) -> None:
     from surefoot.runs.certified import certified_run, run_name
 
     plans = _plans(arguments)
-    found = [] if arguments.all_sigmas else _forecasts(arguments, plans, arguments.budget, None)
+    found = [] if arguments.all_sigmas else _forecasts(arguments, plans, arguments.budget, None)[0]
     kept = plans if arguments.all_sigmas else [plans[found.index(best(found))]]
     confidence = 1 - (1 - arguments.confidence) / len(kept)
     query = Query(budgets=(arguments.budget,), confidence=confidence)
@@ -186,19 +206,65 @@ def _plans(arguments: argparse.Namespace) -> list[Plan]:
 
 def _forecasts(
     arguments: argparse.Namespace, plans: list[Plan], budget: float, require: float | None
-) -> list[Forecast]:
+) -> tuple[list[Forecast], list[Cost]]:
+    """Run the pilot episodes of each plan; return what they predict, and what an episode costs here."""
     from surefoot.play.rollout import play
     from surefoot.play.streams import Purpose
     from surefoot.proof.forecast import forecast
 
-    found = []
+    found, costs = [], []
     for plan in plans:
-        workers = workers_for(plan, arguments.workers)
+        workers, began = workers_for(plan, arguments.workers), time.perf_counter()
         with progress_bar(f"pilot, sigma {plan.noise.sigma:g}", "episodes", arguments) as report:
             pilot = play(replace(plan, purpose=(Purpose.PILOT,)), workers=workers, progress=report)
+        each = (time.perf_counter() - began) / len(pilot)
+        costs.append(Cost(min(workers, plan.n_blocks) * each, each if plan.device == "cuda" else None, plan.block_size))
         alpha, n_episodes = 1 - arguments.confidence, arguments.episodes
         found.append(forecast(pilot, budget=budget, alpha=alpha, n_episodes=n_episodes, require=require))
-    return found
+    return found, costs
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What an episode of a pilot took on this machine: an estimate for larger runs.
+
+    Attributes:
+        core_seconds: Seconds of one core.
+        gpu_seconds: Seconds of the GPU; None where none was used.
+        block: Number of episodes that one core runs together.
+    """
+
+    core_seconds: float
+    gpu_seconds: float | None
+    block: int
+
+    def seconds(self, n_episodes: int, cores: int) -> float:
+        """Return how long so many episodes take: their blocks dealt to the cores, or on one GPU."""
+        if self.gpu_seconds is not None:
+            return n_episodes * self.gpu_seconds
+        blocks_in_turn = -(-n_episodes // self.block // cores)
+        return min(n_episodes, blocks_in_turn * self.block) * self.core_seconds
+
+    def to_json(self, n_episodes: int | None, cores: int) -> dict[str, float | int | None]:
+        """Return the cost as JSON data; of episodes that never suffice, only that of one."""
+        n, known = n_episodes or 0, n_episodes is not None
+        gpu = None if self.gpu_seconds is None else n * self.gpu_seconds / 60
+        return {
+            "core_seconds_per_episode": self.core_seconds,
+            "gpu_seconds_per_episode": self.gpu_seconds,
+            "cores": cores,
+            "core_hours": n * self.core_seconds / 3600 if known else None,
+            "gpu_minutes": gpu if known else None,
+            "seconds": self.seconds(n, cores) if known else None,
+        }
+
+    def describe(self, n_episodes: int, cores: int) -> str:
+        """Return what so many episodes cost, in words."""
+        took, hours = self.seconds(n_episodes, cores), n_episodes * self.core_seconds / 3600
+        last = f"{took:.2g} s" if took < 100 else f"{took / 60:.0f} min" if took < 6000 else f"{took / 3600:.0f} h"
+        if self.gpu_seconds is not None:
+            return f"~{n_episodes:,} episodes are {n_episodes * self.gpu_seconds / 60:.2g} GPU minutes ({last})"
+        return f"~{n_episodes:,} episodes are {hours:.2g} core hours, {last} on {cores} core{'s' * (cores > 1)}"
 
 
 def _show(found: list[Forecast]) -> None:
