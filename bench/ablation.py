@@ -1,10 +1,11 @@
 """What each ingredient of PPO brings to the certificate: one added at a time, the same number of steps, three seeds.
 
     python bench/ablation.py                    # run what bench/results/ablation.json lacks, seed by seed
-    python bench/ablation.py --write            # put the table into docs/training.md
+    python bench/ablation.py --only Pendulum-v1 # of one task
+    python bench/ablation.py --write            # put the tables into docs/training.md
 
-Trainings are short (CartPole, five frames, sigma 0.3), so the table shows what is learned early. Certified values are
-those of fresh episodes, not of the validation that chose the weights.
+Trainings are short (CartPole, five frames, by our PPO; Pendulum by SB3's), so the tables show what is learned early.
+Certified values are those of fresh episodes, not of the validation that chose the weights.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import argparse
 import statistics
 import tempfile
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -21,70 +23,138 @@ from study.agents_table import put
 from study.tables import Table, certified
 from surefoot.episodes import Noise
 from surefoot.files import read_json, versions, write_json
+from surefoot.play.environments import make_task
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
+from surefoot.play.task import Task
 from surefoot.play.tasks import get_task
 from surefoot.play.workers import single_thread
 from surefoot.proof.query import certify
 from surefoot.train.folder import TrainingRun
 from surefoot.train.ppo import train_ppo
+from surefoot.train.sb3_ppo import CONTINUOUS, Sb3PpoSettings, train_sb3_ppo
 from surefoot.train.settings import PpoSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "bench" / "results" / "ablation.json", ROOT / "docs" / "training.md"
-TASK, SIGMA, BUDGETS, SEEDS, N_EPISODES = "cartpole-5", 0.3, (0.3, 0.6), (0, 1, 2), 4_096
-PLAIN = PpoSettings(
-    total_steps=600_000,
-    validation_interval=200_000,
-    validation_episodes=2_048,
-    n_envs=32,
-    clean_critic=False,
-    auxiliary=0.0,
-    entropy=0.0,
-    settle=0.0,
+SEEDS, N_EPISODES = (0, 1, 2), 4_096
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What is trained, and what each row of its table adds to the settings of the row above it."""
+
+    task: Task
+    sigma: float
+    budgets: tuple[float, ...]
+    plain: PpoSettings | Sb3PpoSettings
+    added: dict[str, dict[str, Any]]
+
+    def settings(self) -> dict[str, PpoSettings | Sb3PpoSettings]:
+        """Return the settings of every row."""
+        found, current = {}, self.plain
+        for name, added in self.added.items():
+            found[name] = current = replace(current, **added)
+        return found
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the results say of it, as JSON data."""
+        return {"sigma": self.sigma, "budgets": self.budgets, "plain": self.plain.facts()}
+
+
+CARTPOLE = Setup(
+    task=get_task("cartpole-5"),
+    sigma=0.3,
+    budgets=(0.3, 0.6),
+    plain=PpoSettings(
+        total_steps=600_000,
+        validation_interval=200_000,
+        validation_episodes=2_048,
+        n_envs=32,
+        clean_critic=False,
+        auxiliary=0.0,
+        entropy=0.0,
+        settle=0.0,
+    ),
+    added={
+        "plain PPO, 32 episodes per update": {},
+        "256 episodes per update": {"n_envs": 256},
+        "+ critic that sees the clean observation": {"clean_critic": True},
+        "+ auxiliary loss": {"auxiliary": 1.0},
+        "+ entropy bonus that does not fall": {"entropy": 0.05},
+        "+ steps that shrink": {"settle": 0.3},
+        "+ GRU instead of five frames": {"memory": "gru"},
+    },
 )
-# Each row adds one thing to the row above it.
-STEPS: dict[str, dict[str, Any]] = {
-    "plain PPO, 32 episodes per update": {},
-    "256 episodes per update": {"n_envs": 256},
-    "+ critic that sees the clean observation": {"clean_critic": True},
-    "+ auxiliary loss": {"auxiliary": 1.0},
-    "+ entropy bonus that does not fall": {"entropy": 0.05},
-    "+ steps that shrink": {"settle": 0.3},
-    "+ GRU instead of five frames": {"memory": "gru"},
-}
+PENDULUM = Setup(
+    task=make_task("Pendulum-v1"),
+    sigma=0.1,
+    budgets=(0.1, 0.2),
+    # SB3's own defaults, in one environment.
+    plain=replace(
+        CONTINUOUS,
+        total_steps=300_000,
+        validation_interval=60_000,
+        n_envs=1,
+        n_steps=2_048,
+        batch_size=64,
+        learning_rate=3e-4,
+        trace=0.95,
+        entropy=0.0,
+        clean_critic=False,
+    ),
+    added={
+        "SB3's PPO with its defaults": {},
+        "64 environments times 200 steps": {
+            name: getattr(CONTINUOUS, name)
+            for name in ("n_envs", "n_steps", "batch_size", "learning_rate", "trace", "entropy")
+        },
+        "+ critic that sees the clean observation": {"clean_critic": True},
+    },
+)
+SETUPS = {setup.task.name: setup for setup in (CARTPOLE, PENDULUM)}
 
 
-def settings() -> dict[str, PpoSettings]:
-    found, current = {}, PLAIN
-    for name, added in STEPS.items():
-        found[name] = current = replace(current, **added)
-    return found
-
-
-def run(name: str, chosen: PpoSettings, seed: int) -> dict[str, Any]:
-    task, noise = get_task(TASK), Noise.of(SIGMA)
+def run(setup: Setup, name: str, seed: int) -> dict[str, Any]:
+    chosen = setup.settings()[name]
     with tempfile.TemporaryDirectory() as folder, single_thread():
+        asked = TrainingRun(task=setup.task, sigma=setup.sigma, out=Path(folder) / "run", seed=seed)
         began = time.process_time()
-        policy = train_ppo(TrainingRun(task=task, sigma=SIGMA, out=Path(folder) / "run", seed=seed), chosen)
+        policy = train_ppo(asked, chosen) if isinstance(chosen, PpoSettings) else train_sb3_ppo(asked, chosen)
         seconds = time.process_time() - began
-        played = play(Plan(task=task, policy=policy, noise=noise, n_episodes=N_EPISODES, seed=seed))
-    lower = [float(value) for value in certify(played, BUDGETS).lower]
-    mean = float(played.returns.mean())
-    return {"setting": name, "seed": seed, "mean": mean, "certified": lower, "processor_seconds": round(seconds, 1)}
+        noise = Noise.of(setup.sigma)
+        played = play(Plan(task=setup.task, policy=policy, noise=noise, n_episodes=N_EPISODES, seed=seed))
+    return {
+        "task": setup.task.name,
+        "setting": name,
+        "seed": seed,
+        "mean": float(played.returns.mean()),
+        "certified": [float(value) for value in certify(played, setup.budgets).lower],
+        "processor_seconds": round(seconds, 1),
+    }
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    lines = []
-    for name in STEPS:
-        own = [row for row in rows if row["setting"] == name]
-        if own:
-            mean = f"{statistics.median(row['mean'] for row in own):.1f}"
-            cells = [_spread([row["certified"][place] for row in own]) for place in range(len(BUDGETS))]
-            seconds = f"{statistics.median(row['processor_seconds'] for row in own):.0f}"
-            lines.append([name, str(len(own)), mean, *cells, seconds])
-    heads = ["training", "seeds", "median mean", *(f"certified at B = {one:g}" for one in BUDGETS), "processor s"]
-    return Table(heads, lines).markdown()
+    """Return a table for every task that was trained."""
+    parts = []
+    for task, setup in SETUPS.items():
+        lines = [
+            _line(name, [row for row in rows if (row["task"], row["setting"]) == (task, name)]) for name in setup.added
+        ]
+        heads = [f"{task}, sigma {setup.sigma:g}", "seeds", "median mean"]
+        heads += [f"certified at B = {one:g}" for one in setup.budgets]
+        if any(lines):
+            parts.append(Table([*heads, "processor s"], [line for line in lines if line]).markdown())
+    return "\n\n".join(part.rstrip("\n") for part in parts)
+
+
+def _line(name: str, own: list[dict[str, Any]]) -> list[str]:
+    if not own:
+        return []
+    mean = f"{statistics.median(row['mean'] for row in own):.1f}"
+    cells = [_spread(list(values)) for values in zip(*(row["certified"] for row in own), strict=True)]
+    seconds = f"{statistics.median(row['processor_seconds'] for row in own):.0f}"
+    return [name, str(len(own)), mean, *cells, seconds]
 
 
 def _spread(values: list[float]) -> str:
@@ -94,25 +164,23 @@ def _spread(values: list[float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--write", action="store_true", help="put the table into docs/training.md; nothing is run")
+    parser.add_argument("--only", choices=SETUPS, help="run the trainings of this task")
+    parser.add_argument("--write", action="store_true", help="put the tables into docs/training.md; nothing is run")
+    arguments = parser.parse_args()
     rows: list[dict[str, Any]] = read_json(RESULTS)["rows"] if RESULTS.is_file() else []
-    if parser.parse_args().write:
+    if arguments.write:
         put(PAGE, "ablation", table(rows))
         return
-    done = {(row["setting"], row["seed"]) for row in rows}
-    for seed in SEEDS:
-        for name, chosen in settings().items():
-            if (name, seed) not in done:
-                rows.append(run(name, chosen, seed))
+    done = {(row["task"], row["setting"], row["seed"]) for row in rows}
+    kept = [setup for task, setup in SETUPS.items() if arguments.only in (None, task)]
+    for seed, setup in product(SEEDS, kept):
+        for name in setup.added:
+            if (setup.task.name, name, seed) not in done:
+                rows.append(run(setup, name, seed))
                 print(rows[-1], flush=True)
-                facts = {
-                    "task": TASK,
-                    "sigma": SIGMA,
-                    "budgets": BUDGETS,
-                    "episodes": N_EPISODES,
-                    "plain": PLAIN.facts(),
-                }
-                write_json(RESULTS, {"schema": 1, **facts, "rows": rows, "versions": versions()})
+                facts = {task: one.facts() for task, one in SETUPS.items()}
+                content = {"schema": 2, "episodes": N_EPISODES, "setups": facts, "rows": rows, "versions": versions()}
+                write_json(RESULTS, content)
 
 
 if __name__ == "__main__":

@@ -611,7 +611,7 @@ def test_cut_records(capsys, kept):
 
 @pytest.mark.parametrize("name", ["f.npz", "f.npy"])
 def test_foreign_archives(capsys, name):
-    np.savez("f.npz", a=RETURNS)
+    np.savez("f.npz", a=RETURNS, b=RETURNS)  # either could be meant
     if name == "f.npy":
         Path("f.npz").rename(name)
     refused(capsys, "certify", "--returns", name, "--sigma", 0.2, "--floor", 0)

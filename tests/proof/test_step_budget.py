@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from torch import Tensor
 
+import waiting_env
 from laws import too_many
 from surefoot import Episodes, certify, certify_per_step
 from surefoot.cli import main as cli
@@ -338,15 +339,16 @@ def test_wrong_calls(tmp_path, monkeypatch, capsys):
     np.save("r.npy", np.ones(10))
     returns = ["certify", "--returns", "r.npy", "--sigma", "1", "--floor", "0", "--per-step"]
     task = ["certify", "cartpole-1", "--per-step"]
-    environment = ["certify", "--env", "CartPole-v1", "--agent", "cartpole-1-s0.2", "--sigma", "0.2", "--floor", "0"]
+    more = ("--agent", "cartpole-1-s0.2", "--sigma", "0.2", "--floor", "0", "--per-step")
+    unknown, known = (["certify", "--env", name, *more] for name in (waiting_env.ID, "CartPole-v1"))
     for wrong, match in (
         (returns, "run them with --per-step"),
         ([*task, "--shared-episodes", "2"], "a budget per step is not shared"),
         ([*task, "--method", "dkw"], "has only one method, got 'dkw'; omit the method"),
         ([*task, "--reward-range", "0,1"], "--reward-range cannot be combined with a task"),
-        ([*environment, "--per-step"], "needs the limits of a step's reward"),
-        ([*environment, "--per-step", "--reward-range", "0"], "--reward-range: must look like -1,1"),
-        ([*environment, "--per-step", "--reward-range", "1,2"], "must contain 0"),
+        (unknown, "needs the limits of a step's reward"),
+        ([*known, "--reward-range", "0"], "--reward-range: must look like -1,1"),
+        ([*known, "--reward-range", "2,1"], "LOW,HIGH with LOW <= HIGH, got 2.0,1.0"),
     ):
         assert cli.main(wrong) == 2
         assert match in capsys.readouterr().err, wrong

@@ -81,9 +81,10 @@ def list_agents(arguments: argparse.Namespace) -> None:
     for card in cards:
         chosen = card["selection"]
         digits = 2 if chosen["mean"] > 10 else 3
-        bound = "" if card["sigma"] == 0 else format_lower(chosen["certified_at_sigma"], digits)
+        bound = chosen.get("certified_at_sigma") if card["sigma"] > 0 else None
         mean = estimate(chosen["mean"], chosen["sem"])
-        table.add_row(card["name"], card["task"], f"{card['sigma']:g}", mean, bound)
+        shown = "" if bound is None else format_lower(bound, digits)
+        table.add_row(card["name"], card["task"], f"{card['sigma']:g}", mean, shown)
     plain_console(80).print(table, soft_wrap=True)
     print()
     say(
