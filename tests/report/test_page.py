@@ -489,7 +489,7 @@ def test_the_number_comes_first(tmp_path):
     certificate, attack = (build_page([read_run(tmp_path / name)]) for name in "ab")
     number = format_lower(stated["lower"][3], 2)
     assert f'<p class="number bound"><b>≥ {number}</b> <span>certified, of 200</span></p>' in certificate
-    assert '<p class="number estimate"><b>60.00 ± 2.25</b> <span>mean return under the strongest attack' in attack
+    assert '<p class="number estimate"><b>60.00</b> <span>± 2.25, mean return under the strongest attack' in attack
     assert 'class="number' not in build_page([read_run(tmp_path / "a"), read_run(tmp_path / "a")])
 
 

@@ -197,9 +197,7 @@ def _setup(run: FinishedRun, label: str) -> str:
     command = str(run.notes.get("command") or "")
     typed = f'<pre tabindex="0"><code>{escape(command)}</code></pre>{_copy(command, "the command")}'
     repeat = f'<p>To repeat it:</p><div class="typed">{typed}</div>' if command else ""
-    stated = run.certificate
-    sentence = tag("p", stated.statement, kind="note") if stated is not None else ""
-    return f'<article class="setup"><h3>{escape(label)}</h3>{sentence}{repeat}<dl class="facts">{items}</dl></article>'
+    return f'<article class="setup"><h3>{escape(label)}</h3>{repeat}<dl class="facts">{items}</dl></article>'
 
 
 def _fact(key: str, value: Any) -> str:

@@ -51,7 +51,8 @@ def lead_number(groups: Sequence[Group]) -> tuple[str, str] | None:
         lower = format_lower(stated.lower[certified[0].headline_index], digits_for(stated))
         return f"≥ {lower}", "certified" if stated.ceiling is None else f"certified, of {exact(stated.ceiling)}"
     if not certified and len(runs) == 1:
-        return _lowest(runs[0])[0], "mean return under the strongest attack tried"
+        mean, _, error = _lowest(runs[0])[0].partition(" ± ")
+        return mean, f"{f'± {error}, ' if error else ''}mean return under the strongest attack tried"
     return None
 
 
