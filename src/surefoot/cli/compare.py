@@ -31,7 +31,7 @@ def add_compare(commands: Any) -> None:
         examples=(
             "surefoot compare cartpole-5-ppo-s0.2 cartpole-5-s0.8 --budget 0.2",
             "surefoot compare new.zip old.zip --env CartPole-v1 --sigma 0.2 --budget 0.1",
-            "surefoot compare a.zip b.zip --env CartPole-v1 --sigma 0.2 --sigma-b 0 --attack paper --budget 0.2",
+            "surefoot compare cartpole-5-s0.2 b.zip --sigma-b 0 --attack paper --budget 0.2",
         ),
     )
     agents = section(parser, AGENT)
