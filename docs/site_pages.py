@@ -23,6 +23,7 @@ PAGES = {
     "changes.md": "CHANGELOG.md",
 }
 EXAMPLES = "examples.md"
+OF_EXAMPLES = (EXAMPLES, "notebook.md")  # pages made of files in examples/
 # The first page has no neighbors to list, and pages of wide tables need the room.
 HIDDEN = {"index.md": ["navigation"], "records.md": ["toc"], "compatibility.md": ["toc"], "zoo.md": ["toc"]}
 SHOWN = {origin: page for page, origin in PAGES.items()}
@@ -58,7 +59,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Turn links between files of the repository into links between pages of the site."""
     source = page.file.src_uri
     page.meta["hide"] = HIDDEN.get(source, [])
-    origin = PAGES.get(source, EXAMPLES if source == EXAMPLES else f"docs/{source}")
+    origin = PAGES.get(source, f"examples/{source}" if source in OF_EXAMPLES else f"docs/{source}")
     parts = CODE.split(markdown)
     return "".join(part if part.startswith("```") else linked(part, origin, source) for part in parts)
 

@@ -201,6 +201,19 @@ def test_picture_badges_and_results_of_the_readme_say_what_their_data_say():
         assert drawn == badges.badge(*said)
 
 
+@NEEDS_TORCH
+def test_the_outputs_of_the_notebook_are_those_of_its_code():
+    spec = spec_from_file_location("site_notebook", ROOT / "docs" / "site_notebook.py")
+    notebook = module_from_spec(spec)
+    spec.loader.exec_module(notebook)
+    cells = notebook.read()
+    assert notebook.run(cells) == [notebook.said(cell) for cell in cells]
+    assert sum(bool(notebook.said(cell)) for cell in cells) >= 5
+    assert "at least" in notebook.page(cells)
+    lines = [line for cell in cells if cell["cell_type"] == "code" for line in "".join(cell["source"]).splitlines()]
+    assert max(map(len, lines)) <= 80
+
+
 def figure_script(name):
     """Return a script of docs/figures as a module."""
     spec = spec_from_file_location(name, ROOT / "docs" / "figures" / f"{name}.py")
@@ -240,6 +253,19 @@ def test_the_modules_of_the_design_exist():
     text = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
     assert missing_modules(text) == []
     assert missing_modules("`play/channel`, `play/no_such_module`, `proof/`") == ["play/no_such_module"]
+
+
+@NEEDS_TORCH
+def test_every_array_and_field_of_a_run_is_in_the_file_formats(tmp_path):
+    """What a small attack writes is on the page, key by key."""
+    from surefoot.cli.main import main
+    from surefoot.verification.recompute.run_files import TYPES
+
+    text = (ROOT / "docs" / "formats.md").read_text(encoding="utf-8")
+    asked = ["--budgets", "0.1", "--method", "random", "--episodes", "2", "--quiet", "--out", str(tmp_path / "run")]
+    assert main(["attack", "cartpole-1", *asked]) == 0
+    attack, run = (json.loads((tmp_path / "run" / name).read_text()) for name in ("attack.json", "run.json"))
+    assert [key for key in {*attack, *run, *TYPES} if f"`{key}`" not in text] == []
 
 
 def test_every_field_of_a_certificate_is_documented():
