@@ -35,6 +35,7 @@ class Run:
         name = next(name for name in BUDGETS if (folder / name).exists())
         setup, arrays = read_npz(folder / "episodes.npz", "record")
         setup.pop("schema")
+        setup.pop("processors", None)  # on which the blocks were run: not part of the setup, and may be missing
         notes = [read_json(folder / other) for other in (name, "setup.json", "run.json")]
         return cls(folder, name, notes[0], setup, {key: array.copy() for key, array in arrays.items()}, *notes[1:])
 
