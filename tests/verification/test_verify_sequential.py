@@ -65,7 +65,7 @@ def test_a_run_that_proved_its_goal_is_verified(honest, capsys):
     assert "- that the run should not have stopped earlier" in shown
 
 
-def interrupted(done, of):
+def interrupted(done, of, note):
     if done >= 120:
         raise KeyboardInterrupt
 
