@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.agents.resolve import resolve
+from surefoot.attacks.registry import default_method
 from surefoot.episodes import Episodes, Noise
 from surefoot.play.plan import Plan, resolve_device
 from surefoot.play.rollout import Progress, play
@@ -68,7 +69,7 @@ def attack(
     *,
     budgets: Sequence[float],
     sigma: float = 0.0,
-    method: str = "paper",
+    method: str | None = None,
     lambdas: Sequence[float] | None = None,
     noise_samples: int = 128,
     n_episodes: int = 1_000,
@@ -92,7 +93,8 @@ def attack(
         budgets: Attack budgets: l2 norms of all perturbations of one episode.
         sigma: The agent's noise; 0 attacks it undefended.
         method: "paper" (Algorithm 1 for discrete actions, 2 for continuous ones), "adaptive", "random",
-            "constant-direction", "single-step" or "structured".
+            "constant-direction", "single-step" or "structured"; by default "paper" where the agent has what it needs,
+            else "adaptive" or "random".
         lambdas: Value gaps below which Algorithm 1 saves its budget, or weights of the norm in Algorithm 2. By default
             0 and quantiles of the agent's own value gaps, or the paper's weights.
         noise_samples: Noise samples that attacks on a smoothed agent average over.
@@ -131,7 +133,8 @@ def attack(
         seed=seed,
         device=resolve_device(device),
     )
-    grid = AttackGrid(base=base, budgets=tuple(budgets), method=method, noise_samples=noise_samples)
+    chosen = default_method(task, policy) if method is None else method
+    grid = AttackGrid(base=base, budgets=tuple(budgets), method=chosen, noise_samples=noise_samples)
     grid = replace(grid, lambdas=grid.default_lambdas() if lambdas is None else tuple(lambdas))
     if out is not None:
         result = attacked_run(grid, Path(out), workers=workers, progress=progress_callback)
