@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,7 +25,8 @@ def seeded(seeds: np.random.SeedSequence, torch_seed: int) -> Iterator[None]:
         torch_seed: For torch, whose CPU generator keeps 32 bits of a seed: blocks must differ in those.
     """
     python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - what agents in the wild draw from
-    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    cuda: Any = torch.cuda  # not to be set up just for this: a forked process could not use it
+    devices = [cuda.current_device()] if cuda.is_initialized() else []
     words = seeds.generate_state(8)
     with torch.random.fork_rng(devices):
         random.seed(words.tobytes())
