@@ -16,7 +16,6 @@ import subprocess
 import sys
 import tarfile
 import time
-from dataclasses import replace
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
@@ -32,9 +31,7 @@ KEPT = ("agent.npz", "agent.json", "curve.csv")
 def one(arguments: argparse.Namespace) -> None:
     """Train one agent; print every validation."""
     task, sigma, memory = f"{arguments.job}::".split(":")[:3]
-    settings = replace(find_ppo(arguments.preset, task), memory=memory)
-    if memory == "gru":
-        settings = replace(settings, width=min(settings.width, 128))
+    settings = find_ppo(arguments.preset, task).with_memory(memory)
     began = time.monotonic()
 
     def report(done: int, of: int, curve: Curve) -> None:

@@ -235,7 +235,7 @@ def _ppo(arguments: argparse.Namespace, task: str) -> Trainer:
     refuse(arguments, ("teacher", "init_from"), f"the preset {arguments.preset}, which trains from scratch")
     settings = find_ppo(arguments.preset, task)
     if arguments.memory is not None:
-        settings = replace(settings, memory=arguments.memory)
+        settings = settings.with_memory(arguments.memory)
     return lambda run: train_ppo(run, settings)
 
 

@@ -71,6 +71,9 @@ class DdpgSettings(Facts):
     repeats: int = setting(1, "training seeds, of which the best on validation is kept", added=True)
 
 
+WIDEST_GRU = 128
+
+
 @dataclass(frozen=True)
 class PpoSettings(Facts):
     """Settings of our PPO; the defaults train CartPole in a minute on two cores."""
@@ -98,6 +101,11 @@ class PpoSettings(Facts):
     def label(self) -> str:
         """What these settings add to an agent's name."""
         return self.memory.replace("=", "") or "ppo"
+
+    def with_memory(self, memory: str) -> PpoSettings:
+        """Return the settings for an agent with this memory; a GRU is at most 128 wide, more only takes longer."""
+        width = min(self.width, WIDEST_GRU) if memory == "gru" else self.width
+        return replace(self, memory=memory, width=width)
 
     def n_stack(self, task: Task) -> int | None:
         """Return how many observations the agent stacks, or None for a GRU."""
@@ -163,7 +171,7 @@ LARGE = PpoSettings(
     validation_episodes=65_536,
     width=256,
     critic_width=256,
-    n_envs=8_192,
+    n_envs=2_048,
     learning_rate=7e-4,
 )
 LONGER: dict[str, Any] = {"total_steps": 8_000_000, "validation_interval": 1_000_000}
