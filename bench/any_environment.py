@@ -2,7 +2,8 @@
 
     python bench/any_environment.py            # one core; results go to bench/results/any_environment.json
 
-The agent is trained for a moment on CartPole, so that episodes are long. All three play it with the same noise.
+The agent is trained for a moment on CartPole, so that episodes are long. All three play it with the same noise. Times
+are of the processor, which other programs on the machine do not change much.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ def noisy() -> gymnasium.Env[Any, Any]:
 
 def timed(run: Callable[[], Any], episodes: int) -> dict[str, float]:
     """Return episodes and steps per second, and the mean return, which on CartPole is the number of steps."""
-    begin = time.perf_counter()
+    begin = time.process_time()
     returns = np.asarray(run())
-    seconds = time.perf_counter() - begin
+    seconds = time.process_time() - begin
     return {
         "episodes": episodes,
         "episodes_per_second": episodes / seconds,

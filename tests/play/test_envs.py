@@ -314,7 +314,7 @@ def test_gymnasiums_cartpole_is_run_as_tensors():
     env = task.backend.batch(3, np.random.SeedSequence(0), torch.device("cpu"))
     assert isinstance(env, CartPole)
     assert env.max_steps == 500
-    assert task.blocks.n_envs == 500
+    assert task.blocks.n_envs == 1_000
     played = play(Plan(task=task, policy=balancer(), noise=Noise.of(0.01), n_episodes=4))
     assert played.returns.tolist() == [500] * 4
 

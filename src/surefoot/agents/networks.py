@@ -64,9 +64,10 @@ class MLP(nn.Module):
     def forward(self, history: Tensor) -> Tensor:
         """Return the outputs, (rows, width of the last layer)."""
         hidden = history.flatten(1)
-        for layer in self.layers[:-1]:
+        *inner, last = self.layers  # a slice of a ModuleList would be a new module at every step
+        for layer in inner:
             hidden = ACTIVATIONS[self.activation](layer(hidden))
-        output: Tensor = self.layers[-1](hidden)
+        output: Tensor = last(hidden)
         return output if self.bound is None else output.clamp(-self.bound, self.bound)
 
 

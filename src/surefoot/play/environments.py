@@ -121,7 +121,8 @@ class Inspected:
             scoring=Scoring(max_steps=self.max_steps, floor=low, ceiling=high, reward_range=rewards),
             # The same rules as tensors are twenty times as fast.
             backend=tensors(partial(CartPole, max_steps=self.max_steps), make) if self.is_cartpole else rows,
-            blocks=TENSOR_BLOCKS if self.is_cartpole else Blocks(),
+            # Agents that come with an environment of their own choice are mostly small networks over one observation.
+            blocks=replace(TENSOR_BLOCKS, n_envs=1_000) if self.is_cartpole else Blocks(),
             paper=PaperSetup(method="dkw"),
             baseline_search=BaselineSearch() if self.is_cartpole else BaselineSearch(n_search=32, n_measure=1_000),
         )
