@@ -3,6 +3,7 @@
 import json
 import shutil
 import warnings
+import zipfile
 from dataclasses import replace
 from itertools import pairwise
 
@@ -444,9 +445,26 @@ def test_a_program_or_a_pickle_needs_permission(exported, tmp_path):
     torch.save(layers(4, 2).state_dict(), tmp_path / "weights.pt")
     with pytest.raises(InputError, match=r"holds weights without their network; load weights\.pt into your nn\.Module"):
         resolve(tmp_path / "weights.pt", SPACES, allow_pickle=True)
+    with (
+        zipfile.ZipFile(tmp_path / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as archive,
+        archive.open("x/data", "w") as file,
+    ):
+        for _ in range(257):
+            file.write(bytes(2**20))
+    with pytest.raises(InputError, match="bomb"):
+        resolve(tmp_path / "bomb.pt", SPACES)
     (tmp_path / "text.pt").write_text("no")
     with pytest.raises(InputError, match="is not a file that torch saved"):
         resolve(tmp_path / "text.pt", SPACES, allow_pickle=True)
+
+
+def test_a_small_file_that_unpacks_to_a_large_one_is_not_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr("surefoot.agents.torch_agents.MOST_ARRAYS", 2**16)
+    with zipfile.ZipFile(tmp_path / "bomb.pt", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("bomb/data.pkl", bytes(2**20))
+    assert (tmp_path / "bomb.pt").stat().st_size < 2**16
+    with pytest.raises(InputError, match="is too large for a torch file: 1048576 bytes"):
+        resolve(tmp_path / "bomb.pt", SPACES)
 
 
 def test_weights_in_a_second_file_belong_to_the_agent(exported, tmp_path):

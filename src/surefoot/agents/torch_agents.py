@@ -120,7 +120,9 @@ def read_module(path: Path, *, allow_pickle: bool) -> tuple[nn.Module, str]:
         content = path.read_bytes()
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    names = _members(content)
+    members = _members(content)
+    check_size(path, "torch file", sum(one.file_size for one in members), MOST_ARRAYS)
+    names = [one.filename for one in members]
     if not names:
         raise InputError(f"{path} is not a file that torch saved; {_instead(path)}")
     script = any(name.endswith("/constants.pkl") for name in names) and any("/code/" in name for name in names)
@@ -149,10 +151,10 @@ def _instead(path: Path) -> str:
     )
 
 
-def _members(content: bytes) -> list[str]:
+def _members(content: bytes) -> list[zipfile.ZipInfo]:
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            return archive.namelist()
+            return archive.infolist()
     except (zipfile.BadZipFile, ValueError, OSError):
         return []
 
@@ -167,7 +169,7 @@ def _is_weights(content: bytes) -> bool:
 
 
 def _layouts(shape: tuple[int, ...], n_stack: int) -> Iterator[tuple[int, ...]]:
-    """Yield the shapes that a module may take observations in, as ``resolve.fit_to`` knows them."""
+    """Yield the shapes that a module may take observations in, as ``fit.fit_to`` knows them."""
     if n_stack > 1:
         yield (n_stack, *shape)
         yield (*shape[:-1], n_stack * shape[-1])
