@@ -43,7 +43,7 @@ def add_plan(commands: Any) -> None:
         details="Pilot episodes are run for it; what it prints are estimates, not bounds.",
         examples=(
             "surefoot plan cartpole-5 --require 150@0.4",
-            "surefoot plan cartpole-5 --require 150@0.4 --sigmas 0.2,0.4 --episodes 100000 --cores 256",
+            "surefoot plan cartpole-5 --require 150@0.4 --sigmas 0.2,0.4 --cores 256",
             "surefoot plan cartpole-1 --require 100@0.2 --agent model.zip --sigmas 0.1,0.2",
         ),
     )
