@@ -88,16 +88,16 @@ def _about(run: FinishedRun, label: str) -> dict[str, Any]:
 def _raw(run: FinishedRun) -> Iterator[dict[str, Any]]:
     stated, attack = run.certificate, run.attack
     if stated is not None:
-        told = {"kind": "certificate", "method": stated.method, "confidence": stated.confidence}
-        told |= {"episodes": stated.n_episodes, "mean": stated.estimate, "standard_error": stated.estimate_sem}
+        known = {"kind": "certificate", "method": stated.method, "confidence": stated.confidence}
+        known |= {"episodes": stated.n_episodes, "mean": stated.estimate, "standard_error": stated.estimate_sem}
         upper = [None] * len(stated.budgets) if stated.upper is None else stated.upper.tolist()
         for budget, low, high in zip(stated.budgets.tolist(), stated.lower.tolist(), upper, strict=True):
-            yield {**told, "budget": budget, "lower": low, "upper": high}
+            yield {**known, "budget": budget, "lower": low, "upper": high}
     if attack is not None:
-        told = {"kind": "attack", "method": attack.get("method"), "episodes": attack["episodes"]}
+        known = {"kind": "attack", "method": attack.get("method"), "episodes": attack["episodes"]}
         columns = (attack[key] for key in ("budgets", "curve", "curve_sem", "curve_lambda"))
         for budget, mean, sem, lambda_ in zip(*columns, strict=True):
-            yield {**told, "budget": budget, "mean": mean, "standard_error": sem, "lambda": lambda_}
+            yield {**known, "budget": budget, "mean": mean, "standard_error": sem, "lambda": lambda_}
 
 
 def _table(run: FinishedRun) -> tuple[list[str], list[list[str]]]:
