@@ -112,20 +112,21 @@ class Baseline:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Episodes:
-    """Outcomes of episodes that were fixed in advance and played to their ends.
+    """Outcomes of episodes that were fixed in advance and run to their ends.
 
-    ``returns``  total reward of each episode, in the order the episodes were dealt
-    ``sigma``    standard deviation of the noise, in the units of the observations; where it differs from feature to
-                 feature, the least of them, and ``facts["features"]`` lists all
-    ``floor``    a return no episode can fall below, known before playing
-    ``ceiling``  a return no episode can exceed, known before playing, or None
-    ``lengths``  steps of each episode, or None when unknown
-    ``spent``    l2 size of the offsets an adversary used in each episode, or None when none was there
-    ``facts``    everything else that identifies the setup (task, agent, hash, seed, adversary, ...), as JSON data
-    ``spending`` squared offsets at each step of an episode, summed over all episodes, or None
-    ``gains``    rewards at each step of an episode, summed over the episodes of each block, one row per block, or None
-    ``processors``  kind of processor that blocks were run on, and how many blocks in a row; not part of the setup or of
-                 the hash: it explains bits that differ, and changes nothing else
+    Attributes:
+        returns: Return of each episode, in the order that was fixed in advance.
+        sigma: Standard deviation of the noise, in the units of the observations; where it differs from feature to
+            feature, the smallest, and ``facts["features"]`` lists all.
+        floor: Lowest return that the rules allow, known before running.
+        ceiling: Highest return that the rules allow, known before running, or None.
+        lengths: Steps of each episode, or None if unknown.
+        spent: l2 norm of the perturbations of each episode, or None without an attacker.
+        facts: Everything else that identifies the setup (task, agent, hash, seed, attacker, ...), as JSON data.
+        spending: Squared perturbations at each step of an episode, summed over all episodes, or None.
+        gains: Rewards at each step of an episode, summed over the episodes of each block, one row per block, or None.
+        processors: Kind of processor that blocks were run on, and how many blocks in a row. It explains bits that
+            differ; it is not part of the setup or of the hash.
     """
 
     returns: NDArray[np.float64]

@@ -61,22 +61,24 @@ class Spaces:
 class Policy:
     """A policy: a rule for what it remembers, and a network over that, deterministic unless ``stochastic``.
 
-    ``network``    maps memories, the present observation included, to what it computes: one value per action when
-                   ``n_actions`` is set, the action itself when it is None. Of a stack of observations the memory is
-                   (rows, n_stack, *shape), oldest frame first
-    ``n_stack``    number of stacked observations, the present one included
-    ``shape``      shape of one observation
-    ``n_actions``  number of discrete actions, or None for continuous actions
-    ``name``       its name
-    ``sha256``     hash of its weights and layout; empty when it has none (a plain callable)
-    ``low``, ``high``  bounds of continuous actions, to which they are clipped
-    ``open_loop``  whether the network maps the time step instead of the memory
-    ``critic``     the value its training gave to an action, (memory, action) -> value; only attacks look at it
-    ``memory``     what it remembers; None for a stack of ``n_stack`` observations
-    ``factors``    how many values each part of its actions has, where they have parts, as in ``Spaces``
-    ``parts``      name and size of each part of an observation, where it says so, as in ``Spaces``
-    ``pixel_max``  what it was declared to take for the brightest pixel; None where observations are not pixels
-    ``stochastic`` whether its network draws random numbers, from the global generators (``own_randomness``)
+    Attributes:
+        network: Maps memories, the present observation included, to what it computes: one value per action when
+            ``n_actions`` is set, the action itself when it is None. Of a stack of observations the memory is
+            (rows, n_stack, *shape), oldest frame first.
+        n_stack: Number of stacked observations, the present one included.
+        shape: Shape of one observation.
+        n_actions: Number of discrete actions, or None for continuous actions.
+        name: Its name.
+        sha256: Hash of its weights and layout; empty when it has none (a plain callable).
+        low: Lower bounds of continuous actions, to which they are clipped.
+        high: Upper bounds of continuous actions.
+        open_loop: Whether the network maps the time step instead of the memory.
+        critic: The value its training gave to an action, (memory, action) -> value; only attacks look at it.
+        memory: What it remembers; None for a stack of ``n_stack`` observations.
+        factors: How many values each part of its actions has, where they have parts, as in ``Spaces``.
+        parts: Name and size of each part of an observation, where it says so, as in ``Spaces``.
+        pixel_max: What it was declared to take for the brightest pixel; None where observations are not pixels.
+        stochastic: Whether its network draws random numbers, from the global generators (``own_randomness``).
     """
 
     network: nn.Module

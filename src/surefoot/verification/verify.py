@@ -43,13 +43,22 @@ def verify(
 ) -> Verdict:
     """Check the certificate in ``folder`` against its returns, and a sample of its returns against rerun episodes.
 
-    ``agent``        file of the agent that was certified, where it is not a pretrained one
-    ``blocks``       how many blocks of episodes to rerun, chosen at random; 0 for none, None for all; by default so
-                     many that one lie in a hundred episodes, wherever it is put, is noticed with probability 0.99
-    ``seed``         fixes which blocks; by default they cannot be known beforehand
-    ``environment``  the environment's ID or module:factory, where its name would import a module
-    ``wrappers``     the wrappers around it, and ``env_modules`` the modules that register it, where there are any
-    ``vecnormalize`` statistics of the agent's observations, where ``surefoot.rollout`` needed them
+    Args:
+        folder: The run directory.
+        agent: File of the agent that was certified, where it is not a pretrained one.
+        blocks: How many blocks of episodes to rerun, chosen at random; 0 for none, None for all. By default so many
+            that one lie in a hundred episodes, wherever it is put, is noticed with probability 0.99.
+        seed: Fixes which blocks; by default they cannot be known beforehand.
+        environment: The environment's ID or module:factory, where its name would import a module.
+        wrappers: The wrappers around it, where there are any.
+        env_modules: The modules that register it, where there are any.
+        allow_pickle: Whether an SB3 zip may be unpickled, which executes code in it.
+        vecnormalize: Statistics of the agent's observations, where ``surefoot.rollout`` needed them.
+        workers: Number of processes.
+        progress: Called with the number of finished blocks and of all.
+
+    Returns:
+        All checks, and whether they passed.
     """
     if isinstance(blocks, int) and blocks < 0:
         raise InputError(f"blocks must be at least 0, got {blocks}")
