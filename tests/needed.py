@@ -1,6 +1,7 @@
 """Which tests need a package that not everyone has: without it they are not collected."""
 
 NEEDS = {
+    "ray": ("play/test_ray.py",),
     "selenium": ("report/test_browser.py", "test_site.py"),  # ``make test`` always has it
     # What is left tests the proving half, which works without torch.
     "torch": (

@@ -73,7 +73,7 @@ def test_the_known_best_is_found(wave):
 def test_the_search_is_not_the_measurement(monkeypatch):
     """Lengths are pure luck: the best of the search looks better than it is, its measurement must not."""
     plans = []
-    monkeypatch.setattr(blind, "play", lambda plan: plans.append(plan) or play(plan))
+    monkeypatch.setattr(blind, "play", lambda plan, **more: plans.append(plan) or play(plan, **more))
     task = toy_task(geometric(0.1, 200), pay_steps, ceiling=200.0)
     found = find_baseline(task, search=20, measure=4_000)
     assert len({(plan.seed, plan.purpose) for plan in plans}) == len(plans) == len(list(waves(range(2)))) + 1
@@ -89,6 +89,7 @@ def test_seeds_change_the_measurement_and_nothing_else_does():
     first, again, other = (find_baseline(task, seed=seed, search=2, measure=50) for seed in (0, 0, 1))
     assert first == again
     assert first.mean != other.mean
+    assert find_baseline(task, search=2, measure=50, workers=2) == first
 
 
 def test_blind_policies_see_nothing():

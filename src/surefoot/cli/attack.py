@@ -14,7 +14,9 @@ from rich.table import Table
 from surefoot.cli.options import (
     add_agent,
     add_common,
+    add_share,
     check_reusable,
+    check_shareable,
     estimate,
     keeping,
     numbers,
@@ -24,7 +26,8 @@ from surefoot.cli.options import (
     print_json,
     progress_bar,
     say,
-    workers_for,
+    show_share,
+    workers_of,
 )
 from surefoot.cli.parser import AGENT, ATTACK, STATISTICS, add_command, section
 from surefoot.cli.task import add_task, one_of, task_of
@@ -68,6 +71,7 @@ def add_attack(commands: Any) -> None:
         "--certificate", type=Path, metavar="DIR", help="certified run to compare with (default: those next to --out)"
     )
     add_common(parser)
+    add_share(parser)
     parser.set_defaults(run=run_attack)
 
 
@@ -123,7 +127,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
     from surefoot.attacks.registry import default_method
     from surefoot.proof.inconsistency import inconsistencies
     from surefoot.report.page import NAME, write_report
-    from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, matching_certificates
+    from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, attacked_share, matching_certificates
     from surefoot.runs.folder import configuration_name
     from surefoot.runs.read import read_run
 
@@ -141,14 +145,19 @@ def run_attack(arguments: argparse.Namespace) -> int:
         check_reusable(grid.base, folder / configuration_name(budget, lambda_))
     if arguments.certificate is not None:
         matching_certificates(grid, arguments.certificate, folder.parent)  # a wrong one is rejected before the attack
-    with keeping(folder), progress_bar("attacking", "episodes", arguments) as report:
-        result = attacked_run(
-            grid,
-            folder,
-            workers=workers_for(grid.base, arguments.workers),
-            progress=report,
-            command=arguments.command_line,
-        )
+    if arguments.blocks is not None:
+        check_shareable(base)
+        folder = arguments.out or folder.with_name(folder.name + arguments.blocks.suffix)
+    with (
+        keeping(folder),
+        workers_of(arguments, base.gpu_share) as workers,
+        progress_bar("attacking", "episodes", arguments) as report,
+    ):
+        if arguments.blocks is not None:
+            n_episodes = attacked_share(grid, arguments.blocks, folder, workers=workers, progress=report)
+            show_share(arguments, folder, n_episodes)
+            return 0
+        result = attacked_run(grid, folder, workers=workers, progress=report, command=arguments.command_line)
     certificates = matching_certificates(grid, arguments.certificate, folder.parent)
     found = [
         (path, inconsistency)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from surefoot.cli.options import add_output, add_seed, print_json, progress_bar
+from surefoot.cli.options import add_output, add_seed, add_workers, print_json, progress_bar, workers_of
 from surefoot.cli.parser import STATISTICS, add_command, section
 from surefoot.cli.task import add_task, one_of, task_of
 
@@ -30,6 +30,7 @@ def add_baseline(commands: Any) -> None:
         "--episodes", type=int, metavar="N", help="episodes to measure on (default: the task's, up to 100,000)"
     )
     add_seed(parser)
+    add_workers(parser)
     add_output(parser)
     parser.set_defaults(run=run_baseline)
 
@@ -40,9 +41,14 @@ def run_baseline(arguments: argparse.Namespace) -> None:
 
     one_of(arguments, "baseline")
     task = task_of(arguments)
-    with progress_bar("searching", "policies", arguments) as report:
+    with workers_of(arguments) as workers, progress_bar("searching", "policies", arguments) as report:
         found = find_baseline(
-            task, seed=arguments.seed, measure=arguments.episodes, progress=report, command=arguments.command_line
+            task,
+            seed=arguments.seed,
+            measure=arguments.episodes,
+            workers=workers,
+            progress=report,
+            command=arguments.command_line,
         )
     if arguments.json:
         print_json({"schema": 1, "task": task.name, **found.to_json()})

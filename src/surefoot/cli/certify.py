@@ -12,7 +12,9 @@ from surefoot.cli.options import (
     Requirement,
     add_agent,
     add_common,
+    add_share,
     check_reusable,
+    check_shareable,
     keeping,
     numbers,
     parse_budgets,
@@ -23,8 +25,9 @@ from surefoot.cli.options import (
     progress_bar,
     refuse,
     say,
+    show_share,
     with_requirement,
-    workers_for,
+    workers_of,
 )
 from surefoot.cli.parser import AGENT, ATTACK, STATISTICS, STOPPING, add_command, section
 from surefoot.cli.task import DEFINED, add_task, limits_note, one_of, task_of
@@ -40,6 +43,7 @@ from surefoot.proof.wording import asked_budgets, describe
 from surefoot.report.page import NAME
 
 if TYPE_CHECKING:
+    from surefoot.play.plan import Plan
     from surefoot.play.task import Task
 
 
@@ -62,6 +66,7 @@ def add_certify(commands: Any) -> None:
     _add_statistics(parser)
     _add_stopping(parser)
     add_common(parser)
+    add_share(parser)
     parser.set_defaults(run=run_certify)
 
 
@@ -155,6 +160,8 @@ def run_certify(arguments: argparse.Namespace) -> int:
     """Certify a task, an environment, or returns; 1 if what was required is not proved."""
     one_of(arguments, "certify", "returns")
     required: Requirement | None = arguments.require
+    if arguments.blocks is not None and arguments.returns is None:
+        return _run_share(arguments)
     taken = None
     if arguments.returns is not None:
         (certificate, taken), task, folder = _certify_returns(arguments), None, arguments.out
@@ -187,7 +194,7 @@ def _certify_returns(arguments: argparse.Namespace) -> tuple[Certificate, str]:
     from surefoot.runs.returns import read_returns
 
     shaping = tuple(name for name in DEFINED if name not in {"floor", "ceiling"})
-    running = ("agent", "workers", *shaping, "gamma", "tol", "tol_budget", "max_episodes")
+    running = ("agent", "workers", "ray", "blocks", *shaping, "gamma", "tol", "tol_budget", "max_episodes")
     refuse(arguments, running, "--returns: no episodes are run")
     if arguments.out is not None and (arguments.out / "setup.json").exists():
         raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
@@ -208,32 +215,63 @@ def _certify_returns(arguments: argparse.Namespace) -> tuple[Certificate, str]:
 
 
 def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Task, Path]:
-    from surefoot.play.plan import MOST_EPISODES
     from surefoot.runs.certified import certified_run, run_name
 
-    task, required = task_of(arguments, "agent", "sigma", gamma=arguments.gamma), arguments.require
-    sigma = task.paper.sigma if arguments.sigma is None else task.spaces.sigma_of(arguments.sigma)
-    query = _query(arguments, Noise.of(sigma).sigma, task)
-    goal = _goal(arguments, Noise.of(sigma).sigma)
-    count = arguments.episodes if goal is None else arguments.max_episodes or MOST_EPISODES
-    plan = plan_of(arguments, task, sigma, count, per_step=arguments.per_step)
-    query.answer(plan.probe())
+    plan, query, goal = _planned(arguments)
+    task, required = plan.task, arguments.require
     folder = arguments.out or Path("runs") / (run_name(plan) + ("" if goal is None else "-sequential"))
     check_reusable(plan, folder)
     if goal is not None:
         query = replace(query, budgets=tuple(sorted({*query.budgets, goal.budget})))
-    with keeping(folder), progress_bar("running", "episodes", arguments) as report:
+    with (
+        keeping(folder),
+        workers_of(arguments, plan.gpu_share) as workers,
+        progress_bar("running", "episodes", arguments) as report,
+    ):
         certificate = certified_run(
             plan,
             query,
             folder,
             goal=goal,
             required=None if required is None else required.budget,
-            workers=workers_for(plan, arguments.workers),
+            workers=workers,
             progress=report,
             command=arguments.command_line,
         )
     return certificate, task, folder
+
+
+def _run_share(arguments: argparse.Namespace) -> int:
+    """Run some of the blocks; nothing is certified of them."""
+    from surefoot.runs.certified import run_name
+    from surefoot.runs.shares import run_share
+
+    refuse(arguments, ("require", "tol", "tol_budget", "max_episodes"), "--blocks: a share is not certified")
+    plan, _, _ = _planned(arguments)
+    folder = arguments.out or Path("runs") / (run_name(plan) + arguments.blocks.suffix)
+    check_shareable(plan)
+    with (
+        keeping(folder),
+        workers_of(arguments, plan.gpu_share) as workers,
+        progress_bar("running", "episodes", arguments) as report,
+    ):
+        n_episodes = run_share(plan, arguments.blocks, folder, workers=workers, progress=report)
+    show_share(arguments, folder, n_episodes)
+    return 0
+
+
+def _planned(arguments: argparse.Namespace) -> tuple[Plan, Query, StoppingRule | None]:
+    """Return what to run, what to certify of it, and when to stop; what cannot be certified is rejected."""
+    from surefoot.play.plan import MOST_EPISODES
+
+    task = task_of(arguments, "agent", "sigma", gamma=arguments.gamma)
+    sigma = task.paper.sigma if arguments.sigma is None else task.spaces.sigma_of(arguments.sigma)
+    query = _query(arguments, Noise.of(sigma).sigma, task)
+    goal = _goal(arguments, Noise.of(sigma).sigma)
+    count = arguments.episodes if goal is None else arguments.max_episodes or MOST_EPISODES
+    plan = plan_of(arguments, task, sigma, count, per_step=arguments.per_step)
+    query.answer(plan.probe())
+    return plan, query, goal
 
 
 def _query(arguments: argparse.Namespace, sigma: float, task: Task | None = None) -> Query:

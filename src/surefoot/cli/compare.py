@@ -7,8 +7,8 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surefoot.cli.options import add_common, keeping, print_json, progress_bar, workers_for
-from surefoot.cli.parser import AGENT, ATTACK, RUN, STATISTICS, STOPPING, add_command, section
+from surefoot.cli.options import add_common, add_workers, keeping, print_json, progress_bar, workers_of
+from surefoot.cli.parser import AGENT, ATTACK, STATISTICS, STOPPING, add_command, section
 from surefoot.cli.task import add_task, is_path, task_of
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
@@ -56,9 +56,7 @@ def add_compare(commands: Any) -> None:
     section(parser, STOPPING).add_argument(
         "--episodes", type=int, default=10_000, metavar="N", help="episodes of each agent at most (default: 10,000)"
     )
-    section(parser, RUN).add_argument(
-        "--workers", type=int, metavar="N", help="number of processes (default: one per core)"
-    )
+    add_workers(parser)
     add_common(parser)
     parser.set_defaults(run=run_compare)
 
@@ -74,13 +72,17 @@ def run_compare(arguments: argparse.Namespace) -> int:
     limits = (task.scoring.floor, task.scoring.ceiling)
     contest = Contest(budget=arguments.budget, sigma=a.noise.sigma, confidence=arguments.confidence, limits=limits)
     folder = arguments.out or Path("runs") / _name(a, b)
-    with keeping(folder), progress_bar("comparing", "episodes", arguments) as report:
+    with (
+        keeping(folder),
+        workers_of(arguments, a.gpu_share) as workers,
+        progress_bar("comparing", "episodes", arguments) as report,
+    ):
         result = compared_run(
             a,
             b,
             contest,
             folder,
-            workers=workers_for(a, arguments.workers),
+            workers=workers,
             progress=report,
             command=arguments.command_line,
         )
@@ -133,7 +135,7 @@ def _plan(
         noise=Noise.of(float(noise)),
         n_episodes=arguments.episodes,
         seed=arguments.seed,
-        device=resolve_device(arguments.device),
+        device=resolve_device(arguments.device, remote=arguments.ray is not None),
     )
 
 

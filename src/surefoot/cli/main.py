@@ -18,6 +18,7 @@ from surefoot.cli.certify import add_certify
 from surefoot.cli.compare import add_compare
 from surefoot.cli.doctor import add_doctor
 from surefoot.cli.explain import add_explain
+from surefoot.cli.merge import add_merge
 from surefoot.cli.parser import Parser
 from surefoot.cli.plan import add_plan, add_tune
 from surefoot.cli.report import add_report
@@ -27,7 +28,7 @@ from surefoot.cli.verify import add_verify
 from surefoot.errors import InputError, printable
 
 INTERRUPTED, CRASHED = 130, 70
-EXTRAS = {"torch", "gymnasium", "stable_baselines3", "matplotlib"}  # packages that a plain installation lacks
+EXTRAS = {"torch", "gymnasium", "stable_baselines3", "matplotlib", "ray"}  # packages that a plain installation lacks
 OLD_NAMES = {  # of commands and options, for one more version
     "blind": "baseline",
     "--all": "--all-sigmas",
@@ -81,7 +82,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.split(".")[0] not in EXTRAS:
             raise
-        return _fail(f"this needs the package {error.name}; from a checkout install it with: pip install '.[all]'")
+        extra = "ray" if error.name.split(".")[0] == "ray" else "all"
+        return _fail(f"this needs the package {error.name}; from a checkout install it with: pip install '.[{extra}]'")
     except KeyboardInterrupt as stopped:
         kept = getattr(stopped, "__notes__", ["nothing is kept."])[0]
         print(printable(f"surefoot: interrupted; {kept}"), file=sys.stderr)
@@ -145,8 +147,8 @@ def build_parser() -> Parser:
     commands = parser.add_subparsers(
         required=True, title="commands", metavar="COMMAND", parser_class=Parser, prog="surefoot"
     )
-    proofs = (add_certify, add_verify, add_plan, add_tune, add_attack, add_compare, add_report, add_reproduce)
-    for add in (*proofs, add_train, add_baseline, add_explain, add_export, add_agents, add_doctor):
+    proofs = (add_certify, add_verify, add_plan, add_tune, add_attack, add_compare, add_merge, add_report)
+    for add in (*proofs, add_reproduce, add_train, add_baseline, add_explain, add_export, add_agents, add_doctor):
         add(commands)
     return parser
 

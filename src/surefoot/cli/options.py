@@ -24,6 +24,8 @@ from surefoot.proof.wording import COLUMNS
 if TYPE_CHECKING:
     from surefoot.play.plan import Plan
     from surefoot.play.task import Task
+    from surefoot.play.workers import Workers
+    from surefoot.runs.shares import Share
 
 
 def add_common(parser: argparse.ArgumentParser, *, writes: bool = True) -> None:
@@ -91,8 +93,27 @@ def add_agent(parser: argparse.ArgumentParser, *, recorded: bool = False) -> Non
         action="store_true",
         help="let the agent's file execute code: pickles in an SB3 .zip, TorchScript",
     )
+    add_workers(parser)
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say what runs the episodes."""
+    run = section(parser, RUN)
+    run.add_argument("--workers", type=int, metavar="N", help="number of processes (default: one per core)")
+    run.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="run episodes on a Ray cluster: HOST:PORT, or auto for that of RAY_ADDRESS or of this machine",
+    )
+
+
+def add_share(parser: argparse.ArgumentParser) -> None:
+    """Add the option that runs a part of the episodes."""
     section(parser, RUN).add_argument(
-        "--workers", type=int, metavar="N", help="number of processes (default: one per core)"
+        "--blocks",
+        type=parse_share,
+        metavar="I/N",
+        help="run share I of N into a directory of its own and certify nothing; 'surefoot merge' makes one run of all",
     )
 
 
@@ -127,7 +148,7 @@ def plan_of(
         noise=noise,
         n_episodes=n_episodes,
         seed=arguments.seed,
-        device=resolve_device(arguments.device),
+        device=resolve_device(arguments.device, remote=arguments.ray is not None),
         per_step=per_step,
     )
 
@@ -141,13 +162,31 @@ def check_reusable(plan: Plan, folder: Path) -> None:
         )
 
 
-def workers_for(plan: Plan, given: int | None) -> int:
-    """Return the number of processes: the one given, else one per core; on a GPU one, or two if emulators run."""
-    from surefoot.play.workers import usable_cores
+def check_shareable(plan: Plan) -> None:
+    """Reject shares of an agent without a hash: nothing would say whether all are of the same agent."""
+    if not plan.policy.sha256:
+        raise InputError(f"--blocks needs an agent with a hash, and {plan.policy.name} is code; use --ray or --workers")
 
-    if given is not None:
-        return given
-    return usable_cores() if plan.device == "cpu" else 1 + (plan.task.cartridge is not None)
+
+@contextmanager
+def workers_of(arguments: argparse.Namespace, gpu: float = 0.0) -> Iterator[Workers]:
+    """Connect to the Ray cluster that is named, else give the processes: as many as named, else one per core.
+
+    Args:
+        arguments: What was typed.
+        gpu: Share of a GPU that a block fills; as many processes share one by default.
+    """
+    from surefoot.play.workers import Processes, usable_cores
+
+    if arguments.ray is None:
+        most = round(1 / gpu) if gpu else usable_cores()
+        yield Processes(most if arguments.workers is None else arguments.workers)
+        return
+    refuse(arguments, ("workers",), "--ray: the cluster's nodes run as many blocks as they have CPUs")
+    from surefoot.play.ray_cluster import ray_cluster
+
+    with ray_cluster(arguments.ray) as cluster:
+        yield cluster
 
 
 @contextmanager
@@ -208,6 +247,16 @@ def keeping(folder: Path) -> Iterator[None]:
         if count := kept_episodes(folder):
             stopped.add_note(f"{count:,} episodes are kept in {folder}. Run the same command again to resume.")
         raise
+
+
+def show_share(arguments: argparse.Namespace, folder: Path, n_episodes: int) -> None:
+    """Print what ``--blocks`` has run."""
+    name = f"{arguments.blocks.part}/{arguments.blocks.of}"
+    if arguments.json:
+        print_json({"schema": 1, "share": name, "folder": str(folder), "episodes": n_episodes})
+        return
+    print(f"Share {name}: {n_episodes:,} episodes in {folder}.")
+    print("When all shares are done: surefoot merge DIR..., then this command without --blocks.")
 
 
 def plain_console(width: int | None = None) -> Console:
@@ -280,6 +329,19 @@ def parse_budgets(text: str) -> tuple[float, ...]:
         )
     count = int((last - first) / step + 1e-9) + 1
     return tuple(float(f"{first + step * index:.12g}") for index in range(count))
+
+
+def parse_share(text: str) -> Share:
+    """Read ``3/8``: the third of eight shares."""
+    from surefoot.runs.shares import Share
+
+    part, _, of = text.partition("/")
+    if not (part.isascii() and part.isdecimal() and of.isascii() and of.isdecimal() and len(text) < 20):
+        raise argparse.ArgumentTypeError(f"must look like 3/8, the third of eight shares, got {text!r:.60}")
+    try:
+        return Share(int(part), int(of))
+    except InputError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def parse_requirement(text: str) -> Requirement:

@@ -21,7 +21,7 @@ from surefoot.cli.options import (
     print_json,
     progress_bar,
     say,
-    workers_for,
+    workers_of,
 )
 from surefoot.cli.parser import AGENT, ATTACK, RUN, STATISTICS, STOPPING, add_command, section
 from surefoot.cli.task import add_task, one_of, task_of
@@ -30,6 +30,7 @@ from surefoot.proof.query import check_confidence
 
 if TYPE_CHECKING:
     from surefoot.play.plan import Plan
+    from surefoot.play.workers import Workers
     from surefoot.proof.forecast import Forecast
 
 
@@ -112,10 +113,11 @@ def run_plan(arguments: argparse.Namespace) -> None:
     from surefoot.proof.forecast import best, best_achievable
 
     required, plans = arguments.require, _plans(arguments)
-    cores = usable_cores() if arguments.cores is None else arguments.cores
-    if cores < 1:
-        raise InputError(f"--cores must be at least 1, got {cores}")
-    found, costs = _forecasts(arguments, plans, required.budget, required.mean)
+    if arguments.cores is not None and arguments.cores < 1:
+        raise InputError(f"--cores must be at least 1, got {arguments.cores}")
+    with workers_of(arguments, plans[0].gpu_share) as workers:
+        cores = arguments.cores or (usable_cores() if arguments.ray is None else workers.at_a_time(0.0))
+        found, costs = _forecasts(arguments, plans, workers, required.budget, required.mean)
     chosen, task, alpha = best(found), plans[0].task, 1 - arguments.confidence
     most = best_achievable(
         arguments.episodes, required.budget / chosen.sigma, alpha, task.scoring.floor, task.scoring.ceiling
@@ -150,13 +152,18 @@ def run_plan(arguments: argparse.Namespace) -> None:
 
 def run_tune(arguments: argparse.Namespace) -> None:
     """Choose a sigma and certify it on other episodes, or certify all of them."""
+    plans = _plans(arguments)
+    with workers_of(arguments, plans[0].gpu_share) as workers:
+        _tune(arguments, plans, workers)
+
+
+def _tune(arguments: argparse.Namespace, plans: list[Plan], workers: Workers) -> None:
     from surefoot.proof.forecast import best
     from surefoot.proof.query import Query
     from surefoot.report.page import NAME
     from surefoot.runs.certified import certified_run, run_name
 
-    plans = _plans(arguments)
-    found = [] if arguments.all_sigmas else _forecasts(arguments, plans, arguments.budget, None)[0]
+    found = [] if arguments.all_sigmas else _forecasts(arguments, plans, workers, arguments.budget, None)[0]
     kept = plans if arguments.all_sigmas else [plans[found.index(best(found))]]
     confidence = 1 - (1 - arguments.confidence) / len(kept)
     query = Query(budgets=(arguments.budget,), confidence=confidence)
@@ -164,7 +171,6 @@ def run_tune(arguments: argparse.Namespace) -> None:
     for plan in kept:
         whole = replace(plan, n_episodes=arguments.episodes)
         folder = (arguments.out or Path("runs")) / run_name(whole)
-        workers = workers_for(plan, arguments.workers)
         what = f"sigma {plan.noise.sigma:g}"
         with keeping(arguments.out or folder), progress_bar(what, "episodes", arguments) as report:
             made.append(certified_run(whole, query, folder, workers=workers, progress=report))
@@ -205,7 +211,7 @@ def _plans(arguments: argparse.Namespace) -> list[Plan]:
 
 
 def _forecasts(
-    arguments: argparse.Namespace, plans: list[Plan], budget: float, require: float | None
+    arguments: argparse.Namespace, plans: list[Plan], workers: Workers, budget: float, require: float | None
 ) -> tuple[list[Forecast], list[Cost]]:
     """Run the pilot episodes of each plan; return what they predict, and what an episode costs here."""
     from surefoot.play.rollout import play
@@ -214,11 +220,12 @@ def _forecasts(
 
     found, costs = [], []
     for plan in plans:
-        workers, began = workers_for(plan, arguments.workers), time.perf_counter()
+        began = time.perf_counter()
         with progress_bar(f"pilot, sigma {plan.noise.sigma:g}", "episodes", arguments) as report:
             pilot = play(replace(plan, purpose=(Purpose.PILOT,)), workers=workers, progress=report)
         each = (time.perf_counter() - began) / len(pilot)
-        costs.append(Cost(min(workers, plan.n_blocks) * each, each if plan.device == "cuda" else None, plan.block_size))
+        busy = min(workers.at_a_time(plan.gpu_share), plan.n_blocks)
+        costs.append(Cost(busy * each, each if plan.device == "cuda" else None, plan.block_size))
         alpha, n_episodes = 1 - arguments.confidence, arguments.episodes
         found.append(forecast(pilot, budget=budget, alpha=alpha, n_episodes=n_episodes, require=require))
     return found, costs

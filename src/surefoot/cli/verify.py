@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from surefoot.cli.options import add_agent, add_output, print_json, progress_bar, say
+from surefoot.cli.options import add_agent, add_output, print_json, progress_bar, say, workers_of
 from surefoot.cli.parser import AGENT, RUN, STATISTICS, add_command, section
 from surefoot.cli.task import add_code
 from surefoot.errors import InputError
@@ -60,12 +60,11 @@ def add_verify(commands: Any) -> None:
 
 def run_verify(arguments: argparse.Namespace) -> int:
     """Check a run; return the exit code."""
-    from surefoot.play.workers import usable_cores
     from surefoot.verification.verify import verify
 
     if arguments.seed is not None and arguments.seed < 0:
         raise InputError(f"seed must be at least 0, got {arguments.seed}")
-    with progress_bar("rerunning", "blocks", arguments) as report:
+    with workers_of(arguments) as workers, progress_bar("rerunning", "blocks", arguments) as report:
         verdict = verify(
             arguments.run_dir,
             agent=arguments.agent,
@@ -76,7 +75,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
             env_modules=arguments.env_module or (),
             allow_pickle=arguments.allow_pickle,
             vecnormalize=arguments.vecnormalize,
-            workers=usable_cores() if arguments.workers is None else arguments.workers,
+            workers=workers,
             progress=report,
         )
     if arguments.json:

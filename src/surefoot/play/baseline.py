@@ -7,6 +7,7 @@ the best constant ones alternate. The best on one set of episodes is measured on
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import permutations
@@ -15,12 +16,13 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.agents.policies import Policy
-from surefoot.episodes import Baseline, Episodes, Noise
+from surefoot.episodes import Baseline, Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import Progress, play
 from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
+from surefoot.play.workers import Workers, as_workers
 
 HALF_PERIODS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 MOST_IN_TURN = 6  # actions that alternate: of 64 there would be 90,000 waves
@@ -101,6 +103,7 @@ def find_baseline(
     seed: int = 0,
     search: int | None = None,
     measure: int | None = None,
+    workers: int | Workers = 1,
     progress: Progress | None = None,
     command: str | None = None,
 ) -> Baseline:
@@ -111,6 +114,7 @@ def find_baseline(
         seed: Seed of all episodes.
         search: Episodes per candidate; the task's own number by default.
         measure: Other episodes to measure the best one on; the task's own number by default.
+        workers: Number of processes to run episodes with, or other workers; they do not change the result.
         progress: Called with the numbers of candidates tried and of all.
         command: The command that measures it again; by default that of the task.
     """
@@ -124,21 +128,27 @@ def find_baseline(
         )
     scores: dict[Wave, float] = {}
     count = len(list(waves(actions, actions[:MOST_IN_TURN])))
+    workers = as_workers(workers)
+    # Loading a cartridge takes longer than running it for a few episodes.
+    n_envs = None if task.cartridge is None else min(search, 4)
 
-    def score(candidates: Iterator[Wave]) -> None:
-        for wave in candidates:
-            # Loading a cartridge takes longer than running it for a few episodes.
-            n_envs = None if task.cartridge is None else min(search, 4)
-            purpose = (Purpose.BASELINE_SEARCH, len(scores))
-            scores[wave] = float(_run(task, wave, search, seed, purpose, n_envs).returns.mean())
+    def score(candidates: Sequence[Wave]) -> None:
+        first, means = len(scores), [-math.inf] * len(candidates)
+        purposes = [(Purpose.BASELINE_SEARCH, first + number) for number in range(len(candidates))]
+        plans = [
+            _plan(task, wave, search, seed, purpose, n_envs) for wave, purpose in zip(candidates, purposes, strict=True)
+        ]
+        for done, (number, mean) in enumerate(workers.spread(_mean, plans, range(len(plans))), start=1):
+            means[number] = mean
             if progress is not None:
-                progress(len(scores), count)
+                progress(first + done, count)
+        scores.update(zip(candidates, means, strict=True))
 
-    score(waves(actions, ()))
+    score(list(waves(actions, ())))
     best_alone = sorted(scores, key=scores.__getitem__, reverse=True)[:MOST_IN_TURN]
-    score(waves((), sorted(wave.first for wave in best_alone)))
+    score(list(waves((), sorted(wave.first for wave in best_alone))))
     best = max(scores, key=scores.__getitem__)
-    measured = _run(task, best, measure, seed, (Purpose.BASELINE,)).returns
+    measured = play(_plan(task, best, measure, seed, (Purpose.BASELINE,)), workers=workers).returns
     sem = float(measured.std(ddof=1)) / measured.size**0.5
     return Baseline(
         mean=float(measured.mean()),
@@ -149,17 +159,19 @@ def find_baseline(
     )
 
 
-def _run(
+def _mean(plans: Sequence[Plan], number: int) -> float:
+    return float(play(plans[number]).returns.mean())
+
+
+def _plan(
     task: Task, wave: Wave, n_episodes: int, seed: int, purpose: tuple[int, ...], n_envs: int | None = None
-) -> Episodes:
-    return play(
-        Plan(
-            task=task,
-            policy=open_loop_policy(task, wave),
-            noise=Noise.of(0.0),
-            n_episodes=n_episodes,
-            seed=seed,
-            n_envs=n_envs,
-            purpose=purpose,
-        )
+) -> Plan:
+    return Plan(
+        task=task,
+        policy=open_loop_policy(task, wave),
+        noise=Noise.of(0.0),
+        n_episodes=n_episodes,
+        seed=seed,
+        n_envs=n_envs,
+        purpose=purpose,
     )

@@ -93,6 +93,10 @@ class Plan:
         recurrent = isinstance(self.policy.memory, Recurrent)
         return self.task.blocks.on(torch.device(self.device), recurrent=recurrent)
 
+    def block_length(self, index: int) -> int:
+        """Return how many episodes a block has; the last one may have fewer."""
+        return min(self.block_size, self.n_episodes - index * self.block_size)
+
     @property
     def n_blocks(self) -> int:
         """How many blocks the run has."""
@@ -170,10 +174,12 @@ def agent_hash(policy: Policy) -> str:
     return weights_hash(arrays, {"agent": policy.sha256})
 
 
-def resolve_device(name: str) -> str:
-    """Return "cpu" or "cuda", resolving "auto"."""
+def resolve_device(name: str, *, remote: bool = False) -> str:
+    """Return "cpu" or "cuda", resolving "auto"; for ``remote`` workers that is the CPU, whatever is here."""
     if name not in {"auto", "cpu", "cuda"}:
         raise InputError(f"device must be auto, cpu or cuda, got {name!r}")
+    if remote:
+        return "cuda" if name == "cuda" else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
         raise InputError("device cuda was asked for, but torch sees no CUDA device; use --device cpu")
     if name == "auto":

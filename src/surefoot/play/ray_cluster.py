@@ -25,7 +25,7 @@ from surefoot.files import source_hash, versions
 from surefoot.play.plan import Plan as RunPlan
 from surefoot.play.plan import agent_hash
 from surefoot.play.processor import processor
-from surefoot.play.ray_nodes import Room, able_nodes, find_cluster, needs_of
+from surefoot.play.ray_nodes import Room, able_nodes, blocks_at_a_time, find_cluster, needs_of
 from surefoot.play.workers import Flight, Plan, Result
 
 MOST_CRASHES, MOST_NODES = 3, 10  # how often one block may lose its process, or its node
@@ -127,6 +127,10 @@ class RayCluster:
         """Return how many nodes and cores there are."""
         nodes = able_nodes({})
         return f"Ray, {len(nodes)} nodes, {sum(node['Resources'].get('CPU', 0) for node in nodes):g} CPUs"
+
+    def at_a_time(self, gpu: float) -> int:
+        """Return how many blocks its nodes run at a time."""
+        return blocks_at_a_time(needs_of(gpu))
 
     def spread(
         self,

@@ -61,9 +61,8 @@ class Room:
         """Return the number; look at the nodes every few seconds."""
         now = time.monotonic()
         if now - self.looked > LOOK:
-            self.looked, nodes = now, able_nodes(self.needs)
-            self.blocks = sum(_at_a_time(node["Resources"], self.needs) for node in nodes)
-            self.able = now if nodes else self.able
+            self.looked, self.blocks = now, blocks_at_a_time(self.needs)
+            self.able = now if self.blocks else self.able
         if now - self.able > PATIENCE:
             raise InputError(
                 f"for {PATIENCE:g} s no node of the Ray cluster had {_words(self.needs)}; finished blocks are kept, "
@@ -84,6 +83,11 @@ def able_nodes(needs: dict[str, float]) -> list[dict[str, Any]]:
     """Return the nodes that are alive and large enough for one block."""
     nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
     return [node for node in nodes if node["Alive"] and _at_a_time(node["Resources"], needs) >= 1]
+
+
+def blocks_at_a_time(needs: dict[str, float]) -> int:
+    """Return how many blocks the nodes can run at a time."""
+    return sum(_at_a_time(node["Resources"], needs) for node in able_nodes(needs))
 
 
 def _at_a_time(resources: dict[str, float], needs: dict[str, float]) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
+from typing import Literal
 
 from surefoot.agents.policies import Sigma
 from surefoot.agents.resolve import resolve
@@ -32,6 +33,7 @@ def rollout(
     seed: int = 0,
     device: str = "cpu",
     workers: int = 1,
+    backend: Literal["processes", "ray"] = "processes",
     n_envs: int | None = None,
     attacker: Attacker | None = None,
     budget: float = 0.0,
@@ -57,6 +59,8 @@ def rollout(
         seed: Seed of the run; the same seed gives the same returns.
         device: "cpu", "cuda" or "auto".
         workers: Processes to run episodes with; they do not change the results.
+        backend: "ray" runs episodes on the Ray cluster that this process is connected to, else on that of
+            ``RAY_ADDRESS`` or of this machine, instead of in ``workers`` processes; the results are the same.
         n_envs: Environments that run in parallel; the task's own number by default.
         attacker: What perturbs observations: an object with ``propose(view)`` and ``describe()``. Its episodes share no
             random numbers with those of a certificate.
@@ -94,13 +98,20 @@ def rollout(
         n_episodes=n_episodes,
         seed=seed,
         purpose=() if attacker is None else (Purpose.ATTACK,),
-        device=resolve_device(device),
+        device=resolve_device(device, remote=backend == "ray"),
         n_envs=n_envs,
         attacker=attacker,
         budget=budget,
         per_step=per_step,
     )
-    return play(plan, workers=workers, progress=progress_callback)
+    if backend not in ("processes", "ray"):
+        raise InputError(f"backend must be 'processes' or 'ray', got {backend!r}")
+    if backend == "processes":
+        return play(plan, workers=workers, progress=progress_callback)
+    from surefoot.play.ray_cluster import ray_cluster  # an extra, and slow to load
+
+    with ray_cluster() as cluster:
+        return play(plan, workers=cluster, progress=progress_callback)
 
 
 def play(
@@ -120,6 +131,7 @@ def blocks_in_order(
     plan: Plan,
     *,
     workers: int | Workers = 1,
+    among: Sequence[int] | None = None,
     done: Mapping[int, Episodes] | None = None,
     on_block: Callable[[int, Episodes], None] | None = None,
     progress: Progress | None = None,
@@ -129,19 +141,22 @@ def blocks_in_order(
     Args:
         plan: What to run.
         workers: Number of processes to run blocks with, or other workers; they do not change the result.
-        done: Blocks that have been run before, by number.
+        among: Numbers of the blocks to run; all of them by default.
+        done: Blocks among them that have been run before, by number.
         on_block: Called with number and block of every other one, as it is finished.
         progress: Called with the numbers of finished and of all episodes.
     """
     workers = as_workers(workers)
     ready = dict(done or {})
-    missing = [number for number in range(plan.n_blocks) if number not in ready]
+    among = range(plan.n_blocks) if among is None else among
+    missing = [number for number in among if number not in ready]
     count = sum(len(block) for block in ready.values())
+    total = sum(plan.block_length(number) for number in among)
     meter.clear()
     if progress is not None:
-        progress(count, plan.n_episodes)
+        progress(count, total)
     with closing(run_blocks(plan, missing, workers)) as fresh:
-        for index in range(plan.n_blocks):
+        for index in among:
             while index not in ready:
                 number, block = next(fresh)
                 _check_block(plan, number, block)
@@ -150,7 +165,7 @@ def blocks_in_order(
                 ready[number], count = block, count + len(block)
                 meter.clear(number)
                 if progress is not None:
-                    progress(count, plan.n_episodes)
+                    progress(count, total)
             yield ready.pop(index)
 
 

@@ -57,6 +57,9 @@ class Workers(Protocol):
     def describe(self) -> int | str:
         """Return what a run's notes say of the workers."""
 
+    def at_a_time(self, gpu: float) -> int:
+        """Return how many blocks they run at a time that need this share of a GPU."""
+
 
 @dataclass(frozen=True)
 class Processes:
@@ -71,6 +74,10 @@ class Processes:
     def describe(self) -> int:
         """Return their number."""
         return self.n
+
+    def at_a_time(self, gpu: float) -> int:
+        """Return their number, one where a block fills the GPU."""
+        return 1 if gpu >= 1 else self.n
 
     def spread(
         self,

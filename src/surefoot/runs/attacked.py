@@ -26,6 +26,7 @@ from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.report.sentences import IDLE
 from surefoot.runs.finish import finish_run
 from surefoot.runs.folder import RunFolder, configuration_name
+from surefoot.runs.shares import Share, run_share
 from surefoot.runs.taped_episode import record_replay
 
 SCHEMA = 1
@@ -212,6 +213,19 @@ def run_configuration(
     plan = grid.plan(budget, lambda_)
     with RunFolder(folder / configuration_name(budget, lambda_), plan.setup()).opened() as store:
         return store.recorded(plan, workers=workers, progress=progress)
+
+
+def attacked_share(
+    grid: AttackGrid, share: Share, folder: Path, *, workers: int | Workers = 1, progress: Progress | None = None
+) -> int:
+    """Run the same share of the blocks of every configuration; return how many episodes these are."""
+    configurations = grid.configurations()
+    count = 0
+    for number, one in enumerate(configurations):
+        inner = within(progress, number, len(configurations))
+        place = folder / configuration_name(*one)
+        count += run_share(grid.plan(*one), share, place, workers=workers, progress=inner)
+    return count
 
 
 def within(progress: Progress | None, number: int, configurations: int) -> Progress | None:

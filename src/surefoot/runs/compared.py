@@ -14,6 +14,7 @@ from surefoot.episodes import Episodes
 from surefoot.files import versions, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import blocks_in_order
+from surefoot.play.workers import Workers
 from surefoot.proof.comparison import Comparison, Contest
 from surefoot.runs.certified import blocks_on_disk
 from surefoot.runs.folder import RunFolder
@@ -28,7 +29,7 @@ def compared_run(
     contest: Contest,
     folder: Path,
     *,
-    workers: int = 1,
+    workers: int | Workers = 1,
     progress: Callable[..., None] | None = None,
     command: str | None = None,
 ) -> Comparison:
@@ -39,7 +40,7 @@ def compared_run(
         b: The other one; it may be undefended or under attack.
         contest: What is claimed, fixed before the first episode.
         folder: The run directory, with one directory of episodes for each agent; an interrupted run resumes there.
-        workers: Number of processes; they do not change the results.
+        workers: Number of processes, or other workers; they do not change the results.
         progress: Called with the numbers of episodes that are done and planned, and the bounds so far in words.
         command: What was typed to get this.
     """
@@ -61,7 +62,7 @@ def compared_run(
     return result
 
 
-def _blocks(plan: Plan, store: RunFolder, workers: int) -> Generator[Episodes, None, None]:
+def _blocks(plan: Plan, store: RunFolder, workers: int | Workers) -> Generator[Episodes, None, None]:
     done = blocks_on_disk(plan, store)
     return blocks_in_order(plan, workers=workers, done=done, on_block=store.save_block)
 

@@ -23,6 +23,7 @@ from surefoot.play.processor import processor
 from surefoot.play.rollout import run_blocks
 from surefoot.play.task import Task
 from surefoot.play.tasks import TASKS, discounted, get_task
+from surefoot.play.workers import Processes, Workers
 from surefoot.verification.recompute.run_files import Raw, differences
 
 Report = Callable[[int, int], None]
@@ -95,9 +96,13 @@ def other_limit(plan: Plan) -> str | None:
     return f"that cutting episodes off after {steps} steps is meant: {plan.task.environment} has {known}"
 
 
-def replay(raw: Raw, plan: Plan, blocks: list[int], workers: int, progress: Report | None = None) -> list[str]:
+def replay(
+    raw: Raw, plan: Plan, blocks: list[int], workers: int | Workers, progress: Report | None = None
+) -> list[str]:
     """Rerun the blocks; return what differs from the episode data."""
     wrong, where = [], processor(plan.device)
+    if plan.gpu_share and isinstance(workers, int | Processes):
+        workers = 1  # processes would only share the GPU
     for done, (index, played) in enumerate(run_blocks(plan, blocks, workers), start=1):
         begin = index * plan.block_size
         fresh = {"returns": played.returns, "lengths": played.lengths}

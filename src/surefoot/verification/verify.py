@@ -6,7 +6,7 @@ import math
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -14,6 +14,9 @@ from surefoot.errors import InputError, old_arguments
 from surefoot.verification.claims import check_claims, check_record
 from surefoot.verification.recompute.run_files import DamagedError, Raw, read_run
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE, SKIPPED, Verdict
+
+if TYPE_CHECKING:
+    from surefoot.play.workers import Workers
 
 LIES, UNSEEN = 0.01, 0.01  # by default forging this share of the episodes goes unnoticed at most this often
 NEVER = (
@@ -38,7 +41,7 @@ def verify(
     env_modules: Sequence[str] = (),
     allow_pickle: bool = False,
     vecnormalize: str | None = None,
-    workers: int = 1,
+    workers: int | Workers = 1,
     progress: Callable[[int, int], None] | None = None,
 ) -> Verdict:
     """Check the certificate in ``folder`` against its returns, and a sample of its returns against rerun episodes.
@@ -95,7 +98,7 @@ def _replay(
     allowed: tuple[str, tuple[str, ...], tuple[str, ...]] | None,
     allow_pickle: bool,
     vecnormalize: str | None,
-    workers: int,
+    workers: int | Workers,
     progress: Callable[[int, int], None] | None,
 ) -> None:
     from surefoot.agents.resolve import locate

@@ -1,0 +1,146 @@
+"""A run in shares: each job of an array runs some of the blocks, and merging makes one run of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from surefoot.episodes import Episodes
+from surefoot.errors import InputError
+from surefoot.files import is_count, read_json
+from surefoot.runs.folder import SCHEMA, RunFolder
+
+if TYPE_CHECKING:
+    from surefoot.play.plan import Plan
+    from surefoot.play.rollout import Progress
+    from surefoot.play.workers import Workers
+
+
+@dataclass(frozen=True)
+class Share:
+    """Every ``of``-th block, beginning with number ``part``, which counts from 1."""
+
+    part: int
+    of: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.part <= self.of:
+            raise InputError(f"a share I/N needs 1 <= I <= N, got {self.part}/{self.of}")
+
+    @property
+    def suffix(self) -> str:
+        """What its directory is called, after the name of the run."""
+        return f"-blocks{self.part}of{self.of}"
+
+    def blocks(self, n_blocks: int) -> range:
+        """Return the numbers of its blocks."""
+        if self.of > n_blocks:
+            raise InputError(f"the run has {n_blocks} blocks and cannot be divided into {self.of} shares")
+        return range(self.part - 1, n_blocks, self.of)
+
+
+def run_share(
+    plan: Plan, share: Share, folder: Path, *, workers: int | Workers = 1, progress: Progress | None = None
+) -> int:
+    """Run the blocks of a share that are not in ``folder`` yet; return how many episodes the share has."""
+    from surefoot.play.rollout import blocks_in_order  # merging needs no torch
+
+    among = share.blocks(plan.n_blocks)
+    with RunFolder(folder, plan.setup()).opened() as store:
+        if store.record.exists():
+            raise InputError(f"{folder} holds the whole run, not a share of it; choose another --out")
+        done = {index: block for index, block in store.finished().items() if index in among}
+        blocks = blocks_in_order(
+            plan, workers=workers, among=among, done=done, on_block=store.save_block, progress=progress
+        )
+        return sum(len(block) for block in blocks)
+
+
+def merged_name(folders: Sequence[Path]) -> Path | None:
+    """Return where the run belongs that these shares are of, if their names say so."""
+    names = {re.sub(r"-blocks\d+of\d+$", "", folder.name) for folder in folders}
+    parents = {folder.parent for folder in folders}
+    if len(names) > 1 or len(parents) > 1 or names & {folder.name for folder in folders}:
+        return None
+    return parents.pop() / names.pop()
+
+
+def merge(folders: Sequence[Path], out: Path) -> int:
+    """Make one run of shares, in ``out``; return its number of episodes.
+
+    Raises:
+        InputError: If blocks are missing, are there twice, or belong to different setups.
+    """
+    inner = [_configurations(folder) for folder in folders]
+    if any(names != inner[0] for names in inner):
+        at = next(index for index, names in enumerate(inner) if names != inner[0])
+        odd = sorted({*inner[at]} ^ {*inner[0]})
+        raise InputError(f"{folders[0]} and {folders[at]} are shares of different runs: only one has {odd[0] or 'it'}")
+    return sum(_merge_one([folder / name for folder in folders], out / name) for name in inner[0])
+
+
+def _configurations(folder: Path) -> list[str]:
+    """Return the directories inside that hold a share: this one itself, or those of an attack's configurations."""
+    if (folder / "setup.json").exists():
+        return [""]
+    found = sorted(path.parent.name for path in folder.glob("*/setup.json"))
+    if not found:
+        raise InputError(f"{folder} holds no share of a run; give directories that --blocks I/N has written")
+    return found
+
+
+def _merge_one(folders: Sequence[Path], out: Path) -> int:
+    setup = _common_setup(folders)
+    paths = _paths(folders, setup)
+    blocks = [_checked(paths[index], index, setup) for index in range(len(paths))]
+    episodes = Episodes.concat(blocks)
+    episodes.check_complete()
+    with RunFolder(out, setup).opened() as store:
+        if store.finished() or (store.record.exists() and Episodes.load(store.record).sha256 != episodes.sha256):
+            raise InputError(f"{out} holds episodes of its own; choose another --out")
+        store.finish(episodes)
+    return len(episodes)
+
+
+def _common_setup(folders: Sequence[Path]) -> dict[str, Any]:
+    setups = [read_json(folder / "setup.json") for folder in folders]
+    for folder, setup in zip(folders, setups, strict=True):
+        differing = sorted(key for key in {*setup, *setups[0]} if setup.get(key) != setups[0].get(key))
+        if differing:
+            what = ", ".join(f"{key} {setups[0].get(key)} and {setup.get(key)}" for key in differing[:3])
+            raise InputError(f"{folders[0]} and {folder} are shares of different runs ({what})")
+    schema, setup = setups[0].pop("schema", None), setups[0]
+    if schema != SCHEMA or not is_count(setup.get("planned")) or not is_count(setup.get("block")):
+        raise InputError(f"{folders[0] / 'setup.json'} is not the setup of a share")
+    return setup
+
+
+def _paths(folders: Sequence[Path], setup: Mapping[str, Any]) -> dict[int, Path]:
+    """Return the file of every block of the run: all of them, each once."""
+    found: dict[int, Path] = {}
+    for folder in folders:
+        if (folder / "episodes.npz").exists():
+            raise InputError(f"{folder} holds a whole run, not a share")
+        for path in sorted((folder / "blocks").glob("*.npz")):
+            index = int(path.stem) if path.stem.isascii() and path.stem.isdecimal() else -1
+            if index in found:
+                raise InputError(f"block {index} is in {found[index].parents[1]} and in {folder}: give one of them")
+            found[index] = path
+    n_blocks = -(-setup["planned"] // setup["block"])
+    if strange := sorted({*found} - {*range(n_blocks)}):
+        raise InputError(f"{found[strange[0]]} is not one of the run's {n_blocks} blocks")
+    if missing := [index for index in range(n_blocks) if index not in found]:
+        some = ", ".join(str(index) for index in missing[:5]) + (", ..." if len(missing) > 5 else "")
+        raise InputError(f"{len(missing)} of {n_blocks} blocks are missing ({some}); run their shares, then merge")
+    return found
+
+
+def _checked(path: Path, index: int, setup: Mapping[str, Any]) -> Episodes:
+    block = Episodes.load(path)
+    expected = min(setup["block"], setup["planned"] - index * setup["block"])
+    if block.setup != setup or len(block) != expected:
+        raise InputError(f"{path} is not block {index} of its run: other setup, or not {expected} episodes; delete it")
+    return block
