@@ -18,6 +18,7 @@ from typing import Any, Generic
 
 import ray
 from ray import exceptions as lost
+from ray._private import worker as ray_worker
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from surefoot.errors import InputError
@@ -53,10 +54,13 @@ def ray_cluster(address: str = "auto") -> Iterator[RayCluster]:
         ray.init(address=found, log_to_driver=False, logging_level=logging.ERROR)
     except (RuntimeError, ConnectionError, ValueError) as error:
         raise InputError(f"cannot use the Ray cluster at {found}: {error}") from error
+    # Ray prints news of nodes to standard output, even so; there may be a JSON document.
+    ray_worker._worker_logs_enabled = False
     try:
         yield RayCluster()
     finally:
         ray.shutdown()
+        ray_worker._worker_logs_enabled = True
 
 
 @dataclass(frozen=True)
