@@ -674,7 +674,10 @@ WRONG_PLAY = {
         "is not module:name; from the folder of a file",
     ),
     "env module": ("certify --env no_such_module:make --agent x --sigma .1", "cannot import 'no_such_module'"),
-    "env no such": ("certify --env json:nothing --agent x --sigma .1", "cannot make the environment 'json:nothing'"),
+    "env no such": (
+        "certify --env json:nothing --agent x --sigma .1",
+        "import that with --env-module, or give --env module:factory",
+    ),
     "env not one": ("certify --env json:dumps --agent x --sigma .1", "json:dumps failed: TypeError"),
     "env text": ("certify --env platform:node --agent x --sigma .1", "made a str, expected a gymnasium.Env"),
     "env wrapper": (

@@ -115,7 +115,8 @@ class Source:
             return gymnasium.make(factory, max_episode_steps=self.max_steps, **self.kwargs)
         except (gymnasium.error.Error, ImportError, TypeError, ValueError, AttributeError) as error:
             reason, today = str(error).strip().splitlines()[0].rstrip("."), successor(self.name)
-            way = "" if today is None else f"; its successor is {today}: give --env {today}"
+            elsewhere = "if a package registers it, import that with --env-module, or give --env module:factory"
+            way = f"; {elsewhere}" if today is None else f"; its successor is {today}: give --env {today}"
             raise InputError(f"Gymnasium cannot make the environment {self.name!r}: {reason}{way}") from error
 
     def _is_registered(self) -> bool:
