@@ -130,7 +130,7 @@ class RayCluster:
     def describe(self) -> str:
         """Return how many nodes and cores there are."""
         nodes = able_nodes({})
-        return f"Ray, {len(nodes)} nodes, {sum(node['Resources'].get('CPU', 0) for node in nodes):g} CPUs"
+        return f"Ray, {len(nodes)} node{'s' * (len(nodes) != 1)}, {sum(node['Resources'].get('CPU', 0) for node in nodes):g} CPUs"
 
     def at_a_time(self, gpu: float) -> int:
         """Return how many blocks its nodes run at a time."""
@@ -153,19 +153,19 @@ class RayCluster:
         tasks = Tasks(order, room.needs)
         flight = Flight[Landed[Result]](tasks.submit)
         sample = secrets.choice(indices[: room.now()]) if fingerprint is not None else None
-        twins = Twins()
+        twins = Twins(fingerprint)
         try:
             for index, future in flight.over(indices, room.now):
                 landed = tasks.landed(index, future)
                 if landed is None:
                     flight.start(index)
                 elif index < 0:
-                    twins.compare(~index, landed)
+                    yield ~index, twins.compared(~index, landed)
+                elif index == sample and (other := _other_node(landed, room.needs)):
+                    # It is given out once its twin agrees: who has all results stops listening.
+                    twins.first, tasks.place = landed, other
+                    flight.start(~index)
                 else:
-                    if index == sample and fingerprint is not None and (other := _other_node(landed, room.needs)):
-                        twins.first = Landed(landed.node, landed.processor, fingerprint(landed.result))
-                        tasks.place = other
-                        flight.start(~index)
                     yield index, landed.result
         finally:
             tasks.cancel()
@@ -245,16 +245,21 @@ def _out_of_memory(index: int) -> InputError:
 
 
 @dataclass
-class Twins:
+class Twins(Generic[Result]):
     """One block, run on two nodes."""
 
-    first: Landed[str] | None = None
+    fingerprint: Callable[[Result], str] | None
+    first: Landed[Result] | None = None
 
-    def compare(self, index: int, second: Landed[Any]) -> None:
-        """Reject results that differ; say so where processors of two kinds computed them, which the record notes."""
+    def compared(self, index: int, second: Landed[Any]) -> Result:
+        """Return the first result if the second has its fingerprint, or was computed by another kind of processor.
+
+        The record notes the kinds; that bits differ is then a warning, and otherwise an error.
+        """
         assert self.first is not None
-        if second.result == self.first.result or second.node == self.first.node:
-            return
+        assert self.fingerprint is not None
+        if second.result == self.fingerprint(self.first.result) or second.node == self.first.node:
+            return self.first.result
         places = " and ".join(f"{one.node[:12]} ({one.processor})" for one in (self.first, second))
         if second.processor == self.first.processor:
             raise InputError(
@@ -266,6 +271,7 @@ class Twins:
             "processor of every block, and verifying a block needs the same kind",
             stacklevel=2,
         )
+        return self.first.result
 
 
 def _other_node(landed: Landed[Any], needs: dict[str, float]) -> str | None:
