@@ -36,7 +36,7 @@ class CartPole:
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Advance by one tick of explicit Euler, in the order of operations that Gymnasium uses."""
-        x, speed, angle, spin = self.variables
+        _, speed, angle, spin = self.variables
         force = torch.where(actions == 1, self.force, -self.force).double()
         cosine, sine = torch.cos(angle), torch.sin(angle)
         lever = self.pole_mass * self.half_length
@@ -44,10 +44,9 @@ class CartPole:
         inertia = self.half_length * (4.0 / 3.0 - self.pole_mass * torch.square(cosine) / self.total_mass)
         angular = (self.gravity * sine - cosine * push) / inertia
         linear = push - lever * angular * cosine / self.total_mass
-        x, speed = x + self.tick * speed, speed + self.tick * linear
-        angle, spin = angle + self.tick * spin, spin + self.tick * angular
-        self.variables = torch.stack((x, speed, angle, spin))
+        self.variables = self.variables + self.tick * torch.stack((speed, linear, spin, angular))
         self.clock = self.clock + 1
+        x, _, angle, _ = self.variables
         over = (x.abs() > self.position_limit) | (angle.abs() > self.angle_limit) | (self.clock >= self.max_steps)
         return self._observe(), torch.ones_like(x), over
 
