@@ -130,7 +130,8 @@ class RayCluster:
     def describe(self) -> str:
         """Return how many nodes and cores there are."""
         nodes = able_nodes({})
-        return f"Ray, {len(nodes)} node{'s' * (len(nodes) != 1)}, {sum(node['Resources'].get('CPU', 0) for node in nodes):g} CPUs"
+        cores = sum(node["Resources"].get("CPU", 0) for node in nodes)
+        return f"Ray, {len(nodes)} node{'s' * (len(nodes) != 1)}, {cores:g} CPUs"
 
     def at_a_time(self, gpu: float) -> int:
         """Return how many blocks its nodes run at a time."""
