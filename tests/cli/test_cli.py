@@ -690,6 +690,7 @@ WRONG_PLAY = {
     ),
     "env kwargs": ("certify --env CartPole-v1 --env-kwargs [1] --agent x --sigma .1", 'must look like {"name": 1}'),
     "env kwargs wrong": ('certify --env CartPole-v1 --env-kwargs {"a":1} --agent x --sigma .1', "unexpected keyword"),
+    "env gamma": ("certify --env CartPole-v1 --gamma 1 --agent x --sigma .1", "a discount must lie strictly between 0"),
     "env range": ("certify --env CartPole-v1 --reward-range 1,0 --agent x --sigma .1", "LOW,HIGH with LOW <= HIGH"),
     "task kwargs": ("certify cartpole-5 --env-kwargs {}", "--env-kwargs cannot be combined with a task"),
     "attack none": ("attack", "attack needs exactly one of TASK and --env, got none"),

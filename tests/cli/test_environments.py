@@ -61,3 +61,15 @@ def test_its_baseline_is_measured_and_episodes_are_planned(capsys):
     few = ("--pilot-episodes", 10, "--workers", 1, "--json")
     planned = json.loads(run(capsys, "plan", *GIVEN, *AGENT, "--sigmas", 0.2, "--require", "10@0.1", *few).out)
     assert planned["task"] == "pole_of_mine:make"
+
+
+def test_a_range_of_ones_own_on_a_known_environment_is_verified_step_by_step(capsys):
+    """Also a discount: floor and ceiling follow from the rules."""
+    few = ("--episodes", 20, "--workers", 1, "--max-steps", 10, "--sigma", 0.2)
+    given = ("certify", "--env", "CartPole-v1", *AGENT, *few)
+    run(capsys, *given, "--per-step", "--budgets", 0.1, "--reward-range", "-1,2", "--out", "steps")
+    assert "Verified" in run(capsys, "verify", "steps", "--workers", 1).out
+    made = json.loads(run(capsys, *given, "--gamma", 0.9, "--budgets", 0.1, "--json", "--out", "discounted").out)
+    assert made["floor"] == 0
+    assert made["ceiling"] == pytest.approx((1 - 0.9**10) / 0.1, abs=1e-5)
+    assert "Verified" in run(capsys, "verify", "discounted", "--workers", 1).out

@@ -16,7 +16,7 @@ from surefoot.play.envs.gymnasium_env import Gymnasium
 from surefoot.play.envs.source import Source, step_limit
 from surefoot.play.floors import DOCS, Rules, known_rules, of_rewards
 from surefoot.play.task import Backend, BaselineSearch, Blocks, PaperSetup, Scoring, Task
-from surefoot.play.tasks import TENSOR_BLOCKS, discounted, tensors
+from surefoot.play.tasks import TENSOR_BLOCKS, check_discount, discounted, tensors
 
 
 def make_task(
@@ -106,6 +106,8 @@ class Inspected:
     def task(self, *, floor: float | None, ceiling: float | None, n_stack: int = 1, gamma: float | None = None) -> Task:
         """Return the task, with the floor and ceiling of the rules where none is given."""
         assert self.max_steps is not None
+        if gamma is not None:
+            check_discount(gamma)
         lowest, highest = self.limits(gamma)
         low, high = lowest if floor is None else floor, highest if ceiling is None else ceiling
         assert low is not None

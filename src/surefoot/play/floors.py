@@ -51,7 +51,7 @@ class Rules:
 
 def _with_room(value: float, *, exact: bool) -> float:
     """Return a bound above the value, for the rounding of a sum of many rewards; sums of whole ones are exact."""
-    return value if exact else math.ceil(value * 1e6 + 1) / 1e6
+    return value if exact or value == 0 else math.ceil(value * 1e6 + 1) / 1e6
 
 
 def of_rewards(low: float, high: float) -> Rules:

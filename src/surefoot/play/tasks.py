@@ -172,6 +172,12 @@ def get_task(name: str) -> Task:
     return TASKS[name]
 
 
+def check_discount(gamma: float) -> None:
+    """Raise InputError if this is not a discount."""
+    if not 0 < gamma < 1:
+        raise InputError(f"a discount must lie strictly between 0 and 1, got {gamma}")
+
+
 def discounted(task: Task, gamma: float, *, limits: tuple[float, float | None] | None = None) -> Task:
     """Return the task with the discounted return sum gamma^t r_t, t = 0, 1, ..., and a floor and ceiling for it.
 
@@ -180,8 +186,7 @@ def discounted(task: Task, gamma: float, *, limits: tuple[float, float | None] |
         gamma: The discount, strictly between 0 and 1.
         limits: Floor and ceiling of the discounted return, where the task does not know the range of a step's reward.
     """
-    if not 0 < gamma < 1:
-        raise InputError(f"a discount must lie strictly between 0 and 1, got {gamma}")
+    check_discount(gamma)
     rewards = task.scoring.reward_range
     if limits is None:
         if rewards is None:

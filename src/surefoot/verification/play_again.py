@@ -65,7 +65,7 @@ def plan_of(
             limits = None if known else (float(setup["floor"]), setup["ceiling"])
             task = discounted(task, float(setup["discount"]), limits=limits)
         steps = "rewards" in setup
-        if steps and task.scoring.reward_range is None:
+        if steps and str(setup.get("task")) not in TASKS:
             low, high = (float(one) for one in setup["rewards"])
             task = replace(task, scoring=replace(task.scoring, reward_range=(low, high)))
         plan = Plan(
