@@ -18,6 +18,7 @@ from surefoot.agents.files import list_agents
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
+from surefoot.play.plan import resolve_device
 from surefoot.play.tasks import TASKS
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
@@ -96,11 +97,11 @@ def refusals(entry: Entry, *, blocks: int | None = None, workers: int = 1) -> li
     Args:
         entry: The entry.
         blocks: How many blocks of episodes to rerun; by default as many as ``surefoot verify`` does. Episodes that were
-            run on a GPU, or by an agent that is not there, are not rerun.
+            run on a GPU are not rerun without one, nor are those of an agent that is not there.
         workers: Number of processes.
     """
     known = entry.agent is not None or entry.certificate.metadata["agent"] in list_agents()
-    here = Episodes.load(entry.folder / "episodes.npz").setup["device"] == "cpu"
+    here = Episodes.load(entry.folder / "episodes.npz").setup["device"] in {"cpu", resolve_device("auto")}
     rerun: Any = 0 if not (known and here) else "enough" if blocks is None else blocks
     path = None if entry.agent is None else str(entry.agent)
     verdict = surefoot.verify(entry.folder, agent=path, blocks=rerun, workers=workers)
