@@ -33,7 +33,13 @@ NAMES += [f"{task}-s{sigma}" for task in ("freeway", "pong-1r", "pong-full") for
 RECORDS = [f"cartpole-5-ppo-s{sigma}" for sigma in ("0.2", "0.3", "0.4")]
 RECORDS += [f"cartpole-5-gru-s{sigma}" for sigma in ("0.3", "0.35", "0.4")]
 RECORDS += ["cartpole-1-ppo-s0.2", "mountain-car-gru-s1"]
-RECORDS += ["mountain-car-ppo-s0.6", "freeway-student-s0.4", "pong-1r-student-s0.2", "pong-1r-student-s0.3"]
+RECORDS += [
+    "mountain-car-ppo-s0.3",
+    "mountain-car-ppo-s0.6",
+    "freeway-student-s0.4",
+    "pong-1r-student-s0.2",
+    "pong-1r-student-s0.3",
+]
 
 
 def small(name="a-s0.2"):
