@@ -304,7 +304,7 @@ def test_values_of_another_rule_are_not_compared():
 
 
 def test_sigma_is_that_of_the_pretrained_agent_that_certifies_the_most(monkeypatch):
-    monkeypatch.setattr(selection, "N_PILOT", 200)
+    monkeypatch.setattr(selection, "N_PILOT", 400)
     found = {
         (budget, recurrent): best_sigma(CARTPOLE, budget, recurrent=recurrent, seed=0, device="cpu")
         for budget, recurrent in ((0.6, False), (1.0, True))
