@@ -121,6 +121,34 @@ def test_rules_are_those_of_the_environment_as_it_is_registered():
     assert known_rules(other) is None
 
 
+def faster(environment):
+    """Another rule, and no layer that would show it."""
+    environment.unwrapped.max_speed = 80
+    return environment
+
+
+def test_rules_hold_only_where_gymnasium_alone_makes_the_environment():
+    """Planted: an attribute changed behind the constructor, by a factory or by a wrapper that is none."""
+    for made in (
+        {"env": lambda: faster(gymnasium.make("Pendulum-v1"))},
+        {"env": "Pendulum-v1", "wrappers": [faster]},
+        {"env": "Pendulum-v1", "wrappers": [f"{__name__}:faster"]},
+    ):
+        with pytest.raises(InputError, match="Pendulum-v1 needs --floor F|<lambda> needs --floor F"):
+            make_task(**made)
+    assert make_task("Pendulum-v1", wrappers=["FlattenObservation"]).scoring.ceiling == 0
+    assert make_task("Pendulum-v1", wrappers=[FlattenObservation]).scoring.ceiling == 0
+
+
+def test_a_reward_range_of_cartpole_is_checked_too():
+    """Its tensors pay 1 a step; a range without 1 would make a false ceiling."""
+    import surefoot
+
+    task = make_task("CartPole-v1", reward_range=(0, 0.5))
+    with pytest.raises(InputError, match=r"every reward must lie between 0 and 0.5, got 1"):
+        surefoot.rollout(task, lambda seen: 0, sigma=0.1, n_episodes=2)
+
+
 def test_a_reward_range_gives_floor_and_ceiling_and_is_checked():
     def clipped():
         return ClipReward(gymnasium.make("Pendulum-v1"), -1, 1)

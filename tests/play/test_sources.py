@@ -7,6 +7,7 @@ from functools import partial
 import gymnasium
 import numpy as np
 import pytest
+import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 import surefoot
@@ -161,8 +162,8 @@ class Careless(gymnasium.Env):
 
     observation_space, action_space = Box(-1.0, 1.0, (1,), np.float32), Discrete(2)
 
-    def __init__(self, numpys):
-        self.draw = np.random.random if numpys else random.random
+    def __init__(self, stream):
+        self.draw = {"numpy": np.random.random, "python": random.random, "torch": lambda: torch.rand(()).item()}[stream]
 
     def reset(self, *, seed=None, options=None):
         return np.zeros(1, dtype=np.float32), {}
@@ -171,11 +172,11 @@ class Careless(gymnasium.Env):
         return np.zeros(1, dtype=np.float32), self.draw(), False, False, {}
 
 
-@pytest.mark.parametrize("numpys", [True, False])
-def test_environments_that_draw_from_global_streams_still_run_independent_episodes(numpys):
+@pytest.mark.parametrize("stream", ["numpy", "python", "torch"])
+def test_environments_that_draw_from_global_streams_still_run_independent_episodes(stream):
     """Planted: without seeding these streams, blocks of forked workers would be copies of each other."""
-    task = make_task(Careless, floor=0, ceiling=3, max_steps=3, env_kwargs={"numpys": numpys})
-    outside = np.random.get_state()[1].copy(), random.getstate()  # noqa: NPY002
+    task = make_task(Careless, floor=0, ceiling=3, max_steps=3, env_kwargs={"stream": stream})
+    outside = np.random.get_state()[1].copy(), random.getstate(), torch.get_rng_state()  # noqa: NPY002
     returns = [
         surefoot.rollout(task, lambda seen: 0, sigma=0.1, n_episodes=512, workers=workers).returns for workers in (1, 2)
     ]
@@ -185,6 +186,96 @@ def test_environments_that_draw_from_global_streams_still_run_independent_episod
     assert len(np.unique(np.concatenate((returns[0], other)))) == 1_024
     assert np.array_equal(np.random.get_state()[1], outside[0])  # noqa: NPY002
     assert random.getstate() == outside[1]
+    assert torch.equal(torch.get_rng_state(), outside[2])
+
+
+class SelfSeeded(Careless):
+    """Draws from a generator of its own: the same in every copy, one for all copies, or unseeded."""
+
+    everybodys = np.random.default_rng(0)
+
+    def __init__(self, kind):
+        own = {"same": np.random.default_rng(0), "shared": self.everybodys, "unseeded": np.random.default_rng()}[kind]
+        self.draw = own.random
+
+
+@pytest.mark.parametrize(
+    ("kind", "what"),
+    [
+        ("same", "with different seeds run the same episodes"),
+        ("shared", "with the same seed run different episodes"),
+        ("unseeded", "with the same seed run different episodes"),
+    ],
+)
+def test_an_environment_that_its_seed_does_not_govern_is_refused(kind, what):
+    """Its blocks could be copies of each other, in one process or in several: 1,000 episodes would be worth a few."""
+    with pytest.raises(InputError, match=rf"copies of {__name__}:SelfSeeded {what}.*self.np_random, which super\(\).reset\(seed=seed\) seeds"):
+        make_task(SelfSeeded, floor=0, ceiling=3, max_steps=3, env_kwargs={"kind": kind})
+
+
+def test_an_environment_without_randomness_is_as_good_as_any():
+    class Still(Careless):
+        def __init__(self):
+            self.draw = lambda: 0.5
+
+    task = make_task(Still, floor=0, ceiling=3, max_steps=3)
+    assert surefoot.rollout(task, lambda seen: 0, sigma=0.1, n_episodes=3).returns.tolist() == [1.5] * 3
+
+
+def test_an_environment_that_fails_on_made_up_actions_is_not_judged_by_them():
+    class Picky(Careless):
+        def step(self, action):
+            assert action == 0
+            return super().step(action)
+
+    task = make_task(partial(Picky, "numpy"), floor=0, ceiling=3, max_steps=3)
+    assert len(surefoot.rollout(task, lambda seen: 0, sigma=0.1, n_episodes=3)) == 3
+
+
+def test_copies_must_be_copies():
+    """A function that returns one object again and again would let all rows of a block step the same episode."""
+    one = Careless("numpy")
+    for same in (lambda: one, lambda: gymnasium.wrappers.TimeLimit(one, 3)):
+        task = make_task(same, floor=0, ceiling=3, max_steps=3)
+        with pytest.raises(InputError, match="returned the same object again; it must make a new environment"):
+            surefoot.rollout(task, lambda seen: 0, sigma=0.1, n_episodes=8)
+
+
+@pytest.mark.parametrize("name", ["NormalizeObservation", "NormalizeReward"])
+def test_wrappers_that_learn_from_earlier_episodes_are_refused(name):
+    """Episodes that depend on earlier ones are not independent."""
+    for given in (name, getattr(gymnasium.wrappers, name)):
+        with pytest.raises(InputError, match=f"{name} learns from earlier episodes, so that episodes depend on each"):
+            make_task("CartPole-v1", floor=-500, ceiling=500, wrappers=[given])
+
+
+class Thrice(gymnasium.Wrapper):
+    """Makes one episode of three, whatever ends them inside."""
+
+    left = 0
+
+    def reset(self, **kwargs):
+        self.left = 2
+        return self.env.reset(**kwargs)
+
+    def step(self, action):
+        observation, reward, terminated, truncated, info = self.env.step(action)
+        if (terminated or truncated) and self.left:
+            self.left -= 1
+            return self.env.reset()[0], reward, False, False, info
+        return observation, reward, terminated, truncated, info
+
+
+def test_no_wrapper_lets_an_episode_pass_its_step_limit():
+    """The floor of a reward range is times the step limit: below it, no floor holds."""
+    for task in (
+        make_task("MountainCar-v0", reward_range=(-1, 0), wrappers=[Thrice]),
+        make_task("MountainCar-v0", reward_range=(-1, 0), wrappers=[Thrice], max_steps=7),
+        make_task(lambda: Thrice(gymnasium.make("MountainCar-v0")), reward_range=(-1, 0)),
+    ):
+        played = surefoot.rollout(task, lambda seen: 1, sigma=0.1, n_episodes=2)
+        assert played.lengths.tolist() == [task.scoring.max_steps] * 2
+        assert played.returns.tolist() == [task.scoring.floor] * 2
 
 
 # --- spaces in parts ------------------------------------------------------------------------------------------------

@@ -12,9 +12,9 @@ from surefoot.episodes import check_limits
 from surefoot.errors import InputError
 from surefoot.play.envs.cartpole import CartPole, is_cartpole
 from surefoot.play.envs.flat import FlatAction, FlatObservation
-from surefoot.play.envs.gymnasium_env import Gymnasium
+from surefoot.play.envs.gymnasium_env import Gymnasium, check_seeded
 from surefoot.play.envs.source import Source, step_limit
-from surefoot.play.floors import DOCS, Rules, known_rules, of_rewards
+from surefoot.play.floors import DOCS, TRANSPARENT, Rules, known_rules, of_rewards
 from surefoot.play.task import Backend, BaselineSearch, Blocks, PaperSetup, Scoring, Task
 from surefoot.play.tasks import TENSOR_BLOCKS, check_discount, discounted, tensors
 
@@ -75,6 +75,7 @@ class Inspected:
         max_steps: After how many steps episodes are cut off, None if never.
         rules: How low and high its rewards can be, None if that is unknown.
         reward_range: The range of every reward that was given.
+        is_known: Whether it is an environment of Gymnasium whose rules are known, as it is registered.
         is_cartpole: Whether it is exactly the CartPole that is also written as tensors.
     """
 
@@ -83,6 +84,7 @@ class Inspected:
     max_steps: int | None
     rules: Rules | None
     reward_range: tuple[float, float] | None
+    is_known: bool
     is_cartpole: bool
 
     def missing(self, floor: float | None) -> list[str]:
@@ -113,6 +115,8 @@ class Inspected:
         assert low is not None
         check_limits(low, high)
         make = replace(self.source, max_steps=self.max_steps).open
+        if not self.is_known:
+            check_seeded(self.source.name, make)
         rewards = None if self.rules is None else self.rules.reward_range
         rows = Backend(batch=partial(Gymnasium, make, reward_range=self.reward_range), open=make)
         made = Task(
@@ -135,14 +139,18 @@ def inspect(source: Source, *, reward_range: tuple[float, float] | None = None) 
     """Open an environment once and return what it says about itself."""
     opened = source.open()
     try:
-        known = known_rules(opened, FlatObservation)
+        # A function may have changed the rules behind an environment's back.
+        known = known_rules(opened, FlatObservation) if source.is_plain(*TRANSPARENT) else None
+        low, high = reward_range or (1.0, 1.0)
         return Inspected(
             source=source,
             spaces=_spaces(opened),
             max_steps=step_limit(opened),
             rules=known if reward_range is None else of_rewards(*reward_range),
             reward_range=reward_range,
-            is_cartpole=known is not None and is_cartpole(opened),
+            is_known=known is not None,
+            # Where the range is wrong, it is Gymnasium's rewards that show it.
+            is_cartpole=known is not None and low <= 1 <= high and is_cartpole(opened),
         )
     finally:
         opened.close()

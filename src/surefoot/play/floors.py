@@ -132,7 +132,7 @@ for _version in ("v4", "v5"):
     }
 
 # Wrappers that pass actions and rewards on as they are.
-_TRANSPARENT = (wrappers.OrderEnforcing, wrappers.PassiveEnvChecker, wrappers.TimeLimit, wrappers.FlattenObservation)
+TRANSPARENT = (wrappers.OrderEnforcing, wrappers.PassiveEnvChecker, wrappers.TimeLimit, wrappers.FlattenObservation)
 
 
 def known_rules(environment: gymnasium.Env[Any, Any], *transparent: type) -> Rules | None:
@@ -144,7 +144,7 @@ def known_rules(environment: gymnasium.Env[Any, Any], *transparent: type) -> Rul
     """
     spec, layer = environment.spec, environment
     while isinstance(layer, gymnasium.Wrapper):
-        if type(layer) not in (*_TRANSPARENT, *transparent):
+        if type(layer) not in (*TRANSPARENT, *transparent):
             return None
         layer = layer.env
     if spec is None or spec.id not in KNOWN or spec.id not in gymnasium.registry:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,15 @@ from torch import Tensor
 
 from surefoot.errors import InputError
 
+TRIAL = 20  # steps of an episode that are tried
+
 
 class Gymnasium:
     """Any Gymnasium environments with Box observations, one per row, stepped in turn.
 
     An environment is seeded once and then runs on: its later episodes are independent of the earlier ones, and some
-    simulators take long to reseed. Environments that draw from the global streams of Python or numpy instead of their
-    own would run the same episodes in every process; so these streams are seeded too, and put back at the end.
+    simulators take long to reseed. Environments that draw from the global streams of Python, numpy or torch instead of
+    their own would run the same episodes in every process; so these streams are seeded too, and put back at the end.
     """
 
     patience = 1
@@ -35,10 +38,17 @@ class Gymnasium:
         reward_range: tuple[float, float] | None = None,
     ) -> None:
         *own, shared = np.split(seeds.generate_state(n_envs + 4, np.uint64), range(1, n_envs + 1))
-        self.outside = random.getstate(), np.random.get_state()  # noqa: NPY002
+        self.outside = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
         random.seed(shared.tobytes())
         np.random.seed(shared.view(np.uint32))  # noqa: NPY002
+        torch.default_generator.manual_seed(int(shared[0]) >> 1)
         self.environments: list[Any] = [make() for _ in range(n_envs)]
+        if len({id(environment.unwrapped) for environment in self.environments}) < n_envs:
+            self.close()
+            raise InputError(
+                "what makes the environment returned the same object again; it must make a new environment each time, "
+                "because many are run in turn"
+            )
         # 62 bits: among the 10^5 environments of a long run, two 32-bit seeds would agree.
         self.seeds = [int(seed[0]) >> 2 for seed in own]
         self.device, self.reward_range = device, reward_range
@@ -93,6 +103,7 @@ class Gymnasium:
         self.environments = []
         random.setstate(self.outside[0])
         np.random.set_state(self.outside[1])  # noqa: NPY002
+        torch.set_rng_state(self.outside[2])
 
     def _paid(self, results: Sequence[Any]) -> list[float]:
         """Return the rewards; one outside of the range that was given proves the range wrong."""
@@ -127,3 +138,42 @@ class Gymnasium:
         if batch.dtype == np.uint8:
             return torch.from_numpy(batch).to(self.device).float().div_(255)
         return torch.from_numpy(batch.astype(np.float32)).to(self.device)
+
+
+def check_seeded(name: str, make: Callable[[], Any]) -> None:
+    """Raise InputError if the seed does not govern what copies of an environment draw, as far as a trial shows.
+
+    Copies with different seeds must not run the same random episodes: all blocks would be one. Copies with the same
+    seed must: what they draw from then is shared by the copies of a process, and processes begin with equal ones.
+    An environment that fails on made-up actions is not judged by them.
+    """
+    try:
+        one, again, other = (_trial(make, seed) for seed in (0, 0, 1))
+    except Exception:
+        return
+    if one == again and (one != other or one[0] == one[1]):
+        return
+    wrong = "the same seed run different episodes" if one != again else "different seeds run the same episodes"
+    raise InputError(
+        f"copies of {name} with {wrong}: episodes of a run would not be independent, or could not be repeated; let it "
+        "draw from self.np_random, which super().reset(seed=seed) seeds"
+    )
+
+
+def _trial(make: Callable[[], Any], seed: int) -> list[bytes]:
+    """Return what is observed and paid in two episodes, or their beginnings, with the same made-up actions."""
+    batch = Gymnasium(make, 1, np.random.SeedSequence(seed), torch.device("cpu"))
+    (environment,), seen = batch.environments, []
+    try:
+        for begin in (batch.reset, partial(batch.restart, torch.ones(1, dtype=torch.bool))):
+            environment.action_space.seed(0)
+            episode = [begin().numpy().tobytes()]
+            over = False
+            while not over and len(episode) <= TRIAL:
+                observation, reward, terminated, truncated, _ = environment.step(environment.action_space.sample())
+                episode.append(np.asarray(observation).tobytes() + np.float64(reward).tobytes())
+                over = bool(terminated or truncated)
+            seen.append(b"".join(episode))
+    finally:
+        batch.close()
+    return seen

@@ -22,6 +22,7 @@ from surefoot.play.envs.flat import flattened
 
 Environment = gymnasium.Env[Any, Any]
 Maker = str | EnvSpec | Callable[..., Any]
+LEARNERS = (gymnasium.wrappers.NormalizeObservation, gymnasium.wrappers.NormalizeReward)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -102,7 +103,9 @@ class Source:
             )
         for wrapper in self.wrappers:
             environment = called(_name(wrapper), _wrapper(wrapper), environment)
-        if self.max_steps is not None and isinstance(environment, gymnasium.Env) and not self._is_registered():
+        _refuse_learners(environment)
+        if self.max_steps is not None and isinstance(environment, gymnasium.Env) and not self.is_plain():
+            # Outside of everything: a wrapper may let an episode go on that the limit inside has ended.
             environment = gymnasium.wrappers.TimeLimit(environment, self.max_steps)
         return flattened(self.name, environment)
 
@@ -119,9 +122,25 @@ class Source:
             way = f"; {elsewhere}" if today is None else f"; its successor is {today}: give --env {today}"
             raise InputError(f"Gymnasium cannot make the environment {self.name!r}: {reason}{way}") from error
 
-    def _is_registered(self) -> bool:
-        """Return whether Gymnasium makes it, and with it the step limit."""
-        return not callable(_factory(self.maker) if isinstance(self.maker, str) else self.maker)
+    def is_plain(self, *harmless: type) -> bool:
+        """Return whether Gymnasium alone makes it, step limit included, and wraps it in nothing but ``harmless``."""
+        layers = [one.entry_point for one in self.maker.additional_wrappers] if isinstance(self.maker, EnvSpec) else []
+        added = [_wrapper(one) for one in (*layers, *self.wrappers)]
+        kinds = [one.func if isinstance(one, partial) else one for one in added]
+        made = not callable(_factory(self.maker) if isinstance(self.maker, str) else self.maker)
+        return made and all(kind in harmless for kind in kinds)
+
+
+def _refuse_learners(environment: Environment) -> None:
+    """Raise InputError if a layer takes something from one episode to the next."""
+    layer = environment
+    while isinstance(layer, gymnasium.Wrapper):
+        if isinstance(layer, LEARNERS):
+            raise InputError(
+                f"{type(layer).__name__} learns from earlier episodes, so that episodes depend on each other; normalize "
+                "with numbers that are fixed, in the environment, or in the agent (--vecnormalize)"
+            )
+        layer = layer.env
 
 
 def step_limit(environment: Environment) -> int | None:
