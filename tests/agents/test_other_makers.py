@@ -1,6 +1,7 @@
 """Torch modules, CleanRL's agents, TorchScript, ONNX, functions of rows, and agents that draw their own actions."""
 
 import json
+import random
 import shutil
 import warnings
 import zipfile
@@ -18,7 +19,7 @@ from torch import nn
 from torch.distributions import Categorical, Normal
 
 import surefoot
-from surefoot.agents.answers import ROWS, from_callable
+from surefoot.agents.answers import AGAIN, ROWS, from_callable
 from surefoot.agents.policies import Spaces
 from surefoot.agents.resolve import resolve
 from surefoot.cli.main import main
@@ -201,7 +202,7 @@ def test_a_copy_in_evaluation_mode_is_certified():
     [
         (nn.Linear(5, 2), "shapes cannot be multiplied"),
         (nn.Linear(4, 3), r"answered in the shape \(61, 3\); expected one action per row, or 2 values per row"),
-        (nn.LSTM(4, 2), "from a memory of its own, or by their place among the rows"),
+        (nn.LSTM(4, 2), "from a memory of its own, by their place among the rows, or by the other rows"),
         (Wrapped(nn.Linear(4, 2), lambda output: output + torch.rand(2)), "answers the same observations differently"),
         (Wrapped(nn.Linear(4, 2), lambda output: output * torch.nan), "values that are not finite"),
         (Wrapped(nn.Linear(4, 2), lambda output: Categorical(logits=output)), "got Categorical"),
@@ -320,6 +321,41 @@ def test_randomness_must_be_declared_and_seedable():
         resolve("cartpole-1-s0.2", SPACES, stochastic=True)
 
 
+class Rarely(nn.Module):
+    """Explores once in a million steps: no trial sees that."""
+
+    def get_action(self, seen):
+        return torch.where(torch.rand(len(seen)) < 1e-6, 0, 1), None, torch.ones(len(seen), 2)
+
+
+def test_draws_that_change_no_answer_of_the_trial_are_noticed():
+    """Workers that fork share the state of the global generators: what they draw would not be independent."""
+    rare = [
+        lambda seen: int(np.random.random() < 1e-6),  # noqa: NPY002
+        lambda seen: int(random.random() < 1e-6),
+        lambda seen: (torch.rand(len(seen)) < 1e-6).long(),
+        Wrapped(nn.Linear(4, 2), lambda x: x + (torch.rand(()) < 1e-6)),
+    ]
+    for agent in rare:
+        with pytest.raises(InputError, match=r"declare that: stochastic=True, or --stochastic"):
+            resolve(agent, SPACES)
+        assert resolve(agent, SPACES, stochastic=True).stochastic
+    assert resolve(Rarely(), SPACES).act(SEEN).tolist() == [0] * len(SEEN)  # the probabilities, not what was drawn
+
+
+def test_rows_that_depend_on_each_other_are_noticed():
+    """Whatever the order of rows: an agent acts on its own episode alone."""
+
+    def centered(seen):
+        return ((seen - seen.mean(axis=0))[:, 0] > 0).astype(int)
+
+    for agent in (centered, Wrapped(nn.Linear(4, 2), lambda x: x - x.mean(0))):
+        with pytest.raises(InputError, match="by their place among the rows, or by the other rows"):
+            resolve(agent, SPACES)
+    with pytest.raises(InputError, match="by their place among the rows, or by the other rows"):
+        resolve(centered, SPACES, batched=True)
+
+
 def test_a_deployed_agent_draws_as_it_was_certified():
     agent = surefoot.smooth(Chooser(), 0.01, shape=(4,), n_actions=2, stochastic=True)
     actions = [int(agent.predict(np.zeros(4))[0]) for _ in range(60)]
@@ -356,7 +392,7 @@ def test_rows_are_asked_at_once():
         return (seen[:, 0] > 0).astype(int)
 
     policy = resolve(count, SPACES, batched=True)
-    assert set(sizes) == {ROWS}
+    assert set(sizes) == {ROWS, AGAIN}
     policy.act(SEEN)
     assert sizes[-1] == 9
 

@@ -17,11 +17,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from surefoot.agents.own_randomness import seeded
+from surefoot.agents.own_randomness import seeded, states
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
 
-ROWS = 61  # of a trial: hardly ever the length of an axis, so that rows cannot be taken for anything else
+# Rows of a trial, and how many of them are asked again: hardly ever the length of an axis, so that rows cannot be taken
+# for anything else.
+ROWS, AGAIN = 61, 37
 
 
 class Answers(nn.Module):
@@ -100,13 +102,13 @@ def from_function(
     return ways[max(answers)]
 
 
-def tried(inner: nn.Module, spaces: Spaces, *, stochastic: bool) -> Policy:
+def tried(inner: nn.Module, spaces: Spaces, *, stochastic: bool, ignores_draws: bool = False) -> Policy:
     """Return the policy of a network of another maker, after a trial on made-up observations, or raise why not.
 
     Continuous actions are clipped to the environment's bounds.
     """
     network, seen = Answers(inner, spaces), trial_rows((spaces.n_stack, *spaces.shape))
-    check_repeats(network, seen, asked(network, seen), stochastic=stochastic)
+    check_repeats(network, seen, asked(network, seen), stochastic=stochastic, ignores_draws=ignores_draws)
     with torch.enable_grad():
         gradient = not stochastic and network(seen.requires_grad_()).requires_grad
     low, high = (None if side is None else torch.tensor(side) for side in (spaces.low, spaces.high))
@@ -121,22 +123,32 @@ def trial_rows(shape: tuple[int, ...]) -> Tensor:
 
 def asked(network: nn.Module, seen: Tensor, *, seed: int = 0) -> Tensor:
     """Return what a network answers on a trial, with the global random generators seeded."""
+    return _asked(network, seen, seed=seed)[0]
+
+
+def _asked(network: nn.Module, seen: Tensor, *, seed: int) -> tuple[Tensor, bool]:
+    """Return what a network answers, and whether it has drawn from a global generator."""
     with warnings.catch_warnings(), seeded(np.random.SeedSequence(seed), seed), torch.no_grad():
         warnings.simplefilter("ignore")  # the observations are made up
+        before = states()
         answer: Tensor = network(seen)
-        return answer
+        return answer, states() != before
 
 
-def check_repeats(network: nn.Module, seen: Tensor, answer: Tensor, *, stochastic: bool) -> None:
+def check_repeats(
+    network: nn.Module, seen: Tensor, answer: Tensor, *, stochastic: bool, ignores_draws: bool = False
+) -> None:
     """Raise if a network answers the same rows differently, or one declared stochastic does so with the same seeds.
 
-    The rows come in another order: what takes them for steps in time, or mixes them otherwise, answers differently too.
+    Some of the rows come in another order: what takes them for steps in time, or mixes them otherwise, answers
+    differently too. What draws, but hardly ever lets that change its answer, is betrayed by the global generators.
 
     Args:
         network: What is asked again.
         seen: The rows.
         answer: What it answered the first time.
         stochastic: Whether it was declared so.
+        ignores_draws: Whether what it draws is known not to change its answer.
     """
     if stochastic:
         if torch.equal(answer, asked(network, seen)):
@@ -145,10 +157,16 @@ def check_repeats(network: nn.Module, seen: Tensor, answer: Tensor, *, stochasti
             "the agent draws from a random generator of its own, which cannot be seeded for each block of episodes; "
             "let it draw from the global generators of torch, numpy.random or random"
         )
-    if not torch.allclose(answer, asked(network, seen.flip(0), seed=1).flip(0), rtol=1e-3, atol=1e-5):
+    again, drawn = _asked(network, seen.flip(0)[:AGAIN], seed=1)
+    alike = torch.allclose(answer.flip(0)[:AGAIN], again, rtol=1e-3, atol=1e-5)
+    if not alike or (drawn and not ignores_draws):
         raise InputError(
-            "the agent answers the same observations differently: at random, from a memory of its own, or by their "
-            "place among the rows; if its own randomness is part of it, declare that: stochastic=True, or --stochastic"
+            "the agent answers the same observations differently: at random, from a memory of its own, by their place "
+            "among the rows, or by the other rows; if its own randomness is part of it, declare that: stochastic=True, "
+            "or --stochastic"
+            if not alike
+            else "the agent draws random numbers; if its own randomness is part of it, declare that: stochastic=True, "
+            "or --stochastic"
         )
 
 

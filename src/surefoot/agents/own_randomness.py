@@ -37,3 +37,9 @@ def seeded(seeds: np.random.SeedSequence, torch_seed: int) -> Iterator[None]:
         finally:
             random.setstate(python)
             np.random.set_state(legacy)  # noqa: NPY002
+
+
+def states() -> tuple[object, ...]:
+    """Return the states of the global generators, to be compared: drawing changes them."""
+    _, words, *place = np.random.get_state(legacy=True)  # noqa: NPY002
+    return random.getstate(), words.tobytes(), *place, torch.get_rng_state().numpy().tobytes()

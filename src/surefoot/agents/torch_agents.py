@@ -98,7 +98,8 @@ def from_module(module: nn.Module, spaces: Spaces, *, name: str, stochastic: boo
     for shape in _layouts(spaces.shape, spaces.n_stack):
         for inner in _readings(own, spaces, stochastic):
             try:
-                policy = tried(inner, replace(spaces, shape=shape, n_stack=1), stochastic=stochastic)
+                known = replace(spaces, shape=shape, n_stack=1)
+                policy = tried(inner, known, stochastic=stochastic, ignores_draws=isinstance(inner, Third))
                 if isinstance(inner, Mean):
                     inner.check(trial_rows(shape))
                 return replace(policy, name=name)
