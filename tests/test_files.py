@@ -17,6 +17,7 @@ from surefoot.errors import InputError
 from surefoot.files import (
     MOST_ARRAYS,
     MOST_TEXT,
+    extremes,
     read_array,
     read_arrays,
     read_json,
@@ -240,6 +241,17 @@ def test_what_unpacks_to_more_than_is_allowed_is_not_unpacked(tmp_path):
         file.truncate(MOST_TEXT + 1)
     with pytest.raises(InputError, match="too large for a JSON file"):
         read_json(tmp_path / "x.json")
+
+
+def test_letting_go_of_a_map_keeps_what_was_written_to_a_private_one(tmp_path):
+    """Planted: pages of a copy-on-write map that are let go come back as the file has them, without the changes."""
+    np.save(tmp_path / "x.npy", np.full(5_000, -1.0))
+    private = np.load(tmp_path / "x.npy", mmap_mode="c")
+    private[:] = 2.0
+    private.setflags(write=False)
+    for view in (private, private[10:], np.asarray(private)):
+        assert extremes(view) == (2.0, 2.0)
+        assert extremes(view) == (2.0, 2.0)
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")

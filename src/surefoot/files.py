@@ -309,11 +309,16 @@ def extremes(array: NDArray[Any]) -> tuple[float, float]:
 
 
 def release(array: NDArray[Any]) -> None:
-    """Let go of the memory that holds what was read of a mapped file; what is read again is read from the file."""
+    """Let go of the memory that holds what was read of a mapped file; what is read again is read from the file.
+
+    A map with changes that the file does not have (mode "c") would lose them, and is kept.
+    """
     base: Any = array
+    shared = False
     while isinstance(base, np.ndarray):
+        shared = shared or (isinstance(base, np.memmap) and base.mode != "c")
         base = base.base
-    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+    if shared and isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
         base.madvise(mmap.MADV_DONTNEED)
 
 

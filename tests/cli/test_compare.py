@@ -1,6 +1,7 @@
 """``surefoot compare``: the claim, its exit code, what is written, and a run that resumes."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -70,6 +71,19 @@ def test_wrong_calls_are_one_line(words, match, capsys):
     said = capsys.readouterr().err
     assert match in said
     assert said.count("\n") == 1
+
+
+def test_episodes_of_an_agent_without_a_hash_are_not_taken_for_those_of_another(tmp_path, monkeypatch, capsys):
+    """Planted: between two calls the function becomes another one."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    call = (GOOD, "compared_agents:act", "cartpole-1", "--budget", 0.2, "--episodes", 40)
+    (tmp_path / "compared_agents.py").write_text("def act(seen):\n    return 0\n")
+    assert compare(*call) == 1
+    monkeypatch.delitem(sys.modules, "compared_agents")
+    (tmp_path / "compared_agents.py").write_text("def act(seen):\n    return int(seen[2] > 0)\n")
+    capsys.readouterr()
+    assert compare(*call) == 2
+    assert "run/B may hold episodes of another act: agents that are code have no hash" in capsys.readouterr().err
 
 
 def plan(chance, n_episodes=20_000):

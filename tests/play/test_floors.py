@@ -134,7 +134,7 @@ def test_rules_hold_only_where_gymnasium_alone_makes_the_environment():
         {"env": "Pendulum-v1", "wrappers": [faster]},
         {"env": "Pendulum-v1", "wrappers": [f"{__name__}:faster"]},
     ):
-        with pytest.raises(InputError, match="Pendulum-v1 needs --floor F|<lambda> needs --floor F"):
+        with pytest.raises(InputError, match=r"(Pendulum-v1|<lambda>) needs --floor F"):
             make_task(**made)
     assert make_task("Pendulum-v1", wrappers=["FlattenObservation"]).scoring.ceiling == 0
     assert make_task("Pendulum-v1", wrappers=[FlattenObservation]).scoring.ceiling == 0

@@ -209,7 +209,10 @@ class SelfSeeded(Careless):
 )
 def test_an_environment_that_its_seed_does_not_govern_is_refused(kind, what):
     """Its blocks could be copies of each other, in one process or in several: 1,000 episodes would be worth a few."""
-    with pytest.raises(InputError, match=rf"copies of {__name__}:SelfSeeded {what}.*self.np_random, which super\(\).reset\(seed=seed\) seeds"):
+    with pytest.raises(
+        InputError,
+        match=rf"copies of {__name__}:SelfSeeded {what}.*self.np_random, which super\(\).reset\(seed=seed\) seeds",
+    ):
         make_task(SelfSeeded, floor=0, ceiling=3, max_steps=3, env_kwargs={"kind": kind})
 
 

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from surefoot.cli import main as cli
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.files import read_arrays, read_npz
 from surefoot.runs.returns import read_returns
 
 SOURCES = Path(cli.__file__).parents[1]
@@ -68,6 +70,15 @@ def test_what_is_ambiguous_or_wrong_is_refused(tmp_path, name):
     with pytest.raises(InputError) as caught:
         read(tmp_path / name)
     assert why in str(caught.value)
+
+
+def test_episode_data_larger_than_memory_are_read_too(tmp_path, monkeypatch):
+    monkeypatch.setattr("surefoot.files.MOST_ARRAYS", 2**10)
+    for function in (read_arrays, read_npz):
+        monkeypatch.setitem(function.__kwdefaults__, "most", 2**10)
+    record = Episodes.from_returns(np.arange(500.0), sigma=0.2, floor=0.0)
+    record.save(tmp_path / "large.npz")
+    assert read_returns(tmp_path / "large.npz", None, None, None)[0].sha256 == record.sha256
 
 
 def test_evaluations_of_one_agent_are_read_and_those_of_a_training_are_not(tmp_path):

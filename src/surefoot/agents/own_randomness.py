@@ -41,5 +41,5 @@ def seeded(seeds: np.random.SeedSequence, torch_seed: int) -> Iterator[None]:
 
 def states() -> tuple[object, ...]:
     """Return the states of the global generators, to be compared: drawing changes them."""
-    _, words, *place = np.random.get_state(legacy=True)  # noqa: NPY002
-    return random.getstate(), words.tobytes(), *place, torch.get_rng_state().numpy().tobytes()
+    legacy = np.random.get_state(legacy=False)["state"]  # noqa: NPY002
+    return random.getstate(), legacy["key"].tobytes(), legacy["pos"], torch.get_rng_state().numpy().tobytes()

@@ -15,7 +15,6 @@ from surefoot.cli.options import (
     add_agent,
     add_common,
     add_share,
-    check_reusable,
     check_shareable,
     estimate,
     keeping,
@@ -128,7 +127,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
     from surefoot.proof.inconsistency import inconsistencies
     from surefoot.report.page import NAME, write_report
     from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, attacked_share, matching_certificates
-    from surefoot.runs.folder import configuration_name
+    from surefoot.runs.folder import check_reusable, configuration_name
     from surefoot.runs.read import read_run
 
     one_of(arguments, "attack")

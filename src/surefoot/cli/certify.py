@@ -13,7 +13,6 @@ from surefoot.cli.options import (
     add_agent,
     add_common,
     add_share,
-    check_reusable,
     check_shareable,
     keeping,
     numbers,
@@ -216,6 +215,7 @@ def _certify_returns(arguments: argparse.Namespace) -> tuple[Certificate, str]:
 
 def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Task, Path]:
     from surefoot.runs.certified import certified_run, run_name
+    from surefoot.runs.folder import check_reusable
 
     plan, query, goal = _planned(arguments)
     task, required = plan.task, arguments.require

@@ -64,7 +64,8 @@ def add_compare(commands: Any) -> None:
 def run_compare(arguments: argparse.Namespace) -> int:
     """Compare two agents; 1 if A is not proved better."""
     from surefoot.proof.comparison import Contest
-    from surefoot.runs.compared import NAME, compared_run
+    from surefoot.runs.compared import NAME, SIDES, compared_run
+    from surefoot.runs.folder import check_reusable
 
     task = _task(arguments)
     a = _plan(arguments, task, arguments.a, arguments.sigma)
@@ -72,6 +73,8 @@ def run_compare(arguments: argparse.Namespace) -> int:
     limits = (task.scoring.floor, task.scoring.ceiling)
     contest = Contest(budget=arguments.budget, sigma=a.noise.sigma, confidence=arguments.confidence, limits=limits)
     folder = arguments.out or Path("runs") / _name(a, b)
+    for side, plan in zip(SIDES, (a, b), strict=True):
+        check_reusable(plan, folder / side)
     with (
         keeping(folder),
         workers_of(arguments, a.gpu_share) as workers,

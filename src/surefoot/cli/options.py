@@ -153,15 +153,6 @@ def plan_of(
     )
 
 
-def check_reusable(plan: Plan, folder: Path) -> None:
-    """Reject a directory with episodes of an agent without a hash: nothing says whether they are of this agent."""
-    if not plan.policy.sha256 and (folder / "setup.json").exists():
-        raise InputError(
-            f"{folder} may hold episodes of another {plan.policy.name}: agents that are code have no hash to compare; "
-            "delete it, or choose another --out"
-        )
-
-
 def check_shareable(plan: Plan) -> None:
     """Reject shares of an agent without a hash: nothing would say whether all are of the same agent."""
     if not plan.policy.sha256:

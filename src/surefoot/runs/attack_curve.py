@@ -21,6 +21,7 @@ from surefoot.play.workers import Workers
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.inconsistency import Inconsistency, inconsistencies
 from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, summary, within
+from surefoot.runs.folder import check_reusable, configuration_name
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -137,6 +138,8 @@ def attack(
     grid = AttackGrid(base=base, budgets=tuple(budgets), method=chosen, noise_samples=noise_samples)
     grid = replace(grid, lambdas=grid.default_lambdas() if lambdas is None else tuple(lambdas))
     if out is not None:
+        for one in grid.configurations():
+            check_reusable(base, Path(out) / configuration_name(*one))
         result = attacked_run(grid, Path(out), workers=workers, progress=progress_callback)
         return _curve(result, attacked_records(grid, Path(out)))
     configurations = grid.configurations()

@@ -165,6 +165,15 @@ def _check_system() -> None:
         )
 
 
+def check_reusable(plan: Plan, folder: Path) -> None:
+    """Reject a directory with episodes of an agent without a hash: nothing says whether they are of this agent."""
+    if not plan.policy.sha256 and (folder / "setup.json").exists():
+        raise InputError(
+            f"{folder} may hold episodes of another {plan.policy.name}: agents that are code have no hash to compare; "
+            "delete it, or choose another --out"
+        )
+
+
 def _half_written(entry: Path) -> bool:
     """Return whether a killed run was just writing this file."""
     return entry.name.startswith(".") and entry.name.endswith(PART)

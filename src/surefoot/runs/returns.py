@@ -39,7 +39,7 @@ def read_returns(
         InputError: If there are no returns, or more than one thing could be meant by them.
     """
     if path.suffix == ".npz":
-        arrays = read_arrays(path)
+        arrays = read_arrays(path, mapped=True)
         if "header" in arrays:
             return _recorded(path, sigma, floor, ceiling), "the returns of Surefoot's episode data"
     if sigma is None or floor is None:

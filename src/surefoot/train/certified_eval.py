@@ -18,6 +18,7 @@ from surefoot.play.task import Task
 from surefoot.play.tasks import get_task
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.query import Query
+from surefoot.proof.rounding import format_lower
 from surefoot.train.selection import ALPHA
 
 
@@ -103,7 +104,7 @@ class CertifiedEvalCallback(BaseCallback):
         assert self.best is not None
         if self.verbose:
             at = f"at budget {self.best.budgets[0]:g} after {self.num_timesteps:,} steps"
-            print(f"Best certified bound so far: {self.best.lower[0]:.2f} {at}")
+            print(f"Best certified bound so far: {format_lower(self.best.lower[0])} {at}")
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)

@@ -137,8 +137,8 @@ def _refuse_learners(environment: Environment) -> None:
     while isinstance(layer, gymnasium.Wrapper):
         if isinstance(layer, LEARNERS):
             raise InputError(
-                f"{type(layer).__name__} learns from earlier episodes, so that episodes depend on each other; normalize "
-                "with numbers that are fixed, in the environment, or in the agent (--vecnormalize)"
+                f"{type(layer).__name__} learns from earlier episodes, so that episodes depend on each other; "
+                "normalize with numbers that are fixed, in the environment, or in the agent (--vecnormalize)"
             )
         layer = layer.env
 
