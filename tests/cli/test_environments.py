@@ -18,6 +18,7 @@ def make(length=0.5):
 """
 ENV = ("--env", "pole_of_mine:make", "--env-kwargs", '{"length": 0.6}', "--wrapper", 'ClipReward={"max_reward": 1.0}')
 GIVEN = (*ENV, "--reward-range", "0,1")
+TITLE = 'pole_of_mine:make with length=0.6, ClipReward={"max_reward": 1.0}'
 AGENT = ("--agent", "cartpole-1-s0.2")
 
 
@@ -50,17 +51,17 @@ def test_a_factory_is_certified_verified_and_attacked(capsys):
     assert "NOT VERIFIED" in run(capsys, "verify", "forged", *ENV[:2], *ENV[4:], "--workers", 1, code=1).out
     few = ("--episodes", 2, "--budgets", 0.2, "--workers", 1)
     shown = run(capsys, "attack", *GIVEN, *AGENT, *few, "--method", "random", "--json").out
-    assert json.loads(shown)["task"] == "pole_of_mine:make"
+    assert json.loads(shown)["task"] == TITLE
 
 
 def test_its_baseline_is_measured_and_episodes_are_planned(capsys):
     found = json.loads(run(capsys, "baseline", *GIVEN, "--episodes", 4, "--json").out)
-    assert found["task"] == "pole_of_mine:make"
+    assert found["task"] == TITLE
     assert 0 < found["mean"] <= 20
     assert "--env pole_of_mine:make" in found["command"]
     few = ("--pilot-episodes", 10, "--workers", 1, "--json")
     planned = json.loads(run(capsys, "plan", *GIVEN, *AGENT, "--sigmas", 0.2, "--require", "10@0.1", *few).out)
-    assert planned["task"] == "pole_of_mine:make"
+    assert planned["task"] == TITLE
 
 
 def test_a_range_of_ones_own_on_a_known_environment_is_verified_step_by_step(capsys):

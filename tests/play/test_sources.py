@@ -11,11 +11,15 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 import surefoot
+from surefoot.agents.answers import from_callable
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.environments import inspect, make_task
 from surefoot.play.envs.cartpole import CartPole
 from surefoot.play.envs.gymnasium_env import Gymnasium
 from surefoot.play.envs.source import Source, step_limit
+from surefoot.play.plan import Plan
+from surefoot.runs.certified import run_name
 
 PARTS = Dict(
     goal=Box(-1.0, 1.0, (2,), np.float32),
@@ -91,7 +95,7 @@ def test_a_class_a_function_a_partial_and_module_and_name_are_the_same_environme
 def test_an_environment_object_is_made_again_from_its_spec():
     env = gymnasium.wrappers.ClipReward(gymnasium.make("Pendulum-v1", g=3.0), -1.0, 1.0)
     task = make_task(env, reward_range=(-1, 1))
-    assert (task.name, task.scoring.max_steps, task.scoring.floor) == ("Pendulum-v1", 200, -200)
+    assert (task.environment, task.scoring.max_steps, task.scoring.floor) == ("Pendulum-v1", 200, -200)
     assert task.made_with["env_kwargs"] == {"g": 3.0}
     (wrapper,) = task.made_with["wrappers"]
     again = make_task("Pendulum-v1", reward_range=(-1, 1), env_kwargs={"g": 3.0}, wrappers=[wrapper])
@@ -143,6 +147,29 @@ def test_arguments_and_wrappers_are_applied_and_recorded():
     assert always.facts["wrappers"] == ['ClipReward={"max_reward": 4}']
     own = make_task(house, floor=0, ceiling=99, wrappers=[lambda env: gymnasium.wrappers.ClipReward(env, 7, 7)])
     assert surefoot.rollout(own, lambda seen: 0, sigma=0.1, n_episodes=1).returns.tolist() == [28.0]
+
+
+def test_a_certificate_names_what_was_changed_about_the_environment(tmp_path):
+    """Clipped rewards under the plain name would be taken for the plain ones, by people and by attacks."""
+    plain = make_task("Pendulum-v1", max_steps=5)
+    changed = make_task(
+        "Pendulum-v1",
+        max_steps=5,
+        env_kwargs={"g": 3.0},
+        wrappers=['ClipReward={"min_reward": -1, "max_reward": 0}'],
+        reward_range=(-1, 0),
+    )
+    assert plain.name == "Pendulum-v1"
+    assert changed.name == 'Pendulum-v1 with g=3.0, ClipReward={"min_reward": -1, "max_reward": 0}'
+    played = [surefoot.rollout(task, lambda seen: np.zeros(1), sigma=0.1, n_episodes=3) for task in (plain, changed)]
+    certificate = surefoot.certify(played[1], [0.1])
+    assert certificate.to_json()["task"] == changed.name
+    assert certificate.is_about(played[1].facts, 0.1)
+    assert not certificate.is_about(played[0].facts, 0.1)
+    wide = f'RescaleAction={{"min_action": -1, "max_action": {" " * 300}1}}'
+    long = make_task("Pendulum-v1", floor=-99, max_steps=5, wrappers=[wide])
+    name = run_name(Plan(task=long, policy=from_callable(np.zeros, shape=(3,), n_actions=None), noise=Noise.of(0.1)))
+    assert len(name) < 200
 
 
 def test_the_step_limit_is_the_least_of_those_around_an_environment():

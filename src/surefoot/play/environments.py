@@ -120,7 +120,7 @@ class Inspected:
         rewards = None if self.rules is None else self.rules.reward_range
         rows = Backend(batch=partial(Gymnasium, make, reward_range=self.reward_range), open=make)
         made = Task(
-            name=self.source.name,
+            name=self.source.title,
             environment=self.source.name,
             made_with=self.source.setup,
             spaces=replace(self.spaces, n_stack=n_stack),

@@ -23,6 +23,8 @@ from surefoot.runs.finish import finish_run
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.taped_episode import attacked_plan, record_replay
 
+MOST_LETTERS = 150  # of a directory's name that says what is in it
+
 
 def run_name(plan: Plan) -> str:
     """Return the name of a run directory: all that usually differs between runs."""
@@ -32,7 +34,8 @@ def run_name(plan: Plan) -> str:
         f"{agent}-sigma{_noise_name(plan)}-seed{plan.seed}-n{plan.n_episodes}{where}{'-steps' if plan.per_step else ''}"
     )
     name += "" if plan.task.scoring.gamma is None else f"-discount{plan.task.scoring.gamma:g}"
-    return safe_name(name)
+    # File systems take names of up to 255 bytes.
+    return safe_name(name) if len(name) <= MOST_LETTERS else f"{safe_name(name[:MOST_LETTERS])}-{_short(name)}"
 
 
 def _noise_name(plan: Plan) -> str:
@@ -40,7 +43,11 @@ def _noise_name(plan: Plan) -> str:
     if features is None:
         return f"{plan.noise.sigma:g}"
     shown = "_".join(f"{sigma:g}" for sigma in features[:8])
-    return shown if len(features) <= 8 else f"{shown}_{sha256(repr(features).encode())[:12]}"
+    return shown if len(features) <= 8 else f"{shown}_{_short(repr(features))}"
+
+
+def _short(text: str) -> str:
+    return sha256(text.encode())[:12]
 
 
 def certified_run(

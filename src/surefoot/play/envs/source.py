@@ -79,6 +79,14 @@ class Source:
         return self.maker.id if isinstance(self.maker, EnvSpec) else _name(self.maker)
 
     @property
+    def title(self) -> str:
+        """The name with what was changed about it: arguments and wrappers make it another environment."""
+        made = self.setup
+        changes = [f"{key}={json.dumps(value)}" for key, value in made.get("env_kwargs", {}).items()]
+        changes += made.get("wrappers", [])
+        return f"{self.name} with {', '.join(changes)}" if changes else self.name
+
+    @property
     def setup(self) -> dict[str, Any]:
         """What a record says of it besides its name, as JSON data; nothing of what is not used."""
         layers = self.maker.additional_wrappers if isinstance(self.maker, EnvSpec) else ()
