@@ -19,6 +19,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.proof.query import Query
+from surefoot.proof.wording import headline
 from surefoot.runs.certified import certified_run
 from surefoot.verification.verify import verify
 from toys import Spy
@@ -100,6 +101,7 @@ def test_the_certificate_says_what_is_not_attacked_and_is_verified(tmp_path):
     plan = Plan(task=task, policy=AGENT, noise=Noise.of([SIGMA, 0.0]), n_episodes=300)
     certificate = certified_run(plan, Query(budgets=(0.0, BUDGET), method="band"), tmp_path / "run")
     assert certificate.lower[1] <= stats.norm.cdf(stats.norm.ppf(P) - BUDGET / SIGMA)
+    assert " under any observation attack on the 1 of 2 features that have noise with budget " in headline(certificate)
     said = "features without noise (1 of 2) are taken not to be perturbed"
     made = read_json(tmp_path / "run" / "certificate.json")
     assert said in made["statement"]

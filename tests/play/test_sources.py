@@ -106,6 +106,22 @@ def test_an_environment_object_is_made_again_from_its_spec():
     assert isinstance(first(fast)[0], CartPole)
 
 
+def test_an_environment_object_that_its_spec_does_not_make_is_refused():
+    """Planted: an attribute changed after it was made; copies from its spec would not have it."""
+    heavy = gymnasium.make("CartPole-v1")
+    heavy.unwrapped.force_mag = 20.0
+    with pytest.raises(InputError, match="CartPole-v1 as given behaves otherwise than what its spec makes"):
+        make_task(heavy)
+    used = gymnasium.make("CartPole-v1", render_mode="rgb_array")
+    twin = gymnasium.make("CartPole-v1")
+    for environment in (used, twin):
+        environment.reset(seed=7)
+    after = twin.step(0)[0]
+    assert make_task(used).scoring.ceiling == 500
+    assert make_task(used, max_steps=5).scoring.ceiling == 5
+    assert np.array_equal(used.step(0)[0], after)  # its own episode goes on
+
+
 def test_what_is_no_environment_is_refused_with_the_way_out():
     with pytest.raises(InputError, match=r"House has no spec.*give its class, or a function that makes it"):
         make_task(House(), floor=0)

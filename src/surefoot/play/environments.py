@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import gymnasium
+
 from surefoot.agents.policies import Spaces
 from surefoot.episodes import check_limits
 from surefoot.errors import InputError
 from surefoot.play.envs.cartpole import CartPole, is_cartpole
-from surefoot.play.envs.flat import FlatAction, FlatObservation
-from surefoot.play.envs.gymnasium_env import Gymnasium, check_seeded
+from surefoot.play.envs.flat import FlatAction, FlatObservation, flattened
+from surefoot.play.envs.gymnasium_env import Gymnasium, check_made_again, check_seeded
 from surefoot.play.envs.source import Source, step_limit
 from surefoot.play.floors import DOCS, TRANSPARENT, Rules, known_rules, of_rewards
 from surefoot.play.task import Backend, BaselineSearch, Blocks, PaperSetup, Scoring, Task
@@ -62,7 +64,10 @@ def make_task(
     missing = facts.missing(floor)
     if missing:
         raise InputError(f"{source.name} needs {'; and '.join(missing)}")
-    return facts.task(floor=floor, ceiling=ceiling, n_stack=n_stack)
+    task = facts.task(floor=floor, ceiling=ceiling, n_stack=n_stack)
+    if isinstance(env, gymnasium.Env):
+        check_made_again(source.name, flattened(source.name, env), Source.of(env).open)
+    return task
 
 
 @dataclass(frozen=True, kw_only=True)

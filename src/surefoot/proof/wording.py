@@ -95,10 +95,17 @@ def headline(certificate: Certificate, required: float | None = None, baseline: 
     best = "" if certificate.ceiling is None else f" (maximum {exact(certificate.ceiling)})"
     return (
         f"With {percent(certificate.confidence)} confidence, the expected {_return(certificate)}{certificate.per} of "
-        f"the smoothed agent is at least {lower}{best} under any observation attack with "
+        f"the smoothed agent is at least {lower}{best} under any observation attack{_where(certificate)} with "
         f"{'' if name == 'l2' else f'{name} '}budget {budget_texts(certificate)[index]} "
         f"({certificate.scope.format(norm=name)})."
     )
+
+
+def _where(certificate: Certificate) -> str:
+    """Return what of an observation may be attacked, where that is not all of it."""
+    features = certificate.metadata.get("features") or ()
+    noisy = sum(sigma > 0 for sigma in features)
+    return f" on the {noisy:,} of {len(features):,} features that have noise" if noisy < len(features) else ""
 
 
 def digits_for(certificate: Certificate) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -158,6 +159,19 @@ def check_seeded(name: str, make: Callable[[], Any]) -> None:
         f"copies of {name} with {wrong}: episodes of a run would not be independent, or could not be repeated; let it "
         "draw from self.np_random, which super().reset(seed=seed) seeds"
     )
+
+
+def check_made_again(name: str, environment: Any, make: Callable[[], Any]) -> None:
+    """Raise InputError if an environment behaves otherwise than what is made in its place, as far as a trial shows."""
+    try:
+        one, other = (_trial(way, 0) for way in (partial(copy.deepcopy, environment), make))
+    except Exception:  # not every environment can be copied
+        return
+    if one != other:
+        raise InputError(
+            f"{name} as given behaves otherwise than what its spec makes, and copies are made by the spec (was an "
+            "attribute changed?); give a function that makes it"
+        )
 
 
 def _trial(make: Callable[[], Any], seed: int) -> list[bytes]:
