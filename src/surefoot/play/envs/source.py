@@ -82,7 +82,7 @@ class Source:
     def title(self) -> str:
         """The name with what was changed about it: arguments and wrappers make it another environment."""
         made = self.setup
-        changes = [f"{key}={json.dumps(value)}" for key, value in made.get("env_kwargs", {}).items()]
+        changes = [f"{key}={json.dumps(value, default=repr)}" for key, value in made.get("env_kwargs", {}).items()]
         changes += made.get("wrappers", [])
         return f"{self.name} with {', '.join(changes)}" if changes else self.name
 
