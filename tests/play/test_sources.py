@@ -312,12 +312,17 @@ class Thrice(gymnasium.Wrapper):
         return observation, reward, terminated, truncated, info
 
 
-def test_no_wrapper_lets_an_episode_pass_its_step_limit():
+def test_no_wrapper_lets_an_episode_pass_its_step_limit(monkeypatch):
     """The floor of a reward range is times the step limit: below it, no floor holds."""
+    around = gymnasium.envs.registration.WrapperSpec("Thrice", f"{__name__}:Thrice", {})
+    kind = gymnasium.spec("MountainCar-v0").entry_point
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
+    gymnasium.register("Thrice-v0", kind, max_episode_steps=9, additional_wrappers=(around,))
     for task in (
         make_task("MountainCar-v0", reward_range=(-1, 0), wrappers=[Thrice]),
         make_task("MountainCar-v0", reward_range=(-1, 0), wrappers=[Thrice], max_steps=7),
         make_task(lambda: Thrice(gymnasium.make("MountainCar-v0")), reward_range=(-1, 0)),
+        make_task("Thrice-v0", reward_range=(-1, 0)),
     ):
         played = surefoot.rollout(task, lambda seen: 1, sigma=0.1, n_episodes=2)
         assert played.lengths.tolist() == [task.scoring.max_steps] * 2

@@ -112,9 +112,10 @@ class Source:
         for wrapper in self.wrappers:
             environment = called(_name(wrapper), _wrapper(wrapper), environment)
         _refuse_learners(environment)
-        if self.max_steps is not None and isinstance(environment, gymnasium.Env) and not self.is_plain():
-            # Outside of everything: a wrapper may let an episode go on that the limit inside has ended.
-            environment = gymnasium.wrappers.TimeLimit(environment, self.max_steps)
+        steps = self.max_steps
+        if steps is not None and isinstance(environment, gymnasium.Env) and not _is_cut(environment, steps):
+            # Outside of everything: a wrapper may let an episode go on that a limit inside has ended.
+            environment = gymnasium.wrappers.TimeLimit(environment, steps)
         return flattened(self.name, environment)
 
     def _made(self) -> Any:
@@ -131,7 +132,7 @@ class Source:
             raise InputError(f"Gymnasium cannot make the environment {self.name!r}: {reason}{way}") from error
 
     def is_plain(self, *harmless: type) -> bool:
-        """Return whether Gymnasium alone makes it, step limit included, and wraps it in nothing but ``harmless``."""
+        """Return whether Gymnasium alone makes it, and wraps it in nothing but what it registers and ``harmless``."""
         layers = [one.entry_point for one in self.maker.additional_wrappers] if isinstance(self.maker, EnvSpec) else []
         added = [_wrapper(one) for one in (*layers, *self.wrappers)]
         kinds = [one.func if isinstance(one, partial) else one for one in added]
@@ -149,6 +150,11 @@ def _refuse_learners(environment: Environment) -> None:
                 "normalize with numbers that are fixed, in the environment, or in the agent (--vecnormalize)"
             )
         layer = layer.env
+
+
+def _is_cut(environment: Environment, max_steps: int) -> bool:
+    """Return whether the outermost layer ends episodes after so many steps."""
+    return isinstance(environment, gymnasium.wrappers.TimeLimit) and environment._max_episode_steps == max_steps
 
 
 def step_limit(environment: Environment) -> int | None:
