@@ -23,7 +23,10 @@ from surefoot.agents.answers import AGAIN, ROWS, from_callable
 from surefoot.agents.policies import Spaces
 from surefoot.agents.resolve import resolve
 from surefoot.cli.main import main
+from surefoot.episodes import Noise
 from surefoot.errors import InputError, NotAllowedError
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import play
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE
 
 torch.set_num_threads(1)
@@ -303,7 +306,7 @@ def test_draws_are_repeated_by_seed_and_shared_by_no_two_blocks():
         return 0
 
     policy = from_callable(watch, shape=(4,), n_actions=2, stochastic=True)
-    surefoot.rollout(task, policy, sigma=0.1, n_episodes=200, n_envs=8)  # 25 blocks
+    play(Plan(task=task, policy=policy, noise=Noise.of(0.1), n_episodes=200, n_envs=8))  # 25 blocks
     assert len(set(drawn)) == len(drawn) > 1500
     for side in range(2):
         assert len({pair[side] for pair in drawn}) > 0.99 * len(drawn)
@@ -354,6 +357,17 @@ def test_rows_that_depend_on_each_other_are_noticed():
             resolve(agent, SPACES)
     with pytest.raises(InputError, match="by their place among the rows, or by the other rows"):
         resolve(centered, SPACES, batched=True)
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(8), nn.Dropout(0.2)])
+def test_a_network_in_training_mode_is_noticed(layer):
+    """Statistics over the rows, or draws: a module of torch is in training mode until it is told otherwise."""
+    network = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), layer, nn.Linear(8, 2))
+    policy = surefoot.Policy(network, 1, (4,), 2)
+    with pytest.raises(InputError, match=r"declare that: stochastic=True, or --stochastic"):
+        resolve(policy, SPACES)
+    network.eval()
+    assert resolve(policy, SPACES).act(SEEN).shape == (9,)
 
 
 def test_a_deployed_agent_draws_as_it_was_certified():

@@ -62,6 +62,25 @@ def test_the_floor_is_not_idle(name, reached):
     assert KNOWN[name].limits(gymnasium.spec(name).max_episode_steps)[0] <= lowest <= reached + 1e-9
 
 
+def test_the_worst_step_of_a_pendulum_is_within_its_rules_and_hardly():
+    """No policy stays there, so that no return shows it."""
+    environment = gymnasium.make("Pendulum-v1")
+    environment.reset(seed=0)
+    environment.unwrapped.state = np.array([np.pi, -8.0])
+    reward = environment.step(np.array([-2.0], np.float32))[1]
+    assert 0 <= reward - KNOWN["Pendulum-v1"].step[0] < 0.001
+
+
+def test_a_car_that_leaves_the_field_is_within_its_rules():
+    environment = gymnasium.make("CarRacing-v3")
+    environment.reset(seed=0)
+    environment.unwrapped.car.hull.position = (1e4, 0.0)
+    _, reward, terminated, *_ = environment.step(np.zeros(3, np.float32))
+    environment.close()
+    assert terminated
+    assert 0 <= reward - sum(ends[0] for ends in (KNOWN["CarRacing-v3"].step, KNOWN["CarRacing-v3"].once)) < 0.2
+
+
 @pytest.mark.parametrize("name", [name for name in KNOWN if name not in PROVED])
 def test_what_cannot_be_proved_is_said_with_the_way_out(name):
     try:

@@ -67,6 +67,19 @@ def test_each_bound_has_half_of_alpha_and_is_the_one_of_a_sequential_certificate
     assert made.upper >= upper
 
 
+def test_bounds_move_with_the_returns():
+    """Floors that are not 0: the ends of B's mirrored returns are the right ones."""
+    rng, law = np.random.default_rng(3), LAWS[0]
+    a, b = law.draw(rng, (700,)), as_bad(law).draw(rng, (700,))
+    made, moved = (
+        Contest(budget=BUDGET, sigma=SIGMA, confidence=0.9, limits=(law.floor + by, law.ceiling + by)).result(
+            a + by, b + by, "all played"
+        )
+        for by in (0.0, -50.0)
+    )
+    assert (moved.lower + 50, moved.upper + 50) == pytest.approx((made.lower, made.upper), rel=1e-6)
+
+
 def test_a_better_agent_is_found_out_and_the_sentence_has_its_bounds():
     rng = np.random.default_rng(5)
     better, worse = 100 - rng.exponential(3, 4_000).clip(0, 100), rng.uniform(0, 90, 4_000)

@@ -116,6 +116,21 @@ def tried(inner: nn.Module, spaces: Spaces, *, stochastic: bool, ignores_draws: 
     return replace(own, low=low, high=high, stochastic=stochastic)
 
 
+def check_policy(policy: Policy) -> None:
+    """Raise if a policy over a stack of observations answers differently than it says; see ``check_repeats``.
+
+    One that fails on made-up observations is not judged by them.
+    """
+    if policy.open_loop or policy.memory is not None:
+        return
+    seen = trial_rows((policy.n_stack, *policy.shape)).to(next(policy.network.parameters(), torch.empty(0)).device)
+    try:
+        answer = asked(policy.network, seen)
+    except Exception:
+        return
+    check_repeats(policy.network, seen, answer, stochastic=policy.stochastic)
+
+
 def trial_rows(shape: tuple[int, ...]) -> Tensor:
     """Return made-up observations, between -1 and 1."""
     return torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (ROWS, *shape)).astype(np.float32))

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from surefoot.agents.answers import from_function
+from surefoot.agents.answers import check_policy, from_function
 from surefoot.agents.files import find_card, list_agents, load
 from surefoot.agents.fit import brightened, check_actions, fit_to
 from surefoot.agents.imported import called, named_object
@@ -108,6 +108,8 @@ def _known(agent: object, path: Path | None, spaces: Spaces | None, allow_pickle
     if path is not None:
         return _fitted(load(str(agent)), spaces)
     if isinstance(agent, Policy):
+        if spaces is not None:
+            check_policy(agent)
         return _fitted(agent, spaces)
     smoothed = isinstance(getattr(agent, "policy", None), Policy)
     raise InputError(
