@@ -9,6 +9,7 @@ import pytest
 
 from surefoot.cli.main import main
 from surefoot.episodes import Episodes, Noise
+from surefoot.errors import InputError
 from surefoot.play.plan import Plan
 from surefoot.proof.comparison import Contest
 from surefoot.runs.compared import compared_run
@@ -109,3 +110,13 @@ def test_workers_and_interruptions_change_nothing():
     assert compared_run(plan(0.1), plan(0.3), contest(), Path("pieces"), workers=2) == whole
     returns = [Episodes.load(f"{name}/A/episodes.npz").returns for name in ("whole", "pieces")]
     assert np.array_equal(*returns)
+
+
+def test_another_claim_is_not_made_about_returns_that_were_seen():
+    """Budget and confidence are fixed before the first episode; chosen later, they would be chosen by the returns."""
+    few = [plan(chance, n_episodes=200) for chance in (0.1, 0.3)]
+    compared_run(*few, contest(), Path("claimed"))
+    for changed in ({"budget": 0.2}, {"confidence": 0.8}):
+        other = Contest(**{"budget": 0.25, "sigma": 0.5, "confidence": 0.9, "limits": (0.0, 10.0), **changed})
+        with pytest.raises(InputError, match="another setup"):
+            compared_run(*few, other, Path("claimed"))
