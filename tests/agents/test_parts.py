@@ -6,6 +6,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from stable_baselines3 import A2C, PPO
+from stable_baselines3.common.torch_layers import CombinedExtractor
 
 import surefoot
 from surefoot.agents.joint import Joint
@@ -39,9 +40,8 @@ def parts(**kwargs):
 
 
 def trained(kind, env, *, seed=0, **options):
-    model = kind(
-        "MultiInputPolicy", env, n_steps=8, seed=seed, device="cpu", policy_kwargs={"net_arch": [8]}, **options
-    )
+    options = {"policy_kwargs": {"net_arch": [8]}, **options}
+    model = kind("MultiInputPolicy", env, n_steps=8, seed=seed, device="cpu", **options)
     with torch.no_grad():
         for weight in model.policy.parameters():
             weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(seed)) * 0.7)
@@ -78,6 +78,28 @@ def test_sb3_agents_choose_what_they_choose_on_the_dictionary(tmp_path, actions,
         policy.act(torch.from_numpy(mixed).unsqueeze(1)).numpy(),
         policy.act(torch.from_numpy(np.stack([flat(env, row) for row in rows])).unsqueeze(1)).numpy(),
     )
+
+
+class Own(CombinedExtractor):
+    """A feature extractor of the agent's author: such an agent is asked through its own predict."""
+
+
+def test_an_agent_that_cannot_be_rebuilt_is_given_its_parts_in_their_order():
+    """Planted: without the names of its parts it would be given those of any environment with as many numbers."""
+    env = parts(names=("goal", "arm"))
+    model = trained(A2C, env, policy_kwargs={"net_arch": [8], "features_extractor_class": Own})
+    spaces = [
+        make_task(parts, floor=0, env_kwargs={"names": names}).spaces for names in (["goal", "arm"], ["arm", "goal"])
+    ]
+    policy = resolve(model, spaces[0])
+    assert not policy.differentiable
+    rows = [env.reset(seed=k)[0] for k in range(40)]
+    expected = [model.predict(row, deterministic=True)[0] for row in rows]
+    chosen = policy.act(torch.from_numpy(np.stack([flat(env, row) for row in rows])).unsqueeze(1)).numpy()
+    assert np.array_equal(np.stack(np.unravel_index(chosen, spaces[0].factors), axis=1), np.stack(expected))
+    assert len(np.unique(chosen)) > 1
+    with pytest.raises(InputError, match=r"parts goal \(2\), arm \(4\), the environment's arm \(4\), goal \(2\)"):
+        resolve(model, spaces[1])
 
 
 def test_an_agent_of_other_parts_is_refused():
