@@ -182,6 +182,9 @@ def test_pictures_come_in_the_range_that_was_declared():
     assert torch.equal(bytes_.act(seen), expected)
     assert not torch.equal(floats.act(seen), expected)
     assert bytes_.differentiable
+    screen = replace(POLE, spaces=pictures)  # a record says it, so that verifying runs the same agent
+    said = [Plan(task=screen, policy=policy, noise=Noise.of(0.1)).facts()["pixel_max"] for policy in (bytes_, floats)]
+    assert said == [255, 1]
     for agent, spaces in ((network, replace(pictures, pixels=False)), (lambda seen: 0, pictures)):
         with pytest.raises(InputError, match=r"(pixel-max|pixel_max) goes with"):
             resolve(agent, spaces, pixel_max=255)
