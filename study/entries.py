@@ -87,7 +87,7 @@ def _unlike_the_others(certificate: Certificate) -> Iterator[str]:
         yield f"{certificate.metadata.get('task')!r} is not a task of the leaderboard: {', '.join(TASKS)}"
     elif (certificate.floor, certificate.ceiling) != (task.scoring.floor, task.scoring.ceiling):
         yield "floor and ceiling are not the task's"
-    if certificate.to_json().get("discount") is not None:
+    if certificate.to_json().get("gamma") is not None:
         yield "the return is discounted"
 
 

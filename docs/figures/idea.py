@@ -90,7 +90,7 @@ def certified() -> dict[str, Any]:
     certificate = surefoot.certify(surefoot.Episodes.load(EPISODES), BUDGETS)
     between = [certificate.at(float(budget)) for budget in np.linspace(0, 1, 51)]
     curve = {name: [getattr(bound, name) for bound in between] for name in ("lower", "upper")}
-    stated = {key: value for key, value in certificate.to_json().items() if key not in {"bets", "choice"}}
+    stated = {key: value for key, value in certificate.to_json().items() if key not in {"bets", "method_selection"}}
     return {**stated, "curve": {"budgets": [bound.budget for bound in between], **curve}}
 
 

@@ -29,7 +29,7 @@ from surefoot.cli.plan import Cost
 from surefoot.episodes import Episodes
 from surefoot.files import read_arrays
 
-KEYS = {"schema", "task", "agent", "sigma", "confidence", "episodes", "method", "seed", "floor", "ceiling"}
+KEYS = {"schema", "task", "agent", "sigma", "confidence", "n_episodes", "method", "seed", "floor", "ceiling"}
 KEYS |= {"budgets", "lower", "upper", "estimate"}
 LEFT = [
     "certificate.json",
@@ -144,13 +144,13 @@ def test_json_is_the_certificate_and_nothing_else(capsys):
     made = strict(shown.out)
     assert made == strict(Path("run/certificate.json").read_text())
     assert set(made) >= KEYS
-    facts = {key: made[key] for key in ("task", "agent", "sigma", "confidence", "episodes", "method", "seed")}
+    facts = {key: made[key] for key in ("task", "agent", "sigma", "confidence", "n_episodes", "method", "seed")}
     assert facts == {
         "task": "cartpole-5",
         "agent": "cartpole-5-s0.2",
         "sigma": 0.2,
         "confidence": 0.95,
-        "episodes": 120,
+        "n_episodes": 120,
         "method": "auto",
         "seed": 5,
     }
@@ -868,7 +868,7 @@ def test_the_installed_command():
     script = Path(sys.executable).with_name("surefoot")
     done = subprocess.run([script, *map(str, QUICK), "--json"], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
-    assert strict(done.stdout)["episodes"] == 120
+    assert strict(done.stdout)["n_episodes"] == 120
     done = subprocess.run([script, "certify", "nothing"], capture_output=True, text=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
 
@@ -953,7 +953,7 @@ def test_interrupted_runs_stop_at_once_and_go_on(capsys, whole, long_run, worker
     assert not Path("run/episodes.npz").exists()
     assert not Path("run/certificate.json").exists()
     surefoot_command(*long_run, "--workers", 2, "--json")
-    assert strict(capsys.readouterr().out)["episodes"] == 1_024
+    assert strict(capsys.readouterr().out)["n_episodes"] == 1_024
     assert np.array_equal(returns_of("run"), whole)
 
 

@@ -78,12 +78,12 @@ def test_the_command_certifies_it_and_verify_checks_it(tmp_path, monkeypatch, ca
     (folder,) = (tmp_path / "runs").iterdir()
     assert folder.name.endswith("-discount0.95")
     made = json.loads((folder / "certificate.json").read_text())
-    assert made["discount"] == 0.95
+    assert made["gamma"] == 0.95
     assert made["ceiling"] == pytest.approx(20, abs=1e-3)
     assert made["method"] == "band"
-    assert "the expected discounted return (discount 0.95) of" in made["statement"]
+    assert "the expected discounted return (gamma 0.95) of" in made["statement"]
     assert verify(folder, blocks=None).verified
-    (folder / "certificate.json").write_text(json.dumps({key: made[key] for key in made if key != "discount"}))
+    (folder / "certificate.json").write_text(json.dumps({key: made[key] for key in made if key != "gamma"}))
     names = {check.name for check in verify(folder, blocks=0).checks if check.result == "failed"}
     assert names == {"certificate and episode data", "sentence"}
     (folder / "certificate.json").write_text(json.dumps(made))

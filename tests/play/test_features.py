@@ -189,8 +189,8 @@ def test_equal_sigmas_leave_everything_as_it_was(runs):
 
 def test_different_sigmas_are_another_run_and_say_so(runs):
     made = read_json(runs / "different" / "certificate.json")
-    assert (made["sigma"], made["features"]) == (0.1, list(SIGMAS))
-    assert "noise sigma 0.1, 0.2, 0.1, 0.4 by feature; offsets are divided by sigma / 0.1" in made["statement"]
+    assert (made["sigma"], made["sigma_per_feature"]) == (0.1, list(SIGMAS))
+    assert "noise sigma 0.1, 0.2, 0.1, 0.4 by feature; perturbations are divided by sigma / 0.1" in made["statement"]
     assert "a plain norm of the budget is covered too" in made["statement"]
     assert read_json(runs / "different" / "setup.json")["features"] == list(SIGMAS)
     episodes = Episodes.load(runs / "different" / "episodes.npz")
@@ -206,7 +206,7 @@ def test_it_is_verified_and_tampering_with_a_sigma_is_caught(runs, tmp_path):
     assert verify(runs / "different", blocks=None).verified
     copy = shutil.copytree(runs / "different", tmp_path / "run")
     made = read_json(copy / "certificate.json")
-    for change in ({"features": [0.1, 0.2, 0.1, 0.8]}, {"sigma": 0.2}, {"features": None}):
+    for change in ({"sigma_per_feature": [0.1, 0.2, 0.1, 0.8]}, {"sigma": 0.2}, {"sigma_per_feature": None}):
         write_json(copy / "certificate.json", {**made, **change})
         assert "certificate and episode data" in problems(verify(copy, blocks=0))
     forged(copy, features=[0.1, 0.2, 0.2, 0.4])
@@ -253,7 +253,7 @@ def test_the_command_takes_one_sigma_or_several(tmp_path, capsys, monkeypatch):
     np.save("r.npy", np.ones(30))
     given = ["certify", "--returns", "r.npy", "--floor", "0", "--ceiling", "2", "--json"]
     assert cli.main([*given, "--sigma", "0.2,0.1"]) == 0
-    assert json.loads(capsys.readouterr().out)["features"] == [0.2, 0.1]
+    assert json.loads(capsys.readouterr().out)["sigma_per_feature"] == [0.2, 0.1]
 
 
 def test_the_deployed_agent_adds_the_noise_that_was_certified():

@@ -233,9 +233,9 @@ def test_json_is_strict_and_complete() -> None:
     episodes = Episodes.from_returns([1.0, 2.0, 3.0], sigma=0.2, floor=0, ceiling=3, **facts)
     content = strict_json(certify(episodes, [0, 0.1], method="band"))
     assert content.items() >= facts.items()
-    assert content["schema"] == 1
+    assert content["schema"] == 2
     assert (content["sigma"], content["floor"], content["ceiling"]) == (0.2, 0, 3)
-    assert (content["confidence"], content["episodes"], content["method"]) == (0.95, 3, "band")
+    assert (content["confidence"], content["n_episodes"], content["method"]) == (0.95, 3, "band")
     assert content["joint_confidence"] == pytest.approx(0.9)
     assert content["estimate"] == 2
     assert content["estimate_sem"] == pytest.approx(1 / math.sqrt(3))
@@ -247,10 +247,9 @@ def test_json_is_strict_and_complete() -> None:
 
 def test_the_statement_says_what_holds_together() -> None:
     each = certify(record([1.0, 2.0]), [0]).statement
-    assert "l2 norm" in each
-    assert "over the whole episode" in each
-    assert "for all budgets at once" in each
-    assert "together with confidence 0.9 at least" in each
+    assert "of the observations of one episode have a total l2 norm of at most budgets[i]" in each
+    assert "all lower bounds hold simultaneously, for all budgets, and so do all upper bounds" in each
+    assert "jointly with confidence 0.9 or more" in each
     joint = certify(record([1.0, 2.0]), [0], method="dkw")
     assert joint.joint_confidence == 0.95
     assert "jointly with the lower ones" in joint.statement

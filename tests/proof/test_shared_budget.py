@@ -70,13 +70,13 @@ def test_no_ceiling_no_upper_limit():
     assert made.upper is None
     assert made.at(0.3).upper is None
     assert made.lower[0] > -21
-    assert "at most 'upper'" not in made.statement
+    assert "at most upper[i]" not in made.statement
 
 
 def test_it_says_what_it_says():
     made = certify_shared_budget(play(), [0.0, 0.3], 7, 0.9)
-    assert "of 7 episodes together have a sum of at most the square of the budget, on average" in made.statement
-    assert "of an episode have a sum" in certify_shared_budget(play(), [0.3], 1).statement
+    assert "of 7 episodes together sum to at most the square of budgets[i] in expectation" in made.statement
+    assert "of an episode sum to at most" in certify_shared_budget(play(), [0.3], 1).statement
     sentence, table, _ = str(made).split("\n\n")
     lines = table.splitlines()
     assert lines[0].split() == ["attack", "budget", "lower", "bound", "upper", "bound"]
@@ -86,7 +86,12 @@ def test_it_says_what_it_says():
     assert "the expected return per episode of the smoothed agent" in said
     assert "l2 norm of the perturbations of 7 episodes together, root mean square over attacks" in said
     content = json.loads(json.dumps(made.to_json(), allow_nan=False))
-    assert (content["kind"], content["shared_by"], content["pilot"], content["schema"]) == ("shared", 7, 200, 1)
+    assert (content["kind"], content["n_shared_episodes"], content["n_pilot_episodes"], content["schema"]) == (
+        "shared",
+        7,
+        200,
+        2,
+    )
     assert content["lower"] == made.lower.tolist()
     with pytest.raises(ValueError, match="read-only"):
         made.lower[0] = 1.0

@@ -303,9 +303,13 @@ def test_the_command_certifies_per_step_and_verify_checks_it(tmp_path, monkeypat
     said = " ".join(capsys.readouterr().out.split())
     assert "attack with budget 0.02 (l2 norm of the perturbation of each single observation)." in said
     made = json.loads((tmp_path / "run" / "per-step.json").read_text())
-    assert (made["kind"], made["steps"], made["rewards"]) == ("per-step", 200, [0, 1])
+    assert (made["kind"], made["n_steps"], made["reward_range"]) == ("per-step", 200, [0, 1])
     assert verify("run", blocks=None).verified
-    for change in ({"lower": [made["lower"][0] + 0.01, made["lower"][1]]}, {"steps": 10}, {"rewards": [0.0, 0.5]}):
+    for change in (
+        {"lower": [made["lower"][0] + 0.01, made["lower"][1]]},
+        {"n_steps": 10},
+        {"reward_range": [0.0, 0.5]},
+    ):
         (tmp_path / "run" / "per-step.json").write_text(json.dumps({**made, **change}))
         failed = {check.name for check in verify("run", blocks=0).checks if check.result in ("failed", "impossible")}
         assert "per-step.json: bounds" in failed

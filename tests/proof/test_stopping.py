@@ -228,8 +228,8 @@ def test_the_command_stops_by_itself(capsys):
     code, shown = run(capsys, *QUICK, "--require", "120@0.2", "--max-episodes", 3000)
     made = json.loads(shown)
     assert code == 0
-    assert made["choice"]["stopped"] == "proved"
-    assert made["episodes"] < 3000
+    assert made["method_selection"]["stopped"] == "proved"
+    assert made["n_episodes"] < 3000
     assert Path("runs/cartpole-5-s0.2-sigma0.2-seed0-n3000-sequential/certificate.json").exists()
 
 
@@ -289,7 +289,7 @@ def test_tuning_certifies_on_other_episodes(capsys):
               "--workers", 1, "--json", "--quiet")  # fmt: skip
     made = json.loads(run(capsys, *shared)[1])
     (chosen,) = made["certificates"]
-    assert (chosen["sigma"], chosen["confidence"], chosen["episodes"]) == (0.2, 0.95, 400)
+    assert (chosen["sigma"], chosen["confidence"], chosen["n_episodes"]) == (0.2, 0.95, 400)
     assert "selected on 300 other episodes" in made["how"]
     assert made["forecasts"][0]["estimate"] != chosen["estimate"]  # another random stream
     both = json.loads(run(capsys, *shared, "--all-sigmas")[1])

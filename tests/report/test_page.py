@@ -89,7 +89,7 @@ def test_where_the_file_cannot_be_reproduced_the_next_larger_budget_counts(tmp_p
         stated["lower"] = [value - 5 for value in stated["lower"]]
         write_json(tmp_path / "certificate.json", stated)
     else:
-        write_json(tmp_path / "certificate.json", {**stated, "step": 7.0})
+        write_json(tmp_path / "certificate.json", {**stated, "threshold_spacing": 7.0})
     run = read_run(tmp_path)
     grid = grid_of([run])
     curve = own_curve(run, grid)
@@ -109,7 +109,7 @@ def test_a_certificate_at_hand_gives_the_page_that_its_file_gives(tmp_path):
 
 
 def test_another_attacker_speaks_for_itself_on_axes_of_its_own(tmp_path):
-    stated = {**certified(tmp_path / "a"), "kind": "per-step", "steps": 200, "rewards": [0, 1]}
+    stated = {**certified(tmp_path / "a"), "kind": "per-step", "n_steps": 200, "reward_range": [0, 1]}
     certified(tmp_path / "b")
     (tmp_path / "a" / "certificate.json").unlink()
     write_json(tmp_path / "a" / "per-step.json", stated)
@@ -151,7 +151,7 @@ def test_what_auto_chose_is_said_and_drawn_anew(tmp_path):
 def test_a_discounted_return_has_axes_of_its_own_and_contradicts_nothing_else(tmp_path):
     certified(tmp_path / "a")
     stated = certified(tmp_path / "b")
-    write_json(tmp_path / "b" / "certificate.json", {**stated, "discount": 0.95})
+    write_json(tmp_path / "b" / "certificate.json", {**stated, "gamma": 0.95})
     groups = grouped([read_run(tmp_path / "a"), read_run(tmp_path / "b")])
     assert [group.title for group in groups] == ["cartpole-5", "cartpole-5 (discount 0.95)"]
     assert "the expected discounted return (gamma 0.95) of the smoothed agent" in build_page([read_run(tmp_path / "b")])
@@ -582,7 +582,7 @@ def test_the_same_folders_give_the_same_page(tmp_path):
     ("content", "match"),
     [
         ({}, "not a certificate that this version reads: 'schema'"),
-        ({"schema": 2}, "schema 2, expected 1"),
+        ({"schema": 3}, "schema 3, expected 2 or 1"),
         ({"lower": [1.0]}, "one lower and one upper bound per budget"),
         ({"lower": ["x"] * 5}, "expected a number, got 'x'"),
         ({"lower": 3}, "expected a list of numbers, got int"),

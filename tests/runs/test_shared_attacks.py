@@ -150,11 +150,15 @@ def test_the_command_certifies_a_shared_budget_and_verify_checks_it(tmp_path, mo
     assert "method betting" in shown
     assert not (tmp_path / "run" / "certificate.json").exists()
     made = json.loads((tmp_path / "run" / "shared.json").read_text())
-    assert made["shared_by"] == 10
+    assert made["n_shared_episodes"] == 10
     assert verify("run", blocks=1).verified
     assert cli.main([*run, "--budgets", "0,0.4", "--method", "paper"]) == 0
     assert verify("run", blocks=0).verified  # both certificates
-    for key, value in {"lower": [made["lower"][0], made["lower"][1] + 0.01], "shared_by": 11, "pilot": 1}.items():
+    for key, value in {
+        "lower": [made["lower"][0], made["lower"][1] + 0.01],
+        "n_shared_episodes": 11,
+        "n_pilot_episodes": 1,
+    }.items():
         (tmp_path / "run" / "shared.json").write_text(json.dumps({**made, key: value}))
         failed = {check.name for check in verify("run", blocks=0).checks if check.result != "passed"} - {"replay"}
         assert "shared.json: bounds" in failed

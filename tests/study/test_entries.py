@@ -61,7 +61,7 @@ def test_a_bound_of_another_agent_is_refused(entry):
         ("certificate.json", {"confidence": 0.9}, "confidence 0.9 is below 0.95"),
         ("certificate.json", {"floor": 0.5}, "floor and ceiling are not the task's"),
         ("certificate.json", {"task": "no-such-task"}, "not a task of the leaderboard"),
-        ("certificate.json", {"discount": 0.9}, "discounted"),
+        ("certificate.json", {"gamma": 0.9}, "discounted"),
         ("attack-structured.json", {"agent_sha256": "0" * 64}, "another agent"),
     ],
 )

@@ -323,8 +323,8 @@ def test_another_method_than_the_one_the_pilot_chose_is_refused(run):
     made = certify(after_the_pilot(run), [0.0, 0.2, 0.4], method="band")
     forged = {
         "method": "auto",
-        "step": None,
-        "choice": {"method": "band", "pilot": 10},
+        "threshold_spacing": None,
+        "method_selection": {"method": "band", "pilot": 10},
         "bets": None,
         "planner": PLANNER,
     }
@@ -346,9 +346,19 @@ def test_a_choice_by_another_planner_version_is_not_verified_and_says_so(run):
         assert failures(verify(run, blocks=0)).keys() == {"choice", "bounds"}
 
 
-FIELDS = ("task", "agent", "agent_sha256", "seed", "sigma", "confidence", "joint_confidence", "episodes", "method")
-FIELDS += ("step", "record_sha256", "floor", "ceiling", "budgets", "lower", "upper", "estimate", "estimate_sem")
-FIELDS += ("statement", "choice", "bets", "norm", "probabilities", "quantiles", "discount", "kind")
+FIELDS = ("task", "agent", "agent_sha256", "seed", "sigma", "confidence", "joint_confidence", "n_episodes", "method")
+FIELDS += (
+    "threshold_spacing",
+    "record_sha256",
+    "floor",
+    "ceiling",
+    "budgets",
+    "lower",
+    "upper",
+    "estimate",
+    "estimate_sem",
+)
+FIELDS += ("statement", "method_selection", "bets", "norm", "probabilities", "quantiles", "gamma", "kind")
 
 
 @pytest.mark.parametrize("name", FIELDS)
@@ -489,7 +499,7 @@ def test_an_environment_and_an_agent_file(tmp_path):
         (lambda run: (run / "certificate.json").unlink(), (), "contains no certificate.json"),
         (lambda run: (run / "certificate.json").write_text("{"), (), "not a readable JSON file"),
         (lambda run: (run / "certificate.json").write_text("[1]"), (), "must hold a JSON object"),
-        (notes("certificate.json", schema=2), (), "has schema 2, this version reads 1"),
+        (notes("certificate.json", schema=3), (), "has schema 3, this version reads 1 and 2"),
         (lambda run: None, ("--agent", "nobody"), "unknown agent 'nobody'"),
         (lambda run: None, ("--agent", "nobody.zip"), "no file nobody.zip"),
         (lambda run: None, ("--blocks", "some"), "--blocks: must be a whole number or 'all', got 'some'"),

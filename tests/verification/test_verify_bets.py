@@ -40,7 +40,7 @@ def three_budgets(tmp_path_factory):
     folder = tmp_path_factory.mktemp("bets") / "run"
     few = ("--episodes", "400", "--budgets", "0,0.2,0.4", "--out", str(folder), "--workers", "1")
     assert cli.main(["certify", "cartpole-1", *few]) == 0
-    assert read_json(folder / "certificate.json")["choice"]["method"] == "betting"
+    assert read_json(folder / "certificate.json")["method_selection"]["method"] == "betting"
     return folder
 
 
@@ -52,7 +52,7 @@ def run(three_budgets, tmp_path):
 
 
 def test_a_default_run_bets_and_is_verified(honest, capsys):
-    assert read_json(honest / "certificate.json")["choice"]["method"] == "betting"
+    assert read_json(honest / "certificate.json")["method_selection"]["method"] == "betting"
     assert cli.main(["verify", str(honest), "--workers", "1"]) == 0
     shown = capsys.readouterr().out
     assert "ok bounds recomputed from the returns, method auto" in " ".join(shown.split())
@@ -96,7 +96,7 @@ TAMPERED = {
     "one side left out": lambda made: made["bets"].pop("upper"),
     "all bets left out": lambda made: made.update(bets=None),
     "the method": lambda made: made.update(method="band", choice=None),
-    "the choice": lambda made: made["choice"].update(method="band"),
+    "the choice": lambda made: made["method_selection"].update(method="band"),
 }
 
 

@@ -112,7 +112,7 @@ def retold(reason):
     """Another reason to have stopped, in both files that tell it."""
 
     def tamper(folder):
-        in_certificate(lambda made: made["choice"].update(stopped=reason))(folder)
+        in_certificate(lambda made: made["method_selection"].update(stopped=reason))(folder)
         in_notes("run.json", stopped=reason)(folder)
 
     return tamper
@@ -122,7 +122,7 @@ def regoaled(**changes):
     """Another goal, in both files that tell it."""
 
     def tamper(folder):
-        in_certificate(lambda made: made["choice"].update(changes))(folder)
+        in_certificate(lambda made: made["method_selection"].update(changes))(folder)
         in_notes("run.json", goal={**read_json(folder / "run.json")["goal"], **changes})(folder)
 
     return tamper
@@ -153,14 +153,14 @@ CARELESS = {
     "an upper limit": in_certificate(lambda made: made["upper"].__setitem__(0, made["upper"][0] - 1e-4)),
     "the confidence": in_certificate(lambda made: made.update(confidence=0.99, joint_confidence=0.98)),
     "the reason": retold("close enough"),
-    "the reason, in one file": in_certificate(lambda made: made["choice"].update(stopped="stopped by hand")),
+    "the reason, in one file": in_certificate(lambda made: made["method_selection"].update(stopped="stopped by hand")),
     "the reason, in the notes": in_notes("run.json", stopped="stopped by hand"),
-    "no reason": in_certificate(lambda made: made.update(choice=None)),
+    "no reason": in_certificate(lambda made: made.update(method_selection=None)),
     "an unknown reason": retold("tired"),
     "the required value": regoaled(require=130.0),
     "a smaller required value": regoaled(require=115.0),
     "nothing required": regoaled(require=None),
-    "the goal, in one file": in_certificate(lambda made: made["choice"].update(require=122.5)),
+    "the goal, in one file": in_certificate(lambda made: made["method_selection"].update(require=122.5)),
     "the goal's budget": regoaled(budget=0.0),
     "the goal's budget, to another": regoaled(budget=0.2),
     "a stake": of_bets("lower", 0, stake=1e-3),
@@ -297,7 +297,7 @@ def test_a_proof_is_found_again(law):
         monitor = Monitor(goal, confidence=0.95, sigma=0.5, floor=law.floor, ceiling=law.ceiling)
         made = monitor.certificate(episodes, budgets=(0.0, 0.3), stopped="stopped by hand").to_json()
         claim = Claim("sequential", 1 - 0.95, 0.5, law.floor, law.ceiling, (0.0, 0.3))
-        lower, _, wrong = recompute_bets(returns, claim, made["bets"], stop_of(made["choice"]))
+        lower, _, wrong = recompute_bets(returns, claim, made["bets"], stop_of(made["method_selection"]))
         assert wrong == []
         assert np.all(np.abs(lower.best - made["lower"]) <= 2e-9 * (law.ceiling - law.floor))
 

@@ -24,10 +24,22 @@ if TYPE_CHECKING:
 
 Floats = NDArray[np.float64]
 
-SCHEMA = 1
+SCHEMA = 2
+# How fields were called in schema 1, which is still read.
+RENAMED = {
+    "episodes": "n_episodes",
+    "step": "threshold_spacing",
+    "choice": "method_selection",
+    "discount": "gamma",
+    "features": "sigma_per_feature",
+    "shared_by": "n_shared_episodes",
+    "pilot": "n_pilot_episodes",
+    "steps": "n_steps",
+    "rewards": "reward_range",
+}
 FILES = ("certificate.json", "shared.json", "per-step.json")
 _SETUP = ("task", "agent", "agent_sha256", "seed")
-_OPTIONAL = ("discount", "features", "stochastic")
+_OPTIONAL = {"discount": "gamma", "features": "sigma_per_feature", "stochastic": "stochastic"}  # in setup: in the file
 _REQUESTED = ("norm", "probabilities", "quantiles")
 
 
@@ -173,7 +185,7 @@ class Certificate(ABC):
             **{key: self.metadata.get(key) for key in _SETUP},
             "sigma": self.sigma,
             "confidence": self.confidence,
-            "episodes": self.n_episodes,
+            "n_episodes": self.n_episodes,
             "method": self.method,
             "record_sha256": self.record_sha256,
             "floor": self.floor,
@@ -184,7 +196,7 @@ class Certificate(ABC):
             "estimate": self.estimate,
             "estimate_sem": self.estimate_sem,
             **self.requested,
-            **{key: self.metadata[key] for key in _OPTIONAL if self.metadata.get(key) is not None},
+            **{name: self.metadata[key] for key, name in _OPTIONAL.items() if self.metadata.get(key) is not None},
             **({} if self.max_steps is None else {"max_steps": self.max_steps}),
             "statement": self.statement,
         }
@@ -200,8 +212,7 @@ class Certificate(ABC):
             made.kind: made for made in (EpisodeCertificate, SharedBudgetCertificate, PerStepCertificate)
         }
         try:
-            if content["schema"] != SCHEMA:
-                raise ValueError(f"schema {content['schema']}, expected {SCHEMA}")
+            content = _current(content)
             kind = kinds[content.get("kind")]
             return kind(**_common_fields(content), **kind._own_fields(content))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -321,6 +332,13 @@ def checked_budget(budget: float) -> float:
     return float(budget)
 
 
+def _current(content: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the content of a file with the names that fields have in the present schema."""
+    if content["schema"] not in (1, SCHEMA):
+        raise ValueError(f"schema {content['schema']}, expected {SCHEMA} or 1")
+    return content if content["schema"] == SCHEMA else {RENAMED.get(key, key): content[key] for key in content}
+
+
 def _common_fields(content: Mapping[str, Any]) -> dict[str, Any]:
     budgets, lower = _array(content["budgets"]), _array(content["lower"])
     upper = None if content["upper"] is None else _array(content["upper"])
@@ -333,14 +351,17 @@ def _common_fields(content: Mapping[str, Any]) -> dict[str, Any]:
         **{key: number(content[key]) for key in ("estimate", "confidence", "sigma", "floor")},
         **{key: None if content[key] is None else number(content[key]) for key in ("estimate_sem", "ceiling")},
         "method": str(content["method"]),
-        "n_episodes": int(content["episodes"]),
+        "n_episodes": int(content["n_episodes"]),
         "metadata": {
-            **{key: content[key] for key in (*_SETUP, *_OPTIONAL) if content.get(key) is not None},
+            **{key: content[key] for key in _SETUP if content.get(key) is not None},
+            **{key: content[name] for key, name in _OPTIONAL.items() if content.get(name) is not None},
             **({"limit": int(content["max_steps"])} if content.get("max_steps") is not None else {}),
         },
         "record_sha256": str(content.get("record_sha256", "")),
         "requested": {key: content[key] for key in _REQUESTED if key in content},
-        "method_selection": content["choice"] if isinstance(content.get("choice"), Mapping) else None,
+        "method_selection": content["method_selection"]
+        if isinstance(content.get("method_selection"), Mapping)
+        else None,
     }
 
 

@@ -145,23 +145,23 @@ class EpisodeCertificate(Certificate):
     def statement(self) -> str:
         """The certificate as a sentence, as its file has it."""
         both = (", jointly with the lower ones" if self.method == "dkw" else "") + (
-            f"; lower and upper limits hold together with confidence {exact(self.joint_confidence)} at least"
+            f"; lower and upper bounds hold jointly with confidence {exact(self.joint_confidence)} or more"
         )
-        attacker = "whose offsets to the observations have an l2 norm of at most the budget over the whole episode"
-        return wording.statement(self, attacker, both)
+        attack = "whose perturbations of the observations of one episode have a total l2 norm of at most budgets[i]"
+        return wording.statement(self, attack, both)
 
     def _own_json(self) -> dict[str, Any]:
         return {
             "joint_confidence": self.joint_confidence,
-            "step": self.threshold_spacing,
-            "choice": self.method_selection,
+            "threshold_spacing": self.threshold_spacing,
+            "method_selection": self.method_selection,
             "planner": self.planner,
             "bets": self.betting,
         }
 
     @classmethod
     def _own_fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:
-        spacing = content.get("step")
+        spacing = content.get("threshold_spacing")
         return {
             "threshold_spacing": None if spacing is None else number(spacing),
             "betting": content.get("bets"),

@@ -94,17 +94,17 @@ class SharedBudgetCertificate(Certificate):
         which = "an episode" if many == 1 else f"{many} episodes together"
         return wording.statement(
             self,
-            f"whose squared offsets to the observations of {which} have a sum of at most the square of the "
-            "budget, on average over its attacks",
+            f"whose squared perturbations of the observations of {which} sum to at most the square of budgets[i] in "
+            "expectation",
         )
 
     def _own_json(self) -> dict[str, Any]:
         planner = {"planner": PLANNER} if self.method == "betting" else {}
-        return {"shared_by": self.n_shared_episodes, "pilot": self.pilot, **planner}
+        return {"n_shared_episodes": self.n_shared_episodes, "n_pilot_episodes": self.pilot, **planner}
 
     @classmethod
     def _own_fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:
-        return {"n_shared_episodes": int(content["shared_by"]), "pilot": int(content["pilot"])}
+        return {"n_shared_episodes": int(content["n_shared_episodes"]), "pilot": int(content["n_pilot_episodes"])}
 
 
 def cost(budget: float, sigma: float, n_shared_episodes: int) -> float:

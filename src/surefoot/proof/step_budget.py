@@ -77,15 +77,17 @@ class PerStepCertificate(Certificate):
     @property
     def statement(self) -> str:
         """The certificate as a sentence, as its file has it."""
-        return wording.statement(self, "whose offset to each single observation has an l2 norm of at most the budget")
+        return wording.statement(
+            self, "whose perturbation of each single observation has an l2 norm of at most budgets[i]"
+        )
 
     def _own_json(self) -> dict[str, Any]:
-        return {"steps": self.n_steps, "rewards": list(self.reward_range)}
+        return {"n_steps": self.n_steps, "reward_range": list(self.reward_range)}
 
     @classmethod
     def _own_fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:
-        low, high = content["rewards"]
-        return {"n_steps": int(content["steps"]), "reward_range": (number(low), number(high))}
+        low, high = content["reward_range"]
+        return {"n_steps": int(content["n_steps"]), "reward_range": (number(low), number(high))}
 
 
 def _reward_range(episodes: Episodes) -> tuple[float, float]:

@@ -195,25 +195,24 @@ def noise_words(certificate: Certificate) -> str:
     return f"sigma {_listed(features)} by feature ({unit})"
 
 
-def statement(certificate: Certificate, attacker: str, both: str = "") -> str:
+def statement(certificate: Certificate, attack: str, both: str = "") -> str:
     """Return the sentence of the certificate's file; ``both`` is what holds for lower and upper bounds jointly."""
     least, noise = exact(certificate.sigma), exact(certificate.sigma)
-    discount, features = certificate.metadata.get("discount"), certificate.metadata.get("features")
+    features = certificate.metadata.get("features")
     if features is not None:
         noise = (
-            f"{_listed(features)} by feature; offsets are divided by sigma / {least} before their norm is taken, so "
-            f"that a plain norm of the budget is covered too{_untouched(features)}"
+            f"{_listed(features)} by feature; perturbations are divided by sigma / {least} before their norm is taken, "
+            f"so that a plain norm of the budget is covered too{_untouched(features)}"
         )
-    what = "return" if discount is None else f"discounted return (discount {exact(discount)})"
     steps = "" if certificate.max_steps is None else f"; episodes of at most {certificate.max_steps} steps"
     steps += "; the policy draws random actions of its own" if certificate.metadata.get("stochastic") else ""
     bounded = certificate.upper is not None
     return (
-        f"Under every adversary {attacker}, the expected {what}{certificate.per} of the smoothed agent (noise sigma "
-        f"{noise}{steps}) is at least 'lower'"
-        + (" and at most 'upper'" if bounded else "")
-        + f". With confidence {exact(certificate.confidence)} all lower limits hold, for all budgets at once"
-        + (f", and so do all upper limits{both}." if bounded else ".")
+        f"Under every attack {attack}, the expected {_return(certificate)}{certificate.per} of the smoothed agent "
+        f"(noise sigma {noise}{steps}) is at least lower[i]"
+        + (" and at most upper[i]" if bounded else "")
+        + f". With confidence {exact(certificate.confidence)} all lower bounds hold simultaneously, for all budgets"
+        + (f", and so do all upper bounds{both}." if bounded else ".")
     )
 
 

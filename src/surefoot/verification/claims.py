@@ -15,7 +15,7 @@ from surefoot.verification.recompute.auto import chosen_method, recompute_auto
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side, recompute
 from surefoot.verification.recompute.distribution import compare_distribution
 from surefoot.verification.recompute.run_files import Raw, close, differences, is_number, misshapen, same
-from surefoot.verification.recompute.sentences import SENTENCES
+from surefoot.verification.recompute.sentences import sentence
 from surefoot.verification.recompute.shared_budget import METHODS as SHARED_METHODS
 from surefoot.verification.recompute.shared_budget import SharedClaim, pilot_of, recompute_shared
 from surefoot.verification.recompute.step_budget import recompute_per_step
@@ -23,13 +23,24 @@ from surefoot.verification.recompute.stops_and_norms import check_norm, check_st
 from surefoot.verification.verdict import IMPOSSIBLE, Verdict
 
 ALL = {
-    *("schema", "task", "agent", "agent_sha256", "seed", "sigma", "confidence", "episodes", "method", "record_sha256"),
+    *(
+        "schema",
+        "task",
+        "agent",
+        "agent_sha256",
+        "seed",
+        "sigma",
+        "confidence",
+        "n_episodes",
+        "method",
+        "record_sha256",
+    ),
     *("floor", "ceiling", "budgets", "lower", "upper", "estimate", "estimate_sem", "statement"),
 }
 FIELDS = {
-    "certificate.json": ALL | {"joint_confidence", "step"},
-    "shared.json": ALL | {"kind", "shared_by", "pilot"},
-    "per-step.json": ALL | {"kind", "steps", "rewards"},
+    "certificate.json": ALL | {"joint_confidence", "threshold_spacing"},
+    "shared.json": ALL | {"kind", "n_shared_episodes", "n_pilot_episodes"},
+    "per-step.json": ALL | {"kind", "n_steps", "reward_range"},
 }
 # On the safe side: bounds are rounded outward by 1e-9 of the range of the returns (by older versions, of the whole
 # range), and computed by other formulas here. On the unsafe side nothing is allowed but the rounding of a float.
@@ -52,7 +63,7 @@ def _ending(raw: Raw) -> dict[str, Any]:
     """Return what setup.json of a sequential run has besides the setup: the goal that the certificate states."""
     if raw.certificate.get("method") != "sequential" or "sequential" not in (raw.written_setup or {}):
         return {}
-    choice = raw.certificate.get("choice")
+    choice = raw.certificate.get("method_selection")
     goal = {key: value for key, value in (choice or {}).items() if key != "stopped"} if choice else None
     # Directories written before the goal was part of the setup do not have it.
     return {"sequential": True, **({"goal": goal} if "goal" in (raw.written_setup or {}) else {})}
@@ -61,11 +72,11 @@ def _ending(raw: Raw) -> dict[str, Any]:
 def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> None:
     """Check everything in a certificate that the files alone can confirm or refute."""
     optional = {
-        "discount",
-        "features",
+        "gamma",
+        "sigma_per_feature",
         "stochastic",
         "norm",
-        "choice",
+        "method_selection",
         "bets",
         "planner",
         "max_steps",
@@ -93,7 +104,7 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
         verdict.judge(f"{prefix}estimate", _estimate(raw), "the mean return and its standard error")
     wrong = (
         []
-        if raw.certificate.get("statement") == SENTENCES[raw.name](raw.certificate)
+        if raw.certificate.get("statement") == sentence(raw.name, raw.certificate)
         else ["it does not follow from the fields"]
     )
     verdict.judge(f"{prefix}sentence", wrong, "it agrees with the fields")
@@ -107,12 +118,15 @@ def _unplanned(certificate: dict[str, Any]) -> list[str]:
 
 def _facts(raw: Raw) -> list[str]:
     certificate, setup, count = raw.certificate, raw.setup, raw.returns.size
-    names = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed", "discount", "features", "stochastic")
-    wrong = differences({name: certificate.get(name) for name in names}, {name: setup.get(name) for name in names})
+    names = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed", "stochastic")
+    pairs = {**{name: name for name in names}, "gamma": "discount", "sigma_per_feature": "features"}
+    wrong = differences(
+        {name: certificate.get(name) for name in pairs}, {name: setup.get(key) for name, key in pairs.items()}
+    )
     if "max_steps" in certificate and not same(certificate["max_steps"], setup.get("limit")):
         wrong.append(f"max_steps is {certificate['max_steps']!r}, the setup has {setup.get('limit')!r}")
-    if not same(certificate.get("episodes"), count):
-        wrong.append(f"episodes is {certificate.get('episodes')!r}, the episode data have {count} returns")
+    if not same(certificate.get("n_episodes"), count):
+        wrong.append(f"n_episodes is {certificate.get('n_episodes')!r}, the episode data have {count} returns")
     planned = setup.get("planned", count)
     if not same(planned, count) and not _stopped(certificate, setup, count):
         wrong.append(f"{planned!r} episodes were planned, the episode data have {count} returns")
@@ -190,7 +204,7 @@ def _limits(raw: Raw) -> list[str]:
 
 def _recomputed(raw: Raw, claim: Claim) -> tuple[Side, Side | None, list[str]]:
     """Return lower and upper bounds, and what is wrong with the recorded choices."""
-    choice, bets = raw.certificate.get("choice"), raw.certificate.get("bets")
+    choice, bets = raw.certificate.get("method_selection"), raw.certificate.get("bets")
     method = chosen_method(raw.returns.size, choice) if claim.method == "auto" else claim.method
     other = other_planner(raw.certificate)
     if claim.method == "auto":
@@ -215,7 +229,7 @@ def _recomputed(raw: Raw, claim: Claim) -> tuple[Side, Side | None, list[str]]:
 
 def _shared_limits(raw: Raw) -> list[str]:
     certificate, claim = raw.certificate, claim_of(raw.certificate)
-    many = certificate.get("shared_by")
+    many = certificate.get("n_shared_episodes")
     if certificate.get("kind") != "shared" or not isinstance(many, int) or isinstance(many, bool) or many < 1:
         raise CannotRecomputeError(f"kind {certificate.get('kind')!r}, shared by {many!r}: not computed here")
     if claim.method not in SHARED_METHODS:
@@ -228,25 +242,25 @@ def _shared_limits(raw: Raw) -> list[str]:
     lower, upper = recompute_shared(raw.returns, terms, plan_shared)
     wrong = _both_compared(raw, claim, Side(lower, lower), None if upper is None else Side(upper, upper))
     pilot = pilot_of(raw.returns.size) if claim.method == "betting" else 0
-    return wrong + ([] if same(certificate.get("pilot"), pilot) else [f"there are {pilot} pilot episodes"])
+    return wrong + ([] if same(certificate.get("n_pilot_episodes"), pilot) else [f"there are {pilot} pilot episodes"])
 
 
 def _step_limits(raw: Raw) -> list[str]:
     certificate, claim, gains = raw.certificate, claim_of(raw.certificate), raw.arrays.get("gains")
-    low, high = (certificate.get("rewards") or [None, None])[:2]
+    low, high = (certificate.get("reward_range") or [None, None])[:2]
     if certificate.get("kind") != "per-step" or claim.method != "per-step":
         raise CannotRecomputeError(f"kind {certificate.get('kind')!r}, method {claim.method!r}: not computed here")
     if gains is None or gains.ndim != 2 or not is_number(low) or not is_number(high) or not low <= 0 <= high:
         raise CannotRecomputeError("the episode data have no rewards of each step, or no range for them")
-    if not low < high or not same(certificate.get("rewards"), raw.setup.get("rewards")):
+    if not low < high or not same(certificate.get("reward_range"), raw.setup.get("rewards")):
         raise CannotRecomputeError(
-            f"rewards {certificate.get('rewards')!r}, the setup has {raw.setup.get('rewards')!r}"
+            f"reward_range {certificate.get('reward_range')!r}, the setup has {raw.setup.get('rewards')!r}"
         )
     radii = [budget / claim.sigma for budget in claim.budgets]
     lower, upper = recompute_per_step(gains, raw.returns.size, (low, high), claim.alpha, radii)
     lower, upper = np.maximum(lower, claim.floor), np.minimum(upper, upper if claim.ceiling is None else claim.ceiling)
     wrong = _both_compared(raw, claim, Side(lower, lower), None if claim.ceiling is None else Side(upper, upper))
-    return wrong + ([] if same(certificate.get("steps"), gains.shape[1]) else [f"there are {gains.shape[1]} steps"])
+    return wrong + ([] if same(certificate.get("n_steps"), gains.shape[1]) else [f"there are {gains.shape[1]} steps"])
 
 
 def _both_compared(raw: Raw, claim: Claim, lower: Side, upper: Side | None) -> list[str]:
@@ -265,7 +279,7 @@ def _both_compared(raw: Raw, claim: Claim, lower: Side, upper: Side | None) -> l
 def claim_of(certificate: dict[str, Any]) -> Claim:
     """Return what the bounds are said to be computed from, or raise CannotRecomputeError if it is not valid."""
     numbers = {name: certificate.get(name) for name in ("confidence", "sigma", "floor")}
-    budgets, ceiling, step = (certificate.get(name) for name in ("budgets", "ceiling", "step"))
+    budgets, ceiling, step = (certificate.get(name) for name in ("budgets", "ceiling", "threshold_spacing"))
     for name, value in numbers.items():
         if not is_number(value):
             raise CannotRecomputeError(f"{name} is {value!r}, expected a number")
@@ -275,7 +289,7 @@ def claim_of(certificate: dict[str, Any]) -> Claim:
     if not isinstance(budgets, list) or not budgets or not all(is_number(b) and b >= 0 for b in budgets):
         raise CannotRecomputeError(f"budgets are {budgets!r}, expected numbers >= 0")
     if not (ceiling is None or is_number(ceiling)) or not (step is None or is_number(step)):
-        raise CannotRecomputeError(f"ceiling is {ceiling!r} and step {step!r}, expected numbers or null")
+        raise CannotRecomputeError(f"ceiling is {ceiling!r} and threshold_spacing {step!r}, expected numbers or null")
     method = str(certificate.get("method"))
     return Claim(method, 1 - confidence, sigma, floor, ceiling, tuple(map(float, budgets)), step)
 

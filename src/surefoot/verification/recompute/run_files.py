@@ -17,6 +17,12 @@ from numpy.typing import NDArray
 from surefoot.errors import InputError
 from surefoot.files import extremes, header_of, is_count, pieces, read_arrays, read_json
 
+# How fields of certificates were called in schema 1.
+RENAMED = {
+    **{"episodes": "n_episodes", "step": "threshold_spacing", "choice": "method_selection", "discount": "gamma"},
+    **{"features": "sigma_per_feature", "shared_by": "n_shared_episodes", "pilot": "n_pilot_episodes"},
+    **{"steps": "n_steps", "rewards": "reward_range"},
+}
 CERTIFICATES = ("certificate.json", "shared.json", "per-step.json")
 EACH = ("returns", "lengths", "spent")  # have one entry per episode
 TYPES = {"returns": "float64", "lengths": "int64", "spent": "float64", "spending": "float64", "gains": "float64"}
@@ -71,16 +77,27 @@ def read_run(folder: Path) -> list[Raw]:
     paths = [folder / name for name in CERTIFICATES if (folder / name).is_file()]
     if not paths:
         raise InputError(f"{folder} contains no {' or '.join(CERTIFICATES)}; give the directory of a certified run")
-    certificates = {path.name: read_json(path) for path in paths}
-    for name, certificate in certificates.items():
-        if certificate.get("schema") != 1:
-            raise InputError(f"{folder / name} has schema {certificate.get('schema')!r}, this version reads 1")
+    certificates = {path.name: _certificate(path) for path in paths}
     setup, arrays, processors = _record(folder / "episodes.npz")
     notes = [read_json(place) if place.is_file() else None for place in (folder / "setup.json", folder / "run.json")]
     return [
         Raw(name, certificate, setup, arrays, notes[0], notes[1], processors)
         for name, certificate in certificates.items()
     ]
+
+
+def _certificate(path: Path) -> dict[str, Any]:
+    """Read a certificate, with the names that its fields have in schema 2."""
+    content = read_json(path)
+    schema = content.get("schema")
+    if not any(same(schema, known) for known in (1, 2)):
+        raise InputError(f"{path} has schema {schema!r}, this version reads 1 and 2")
+    if schema == 2:
+        return content
+    mixed = sorted({*content} & {*RENAMED.values()})
+    if mixed:
+        raise DamagedError(f"{path.name} has schema 1 and fields of schema 2: {', '.join(mixed)}")
+    return {RENAMED.get(key, key): value for key, value in content.items()}
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:

@@ -20,7 +20,7 @@ def stop_for(claim: Claim, choice: Any) -> Stop | None:
 
 def check_stop(raw: Raw, claim: Claim, lower: Side) -> list[str]:
     """Return what is wrong with the recorded reason for stopping."""
-    stop = stop_for(claim, raw.certificate.get("choice")) if claim.method == "sequential" else None
+    stop = stop_for(claim, raw.certificate.get("method_selection")) if claim.method == "sequential" else None
     run = raw.run or {}
     if stop is None:
         return [] if run.get("stopped") is None else ["run.json says why the run stopped, the certificate does not"]
@@ -38,7 +38,7 @@ def check_norm(raw: Raw) -> list[str]:
     norm = raw.certificate.get("norm")
     if norm is None:
         return []
-    limit, many = raw.setup.get("limit"), raw.certificate.get("shared_by", 1)
+    limit, many = raw.setup.get("limit"), raw.certificate.get("n_shared_episodes", 1)
     seen = {"per-step.json": 1}.get(raw.name, limit * many if isinstance(limit, int) else None)
     if not isinstance(norm, dict) or set(norm) != {"name", "budgets", "coordinates", "observations", "factor"}:
         raise CannotRecomputeError("the norm must have its name, budgets, coordinates, observations and factor")
