@@ -6,7 +6,7 @@ import pytest
 from laws import LAWS, atoms, too_many
 from surefoot.errors import InputError
 from surefoot.proof.bounds.from_bets import Bets
-from surefoot.proof.comparison import Contest
+from surefoot.proof.comparison import Comparison, Contest
 
 SIGMA, BUDGET, LOOKS = 0.2, 0.2, (100, 200, 400)
 RUNS, CONFIDENCE = 60, 0.8
@@ -99,6 +99,17 @@ def test_a_better_agent_is_found_out_and_the_sentence_has_its_bounds():
     said = other.result(worse, better, "out of reach").sentence("bad", "good", attacked=True)
     assert said.startswith("Not proved: A (bad) is better than B (good) under the worst attack. With 95% confidence, ")
     assert " under the attack tried, " in said
+
+
+def test_a_proved_claim_reads_as_one():
+    """With two decimals A would have at least 0.51 and B at most 0.52."""
+    bounds = {"budget": 0.1, "confidence": 0.95, "estimates": (0.6, 0.5), "n_episodes": (900, 900), "stopped": "proved"}
+    close = Comparison(lower=0.5163, upper=0.5152, **bounds).sentence("a", "b")
+    assert "of A is at least 0.5163; that of B is at most 0.5152 " in close
+    far = Comparison(lower=0.5163, upper=0.4152, **bounds).sentence("a", "b")
+    assert "of A is at least 0.51; that of B is at most 0.42 " in far
+    open_ = Comparison(lower=0.51, upper=0.5163, **bounds).sentence("a", "b")
+    assert "of A is at least 0.51; that of B is at most 0.52 " in open_
 
 
 def test_what_cannot_be_compared_is_rejected():

@@ -64,6 +64,11 @@ class Comparison:
         """Whether A is better than B under the worst attack with the budget."""
         return self.lower > self.upper
 
+    def _digits(self) -> int:
+        """Return decimals with which a proved claim also reads as one: both bounds are rounded towards each other."""
+        apart = (n for n in range(2, 16) if float(format_lower(self.lower, n)) > float(format_upper(self.upper, n)))
+        return next(apart, 2) if self.proved else 2
+
     def to_json(self) -> dict[str, Any]:
         """Return the comparison as JSON data."""
         return {"schema": 1, "proved": self.proved, **asdict(self)}
@@ -76,11 +81,11 @@ class Comparison:
             b: Name of the other.
             attacked: Whether B's episodes were attacked.
         """
-        how = "under the attack tried" if attacked else "without attack"
+        how, digits = "under the attack tried" if attacked else "without attack", self._digits()
         bounds = (
             f"under any observation attack with budget {exact(self.budget)} the expected return of A is at least "
-            f"{format_lower(self.lower)}; that of B is at most {format_upper(self.upper)} {how}, and so under the "
-            "worst one"
+            f"{format_lower(self.lower, digits)}; that of B is at most {format_upper(self.upper, digits)} {how}, and "
+            "so under the worst one"
         )
         claim = f"A ({a}) is better than B ({b}) under the worst attack"
         if self.proved:
