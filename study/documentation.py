@@ -13,6 +13,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
@@ -111,16 +112,21 @@ def _without_hashes(table: Table) -> Table:
 
 
 def _figures(study: Study, target: Target, page: str, shown: Sequence[str], out: Path) -> Iterator[tuple[str, str]]:
-    """Draw a figure of some tasks, or one of each where it would have too many panels."""
+    """Draw a figure of some tasks, or one of each task or of some of its agents where it would have too many panels."""
     figure, _ = MAKERS[target.name](study, shown)
     assert figure is not None
-    if len(figure.axes) <= MOST_PANELS or len(shown) == 1:
+    if len(figure.axes) <= MOST_PANELS:
         name = f"{target.name}-{page}.svg"
         write_figure(figure, out / name, "svg")
         yield f"{target.title}: {', '.join(UNITS[task].title for task in shown)}", name
-        return
-    for task in shown:
-        yield from _figures(study, target, task, (task,), out)
+    elif len(shown) > 1:
+        for task in shown:
+            yield from _figures(study, target, task, (task,), out)
+    else:
+        agents = study.of(shown[0])
+        for number, first in enumerate(range(0, len(agents), MOST_PANELS), 1):
+            part = replace(study, agents=tuple(agents[first : first + MOST_PANELS]))
+            yield from _figures(part, target, f"{page}-{number}", shown, out)
 
 
 def settings(study: Study, page: str) -> str:

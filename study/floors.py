@@ -28,7 +28,7 @@ def rows() -> list[list[str]]:
 
 def table() -> str:
     """Return the table as the guide has it."""
-    return Table(["environment", "steps", "floor", "ceiling", "proof"], rows(), left=1).markdown()
+    return Table(["environment", "steps", "floor", "ceiling", "proof"], rows(), last_words=True).markdown()
 
 
 def main() -> None:

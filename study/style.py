@@ -200,8 +200,17 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def kinds_legend(figure: Figure, kinds: Sequence[str], columns: int = 3) -> None:
     """Say below the panels what the kinds of lines and marks mean."""
-    handles = [Line2D([], [], label=KINDS[kind][0], **KINDS[kind][1]) for kind in kinds]
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, fontsize=8, frameon=False)
+    legend_below(figure, [KINDS[kind] for kind in kinds], columns)
+
+
+def legend_below(figure: Figure, looks: Sequence[tuple[str, dict[str, Any]]], columns: int) -> None:
+    """Name lines and marks below the panels, in as many columns as the figure has room for."""
+    handles = [Line2D([], [], label=label, **look) for label, look in looks]
+    for count in range(columns, 0, -1):
+        legend = figure.legend(handles=handles, loc="outside lower center", ncols=count, fontsize=8, frameon=False)
+        if count == 1 or legend.get_window_extent().width <= figure.bbox.width:
+            return
+        legend.remove()
 
 
 def episodes_of(study: Study, agents: Sequence[Agent]) -> str:

@@ -24,11 +24,12 @@ class Table:
     rows: Sequence[Sequence[str]]
     note: str = ""
     left: int = 1  # columns that hold words
+    last_words: bool = False  # whether the last one does too
 
     def markdown(self) -> str:
         """Return the table as Markdown."""
-        marks = "|" + "---|" * self.left + "---:|" * (len(self.heads) - self.left)
-        lines = [_line(self.heads), marks, *(_line(row) for row in self.rows)]
+        marks = ["---" if self._holds_words(place) else "---:" for place in range(len(self.heads))]
+        lines = [_line(self.heads), f"|{'|'.join(marks)}|", *(_line(row) for row in self.rows)]
         return "\n".join(lines)
 
     def comma_separated(self) -> str:
@@ -43,9 +44,12 @@ class Table:
         return f"<table>{self._row(self.heads, 'th')}{''.join(self._row(row, 'td') for row in self.rows)}</table>"
 
     def _row(self, cells: Sequence[str], tag: str) -> str:
-        opened = [f"<{tag}>" if place < self.left else f'<{tag} class="number">' for place in range(len(cells))]
+        opened = [f"<{tag}>" if self._holds_words(place) else f'<{tag} class="number">' for place in range(len(cells))]
         written = "".join(f"{start}{_cell(cell)}</{tag}>" for start, cell in zip(opened, cells, strict=True))
         return f"<tr>{written}</tr>"
+
+    def _holds_words(self, place: int) -> bool:
+        return place < self.left or (self.last_words and place == len(self.heads) - 1)
 
 
 def _parted(cell: str) -> tuple[str, str]:

@@ -32,7 +32,7 @@ NOTHING = "no attack measured"
 
 def attacks(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:
     """Draw the strongest attack on bare and smoothed agents, with the certificates of the latter."""
-    figure, panels = sheet(len(tasks), 2, (5.4, 4.0))
+    figure, panels = sheet(len(tasks), 2)
     for axes, task in zip(panels, tasks, strict=True):
         _main_panel(axes, study, task)
     kinds_legend(figure, ("bare", "attack", "bound", "most", "floor"), 2)

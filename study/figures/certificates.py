@@ -104,7 +104,7 @@ def _named(method: str, found: EpisodeCertificate) -> str:
 
 def cartpole(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:
     """Draw every Cartpole agent's certificate, and the bare agent under attack."""
-    figure, panels = sheet(len(tasks), 2, (5.4, 4.2))
+    figure, panels = sheet(len(tasks), 2)
     for axes, task in zip(panels, tasks, strict=True):
         certified_panel(axes, study, task, study.smoothed(task))
         bare = study.bare(task)

@@ -56,7 +56,7 @@ def full_pong(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:
     """Draw one round beside the whole game, and the whole game by every method that we have."""
     sigmas = [agent.sigma for agent in study.smoothed(FULL)]
     count = len(tasks) + max(1, len(sigmas))
-    figure, panels = sheet(count, 2 if count == 4 else 3, (4.8, 4.0))
+    figure, panels = sheet(count, 2 if count == 4 else 3, (4.6, 3.8))
     for axes, task in zip(panels, tasks, strict=False):
         certified_panel(axes, study, task, study.smoothed(task), "dkw" if task == FULL else "paper")
         bare = study.bare(task)

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 
 from study.numbers import Agent, Study
 from study.paper import (
@@ -24,7 +23,7 @@ from study.paper import (
     TRAINING_HOURS,
     UNITS,
 )
-from study.style import empty, sheet
+from study.style import empty, legend_below, sheet
 from study.tables import Table
 from surefoot.play.tasks import TASKS
 from surefoot.train.settings import DdpgSettings, find_settings
@@ -54,10 +53,9 @@ def _legend(figure: Figure) -> None:
         ("validations of the selected training run", {"color": SHIPPED, "lw": 1.0}),
         ("its best so far", {"color": "black", "lw": 1.6, "ls": "--"}),
         ("the agent that was kept", {"color": "black", "marker": "D", "mfc": "white", "ls": "none"}),
-        ("other trainings", {"color": "0.7", "lw": 0.6}),
+        ("other training runs", {"color": "0.7", "lw": 0.6}),
     ]
-    handles = [Line2D([], [], label=label, **look) for label, look in kinds]
-    figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=9, frameon=False)
+    legend_below(figure, kinds, 4)
 
 
 def _training_panel(axes: Any, study: Study, agent: Agent) -> None:

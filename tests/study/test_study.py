@@ -1,13 +1,14 @@
 """The paper's figures and tables from made-up numbers: all of them draw, say what they should, notice what is bad."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from studies import CURVE, Made, agents_of, made_up, returns_of, value, write_attack, write_episodes, write_published
-from study import claims
+from study import claims, documentation
 from study import serial as serial_games
 from study.draw import MAKERS, chosen, draw, write_index
 from study.figures import pong
@@ -510,3 +511,34 @@ def test_marks_of_markdown_are_shown_as_such_by_no_other_format():
     assert '<td>pong-s0, b</td><td class="number"><em>1.5</em></td>' in page
     assert "*" not in page
     assert "`" not in page
+
+
+def outside(figure):
+    """Return the words of a figure that its edge cuts, those at the ticks left out."""
+    figure.draw_without_rendering()
+    renderer, room = figure.canvas.get_renderer(), figure.bbox.padded(1)
+    texts = [text for legend in figure.legends for text in legend.get_texts()]
+    for axes in figure.axes:
+        texts += [axes.title, axes.xaxis.label, axes.yaxis.label]
+        texts += axes.get_legend().get_texts() if axes.get_legend() else []
+    boxes = [(text.get_text(), text.get_window_extent(renderer)) for text in texts if text.get_text()]
+    return [words for words, box in boxes if not (room.contains(*box.min) and room.contains(*box.max))]
+
+
+def test_no_words_of_a_small_figure_are_cut(study):
+    """A page has figures of one task, in which a legend of two columns would not fit."""
+    for name in ("certificates", "attacks", "attacks-bare", "clean-test", "training"):
+        figure, _ = MAKERS[name](study, ("freeway",))
+        assert outside(figure) == [], name
+    figure.set_figwidth(1.5)
+    assert "the agent that was kept" in outside(figure)
+
+
+def test_a_figure_of_a_page_has_few_panels(study, tmp_path, monkeypatch):
+    assert documentation.MOST_PANELS == 4
+    monkeypatch.setattr("study.documentation.MOST_PANELS", 2)
+    call = (study, find_target("training"), "mountain-car", ("mountain-car",), tmp_path)
+    names = [name for _, name in documentation._figures(*call)]
+    assert names == ["training-mountain-car-1.svg", "training-mountain-car-2.svg"]
+    titles = [re.findall(r"<!-- (.*, sigma .*) -->", (tmp_path / name).read_text(encoding="utf-8")) for name in names]
+    assert titles == [["Mountain Car, sigma 0", "Mountain Car, sigma 0.2"], ["Mountain Car, sigma 0.4"]]
