@@ -142,6 +142,8 @@ def test_where_one_bar_hides_the_others_the_scale_is_logarithmic(browser, tmp_pa
         certified(tmp_path / name, returns=[200.0] * (100 - failures) + [30.0] * failures)
         opened(browser, write_run_report(tmp_path / name))
         assert one(browser, "[data-stretch]").is_selected() == (name == "rare")
+        # The tallest bar ends below the top, and there is a mark above it: it does not look cut.
+        assert "100%" in one(browser, "#histograms svg").text or name == "often"
 
 
 def test_the_replay_opens_at_the_largest_perturbation_and_draws_it(browser, runs):
@@ -157,6 +159,14 @@ def test_a_click_copies_the_command(browser, runs):
     browser.execute_script("navigator.clipboard.writeText = async (text) => { window.copied = text; }")
     browser.execute_script("arguments[0].click()", browser.find_elements(By.CSS_SELECTOR, "[data-copy]")[0])
     assert browser.execute_script("return window.copied") == "surefoot certify cartpole-5 --sigma 0.2"
+
+
+def test_the_command_breaks_between_its_words_only(browser, runs):
+    opened(browser, runs / "a" / "report.html", width=320)
+    command = browser.find_elements(By.CSS_SELECTOR, ".setup .typed code")[0]
+    assert command.text.split() == ["surefoot", "certify", "cartpole-5", "--sigma", "0.2"]
+    lines = "return [...arguments[0].children].map((word) => word.getClientRects().length)"
+    assert browser.execute_script(lines, command) == [1] * 5
 
 
 def test_on_a_phone_the_bar_is_one_row_and_its_menu_opens(browser, runs):

@@ -390,7 +390,7 @@ def test_runs_of_one_task_share_a_chart_and_others_get_their_own(tmp_path):
     assert [(group.title, len(group.runs)) for group in grouped(runs)] == [("cartpole-5", 2), ("returns given", 1)]
     text = build_page(runs)
     assert len(data_of(text)["charts"]) == text.count('<article class="chart"') == 2
-    assert "Each holds with its own confidence by itself" in text
+    assert "their error probabilities add up" in text
 
 
 def test_the_attacks_beside_a_certificate_are_on_its_page_and_strangers_are_not(tmp_path):
@@ -488,7 +488,7 @@ def test_the_number_comes_first(tmp_path):
     attacked(tmp_path / "b")
     certificate, attack = (build_page([read_run(tmp_path / name)]) for name in "ab")
     number = format_lower(stated["lower"][3], 2)
-    assert f'<p class="number bound"><b>≥ {number}</b> <span>certified, of 200</span></p>' in certificate
+    assert f'<p class="number bound"><b>≥ {number}</b> <span>of 200, certified</span></p>' in certificate
     assert '<p class="number estimate"><b>60.00</b> <span>± 2.25, mean return under the strongest attack' in attack
     assert 'class="number' not in build_page([read_run(tmp_path / "a"), read_run(tmp_path / "a")])
 
@@ -503,7 +503,7 @@ def test_a_page_about_attacks_alone_speaks_of_attacks(tmp_path):
     assert [words for words in proved if words in attack] == []
     assert [words for words in measured if words not in attack] == []
     assert [words for words in measured if words in certificate] == []
-    assert all("error bars: ± 1.96 standard errors" in text for text in (certificate, attack))
+    assert all("error bars: ±\u00a01.96 standard errors" in text for text in (certificate, attack))
 
 
 def test_rows_below_the_baseline_are_marked_and_the_sequence_is_said_once(tmp_path):

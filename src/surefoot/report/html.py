@@ -195,8 +195,10 @@ def _setup(run: FinishedRun, label: str) -> str:
         f"<div><dt>{escape(key)}</dt><dd>{_fact(key, v)}</dd></div>" for key, v in known_facts(run) if v is not None
     )
     command = str(run.notes.get("command") or "")
-    typed = f'<pre tabindex="0"><code>{escape(command)}</code></pre>{_copy(command, "the command")}'
-    repeat = f'<p>To repeat it:</p><div class="typed">{typed}</div>' if command else ""
+    # A word of its own, so that no line breaks inside an option.
+    words = " ".join(f"<span>{escape(word)}</span>" for word in command.split(" "))
+    typed = f'<pre tabindex="0"><code>{words}</code></pre>{_copy(command, "the command")}'
+    repeat = f'<p>To reproduce it:</p><div class="typed">{typed}</div>' if command else ""
     return f'<article class="setup"><h3>{escape(label)}</h3>{repeat}<dl class="facts">{items}</dl></article>'
 
 

@@ -36,8 +36,8 @@ def opening_sentences(groups: Sequence[Group]) -> list[str]:
     measured = [attack_sentence(run) for group in groups for run, _, _ in group.attacked]
     if len(proved) > 1:
         proved = [
-            f"{len(proved)} certificates, compared. Each holds with its own confidence by itself; for all of them "
-            "simultaneously the error probabilities add up."
+            f"Each of the {len(proved)} certificates holds with its own confidence. If you rely on several of them, "
+            "their error probabilities add up."
         ]
     return [*proved, *measured]
 
@@ -49,7 +49,7 @@ def lead_number(groups: Sequence[Group]) -> tuple[str, str] | None:
     if len(certified) == 1 and certified[0].certificate is not None:
         stated = certified[0].certificate
         lower = format_lower(stated.lower[certified[0].headline_index], digits_for(stated))
-        return f"≥ {lower}", "certified" if stated.ceiling is None else f"certified, of {exact(stated.ceiling)}"
+        return f"≥ {lower}", "certified" if stated.ceiling is None else f"of {exact(stated.ceiling)}, certified"
     if not certified and len(runs) == 1:
         mean, _, error = _lowest(runs[0])[0].partition(" ± ")
         return mean, f"{f'± {error}, ' if error else ''}mean return under the strongest attack tried"
@@ -62,7 +62,8 @@ def curve_words(groups: Sequence[Group]) -> tuple[str, str]:
     baseline = any(run.baseline is not None for group in groups for run in group.runs)
     measured = "Hollow marks" + (" and the dotted line" if baseline else "")
     explained = (
-        f"{measured} are measured: they show what happened, not what could happen (error bars: ± 1.96 standard errors)."
+        f"{measured} are measured: they show what happened, not what could happen "
+        "(error bars: ±\u00a01.96 standard errors)."
     )
     solid = "A solid line is proved, with the stated confidence, against every attacker. " if proved else ""
     shaded = " Bounds in the shaded region, below the open-loop baseline, are uninformative." if proved else ""
@@ -102,7 +103,7 @@ def budget_examples(groups: Sequence[Group]) -> str:
 def excluded_threat(groups: Sequence[Group]) -> str:
     """Return the threat that a page about whole episodes must exclude; empty where a budget per step is certified."""
     kinds = {run.certificate.kind for group in groups for run, _, _ in group.certified if run.certificate is not None}
-    return "" if "per-step" in kinds else ", or about a budget for each single step"
+    return "" if "per-step" in kinds else ", or with a budget for each single step"
 
 
 def attack_sentence(run: FinishedRun) -> str:

@@ -65,14 +65,15 @@ class Histogram {
   heights(top, least) {
     const yText = (share) => `${plain(100 * share)}%`;
     if (!this.stretched) return { yText, yTicks: ticks(0, top, 4) };
-    const [low, high] = [Math.floor(Math.log10(least) - 0.01), Math.log10(top)];
+    const low = Math.floor(Math.log10(least) - 0.01);
+    const high = Math.max(Math.log10(top), low + 1) + 0.1;
     const yTicks = [];
-    for (let power = low; power <= 0 && power <= high + 0.3; power += 1) yTicks.push(10 ** power);
+    for (let power = low; power <= Math.min(0, high); power += 1) yTicks.push(10 ** power);
     const y = (box) => {
-      const linear = scale(low, Math.max(high, low + 1) + 0.1, box.bottom, box.top);
+      const linear = scale(low, high, box.bottom, box.top);
       return (share) => linear(share > 0 ? Math.log10(share) : low);
     };
-    return { yText, yTicks: yTicks.filter((tick) => Math.log10(tick) <= Math.max(high, low + 1)), y };
+    return { yText, yTicks, y };
   }
 }
 
