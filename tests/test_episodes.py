@@ -139,8 +139,8 @@ def test_rows_cannot_be_picked(rows):
         ([0], {"floor": -1e308, "ceiling": 1e308}, "range of the return is too large: expected .* got -1e[+]308"),
         ([0], {"floor": 0, "ceiling": 1e308}, "range of the return is too large: expected .* got 1e[+]308"),
         ([1e200], {}, "range of the return is too large: expected .* got 1e[+]200"),
-        ([3, -0.5, 3], {}, "no return may lie below the floor 0, got -0.5; give the true floor"),
-        ([3, 11, 3], {"ceiling": 10}, "no return may lie above the ceiling 10, got 11; give the true ceiling, or none"),
+        ([3, -0.5, 3], {}, "no return may be below the floor 0, got -0.5; give the true floor"),
+        ([3, 11, 3], {"ceiling": 10}, "no return may be above the ceiling 10, got 11; give the true ceiling, or none"),
         ([1], {"floor": float("nan")}, "floor must be a finite number, got nan"),
         ([1], {"ceiling": 0}, "ceiling must be a finite number above the floor 0, got 0"),
         ([1], {"ceiling": float("inf")}, "ceiling must be a finite number above the floor"),
@@ -180,7 +180,7 @@ GOOD = {"schema": 1, "sigma": 0.1, "floor": 0.0, "ceiling": None}
         ({**GOOD, "sigma": "0.1"}, "must give sigma, floor and ceiling as numbers"),
         ({**GOOD, "floor": None}, "must give sigma, floor and ceiling as numbers"),
         ({**GOOD, "sigma": -1}, "sigma must be a finite number >= 0, got -1"),
-        ({**GOOD, "floor": 5.0}, "no return may lie below the floor 5, got 1"),
+        ({**GOOD, "floor": 5.0}, "no return may be below the floor 5, got 1"),
     ],
 )
 def test_foreign_files_are_refused(tmp_path, header, match):
@@ -214,7 +214,7 @@ GAINS = np.array([[2.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
         ({}, {"gains": GAINS + np.inf}, "gains must be finite"),
         ({"rewards": None}, {}, "gains need the block, limit and rewards of the setup"),
         ({"block": 0}, {}, "gains need the block, limit and rewards of the setup"),
-        ({}, {"gains": GAINS + np.array([[0.0, 0.0, 2.5], [0.0, 0.0, 0.0]])}, "gains lie outside of what 2 rewards"),
+        ({}, {"gains": GAINS + np.array([[0.0, 0.0, 2.5], [0.0, 0.0, 0.0]])}, "gains are outside of what 2 rewards"),
         ({}, {"bonus": np.zeros(3)}, "unknown arrays: bonus"),
     ],
 )

@@ -354,7 +354,7 @@ def _check_gains(path: object, gains: NDArray[np.float64], n: int, block: int, r
     wide = 1e-9 * sizes * (high - low)  # rounding of a sum
     if bool(((gains < low * sizes - wide) | (gains > high * sizes + wide)).any()):
         raise InputError(
-            f"{path}: gains lie outside of what {int(sizes[0, 0])} rewards from {low:g} to {high:g} sum to"
+            f"{path}: gains are outside of what {int(sizes[0, 0])} rewards from {low:g} to {high:g} sum to"
         )
 
 
@@ -376,10 +376,10 @@ def checked_returns(returns: ArrayLike, floor: float, ceiling: float | None) -> 
         bad = int(np.flatnonzero(~np.isfinite(values))[0])
         raise InputError(f"returns must be finite, got {values[bad]} at position {bad}")
     if least < floor:
-        raise InputError(f"no return may lie below the floor {floor:g}, got {least:g}; give the true floor")
+        raise InputError(f"no return may be below the floor {floor:g}, got {least:g}; give the true floor")
     if ceiling is not None and greatest > ceiling:
         raise InputError(
-            f"no return may lie above the ceiling {ceiling:g}, got {greatest:g}; give the true ceiling, or none"
+            f"no return may be above the ceiling {ceiling:g}, got {greatest:g}; give the true ceiling, or none"
         )
     _check_size(greatest)
     return values

@@ -40,7 +40,8 @@ def printable(text: str) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the end of an error message that names the known word most like this one; empty if none is."""
-    close = difflib.get_close_matches(word, list(known), n=1)
+    known = list(known)
+    close = ["cuda"] if word == "gpu" and "cuda" in known else difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 

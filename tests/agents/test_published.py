@@ -91,7 +91,7 @@ def test_a_hub_folder_without_settings_names_its_environment(tmp_path, saved):
     for name in ("config.yml", "args.yml", "env_kwargs.yml"):
         (folder / name).unlink()
     assert read_published(folder).environment == "Pendulum-v1"
-    with pytest.raises(InputError, match=r"vec_normalize\.pkl lies near a2c-Pendulum-v1\.zip"):
+    with pytest.raises(InputError, match=r"vec_normalize\.pkl is near a2c-Pendulum-v1\.zip"):
         resolve(folder)
 
 

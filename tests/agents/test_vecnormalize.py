@@ -148,9 +148,7 @@ def test_statistics_near_a_model_are_never_overlooked(files, name):
     assert not same_actions(resolve(path), model, wrapper)  # nothing near it: nothing is known about them
     near = path.parent / name
     shutil.copy(statistics, near)
-    with pytest.raises(
-        InputError, match=rf"{name} lies near agent\.zip .*give --vecnormalize .* or --vecnormalize none"
-    ):
+    with pytest.raises(InputError, match=rf"{name} is near agent\.zip .*give --vecnormalize .* or --vecnormalize none"):
         resolve(path)
     assert same_actions(resolve(path, vecnormalize=near), model, wrapper)
     assert not same_actions(resolve(path, vecnormalize="none"), model, wrapper)

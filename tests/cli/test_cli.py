@@ -478,7 +478,7 @@ def test_a_malicious_zip_does_not_run(capsys, models):
 WRONG_RETURNS = {
     "a quantile of 1": (
         "--sigma 0.2 --floor 0 --quantiles 1",
-        "q of a quantile must lie strictly between 0 and 1, got 1",
+        "q of a quantile must be strictly between 0 and 1, got 1",
     ),
     "a probability of words": ("--sigma 0.2 --floor 0 --thresholds much", "--thresholds: must look like 100,150"),
     "a probability shared": (
@@ -491,8 +491,9 @@ WRONG_RETURNS = {
     "sigma inf": ("--sigma inf --floor 0", "sigma must be"),
     "sigma -inf": ("--sigma -inf --floor 0", "sigma must be"),
     "sigma word": ("--sigma much --floor 0", "--sigma"),
-    "sigma missing": ("--floor 0", "needs --sigma and --floor"),
-    "floor missing": ("--sigma .2", "needs --sigma and --floor"),
+    "sigma missing": ("--floor 0", "also needs --sigma:"),
+    "floor missing": ("--sigma .2", "also needs --floor:"),
+    "both missing": ("", "also needs --sigma and --floor:"),
     "floor nan": ("--sigma .2 --floor nan", "floor must be a finite number, got nan"),
     "floor inf": ("--sigma .2 --floor -inf", "floor must be a finite number, got -inf"),
     "floor above": ("--sigma .2 --floor 30", "below the floor 30, got 20"),
@@ -515,8 +516,8 @@ WRONG_RETURNS = {
     "budgets too many": ("--sigma .2 --floor 0 --budgets 0:1:1e-9", "under 10,000"),
     "budgets nan step": ("--sigma .2 --floor 0 --budgets 0:1:nan", "STEP > 0"),
     "budgets empty": ("--sigma .2 --floor 0 --budgets=", "--budgets: must look like"),
-    "confidence 0": ("--sigma .2 --floor 0 --confidence 0", "confidence must lie strictly between 0 and 1, got 0"),
-    "confidence 1": ("--sigma .2 --floor 0 --confidence 1", "confidence must lie strictly between 0 and 1, got 1"),
+    "confidence 0": ("--sigma .2 --floor 0 --confidence 0", "confidence must be strictly between 0 and 1, got 0"),
+    "confidence 1": ("--sigma .2 --floor 0 --confidence 1", "confidence must be strictly between 0 and 1, got 1"),
     "confidence 1.5": ("--sigma .2 --floor 0 --confidence 1.5", "strictly between 0 and 1, got 1.5"),
     "confidence 95": ("--sigma .2 --floor 0 --confidence 95", "strictly between 0 and 1, got 95"),
     "confidence -1": ("--sigma .2 --floor 0 --confidence -1", "strictly between 0 and 1, got -1"),
@@ -650,7 +651,7 @@ WRONG_PLAY = {
     "cuda": ("certify cartpole-5 --device cuda", "no CUDA device"),
     "step": ("certify cartpole-5 --threshold-spacing 0", "threshold spacing must be"),
     "budget": ("certify cartpole-5 --budgets -1", "a budget must be"),
-    "confidence": ("certify cartpole-5 --confidence 1", "confidence must lie"),
+    "confidence": ("certify cartpole-5 --confidence 1", "confidence must be"),
     "out is a file": ("certify cartpole-5 --out there/file", "cannot use there/file"),
     "out under a file": ("certify cartpole-5 --out there/file/x", "cannot use there/file/x"),
     "out nowhere": ("certify cartpole-5 --out /proc/x", "cannot use /proc/x"),
@@ -690,7 +691,7 @@ WRONG_PLAY = {
     ),
     "env kwargs": ("certify --env CartPole-v1 --env-kwargs [1] --agent x --sigma .1", 'must look like {"name": 1}'),
     "env kwargs wrong": ('certify --env CartPole-v1 --env-kwargs {"a":1} --agent x --sigma .1', "unexpected keyword"),
-    "env gamma": ("certify --env CartPole-v1 --gamma 1 --agent x --sigma .1", "a discount must lie strictly between 0"),
+    "env gamma": ("certify --env CartPole-v1 --gamma 1 --agent x --sigma .1", "a discount must be strictly between 0"),
     "env range": ("certify --env CartPole-v1 --reward-range 1,0 --agent x --sigma .1", "LOW,HIGH with LOW <= HIGH"),
     "task kwargs": ("certify cartpole-5 --env-kwargs {}", "--env-kwargs cannot be combined with a task"),
     "attack none": ("attack", "attack needs exactly one of TASK and --env, got none"),
@@ -990,6 +991,15 @@ def test_agents_are_listed(capsys):
     surefoot_command("agents")
     shown = capsys.readouterr().out
     assert all(name in shown for name in zoo.list_agents())
+    assert "…" not in shown  # no heading and no number is cut
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_what_a_budget_is_fits_a_terminal(capsys):
+    surefoot_command("explain-budget", "0.2", "cartpole-5")
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) > 5  # four examples, the first of them longer than a line
+    assert max(map(len, lines)) <= 80
 
 
 def test_agents_are_exported_to_plain_sb3(capsys):

@@ -86,6 +86,7 @@ def test_the_command_alone_prints_its_help(capsys):
         ("certify cartpole-5 --confidence 95", "got 95; did you mean 0.95?"),
         ("plan cartpole-5 --require 1@1 --confidence 99", "got 99; did you mean 0.99?"),
         ("attack cartpole-5 --method adaptiv", "did you mean adaptive?"),
+        ("certify cartpole-5 --device gpu", "did you mean cuda?"),
         ("train cartpole-5 --sigma 0.2 --preset thorogh", "did you mean thorough?"),
     ],
 )

@@ -181,7 +181,7 @@ def test_a_reward_range_gives_floor_and_ceiling_and_is_checked():
     played = surefoot.rollout(task, lambda seen: np.zeros(1), sigma=0.1, n_episodes=2)
     assert played.returns.min() >= -200
     false = make_task(clipped, reward_range=(-0.5, 1), max_steps=20)
-    with pytest.raises(InputError, match=r"every reward must lie between -0.5 and 1, got -"):
+    with pytest.raises(InputError, match=r"every reward must be between -0.5 and 1, got -"):
         surefoot.rollout(false, lambda seen: np.zeros(1), sigma=0.1, n_episodes=2)
 
 

@@ -303,7 +303,7 @@ def test_refuses_no_budgets() -> None:
 
 @pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 95, math.nan])
 def test_refuses_confidence(confidence: float) -> None:
-    with pytest.raises(InputError, match="confidence must lie strictly between 0 and 1, got"):
+    with pytest.raises(InputError, match="confidence must be strictly between 0 and 1, got"):
         certify(record([1.0]), [0], confidence)
 
 
@@ -391,6 +391,9 @@ def test_a_certificate_is_read_as_it_was_written(tmp_path: Path, method: str) ->
     returns = np.tile([1.0, 2.0, 3.0], 20)
     episodes = Episodes.from_returns(returns, sigma=[0.2, 0.3], floor=0, ceiling=3, **facts)
     made = certify(episodes, [0.4, 0, 0.1], method=method)
+    (tmp_path / "odd.json").mkdir()
+    assert made.save(tmp_path / "odd.json") == tmp_path / "odd.json" / "certificate.json"
+    assert made.save(tmp_path / "plain.json") == tmp_path / "plain.json"
     assert made.save(tmp_path) == tmp_path / "certificate.json"
     for there in (Certificate.load(tmp_path), Certificate.load(tmp_path / "certificate.json")):
         assert isinstance(there, EpisodeCertificate)

@@ -111,7 +111,7 @@ def test_the_method_comes_from_the_record_unless_given():
         (lambda: certify_shared_budget(coins(), [-0.1], 2), "budget must be a finite number >= 0"),
         (lambda: certify_shared_budget(coins(), [], 2), "at least one budget"),
         (lambda: certify_shared_budget(coins(), 0.5, 2), "budgets must be a list"),
-        (lambda: certify_shared_budget(coins(), [0.1], 2, 1.0), "confidence must lie strictly between 0 and 1"),
+        (lambda: certify_shared_budget(coins(), [0.1], 2, 1.0), "confidence must be strictly between 0 and 1"),
         (lambda: certify_shared_budget(coins(), [0.1], 2, method="dkw"), "one of betting, binary, got 'dkw'"),
         (lambda: certify_shared_budget(play(), [0.1], 2, method="binary"), "expects only the returns -21 and 21"),
         (lambda: certify_shared_budget(play(None), [0.1], 2, method="binary"), "needs a known ceiling"),

@@ -73,7 +73,7 @@ def test_the_shift_grows_with_the_root_of_time():
 
 @pytest.mark.parametrize(
     ("sums", "alpha", "match"),
-    [([60.0], 0.05, "one sum per step"), ([-1.0], 0.05, "one sum per step"), ([1.0], 2.0, "alpha must lie strictly")],
+    [([60.0], 0.05, "one sum per step"), ([-1.0], 0.05, "one sum per step"), ([1.0], 2.0, "alpha must be strictly")],
 )
 def test_bad_sums_are_named(sums, alpha, match):
     with pytest.raises(InputError, match=match):
@@ -282,7 +282,7 @@ def test_gains_are_kept_on_disk_and_joined(tmp_path):
                     per_step=True,
                 )
             ),
-            "every reward must lie between 0 and 0.5",
+            "every reward must be between 0 and 0.5",
         ),
         (lambda: certify_per_step(Episodes.from_returns([1.0], sigma=1, floor=0), [0.1]), "run them with --per-step"),
         (lambda: certify_per_step(replace(record(np.ones((5, 3))), gains=None), [0.1]), "run them with --per-step"),

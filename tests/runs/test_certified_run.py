@@ -141,7 +141,7 @@ WRONG = [
     ({"budgets": (-0.1,)}, 0.2, "budget must be a finite number >= 0"),
     ({"budgets": (float("nan"),)}, 0.2, "budget must be a finite number >= 0"),
     ({"budgets": ()}, 0.2, "at least one budget"),
-    ({"confidence": 1.0}, 0.2, "confidence must lie strictly"),
+    ({"confidence": 1.0}, 0.2, "confidence must be strictly"),
     ({"method": "magic"}, 0.2, "method must be one of"),
     ({"threshold_spacing": 0.0}, 0.2, "threshold spacing must be"),
     ({}, 0.0, "sigma must be > 0"),
@@ -293,8 +293,8 @@ def wrong_in_the_third_block(value):
 @pytest.mark.parametrize(
     ("value", "match"),
     [
-        (-3.0, "in episodes 20 to 29 of toy: no return may lie below the floor 0, got -3"),
-        (7.0, "in episodes 20 to 29 of toy: no return may lie above the ceiling 1, got 7"),
+        (-3.0, "in episodes 20 to 29 of toy: no return may be below the floor 0, got -3"),
+        (7.0, "in episodes 20 to 29 of toy: no return may be above the ceiling 1, got 7"),
         (float("nan"), "in episodes 20 to 29 of toy: returns must be finite, got nan at position 0"),
         (float("inf"), "in episodes 20 to 29 of toy: returns must be finite, got inf"),
     ],

@@ -45,7 +45,7 @@ class AdaptivePGD(Described):
         if self.iterations < 1 or self.tries < 1:
             raise InputError(f"iterations and tries must be at least 1, got {self.iterations} and {self.tries}")
         if not 0 <= self.certainty <= 1:
-            raise InputError(f"certainty must lie between 0 and 1, got {self.certainty}")
+            raise InputError(f"certainty must be between 0 and 1, got {self.certainty}")
 
     def perturbation(self, view: View, allowance: Tensor) -> Tensor:
         """Return the smallest perturbation found that wins the target often enough, or nothing."""

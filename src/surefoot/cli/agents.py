@@ -76,7 +76,7 @@ def list_agents(arguments: argparse.Namespace) -> None:
         print_json({"schema": 1, "agents": [{key: card[key] for key in keys} for card in cards]})
         return
     table = Table(box=None, pad_edge=False)
-    for title in ("agent", "task", "sigma", "mean return ± s.e.", "bound at B = sigma"):
+    for title in ("agent", "task", "sigma", "mean ± s.e.", "bound, B = sigma"):
         table.add_column(title, no_wrap=True)
     for card in cards:
         chosen = card["selection"]
@@ -88,6 +88,7 @@ def list_agents(arguments: argparse.Namespace) -> None:
     plain_console(80).print(table, soft_wrap=True)
     print()
     say(
-        "Both were computed on the episodes that the agent was selected on and are slightly too high: an indication, "
-        "not a certificate. surefoot certify uses fresh episodes."
+        "Mean return without attack, and the lower bound at that attack budget. Both were computed on the episodes "
+        "that the agent was selected on and are slightly too high: an indication, not a certificate. surefoot certify "
+        "uses fresh episodes."
     )

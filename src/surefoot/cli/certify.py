@@ -115,7 +115,11 @@ def _add_statistics(parser: argparse.ArgumentParser) -> None:
         "--episodes", type=int, default=10_000, metavar="N", help="number of episodes (default: 10,000)"
     )
     stated.add_argument(
-        "--confidence", type=float, default=0.95, metavar="C", help="that all lower bounds hold (default: 0.95)"
+        "--confidence",
+        type=float,
+        default=0.95,
+        metavar="C",
+        help="probability that all lower bounds hold simultaneously (default: 0.95)",
     )
     stated.add_argument(
         "--method",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from surefoot.cli.options import numbers, parse_sigma, print_json
+from surefoot.cli.options import numbers, parse_sigma, print_json, say
 from surefoot.cli.parser import AGENT, ATTACK, RUN, add_command, section
 from surefoot.cli.task import TASKS as NAMES
 from surefoot.errors import InputError
@@ -61,9 +61,9 @@ def run_explain(arguments: argparse.Namespace) -> None:
         print_json({"schema": 1, "budget": arguments.budget, "norm": arguments.norm, "is": lines})
         return
     covers = "every single step" if arguments.per_step else "a whole episode"
-    print(f"{arguments.norm} budget {arguments.budget:g} for {covers}. Any of these uses it up:")
+    say(f"{arguments.norm} budget {arguments.budget:g} for {covers}. Any of these uses it up:")
     for line in lines:
-        print(f"- {line}")
+        say(f"- {line}", "  ")
 
 
 def _observations(arguments: argparse.Namespace) -> tuple[str | None, tuple[int, ...] | None, int | None]:

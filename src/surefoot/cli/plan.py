@@ -102,7 +102,11 @@ def _add_shared(parser: argparse.ArgumentParser, *, writes: bool) -> None:
         "--episodes", type=int, default=10_000, metavar="N", help="episodes to certify with (default: 10,000)"
     )
     statistics.add_argument(
-        "--confidence", type=float, default=0.95, metavar="C", help="that all lower bounds hold (default: 0.95)"
+        "--confidence",
+        type=float,
+        default=0.95,
+        metavar="C",
+        help="probability that all lower bounds hold simultaneously (default: 0.95)",
     )
     add_common(parser, writes=writes)
 

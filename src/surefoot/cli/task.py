@@ -42,7 +42,7 @@ def add_task(parser: argparse.ArgumentParser) -> None:
             f"--{name}",
             type=float,
             metavar="R",
-            help=f"{end} return the rules allow, not the {end} observed (default: where it is proved)",
+            help=f"{end} return the rules allow, not the {end} observed (default: proved for known environments)",
         )
     what.add_argument(
         "--reward-range",

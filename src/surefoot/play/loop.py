@@ -230,5 +230,5 @@ class RewardSums:
         """Book the rewards of one step of every row; reject what is outside of the limits."""
         if bool(((rewards < self.low) | (rewards > self.high)).any()):
             wrong = f"got one between {float(rewards.min()):g} and {float(rewards.max()):g}"
-            raise InputError(f"every reward must lie between {self.low:g} and {self.high:g}, {wrong}; give true limits")
+            raise InputError(f"every reward must be between {self.low:g} and {self.high:g}, {wrong}; give true limits")
         self.sums.index_add_(0, steps.cpu().clamp_max(self.sums.numel() - 1), rewards.cpu())

@@ -175,7 +175,7 @@ def get_task(name: str) -> Task:
 def check_discount(gamma: float) -> None:
     """Raise InputError if this is not a discount."""
     if not 0 < gamma < 1:
-        raise InputError(f"a discount must lie strictly between 0 and 1, got {gamma}")
+        raise InputError(f"a discount must be strictly between 0 and 1, got {gamma}")
 
 
 def discounted(task: Task, gamma: float, *, limits: tuple[float, float | None] | None = None) -> Task:

@@ -237,7 +237,8 @@ class Certificate(ABC):
 
     def save(self, path: str | Path) -> Path:
         """Write the certificate to a ``.json`` file, or into a folder in the file of its kind; return its path."""
-        path = Path(path) if str(path).endswith(".json") else Path(path) / self.file
+        path = Path(path)
+        path = path if path.suffix == ".json" and not path.is_dir() else path / self.file
         write_json(path, self.to_json())
         return path
 

@@ -69,7 +69,7 @@ def check_confidence(confidence: float) -> None:
     """Raise InputError unless this is a probability between 0 and 1; a percentage is the likeliest mistake."""
     if not 0 < confidence < 1:
         meant = f"; did you mean {confidence / 100:g}?" if 1 < confidence < 100 else ""
-        raise InputError(f"confidence must lie strictly between 0 and 1, got {confidence:g}{meant}")
+        raise InputError(f"confidence must be strictly between 0 and 1, got {confidence:g}{meant}")
 
 
 @dataclass(frozen=True, kw_only=True)

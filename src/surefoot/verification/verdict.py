@@ -35,7 +35,7 @@ class Verdict:
         if not self.verified or self.fooled is None:
             return "Do not rely on this certificate."
         if self.fooled == 0:
-            return "So many episodes were rerun that nobody can have forged one in a hundred of them unnoticed."
+            return "Enough episodes were rerun that a forgery of one in a hundred of them would have been detected."
         if self.fooled == 1:
             return "The returns may be invented: no episodes, or too few, were rerun (use --blocks all)."
         return (

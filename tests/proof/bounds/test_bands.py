@@ -197,12 +197,12 @@ def test_errors_say_what_came() -> None:
         cdf.dkw_one_sided(RETURNS, 0.6)
     with pytest.raises(InputError, match="only the returns 0 and 1, got 3"):
         cdf.binary(RETURNS, 0, 1, 0.05)
-    with pytest.raises(InputError, match="ceiling must lie above the floor"):
+    with pytest.raises(InputError, match="ceiling must be above the floor"):
         cdf.binary([1.0], 1, 1, 0.05)
     for thresholds in ([], [1, 1], [2, 1], [np.nan]):
         with pytest.raises(InputError, match="ascending list of distinct finite numbers"):
             cdf.per_threshold(RETURNS, thresholds, 0.05)
-    with pytest.raises(InputError, match="alpha must lie strictly between 0 and 1"):
+    with pytest.raises(InputError, match="alpha must be strictly between 0 and 1"):
         cdf.tail_tight(RETURNS, 1.0)
     for returns in ([], [np.nan], [[1.0]]):
         with pytest.raises(InputError, match="non-empty list of finite numbers"):

@@ -229,7 +229,7 @@ def test_edges_begin_with_the_pilot_and_end_with_all():
 def test_refuses_what_is_no_sample():
     with pytest.raises(InputError, match="non-empty list of finite numbers"):
         mean_lower([], 0.0, 0.05)
-    with pytest.raises(InputError, match="no outcome may lie below 0, got -1"):
+    with pytest.raises(InputError, match="no outcome may be below 0, got -1"):
         mean_lower([-1.0, 1.0], 0.0, 0.05)
-    with pytest.raises(InputError, match="alpha must lie strictly between 0 and 1, got 0"):
+    with pytest.raises(InputError, match="alpha must be strictly between 0 and 1, got 0"):
         mean_lower([1.0], 0.0, 0.0)

@@ -89,7 +89,7 @@ def test_broadcasts() -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, 1.0, -0.1, np.nan])
 def test_refuses_alpha(alpha: float) -> None:
-    with pytest.raises(InputError, match="alpha must lie strictly between 0 and 1, got"):
+    with pytest.raises(InputError, match="alpha must be strictly between 0 and 1, got"):
         lower_limit(1, 2, alpha)
 
 

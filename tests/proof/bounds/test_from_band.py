@@ -180,5 +180,5 @@ def test_errors_say_what_came() -> None:
     with pytest.raises(InputError, match=r"point 2 above the ceiling 1\.5"):
         mean_upper(band, 1.5, 0.0)
     for q in (0.0, 1.0, np.nan):
-        with pytest.raises(InputError, match="q of a quantile must lie strictly between 0 and 1, got"):
+        with pytest.raises(InputError, match="q of a quantile must be strictly between 0 and 1, got"):
             quantile_lower(band, q, 0.0, 0)

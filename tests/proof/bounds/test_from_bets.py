@@ -226,9 +226,9 @@ def test_radii_beyond_all_floats_leave_the_floor():
 
 
 def test_refuses_what_it_cannot_use():
-    with pytest.raises(InputError, match="no outcome may lie above 1, got 2"):
+    with pytest.raises(InputError, match="no outcome may be above 1, got 2"):
         worst_means([2.0], [1.0], 0.05, 0.0, 1.0)
     with pytest.raises(InputError, match="at least one scaled budget, and none below 0"):
         worst_means([2.0], [-1.0], 0.05, 0.0)
-    with pytest.raises(InputError, match="alpha must lie strictly between 0 and 1"):
+    with pytest.raises(InputError, match="alpha must be strictly between 0 and 1"):
         worst_means([2.0], [1.0], 1.0, 0.0)

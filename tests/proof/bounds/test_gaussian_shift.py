@@ -87,7 +87,7 @@ def test_tiny_complements_keep_their_digits() -> None:
 
 @pytest.mark.parametrize("p", [-1e-9, 1 + 1e-9, np.nan])
 def test_refuses_what_is_no_probability(p: float) -> None:
-    with pytest.raises(InputError, match=r"probabilities must lie in \[0, 1\], got"):
+    with pytest.raises(InputError, match=r"probabilities must be in \[0, 1\], got"):
         shift_down([0.5, p], 1.0)
 
 

@@ -177,8 +177,8 @@ def test_too_few_returns_prove_nothing_but_the_floor():
     ("call", "match"),
     [
         (lambda: tilts([], 0.0, 1.0, 0.05, [0.1]), "non-empty list"),
-        (lambda: tilts([-1.0], 0.0, 1.0, 0.05, [0.1]), "no outcome may lie below 0"),
-        (lambda: coin([0.0], 0.0, 1.0, 1.5), "alpha must lie strictly between 0 and 1, got 1.5"),
+        (lambda: tilts([-1.0], 0.0, 1.0, 0.05, [0.1]), "no outcome may be below 0"),
+        (lambda: coin([0.0], 0.0, 1.0, 1.5), "alpha must be strictly between 0 and 1, got 1.5"),
         (lambda: least_chance(1.2, 0.1), "expected a probability"),
         (lambda: least_chance(0.2, -0.1), "a cost >= 0"),
         (lambda: mean_at_most(np.ones(2), 0.0, 0.1), "stake must be > 0"),

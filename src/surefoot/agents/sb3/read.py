@@ -87,7 +87,7 @@ def statistics_of(vecnormalize: object, model: Path | None, found: Path | None =
     near = statistics_near(model) if model is not None else []
     if near and model is not None:
         raise InputError(
-            f"{near[0]} lies near {model.name} and may hold the statistics its observations were normalized "
+            f"{near[0]} is near {model.name} and may hold the statistics its observations were normalized "
             f"with; give --vecnormalize {near[0]}, or --vecnormalize {NONE} if the agent was trained without them"
         )
     return None

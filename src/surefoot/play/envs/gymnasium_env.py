@@ -114,7 +114,7 @@ class Gymnasium:
             wrong = [reward for reward in rewards if not low <= reward <= high]
             if wrong:
                 raise InputError(
-                    f"every reward must lie between {low:g} and {high:g}, got {wrong[0]:g}; give true limits"
+                    f"every reward must be between {low:g} and {high:g}, got {wrong[0]:g}; give true limits"
                 )
         return rewards
 

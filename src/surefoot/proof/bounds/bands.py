@@ -128,7 +128,7 @@ def binary(returns: ArrayLike, floor: float, ceiling: float, alpha: float) -> Ba
     """Return Clopper-Pearson bounds for outcomes that are floor or ceiling; others are rejected."""
     x = _checked(returns, alpha)
     if not floor < ceiling:
-        raise InputError(f"the ceiling must lie above the floor, got floor {floor:g} and ceiling {ceiling:g}")
+        raise InputError(f"the ceiling must be above the floor, got floor {floor:g} and ceiling {ceiling:g}")
     other = x[(x != floor) & (x != ceiling)]
     if other.size:
         raise InputError(f"the binary method expects only the returns {floor:g} and {ceiling:g}, got {other[0]:g}")

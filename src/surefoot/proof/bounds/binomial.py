@@ -41,7 +41,7 @@ def check_alpha(alpha: ArrayLike) -> None:
     """Reject what is not an error probability."""
     error = np.asarray(alpha, dtype=np.float64)
     if not np.all((error > 0) & (error < 1)):
-        raise InputError(f"alpha must lie strictly between 0 and 1, got {alpha!r}")
+        raise InputError(f"alpha must be strictly between 0 and 1, got {alpha!r}")
 
 
 def checked_outcomes(outcomes: ArrayLike, floor: float | None = None) -> Floats:
@@ -51,7 +51,7 @@ def checked_outcomes(outcomes: ArrayLike, floor: float | None = None) -> Floats:
     if not (math.isfinite(least) and math.isfinite(greatest)):  # NaN if any outcome is
         raise InputError(f"outcomes must be a non-empty list of finite numbers, got shape {x.shape}")
     if floor is not None and not (math.isfinite(floor) and least >= floor):
-        raise InputError(f"no outcome may lie below {floor:g}, got {least:g}; give the true floor")
+        raise InputError(f"no outcome may be below {floor:g}, got {least:g}; give the true floor")
     return x
 
 

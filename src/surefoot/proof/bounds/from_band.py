@@ -148,4 +148,4 @@ def _check_inside(band: Band, floor: float | None = None, ceiling: float | None 
 
 def _check_quantile(q: float) -> None:
     if not 0 < q < 1:
-        raise InputError(f"q of a quantile must lie strictly between 0 and 1, got {q}")
+        raise InputError(f"q of a quantile must be strictly between 0 and 1, got {q}")

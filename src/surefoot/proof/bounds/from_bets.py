@@ -213,7 +213,7 @@ def _checked(returns: ArrayLike | Seen, floor: float, ceiling: float | None) -> 
         return returns
     x = checked_outcomes(returns, floor)
     if ceiling is not None and (greatest := extremes(x)[1]) > ceiling:
-        raise InputError(f"no outcome may lie above {ceiling:g}, got {greatest:g}; give the true ceiling")
+        raise InputError(f"no outcome may be above {ceiling:g}, got {greatest:g}; give the true ceiling")
     return Seen(x)
 
 

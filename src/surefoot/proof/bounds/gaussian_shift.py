@@ -55,7 +55,7 @@ def _checked(probability: ArrayLike, radius: ArrayLike) -> tuple[NDArray[np.floa
     p = np.asarray(probability, dtype=np.float64)
     r = np.asarray(radius, dtype=np.float64)
     if not np.all((p >= 0) & (p <= 1)):
-        raise InputError(f"probabilities must lie in [0, 1], got {_first_outside(p, 0, 1)}")
+        raise InputError(f"probabilities must be in [0, 1], got {_first_outside(p, 0, 1)}")
     if not np.all(r >= 0):
         raise InputError(f"the scaled budget must be >= 0, got {_first_outside(r, 0, np.inf)}")
     return p, r

@@ -29,7 +29,7 @@ def compare_distribution(raw: Raw, claim: Claim) -> list[str]:
         if not isinstance(rows, list) or not all(isinstance(row, dict) and is_number(row.get(key)) for row in rows):
             raise CannotRecomputeError(f"{kind} must be a list")
         if key == "q" and not all(0 < row["q"] < 1 for row in rows):
-            raise CannotRecomputeError("a quantile must lie strictly between 0 and 1")
+            raise CannotRecomputeError("a quantile must be strictly between 0 and 1")
         if rows and claim.method not in METHODS:
             raise CannotRecomputeError(f"{kind} are not computed here for the method {claim.method!r}")
         for row in rows:
