@@ -1,4 +1,4 @@
-"""What the site shows beside ``docs/``: the README and other pages of the repository, and the examples.
+"""What the site shows in addition to ``docs/``: the README and other pages of the repository, and the examples.
 
 Pages link to each other as files of the repository, which is what readers of the repository need. Here the links are
 turned into links of the site, and a link to a file that the site does not show is an error of the build.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import tomllib
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -25,15 +26,25 @@ PAGES = {
 EXAMPLES = "examples.md"
 OF_EXAMPLES = (EXAMPLES, "notebook.md")  # pages made of files in examples/
 # The first page has no neighbors to list, and pages of wide tables need the room.
-HIDDEN = {"index.md": ["navigation"], "records.md": ["toc"], "compatibility.md": ["toc"], "zoo.md": ["toc"]}
+WIDE = ("records.md", "compatibility.md", "zoo.md", "guides/floor-and-ceiling.md")
+HIDDEN = {"index.md": ["navigation"], **{page: ["toc"] for page in WIDE}}
+# Where a visitor of the first page goes next.
+BUTTONS = "[Tutorial](docs/tutorial.md){ .md-button .md-button--primary } [Leaderboard](docs/records.md){ .md-button }"
 SHOWN = {origin: page for page, origin in PAGES.items()}
 PICTURES = (".png", ".svg", ".gif")
 LINK = re.compile(r"(\]\(|^\[[^\]]+\]: |\bsrc(?:set)?=\")([^)\s\"]+)", flags=re.MULTILINE)
 CODE = re.compile(r"(^```.*?^```$)", flags=re.DOTALL | re.MULTILINE)
 
 
+def on_config(config: Any) -> Any:
+    """Name the version at the foot of every page."""
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+    config.copyright = f"Surefoot {version}. {config.copyright}"
+    return config
+
+
 def on_files(files: Files, config: Any) -> Files:
-    """Add the pages that lie outside ``docs/``, and every other file of the repository that a page links to."""
+    """Add the pages that are outside ``docs/``, and every other file of the repository that a page links to."""
     for page, origin in PAGES.items():
         text = (ROOT / origin).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=text))
@@ -59,6 +70,8 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
     """Turn links between files of the repository into links between pages of the site."""
     source = page.file.src_uri
     page.meta["hide"] = HIDDEN.get(source, [])
+    if source == "index.md":
+        markdown = markdown.replace("## Install\n", f"{BUTTONS}\n\n## Install\n", 1)
     origin = PAGES.get(source, f"examples/{source}" if source in OF_EXAMPLES else f"docs/{source}")
     parts = CODE.split(markdown)
     return "".join(part if part.startswith("```") else linked(part, origin, source) for part in parts)
@@ -93,13 +106,14 @@ def place_of(path: str, anchor: str) -> tuple[str, str]:
 
 
 def on_page_content(content: str, **_: Any) -> str:
-    """Let figures be enlarged, and keep names in tables on one line."""
+    """Let figures be enlarged, and keep names in tables, and options everywhere, on one line."""
     content = re.sub(
         r'(?<!">)<img alt="([^"]*)" src="((?![^"]*badge-)[^"]+)" ?/?>',
         r'<a class="figure" href="\2"><img alt="\1" src="\2"></a>',
         content,
     )
-    return re.sub(r"(<t[dh][^>]*>)<code>([^<\s]+)</code>", r'\1<code class="name">\2</code>', content)
+    content = re.sub(r"(<t[dh][^>]*>)<code>([^<\s]+)</code>", r'\1<code class="name">\2</code>', content)
+    return re.sub(r"<code>(-[^<\s]+)</code>", r'<code class="name">\1</code>', content)
 
 
 def examples() -> str:

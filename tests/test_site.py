@@ -3,6 +3,7 @@ from a disk, and its tutorial runs.
 """
 
 import importlib.util
+import io
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from matplotlib import pyplot
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
@@ -223,12 +225,38 @@ def test_search_theme_and_first_link_are_reached_by_keyboard(site, browser):
 
 
 @NEEDS_MKDOCS
-def test_figures_are_on_a_plate_in_the_dark_and_open_large(site, browser):
-    opened(browser, site / "study.html", dark=True)
-    plate = "return getComputedStyle(document.querySelector('.figure')).backgroundColor"
-    page = "return getComputedStyle(document.body).backgroundColor"
-    assert browser.execute_script(plate) == "rgb(255, 255, 255)" != browser.execute_script(page)
-    assert browser.find_element(By.CSS_SELECTOR, "a.figure").get_attribute("href").endswith((".svg", ".png"))
+def test_figures_are_dark_in_the_dark_and_open_large(site, browser):
+    light = {}
+    for dark in (False, True):
+        opened(browser, site / "study.html", dark=dark)
+        figure = browser.find_element(By.CSS_SELECTOR, "a.figure")
+        browser.execute_script("arguments[0].scrollIntoView({behavior: 'instant'})", figure)
+        picture = pyplot.imread(io.BytesIO(figure.screenshot_as_png))[..., :3]
+        light[dark] = picture.mean()
+        assert picture.max() - picture.min() > 0.6  # the words are readable
+    assert light[False] > 0.85
+    assert light[True] < 0.25
+    assert figure.get_attribute("href").endswith((".svg", ".png"))
+
+
+@NEEDS_MKDOCS
+def test_home_says_where_to_go_and_every_page_which_version_it_is(site, browser):
+    opened(browser, site / "index.html", width=1280)
+    assert [button.text for button in browser.find_elements(By.CSS_SELECTOR, ".md-button")] == [
+        "Tutorial",
+        "Leaderboard",
+    ]
+    for name in ("index.html", "theory.html"):
+        assert f"Surefoot {surefoot.__version__}. Free software" in (site / name).read_text(encoding="utf-8")
+
+
+@NEEDS_MKDOCS
+def test_no_option_is_broken_into_two_lines(site, browser):
+    opened(browser, site / "index.html", width=390)
+    lines = "return [...document.querySelectorAll('p > code, li > code')].filter((e) => e.textContent.startsWith('--'))"
+    options = browser.execute_script(lines)
+    assert len(options) > 1
+    assert all(browser.execute_script("return arguments[0].getClientRects().length", one) == 1 for one in options)
 
 
 @NEEDS_MKDOCS
