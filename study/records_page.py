@@ -65,7 +65,7 @@ def results(found: Row) -> str:
         "agent",
         "bound at small B",
         "at large B",
-        "best of others, same B",
+        "best published, same B",
         "open-loop baseline",
     ]
     return Table(heads, lines, left=2).markdown()

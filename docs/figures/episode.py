@@ -1,4 +1,4 @@
-"""Draw one attacked episode: the undefended agent falls beside the smoothed agent that stands.
+"""Draw one attacked episode: the undefended agent falls, next to the smoothed agent, which stays up.
 
     python -m docs.figures.episode             # draw episode.gif and episode.png from episode.json
     python -m docs.figures.episode --record    # run both episodes again first, seconds of one core
@@ -147,11 +147,11 @@ def caption(tape: dict[str, Any]) -> str:
     bound = certificate["lower"][certificate["budgets"].index(tape["budget"])]
     assert (attacks["agent_sha256"], certificate["agent_sha256"]) == (fell["agent_sha256"], stood["agent_sha256"])
     words = (
-        f"*Two CartPole agents from one start, attacked by the paper's Algorithm 1 with budget {tape['budget']:g}. "
-        f"The undefended agent falls after {fell['steps']} steps; its mean over {attacks['episodes']:,} attacked "
-        f"episodes is {attacks['curve'][place]:.1f} of 200. The smoothed agent stands for all {stood['steps']}: no "
-        f"attack with this budget brings its mean below {format_lower(bound, 2)}, with {certificate['confidence']:.0%} "
-        "confidence.*"
+        "*Two CartPole agents with the same initial state, attacked by the paper's Algorithm 1 with budget "
+        f"{tape['budget']:g}. The undefended agent falls after {fell['steps']} steps; its mean return over "
+        f"{attacks['episodes']:,} attacked episodes is {attacks['curve'][place]:.1f} of 200. The smoothed agent stays "
+        f"up for all {stood['steps']} steps. With {certificate['confidence']:.0%} confidence, no attack with this "
+        f"budget lowers its expected return below {format_lower(bound, 2)}.*"
     )
     return textwrap.fill(words, 118)
 

@@ -1,5 +1,9 @@
 """Floors and ceilings of known environments: no return leaves them, and they are taken only where they are true."""
 
+import re
+import textwrap
+from pathlib import Path
+
 import gymnasium
 import numpy as np
 import pytest
@@ -197,3 +201,24 @@ def test_limits_are_rounded_outward_and_discounted():
     for low, high in ((1, 0), (float("nan"), 1), (0, float("inf"))):
         with pytest.raises(InputError, match="LOW,HIGH"):
             of_rewards(low, high)
+
+
+def test_the_guides_wrapper_counts_landings():
+    """Its return is 1 where LunarLander pays the 100 for a landing, else 0."""
+    from gymnasium.envs.box2d.lunar_lander import heuristic
+
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "floor-and-ceiling.md").read_text("utf-8")
+    (code,) = re.findall(r"^ *```python\n(.*?)```", guide, flags=re.DOTALL | re.MULTILINE)
+    names = {}
+    exec(textwrap.dedent(code), names)
+    plain = gymnasium.make("LunarLander-v3")
+    environment, returns = names["Landed"](plain), []
+    for seed, steered in ((0, True), (1, True), (0, False)):
+        observation, _ = environment.reset(seed=seed)
+        total, over = 0.0, False
+        while not over:
+            action = heuristic(plain.unwrapped, observation) if steered else 0
+            observation, reward, terminated, truncated, _ = environment.step(action)
+            total, over = total + reward, terminated or truncated
+        returns.append(total)
+    assert returns == [1.0, 1.0, 0.0]

@@ -98,7 +98,8 @@ class Inspected:
         if self.max_steps is None:
             wanted.append("--max-steps N (it has no step limit, so an episode might never end)")
         if floor is None and (self.rules is None or self.rules.step[0] is None):
-            why = "" if self.rules is None else f"none can be proved, because {self.rules.proof}; clip the rewards, "
+            proof = "" if self.rules is None else f"none can be proved, because {self.rules.proof}"
+            why = f"{proof}; clip rewards or certify success, " if proof else ""
             wanted.append(
                 "--floor F, the lowest return its rules allow, or --reward-range LOW,HIGH, the range of every reward "
                 f"({why}see {DOCS})"
