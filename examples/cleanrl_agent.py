@@ -47,7 +47,7 @@ def train(agent: Agent, updates: int) -> None:
 def main(episodes: int = 400, updates: int = 120) -> surefoot.Certificate:
     torch.manual_seed(0)
     train(agent := Agent(), updates)
-    task = surefoot.make_task("CartPole-v1", floor=0.0, ceiling=500.0)
+    task = surefoot.make_task("CartPole-v1")
     # Its most probable action at every step; stochastic=True would draw its actions, and say so in the record.
     played = surefoot.rollout(task, agent, sigma=SIGMA, n_episodes=episodes)
     certificate = surefoot.certify(played, BUDGETS)

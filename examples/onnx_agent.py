@@ -41,7 +41,7 @@ def main(episodes: int = 200, steps: int = 10_000) -> surefoot.Certificate:
     environments = make_vec_env(lambda: surefoot.NoisyObservation(gymnasium.make("CartPole-v1"), SIGMA), 8, seed=0)
     model = PPO("MlpPolicy", environments, n_steps=128, batch_size=256, learning_rate=1e-3, seed=0, device="cpu")
     model.learn(steps)
-    task = surefoot.make_task("CartPole-v1", floor=0.0, ceiling=500.0)
+    task = surefoot.make_task("CartPole-v1")
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "model.onnx"
         export(model, path)

@@ -1,4 +1,4 @@
-"""Surefoot: certified lower bounds on the reward of reinforcement-learning agents under observation attacks.
+"""Surefoot: certified lower bounds on the return of reinforcement-learning agents under observation attacks.
 
 ``certify`` and ``Episodes`` need numpy and scipy only; everything that plays loads torch when first used.
 """

@@ -49,8 +49,8 @@ class CertifiedEvalCallback(BaseCallback):
         """Describe the evaluations.
 
         Args:
-            task: A task's name, or a Task: ``surefoot.make_task("CartPole-v1", floor=0, ceiling=500)``. It has the
-                environment without noise; the noise is added here, whatever the training environment does.
+            task: A task's name, or a Task: ``surefoot.make_task("CartPole-v1")``. It has the environment without
+                noise; the noise is added here, whatever the training environment does.
             sigma: Standard deviation of the noise, or one per feature.
             budget: Attack budget at which the models are compared.
             n_eval_episodes: Episodes of each evaluation.
