@@ -40,8 +40,10 @@ def test_the_constant_wave_is_constant():
 def test_waves_say_what_they_do():
     names = ["a", "b"]
     assert Wave(1, 1, 1, 0).describe(names) == "action b at every step"
-    assert Wave(1, 0, 4, 0).describe(names) == "actions b and a in turn, 4 steps each"
-    assert Wave(1, 0, 4, 2).describe(names) == "actions b and a in turn, 4 steps each, 2 steps in"
+    assert Wave(1, 0, 1, 0).describe(names) == "actions b and a alternating every step"
+    assert Wave(1, 0, 4, 0).describe(names) == "actions b and a alternating every 4 steps"
+    assert Wave(1, 0, 4, 1).describe(names) == "action b for 3 steps, then a and b alternating every 4 steps"
+    assert Wave(1, 0, 2, 1).describe(names) == "action b for 1 step, then a and b alternating every 2 steps"
 
 
 @pytest.mark.parametrize("choices", [1, 2, 3])

@@ -42,8 +42,12 @@ class Wave:
         first, second = names[self.first], names[self.second]
         if self.first == self.second:
             return f"action {first} at every step"
-        start = f", {self.ahead} steps in" if self.ahead else ""
-        return f"actions {first} and {second} in turn, {self.half} steps each{start}"
+        every = "every step" if self.half == 1 else f"every {self.half} steps"
+        if not self.ahead:
+            return f"actions {first} and {second} alternating {every}"
+        left = self.half - self.ahead
+        steps = "1 step" if left == 1 else f"{left} steps"
+        return f"action {first} for {steps}, then {second} and {first} alternating {every}"
 
 
 class Clockwork(nn.Module):

@@ -65,7 +65,9 @@ def _cartpole(n_stack: int, lambdas: tuple[float, ...]) -> Task:
         backend=tensors(partial(CartPole, max_steps=200), Source(maker="CartPole-v1", max_steps=200).open),
         blocks=TENSOR_BLOCKS,
         paper=PaperSetup(method="per-threshold", budgets=VECTOR_BUDGETS, lambdas=lambdas),
-        baseline=_measured("cartpole-5", 40.815, 0.043, 100_000, "actions 1 and 0 in turn, 4 steps each, 2 steps in"),
+        baseline=_measured(
+            "cartpole-5", 40.815, 0.043, 100_000, "action 1 for 2 steps, then 0 and 1 alternating every 4 steps"
+        ),
     )
 
 
@@ -78,7 +80,7 @@ MOUNTAIN_CAR = Task(
     backend=tensors(partial(MountainCar, max_steps=999), partial(open_mountain_car, 999)),
     blocks=TENSOR_BLOCKS,
     paper=PaperSetup(method="binary", budgets=VECTOR_BUDGETS, lambdas=(0.001, 0.0001, 0.00001)),
-    baseline=_measured("mountain-car", 1.0, 0.0, 100_000, "actions -1 and 1 in turn, 32 steps each"),
+    baseline=_measured("mountain-car", 1.0, 0.0, 100_000, "actions -1 and 1 alternating every 32 steps"),
 )
 
 
@@ -128,7 +130,9 @@ TASKS: dict[str, Task] = {
             (0.0, 1.0),
             lambdas=(0.1, 0.3, 0.5),
             episodes_per_env=(8, 20),
-            baseline=_measured("pong-1r", 0.0665, 0.0056, 2_000, "actions 2 and 3 in turn, 6 steps each, 3 steps in"),
+            baseline=_measured(
+                "pong-1r", 0.0665, 0.0056, 2_000, "action 2 for 3 steps, then 3 and 2 alternating every 6 steps"
+            ),
             search=BaselineSearch(actions=PONG_MOVES, n_search=32, n_measure=2_000),
             method="binary",
         ),
@@ -139,7 +143,9 @@ TASKS: dict[str, Task] = {
             (-21.0, 21.0),
             lambdas=(0.1, 0.3, 0.5, 0.9, 1.3, 1.7),
             episodes_per_env=(2, 8),
-            baseline=_measured("pong-full", -20.35, 0.091, 100, "actions 2 and 3 in turn, 12 steps each, 6 steps in"),
+            baseline=_measured(
+                "pong-full", -20.35, 0.091, 100, "action 2 for 6 steps, then 3 and 2 alternating every 12 steps"
+            ),
             search=BaselineSearch(actions=PONG_MOVES, n_search=2, n_measure=100),
             method="dkw",
         ),
