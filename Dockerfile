@@ -1,4 +1,4 @@
-# The two commands of the README in a container:
+# "make certify" and "make test" in a container:
 #   docker build --tag surefoot .
 #   docker run --rm surefoot                # make certify
 #   docker run --rm surefoot make test

@@ -118,7 +118,7 @@ def on_page_content(content: str, **_: Any) -> str:
 
 def examples() -> str:
     """Return a page with the code of every example."""
-    parts = ["# Examples", "Each is run by the tests with small numbers."]
+    parts = ["# Examples", "The tests run each of them."]
     for path in sorted((ROOT / "examples").glob("*.py")):
         code = path.read_text(encoding="utf-8").rstrip()
         parts.append(f"## {path.stem}\n\n`python examples/{path.name}`\n\n```python\n{code}\n```")

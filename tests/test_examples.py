@@ -44,7 +44,9 @@ def test_each_certificate_is_one(name, capsys):
     assert "at least" in capsys.readouterr().out
 
 
-def test_an_adaptive_attacker_breaks_the_claim_for_fixed_perturbations_and_attains_theorem_1(tmp_path, monkeypatch):
+def test_an_adaptive_attacker_breaks_the_claim_for_fixed_perturbations_and_attains_theorem_1(
+    tmp_path, monkeypatch, capsys
+):
     monkeypatch.chdir(tmp_path)
     curves, samples = example("static_certificates").main(), 100_000
     claimed, attacked, theorem = (np.array(curves[name]) for name in ("claimed", "attacked", "theorem"))
@@ -54,6 +56,7 @@ def test_an_adaptive_attacker_breaks_the_claim_for_fixed_perturbations_and_attai
     assert (claimed >= theorem - 1e-12).all()
     assert (attacked[5:] + error[5:] < claimed[5:]).all()
     assert (tmp_path / "static-certificates.png").stat().st_size > 10_000
+    assert f"claimed {claimed[15]:.3f}, under attack {attacked[15]:.3f}" in capsys.readouterr().out
 
 
 def test_the_deployed_agent_balances_the_pole(capsys):

@@ -42,8 +42,8 @@ def read_returns(
         arrays = read_arrays(path, mapped=True)
         if "header" in arrays:
             return _recorded(path, sigma, floor, ceiling), "the returns of Surefoot's episode data"
-    missing = [name for name, value in (("--sigma", sigma), ("--floor", floor)) if value is None]
-    if missing:
+    if sigma is None or floor is None:
+        missing = [name for name, value in (("--sigma", sigma), ("--floor", floor)) if value is None]
         raise InputError(f"--returns {path} also needs {' and '.join(missing)}: a file of numbers does not say")
     returns, what = _archived(path, arrays) if path.suffix == ".npz" else _numbers(path)
     return Episodes.from_returns(returns, sigma=sigma, floor=floor, ceiling=ceiling), what
