@@ -110,7 +110,7 @@ def test_cartpole_restarts_only_the_rows_marked():
     assert torch.equal(fresh, game.state()[[1, 3]].float())
     assert (fresh.abs() <= 0.05).all()
     assert torch.equal(game.state()[[0, 2]], before[[0, 2]])
-    assert game.clock.tolist() == [5, 0, 5, 0]
+    assert game.clock.steps.tolist() == [5, 0, 5, 0]
 
 
 def test_cartpole_keeps_only_the_rows_named():

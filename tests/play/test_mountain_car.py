@@ -91,7 +91,7 @@ def test_a_restarted_row_begins_where_it_would_have_alone():
     other.keep(torch.tensor([0, 3, 4]))
     again = other.restart(torch.tensor([True, True, False]))
     assert torch.equal(alone, again)
-    assert (one.clock == torch.tensor([0, 1, 1, 0, 1, 1])).all()
+    assert (one.clock.steps == torch.tensor([0, 1, 1, 0, 1, 1])).all()
     # The first step of a restarted row is in double precision, its neighbours' second is not.
     opened = environments([float(one.position[0])])[0]
     seen, _, _ = one.step(torch.full((6, 1), 0.3))

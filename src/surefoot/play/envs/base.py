@@ -42,6 +42,32 @@ class BatchEnv(Protocol):
         ...
 
 
+class Clock:
+    """For how many steps the episode of each row has run; it counts one number for all rows, not one for each."""
+
+    def __init__(self, n_envs: int, device: torch.device) -> None:
+        self.now = 0
+        self.began = torch.zeros(n_envs, dtype=torch.int64, device=device)
+
+    @property
+    def steps(self) -> Tensor:
+        """Steps per row."""
+        return self.now - self.began
+
+    def tick(self, over: Tensor, max_steps: int) -> Tensor:
+        """Count one step; return which rows are over, by themselves or because they have run for ``max_steps``."""
+        self.now += 1
+        return over if self.now < max_steps else over | (self.steps >= max_steps)
+
+    def restart(self, rows: Tensor) -> None:
+        """Begin again on the marked rows."""
+        self.began = self.began.masked_fill(rows, self.now)
+
+    def keep(self, rows: Tensor) -> None:
+        """Drop all rows but these."""
+        self.began = self.began[rows]
+
+
 class Starts:
     """Where episodes start: the k-th start of an environment is the same whatever its neighbors do.
 

@@ -8,7 +8,7 @@ import gymnasium
 import torch
 from torch import Tensor
 
-from surefoot.play.envs.base import Starts
+from surefoot.play.envs.base import Clock, Starts
 from surefoot.play.envs.source import Source
 from surefoot.play.streams import Stream
 
@@ -23,51 +23,47 @@ class MountainCar:
 
     def __init__(self, n_envs: int, stream: Stream, max_steps: int = 999) -> None:
         self.n_envs, self.stream, self.max_steps = n_envs, stream, max_steps
+        # Double precision where an episode begins, which is how Gymnasium keeps the start; single after that.
         self.position, self.velocity = torch.empty(0), torch.empty(0)
-        self.clock = torch.empty(0)
+        self.clock: Clock
         self.starts: Starts
-        self.beginning = True
 
     def reset(self) -> Tensor:
         """Start every environment at rest in the valley."""
         self.starts = Starts(lambda: self.stream.uniform(-0.6, -0.4, (self.n_envs,)))
         self.position = self.starts.drawn[0]
         self.velocity = torch.zeros_like(self.position)
-        self.clock = torch.zeros(self.n_envs, dtype=torch.int64, device=self.stream.device)
-        self.beginning = True
+        self.clock = Clock(self.n_envs, self.stream.device)
         return self._observe()
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Advance by one step; the reward is 1 where the goal is reached."""
         action = actions.reshape(-1)
         position, velocity, reached = self._advance(action, torch.float32)
-        if self.beginning:
-            # Gymnasium keeps the start in double precision and everything after it in single.
-            first = self.clock == 0
+        if self.position.dtype == torch.float64:
+            first = self.clock.steps == 0
             exact = self._advance(action, torch.float64)
             pairs = zip(exact, (position, velocity, reached), strict=True)
             position, velocity, reached = (torch.where(first, new.to(old.dtype), old) for new, old in pairs)
-            self.beginning = False
-        self.position, self.velocity = position.double(), velocity.double()
-        self.clock = self.clock + 1
-        return self._observe(), reached.double(), reached | (self.clock >= self.max_steps)
+        self.position, self.velocity = position, velocity
+        return self._observe(), reached.double(), self.clock.tick(reached, self.max_steps)
 
     def restart(self, rows: Tensor) -> Tensor:
         """Start new episodes on the marked rows."""
-        self.position = torch.where(rows, self.starts.again(rows), self.position)
-        self.velocity = self.velocity.masked_fill(rows, 0.0)
-        self.clock = self.clock.masked_fill(rows, 0)
-        self.beginning = True
+        self.position = torch.where(rows, self.starts.again(rows), self.position.double())
+        self.velocity = self.velocity.double().masked_fill(rows, 0.0)
+        self.clock.restart(rows)
         return self._observe()[rows]
 
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but these."""
-        self.position, self.velocity, self.clock = self.position[rows], self.velocity[rows], self.clock[rows]
+        self.position, self.velocity = self.position[rows], self.velocity[rows]
+        self.clock.keep(rows)
         self.starts.keep(rows)
 
     def state(self) -> Tensor:
         """Return position and velocity per row."""
-        return torch.stack((self.position, self.velocity), dim=1)
+        return self._both().double()
 
     def close(self) -> None:
         """Nothing to release."""
@@ -75,18 +71,21 @@ class MountainCar:
     def _advance(self, action: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         """Return position, velocity and whether the goal is reached, rounded where Gymnasium's numbers are."""
         position, velocity = self.position.to(kind), self.velocity.to(kind)
-        slope = self.pull * torch.cos((3 * position).double())
+        slope = (3 * position).double().cos_().mul_(self.pull)
         force = action.clamp(-1.0, 1.0)
         # A force inside its limits is single precision and makes the sum so; the limits themselves are not.
-        push = (force * self.power - slope.to(action.dtype)).double()
-        push = torch.where(force != action, force.double() * self.power - slope, push)
-        velocity = (velocity + push.to(kind)).clamp(LOW[1], HIGH[1])
-        position = (position + velocity).clamp(LOW[0], HIGH[0])
-        velocity = torch.where((position == LOW[0]) & (velocity < 0), 0.0, velocity)
+        push = (force * self.power).sub_(slope.to(action.dtype)).to(kind)
+        push = torch.where(force == action, push, force.double().mul_(self.power).sub_(slope).to(kind))
+        velocity = push.add_(velocity).clamp_(LOW[1], HIGH[1])
+        position = (position + velocity).clamp_(LOW[0], HIGH[0])
+        velocity = velocity.masked_fill_((position == LOW[0]) & (velocity < 0), 0.0)
         return position, velocity, (position >= self.goal) & (velocity >= 0)
 
+    def _both(self) -> Tensor:
+        return torch.stack((self.position, self.velocity), dim=1)
+
     def _observe(self) -> Tensor:
-        return self.state().to(torch.float32)
+        return self._both().to(torch.float32)
 
 
 class GoalReward(gymnasium.Wrapper[Any, Any, Any, Any]):
