@@ -25,13 +25,7 @@ def stream(*seed):
 
 
 def record(rows, size=2, step=0, fresh=None):
-    return rows_of(torch.arange(rows), size, step, fresh)
-
-
-def rows_of(env, size=2, step=0, fresh=None):
-    rows = env.numel()
     return Rows(
-        env=env,
         episode=torch.arange(rows),
         step=torch.full((rows,), step),
         fresh=fresh,
@@ -116,10 +110,11 @@ def test_noise_never_passes_through_an_integer_dtype():
 
 def test_a_slot_keeps_its_noise_when_others_are_gone():
     whole, part = quiet(1.0, 6, (3,), stream(0)), quiet(1.0, 6, (3,), stream(0))
-    kept = torch.tensor([1, 4])
-    for _ in range(3):
-        everything = whole.send(torch.zeros(6, 3), record(6, 3))
-        assert torch.equal(part.send(torch.zeros(2, 3), rows_of(kept, 3)), everything[kept])
+    for stay, kept in (([1, 2, 4], [1, 2, 4]), ([0, 2], [1, 4])):
+        part.keep(torch.tensor(stay))
+        for _ in range(2):
+            everything = whole.send(torch.zeros(6, 3))
+            assert torch.equal(part.send(torch.zeros(len(kept), 3)), everything[kept])
 
 
 def test_many_streams_are_all_different():

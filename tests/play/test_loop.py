@@ -140,7 +140,8 @@ class LeakyChannel(Channel):
     """Draws the noise before the adversary speaks and shows it: what the lemma forbids."""
 
     def send(self, observation, rows=None):
-        noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.spread)[rows.env]
+        noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.spread)
+        noise = noise if self.env is None else noise[self.env]
         self.ledger.noise = noise
         return observation + self.ledger.admit(observation, rows) + noise
 

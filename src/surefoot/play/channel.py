@@ -76,10 +76,9 @@ class Attacker(Protocol):
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Rows:
-    """What the loop knows of its rows: which environment each belongs to, and what a view shows.
+    """What the loop knows of its rows, for the view of an attacker.
 
     Attributes:
-        env: The number of each row's environment; rows that are over may be gone.
         episode: Which episode each row is.
         step: How many of its steps are over.
         fresh: Which rows begin an episode; None if none does.
@@ -88,7 +87,6 @@ class Rows:
         action: The action of the step before.
     """
 
-    env: Tensor
     episode: Tensor
     step: Tensor
     fresh: Tensor | None
@@ -104,14 +102,15 @@ class Channel:
         self, *, noise: Noise, n_envs: int, shape: tuple[int, ...], stream: Stream, ledger: Ledger | None = None
     ) -> None:
         self.noise, self.n_envs, self.shape, self.stream, self.ledger = noise, n_envs, shape, stream, ledger
+        self.env: Tensor | None = None  # the environment of each row, once rows are gone
         self.spread = noise.sigma if noise.features is None else torch.from_numpy(noise.over(shape)).to(stream.device)
 
     def send(self, observation: Tensor, rows: Rows | None = None) -> Tensor:
         """Return what the agent sees: observation, plus the clipped perturbation, plus fresh noise.
 
         Args:
-            observation: One row per environment, or per row of ``rows``.
-            rows: What the loop knows of them; needed where rows are gone or an attacker wants its view.
+            observation: One row per environment that is left.
+            rows: What an attacker's view shows of them; needed only where there is one.
         """
         seen = observation
         if self.ledger is not None:
@@ -122,8 +121,8 @@ class Channel:
             return seen.to(observation.dtype)
         # Drawn for every environment, finished or not, so that a row's noise does not depend on its neighbors' fate.
         noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.spread)
-        if rows is not None and rows.env.numel() < self.n_envs:
-            noise = noise[rows.env]
+        if self.env is not None:
+            noise = noise[self.env]
         if self.ledger is not None:
             self.ledger.noise = noise
         return (seen + noise).to(observation.dtype)
@@ -155,6 +154,7 @@ class Channel:
 
     def keep(self, rows: Tensor) -> None:
         """Forget all rows but these."""
+        self.env = rows if self.env is None else self.env[rows]
         if self.ledger is not None:
             self.ledger.keep(rows)
 

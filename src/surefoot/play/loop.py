@@ -109,6 +109,7 @@ class Loop:
         self.number = torch.arange(self.n_envs, device=device)
         self.turn = torch.zeros_like(self.number)
         self.total = torch.zeros(self.n_envs, dtype=torch.float64, device=device)
+        self.nothing = torch.zeros((), dtype=torch.float64, device=device)
         self.steps = torch.zeros_like(self.number)
         self.alive = torch.ones(self.n_envs, dtype=torch.bool, device=device)
         self.fresh: Tensor | None = self.alive.clone()
@@ -127,18 +128,18 @@ class Loop:
         observation = self.env.reset()
         self.memory = self.recall.empty(observation)
         action: Tensor | None = None
-        clock = 0
+        attacked, clock = self.channel.ledger is not None, 0
         while self.number.numel():
             # Looked at when the block is over, because asking a GPU at every step would make it wait.
             self.extremes += torch.aminmax(observation if self.units is None else observation / self.units)
-            seen = self.channel.send(observation, self._rows(first, action))
+            seen = self.channel.send(observation, self._rows(first, action) if attacked else None)
             if watch is not None:
                 watch(self._step(observation, seen, action))
             self.memory = self.recall.advance(self.memory, seen, action, self.fresh)
             self.fresh = None
             action = self.policy.act(self.memory, self.steps)
             observation, reward, over = self.env.step(action)
-            self._count(torch.where(self.alive, reward, 0.0))
+            self._count(torch.where(self.alive, reward, self.nothing))
             self.steps += self.alive
             self.alive &= ~over
             clock += 1
@@ -205,11 +206,10 @@ class Loop:
 
     def _rows(self, first: int, action: Tensor | None) -> Rows:
         return Rows(
-            env=self.number,
             episode=first + self.number + self.turn * self.n_envs,
             step=self.steps,
             fresh=self.fresh,
-            state=self.env.state() if self.channel.ledger is not None else None,
+            state=self.env.state(),
             memory=self.memory,
             action=action,
         )
