@@ -1,6 +1,8 @@
 """What strangers have written is shown as it is, never obeyed."""
 
+import numpy as np
 import pytest
+import torch
 
 from surefoot.cli import main as cli
 from surefoot.errors import InputError, printable
@@ -19,6 +21,16 @@ def test_control_characters_are_spelled_out():
 
 def test_errors_cannot_move_the_cursor():
     assert str(InputError(f"no agent {HOSTILE}")).isprintable()
+
+
+@pytest.mark.parametrize("allocate", [lambda: np.empty(2**58, np.uint8), lambda: torch.empty(2**58)])
+def test_out_of_memory_is_one_line(capsys, monkeypatch, allocate):
+    monkeypatch.setattr("surefoot.agents.files.list_agents", allocate)
+    assert cli.main(["agents"]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("surefoot: out of memory (")
+    assert shown.endswith("; finished blocks are kept, run again with fewer --workers\n")
+    assert shown.count("\n") == 1
 
 
 @pytest.mark.parametrize("command", [["verify"], ["report"]])

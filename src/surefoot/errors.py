@@ -25,6 +25,12 @@ class NotAllowedError(InputError):
     """A file would have to execute code, which its reader did not allow."""
 
 
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether memory ran out, for Python, numpy or torch: no error of the code that asked for it."""
+    torchs = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator: can't allocate memory" in str(error)
+    return isinstance(error, MemoryError) or torchs
+
+
 def printable(text: str) -> str:
     """Return text that a terminal shows as it is: whatever could move the cursor or reverse letters is spelled out.
 

@@ -442,6 +442,18 @@ def test_what_goes_wrong_in_an_environment_is_said_in_one_line(fault, match):
         environments.step(torch.zeros(2, dtype=torch.int64))
 
 
+def full():
+    raise MemoryError("cannot allocate 9 TiB")
+
+
+def test_out_of_memory_is_not_an_error_of_the_environment():
+    environments = Gymnasium(lambda: Broken(full), 2, np.random.SeedSequence(0), CPU)
+    environments.reset()
+    with pytest.raises(MemoryError, match="9 TiB"):
+        for _ in range(3):
+            environments.step(torch.zeros(2, dtype=torch.int64))
+
+
 @pytest.mark.parametrize("action", [np.nan, None, np.inf])
 def test_actions_that_are_none_are_refused(action):
     continuous = from_callable(lambda seen: [action], shape=(4,), n_actions=None)

@@ -25,7 +25,7 @@ from surefoot.cli.report import add_report
 from surefoot.cli.reproduce import add_reproduce
 from surefoot.cli.train import add_train
 from surefoot.cli.verify import add_verify
-from surefoot.errors import InputError, printable
+from surefoot.errors import InputError, is_out_of_memory, printable
 
 INTERRUPTED, CRASHED = 130, 70
 EXTRAS = {"torch", "gymnasium", "stable_baselines3", "matplotlib", "ray"}  # packages that a plain installation lacks
@@ -96,7 +96,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _drop_output()
         where = "" if error.filename is None else f" ({error.filename})"
         return _fail(f"{error.strerror or error}{where}")
-    except Exception:
+    except Exception as error:
+        if is_out_of_memory(error):
+            what = str(error).strip().splitlines() or ["nothing more is known"]
+            return _fail(f"out of memory ({what[0]}); finished blocks are kept, run again with fewer --workers")
         # Exit code 1 says that something is not proved, or not verified; an error of ours must not.
         print(printable(traceback.format_exc()), file=sys.stderr)
         return CRASHED

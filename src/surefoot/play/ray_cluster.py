@@ -21,7 +21,7 @@ from ray import exceptions as lost
 from ray._private import worker as ray_worker
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from surefoot.errors import InputError
+from surefoot.errors import InputError, is_out_of_memory
 from surefoot.files import source_hash, versions
 from surefoot.play.plan import Plan as RunPlan
 from surefoot.play.plan import agent_hash
@@ -229,7 +229,7 @@ class Tasks(Generic[Plan, Result]):
 
 def _cause(index: int, error: lost.RayTaskError) -> BaseException:
     """Return what went wrong on a worker, as it would have been raised here."""
-    if isinstance(error.cause, MemoryError):
+    if is_out_of_memory(error.cause):
         return _out_of_memory(index)
     if isinstance(error.cause, InputError):
         return error.cause

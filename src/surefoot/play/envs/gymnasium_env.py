@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from surefoot.errors import InputError
+from surefoot.errors import InputError, is_out_of_memory
 
 TRIAL = 20  # steps of an episode that are tried
 
@@ -123,9 +123,9 @@ class Gymnasium:
         """Report an exception of the environment as what it is: neither an error of ours nor a result."""
         try:
             yield
-        except InputError:
-            raise
         except Exception as error:
+            if isinstance(error, InputError) or is_out_of_memory(error):
+                raise
             name = type(self.environments[0].unwrapped).__name__
             raise InputError(f"the environment {name} failed in {what}: {type(error).__name__}: {error}") from error
 
