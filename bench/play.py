@@ -95,7 +95,8 @@ def on_cpu(task: Task, episodes: int, repeats: int) -> dict[str, Any]:
     policy, workers = zoo.load(f"{task.name}-s{SIGMA:g}"), usable_cores()
     slow = paper_protocol(task, policy, 50)
     plan = Plan(task=task, policy=policy, noise=Noise.of(SIGMA), n_episodes=episodes)
-    played = [seconds(lambda: play(plan, workers=workers)) for _ in range(repeats)]
+    pairs = [[seconds(lambda n=n: play(plan, workers=n)) for n in (workers, 1)] for _ in range(repeats)]  # type: ignore[misc]
+    played, alone = zip(*pairs, strict=True)
     ours = statistics.median(played)
     record = play(plan, workers=workers)
     certified = seconds(lambda: certify(record, BUDGETS))
@@ -111,6 +112,7 @@ def on_cpu(task: Task, episodes: int, repeats: int) -> dict[str, Any]:
         "ours_all_seconds": [round(value, 3) for value in played],
         "certificate_seconds": round(certified, 3),
         "matrix_products_alone_seconds": round(floor, 3),
+        "times_faster_than_one_worker": round(statistics.median(alone) / ours, 2),
         "times_faster_than_paper_protocol": round(slow * episodes / ours, 1),
         "times_the_matrix_products": round(ours / floor, 2),
         "peak_memory_mib_parent_and_workers": round(peak / 1024),

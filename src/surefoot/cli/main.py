@@ -97,15 +97,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         where = "" if error.filename is None else f" ({error.filename})"
         return _fail(f"{error.strerror or error}{where}")
     except Exception as error:
-        if is_out_of_memory(error):
-            what = str(error).strip().splitlines() or ["nothing more is known"]
-            return _fail(f"out of memory ({what[0]}); finished blocks are kept, run again with fewer --workers")
-        # Exit code 1 says that something is not proved, or not verified; an error of ours must not.
-        print(printable(traceback.format_exc()), file=sys.stderr)
-        return CRASHED
+        return _crash(error)
     else:
         return code or 0
     return 0
+
+
+def _crash(error: Exception) -> int:
+    """Report what nobody expected; not with exit code 1, which says that something is not proved or not verified."""
+    if is_out_of_memory(error):
+        what = next(iter(str(error).strip().splitlines()), "nothing more is known")
+        return _fail(f"out of memory ({what}); finished blocks are kept, run again with fewer --workers")
+    print(printable(traceback.format_exc()), file=sys.stderr)
+    return CRASHED
 
 
 def _complete(parser: Parser) -> None:

@@ -23,6 +23,9 @@ class CartPole:
 
     def __init__(self, n_envs: int, stream: Stream, max_steps: int = 200) -> None:
         self.n_envs, self.stream, self.max_steps = n_envs, stream, max_steps
+        self.forces = torch.tensor([-self.force, self.force], dtype=torch.float64, device=stream.device)
+        limits = [[self.position_limit], [self.angle_limit]]
+        self.limits = torch.tensor(limits, dtype=torch.float64, device=stream.device)
         self.variables = self.rewards = torch.empty(0)
         self.clock: Clock
         self.starts: Starts
@@ -40,19 +43,18 @@ class CartPole:
 
         Every operation takes longer to call than to compute: hence few, and in place.
         """
-        _, speed, angle, spin = self.variables
+        _, speed, angle, spin = self.variables.unbind()
         cosine, sine = torch.cos(angle), torch.sin(angle)
         lever = self.pole_mass * self.half_length
-        force = actions.double().mul_(2 * self.force).sub_(self.force)
-        push = torch.square(spin).mul_(lever).mul_(sine).add_(force).div_(self.total_mass)
+        push = torch.square(spin).mul_(lever).mul_(sine)
+        push = push.add_(self.forces.index_select(0, actions)).div_(self.total_mass)
         inertia = torch.square(cosine).mul_(self.pole_mass).div_(self.total_mass)
         inertia = inertia.neg_().add_(4.0 / 3.0).mul_(self.half_length)
         angular = sine.mul_(self.gravity).sub_(cosine * push).div_(inertia)
         linear = push.sub_(cosine.mul_(lever * angular).div_(self.total_mass))
         self.variables = torch.stack((speed, linear, spin, angular)).mul_(self.tick).add_(self.variables)
-        x, _, angle, _ = self.variables.abs()
-        over = self.clock.tick((x > self.position_limit) | (angle > self.angle_limit), self.max_steps)
-        return self._observe(), self.rewards, over
+        outside = (self.variables[::2].abs() > self.limits).any(dim=0)
+        return self._observe(), self.rewards, self.clock.tick(outside, self.max_steps)
 
     def restart(self, rows: Tensor) -> Tensor:
         """Start new episodes on the marked rows."""
