@@ -28,11 +28,22 @@ if "torch" not in missing:
 
     torch.set_num_threads(1)
 
-    from surefoot.runs import taped_episode
+    import surefoot.cli.report  # noqa: F401 - draws what it is asked to draw, so it takes what follows as it is
+    from surefoot.runs import finish, taped_episode
 
     # A report's recorded episode takes longer than all else in a small run; few tests look at it (``whole_tapes``).
     WHOLE = taped_episode.MOST_STEPS
     taped_episode.MOST_STEPS = 12
+
+    # So does its figure, which few tests look at (``drawn_figures``): the others get an empty one.
+    DRAWN = finish.write_figure
+
+    def empty_figure(path, certificate, baseline):
+        import matplotlib  # noqa: F401 - without it there is no figure
+
+        path.write_bytes(b"\x89PNG\r\n\x1a\n")
+
+    finish.write_figure = empty_figure
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +52,9 @@ def whole_tapes():
     taped_episode.MOST_STEPS, short = WHOLE, taped_episode.MOST_STEPS
     yield
     taped_episode.MOST_STEPS = short
+
+
+@pytest.fixture
+def drawn_figures(monkeypatch):
+    """Draw the figures of runs."""
+    monkeypatch.setattr(finish, "write_figure", DRAWN)

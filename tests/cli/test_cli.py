@@ -106,6 +106,7 @@ def strict(text):
 QUICK = ("certify", "cartpole-5", "--episodes", 120, "--workers", 1)
 
 
+@pytest.mark.usefixtures("drawn_figures")
 def test_a_task_is_certified_shown_and_kept(capsys):
     surefoot_command(*QUICK, "--out", "run")
     shown = capsys.readouterr()
