@@ -60,9 +60,9 @@ def differences(slots):
 
 def test_random_episodes_are_gymnasiums_bit_for_bit():
     """Twenty would do to notice one rounding, as below."""
-    different, reached = differences(300)
+    different, reached = differences(100)
     assert different == 0
-    assert 90 < reached < 270  # both ends of an episode were seen: goal and time
+    assert 30 < reached < 90  # both ends of an episode were seen: goal and time
 
 
 def test_a_slip_of_one_rounding_is_noticed_by_that_comparison(monkeypatch):

@@ -203,18 +203,18 @@ QUICK = ("certify", "cartpole-5", "--quiet", "--workers", 1, "--json")
 
 
 def test_required_and_proved_or_not(capsys):
-    code, shown = run(capsys, *QUICK, "--episodes", 600, "--require", "100@0.15")
+    code, shown = run(capsys, *QUICK, "--episodes", 300, "--require", "100@0.15")
     made = json.loads(shown)
     assert (code, made["require"]) == (0, {"mean": 100.0, "budget": 0.15, "proved": True})
     assert 0.15 in made["budgets"]
-    code, shown = run(capsys, *QUICK, "--episodes", 600, "--require", "199@0.4")
+    code, shown = run(capsys, *QUICK, "--episodes", 300, "--require", "199@0.4")
     assert (code, json.loads(shown)["require"]["proved"]) == (1, False)
-    code, shown = run(capsys, *QUICK[:-1], "--episodes", 600, "--require", "199@0.4")
+    code, shown = run(capsys, *QUICK[:-1], "--episodes", 300, "--require", "199@0.4")
     assert code == 1
     assert "NOT proved: a mean of 199 at budget 0.4." in shown
     said = "under any observation attack with budget 0.4 (total l2 norm of the perturbations of one episode)."
     assert said in " ".join(shown.split())
-    assert said in Path("runs/cartpole-5-s0.2-sigma0.2-seed0-n600/report.html").read_text()
+    assert said in Path("runs/cartpole-5-s0.2-sigma0.2-seed0-n300/report.html").read_text()
 
 
 def test_returns_may_be_required_too(capsys):
