@@ -114,11 +114,11 @@ def _players(
         return made
     pilot = Sample.of(returns[: looked_at(n)].copy())
     for radius, share in shares_by_radius(pilot, radii, alpha, floor, ceiling, n).items():
-        group = players(radius, share, floor, pilot, n)
+        group = players(radius, share, floor, n)
         # shares are searched for, so that another machine may have found one that differs by rounding
         near = [row["alpha"] for row in rows if row["radius"] == radius and alike(row["alpha"], group[0].alpha, SHARE)]
         if near and near[0] != group[0].alpha:
-            group = players(radius, share * (near[0] / group[0].alpha), floor, pilot, n)
+            group = players(radius, share * (near[0] / group[0].alpha), floor, n)
         made += [(radius, one) for one in group]
     return made
 

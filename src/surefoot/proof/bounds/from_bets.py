@@ -28,7 +28,7 @@ from surefoot.proof.bounds.bettors import (
     pilot_size,
 )
 from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes
-from surefoot.proof.bounds.hedged_bets import Hedger, player
+from surefoot.proof.bounds.hedged_bets import Hedger
 from surefoot.proof.bounds.samples import Sample, Seen, coarse_step
 from surefoot.proof.bounds.tangent_scores import implied, propose
 
@@ -98,11 +98,11 @@ def shares_by_radius(
     return dict(zip(radii[shares > 0].tolist(), shares[shares > 0].tolist(), strict=True))
 
 
-def players(radius: float, share: float, floor: float, pilot: Sample, n: int | None) -> list[Bettor | Hedger]:
+def players(radius: float, share: float, floor: float, n: int | None) -> list[Bettor | Hedger]:
     """Return who bets at one scaled budget: one for n returns, or a family where their number is unknown."""
     if n is None:
         return [*family(partial(propose, radius=radius, floor=floor), share)]
-    return [player(partial(propose, expected=n, radius=radius, floor=floor), share, edges_for(n), floor, pilot)]
+    return [Hedger(partial(propose, expected=n, radius=radius, floor=floor), share, edges_for(n), floor)]
 
 
 def prover(radius: float, value: float, alpha: float, floor: float) -> Bettor:
@@ -186,7 +186,7 @@ class Bets:
         """Divide alpha, once and for all, by what the first returns let one expect."""
         alpha = self.alpha if self.proving is None else self.alpha * (1 - PROOF)
         shares = shares_by_radius(pilot, self.radii, alpha, self.floor, self.ceiling, self.n)
-        return {radius: players(radius, share, self.floor, pilot, self.n) for radius, share in shares.items()}
+        return {radius: players(radius, share, self.floor, self.n) for radius, share in shares.items()}
 
 
 def _written(radius: float, one: Bettor | Hedger) -> list[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""Bets that depend on the claim: for a fixed number of outcomes, tighter by a quarter where many outcomes count.
+"""Bets that depend on the claim: for a fixed number of outcomes, tighter by a quarter than the same bets against all.
 
 A bettor with the same bets against all claims must, for Gaussian outcomes, exceed a claim by sqrt(2 log(1/alpha)) =
 2.45 standard errors to reach a capital of 1/alpha. But more than 1/alpha is of no use, so against a single claim m
@@ -7,6 +7,9 @@ standard errors, and else nothing. With capital W and a variance V still to come
 that means to bet
 
     lambda = phi(z) / (p sqrt(V)),      z = Phi^-1(1 - p).
+
+Where few low outcomes decide, their sum is far from Gaussian, and the option is one on their number
+(``poisson_stakes``). Then V belongs to the claim too: a lower mean means more of them.
 
 Claims m_1 < m_2 < ... are fixed before anything is bet; the bets against m_j serve for all m in (m_(j-1), m_j],
 against which the capital is at least as large. The bound is the last m_j such that 1/alpha was reached against
@@ -19,11 +22,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
+from scipy.special import gammaincinv, ndtri
 
+from surefoot.proof.bounds import poisson_stakes
 from surefoot.proof.bounds.betting import ROUNDING
 from surefoot.proof.bounds.bettors import Bet, Bettor, Hedge, Score
 from surefoot.proof.bounds.samples import Sample, Seen
@@ -32,15 +37,55 @@ from surefoot.proof.bounds.stakes import Candidate
 Floats = NDArray[np.float64]
 
 _CLAIMS, _FAR = 400, 32
-_SKEWED = -0.35  # skewness of the sum of all scores beyond which single outcomes count too much to be hedged
+_RARE = 0.02  # skewness of the sum of all scores, downward, from which on low outcomes are counted one by one
 _REACH = 3.5  # claims reach so many standard errors, of what is known and of what is to come, to both sides
 _BATCHES = 600  # between two bets
-_KNOWN = 5  # claims are fixed once one in so many outcomes is known
+_KNOWN = 10  # claims are fixed once one in so many outcomes is known
 _BLUR = 0.005  # of all outcomes: variance added to what is to come, for an option on a sharp edge cannot be hedged
-_AIM = 0.93  # the option pays 1 / (alpha * _AIM), so that 1/alpha is reached before the end
+_AIM, _AIM_RARE = 0.93, 0.97  # the option pays 1 / (alpha * _AIM), so that 1/alpha is reached before the end
 _SMALL, _FEW = 0.02, 200  # largest factor, and fewest outcomes, for which power sums replace logarithms
 _PIECE = 20_000  # outcomes whose logarithms against all claims are computed at once
 _HOPELESS = 1e-7  # a chance below which a claim is given up
+
+
+@dataclass(frozen=True)
+class Model:
+    """What the past lets one expect of a score: its mean, its variance and the size of its drops.
+
+    ``drop``  minus the third central moment over the variance: the h of a score that is c, rarely c - h
+    """
+
+    mean: float
+    variance: float
+    drop: float
+
+    @classmethod
+    def of(cls, score: Score, past: Sample) -> Model:
+        """Return the moments of the past with some doubt."""
+        rough = past.grouped()
+        scores, weights = Candidate(score(rough.values), rough.counts, score.lowest).with_doubt()
+        mean = float(weights @ scores)
+        variance = float(weights @ (scores - mean) ** 2)
+        third = float(weights @ (scores - mean) ** 3)
+        return cls(mean, variance, -third / variance if variance > 0 else 0.0)
+
+    @property
+    def top(self) -> float:
+        """The c of such a score."""
+        return self.mean + self.variance / self.drop
+
+    def rare(self, rounds: float) -> bool:
+        """Return whether drops are so rare, or so deep, that the sum of so many scores is skewed."""
+        return self.drop > _RARE * math.sqrt(self.variance * rounds)
+
+    def expected_limit(self, alpha: float, rounds: float) -> float:
+        """Return the bound that hedged bets on ``rounds`` outcomes would probably give: an estimate."""
+        if self.rare(rounds):
+            drops = rounds * self.variance / self.drop**2
+            most = float(gammaincinv(drops + 1, 1 - alpha * _AIM_RARE))
+            return self.top - self.drop * most * (1 + _BLUR) / rounds
+        errors = float(ndtri(1 - alpha * _AIM)) * math.sqrt(1 + _BLUR) + float(ndtri(_AIM)) * math.sqrt(_BLUR)
+        return self.mean - errors * math.sqrt(self.variance / rounds)
 
 
 class Hedger:
@@ -58,7 +103,7 @@ class Hedger:
         self.fixed: list[tuple[int, int, float | None]] = []  # first, count and cut-off of each block
         self._batches = list(_batches(edges[start:]))
         self._next = 0
-        self._block: tuple[int, Score | None, float] = (-1, None, 0.0)  # its first index, score and expected variance
+        self._block: tuple[int, Score | None, Model] = (-1, None, Model(0.0, 0.0, 0.0))  # its first index and score
 
     def next_bet(self, seen: Seen) -> Bet | None:
         """Return the bet on what comes after the outcomes seen, which end where a bet ends; None after the last."""
@@ -80,33 +125,41 @@ class Hedger:
         first, last, (begin, end) = self._batches[self._next]
         if self._block[0] != begin:
             self._block = self._settled(seen, begin, end)
-        _, score, variance = self._block
+        _, score, model = self._block
         if score is None:
             return Bet(first, end, None)
-        left = self.total - first + _BLUR * self.total
-        return Bet(first, last, score, hedge=Hedge(self.claims, self._stakes(score, variance * left), (begin, end)))
+        stakes = self._stakes(score, model, self.total - first + _BLUR * self.total)
+        return Bet(first, last, score, hedge=Hedge(self.claims, stakes, (begin, end)))
 
-    def _settled(self, seen: Seen, begin: int, end: int) -> tuple[int, Score | None, float]:
+    def _settled(self, seen: Seen, begin: int, end: int) -> tuple[int, Score | None, Model]:
         """Choose the score of a block, and the claims if there are none yet."""
         past = seen.sample(0, begin)
-        score, _ = self.before.expect(past, self.total - begin)
+        # a score for the bound after all outcomes, to which the block contributes, not for a bound after the block
+        score, _ = self.before.expect(past, self.total - self.first)
         if score is None:
-            return begin, None, 0.0
-        mean, variance, _ = moments(score, past)
+            return begin, None, self._block[2]
+        model = Model.of(score, past)
         if self.claims.size == 0:
-            self._settle_claims(mean, variance, begin)
+            claims = self._rare_claims(model) if model.rare(self.total) else self._claims(model, begin)
+            self.claims = claims[claims > self.floor]
+            self.owned = self._owned_before()
+            self.done = np.zeros(self.claims.size, dtype=bool)
         self.fixed.append((begin, end - begin, score.cutoff))
-        return begin, score, variance
+        return begin, score, model
 
-    def _settle_claims(self, mean: float, variance: float, begin: int) -> None:
-        left = self.total - begin
-        width = _REACH * math.sqrt(variance) * (1 / math.sqrt(left) + 1 / math.sqrt(begin))
-        near = mean - 2 * math.sqrt(variance / left) + width * np.linspace(-1, 1, _CLAIMS)
+    def _claims(self, model: Model, begin: int) -> Floats:
+        left, spread = self.total - begin, math.sqrt(model.variance)
+        width = _REACH * spread * (1 / math.sqrt(left) + 1 / math.sqrt(begin))
+        near = model.mean - 2 * spread / math.sqrt(left) + width * np.linspace(-1, 1, _CLAIMS)
         # below, as far as the floor, in case the past was misleading
-        below = np.linspace(self.floor, near[0], _FAR, endpoint=False)[1:]
-        self.claims = np.concatenate([below, near]) if near[0] > self.floor else near[near > self.floor]
-        self.owned = self._owned_before()
-        self.done = np.zeros(self.claims.size, dtype=bool)
+        return np.concatenate([np.linspace(self.floor, max(near[0], self.floor), _FAR, endpoint=False), near])
+
+    def _rare_claims(self, model: Model) -> Floats:
+        """Return claims of all numbers of drops, from two among all outcomes on: dense near the top and evenly."""
+        reach = model.top - self.floor
+        even = np.linspace(self.floor, model.top, _CLAIMS // 2, endpoint=False)
+        close = model.top - np.geomspace(min(2 * model.drop / self.total, reach / 2), reach, _CLAIMS // 2)
+        return np.unique(np.concatenate([even, close]))
 
     def _owned_before(self) -> Floats:
         """Return the logarithm of the capital against each claim; nothing where a claim is out of range."""
@@ -118,16 +171,23 @@ class Hedger:
                 owned[fit] += sums_of_logs(played.outcomes, np.full(int(fit.sum()), played.stake), self.claims[fit])
         return owned
 
-    def _stakes(self, score: Score, variance: float) -> Floats:
+    def _stakes(self, score: Score, model: Model, left: float) -> Floats:
         """Return the bet size against each claim, 0 where nothing is left to gain or too little to lose."""
         stakes = np.zeros(self.claims.size)
-        chance = np.minimum(np.exp(np.minimum(self.owned, 700.0)) * self.alpha * _AIM, 1 - 1e-9)
+        rare = model.rare(self.total)
+        aim = self.alpha * (_AIM_RARE if rare else _AIM)
+        chance = np.minimum(np.exp(np.minimum(self.owned, 700.0)) * aim, 1 - 1e-9)
         self.done |= self.claims <= score.lowest  # the score is never below, nor is its mean: nothing to bet on
         open_ = np.flatnonzero(~self.done & (chance > _HOPELESS))
-        if variance > 0:
-            p = chance[open_]
-            wise = np.exp(-(ndtri(p) ** 2) / 2) / math.sqrt(2 * math.pi * variance) / p
-            stakes[open_] = np.minimum(wise, 0.999 / (self.claims[open_] - score.lowest))
+        if rare:  # against claims above the top nothing can be gained
+            open_ = open_[self.claims[open_] < model.top]
+        if model.variance > 0 and open_.size > 0:
+            p, claims = chance[open_], self.claims[open_]
+            if rare:
+                wise = poisson_stakes.stakes(p, (model.top - claims) / model.drop * left) / model.drop
+            else:
+                wise = np.exp(-(ndtri(p) ** 2) / 2) / math.sqrt(2 * math.pi * model.variance * left) / p
+            stakes[open_] = np.minimum(wise, 0.999 / (claims - score.lowest))
         return stakes
 
     def _settle(self, bet: Bet, seen: Seen) -> None:
@@ -193,25 +253,6 @@ def _logs(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
     return sums
 
 
-def moments(score: Score, past: Sample) -> tuple[float, float, float]:
-    """Return mean, variance and skewness of the score, as the past with some doubt has them."""
-    rough = past.grouped()
-    scores, weights = Candidate(score(rough.values), rough.counts, score.lowest).with_doubt()
-    mean = float(weights @ scores)
-    variance = float(weights @ (scores - mean) ** 2)
-    third = float(weights @ (scores - mean) ** 3)
-    return mean, variance, third / variance**1.5 if variance > 0 else -math.inf
-
-
-def player(
-    propose: Callable[[Sample], Sequence[Score]], alpha: float, edges: Sequence[int], floor: float, pilot: Sample
-) -> Bettor | Hedger:
-    """Return who should bet when the number of outcomes is known, by what a pilot shows."""
-    bettor = Bettor(propose, alpha, edges)
-    score, _ = bettor.expect(pilot, edges[-1] - edges[0])
-    return bettor if score is None or not _hedged(score, pilot, edges[-1]) else Hedger(propose, alpha, edges, floor)
-
-
 def expected_limit(
     propose: Callable[[Sample], Sequence[Score]], alpha: float, past: Sample, rounds: float, floor: float
 ) -> float:
@@ -219,12 +260,4 @@ def expected_limit(
     score, choice = Bettor(propose, alpha, [0]).expect(past, rounds)
     if score is None:
         return floor
-    if not _hedged(score, past, rounds):
-        return max(floor, choice.expected)
-    mean, variance, _ = moments(score, past)
-    errors = float(ndtri(1 - alpha * _AIM)) * math.sqrt(1 + _BLUR) + float(ndtri(_AIM)) * math.sqrt(_BLUR)
-    return max(floor, choice.expected, mean - errors * math.sqrt(variance / rounds))
-
-
-def _hedged(score: Score, past: Sample, rounds: float) -> bool:
-    return moments(score, past)[2] / math.sqrt(rounds) > _SKEWED
+    return max(floor, choice.expected, Model.of(score, past).expected_limit(alpha, rounds))

@@ -12,8 +12,10 @@ and as S(y) is the mean of 1{X >= y}, integrating over y gives a score of a sing
 
 with equality if q = S below ``top`` and no outcome exceeds it. psi never falls below psi(a), so any lower bound of a
 mean that needs only that (``betting``) applied to psi(X_i) is a lower bound of L. Guesses come from the past alone and
-get better block by block. They stay below 1 by a cut-off u0: that keeps g' below w(u0) = exp(-c Phi^-1(u0) - c^2 / 2),
-and with it the range of psi.
+get better block by block. psi is best if they are not estimates of S but what will be proved of it: with a bound r of S
+the tangent at q says g(q) + g'(q) (r - q), most of all at q = r. So they stay below what the past shows by a margin, as
+upper bounds of a count of missing outcomes do; that also keeps g' below w(u0) = exp(-c Phi^-1(u0) - c^2 / 2), where u0
+is the margin, the cut-off, for outcomes that never missed, and with it the range of psi.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ Floats = NDArray[np.float64]
 
 LARGEST_RADIUS = 30.0  # beyond, no guess below 1 gives anything that a float can distinguish from 0
 _KNOTS = 600
-_SMOOTHING = 0.5  # outcomes added to those below each threshold: unseen is not impossible
+_SMOOTHING = 0.1  # outcomes added to those below each threshold: unseen is not impossible
 _CUTOFFS = np.geomspace(0.1, 10.0, 7)  # in outcomes of all that will be run
 _ROUNDING = 1e-12  # of the range of the score: more than the error of Phi, Phi^-1 and exp in its knots
 
@@ -77,13 +79,16 @@ def tangents(points: Floats, reach: Floats, radius: float, floor: float) -> Tang
 
 
 def guesses(past: Sample, cutoff: float, floor: float) -> tuple[Floats, Floats]:
-    """Return thresholds above the floor and guesses from the past of P(X >= threshold), at most 1 - cutoff."""
+    """Return thresholds above the floor and, from the past, guesses of what will be proved of P(X >= threshold).
+
+    A share u of outcomes that missed a threshold is u + sqrt(2 u cutoff) + cutoff at most, roughly (Chernoff).
+    """
     rough = past.grouped(_KNOTS)
     n = float(rough.counts.sum())
     missed = np.cumsum(rough.counts) - rough.counts
     above = rough.values > floor
     short = (missed[above] + _SMOOTHING) / (n + 2 * _SMOOTHING)
-    return rough.values[above], 1 - np.maximum(short, cutoff)
+    return rough.values[above], 1 - np.minimum(short + np.sqrt(2 * short * cutoff) + cutoff, np.maximum(short, 0.5))
 
 
 def propose(past: Sample, expected: float | None, *, radius: float, floor: float) -> Sequence[Score]:
@@ -92,12 +97,8 @@ def propose(past: Sample, expected: float | None, *, radius: float, floor: float
         return []
     if radius == 0:
         return [Plain(floor)]
-    count = float(past.counts.sum())
-    total = 2 * count if expected is None else expected
+    total = 2 * float(past.counts.sum()) if expected is None else expected
     cutoffs = [min(0.5, float(many) / total) for many in _CUTOFFS]
-    # what lies below every guess cuts nothing off, so one of those is enough
-    idle = sum(cutoff <= _SMOOTHING / (count + 2 * _SMOOTHING) for cutoff in cutoffs)
-    cutoffs = [*cutoffs[: min(idle, 1)], *cutoffs[idle:]]
     return [replace(tangents(*guesses(past, cutoff, floor), radius, floor), cutoff=cutoff) for cutoff in cutoffs]
 
 

@@ -1,0 +1,51 @@
+"""How much to bet where few bad outcomes decide: the bet sizes of an option on a Poisson sum.
+
+Outcomes that stay at c but for rare drops by h have a Poisson number N of drops still to come. With a chance p of at
+most k of them, F(k) = P(N <= k) = p, the claim behind that N is refuted if k is not exceeded. One drop leaves the
+chance F(k - 1), so the bettor who bets
+
+    lambda h = 1 - F(k - 1) / F(k)
+
+has in every case the capital that the remaining chance requires: it buys the exact binomial test step by step, while
+equal bets would buy Chernoff's bound. For k below 1 nothing is left after a drop: everything is bet. F is continued to
+all k > -1 by the incomplete gamma function.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import gammaincc, ndtr, ndtri
+
+Floats = NDArray[np.float64]
+
+_MEANS = np.linspace(np.log(0.02), np.log(2e4), 96)  # logarithms of means of N
+_SCORES = np.linspace(-5.0, 5.3, 128)  # normal scores of chances
+
+
+def stakes(chances: Floats, means: Floats) -> Floats:
+    """Return lambda h for chances to win and means of the number of drops to come, interpolated: for plans."""
+    table = _table()
+    rows = np.clip(np.interp(np.log(means), _MEANS, np.arange(_MEANS.size)), 0, _MEANS.size - 1.001)
+    columns = np.clip(np.interp(-ndtri(chances), _SCORES, np.arange(_SCORES.size)), 0, _SCORES.size - 1.001)
+    i, j = rows.astype(int), columns.astype(int)
+    x, y = rows - i, columns - j
+    upper = (1 - y) * table[i, j] + y * table[i, j + 1]
+    lower = (1 - y) * table[i + 1, j] + y * table[i + 1, j + 1]
+    return np.asarray((1 - x) * upper + x * lower, dtype=np.float64)
+
+
+@cache
+def _table() -> Floats:
+    """Return lambda h for each mean (rows) and chance (columns); k + 1 is found by halving."""
+    means, chances = np.exp(_MEANS)[:, None], ndtr(-_SCORES)
+    low = np.zeros((_MEANS.size, _SCORES.size))
+    high = np.broadcast_to(means + 20 * np.sqrt(means) + 60, low.shape)
+    for _ in range(45):
+        middle = (low + high) / 2
+        enough = gammaincc(middle, means) > chances
+        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
+    left = np.where(high > 1, gammaincc(np.maximum(high - 1, 1e-300), means), 0.0)
+    return np.clip(1 - left / gammaincc(high, means), 0.0, 1.0)
