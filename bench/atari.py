@@ -171,7 +171,7 @@ def main() -> None:
 
 
 def _still(task: Task) -> Policy:
-    from surefoot.agents.answers import from_callable
+    from surefoot.agents.callables import from_callable
 
     return from_callable(lambda _: 0, shape=task.spaces.shape, n_actions=task.spaces.n_actions)
 

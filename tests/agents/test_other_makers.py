@@ -19,7 +19,7 @@ from torch import nn
 from torch.distributions import Categorical, Normal
 
 import surefoot
-from surefoot.agents.answers import AGAIN, ROWS, from_callable
+from surefoot.agents.callables import AGAIN, ROWS, from_callable
 from surefoot.agents.policies import Spaces
 from surefoot.agents.resolve import resolve
 from surefoot.cli.main import main

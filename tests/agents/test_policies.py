@@ -8,7 +8,7 @@ from gymnasium.spaces import Box, Discrete
 from gymnasium.wrappers import FrameStackObservation
 from torch import nn
 
-from surefoot.agents.answers import from_callable
+from surefoot.agents.callables import from_callable
 from surefoot.agents.memory import FrameStack, gru_step
 from surefoot.agents.networks import ACTIVATIONS, MLP, weights_hash
 from surefoot.agents.policies import Policy

@@ -22,7 +22,7 @@ from gymnasium.spaces import Box, Dict, Discrete
 from stable_baselines3.common.torch_layers import FlattenExtractor
 from torch import nn
 
-from surefoot.agents.answers import from_callable
+from surefoot.agents.callables import from_callable
 from surefoot.agents.fit import fit_to, single_shape
 from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy, Spaces

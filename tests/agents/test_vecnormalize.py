@@ -366,7 +366,7 @@ def test_gradients_pass_through_the_statistics():
 
 
 def test_statistics_of_policies_without_a_hash():
-    from surefoot.agents.answers import from_callable
+    from surefoot.agents.callables import from_callable
 
     plain = from_callable(lambda seen: int(seen[0] > 0), shape=(1,), n_actions=2)
     shifted = normalized(plain, Statistics(mean=np.array([3.0]), var=np.ones(1), epsilon=0.0, clip=9.0))

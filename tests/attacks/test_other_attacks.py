@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from surefoot.agents import files as zoo
-from surefoot.agents.answers import from_callable
+from surefoot.agents.callables import from_callable
 from surefoot.attacks import victim
 from surefoot.attacks.adaptive_pgd import AdaptivePGD
 from surefoot.attacks.composed import (

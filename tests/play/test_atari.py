@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.agents.answers import from_callable
+from surefoot.agents.callables import from_callable
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.envs.atari.emulators import CUT, ENDED, Board, Cartridge, Emulators

@@ -10,7 +10,7 @@ import torch
 from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Text
 
-from surefoot.agents.answers import from_callable
+from surefoot.agents.callables import from_callable
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.environments import make_task

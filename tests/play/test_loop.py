@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.agents.answers import from_callable
+from surefoot.agents.callables import from_callable
 from surefoot.agents.policies import Policy
 from surefoot.attacks.composed import Structured
 from surefoot.episodes import Noise

@@ -15,7 +15,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 import surefoot
-from surefoot.agents.answers import from_callable
+from surefoot.agents.callables import from_callable
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError

@@ -11,7 +11,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tuple
 
 import surefoot
-from surefoot.agents.answers import from_callable
+from surefoot.agents.callables import from_callable
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.environments import inspect, make_task

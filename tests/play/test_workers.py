@@ -10,7 +10,7 @@ import warnings
 
 import pytest
 
-from surefoot.agents.answers import from_callable
+from surefoot.agents.callables import from_callable
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan

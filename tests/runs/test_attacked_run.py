@@ -10,7 +10,7 @@ import pytest
 
 from surefoot import certify
 from surefoot.agents import files as zoo
-from surefoot.agents.answers import from_callable
+from surefoot.agents.callables import from_callable
 from surefoot.attacks.registry import METHODS
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes, Noise

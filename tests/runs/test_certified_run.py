@@ -10,7 +10,7 @@ import torch
 
 import surefoot
 import waiting_env
-from surefoot.agents.answers import ROWS
+from surefoot.agents.callables import ROWS
 from surefoot.agents.policies import Policy
 from surefoot.agents.resolve import resolve
 from surefoot.episodes import Episodes, Noise

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from surefoot.agents.answers import tried
+from surefoot.agents.callables import tried
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
 from surefoot.files import MOST_ARRAYS, check_size, sha256

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from surefoot.agents.answers import check_policy, from_function
+from surefoot.agents.callables import check_policy, from_function
 from surefoot.agents.files import find_card, list_agents, load
 from surefoot.agents.fit import brightened, check_actions, fit_to
 from surefoot.agents.imported import called, named_object

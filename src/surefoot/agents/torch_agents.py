@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surefoot.agents.answers import trial_rows, tried
+from surefoot.agents.callables import trial_rows, tried
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError, NotAllowedError
 from surefoot.files import MOST_ARRAYS, check_size, sha256
