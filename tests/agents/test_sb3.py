@@ -681,7 +681,7 @@ def test_written_bytes_are_the_same_each_time(tmp_path):
     [
         (
             from_callable(lambda seen: 0, shape=(4,), n_actions=3),
-            "only an MLP or a convolutional network with discrete actions, .*got Answers",
+            "only an MLP or a convolutional network with discrete actions, .*got CheckedOutput",
         ),
         (replace(sb3.from_model(make("TD3", actions=ARM)), critic=None), "got Squashed with n_actions=None"),
     ],

@@ -26,7 +26,7 @@ from surefoot.errors import InputError
 ROWS, AGAIN = 61, 37
 
 
-class Answers(nn.Module):
+class CheckedOutput(nn.Module):
     """Something that answers rows of observations, as the network of a policy."""
 
     def __init__(self, inner: nn.Module, spaces: Spaces) -> None:
@@ -107,7 +107,7 @@ def tried(inner: nn.Module, spaces: Spaces, *, stochastic: bool, ignores_draws: 
 
     Continuous actions are clipped to the environment's bounds.
     """
-    network, seen = Answers(inner, spaces), trial_rows((spaces.n_stack, *spaces.shape))
+    network, seen = CheckedOutput(inner, spaces), trial_rows((spaces.n_stack, *spaces.shape))
     check_repeats(network, seen, asked(network, seen), stochastic=stochastic, ignores_draws=ignores_draws)
     with torch.enable_grad():
         gradient = not stochastic and network(seen.requires_grad_()).requires_grad
@@ -187,7 +187,7 @@ def check_repeats(
 
 def _policy(function: Callable[[NDArray[Any]], Any], spaces: Spaces, *, batched: bool, stochastic: bool) -> Policy:
     name = getattr(function, "__name__", type(function).__name__)
-    network = Answers(Function(function, batched=batched), spaces)
+    network = CheckedOutput(Function(function, batched=batched), spaces)
     low, high = (None if side is None else torch.tensor(side) for side in (spaces.low, spaces.high))
     own = Policy(network, spaces.n_stack, spaces.shape, spaces.n_actions, name, differentiable=False)
     return replace(own, low=low, high=high, stochastic=stochastic)
