@@ -117,7 +117,7 @@ def measured(task: Task, device: str, episodes: int, seconds: float, agent: str 
         Plan(task=task, policy=policy, noise=Noise.of(SIGMA), n_episodes=episodes, device=device), workers=workers
     )
     wall = time.perf_counter() - began
-    # Before and after: what the machine does beside this changes within minutes.
+    # Before and after: what else the machine does changes within minutes.
     slow = (before + one_by_one(task, policy, seconds / 2)[0]) / 2
     assert played.lengths is not None
     steps = int(played.lengths.sum())

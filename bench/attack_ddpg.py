@@ -1,4 +1,4 @@
-"""Algorithm 2 on Mountain Car: seconds per attacked episode, bare and smoothed, beside the paper's.
+"""Algorithm 2 on Mountain Car: seconds per attacked episode, undefended and smoothed, next to the paper's.
 
     python bench/attack_ddpg.py
 

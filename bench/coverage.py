@@ -84,7 +84,7 @@ def honest(runs: int, rng: np.random.Generator) -> Iterator[dict[str, Any]]:
 def planted(rng: np.random.Generator) -> Iterator[dict[str, Any]]:
     """Yield the counts of errors that must be found."""
     for method, law in STOPPED.items():
-        # bets for settled n miss in a third of such runs: 400 tell that from a fifth, 200 might not
+        # bets for n fixed in advance miss in a third of such runs: 400 tell that from a fifth, 200 might not
         truth, runs = law.worst_mean(0.0) + 1e-9, 400 if method == "betting" else 200
         drawn = law.draw(rng, (runs, EARLY[-1]))
         wrong = sum(any(lower_and_upper(law, 0.0, x[:n], method, law.floor)[0] > truth for n in EARLY) for x in drawn)

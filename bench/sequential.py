@@ -3,7 +3,7 @@
     python bench/sequential.py                          # 145@0.4 for cartpole-5-s0.2, 50 seeds
     python bench/sequential.py --require 160@0.4 --most 8000
 
-For every seed the agent is played anew. The sequential run looks after every block and stops once the requirement is
+For every seed fresh episodes are run. The sequential run looks after every block and stops once the requirement is
 proved. The paper's method needs its number of episodes in advance: the least multiple of a block with which it proves
 the requirement for at least half of the seeds (and, for comparison, for nine in ten). Results go to ``bench/results``.
 """

@@ -175,8 +175,8 @@ def mean_of(returns: NDArray[np.float64]) -> tuple[float, float]:
 def small_legend(axes: Axes, title: str | None = None) -> None:
     """Name the lines of one panel next to it, where nothing is covered."""
     if axes.get_legend_handles_labels()[1]:
-        beside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.02)}
-        axes.legend(fontsize=7.5, title=title, title_fontsize=7.5, frameon=False, handlelength=3.6, **beside)
+        outside: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.02)}
+        axes.legend(fontsize=7.5, title=title, title_fontsize=7.5, frameon=False, handlelength=3.6, **outside)
 
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {

@@ -245,7 +245,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("ids", nargs="*", help="which errors (default: all)")
     parser.add_argument("--list", action="store_true", help="only list them")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds for the tests of one error")
-    parser.add_argument("--write", type=Path, help="write the results as JSON, beside those of other errors")
+    parser.add_argument("--write", type=Path, help="add the results to a JSON file, keeping those of other errors")
     parser.add_argument("--trust-clean", action="store_true", help="do not run the tests without an error first")
     options = parser.parse_args(arguments)
     mutants = chosen(table(), options.ids)

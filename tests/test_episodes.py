@@ -161,7 +161,7 @@ def test_numbers_of_every_kind_are_returns(kind):
     assert made.returns.tolist() == [0, 1]
 
 
-def foreign(path, header, **arrays):
+def untrusted(path, header, **arrays):
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
     write_arrays(path, {"header": np.frombuffer(text, dtype=np.uint8), **arrays})
 
@@ -184,13 +184,13 @@ GOOD = {"schema": 1, "sigma": 0.1, "floor": 0.0, "ceiling": None}
     ],
 )
 def test_foreign_files_are_refused(tmp_path, header, match):
-    foreign(tmp_path / "e.npz", header, returns=np.array([1.0]))
+    untrusted(tmp_path / "e.npz", header, returns=np.array([1.0]))
     with pytest.raises(InputError, match=match):
         Episodes.load(tmp_path / "e.npz")
 
 
 def test_a_file_without_returns_is_refused(tmp_path):
-    foreign(tmp_path / "e.npz", GOOD)
+    untrusted(tmp_path / "e.npz", GOOD)
     with pytest.raises(InputError, match="no readable header and returns"):
         Episodes.load(tmp_path / "e.npz")
 
@@ -220,9 +220,9 @@ GAINS = np.array([[2.0, 1.0, 0.0], [1.0, 1.0, 1.0]])
 )
 def test_every_array_has_a_declared_shape_type_and_range(tmp_path, header, arrays, match):
     good = {"returns": np.array([2.0, 1.0, 3.0]), "lengths": np.array([2, 1, 3]), "gains": GAINS}
-    foreign(tmp_path / "good.npz", STEPS, **good)
+    untrusted(tmp_path / "good.npz", STEPS, **good)
     assert len(Episodes.load(tmp_path / "good.npz")) == 3
-    foreign(tmp_path / "e.npz", {**STEPS, **header}, **{**good, **arrays})
+    untrusted(tmp_path / "e.npz", {**STEPS, **header}, **{**good, **arrays})
     with pytest.raises(InputError, match=match):
         Episodes.load(tmp_path / "e.npz")
 

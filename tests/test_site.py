@@ -299,7 +299,7 @@ def test_a_link_to_nowhere_stops_the_build(tmp_path):
 
 @NEEDS_SB3
 def test_the_tutorial_runs_as_printed(tmp_path, monkeypatch, capsys):
-    """Every block in its order, with the sizes it prints; first the agent, for whoever brings none."""
+    """Every block in its order, with the sizes it prints; first the agent, for readers who bring none."""
     monkeypatch.chdir(tmp_path)
     *steps, own = re.findall(r"^```(python|sh)\n(.*?)^```", TUTORIAL, flags=re.DOTALL | re.MULTILINE)
     called = []

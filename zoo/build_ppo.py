@@ -60,7 +60,7 @@ def one(arguments: argparse.Namespace) -> None:
 
 def train(arguments: argparse.Namespace) -> None:
     """Train every job with every seed at the same time, each in a process with one thread."""
-    # What runs beside each other shares one GPU's memory: leave no holes in it.
+    # What runs in parallel shares one GPU's memory: leave no holes in it.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
     shared = ("--seconds", str(arguments.seconds), "--device", arguments.device, "--preset", arguments.preset)
     running = {}

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
-from surefoot.files import bytes_of, extremes, foreign, is_count, pieces, read_npz, write_npz
+from surefoot.files import bytes_of, extremes, is_count, pieces, read_npz, untrusted, write_npz
 
 SCHEMA = 1
 ARRAYS = {
@@ -214,7 +214,7 @@ class Episodes:
 
     @property
     def attacked(self) -> bool:
-        """Whether an adversary sat in the channel."""
+        """Whether the episodes were attacked."""
         return self.spent is not None or self.facts.get("adversary") is not None
 
     def check_complete(self) -> None:
@@ -299,7 +299,7 @@ class Episodes:
         noise = Noise.of(header.get("features", sigma))
         if noise.sigma != sigma or noise.setup != {key: header[key] for key in ("features",) if key in header}:
             raise InputError(f"{path} has sigma {sigma}, but features with {header.get('features')}")
-        with foreign(path, "record of episodes"):
+        with untrusted(path, "record of episodes"):
             processors = _checked_processors(header.pop("processors", []), len(arrays["returns"]), header.get("block"))
             _check_arrays(path, arrays, header)
         return cls(
@@ -359,7 +359,7 @@ def _check_gains(path: object, gains: NDArray[np.float64], n: int, block: int, r
 
 
 def checked_returns(returns: ArrayLike, floor: float, ceiling: float | None) -> NDArray[np.float64]:
-    """Return 1-D float64 returns that nobody can change, or say what is wrong with them or with their limits."""
+    """Return 1-D float64 read-only returns, or say what is wrong with them or with their limits."""
     check_limits(floor, ceiling)
     try:
         given = np.asarray(returns)

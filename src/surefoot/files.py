@@ -37,7 +37,7 @@ MOST_ARRAYS = 2**28  # bytes of all arrays of a file, unpacked: ten million epis
 
 
 def write_whole(path: Path, fill: Callable[[IO[bytes]], None]) -> None:
-    """Let ``fill`` write a temporary file beside ``path``, then put it in place in one step."""
+    """Let ``fill`` write a temporary file next to ``path``, then put it in place in one step."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=PART, dir=path.parent)
@@ -59,7 +59,7 @@ def write_whole(path: Path, fill: Callable[[IO[bytes]], None]) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Delete what a killed writer left in a folder; nobody else may be writing there."""
+    """Delete what a killed writer left in a folder; no other process may be writing there."""
     for path in folder.glob(f".*{PART}"):
         path.unlink(missing_ok=True)
 
@@ -108,7 +108,7 @@ def write_npz(
 
 
 @contextmanager
-def foreign(path: object, what: str) -> Iterator[None]:
+def untrusted(path: object, what: str) -> Iterator[None]:
     """Turn whatever goes wrong while a file of somebody else is read or interpreted into one InputError.
 
     Args:
@@ -129,7 +129,7 @@ def foreign(path: object, what: str) -> Iterator[None]:
 
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object."""
-    with foreign(path, "JSON file"):
+    with untrusted(path, "JSON file"):
         check_size(path, "JSON file", path.stat().st_size, MOST_TEXT)
         content = parse_json(path.read_bytes())
     if not isinstance(content, dict):
@@ -190,7 +190,7 @@ def read_arrays(path: Path, *, most: int = MOST_ARRAYS, mapped: bool = False) ->
         most: How many bytes all arrays may have; what they would take is known before any is read.
         mapped: Whether a file with more bytes is mapped instead, if its arrays are stored without compression.
     """
-    with foreign(path, ".npz file"), zipfile.ZipFile(path) as archive:
+    with untrusted(path, ".npz file"), zipfile.ZipFile(path) as archive:
         members = archive.infolist()
         size = sum(member.file_size for member in members)
         mapped = mapped and size > most and all(one.compress_type == zipfile.ZIP_STORED for one in members)
@@ -204,7 +204,7 @@ def read_arrays(path: Path, *, most: int = MOST_ARRAYS, mapped: bool = False) ->
 
 def read_array(path: Path) -> NDArray[Any]:
     """Read the one array of plain numbers of an ``.npy``; one of more than ``MOST_ARRAYS`` bytes is mapped."""
-    with foreign(path, ".npy file of numbers"), path.open("rb") as file:
+    with untrusted(path, ".npy file of numbers"), path.open("rb") as file:
         size = path.stat().st_size
         return parsed_array(file, size) if size <= MOST_ARRAYS else _mapped(file, size)
 
@@ -285,7 +285,7 @@ def read_npz(
 
 def header_of(path: object, arrays: dict[str, NDArray[Any]], what: str) -> dict[str, Any]:
     """Take the JSON object about the arrays out of them; raise InputError if there is none."""
-    with foreign(path, what):
+    with untrusted(path, what):
         text = arrays.pop("header", np.empty(0, dtype=np.uint8))
         check_size(path, f"header of a {what}", text.nbytes, MOST_TEXT)
         header = parse_json(text.tobytes())

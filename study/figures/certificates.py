@@ -38,7 +38,7 @@ COLUMNS, MOST = 6, "*at most*"
 
 
 def certificates(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:
-    """Draw the certified bounds of the main tasks by the paper's method; the table has the default's beside them."""
+    """Draw the certified bounds of the main tasks by the paper's method; the table has the default's next to them."""
     figure, panels = sheet(len(tasks), 2)
     for axes, task in zip(panels, tasks, strict=True):
         certified_panel(axes, study, task, study.smoothed(task, MOST_SIGMA.get(task)))

@@ -53,7 +53,7 @@ class Way:
 
 
 def full_pong(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:
-    """Draw one round beside the whole game, and the whole game by every method that we have."""
+    """Draw one round next to the whole game, and the whole game by every method that we have."""
     sigmas = [agent.sigma for agent in study.smoothed(FULL)]
     count = len(tasks) + max(1, len(sigmas))
     figure, panels = sheet(count, 2 if count == 4 else 3, (4.6, 3.8))
@@ -74,7 +74,7 @@ def full_pong(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:
 def ways(study: Study, sigma: float) -> list[Way]:
     """Return the bounds of the whole game's score at a sigma, as far as there are episodes for them.
 
-    Two of them are about another game, 21 rounds that each start anew: its score is at least 21 (2 p - 1) where every
+    Two of them are about another game, 21 rounds that each start from scratch: its score is at least 21 (2 p - 1) where every
     round is won with probability p on average, for a round that is not won costs at most one point.
     """
     found: list[Way] = []

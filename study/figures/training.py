@@ -1,4 +1,4 @@
-"""Figure 10 and the tables of settings and times: how the agents were trained, what it took, beside the paper's."""
+"""Figure 10 and the tables of settings and times: how the agents were trained, what it took, next to the paper's."""
 
 from __future__ import annotations
 

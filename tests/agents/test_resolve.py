@@ -1,4 +1,4 @@
-"""Names, paths, models, policies and functions as agents: one set of rules, whoever asks."""
+"""Names, paths, models, policies and functions as agents: one set of rules for all callers."""
 
 from dataclasses import replace
 

@@ -166,7 +166,7 @@ def test_the_value_falls_and_the_box_and_the_budget_hold():
         )
     )
     assert Watch.rows == 100
-    assert Watch.fell >= 95  # steps of constant length may end a hair above where they began
+    assert Watch.fell >= 95  # steps of constant length may end slightly above where they began
 
 
 def test_never_over_budget_deterministic_and_for_any_number_of_rows_at_once(monkeypatch):

@@ -216,7 +216,7 @@ def test_it_is_verified_and_tampering_with_a_sigma_is_caught(runs, tmp_path):
 
 
 def forged(folder, **changes):
-    """Change the setup and make everything else anew."""
+    """Change the setup and regenerate everything else."""
     there = Episodes.load(folder / "episodes.npz")
     setup = {**there.setup, **changes}
     limits = {key: setup.pop(key) for key in ("sigma", "floor", "ceiling")}

@@ -339,9 +339,9 @@ def test_noise_of_a_row_does_not_depend_on_its_neighbours():
         task = toy_task(listed(lengths), pay_action, choices=None, floor=-1e3, ceiling=1e3)
         return play(Plan(task=task, policy=echo(), noise=Noise.of(1.0), n_episodes=6, seed=9, n_envs=6)).returns
 
-    alone, beside = returns([40, 40, 1, 1, 2, 40]), returns([40, 40, 60, 70, 80, 40])
-    assert (alone[[0, 1, 5]] == beside[[0, 1, 5]]).all()
-    assert (alone[[2, 3, 4]] != beside[[2, 3, 4]]).all()
+    alone, together = returns([40, 40, 1, 1, 2, 40]), returns([40, 40, 60, 70, 80, 40])
+    assert (alone[[0, 1, 5]] == together[[0, 1, 5]]).all()
+    assert (alone[[2, 3, 4]] != together[[2, 3, 4]]).all()
 
 
 def test_returns_of_noise_alone_have_the_law_of_their_sum():

@@ -48,13 +48,13 @@ def test_fresh_interpreters_do_the_same():
 def test_threads_beside_do_not_matter():
     """Python 3.12 warns when a process with threads forks, and warnings are errors here."""
     stop = threading.Event()
-    beside = threading.Thread(target=stop.wait)
-    beside.start()
+    thread = threading.Thread(target=stop.wait)
+    thread.start()
     try:
         assert len(list(Processes(2).spread(square, 1, [1, 2, 3]))) == 3
     finally:
         stop.set()
-        beside.join()
+        thread.join()
 
 
 def test_any_callable_can_be_a_policy():

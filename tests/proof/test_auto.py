@@ -176,7 +176,7 @@ def test_limits_of_few_values_hold(law):
 
 
 def test_planted_a_pilot_that_was_picked_after_looking():
-    """Whoever moves the worst episodes into the pilot, which is not certified, is caught; in their order nobody is."""
+    """Moving the worst episodes into the pilot, which is not certified, is caught; the order as run is not."""
     coin = atoms("coin", 0.0, 1.0, [0.0, 1.0], [0.17, 0.83])
     missed = [0, 0]
     for x in coin.draw(np.random.default_rng(15), (300, 150)):

@@ -325,7 +325,7 @@ def test_the_command_certifies_per_step_and_verify_checks_it(tmp_path, monkeypat
 
 
 def test_rewards_that_do_not_add_up_to_the_returns_are_refused_without_playing(tmp_path, monkeypatch):
-    """A forger who makes hash and limits anew from rewards that nobody got."""
+    """A forger who regenerates hash and bounds from rewards that no episode had."""
     monkeypatch.chdir(tmp_path)
     run = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "60", "--workers", "1", "--out", "run", "--quiet"]
     assert cli.main([*run, "--per-step", "--budgets", "0,0.02"]) == 0

@@ -268,9 +268,9 @@ def test_a_plan_knows_the_ceiling_of_n_episodes(capsys):
 def test_a_plan_says_never():
     law = LAWS[0]
     record = Episodes.from_returns(law.draw(np.random.default_rng(1), (1000,)), sigma=1.0, floor=0, ceiling=10)
-    told = forecast(record, budget=1.0, alpha=0.05, n_episodes=10_000, require=9.0)
-    assert (told.fixed, told.sequential) == (None, None)
-    assert told.least is not None
+    predicted = forecast(record, budget=1.0, alpha=0.05, n_episodes=10_000, require=9.0)
+    assert (predicted.fixed, predicted.sequential) == (None, None)
+    assert predicted.least is not None
     soon = forecast(record, budget=1.0, alpha=0.05, n_episodes=10_000, require=4.5)
     assert soon.least < soon.fixed < 2000
     assert law.worst_mean(1.0) - 0.5 < soon.limit < soon.worst

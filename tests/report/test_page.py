@@ -1,4 +1,4 @@
-"""The page about a run: the numbers of the file and no others, foreign text as text, one file, whole or absent."""
+"""The page about a run: the numbers of the file and no others, untrusted text as text, one file, whole or absent."""
 
 import base64
 import hashlib

@@ -211,11 +211,11 @@ def test_a_certificate_above_the_baseline_is_not_marked():
 # --- figures --------------------------------------------------------------------------------------------------------
 
 
-def drawn(made, beside=None):
+def drawn(made, measured=None):
     pytest.importorskip("matplotlib")
     from surefoot.proof.figure import certificate_figure
 
-    return certificate_figure(made, beside)
+    return certificate_figure(made, measured)
 
 
 def labelled(axes):

@@ -1,4 +1,4 @@
-"""A run's folder: killed and resumed it gives what one go gives; nobody else's folder is touched."""
+"""A run's folder: killed and resumed it gives what one go gives; no other folder is touched."""
 
 import errno
 import os

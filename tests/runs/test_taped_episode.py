@@ -1,4 +1,4 @@
-"""One episode to look at: it is a true play of the channel, it is nobody else's, and it spoils nothing."""
+"""One episode to look at: it is a true play of the channel, it belongs to no certificate, and it spoils nothing."""
 
 import json
 
@@ -82,7 +82,7 @@ def test_the_truth_follows_the_rules_of_the_game(tmp_path):
     environment.reset(seed=0)
     clean = arrays["quiet_clean"].astype(np.float64)
     for before, action, after in zip(clean, arrays["quiet_actions"][1:], clean[1:], strict=False):
-        environment.state = before  # from each observation anew: a pole doubles every rounding error
+        environment.state = before  # restarted from each observation: a pole doubles every rounding error
         observation, *_ = environment.step(int(action))
         assert observation == pytest.approx(after, abs=1e-6)
 

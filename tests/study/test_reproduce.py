@@ -108,7 +108,7 @@ def test_small_sizes_are_smaller_and_full_ones_the_papers(task):
     assert set(small.bare.lambdas) <= set(large.bare.lambdas)
 
 
-# The scripts beside the committed numbers.
+# The scripts next to the committed numbers.
 
 
 def script(name):
@@ -281,4 +281,4 @@ def test_the_tables_of_the_documentation_are_those_of_the_numbers():
         if target.name in {"claims", "attack-settings", "training-times", "evaluation-times", "attack-times"}:
             _, table = MAKERS[target.name](STUDY, target.tasks)
             assert (by_claim(table) if target.name == "claims" else table.markdown()) in PAGE, target.name
-            assert "not measured" not in {cell for row in table.rows for cell in row}, "a reason belongs beside it"
+            assert "not measured" not in {cell for row in table.rows for cell in row}, "a reason belongs next to it"

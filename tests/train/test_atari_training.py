@@ -476,7 +476,7 @@ def test_sb3s_own_training_keeps_noise_out_of_bytes(tmp_path):
     model.learn(20)
     frames = model.replay_buffer.observations[:20, 0, -1]
     assert frames.dtype == np.float32
-    still = frames[:, 40:44, 2:6].astype(np.float64)  # the field beside the paddles does not change
+    still = frames[:, 40:44, 2:6].astype(np.float64)  # the field next to the paddles does not change
     clean = AtariEnvironment(task.cartridge)
     clean.reset(seed=0)
     noise = still - clean.step(0)[0][40:44, 2:6].astype(np.float64) / 255

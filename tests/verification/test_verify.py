@@ -1,6 +1,6 @@
 """Certificates checked by other code than made them: honest runs pass; ``test_forgeries`` has what must not.
 
-A *careless* forger changes one file. A *thorough* one then makes hash, setup and certificate anew, so that only playing
+A *careless* forger changes one file. A *thorough* one then regenerates hash, setup and certificate, so that only playing
 the episodes again can tell.
 """
 
@@ -373,7 +373,7 @@ def test_nonsense_in_any_field_is_not_verified_and_no_crash(run, name, value):
 
 
 def renewed(folder):
-    """Make certificate, hash and setup.json anew from a forged record, as an able forger would."""
+    """Regenerate certificate, hash and setup.json from a forged record, as an able forger would."""
     episodes = Episodes.load(folder / "episodes.npz")
     write_json(folder / "certificate.json", certify(episodes, [0.0, 0.2, 0.4], method="paper").to_json())
     write_json(folder / "setup.json", {"schema": 1, **episodes.setup})

@@ -208,7 +208,7 @@ def test_scores_and_stakes_planned_with_hindsight_are_caught(law, both, monkeypa
 
 
 def peeking(self, seen):
-    """The planted error: bet sizes against single claims, which nobody records, only where the bet will be won."""
+    """The planted error: bet sizes against single claims, which are not recorded, only where the bet will be won."""
     bet = planned(self, seen)
     later = seen.outcomes[bet.first : bet.last]
     if bet.hedge is None or later.size == 0:

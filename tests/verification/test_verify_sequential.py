@@ -187,7 +187,7 @@ def test_careless_tampering_is_caught_without_playing(run, tamper):
 
 
 def forged(folder, change, *, reason="proved", goal=GOAL):
-    """Change the record, then make certificate and notes anew, as an able forger would."""
+    """Change the record, then regenerate certificate and notes, as an able forger would."""
     there = Episodes.load(folder / "episodes.npz")
     arrays, setup = {"returns": there.returns.copy(), "lengths": there.lengths.copy()}, dict(there.setup)
     change(arrays, setup)
@@ -304,7 +304,7 @@ def test_a_proof_is_found_again(law):
 
 @pytest.mark.parametrize("law", [LAWS[0], LAWS[3]], ids=lambda law: law.name)
 def test_bets_planned_with_hindsight_are_caught(law, monkeypatch):
-    """The planted error: whoever plans each block from all returns."""
+    """The planted error: a planner that plans each block from all returns."""
     with monkeypatch.context() as patch:
         whole = Seen.sample
         patch.setattr(Seen, "sample", lambda self, a, b: whole(self, a, self.size if a == 0 else b))

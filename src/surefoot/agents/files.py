@@ -29,7 +29,7 @@ from surefoot.agents.normalization import Statistics, normalized, taken_apart
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.recurrent import CELLS, Form, recurrent_parts, recurrent_policy
 from surefoot.errors import InputError, did_you_mean
-from surefoot.files import checkout, foreign, read_arrays, read_json, write_arrays, write_json
+from surefoot.files import checkout, read_arrays, read_json, untrusted, write_arrays, write_json
 
 SCHEMA = 1
 
@@ -104,7 +104,7 @@ def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], orig
         policy = policy if statistics is None else replace(normalized(policy, statistics), sha256=found)
     except InputError as error:
         raise InputError(f"the layers of {origin} do not fit together: {error}") from error
-    with foreign(origin, "model card"):
+    with untrusted(origin, "model card"):
         built = weights_hash(*reversed(parts_of(policy)))
     if built != found:
         raise InputError(

@@ -67,11 +67,11 @@ def read_onnx(path: Path, spaces: Spaces) -> Policy:
         path: The file.
         spaces: Of the environment: its actions, and the shape of observations where the file leaves it open.
     """
-    beside = path.with_name(f"{path.name}.data")
+    external = path.with_name(f"{path.name}.data")
     try:
-        for one in (path, beside) if beside.exists() else (path,):
+        for one in (path, external) if external.exists() else (path,):
             check_size(one, "ONNX model", one.stat().st_size, MOST_ARRAYS)
-        content, weights = path.read_bytes(), {beside.name: beside.read_bytes()} if beside.exists() else {}
+        content, weights = path.read_bytes(), {external.name: external.read_bytes()} if external.exists() else {}
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     inner = Onnx(content, weights)

@@ -48,7 +48,7 @@ OLD_NAMES = {  # of commands and options, for one more version
 
 
 class PlainText:
-    """Standard output on which nothing but text can be written: names from foreign files cannot move the cursor."""
+    """Standard output on which nothing but text can be written: names from untrusted files cannot move the cursor."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

@@ -9,7 +9,7 @@ from typing import Any
 
 from surefoot.cli.parser import RUN, add_command, section
 from surefoot.errors import InputError
-from surefoot.files import foreign, write_text
+from surefoot.files import untrusted, write_text
 from surefoot.report.exports import as_csv, as_latex, as_markdown
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.page import NAME, write_report
@@ -62,7 +62,7 @@ def add_report(commands: Any) -> None:
 def run_report(arguments: argparse.Namespace) -> None:
     """Write the report."""
     folders = list(dict.fromkeys(arguments.folders))
-    with foreign(" and ".join(map(str, folders)), "run directory"):
+    with untrusted(" and ".join(map(str, folders)), "run directory"):
         written = _evidence(arguments, folders) if arguments.evidence else _written(arguments, folders)
     print(f"Report: {written}")
 

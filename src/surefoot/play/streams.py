@@ -12,7 +12,7 @@ below 2^128 and every part of a key below 2^32; ``seed_sequence`` rejects all ot
     3   (TRAINING, number, part)      training: the number is an Atari game's first step, or PPO's iteration
     3   (DIRECTION, episode, 0)       directions of the constant-direction attack
 
-Of keys with three or more parts the first tells the purpose, and keys of one purpose all have the same length.
+Of keys with three or more parts the first is the purpose, and keys of one purpose all have the same length.
 """
 
 from __future__ import annotations

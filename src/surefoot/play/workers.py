@@ -27,7 +27,7 @@ from surefoot.errors import InputError
 
 Plan = TypeVar("Plan")
 Result = TypeVar("Result")
-LOOK = 5.0  # seconds after which whoever waits for results looks around
+LOOK = 5.0  # seconds after which a wait for results is interrupted to look around
 
 _job: tuple[Callable[[Any, int], Any], Any] | None = None
 
@@ -105,7 +105,7 @@ class Processes:
         )
         try:
             flight = Flight[Result](lambda index: _submit(executor, index))
-            # Two blocks per worker in flight, so that nobody waits and little is lost when the run is stopped.
+            # Two blocks per worker in flight, so that no worker waits and little is lost when the run is stopped.
             yield from ((index, future.result()) for index, future in flight.over(indices, lambda: 2 * workers))
         except BrokenProcessPool as error:
             raise InputError(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from surefoot.episodes import Baseline, Episodes, checked_returns
 from surefoot.errors import InputError
-from surefoot.files import extremes, foreign, number, numbers, pieces, read_json, write_json
+from surefoot.files import extremes, number, numbers, pieces, read_json, untrusted, write_json
 from surefoot.proof import wording
 from surefoot.proof.rounding import exact, rounded_lower, rounded_upper
 
@@ -228,7 +228,7 @@ class Certificate(ABC):
                 raise InputError(f"{found} has no certificate; expected one of {', '.join(FILES)}")
             found = there[0]
         content = read_json(found)
-        with foreign(found, "certificate"):
+        with untrusted(found, "certificate"):
             try:
                 return Certificate.from_json(content)
             except InputError as error:

@@ -10,7 +10,7 @@ from typing import Any
 
 from surefoot.episodes import Baseline, Episodes
 from surefoot.errors import InputError
-from surefoot.files import foreign, number, numbers, read_json, read_npz
+from surefoot.files import number, numbers, read_json, read_npz, untrusted
 from surefoot.proof.certificate import FILES, Certificate
 from surefoot.report.finished_run import FinishedRun
 from surefoot.runs.folder import configuration_name
@@ -40,7 +40,7 @@ def neighbors(folder: Path, run: FinishedRun) -> list[FinishedRun]:
     here = folder.resolve()
     found = []
     for path in sorted(here.parent.glob(f"*/{wanted}")):
-        with suppress(InputError), foreign(path, "result of a run"):
+        with suppress(InputError), untrusted(path, "result of a run"):
             # The names first: most neighbors are about other agents, and their episode data may be large.
             content = read_json(path)
             if path.parent != here and run.is_about(content, content.get("sigma")):
@@ -56,7 +56,7 @@ def _certified(path: Path) -> FinishedRun:
 
 
 def _attacked(folder: Path, content: Mapping[str, Any]) -> FinishedRun:
-    with foreign(folder / "attack.json", "result of an attack"):
+    with untrusted(folder / "attack.json", "result of an attack"):
         _check_attack(content)
         cells = [
             folder / configuration_name(b, m) for b, m in zip(content["budgets"], content["curve_lambda"], strict=True)

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
-from surefoot.files import MOST_TEXT, check_size, foreign, parse_json, parsed_array, read_array, read_arrays
+from surefoot.files import MOST_TEXT, check_size, parse_json, parsed_array, read_array, read_arrays, untrusted
 
 STANDARD_INPUT = Path("-")
 KINDS = ".npy, .npz, .csv, .txt or .json"
@@ -69,7 +69,7 @@ def _numbers(path: Path) -> Found:
         return read_array(path), "all numbers of the array"
     if path != STANDARD_INPUT and path.suffix not in (".csv", ".txt", ".json"):
         raise InputError(f"--returns {path} must end in {KINDS}, or be - for standard input")
-    with foreign(path, "file of returns"):
+    with untrusted(path, "file of returns"):
         content = sys.stdin.buffer.read(MOST_TEXT + 1) if path == STANDARD_INPUT else path.read_bytes()
         check_size(path, "file of returns", len(content), MOST_TEXT)
         if content.startswith(b"\x93NUMPY"):

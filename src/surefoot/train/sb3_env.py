@@ -1,4 +1,4 @@
-"""A task's environments as a vector environment of SB3: what the agent sees, and beside it what it does not."""
+"""A task's environments as a vector environment of SB3: what the agent sees and, separately, what it does not."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def wealth(player, x, claim):
 
 @pytest.mark.parametrize("p", [0.3, 0.8, 0.95])
 def test_the_capital_against_the_truth_has_mean_one(p):
-    """Over all sequences of eight coins: nobody gains on average by betting against what is true."""
+    """Over all sequences of eight coins: no bettor gains on average by betting against what is true."""
     owned = [(wealth(Bettor(plain, ALPHA, [2, 4, 8]), x, p), chance) for x, chance in sequences(p, 8)]
     assert sum(w * chance for w, chance in owned) == pytest.approx(1, abs=1e-9)
     assert sum(chance for w, chance in owned if w >= 1 / ALPHA) <= ALPHA

@@ -81,7 +81,7 @@ def test_radii_add(p: float, r: float, s: float) -> None:
 
 
 def test_tiny_complements_keep_their_digits() -> None:
-    """1 - shift_down(1 - 1e-30) cannot be told from 0 in floats, but shift_up(1e-30) can."""
+    """1 - shift_down(1 - 1e-30) cannot be distinguished from 0 in floats, but shift_up(1e-30) can."""
     assert float(shift_up(1e-30, 2.0)) == pytest.approx(float(exact_shift(1e-30, 2.0)), rel=1e-11)
 
 

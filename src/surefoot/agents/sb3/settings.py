@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from surefoot.errors import InputError
-from surefoot.files import MOST_ARRAYS, MOST_TEXT, check_size, foreign
+from surefoot.files import MOST_ARRAYS, MOST_TEXT, check_size, untrusted
 
 SPACES = {
     f"<class '{library}.spaces.{module}.{kind}'>": kind
@@ -82,7 +82,7 @@ class Facts:
 
 def read_settings(path: Path) -> dict[str, Any]:
     """Return the JSON of the file; its pickled fields stay the strings they are."""
-    with foreign(path, "SB3 model file: its settings are not JSON"):
+    with untrusted(path, "SB3 model file: its settings are not JSON"):
         data = json.loads(_member(path, "data", MOST_TEXT))  # SB3 itself writes NaN and infinities
     if not isinstance(data, dict):
         raise InputError(f"{path} is not an SB3 model file: expected a JSON object, got {type(data).__name__}")
@@ -267,7 +267,7 @@ def _entry(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _member(path: Path, name: str, most: int) -> bytes:
-    with foreign(path, "zip file"), zipfile.ZipFile(path) as archive:
+    with untrusted(path, "zip file"), zipfile.ZipFile(path) as archive:
         if name not in archive.namelist():
             raise InputError(f"{path} is not an SB3 model file: it has no {name}; it may be truncated")
         check_size(path, name, archive.getinfo(name).file_size, most)
