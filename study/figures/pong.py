@@ -74,7 +74,7 @@ def full_pong(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:
 def ways(study: Study, sigma: float) -> list[Way]:
     """Return the bounds of the whole game's score at a sigma, as far as there are episodes for them.
 
-    Two of them are about another game, 21 rounds that each start from scratch: its score is at least 21 (2 p - 1) where every
+    Two of them are about another game, 21 rounds of their own: its score is at least 21 (2 p - 1) where every
     round is won with probability p on average, for a round that is not won costs at most one point.
     """
     found: list[Way] = []

@@ -1,4 +1,4 @@
-"""Continuous agents from training to disk and to SB3: the same deterministic actor everywhere, its critic next to it."""
+"""Continuous agents from training to disk and to SB3: the same deterministic actor everywhere, and its critic."""
 
 import dataclasses
 from functools import partial

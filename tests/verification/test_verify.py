@@ -1,7 +1,7 @@
 """Certificates checked by other code than made them: honest runs pass; ``test_forgeries`` has what must not.
 
-A *careless* forger changes one file. A *thorough* one then regenerates hash, setup and certificate, so that only playing
-the episodes again can tell.
+A *careless* forger changes one file. A *thorough* one then regenerates hash, setup and certificate, so that only
+rerunning the episodes shows it.
 """
 
 import json
