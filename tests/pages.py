@@ -32,7 +32,7 @@ def certified(
         **options,
     }
     ceiling = ask.pop("ceiling", 200.0)
-    named = {} if agent is None else facts_of(agent)
+    named = {} if agent is None else about(agent)
     record = surefoot.Episodes.from_returns(
         returns_of() if returns is None else returns, sigma=sigma, floor=ask.pop("floor", 0.0), ceiling=ceiling, **named
     )
@@ -46,7 +46,7 @@ def certified(
     return made
 
 
-def facts_of(agent: str) -> dict[str, Any]:
+def about(agent: str) -> dict[str, Any]:
     """Return what names an agent in a file."""
     return {"task": "cartpole-5", "agent": agent, "agent_sha256": f"hash of {agent}", "seed": 0}
 
@@ -58,7 +58,7 @@ def attacked(
     budgets = [0.4, 1.0]
     spending = [[0.05, 0.03, 0.0, 0.01], [0.4, 0.2, 0.1, 0.0]]
     result = {
-        "schema": 1, **facts_of(agent), "sigma": sigma, "method": "paper", "draws": 16, "episodes": 100, "budgets": budgets,
+        "schema": 1, **about(agent), "sigma": sigma, "method": "paper", "draws": 16, "episodes": 100, "budgets": budgets,
         "lambdas": [0.0, 0.5], "mean": [[mean, mean + 1] for mean in means], "sem": [[1.5, 1.5], [2.25, 2.0]],
         "curve": list(means), "curve_sem": [1.5, 2.25], "curve_lambda": [0.0, 0.5], "largest_spent": 1.0,
         "mean_spent": [[0.3, 0.3], [0.8, 0.8]], "spending": spending,
@@ -68,7 +68,7 @@ def attacked(
     for budget, margin, mean in zip(budgets, (0.0, 0.5), means, strict=True):
         cell = folder / f"B{budget:g}-lambda{margin:g}"
         record = surefoot.Episodes.from_returns(
-            np.full(100, mean), sigma=sigma, floor=0, ceiling=200, **facts_of(agent), budget=budget
+            np.full(100, mean), sigma=sigma, floor=0, ceiling=200, **about(agent), budget=budget
         )
         record.save(cell / "episodes.npz")
         write_json(cell / "setup.json", {"schema": 1, **record.setup, "environment": "CartPole-v1"})
