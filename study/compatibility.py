@@ -461,7 +461,7 @@ def evaluated(row: Row, model: Any, env: VecEnv | None, episodes: int) -> NDArra
     return np.array(returns)
 
 
-def agreement(row: Row, model: Any, env: VecEnv | None, policy: Policy, steps: int = 60) -> float:
+def agreement(row: Row, model: Any, env: VecEnv | None, policy: Policy) -> float:
     """Return on which share of the observations of SB3's episodes both choose the same action; 0 if it is one."""
     single = fresh_environments(row, env, 1)
     noisy: Any = single.unwrapped
@@ -480,7 +480,7 @@ def agreement(row: Row, model: Any, env: VecEnv | None, policy: Policy, steps: i
     vars(noisy)["observation"] = listen
     seen, start, memory = single.reset(), True, torch.empty(0)
     pairs = []
-    for _ in range(steps):
+    for _ in range(60):
         # An episode that ends has been reset: the last observation but one ended it.
         fresh, new = torch.tensor([start]), torch.from_numpy(heard[-1]).unsqueeze(0)
         memory = policy.recall.empty(new) if start else memory
@@ -490,7 +490,7 @@ def agreement(row: Row, model: Any, env: VecEnv | None, policy: Policy, steps: i
         pairs.append((chosen if policy.factors is None else np.unravel_index(chosen, policy.factors), expected[0]))
         seen, _, over, _ = single.step(expected)
         start = bool(over[0])
-    found, known = (np.array(side, dtype=np.float64).reshape(steps, -1) for side in zip(*pairs, strict=True))
+    found, known = (np.array(side, dtype=np.float64).reshape(60, -1) for side in zip(*pairs, strict=True))
     varied = np.ptp(known, axis=0).max() > 0.05
     return float(varied * np.isclose(found, known, rtol=0, atol=1e-4).all(axis=1).mean())
 

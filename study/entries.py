@@ -49,9 +49,9 @@ class Entry:
         return None if self.stated["agent"] is None else self.folder / str(self.stated["agent"])
 
 
-def read_entries(folder: Path = ENTRIES) -> list[Entry]:
-    """Return the entries of a directory by name."""
-    return [read_entry(path.parent) for path in sorted(folder.glob(f"*/{NAME}"))]
+def read_entries() -> list[Entry]:
+    """Return all entries by name."""
+    return [read_entry(path.parent) for path in sorted(ENTRIES.glob(f"*/{NAME}"))]
 
 
 def read_entry(folder: Path) -> Entry:
@@ -91,20 +91,19 @@ def _unlike_the_others(certificate: Certificate) -> Iterator[str]:
         yield "the return is discounted"
 
 
-def refusals(entry: Entry, *, blocks: int | None = None, workers: int = 1) -> list[str]:
+def refusals(entry: Entry, *, blocks: int | None = None) -> list[str]:
     """Return what speaks against an entry: every failed check of ``surefoot verify``, and contradicting attacks.
 
     Args:
         entry: The entry.
         blocks: How many blocks of episodes to rerun; by default as many as ``surefoot verify`` does. Episodes that were
             run on a GPU are not rerun without one, nor are those of an agent that is not there.
-        workers: Number of processes.
     """
     known = entry.agent is not None or entry.certificate.metadata["agent"] in list_agents()
     here = Episodes.load(entry.folder / "episodes.npz").setup["device"] in {"cpu", resolve_device("auto")}
     rerun: Any = 0 if not (known and here) else "enough" if blocks is None else blocks
     path = None if entry.agent is None else str(entry.agent)
-    verdict = surefoot.verify(entry.folder, agent=path, blocks=rerun, workers=workers)
+    verdict = surefoot.verify(entry.folder, agent=path, blocks=rerun)
     failed = [f"{check.name}: {check.detail}" for check in verdict.checks if check.result not in {"passed", "skipped"}]
     return failed + [
         f"an attack with budget {budget:g} reached {mean:g} ± {sem:g}, certified are {bound:g}"

@@ -87,13 +87,13 @@ def empty(axes: Axes, task: str, why: str, title: str | None = None) -> None:
 
 
 def draw_bound(
-    axes: Axes, task: str, certificate: EpisodeCertificate, look: Style, label: str | None = None, width: float = 2.0
+    axes: Axes, task: str, certificate: EpisodeCertificate, look: Style, label: str | None = None
 ) -> None:
     """Draw certified lower bounds as a line; bounds at single budgets as small marks that steps join."""
     single = certificate.betting is not None
     if single:
         axes.plot(certificate.budgets, certificate.lower, look.mark, color=look.colour, ms=3.5)
-    lines = {"color": look.colour, "ls": look.line, "lw": 0.9 if single else width}
+    lines = {"color": look.colour, "ls": look.line, "lw": 0.9 if single else 2.0}
     axes.plot(*bound_line(task, certificate), label=label, **lines)
 
 

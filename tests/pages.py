@@ -58,7 +58,8 @@ def attacked(
     budgets = [0.4, 1.0]
     spending = [[0.05, 0.03, 0.0, 0.01], [0.4, 0.2, 0.1, 0.0]]
     result = {
-        "schema": 1, **about(agent), "sigma": sigma, "method": "paper", "draws": 16, "episodes": 100, "budgets": budgets,
+        "schema": 1, **about(agent), "sigma": sigma, "method": "paper", "draws": 16, "episodes": 100,
+        "budgets": budgets,
         "lambdas": [0.0, 0.5], "mean": [[mean, mean + 1] for mean in means], "sem": [[1.5, 1.5], [2.25, 2.0]],
         "curve": list(means), "curve_sem": [1.5, 2.25], "curve_lambda": [0.0, 0.5], "largest_spent": 1.0,
         "mean_spent": [[0.3, 0.3], [0.8, 0.8]], "spending": spending,

@@ -30,7 +30,7 @@ WAY_OUT = "make it a surefoot.Policy, whose network maps (rows, n_stack, *shape)
 class Called(nn.Module):
     """What a module answers when it, or one of its methods, is called."""
 
-    def __init__(self, module: nn.Module, method: str = "__call__") -> None:
+    def __init__(self, module: nn.Module, method: str) -> None:
         super().__init__()
         self.module = module
         self.method = method

@@ -85,7 +85,7 @@ def list_agents(arguments: argparse.Namespace) -> None:
         mean = estimate(chosen["mean"], chosen["sem"])
         shown = "" if bound is None else format_lower(bound, digits)
         table.add_row(card["name"], card["task"], f"{card['sigma']:g}", mean, shown)
-    plain_console(80).print(table, soft_wrap=True)
+    plain_console().print(table, soft_wrap=True)
     print()
     say(
         "Mean return without attack, and the lower bound at that attack budget. Both were computed on the episodes "

@@ -194,7 +194,7 @@ def _lambdas(arguments: argparse.Namespace, grid: AttackGrid) -> tuple[float, ..
 
 def show_attack(result: dict[str, Any], compared: list[str]) -> None:
     """Print the means per budget and lambda, and the curve."""
-    console = plain_console(80)
+    console = plain_console()
     agent = (
         f"{result['agent']}, {'smoothed, sigma ' + format(result['sigma'], 'g') if result['sigma'] else 'undefended'}"
     )

@@ -250,9 +250,9 @@ def show_share(arguments: argparse.Namespace, folder: Path, n_episodes: int) -> 
     print("When all shares are done: surefoot merge DIR..., then this command without --blocks.")
 
 
-def plain_console(width: int | None = None) -> Console:
+def plain_console() -> Console:
     """Return where tables are printed: text alone, so that a name cannot pass for a color or a link."""
-    return Console(color_system=None, markup=False, emoji=False, highlight=False, width=width)
+    return Console(color_system=None, markup=False, emoji=False, highlight=False, width=80)
 
 
 def say(text: str, indent: str = "") -> None:

@@ -289,7 +289,7 @@ def _show(found: list[Forecast]) -> None:
         numbers = [f"{one.sigma:g}", f"{one.estimate:.2f}", f"{one.worst:.2f}", f"{one.limit:.2f}"]
         counts = [_count(one.fixed), _count(one.sequential), _count(one.least)] if required else []
         table.add_row(*numbers, *counts)
-    plain_console(80).print(table, soft_wrap=True)
+    plain_console().print(table, soft_wrap=True)
 
 
 def _count(episodes: int | None) -> str:

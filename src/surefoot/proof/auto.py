@@ -4,12 +4,9 @@ The episodes after the pilot episodes are certified with the one method that was
 episodes and keeping the best would claim more confidence than there is.
 
 The rule needs no forecast. Wins and losses are one proportion. Otherwise bets are the best single method, or close to
-it, on nearly every distribution (``bench/regret.py``), with two exceptions:
-
-* Returns that take few values, all known, at several budgets: bounds per threshold are paid once for all budgets, bets
-  are paid for each. Up to three budgets bets are still as good.
-* Few episodes of few values at large budgets: bets learn too late which rare values there are, bounds per threshold
-  need not learn.
+it, on nearly every distribution (``bench/regret.py``), but for returns that take few values, all known, at several
+budgets: bounds per threshold are paid once for all budgets, bets are paid for each. Up to three budgets bets are
+better.
 
 A pilot that saw the same return again and again does not show the possible values. A nearly perfect agent fails too
 rarely for that, and thresholds at the values of its pilot episodes would count every failure as the floor.
@@ -34,10 +31,7 @@ FEWEST = 20  # episodes from which on a pilot is taken
 _DOUBT = 0.1  # weight, in episodes, of a return at the floor: what the pilot did not see may still come
 _KNOWN = 64  # with no more whole numbers than that from floor to ceiling all of them are thresholds
 _UNSEEN = 1.0  # weight, in episodes, of those whole numbers together that the pilot did not see
-_LEARNT = 2_500  # episodes from which on bets learn rare values early enough
-_NEAR = 1.75  # up to that scaled budget they do so with fewer: rare values weigh little
-_BUDGETS = 3  # up to so many, bets are as good as bounds per threshold on few values
-_OFTEN = 10  # times that a value must come to count as one of few
+_BUDGETS = 3  # up to so many, bets are better than bounds per threshold on few values
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,8 +75,7 @@ def select(first: Floats, n: int, radii: Floats, alpha: float, floor: float, cei
     if ceiling is not None and _won_or_lost(pilot, floor, ceiling):
         ends = np.array([floor, ceiling])
         return Choice("binary", pilot.size, ends, np.array([0.0, alpha]), np.array([alpha, 0.0]))
-    learnt, many = n >= _LEARNT or radii.max() <= _NEAR, np.unique(radii).size > _BUDGETS
-    if not (few and many if learnt else few or _recurring(pilot)):
+    if not few or np.unique(radii).size <= _BUDGETS:
         return Choice("betting", pilot.size, *none)
     return Choice("per-threshold", pilot.size, *_spread(pilot, radii, alpha, floor, ceiling, n))
 
@@ -127,12 +120,6 @@ def _values(pilot: Floats, floor: float, ceiling: float | None) -> Floats | None
     if not np.all(np.round(pilot) == pilot) or floor != round(floor) or not 0 < top - floor < _KNOWN:
         return None
     return np.unique(np.append(np.arange(floor, top), top))
-
-
-def _recurring(pilot: Floats) -> bool:
-    """Return whether there are several values and all of them, or all but one, came often."""
-    counts = Sample.of(pilot).counts
-    return int(np.count_nonzero(counts >= _OFTEN)) >= max(2, counts.size - 1)
 
 
 def _won_or_lost(pilot: Floats, floor: float, ceiling: float) -> bool:

@@ -140,13 +140,13 @@ def _replay(
         verdict.not_checked.insert(0, f"the {there - count} blocks, {n - episodes} episodes, that were not rerun")
 
 
-def unnoticed(n: int, size: int, count: int, lies: float = LIES) -> float:
+def unnoticed(n: int, size: int, count: int) -> float:
     """Return with which probability a sample of ``count`` blocks misses that a share of the episodes is forged.
 
     The forger knows the blocks, not the sample, and puts all lies into as few of them as can hold them.
     """
     there = -(-n // size)
-    forged = -(-math.ceil(lies * n) // size)
+    forged = -(-math.ceil(LIES * n) // size)
     return math.prod(max(0, there - forged - i) / (there - i) for i in range(min(count, there)))
 
 
