@@ -98,7 +98,7 @@ def test_a_thousand_episodes_of_few_values_lose_nothing_to_the_choice(law, radiu
 
 def test_a_rare_return_that_the_pilot_missed_has_a_threshold():
     episodes = of(LONG, 1_000, 3)
-    choice = certify(episodes, [3.0]).method_selection
+    choice = certify(episodes, [0.0, 1.0, 2.0, 3.0]).method_selection
     assert (choice["method"], choice["pilot"]) == ("per-threshold", 16)
     assert -3.0 not in episodes.returns[:16]
     assert -3.0 in choice["thresholds"]

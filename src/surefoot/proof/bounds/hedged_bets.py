@@ -155,11 +155,13 @@ class Hedger:
         return np.concatenate([np.linspace(self.floor, max(near[0], self.floor), _FAR, endpoint=False), near])
 
     def _rare_claims(self, model: Model) -> Floats:
-        """Return claims of all numbers of drops, from two among all outcomes on: dense near the top and evenly."""
-        reach = model.top - self.floor
-        even = np.linspace(self.floor, model.top, _CLAIMS // 2, endpoint=False)
-        close = model.top - np.geomspace(min(2 * model.drop / self.total, reach / 2), reach, _CLAIMS // 2)
-        return np.unique(np.concatenate([even, close]))
+        """Return claims of all numbers of drops: close to each other around the expected one, and some elsewhere."""
+        reach, drops = model.top - self.floor, self.total * model.variance / model.drop**2
+        spread = math.sqrt(drops)
+        few, many = max(2.0, drops / 4, drops - 10 * spread), drops + 10 + 15 * spread
+        near = model.drop / self.total * np.geomspace(few, many, _CLAIMS - _CLAIMS // 4)
+        even = np.linspace(self.floor, model.top, _CLAIMS // 4, endpoint=False)
+        return np.unique(np.concatenate([even, model.top - near[near < reach]]))
 
     def _owned_before(self) -> Floats:
         """Return the logarithm of the capital against each claim; nothing where a claim is out of range."""

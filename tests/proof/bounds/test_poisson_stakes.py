@@ -1,0 +1,30 @@
+"""Bets on the number of rare drops: all or nothing where none is affordable, Gaussian where there are many."""
+
+import numpy as np
+import pytest
+from scipy.special import gammaincc, ndtri
+
+from surefoot.proof.bounds.poisson_stakes import stakes
+
+
+def test_everything_is_bet_where_one_drop_is_the_end():
+    means = np.array([0.5, 1.0, 3.0, 6.0])
+    assert stakes(np.exp(-means) * 0.5, means) == pytest.approx(np.ones(4), abs=1e-3)
+
+
+@pytest.mark.parametrize("k", [1.0, 2.0, 5.0, 20.0])
+@pytest.mark.parametrize("mean", [0.7, 3.0, 12.0])
+def test_one_drop_leaves_the_chance_of_one_drop_less(k, mean):
+    chance, left = gammaincc(k + 1, mean), gammaincc(k, mean)
+    if 1e-6 < chance < 1 - 1e-6:
+        assert 1 - stakes(np.array([chance]), np.array([mean]))[0] == pytest.approx(left / chance, abs=0.01)
+
+
+def test_many_small_drops_are_gaussian():
+    chances, mean = np.array([0.02, 0.3, 0.8]), 1e4
+    gaussian = np.exp(-(ndtri(chances) ** 2) / 2) / np.sqrt(2 * np.pi * mean) / chances
+    assert stakes(chances, np.full(3, mean)) == pytest.approx(gaussian, rel=0.03)
+
+
+def test_outside_of_the_table_bets_are_those_of_its_edge():
+    assert np.all(np.isfinite(stakes(np.array([1e-12, 1 - 1e-12, 0.5]), np.array([1e-9, 1e9, 1e9]))))
