@@ -255,7 +255,8 @@ def seen_is_all(returns, radii, alpha, floor, ceiling):
     n, pilot = returns.size, returns[: pilot_size(returns.size)]
     if np.count_nonzero(Sample.of(pilot).counts == 1) > 1:
         return choose(returns, radii, alpha, floor, ceiling)
-    return Choice("per-threshold", pilot.size, *_spread(pilot, radii, alpha, floor, ceiling, n))
+    values = np.unique([floor, *pilot, ceiling])
+    return Choice("per-threshold", pilot.size, *_spread(values, pilot, radii, alpha, floor, ceiling, n))
 
 
 @pytest.mark.parametrize("n", [1_000, 10_000])

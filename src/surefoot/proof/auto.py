@@ -28,7 +28,6 @@ from surefoot.proof.bounds.samples import Sample
 Floats = NDArray[np.float64]
 
 FEWEST = 20  # episodes from which on a pilot is taken
-_DOUBT = 0.1  # weight, in episodes, of a return at the floor: what the pilot did not see may still come
 _KNOWN = 64  # with no more whole numbers than that from floor to ceiling all of them are thresholds
 _UNSEEN = 1.0  # weight, in episodes, of those whole numbers together that the pilot did not see
 _BUDGETS = 3  # up to so many, bets are better than bounds per threshold on few values
@@ -70,14 +69,15 @@ def select(first: Floats, n: int, radii: Floats, alpha: float, floor: float, cei
         return Choice("band", 0, *none)
     short = first[: short_pilot(n)]
     known = _values(short, floor, ceiling)
-    few = known is not None and known.size <= short.size and np.unique(short).size <= math.sqrt(short.size)
-    pilot = short if few else first
+    if known is not None and (known.size > short.size or np.unique(short).size > math.sqrt(short.size)):
+        known = None
+    pilot = first if known is None else short
     if ceiling is not None and _won_or_lost(pilot, floor, ceiling):
         ends = np.array([floor, ceiling])
         return Choice("binary", pilot.size, ends, np.array([0.0, alpha]), np.array([alpha, 0.0]))
-    if not few or np.unique(radii).size <= _BUDGETS:
+    if known is None or np.unique(radii).size <= _BUDGETS:
         return Choice("betting", pilot.size, *none)
-    return Choice("per-threshold", pilot.size, *_spread(pilot, radii, alpha, floor, ceiling, n))
+    return Choice("per-threshold", pilot.size, *_spread(known, pilot, radii, alpha, floor, ceiling, n))
 
 
 def short_pilot(n: int) -> int:
@@ -86,14 +86,13 @@ def short_pilot(n: int) -> int:
 
 
 def _spread(
-    pilot: Floats, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: int
+    known: Floats, pilot: Floats, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: int
 ) -> tuple[Floats, Floats, Floats]:
     """Return thresholds with an alpha for each side; the upper side is the mirror image of the lower one."""
-    below, reach = threshold_shares(_law(pilot, floor, ceiling), radii, alpha, floor, n - pilot.size)
+    below, reach = threshold_shares(_law(known, pilot), radii, alpha, floor, n - pilot.size)
     if ceiling is None:
         return below, reach, np.zeros(below.size)
-    mirror = _law(-pilot, -ceiling, -floor)
-    above, stay = threshold_shares(mirror, radii, alpha, -ceiling, n - pilot.size)
+    above, stay = threshold_shares(_law(-known[::-1], -pilot), radii, alpha, -ceiling, n - pilot.size)
     points = np.unique(np.concatenate([below, -above]))
     risks = np.zeros((2, points.size))
     risks[0, np.searchsorted(points, below)] = reach
@@ -101,14 +100,9 @@ def _spread(
     return points, risks[0], risks[1]
 
 
-def _law(pilot: Floats, floor: float, ceiling: float | None) -> Sample:
-    """Return the distribution of the pilot with some doubt: what it did not see may still come."""
-    seen, known = Sample.of(pilot), _values(pilot, floor, ceiling)
-    if known is None:
-        values, place = np.unique(np.concatenate([[floor], seen.values]), return_inverse=True)
-        weights = np.concatenate([[_DOUBT], seen.counts])
-        return Sample(values, np.bincount(place, weights=weights).astype(np.float64))
-    counts = np.zeros(known.size)
+def _law(known: Floats, pilot: Floats) -> Sample:
+    """Return the distribution of the pilot with some doubt: known values that it did not see may still come."""
+    counts, seen = np.zeros(known.size), Sample.of(pilot)
     counts[np.searchsorted(known, seen.values)] = seen.counts
     unseen = counts == 0
     return Sample(known, np.where(unseen, _UNSEEN / max(1, unseen.sum()), counts))
