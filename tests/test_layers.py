@@ -38,7 +38,7 @@ MODULES = set(FILES)
 IMPORTS = {module: imports_of(path.read_text(), module) for module, path in FILES.items()}
 
 
-def untrusted(found, allowed):
+def unexpected(found, allowed):
     """Return the imports that are neither standard library nor allowed."""
     tops = {name for name in found if name.split(".")[0] not in sys.stdlib_module_names}
     return {name for name in tops if not any(name == top or name.startswith(f"{top}.") for top in allowed)}
@@ -97,7 +97,7 @@ def allowed(module):
 def test_each_module_imports_what_its_folder_may(module):
     if module != "surefoot":
         assert folder_of(module) != "surefoot", f"{module} is in no folder of the table"
-    assert untrusted(IMPORTS[module], allowed(module)) == set()
+    assert unexpected(IMPORTS[module], allowed(module)) == set()
 
 
 def test_no_module_but_the_entry_point_imports_the_command():
@@ -155,7 +155,7 @@ print(round(float(lower.best[0]), 6))
     ],
 )
 def test_planted_imports_are_found(source, bad):
-    assert untrusted(imports_of(source, "planted"), BASE) == bad
+    assert unexpected(imports_of(source, "planted"), BASE) == bad
 
 
 def python(script):
