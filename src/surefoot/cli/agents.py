@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from surefoot.cli.options import estimate, plain_console, print_json, say
+from surefoot.cli.options import add_json, estimate, plain_console, print_json, say
 from surefoot.cli.parser import AGENT, RUN, add_command, section
 from surefoot.errors import InputError
 from surefoot.proof.rounding import format_lower
@@ -59,9 +59,7 @@ def add_agents(commands: Any) -> None:
         usage="[options]",
         examples=("surefoot agents", "surefoot agents --json", "surefoot certify cartpole-5 --agent cartpole-5-s0.4"),
     )
-    section(parser, RUN).add_argument(
-        "--json", action="store_true", help="print one JSON document to stdout and nothing else"
-    )
+    add_json(parser)
     parser.set_defaults(run=list_agents)
 
 

@@ -10,8 +10,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from surefoot import __version__
-from surefoot.cli.options import print_json
-from surefoot.cli.parser import RUN, add_command, section
+from surefoot.cli.options import add_json, print_json
+from surefoot.cli.parser import add_command
 from surefoot.files import checkout
 
 # Packages of each extra, and what it is for.
@@ -37,9 +37,7 @@ def add_doctor(commands: Any) -> None:
         usage="[options]",
         examples=("surefoot doctor", "surefoot doctor --json", "surefoot doctor > doctor.txt"),
     )
-    section(parser, RUN).add_argument(
-        "--json", action="store_true", help="print one JSON document to stdout and nothing else"
-    )
+    add_json(parser)
     parser.set_defaults(run=run_doctor)
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from surefoot.cli.options import numbers, parse_sigma, print_json, say
-from surefoot.cli.parser import AGENT, ATTACK, RUN, add_command, section
+from surefoot.cli.options import add_json, numbers, parse_sigma, print_json, say
+from surefoot.cli.parser import AGENT, ATTACK, add_command, section
 from surefoot.cli.task import TASKS as NAMES
 from surefoot.errors import InputError
 from surefoot.report.budget_words import NORMS, explain_budget
@@ -41,7 +41,7 @@ def add_explain(commands: Any) -> None:
     model = section(parser, ATTACK)
     model.add_argument("--norm", choices=NORMS, default="l2", help="norm of the budget (default: l2)")
     model.add_argument("--per-step", action="store_true", help="the budget is for every single step")
-    section(parser, RUN).add_argument("--json", action="store_true", help="print one JSON document to stdout")
+    add_json(parser)
     parser.set_defaults(run=run_explain)
 
 

@@ -49,9 +49,15 @@ def add_seed(parser: argparse.ArgumentParser) -> None:
 
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what is printed."""
-    run = section(parser, RUN)
-    run.add_argument("--json", action="store_true", help="print one JSON document to stdout and nothing else")
-    run.add_argument("--quiet", action="store_true", help="show no progress")
+    add_json(parser)
+    section(parser, RUN).add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def add_json(parser: argparse.ArgumentParser) -> None:
+    """Add the option that prints JSON."""
+    section(parser, RUN).add_argument(
+        "--json", action="store_true", help="print one JSON document to stdout and nothing else"
+    )
 
 
 def add_agent(parser: argparse.ArgumentParser, *, recorded: bool = False) -> None:
