@@ -86,9 +86,7 @@ def empty(axes: Axes, task: str, why: str, title: str | None = None) -> None:
     axes.text(0.5, 0.5, why, ha="center", va="center", transform=axes.transAxes, color="0.35", fontsize=9)
 
 
-def draw_bound(
-    axes: Axes, task: str, certificate: EpisodeCertificate, look: Style, label: str | None = None
-) -> None:
+def draw_bound(axes: Axes, task: str, certificate: EpisodeCertificate, look: Style, label: str | None = None) -> None:
     """Draw certified lower bounds as a line; bounds at single budgets as small marks that steps join."""
     single = certificate.betting is not None
     if single:
