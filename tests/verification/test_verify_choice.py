@@ -13,7 +13,8 @@ from surefoot.verification import plan_again
 from surefoot.verification.plan_again import check_choice
 from surefoot.verification.recompute.bands import Claim
 
-RADII = ([0.0], [2.0], [0.0, 0.6, 2.2, 35.0])
+GRID = [0.0, 0.6, 2.2, 35.0]
+RADII = ([0.0], [2.0], GRID)
 TENTHS = atoms("no whole numbers", 0.0, 1.0, [0.0, 0.3, 0.4, 1.0], [0.05, 0.15, 0.3, 0.5])
 
 
@@ -33,7 +34,7 @@ def test_both_computations_choose_the_same(law):
 
 
 def test_every_method_was_chosen_above():
-    methods = {chosen(law, n, [2.0])[2]["method"] for law in MORE_LAWS for n in (19, 20, 150, 700)}
+    methods = {chosen(law, n, GRID)[2]["method"] for law in MORE_LAWS for n in (19, 20, 150, 700)}
     assert methods == {"band", "binary", "per-threshold", "betting"}
 
 
@@ -54,7 +55,7 @@ def test_more_possible_values_than_short_pilot_episodes_need_the_longer_one():
 
 @pytest.mark.parametrize("law", MORE_LAWS[:4], ids=lambda law: law.name)
 def test_another_method_or_pilot_is_refused(law):
-    returns, claim, made = chosen(law, 700, [2.0])
+    returns, claim, made = chosen(law, 700, GRID)
     for method in {"band", "binary", "per-threshold", "betting"} - {made["method"]}:
         assert "select the method" in check_choice(returns, claim, {**made, "method": method})[0]
     other = 13 if made["pilot"] == 53 else 53
@@ -63,7 +64,7 @@ def test_another_method_or_pilot_is_refused(law):
 
 @pytest.mark.parametrize("side", ["reach", "stay"])
 def test_risk_moved_to_where_it_turned_out_to_serve_is_caught(side):
-    returns, claim, made = chosen(MORE_LAWS[1], 700, [2.0])
+    returns, claim, made = chosen(MORE_LAWS[1], 5_000, GRID)
     moved = copy.deepcopy(made)
     moved[side][1], moved[side][2] = moved[side][2], moved[side][1]
     assert check_choice(returns, claim, moved) == [
@@ -77,9 +78,9 @@ def test_planted_a_choice_made_with_hindsight():
     """Letting the last episodes choose is caught, wherever that makes for another choice."""
     found = 0
     for law in MORE_LAWS:
-        for seed in range(4):
-            returns, claim, made = chosen(law, 700, [2.0], seed=seed)
-            hindsight = choose(returns[::-1], np.array([2.0]), 0.05, law.floor, law.ceiling).to_json()
+        for seed in range(8):
+            returns, claim, made = chosen(law, 1_000, GRID, seed=seed)
+            hindsight = choose(returns[::-1], np.array(GRID), 0.05, law.floor, law.ceiling).to_json()
             if hindsight != made:
                 assert check_choice(returns, claim, hindsight) != []
                 found += 1
@@ -96,12 +97,12 @@ def test_planted_a_planner_that_peeks(monkeypatch):
     honest = plan_again.select
     found = 0
     for law in MORE_LAWS:
-        for seed in range(4):
-            returns, claim, _ = chosen(law, 700, [2.0], seed=seed)
-            where = (700, np.array([2.0]), 0.05, law.floor, law.ceiling)
-            peeked = peeking(returns[: pilot_size(700)], *where).to_json()
+        for seed in range(8):
+            returns, claim, _ = chosen(law, 1_000, GRID, seed=seed)
+            where = (1_000, np.array(GRID), 0.05, law.floor, law.ceiling)
+            peeked = peeking(returns[: pilot_size(1_000)], *where).to_json()
             monkeypatch.setattr(plan_again, "select", peeking)
-            if peeked != peeking(returns[: pilot_size(700)].copy(), *where).to_json():
+            if peeked != peeking(returns[: pilot_size(1_000)].copy(), *where).to_json():
                 assert check_choice(returns, claim, peeked) != []
                 found += 1
     assert found > 10
