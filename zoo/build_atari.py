@@ -18,9 +18,8 @@ import argparse
 import shlex
 import sys
 import time
-from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import torch
@@ -37,34 +36,13 @@ from surefoot.play.workers import usable_cores
 from surefoot.train.atari.fine_tune import train_fine_tune
 from surefoot.train.atari.learner import Learner
 from surefoot.train.atari.players import Players
-from surefoot.train.atari.settings import (
-    FastSettings,
-    FineTuneSettings,
-    StudentSettings,
-    find_fast,
-    find_fine_tune,
-    find_student,
-)
+from surefoot.train.atari.settings import find_fast, find_fine_tune, find_student
 from surefoot.train.atari.student import train_student
 from surefoot.train.atari.train import stretch, train_fast
 from surefoot.train.folder import Curve, TrainingRun, copy_agent, has_checkpoint
+from surefoot.train.settings import changed
 
-S = TypeVar("S", FastSettings, StudentSettings, FineTuneSettings)
 BUDGETS = (0.2, 0.4, 0.6, 0.8)  # at which progress is shown
-
-
-def changed(settings: S, pairs: list[str]) -> S:
-    """Return the settings with NAME=VALUE pairs applied."""
-    kinds = {field.name: type(getattr(settings, field.name)) for field in fields(settings)}
-    for pair in pairs:
-        name, _, text = pair.partition("=")
-        if name not in kinds:
-            raise InputError(f"unknown setting {name!r}; there are {', '.join(kinds)}")
-        value: Any = text
-        if kinds[name] is not str:
-            value = text.lower() in {"1", "true", "yes"} if kinds[name] is bool else kinds[name](float(text))
-        settings = replace(settings, **{name: value})
-    return settings
 
 
 def shown(line: str, returns: NDArray[np.float64], sigma: float, floor: float) -> str:

@@ -85,6 +85,14 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         metavar="N",
         help="number of training seeds, of which the best on validation is kept (default: the preset's)",
     )
+    training.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="NAME=VALUE",
+        help="setting other than the preset's, such as total_steps=2000000; an unknown name lists them; may be "
+        "repeated",
+    )
     training.add_argument("--resume", action="store_true", help="resume from the checkpoint in the run directory")
 
 
@@ -190,18 +198,19 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Trainer:
         from surefoot.agents.files import load
         from surefoot.train.atari.settings import find_fast
         from surefoot.train.atari.train import train_fast
+        from surefoot.train.settings import changed
 
-        settings = find_fast(task)
+        settings = changed(find_fast(task), arguments.set)
         start = None if arguments.init_from is None else load(arguments.init_from)
         return lambda run: train_fast(run, settings, init_from=start)
     refuse(
         arguments, ("time_limit", "init_from"), f"the preset {arguments.preset}, which trains from scratch to its end"
     )
     refuse(arguments, ("for_budget",), f"the preset {arguments.preset}, which keeps the weights with the best mean")
-    from surefoot.train.settings import find_settings
+    from surefoot.train.settings import changed, find_settings
     from surefoot.train.train import train
 
-    table = find_settings(arguments.preset, task)
+    table = changed(find_settings(arguments.preset, task), arguments.set)
     if arguments.repeats is not None:
         table = replace(table, repeats=arguments.repeats)
     return lambda run: train(run, table)
@@ -210,12 +219,13 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Trainer:
 def _sb3_ppo(arguments: argparse.Namespace) -> Trainer:
     """Return the training for any environment."""
     from surefoot.train.sb3_ppo import default_settings, train_sb3_ppo
+    from surefoot.train.settings import changed
 
     if arguments.preset != "sb3-ppo":
         raise InputError(f"--env is trained by the preset sb3-ppo, got {arguments.preset}")
     refuse(arguments, ("teacher", "init_from", "repeats"), "the preset sb3-ppo, which trains one seed from scratch")
     n_stack = _frames(arguments) or 1
-    return lambda run: train_sb3_ppo(run, replace(default_settings(run.task), n_stack=n_stack))
+    return lambda run: train_sb3_ppo(run, changed(replace(default_settings(run.task), n_stack=n_stack), arguments.set))
 
 
 def _frames(arguments: argparse.Namespace) -> int | None:
@@ -230,12 +240,13 @@ def _frames(arguments: argparse.Namespace) -> int | None:
 
 def _ppo(arguments: argparse.Namespace, task: str) -> Trainer:
     from surefoot.train.ppo import train_ppo
-    from surefoot.train.settings import find_ppo
+    from surefoot.train.settings import changed, find_ppo
 
     refuse(arguments, ("teacher", "init_from"), f"the preset {arguments.preset}, which trains from scratch")
     settings = find_ppo(arguments.preset, task)
     if arguments.memory is not None:
         settings = settings.with_memory(arguments.memory)
+    settings = changed(settings, arguments.set)
     return lambda run: train_ppo(run, settings)
 
 
@@ -244,13 +255,14 @@ def _taught(arguments: argparse.Namespace, task: str) -> Trainer:
     from surefoot.train.atari.fine_tune import train_fine_tune
     from surefoot.train.atari.settings import find_fine_tune, find_student
     from surefoot.train.atari.student import train_student
+    from surefoot.train.settings import changed
 
     if arguments.preset == "student":
         settings = find_student(task)
-        settings = replace(settings, n_stack=_frames(arguments) or settings.n_stack)
+        settings = changed(replace(settings, n_stack=_frames(arguments) or settings.n_stack), arguments.set)
         teacher, start = _agents(arguments, task)
         return lambda run: train_student(run, settings, teacher=teacher, init_from=start)
-    tuned = find_fine_tune(task)
+    tuned = changed(find_fine_tune(task), arguments.set)
     teacher, student = _agents(arguments, task)
     if student is None:
         raise InputError(f"the preset {arguments.preset} needs --init-from, the student to improve")

@@ -70,8 +70,11 @@ CONTINUOUS = replace(DISCRETE, gamma=0.99, batch_size=640, epochs=10, entropy=0.
 
 
 def default_settings(task: Task) -> Sb3PpoSettings:
-    """Return the settings for the kind of actions that a task takes."""
-    return CONTINUOUS if task.spaces.n_actions is None else DISCRETE
+    """Return the settings for the kind of actions that a task takes; long episodes are validated on less often."""
+    settings = CONTINUOUS if task.spaces.n_actions is None else DISCRETE
+    # Validation runs at most half as many steps as training.
+    rare = 2 * settings.validation_episodes * task.scoring.max_steps
+    return replace(settings, validation_interval=max(settings.validation_interval, rare))
 
 
 class Parts(BaseFeaturesExtractor):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
@@ -194,6 +194,44 @@ PPO_PRESETS: dict[str, dict[str, PpoSettings]] = {
 }
 
 Some = TypeVar("Some")
+Kind = TypeVar("Kind", bound=Facts)
+TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+def changed(settings: Kind, pairs: Sequence[str]) -> Kind:
+    """Return the settings with ``NAME=VALUE`` pairs applied.
+
+    Raises:
+        InputError: If there is no such setting, or its value is of another kind.
+    """
+    known = {one.name: getattr(settings, one.name) for one in fields(settings)}  # type: ignore[arg-type]
+    read = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not equals or name not in known:
+            raise InputError(
+                f"a setting is given as NAME=VALUE, got {pair!r}; there are {', '.join(known)}"
+                f"{did_you_mean(name, known)}"
+            )
+        try:
+            read[name] = _like(known[name], text)
+        except (KeyError, ValueError) as error:
+            raise InputError(f"the setting {name} is {known[name]!r} by default, got {text!r}") from error
+    return replace(settings, **read)  # type: ignore[type-var]
+
+
+def _like(default: Any, text: str) -> Any:
+    """Read a value of the kind of the default."""
+    if isinstance(default, bool):
+        return TRUTH[text.lower()]
+    if isinstance(default, tuple):
+        return tuple(int(one) for one in text.split(","))
+    if not isinstance(default, int):
+        return type(default)(text)
+    whole = float(text)  # 2e6 too
+    if whole != int(whole):
+        raise ValueError(text)
+    return int(whole)
 
 
 def find_settings(preset: str, task: str) -> Settings:
