@@ -7,6 +7,7 @@ import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from stable_baselines3 import A2C, PPO
 from stable_baselines3.common.torch_layers import CombinedExtractor
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import surefoot
 from surefoot.agents.joint import Joint
@@ -100,6 +101,36 @@ def test_an_agent_that_cannot_be_rebuilt_is_given_its_parts_in_their_order():
     assert len(np.unique(chosen)) > 1
     with pytest.raises(InputError, match=r"parts goal \(2\), arm \(4\), the environment's arm \(4\), goal \(2\)"):
         resolve(model, spaces[1])
+
+
+@pytest.mark.parametrize("given", ["live", "zip"])
+def test_statistics_of_parts_belong_to_the_agent(tmp_path, given):
+    """Goal environments of SB3's zoo have them."""
+    env = VecNormalize(DummyVecEnv([lambda: parts(actions="one", names=("goal", "arm"))]), clip_obs=2.0)
+    for name, low in (("goal", 0.3), ("arm", -0.2)):
+        shape = env.obs_rms[name].mean.shape
+        env.obs_rms[name].mean, env.obs_rms[name].var = np.full(shape, low), np.full(shape, 0.01 + low**2)
+    model = trained(PPO, env, batch_size=8)
+    model.save(tmp_path / "model.zip")
+    env.save(tmp_path / "statistics.pkl")
+    task = make_task(parts, floor=0, env_kwargs={"actions": "one", "names": ("goal", "arm")})
+    agent = {"agent": model} if given == "live" else {"agent": tmp_path / "model.zip"}
+    stored = {} if given == "live" else {"vecnormalize": tmp_path / "statistics.pkl"}
+    policy = resolve(**agent, spaces=task.spaces, **stored)
+    rows = [env.venv.envs[0].reset(seed=k)[0] for k in range(60)]
+    expected = [model.predict(env.normalize_obs(row), deterministic=True)[0] for row in rows]
+    seen = torch.from_numpy(np.stack([flat(env.venv.envs[0], row) for row in rows])).unsqueeze(1)
+    assert np.array_equal(policy.act(seen).numpy(), np.stack(expected))
+    plain = resolve(model, task.spaces, vecnormalize="none")
+    assert not torch.equal(plain.act(seen), policy.act(seen))
+
+
+def test_statistics_of_some_parts_are_refused():
+    env = VecNormalize(DummyVecEnv([lambda: parts(actions="one")]), norm_obs_keys=["goal", "arm"])
+    with pytest.raises(
+        InputError, match=r"the parts goal \(2\), arm \(4\), the agent's .* door \(3\); .*normalize all"
+    ):
+        resolve(trained(PPO, env, batch_size=8), make_task(parts, floor=0, env_kwargs={"actions": "one"}).spaces)
 
 
 def test_an_agent_of_other_parts_is_refused():

@@ -134,11 +134,36 @@ def test_statistics_that_are_missing_are_missed(tmp_path, saved):
         ),
     ],
 )
-def test_other_wrappers_are_refused(tmp_path, saved, config, match):
+def test_wrappers_without_a_counterpart_are_named(tmp_path, saved, config, match):
     folder = zoo(tmp_path, saved, config)
     for agent in (folder, folder / "best_model.zip"):
-        with pytest.raises(InputError, match=match + ".*register an environment that has it, copy the .zip file out"):
-            resolve(agent)
+        refusal = read_published(agent).refusal
+        assert match in refusal
+        assert "give it and all others with --wrapper module:Class" in refusal
+
+
+def test_games_are_whole(tmp_path, saved):
+    config = "env_wrapper\n    - - stable_baselines3.common.atari_wrappers.AtariWrapper\n  - - frame_stack\n    - 4\n"
+    found = read_published(zoo(tmp_path, saved, config, args="env\n    - PongNoFrameskip-v4\n"))
+    assert (found.refusal, found.modules) == ("", ("ale_py",))
+    assert [one.partition("=")[0].rpartition(":")[2] for one in found.wrappers] == ["AtariWrapper", "WholeGame"]
+
+
+def test_what_an_old_version_did_by_itself(tmp_path, saved):
+    found = read_published(zoo(tmp_path, saved, args="env\n    - Ant-v3\n  - - env_kwargs\n    - {gravity: 3}\n"))
+    assert found.arguments_for("Ant-v4") == {"use_contact_forces": True, "gravity": 3}
+    assert found.arguments_for("Ant-v5") == {"gravity": 3}
+    assert found.arguments_for("Pendulum-v1") == {}
+
+
+def test_statistics_of_rewards_alone_are_not_missed(tmp_path, saved):
+    """The file near the model says itself that observations were not normalized."""
+    folder = zoo(tmp_path, saved, "normalize\n    - dict(norm_obs=False, norm_reward=True)\n")
+    with pytest.raises(InputError, match="lies near"):  # the settings and the file contradict each other
+        resolve(folder)
+    env = VecNormalize(DummyVecEnv([lambda: gymnasium.make("Pendulum-v1")]), norm_obs=False)
+    env.save(folder / "Pendulum-v1" / "vecnormalize.pkl")
+    assert resolve(folder).sha256 == resolve(folder, vecnormalize="none").sha256
 
 
 @pytest.mark.parametrize(

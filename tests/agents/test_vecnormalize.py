@@ -302,12 +302,12 @@ def test_every_protocol_is_read(tmp_path, protocol):
     assert (found.epsilon, found.clip) == (expected.epsilon, expected.clip)
 
 
-def test_dictionaries_and_images_are_refused(tmp_path):
-    spaces = [(Dict({"a": Box(-1, 1, (2,))}), "Dict observations"), (Box(0, 255, (3, 36, 36), np.uint8), "images")]
-    for space, match in spaces:
+def test_images_are_refused(tmp_path):
+    image = Box(0, 255, (3, 36, 36), np.uint8)
+    for space in (image, Dict({"camera": image})):
         env = DummyVecEnv([lambda space=space: Env(space, THREE)])
         VecNormalize(env).save(tmp_path / "statistics.pkl")
-        with pytest.raises(InputError, match=f"statistics of {match} are not supported"):
+        with pytest.raises(InputError, match="statistics of images are not supported"):
             read_statistics(tmp_path / "statistics.pkl")
 
 

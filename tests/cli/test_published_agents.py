@@ -62,6 +62,15 @@ def test_a_folder_is_enough(folder, capsys, tmp_path):
     assert "the weights of" in capsys.readouterr().out
 
 
+def test_wrappers_of_training_are_applied_given_or_asked_for(folder, capsys, tmp_path):
+    (folder / "config.yml").write_text("normalize: true\nenv_wrapper:\n- rl_zoo3.wrappers.FrameSkip:\n    skip: 2\n")
+    refused(capsys, "certify", folder, *FLOOR, match="behind the wrapper rl_zoo3.wrappers.FrameSkip with {'skip': 2}")
+    half = ("--wrapper", 'gymnasium.wrappers:TimeAwareObservation={"flatten": false}')
+    refused(capsys, "certify", folder, *half, *FLOOR, *FEW, match="observations")  # taken, and of another shape
+    wrapped = certified(capsys, folder, "--wrapper", 'ClipReward={"min_reward": -1}', "--out", tmp_path / "clipped")
+    assert wrapped["estimate"] >= -200
+
+
 def test_refusals_name_the_way_out(folder, capsys):
     refused(
         capsys,
@@ -74,7 +83,11 @@ def test_refusals_name_the_way_out(folder, capsys):
         args.write_text(f"env: {old}\n")
         refused(capsys, "certify", folder, *FLOOR, match=f"its successor is {new}: give --env {new}")
     args.write_text("env: NoSuchBulletEnv-v0\n")
-    refused(capsys, "certify", folder, *FLOOR, match="cannot make the environment 'NoSuchBulletEnv-v0'")
+    refused(capsys, "certify", folder, *FLOOR, match="install that and give --env-module pybullet_envs_gymnasium")
+    args.write_text("env: NoSuchEnv-v0\n")
+    refused(capsys, "certify", folder, *FLOOR, match="cannot make the environment 'NoSuchEnv-v0'")
+    (folder / "settings").mkdir()
+    refused(capsys, "certify", folder / "settings", match="settings holds no SB3 model file")
     alone = folder.parent / "model.zip"
     (folder / "a2c-Pendulum-v1.zip").rename(alone)
     refused(capsys, "certify", alone, *FLOOR, match="says what it was trained on; give --env ID")

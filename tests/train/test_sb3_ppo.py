@@ -23,7 +23,7 @@ from surefoot.play.streams import training_seeds
 from surefoot.play.task import Backend
 from surefoot.play.tasks import get_task
 from surefoot.train.sb3_env import CLEAN, NOISY, NoisyAndClean
-from surefoot.train.sb3_ppo import Sb3PpoSettings, build_model, train_sb3_ppo
+from surefoot.train.sb3_ppo import Sb3PpoSettings, build_model, default_settings, train_sb3_ppo
 from trainings import run_training
 
 torch.set_num_threads(1)
@@ -172,6 +172,33 @@ def test_it_learns(tmp_path):
 def test_what_cannot_be_trained(tmp_path, task, settings, match):
     with pytest.raises(InputError, match=match):
         run_training(train_sb3_ppo, task, 0.2, settings, tmp_path)
+
+
+def test_long_episodes_are_validated_on_less_often():
+    assert default_settings(POLE).validation_interval == 100_000
+    long = make_task("Pendulum-v1", floor=-16_300, max_steps=1_000)
+    assert default_settings(long).validation_interval == 2 * 200 * 1_000
+
+
+def test_any_setting_may_be_set(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("surefoot.train.sb3_ppo.default_settings", lambda task: TINY)
+    setup = ["train", "--env", "CartPole-v1", "--max-steps", "60", "--sigma", "0.2", "--quiet"]
+    small = ["--set", "total_steps=5.12e2", "--set", "clean_critic=no", "--set", "hidden=8,8", "--set", "gamma=0.9"]
+    assert cli.main([*setup, *small, "--out", str(tmp_path / "out")]) == 0
+    settings = json.loads((tmp_path / "out" / "agent.json").read_text())["training"]["settings"]
+    expected = {"total_steps": 512, "clean_critic": False, "hidden": [8, 8], "gamma": 0.9, "n_envs": 8}
+    assert {name: settings[name] for name in expected} == expected
+    capsys.readouterr()
+    for wrong, match in [
+        ("step=3", "a setting is given as NAME=VALUE, got 'step=3'; there are total_steps, validation_interval"),
+        ("gamma", "a setting is given as NAME=VALUE, got 'gamma'"),
+        ("n_envs=1.5", "the setting n_envs is 8 by default, got '1.5'"),
+        ("clean_critic=maybe", "the setting clean_critic is True by default, got 'maybe'"),
+        ("hidden=a", "the setting hidden is (16,) by default, got 'a'"),
+    ]:
+        assert cli.main([*setup, "--set", wrong, "--out", str(tmp_path / "none")]) == 2
+        assert match in capsys.readouterr().err
+    assert not (tmp_path / "none").exists()
 
 
 def test_the_command(tmp_path, capsys, monkeypatch):

@@ -39,7 +39,7 @@ def fit_to(policy: Policy, shape: tuple[int, ...]) -> Policy:
         return replace(policy, network=network, n_stack=stored[0] // shape[2], shape=shape)
     raise InputError(
         f"the agent was made for observations of shape {stored}, the environment gives {shape}; "
-        "expected the same shape or a stack of them"
+        "expected the same shape or a stack of them: make it as in training with --env, --env-kwargs or --wrapper"
     )
 
 

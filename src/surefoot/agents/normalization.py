@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from surefoot.agents.memory import Recurrent
 from surefoot.agents.networks import weights_hash
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, listed
 from surefoot.errors import InputError
 
 
@@ -30,12 +30,14 @@ class Statistics:
         var: Variance of each, float64.
         epsilon: Added to the variance.
         clip: Largest absolute value that is left.
+        parts: Name and size of each part, where observations have parts; otherwise None.
     """
 
     mean: NDArray[np.float64]
     var: NDArray[np.float64]
     epsilon: float
     clip: float
+    parts: tuple[tuple[str, int], ...] | None = None
 
     def __post_init__(self) -> None:
         with np.errstate(invalid="ignore"):
@@ -93,6 +95,11 @@ class Normalized(nn.Module):
 def normalized(policy: Policy, statistics: Statistics) -> Policy:
     """Return the policy with statistics of its observations, or of the single ones of its stack."""
     whole = policy.shape if policy.n_stack == 1 else (policy.n_stack, *policy.shape)
+    if statistics.parts is not None and policy.parts is not None and statistics.parts != policy.parts:
+        raise InputError(
+            f"the statistics are of the parts {listed(statistics.parts)}, the agent's observations have "
+            f"{listed(policy.parts)}; expected the same in the same order: normalize all parts in training"
+        )
     own = statistics.over(whole)
     arrays: dict[str, NDArray[Any]] = {"mean": own.mean.reshape(prod(whole)), "var": own.var.reshape(prod(whole))}
     layout = {"agent": policy.sha256, "epsilon": own.epsilon, "clip": own.clip}

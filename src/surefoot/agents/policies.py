@@ -15,6 +15,11 @@ from surefoot.errors import InputError
 Sigma = float | Sequence[float] | Mapping[str, float]
 
 
+def listed(parts: tuple[tuple[str, int], ...]) -> str:
+    """Return the names and sizes of parts of observations, as messages show them."""
+    return ", ".join(f"{name} ({size})" for name, size in parts)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Spaces:
     """What goes into an agent and what comes out; the same type describes a policy and a task.

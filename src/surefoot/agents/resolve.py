@@ -17,7 +17,7 @@ from surefoot.agents.files import find_card, list_agents, load
 from surefoot.agents.fit import brightened, check_actions, fit_to
 from surefoot.agents.imported import called, named_object
 from surefoot.agents.normalization import normalized
-from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.policies import Policy, Spaces, listed
 from surefoot.errors import InputError
 
 FILES = (".onnx", ".pt", ".pth", ".torchscript")  # of agents that are run by onnxruntime or torch
@@ -193,14 +193,10 @@ def _fitted(policy: Policy, spaces: Spaces | None, first_action: int | None = No
     check_actions(policy, spaces, first_action=first_action)
     if policy.parts is not None and spaces.parts is not None and policy.parts != spaces.parts:
         raise InputError(
-            f"the agent's observations have the parts {_listed(policy.parts)}, the environment's "
-            f"{_listed(spaces.parts)}; expected the same in the same order; a --wrapper can change it"
+            f"the agent's observations have the parts {listed(policy.parts)}, the environment's "
+            f"{listed(spaces.parts)}; expected the same in the same order; a --wrapper can change it"
         )
     if policy.n_actions is None and policy.low is None and spaces.low is not None and spaces.high is not None:
         # What an environment is given is within its bounds, as Stable-Baselines3 has it; floors rely on that.
         policy = replace(policy, low=torch.tensor(spaces.low), high=torch.tensor(spaces.high))
     return fit_to(policy, spaces.shape)
-
-
-def _listed(parts: tuple[tuple[str, int], ...]) -> str:
-    return ", ".join(f"{name} ({size})" for name, size in parts)

@@ -97,14 +97,8 @@ def _task_of_environment(arguments: argparse.Namespace, needed: tuple[str, ...],
     from surefoot.play.envs.source import Source
 
     logger.min_level = logger.ERROR  # its advice on versions of environments would appear between our lines
-    environment, kwargs = _environment(arguments)
-    source = Source(
-        maker=environment,
-        kwargs={**kwargs, **(arguments.env_kwargs or {})},
-        wrappers=tuple(arguments.wrapper or ()),
-        modules=tuple(arguments.env_module or ()),
-        max_steps=arguments.max_steps,
-    )
+    environment, given = _environment(arguments)
+    source = Source(maker=environment, max_steps=arguments.max_steps, **given)
     facts = inspect(source, reward_range=arguments.reward_range)
     missing = [WANTED[name] for name in needed if getattr(arguments, name) is None] + facts.missing(arguments.floor)
     if missing:
@@ -140,6 +134,11 @@ def agent_for_task(arguments: argparse.Namespace) -> None:
     free = hasattr(arguments, "agent") and arguments.agent is None and getattr(arguments, "returns", None) is None
     if free and is_path(arguments.task):
         arguments.agent, arguments.task = arguments.task, None
+    elif arguments.task is not None and "/" in arguments.task and Path(arguments.task).exists():
+        raise InputError(
+            f"{arguments.task} holds no SB3 model file, whose settings say what it was trained on; give the folder "
+            "with the .zip file, or TASK or --env ID and this as --agent"
+        )
 
 
 def is_path(text: str | None) -> bool:
@@ -152,17 +151,28 @@ def is_path(text: str | None) -> bool:
 
 
 def _environment(arguments: argparse.Namespace) -> tuple[str, Mapping[str, Any]]:
-    """Return the ID that was given, or the one that the files of a published agent name, and what it is made with."""
+    """Return the ID that was given, or the one that the files of a published agent name, and how it is made."""
+    given = {
+        "kwargs": arguments.env_kwargs or {},
+        "wrappers": tuple(arguments.wrapper or ()),
+        "modules": tuple(arguments.env_module or ()),
+    }
     if not is_path(getattr(arguments, "agent", None)):
-        return arguments.env, {}
+        return arguments.env, given
     from surefoot.agents.sb3.published import read_published
 
     published = read_published(Path(arguments.agent))
     if arguments.env is None and published.environment is None:
         raise InputError(f"nothing near {published.model} says what it was trained on; give --env ID")
     environment = str(arguments.env or published.environment)
-    same = environment.rpartition("-v")[0] == str(published.environment).rpartition("-v")[0]
-    return environment, published.env_kwargs if same else {}
+    if arguments.wrapper is None and published.refusal:
+        raise InputError(published.refusal)
+    known = {
+        "kwargs": {**published.arguments_for(environment), **given["kwargs"]},
+        "wrappers": given["wrappers"] or published.wrappers,
+        "modules": tuple(dict.fromkeys((*published.modules, *given["modules"]))),
+    }
+    return environment, known
 
 
 def limits_note(arguments: argparse.Namespace, task: Task) -> list[str]:

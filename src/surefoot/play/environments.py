@@ -145,6 +145,7 @@ def inspect(source: Source, *, reward_range: tuple[float, float] | None = None) 
     """Open an environment once and return what it says about itself."""
     opened = source.open()
     try:
+        _check_resets(opened)
         # A function may have changed the rules behind an environment's back.
         known = known_rules(opened, FlatObservation) if source.is_plain(*TRANSPARENT) else None
         low, high = reward_range or (1.0, 1.0)
@@ -160,6 +161,18 @@ def inspect(source: Source, *, reward_range: tuple[float, float] | None = None) 
         )
     finally:
         opened.close()
+
+
+def _check_resets(environment: Any) -> None:
+    """Refuse SB3's wrapper whose reset goes on with a game after a lost life: such episodes depend on each other."""
+    layer = environment
+    while isinstance(layer, gymnasium.Wrapper):
+        if type(layer).__name__ == "EpisodicLifeEnv":
+            raise InputError(
+                "EpisodicLifeEnv does not begin anew after a lost life, so its episodes are not independent; give "
+                "--wrapper 'stable_baselines3.common.atari_wrappers:AtariWrapper={\"terminal_on_life_loss\": false}'"
+            )
+        layer = layer.env
 
 
 def _spaces(environment: Any) -> Spaces:

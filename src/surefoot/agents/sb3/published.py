@@ -18,7 +18,15 @@ from surefoot.errors import InputError
 
 STATISTICS = re.compile(r"norm.*\.(pkl|pickle)$", re.IGNORECASE)
 SETTINGS = ("config.yml", "args.yml")
-TIME_FEATURE = "TimeFeatureWrapper"
+TIME_FEATURE, ATARI = "TimeFeatureWrapper", "stable_baselines3.common.atari_wrappers.AtariWrapper"
+# SB3's own begins a new episode with each life and goes on with the game: its episodes are not independent, and it
+# shows their score only where rewards are not clipped.
+WHOLE_GAMES = (
+    'stable_baselines3.common.atari_wrappers:AtariWrapper={"terminal_on_life_loss": false, "clip_reward": false}',
+    "surefoot.play.envs.whole_game:WholeGame",
+)
+# What earlier versions did without being asked, and today's does when it is.
+OLD_DEFAULTS = {("Ant-v2", "Ant-v4"): {"use_contact_forces": True}, ("Ant-v3", "Ant-v4"): {"use_contact_forces": True}}
 HUB_NAME = re.compile(r"^(?:[a-z0-9]+-)?(?P<env>.+-v\d+)(?:_\d+)?$")
 
 
@@ -32,13 +40,26 @@ class Published:
         env_kwargs: What the environment was made with.
         statistics: The file of VecNormalize's statistics, None if there is none.
         time_feature: Whether the time left is appended to each observation (sb3-contrib's TimeFeatureWrapper).
+        wrappers: What the environment is wrapped in, as ``--wrapper`` takes it.
+        modules: What has to be imported for it.
+        refusal: Why its environment cannot be made here as it was in training; empty if it can.
     """
 
     model: Path
     environment: str | None = None
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
+    env_kwargs: dict[str, Any] = field(default_factory=dict)
     statistics: Path | None = None
     time_feature: bool = False
+    wrappers: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    refusal: str = ""
+
+    def arguments_for(self, environment: str) -> Mapping[str, Any]:
+        """Return what an environment is made with to be that of the training; nothing if it is another one."""
+        own = str(self.environment)
+        if own.rpartition("-v")[0] != environment.rpartition("-v")[0]:
+            return {}
+        return OLD_DEFAULTS.get((own, environment), {}) | self.env_kwargs
 
 
 def read_published(path: Path) -> Published:
@@ -48,7 +69,7 @@ def read_published(path: Path) -> Published:
         path: A folder that holds one agent, or the model file itself.
 
     Raises:
-        InputError: If the folder holds none or several, or if it was trained in a way that cannot be repeated here.
+        InputError: If the folder holds none or several, or if its settings cannot be read.
     """
     model = _model_in(path) if path.is_dir() else path
     folder = _settings_of(model)
@@ -58,12 +79,13 @@ def read_published(path: Path) -> Published:
     arguments, settings = (_read_yaml(folder / name) for name in ("args.yml", "config.yml"))
     kwargs = _read_yaml(folder / "env_kwargs.yml") or arguments.get("env_kwargs") or settings.get("env_kwargs") or {}
     statistics = _one_of(folder, model) if _normalizes(settings, folder) else None
+    environment = str(arguments["env"]) if arguments.get("env") else _named(model)
     return Published(
         model=model,
-        environment=str(arguments["env"]) if arguments.get("env") else _named(model),
+        environment=environment,
         env_kwargs={name: value for name, value in _mapping(kwargs).items() if not name.startswith("render")},
         statistics=statistics,
-        time_feature=_has_time_feature(model, settings.get("env_wrapper")),
+        **_wrapped(model, settings.get("env_wrapper")),
     )
 
 
@@ -128,20 +150,25 @@ def _normalizes(settings: Mapping[str, Any], folder: Path) -> bool:
     return bool(said) and options.get("norm_obs", True) is not False
 
 
-def _has_time_feature(model: Path, wrappers: Any) -> bool:
-    """Return whether the time left was appended to observations; reject every other wrapper."""
+def _wrapped(model: Path, wrappers: Any) -> dict[str, Any]:
+    """Return what the wrappers of training are here: the time left, those of Atari, or why there is no counterpart."""
     listed = wrappers if isinstance(wrappers, list) else [] if wrappers is None else [wrappers]
-    names = [next(iter(one)) if isinstance(one, dict) else str(one) for one in listed]
-    options = [value for one in listed if isinstance(one, dict) for value in one.values() if value]
-    kinds = [name.rpartition(".")[2] for name in names]
-    other = [name for name, kind in zip(names, kinds, strict=True) if kind not in {TIME_FEATURE, "Monitor"}]
-    if other or options:
-        raise InputError(
-            f"{model} was trained behind the wrapper {(other or names)[0]}{f' with {options[0]}' if options else ''}, "
-            "which is not applied here; register an environment that has it, copy the .zip file out of this folder, "
-            "and give --env ID --agent FILE.zip"
-        )
-    return TIME_FEATURE in kinds
+    pairs = [next(iter(one.items())) if isinstance(one, dict) and one else (str(one), None) for one in listed]
+    found: dict[str, Any] = {}
+    for name, options in pairs:
+        kind = str(name).rpartition(".")[2]
+        if kind == TIME_FEATURE and not options:
+            found["time_feature"] = True
+        elif name == ATARI and not options:
+            found |= {"wrappers": WHOLE_GAMES, "modules": ("ale_py",)}
+        elif kind != "Monitor":
+            arguments = f" with {options}" if options else ""
+            found["refusal"] = (
+                f"{model} was trained behind the wrapper {name}{arguments}, which is not applied by itself; give it "
+                "and all others with --wrapper module:Class, innermost first"
+            )
+            break
+    return found
 
 
 def _named(model: Path) -> str | None:

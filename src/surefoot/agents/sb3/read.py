@@ -84,13 +84,21 @@ def statistics_of(vecnormalize: object, model: Path | None, found: Path | None =
         return live_statistics(vecnormalize)
     if found is not None:
         return read_statistics(found)
-    near = statistics_near(model) if model is not None else []
+    near = [path for path in statistics_near(model) if _may_normalize(path)] if model is not None else []
     if near and model is not None:
         raise InputError(
             f"{near[0]} is near {model.name} and may hold the statistics its observations were normalized "
             f"with; give --vecnormalize {near[0]}, or --vecnormalize {NONE} if the agent was trained without them"
         )
     return None
+
+
+def _may_normalize(path: Path) -> bool:
+    """Return whether a file may hold statistics of observations: all but those that say themselves that they do not."""
+    try:
+        return read_statistics(path) is not None
+    except InputError:
+        return True
 
 
 def read_zip(path: str | Path, *, allow_pickle: bool = False, spaces: Spaces | None = None) -> Policy:

@@ -82,13 +82,17 @@ def live_statistics(wrapper: Any) -> Statistics | None:
 def _statistics(settings: Mapping[str, Any], parts: Callable[[Any], Mapping[str, Any]]) -> Statistics | None:
     if not settings["norm_obs"]:
         return None
-    if isinstance(settings["obs_rms"], dict):
-        raise InputError("statistics of Dict observations are not supported; flatten the observations in training")
-    running = parts(settings["obs_rms"])
-    mean, var = _array(running["mean"]), _array(running["var"])
-    if mean.ndim > 2:
+    saved = settings["obs_rms"]
+    named = {str(name): parts(one) for name, one in saved.items()} if isinstance(saved, dict) else {"": parts(saved)}
+    mean, var = ({name: _array(one[key]) for name, one in named.items()} for key in ("mean", "var"))
+    if any(own.ndim > 2 for own in mean.values()):
         raise InputError("statistics of images are not supported; scale the images inside the environment instead")
-    return Statistics(mean=mean, var=var, epsilon=_number(settings["epsilon"]), clip=_number(settings["clip_obs"]))
+    epsilon, clip = _number(settings["epsilon"]), _number(settings["clip_obs"])
+    if not isinstance(saved, dict):
+        return Statistics(mean=mean[""], var=var[""], epsilon=epsilon, clip=clip)
+    sizes = tuple((name, own.size) for name, own in mean.items())
+    flat = (np.concatenate([own.ravel() for own in kind.values()]) for kind in (mean, var))
+    return Statistics(**dict(zip(("mean", "var"), flat, strict=True)), epsilon=epsilon, clip=clip, parts=sizes)
 
 
 def _number(value: Any) -> float:

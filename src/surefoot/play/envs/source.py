@@ -6,6 +6,7 @@ Copies of one environment are made by every process that runs episodes, so what 
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -20,6 +21,16 @@ from surefoot.agents.imported import attribute, called, imported
 from surefoot.errors import InputError
 from surefoot.play.envs.flat import flattened
 
+# What registers the environments that published agents are trained on, besides Gymnasium.
+PACKAGES = {
+    r"NoFrameskip-v|^ALE/": "ale_py",
+    r"BulletEnv-v": "pybullet_envs_gymnasium",
+    r"^Panda": "panda_gym",
+    r"^MiniGrid-|^BabyAI-": "minigrid",
+    r"^(Fetch|HandReach|HandManipulate|AntMaze|PointMaze|AdroitHand)": "gymnasium_robotics",
+    r"^(highway|merge|roundabout|parking|intersection|racetrack)-": "highway_env",
+    r"NoVel-v": "rl_zoo3.import_envs",
+}
 Environment = gymnasium.Env[Any, Any]
 Maker = str | EnvSpec | Callable[..., Any]
 LEARNERS = (gymnasium.wrappers.NormalizeObservation, gymnasium.wrappers.NormalizeReward)
@@ -127,8 +138,7 @@ class Source:
             return gymnasium.make(factory, max_episode_steps=self.max_steps, **self.kwargs)
         except (gymnasium.error.Error, ImportError, TypeError, ValueError, AttributeError) as error:
             reason, today = str(error).strip().splitlines()[0].rstrip("."), successor(self.name)
-            elsewhere = "if a package registers it, import that with --env-module, or give --env module:factory"
-            way = f"; {elsewhere}" if today is None else f"; its successor is {today}: give --env {today}"
+            way = f"; {_elsewhere(self.name)}" if today is None else f"; its successor is {today}: give --env {today}"
             raise InputError(f"Gymnasium cannot make the environment {self.name!r}: {reason}{way}") from error
 
     def is_plain(self, *harmless: type) -> bool:
@@ -212,6 +222,15 @@ def _factory(text: str) -> Any:
         return text
     found = attribute(imported(module), name)
     return found if callable(found) else text
+
+
+def _elsewhere(name: str) -> str:
+    """Return how to make an environment that Gymnasium does not have itself."""
+    for pattern, module in PACKAGES.items():
+        if re.search(pattern, name):
+            package = module.partition(".")[0]
+            return f"it is one of {package}: install that and give --env-module {module}, or give --env module:factory"
+    return "if a package registers it, import that with --env-module, or give --env module:factory"
 
 
 def _name(maker: object) -> str:
