@@ -141,7 +141,7 @@ CartPole = partial(Row, env="CartPole-v1", ceiling=40.0, sigma=0.2)
 Pendulum = partial(Row, env="Pendulum-v1", floor=-660.0, ceiling=0.0, sigma=0.2)
 Lander = partial(Row, env="LunarLander-v3", floor=-2000.0, sigma=0.05)
 Pictures = partial(Row, policy="CnnPolicy", ceiling=20.0, max_steps=20, sigma=0.2, settings={"net_arch": []})
-SDE = {"use_sde": True}
+SDE, LSTM = {"use_sde": True}, {"lstm_hidden_size": 8}
 
 ROWS: tuple[Row, ...] = (
     CartPole(agent="DQN", algorithm="DQN"),
@@ -193,6 +193,15 @@ ROWS: tuple[Row, ...] = (
     Pendulum(agent="ARS, linear, with VecNormalize", algorithm="ARS", policy="LinearPolicy", normalized=True),
     Lander(agent="TRPO", algorithm="TRPO"),
     CartPole(agent="MaskablePPO without masks", algorithm="MaskablePPO"),
+    CartPole(agent="RecurrentPPO", algorithm="RecurrentPPO", policy="MlpLstmPolicy", settings=LSTM),
+    Pendulum(
+        agent="RecurrentPPO with VecNormalize",
+        algorithm="RecurrentPPO",
+        policy="MlpLstmPolicy",
+        settings=LSTM,
+        normalized=True,
+        given="folder of the zoo",
+    ),
     Pendulum(agent="CrossQ", algorithm="CrossQ", given="live model"),
     Pictures(agent="DQN on pictures, channels first", env="SquaresFirst-v0", algorithm="DQN"),
     Pictures(agent="PPO on pictures, channels last", env="SquaresLast-v0", algorithm="PPO"),
@@ -231,6 +240,7 @@ FACTORY, OBJECT = "function that makes it", "environment object"
 ROWS += (
     Rooms(agent="PPO, Dict observations, MultiDiscrete actions", algorithm="PPO"),
     Rooms(agent="A2C, Dict observations", algorithm="A2C", given="live model", env_kwargs={"actions": "force"}),
+    Rooms(agent="PPO with VecNormalize, Dict observations", algorithm="PPO", normalized=True),
     Rooms(agent="SAC, Dict observations", algorithm="SAC", env_kwargs={"actions": "force"}),
     PlainRooms(agent="PPO, MultiDiscrete actions", algorithm="PPO"),
     PlainRooms(agent="A2C, MultiBinary actions", algorithm="A2C", env_kwargs={"actions": "switches"}, shake=1),
@@ -478,14 +488,14 @@ def agreement(row: Row, model: Any, env: VecEnv | None, policy: Policy) -> float
         return seen
 
     vars(noisy)["observation"] = listen
-    seen, start, memory = single.reset(), True, torch.empty(0)
+    seen, start, memory, state = single.reset(), True, torch.empty(0), None
     pairs = []
     for _ in range(60):
         # An episode that ends has been reset: the last observation but one ended it.
         fresh, new = torch.tensor([start]), torch.from_numpy(heard[-1]).unsqueeze(0)
         memory = policy.recall.empty(new) if start else memory
         memory = policy.recall.advance(memory, new, None, fresh if start else None)
-        expected = model.predict(seen, deterministic=True)[0]
+        expected, state = model.predict(seen, state=state, episode_start=np.array([start]), deterministic=True)
         chosen = policy.act(memory).numpy()[0]
         pairs.append((chosen if policy.factors is None else np.unravel_index(chosen, policy.factors), expected[0]))
         seen, _, over, _ = single.step(expected)

@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(MISSING), reason=f"not i
 FOLDER = Path(__file__).resolve().parents[1] / "examples"
 CERTIFYING = (
     *("certify_returns", "certify_sb3", "certify_shipped", "cleanrl_agent", "custom_policy"),
-    *("env_factory", "onnx_agent"),
+    *("env_factory", "mujoco_vecnormalize", "onnx_agent"),
 )
 
 

@@ -6,8 +6,11 @@ import gymnasium
 import numpy as np
 import pytest
 import stable_baselines3
-from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+import torch
+from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
+from surefoot.agents.policies import Spaces
+from surefoot.agents.resolve import resolve
 from surefoot.cli import main as cli
 
 FLOOR = ("--sigma", "0.1", "--floor", "-3300", "--ceiling", "0")
@@ -60,6 +63,48 @@ def test_a_folder_is_enough(folder, capsys, tmp_path):
     assert "Verified" in capsys.readouterr().out
     command("verify", tmp_path / "one", "--agent", folder, "--vecnormalize", "none", "--quiet", code=1)
     assert "the weights of" in capsys.readouterr().out
+
+
+def test_an_atari_agent_of_the_zoo_plays_whole_games(capsys, tmp_path):
+    """Frames are stacked behind the wrapper, as SB3's VecFrameStack does, and the record says how it was made."""
+    pytest.importorskip("cv2")
+    pytest.importorskip("ale_py")
+    home = tmp_path / "dqn" / "PongNoFrameskip-v4_1"
+    inner = home / "PongNoFrameskip-v4"
+    inner.mkdir(parents=True)
+    frames = gymnasium.spaces.Box(0, 255, (84, 84, 1), np.uint8)
+    env = VecFrameStack(DummyVecEnv([lambda: Nothing(frames, gymnasium.spaces.Discrete(6))]), 4)
+    small = {"features_extractor_kwargs": {"features_dim": 8}, "net_arch": []}
+    model = stable_baselines3.DQN("CnnPolicy", env, buffer_size=1, policy_kwargs=small, device="cpu", seed=0)
+    with torch.no_grad():
+        generator = torch.Generator().manual_seed(0)
+        for weight in model.q_net.parameters():
+            weight.add_(torch.randn(weight.shape, generator=generator) * 0.1)
+    model.save(home / "PongNoFrameskip-v4.zip")
+    (inner / "args.yml").write_text("env: PongNoFrameskip-v4\n")
+    (inner / "config.yml").write_text(
+        "env_wrapper:\n- stable_baselines3.common.atari_wrappers.AtariWrapper\nframe_stack: 4\npolicy: CnnPolicy\n"
+    )
+    setup = ("--sigma", "0.1", "--floor", "-21", "--ceiling", "21", "--max-steps", "60", "--budgets", "0,0.1")
+    command(
+        "certify", home, *setup, "--episodes", "2", "--quiet", "--workers", "1", "--json", "--out", tmp_path / "run"
+    )
+    assert json.loads(capsys.readouterr().out)["estimate"] == 0  # the first point takes longer
+    made = json.loads((tmp_path / "run" / "setup.json").read_text())
+    assert [one.rpartition(":")[2] for one in made["wrappers"][1:]] == ["WholeGame"]
+    policy = resolve(home, Spaces(shape=(84, 84, 1), n_actions=6, pixels=True))
+    assert policy.n_stack == 4
+    large = np.random.default_rng(0).integers(0, 256, (40, 4, 4, 4), dtype=np.uint8)
+    seen = large.repeat(21, axis=1).repeat(21, axis=2)
+    expected = model.predict(seen, deterministic=True)[0]
+    stacks = torch.from_numpy(seen.astype(np.float32) / 255).permute(0, 3, 1, 2).unsqueeze(-1)
+    assert np.array_equal(policy.act(stacks).numpy(), expected)
+    assert len(set(expected)) > 1
+
+
+class Nothing(gymnasium.Env):
+    def __init__(self, observations, actions):
+        self.observation_space, self.action_space = observations, actions
 
 
 def test_wrappers_of_training_are_applied_given_or_asked_for(folder, capsys, tmp_path):
