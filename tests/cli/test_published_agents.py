@@ -107,6 +107,32 @@ class Nothing(gymnasium.Env):
         self.observation_space, self.action_space = observations, actions
 
 
+def test_sigma_and_budgets_in_normalized_units(folder, capsys, tmp_path):
+    """The same run as with a sigma for each feature, written out; and told in both units."""
+    scales = [np.sqrt(var + 1e-8) for var in (0.1, 0.2, 9.0)]
+    limits = ("--floor", "-3300", "--ceiling", "0", "--episodes", "12", "--workers", "1", "--quiet")
+    units = ("--units", "normalized", "--sigma", "0.5", "--budgets", "0,0.5", "--require=-3000@0.5")
+    command("certify", folder, *units, *limits, "--out", tmp_path / "one")
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "In normalized units: sigma 0.5, budgets 0, 0.5. Budgets above are 0.316228 times that" in shown
+    by_hand = ",".join(repr(float(0.5 * scale)) for scale in scales)
+    command(
+        "certify", folder, "--sigma", by_hand, "--budgets", f"0,{0.5 * scales[0]}", *limits, "--out", tmp_path / "two"
+    )
+    capsys.readouterr()
+    one, two = (json.loads((tmp_path / name / "certificate.json").read_text()) for name in ("one", "two"))
+    assert one["lower"] == two["lower"]
+    assert one["budgets"] == pytest.approx(two["budgets"])
+    command("verify", tmp_path / "one", "--agent", folder, "--quiet")
+    assert "Verified" in capsys.readouterr().out
+    for wrong, match in [
+        (("--sigma", "0.1,0.2,0.3"), "needs --agent and one --sigma, in normalized units"),
+        (("--sigma", "0.1", "--vecnormalize", "none"), "needs an agent with statistics of VecNormalize"),
+        (("--sigma", "0.1", "--norm", "linf"), "is for --norm l2, got linf"),
+    ]:
+        refused(capsys, "certify", folder, "--units", "normalized", *wrong, *limits, match=match)
+
+
 def test_wrappers_of_training_are_applied_given_or_asked_for(folder, capsys, tmp_path):
     (folder / "config.yml").write_text("normalize: true\nenv_wrapper:\n- rl_zoo3.wrappers.FrameSkip:\n    skip: 2\n")
     refused(capsys, "certify", folder, *FLOOR, match="behind the wrapper rl_zoo3.wrappers.FrameSkip with {'skip': 2}")

@@ -125,6 +125,18 @@ def taken_apart(policy: Policy) -> tuple[Policy, Statistics | None]:
     return replace(policy, network=policy.network.network, critic=critic), policy.network.statistics
 
 
+def feature_scales(policy: Policy) -> list[float] | None:
+    """Return what each feature of an observation is divided by; None if the agent does not normalize observations.
+
+    Of a stack, the newest observation counts: that is where noise and attacks come in.
+    """
+    own = taken_apart(policy)[1]
+    if own is None:
+        return None
+    scales = np.sqrt(own.var + own.epsilon).reshape(-1)
+    return [float(scale) for scale in scales[-prod(policy.shape) :]]
+
+
 def _with_encoder(policy: Policy, change: Callable[[nn.Module], nn.Module]) -> Recurrent:
     """Return the memory with another encoder: what it remembers of an observation is what the encoder makes of it."""
     memory = policy.memory

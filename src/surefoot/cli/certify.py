@@ -87,6 +87,13 @@ def _add_source(parser: argparse.ArgumentParser) -> None:
         "per part as camera=0.1 "
         "(default: the task's)",
     )
+    what.add_argument(
+        "--units",
+        choices=("raw", "normalized"),
+        default="raw",
+        help="what --sigma and budgets are in: the environment's units, or those of the agent's VecNormalize, where "
+        "each feature has its own sigma (default: raw)",
+    )
     what.add_argument("--gamma", type=float, metavar="G", help="discount factor of the return (default: none)")
 
 
@@ -162,7 +169,6 @@ def _add_stopping(parser: argparse.ArgumentParser) -> None:
 def run_certify(arguments: argparse.Namespace) -> int:
     """Certify a task, an environment, or returns; 1 if what was required is not proved."""
     one_of(arguments, "certify", "returns")
-    required: Requirement | None = arguments.require
     if arguments.blocks is not None and arguments.returns is None:
         return _run_share(arguments)
     taken = None
@@ -170,6 +176,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
         (certificate, taken), task, folder = _certify_returns(arguments), None, arguments.out
     else:
         certificate, task, folder = _certify_played(arguments)
+    required: Requirement | None = arguments.require  # in raw units by now
     proved = required is None
     if required is not None:
         proved = bool(certificate.lower[asked_budgets(certificate).index(required.budget)] >= required.mean)
@@ -181,7 +188,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
     print(describe(certificate, baseline, None if required is None else required.budget))
     if required is not None:
         print(f"\n{'Proved' if proved else 'NOT proved'}: a mean of {required.mean:g} at budget {required.budget:g}.")
-    for line in () if task is None else limits_note(arguments, task):
+    for line in () if task is None else (*limits_note(arguments, task), *_units_note(arguments, certificate)):
         say(line)
     if taken is not None:
         say(f"Returns: {taken} ({arguments.returns})")
@@ -199,6 +206,8 @@ def _certify_returns(arguments: argparse.Namespace) -> tuple[Certificate, str]:
     shaping = tuple(name for name in DEFINED if name not in {"floor", "ceiling"})
     running = ("agent", "workers", "ray", "blocks", *shaping, "gamma", "tol", "tol_budget", "max_episodes")
     refuse(arguments, running, "--returns: no episodes are run")
+    if arguments.units != "raw":
+        raise InputError("--units normalized cannot be combined with --returns: there is no agent with statistics")
     if arguments.out is not None and (arguments.out / "setup.json").exists():
         raise InputError(f"{arguments.out} holds a run with its own certificate; choose another --out")
     episodes, taken = read_returns(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
@@ -269,6 +278,8 @@ def _planned(arguments: argparse.Namespace) -> tuple[Plan, Query, StoppingRule |
     from surefoot.play.plan import MOST_EPISODES
 
     task = task_of(arguments, "agent", "sigma", gamma=arguments.gamma)
+    if arguments.units == "normalized":
+        _to_raw_units(arguments, task)
     sigma = task.paper.sigma if arguments.sigma is None else task.spaces.sigma_of(arguments.sigma)
     query = _query(arguments, Noise.of(sigma).sigma, task)
     goal = _goal(arguments, Noise.of(sigma).sigma)
@@ -276,6 +287,43 @@ def _planned(arguments: argparse.Namespace) -> tuple[Plan, Query, StoppingRule |
     plan = plan_of(arguments, task, sigma, count, per_step=arguments.per_step)
     query.answer(plan.probe())
     return plan, query, goal
+
+
+def _to_raw_units(arguments: argparse.Namespace, task: Task) -> None:
+    """Replace sigma and budgets in units of the agent's statistics by a sigma per feature and what budgets then are."""
+    from surefoot.agents.normalization import feature_scales
+
+    given = arguments.sigma
+    if arguments.agent is None or not isinstance(given, int | float):
+        raise InputError(f"--units normalized needs --agent and one --sigma, in normalized units, got {given}")
+    scales = feature_scales(plan_of(arguments, task, given, 1).policy)
+    if scales is None:
+        raise InputError(
+            f"--units normalized needs an agent with statistics of VecNormalize, {arguments.agent} has none; "
+            "give --vecnormalize FILE, or a --sigma for each feature"
+        )
+    if arguments.norm != "l2":
+        raise InputError(f"--units normalized is for --norm l2, got {arguments.norm}")
+    arguments.sigma = [given * scale for scale in scales]
+    arguments.raw_unit = unit = min(scales)
+    if arguments.budgets is not None:
+        arguments.budgets = tuple(budget * unit for budget in arguments.budgets)
+    if arguments.tol_budget is not None:
+        arguments.tol_budget *= unit
+    if arguments.require is not None:
+        arguments.require = replace(arguments.require, budget=arguments.require.budget * unit)
+
+
+def _units_note(arguments: argparse.Namespace, certificate: Certificate) -> list[str]:
+    """Return a line on what budgets are in normalized units, where they were given so."""
+    unit = getattr(arguments, "raw_unit", None)
+    if unit is None:
+        return []
+    shown = ", ".join(f"{budget / unit:g}" for budget in asked_budgets(certificate))
+    return [
+        f"In normalized units: sigma {certificate.sigma / unit:g}, budgets {shown}. Budgets above are {unit:g} times "
+        "that: a perturbation counts by the feature with the least sigma (setup.json has all of them)."
+    ]
 
 
 def _query(arguments: argparse.Namespace, sigma: float, task: Task | None = None) -> Query:

@@ -218,7 +218,7 @@ def train_sb3_ppo(run: TrainingRun, settings: Sb3PpoSettings) -> Policy:
     policy = policy_of(task, settings.n_stack, folder.curve.best_weights, f"{task.name}-s{run.sigma:g}")
     limits = {"floor": task.scoring.floor, "ceiling": task.scoring.ceiling, "max_steps": task.scoring.max_steps}
     card = run.card("stable_baselines3.PPO", settings, budget=run.budget)
-    card["environment"] = {"env": task.environment, **limits}
+    card["environment"] = {"env": task.environment, **task.made_with, **limits}
     folder.finish(policy, card, keep_checkpoint=True)
     write_zip(policy, folder.path / "agent.zip", as_ppo=True)
     return policy
