@@ -198,8 +198,8 @@ def shipped_agents() -> tuple[Agent, ...]:
 
 
 def every_agent() -> tuple[Agent, ...]:
-    """Return all pretrained agents; those of other trainings have its label in their names."""
-    cards = [load_card(name) for name in list_agents()]
+    """Return all pretrained agents of the tasks; those of other trainings have its label in their names."""
+    cards = [card for card in (load_card(name) for name in list_agents()) if card["task"] in TASKS]
     return tuple(Agent(card["name"], card["task"], float(card["sigma"]), card["sha256"], card) for card in cards)
 
 
@@ -217,6 +217,6 @@ def grid_of(task: str) -> NDArray[np.float64]:
 def fingerprint(study: Study) -> str:
     """Return one hash of all raw numbers and of the weights they belong to; records are no part of the study."""
     paths = sorted(path for path in study.folder.rglob("*") if path.suffix in {".json", ".npz"})
-    paths = [path for path in paths if path.relative_to(study.folder).parts[0] != "records"]
+    paths = [path for path in paths if path.relative_to(study.folder).parts[0] not in {"records", "mujoco"}]
     chunks = [f"{path.relative_to(study.folder)}".encode() + path.read_bytes() for path in paths]
     return sha256(*chunks, *(agent.sha256.encode() for agent in study.agents))

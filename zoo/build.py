@@ -24,6 +24,7 @@ from typing import Any
 from surefoot.agents.files import load
 from surefoot.episodes import Noise
 from surefoot.files import read_json
+from surefoot.play.environments import task_of_card
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
@@ -95,7 +96,7 @@ def select(folder: Path, card: dict[str, Any], episodes: int, device: str) -> di
         found: dict[str, Any] = known.get("selection") or {}
         if (known["sha256"], found.get("episodes"), found.get("device")) == (card["sha256"], episodes, device):
             return found
-    task, policy = get_task(card["task"]), load(str(folder))
+    task, policy = task_of_card(card), load(str(folder))
     plan = Plan(
         task=task,
         policy=policy,
@@ -111,7 +112,7 @@ def select(folder: Path, card: dict[str, Any], episodes: int, device: str) -> di
         "mean": float(played.returns.mean()),
         "sem": float(played.returns.std(ddof=1) / len(played) ** 0.5),
     }
-    method = "binary" if task.paper.method == "binary" else "per-threshold"
+    method = "dkw" if "environment" in card else "binary" if task.paper.method == "binary" else "per-threshold"
     score = certify(played, [card["sigma"]], method=method).lower[0] if card["sigma"] > 0 else result["mean"]
     return {**result, "certified_at_sigma": score}
 

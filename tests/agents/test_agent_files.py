@@ -18,10 +18,12 @@ from surefoot.agents.resolve import resolve
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.files import read_arrays, read_json, write_arrays, write_json
+from surefoot.play.environments import task_of_card
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
 from surefoot.train.atari.settings import FAST, STUDENT
+from surefoot.train.sb3_ppo import default_settings
 from surefoot.train.settings import PRESETS, DdpgSettings, DqnSettings, find_ppo, find_settings
 from toys import constant, layers, recurrent
 
@@ -226,7 +228,7 @@ def test_no_weights_lie_about_without_a_card():
 def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     agent, card = zoo.load(name), zoo.load_card(name)
-    task = get_task(card["task"])
+    task = task_of_card(card)
     assert agent.name == card["name"] == name
     assert re.fullmatch(rf"{card['task']}(-[a-z0-9]+)?-s{card['sigma']:g}", name)
     n_stack = card["training"]["settings"].get("n_stack", task.spaces.n_stack)  # a student's is a setting
@@ -235,7 +237,11 @@ def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch,
     assert len(card["sha256"]) == 64
     training = card["training"]
     training["settings"].pop("for_budget", None)  # once a setting of PPO
-    if training["algorithm"] == "surefoot.train.ppo":
+    if training["algorithm"] == "stable_baselines3.PPO":
+        assert set(training["settings"]) == set(default_settings(task).facts())
+        assert training["command"].startswith(f"surefoot train --env {card['task']} --sigma {card['sigma']:g}")
+        assert card["environment"]["wrappers"]
+    elif training["algorithm"] == "surefoot.train.ppo":
         named = find_ppo(training["preset"], card["task"]).with_memory(training["settings"]["memory"])
         assert training["settings"] == named.facts()
         assert training["command"].startswith(f"surefoot train {card['task']} --sigma {card['sigma']:g}")
@@ -260,7 +266,7 @@ def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch,
         assert training["best_validation"] == best
         first = next(step for step, mean in card["curve"] if mean == best)
         assert first == training["best_step"]
-    episodes = 1 if task.cartridge is not None else 20
+    episodes = 1 if task.cartridge is not None or "environment" in card else 20
     played = get_task("pong-1r") if task.name == "pong-full" else task  # a whole game takes a minute
     assert len(play(Plan(task=played, policy=agent, noise=Noise.of(card["sigma"]), n_episodes=episodes))) == episodes
     assert Path(zoo.find_card(name)).stat().st_size < 200_000

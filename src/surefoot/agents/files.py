@@ -121,9 +121,8 @@ def _statistics(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -
     if "normalization" not in layout:
         return None
     mean, var = (np.asarray(arrays[f"{STATISTICS}{name}"], dtype=np.float64) for name in ("mean", "var"))
-    return Statistics(
-        mean=mean, var=var, **{name: float(layout["normalization"][name]) for name in ("epsilon", "clip")}
-    )
+    epsilon, clip = (float(layout["normalization"][name]) for name in ("epsilon", "clip"))
+    return Statistics(mean=mean, var=var, epsilon=epsilon, clip=clip)
 
 
 def _without_statistics(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

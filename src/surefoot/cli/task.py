@@ -152,7 +152,7 @@ def is_path(text: str | None) -> bool:
 
 def _environment(arguments: argparse.Namespace) -> tuple[str, Mapping[str, Any]]:
     """Return the ID that was given, or the one that the files of a published agent name, and how it is made."""
-    given = {
+    given: dict[str, Any] = {
         "kwargs": arguments.env_kwargs or {},
         "wrappers": tuple(arguments.wrapper or ()),
         "modules": tuple(arguments.env_module or ()),

@@ -18,7 +18,7 @@ from surefoot.play.envs.gymnasium_env import Gymnasium, check_made_again, check_
 from surefoot.play.envs.source import Source, step_limit
 from surefoot.play.floors import DOCS, TRANSPARENT, Rules, known_rules, of_rewards
 from surefoot.play.task import Backend, BaselineSearch, Blocks, PaperSetup, Scoring, Task
-from surefoot.play.tasks import TENSOR_BLOCKS, check_discount, discounted, tensors
+from surefoot.play.tasks import TENSOR_BLOCKS, check_discount, discounted, get_task, tensors
 
 
 def make_task(
@@ -68,6 +68,25 @@ def make_task(
     if isinstance(env, gymnasium.Env):
         check_made_again(source.name, flattened(source.name, env), Source.of(env).open)
     return task
+
+
+def task_of_card(card: Mapping[str, Any]) -> Task:
+    """Return what an agent was trained on, as its model card says: a task, or an environment with its limits.
+
+    The card may name wrappers and modules, which are imported: it has to be one that you trust.
+    """
+    made = card.get("environment")
+    if made is None:
+        return get_task(card["task"])
+    return make_task(
+        made["env"],
+        floor=made["floor"],
+        ceiling=made["ceiling"],
+        max_steps=made["max_steps"],
+        env_kwargs=made.get("env_kwargs"),
+        wrappers=made.get("wrappers", ()),
+        env_modules=made.get("env_modules", ()),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

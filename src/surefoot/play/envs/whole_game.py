@@ -19,8 +19,9 @@ class WholeGame(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:
         RecordConstructorArgs.__init__(self)
         gymnasium.Wrapper.__init__(self, env)
-        self.game: Any = env.unwrapped
-        self.buttons = (0, 1, 2) if "FIRE" in self.game.get_action_meanings() else (0,)
+        game: Any = env.unwrapped
+        self.game = game
+        self.buttons = (0, 1, 2) if "FIRE" in game.get_action_meanings() else (0,)
         self.lives = 0
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
