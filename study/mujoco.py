@@ -1,7 +1,7 @@
 """The pretrained MuJoCo agents: run their episodes, and certify mean and median on the budgets of S-PPO.
 
     python -m study.mujoco --run 10000     # what study/data/mujoco lacks, or has of other weights
-    python -m study.mujoco --write         # put the tables into docs/results.md
+    python -m study.mujoco --write         # put the tables into docs/results.md and docs/training.md
 
 The budgets are those of ``SPPO/src/reward_bound.py`` of S-PPO (Sun, Gao and Weng, ICML 2024; Trustworthy-ML-Lab/
 Robust_HighUtil_Smoothed_DRL at fe91590): 0.002 to 0.01 at each of 1,000 steps, times the root of 1,000.
@@ -29,6 +29,8 @@ from surefoot.proof.rounding import format_lower
 FOLDER = DATA / "mujoco"
 BUDGETS = tuple(round(0.002 * index * 1_000**0.5, 3) for index in range(6))
 MEDIAN = 0.5
+# Two trainings that differ in nothing but what the critic sees; the second is not shipped.
+CRITICS = {"the clean observation": "HalfCheetah-v5-s0.2", "what the actor sees": "HalfCheetah-v5-s0.2-noisy-critic"}
 
 
 def agents() -> list[dict[str, Any]]:
@@ -63,20 +65,29 @@ def medians(episodes: Episodes) -> list[float]:
     return [answer.quantile(MEDIAN, budget).lower for budget in BUDGETS]
 
 
+HEADS = ["episodes", "mean, no attack", *(f"B = {budget:g}" for budget in BUDGETS)]
+
+
+def cells(episodes: Episodes, bounds: Callable[[Episodes], list[float]]) -> list[str]:
+    """Return what a row says of some episodes."""
+    shown = [f"{len(episodes):,}", measured(*mean_of(episodes.returns), 1)]
+    return shown + [format_lower(value, 0) for value in bounds(episodes)]
+
+
 def table(bounds: Callable[[Episodes], list[float]]) -> str:
     """Return one row for every agent."""
+    rows = [[f"`{card['name']}`", f"`{card['sha256'][:8]}`", *cells(episodes, bounds)] for card, episodes in recorded()]
+    return Table(["agent", "weights", *HEADS], rows, left=2).markdown()
+
+
+def critics() -> str:
+    """Return what the two trainings certify, mean and median."""
     rows = [
-        [
-            f"`{card['name']}`",
-            f"`{card['sha256'][:8]}`",
-            f"{len(episodes):,}",
-            measured(*mean_of(episodes.returns), 1),
-            *(format_lower(value, 0) for value in bounds(episodes)),
-        ]
-        for card, episodes in recorded()
+        [what, kind, *cells(Episodes.load(FOLDER / f"{name}.npz"), bounds)]
+        for kind, bounds in (("mean", means), ("median", medians))
+        for what, name in CRITICS.items()
     ]
-    heads = ["agent", "weights", "episodes", "mean, no attack", *(f"B = {budget:g}" for budget in BUDGETS)]
-    return Table(heads, rows, left=2).markdown()
+    return Table(["the critic sees", "certified", *HEADS], rows, left=2).markdown()
 
 
 def main() -> None:
@@ -90,11 +101,15 @@ def main() -> None:
         for card in agents():
             if card["name"] not in done:
                 run(card, arguments.run)
-    for name, bounds in (("mujoco", means), ("mujoco-median", medians)):
+    for page, name, content in (
+        ("results.md", "mujoco", table(means)),
+        ("results.md", "mujoco-median", table(medians)),
+        ("training.md", "critics", critics()),
+    ):
         if arguments.write:
-            put(ROOT / "docs" / "results.md", name, table(bounds))
+            put(ROOT / "docs" / page, name, content)
         else:
-            print(table(bounds))
+            print(content)
 
 
 if __name__ == "__main__":
