@@ -109,7 +109,8 @@ def presets() -> str:
 
 
 def _numbers(other: dict[str, Any], card: dict[str, Any]) -> str:
-    found, digits = other["selection"], 1 if card["task"].startswith("cartpole") else 3
+    large = card["task"].startswith("cartpole") or "environment" in card
+    found, digits = other["selection"], 1 if large else 3
     of_task = f" on `{other['trained_on']}`" if "trained_on" in other else ""
     begun = f"{other['steps']:,} | {other['best_validation']:.{digits}f}{of_task}"
     if found is None:
