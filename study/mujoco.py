@@ -1,7 +1,7 @@
 """The pretrained MuJoCo agents: run their episodes, and certify mean and median on the budgets of S-PPO.
 
-    python -m study.mujoco --run 10000     # what study/data/mujoco lacks, or has of other weights
-    python -m study.mujoco --write         # put the tables into docs/results.md and docs/training.md
+    python -m study.mujoco --run Hopper-v5-s0.15 10000       # episodes, into study/data/mujoco
+    python -m study.mujoco --write                           # put the tables into docs/results.md and docs/training.md
 
 The budgets are those of ``SPPO/src/reward_bound.py`` of S-PPO (Sun, Gao and Weng, ICML 2024; Trustworthy-ML-Lab/
 Robust_HighUtil_Smoothed_DRL at fe91590): 0.002 to 0.01 at each of 1,000 steps, times the root of 1,000.
@@ -93,14 +93,12 @@ def critics() -> str:
 def main() -> None:
     """Run, print or write."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--run", type=int, metavar="N", help="run N episodes of every agent that has none")
+    parser.add_argument("--run", nargs=2, metavar=("AGENT", "N"), help="run N episodes of an agent")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/results.md")
     arguments = parser.parse_args()
     if arguments.run is not None:
-        done = {card["name"] for card, _ in recorded()}
-        for card in agents():
-            if card["name"] not in done:
-                run(card, arguments.run)
+        name, count = arguments.run
+        run(load_card(name), int(count))
     for page, name, content in (
         ("results.md", "mujoco", table(means)),
         ("results.md", "mujoco-median", table(medians)),
