@@ -55,8 +55,8 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     training.add_argument(
         "--preset",
         metavar="NAME",
-        help="ppo, ppo-large, paper, thorough (CartPole, Mountain Car); early, brief (Mountain Car); paper, fast, "
-        "student, fine-tune (Atari); sb3-ppo (--env) (default: ppo, for Atari paper, for --env sb3-ppo)",
+        help="ppo, ppo-large, polish, paper, thorough (CartPole, Mountain Car); early, brief (Mountain Car); paper, "
+        "fast, student, fine-tune (Atari); sb3-ppo (--env) (default: ppo, for Atari paper, for --env sb3-ppo)",
     )
     training.add_argument(
         "--time-limit",
@@ -75,7 +75,7 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
         metavar="B",
         help="attack budget at which the selected weights certify the most (not DQN and DDPG; default: twice sigma)",
     )
-    training.add_argument("--init-from", metavar="AGENT", help="agent to start from (Atari presets)")
+    training.add_argument("--init-from", metavar="AGENT", help="agent to start from (Atari presets, polish)")
     training.add_argument(
         "--teacher", metavar="AGENT", help="agent that observes clean frames (presets student, fine-tune)"
     )
@@ -184,12 +184,14 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Trainer:
     """Return the training that the preset names, with its settings."""
     if arguments.env is not None or arguments.preset == "sb3-ppo":
         return _sb3_ppo(arguments)
-    if arguments.preset in {"ppo", "ppo-large", "student", "fine-tune", "fast"}:
+    if arguments.preset in {"ppo", "ppo-large", "polish", "student", "fine-tune", "fast"}:
         refuse(arguments, ("repeats",), f"the preset {arguments.preset}, which trains one seed")
     if arguments.preset.startswith("ppo"):
         return _ppo(arguments, task)
     if arguments.preset == "student":
         return _taught(arguments, task)
+    if arguments.preset == "polish":
+        return _polish(arguments)
     refuse(arguments, ("memory",), f"the preset {arguments.preset}, which has its own")
     if arguments.preset == "fine-tune":
         return _taught(arguments, task)
@@ -248,6 +250,20 @@ def _ppo(arguments: argparse.Namespace, task: str) -> Trainer:
         settings = settings.with_memory(arguments.memory)
     settings = changed(settings, arguments.set)
     return lambda run: train_ppo(run, settings)
+
+
+def _polish(arguments: argparse.Namespace) -> Trainer:
+    """Return the search for the last layer of an agent."""
+    from surefoot.agents.files import load
+    from surefoot.train.polish import polish
+    from surefoot.train.settings import PolishSettings
+
+    if arguments.init_from is None:
+        raise InputError("the preset polish needs --init-from, the agent whose last layer to search")
+    given = ("memory", "teacher", "time_limit")
+    refuse(arguments, given, "the preset polish, which searches the last layer of the agent as it is")
+    start = load(arguments.init_from)
+    return lambda run: polish(run, PolishSettings(), init_from=start)
 
 
 def _taught(arguments: argparse.Namespace, task: str) -> Trainer:

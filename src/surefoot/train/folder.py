@@ -286,6 +286,11 @@ def candidate(card: Mapping[str, Any]) -> dict[str, Any]:
     return {**shown, "selection": card.get("selection"), "curve": card["curve"]}
 
 
+def identity(policy: Policy) -> dict[str, str]:
+    """Return what a model card says of another agent."""
+    return {"name": policy.name, "sha256": policy.sha256}
+
+
 def _claim(path: Path, resume: bool) -> None:
     if (path / "agent.json").exists() and not any(path.glob(CHECKPOINTS)):
         raise InputError(f"{path} already holds a trained agent; choose another --out")

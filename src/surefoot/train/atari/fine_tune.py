@@ -34,11 +34,10 @@ from surefoot.train.atari.train import (
     Watch,
     card_of,
     check_atari,
-    identity,
     late,
     run_course,
 )
-from surefoot.train.folder import Curve, TrainingRun
+from surefoot.train.folder import Curve, TrainingRun, identity
 
 
 def train_fine_tune(

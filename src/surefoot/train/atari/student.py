@@ -44,11 +44,10 @@ from surefoot.train.atari.train import (
     begin,
     card_of,
     check_atari,
-    identity,
     late,
     run_course,
 )
-from surefoot.train.folder import Arrays, Curve, TrainingRun
+from surefoot.train.folder import Arrays, Curve, TrainingRun, identity
 
 WATCHED_EVERY, RECENT = 10.0, 512  # seconds, episodes
 BLOCK = 4  # pixels: the stride of the first convolution

@@ -28,7 +28,7 @@ from surefoot.train.atari.checkpoint import load_checkpoint, save_checkpoint
 from surefoot.train.atari.learner import Averaged, Learner
 from surefoot.train.atari.players import Players
 from surefoot.train.atari.settings import AtariSettings, FastSettings
-from surefoot.train.folder import Arrays, Curve, TrainingFolder, TrainingRun
+from surefoot.train.folder import Arrays, Curve, TrainingFolder, TrainingRun, identity
 
 # An agent that knows the game need not explore everything again.
 INITIALIZED_EXPLORATION = 0.05
@@ -106,11 +106,6 @@ def begin(
         return None
     learner.begin_with(init_from)
     return identity(init_from)
-
-
-def identity(policy: Policy) -> dict[str, str]:
-    """Return what a model card says of another agent."""
-    return {"name": policy.name, "sha256": policy.sha256}
 
 
 def card_of(run: TrainingRun, algorithm: str, settings: AtariSettings, **more: Any) -> dict[str, Any]:

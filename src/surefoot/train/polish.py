@@ -1,0 +1,189 @@
+"""Polish the last layer of an agent: a few numbers are searched by what the deployed agent is predicted to certify.
+
+A network that acts well on noisy observations knows the clean one nearly as well as it can be known: a linear guess
+from the inputs of its last layer is hardly worse than the best filter. What rewards teach slowly is what to do with
+it. On CartPole a cart that drifts fails after 150 steps, too late for rewards to matter much, and that is most of what
+an attacker can make frequent. So multiples of the guessed observation are added to the outputs of the last layer, one
+number per output and entry of the observation, and the cross-entropy method searches them: candidates run whole
+episodes as they would be deployed, all the same ones, and the best have the next ones drawn around them.
+
+The network keeps its size and its cost. Nothing is differentiated, so any agent can be polished whose last layer is
+linear.
+"""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from surefoot.agents import files as zoo
+from surefoot.agents.networks import MLP, Squashed
+from surefoot.agents.policies import Policy
+from surefoot.agents.recurrent import Visible
+from surefoot.episodes import Noise
+from surefoot.errors import InputError
+from surefoot.play.channel import Channel
+from surefoot.play.streams import Stream, training_seeds
+from surefoot.play.task import Task
+from surefoot.train import selection
+from surefoot.train.folder import TrainingRun, identity
+from surefoot.train.settings import PolishSettings
+
+RIDGE = 1e-6  # of the least squares, in units of the mean square of the features
+
+
+@dataclass(frozen=True)
+class Directions:
+    """What may be added to the last layer.
+
+    Attributes:
+        guess: The linear guess of the clean observation, (features and 1, observation).
+        unit: How much of it moves an output by its own spread, (outputs, observation).
+    """
+
+    guess: Tensor
+    unit: Tensor
+
+    def added(self, policy: Policy, numbers: NDArray[np.float64]) -> Policy:
+        """Return the policy with so much added to its last layer."""
+        network = copy.deepcopy(policy.network)
+        last = last_layer(network, policy.name)
+        share = torch.from_numpy(numbers).reshape(self.unit.shape) * self.unit
+        change = (share @ self.guess.T).float()
+        first = len(last.weight) - len(change)  # of discrete actions only differences count: the first stays
+        last.weight[first:] += change[:, :-1]
+        last.bias[first:] += change[:, -1]
+        return zoo.hashed(replace(policy, network=network))
+
+
+def last_layer(network: nn.Module, name: str) -> nn.Linear:
+    """Return the last layer of fully connected ones."""
+    while isinstance(network, Squashed | Visible):
+        network = network.network
+    if not isinstance(network, MLP):
+        raise InputError(f"only a network that ends with fully connected layers can be polished; {name} is another")
+    return network.linear[-1]
+
+
+@torch.no_grad()
+def observe(task: Task, noise: Noise, policy: Policy, n_envs: int, seed: int) -> tuple[Tensor, Tensor]:
+    """Run episodes; return the inputs of the last layer and the clean observation at every step that was run."""
+    env_seeds, acting, *_ = training_seeds(seed, 0)
+    env = task.backend.batch(n_envs, env_seeds, torch.device("cpu"))
+    channel = Channel(noise=noise, n_envs=n_envs, shape=task.spaces.shape, stream=Stream(acting, torch.device("cpu")))
+    features: list[Tensor] = []
+    clean: list[Tensor] = []
+    hook = last_layer(policy.network, policy.name).register_forward_pre_hook(
+        lambda _, given: features.append(given[0][alive])
+    )
+    observation, action = env.reset(), None
+    alive = fresh = torch.ones(n_envs, dtype=torch.bool)
+    memory = policy.recall.empty(observation)
+    for _ in range(task.scoring.max_steps):
+        clean.append(observation[alive].flatten(1))
+        memory = policy.recall.advance(memory, channel.send(observation), action, fresh)
+        fresh = torch.zeros_like(fresh)
+        action = policy.act(memory)
+        following, _, over = env.step(action)
+        alive = alive & ~over
+        observation = torch.where(alive.unsqueeze(-1), following, observation)
+        if not bool(alive.any()):
+            break
+    hook.remove()
+    env.close()
+    return torch.cat(features).double(), torch.cat(clean).double()
+
+
+def directions(policy: Policy, features: Tensor, clean: Tensor) -> Directions:
+    """Return the least-squares guess of the clean observation, and the units of what may be added."""
+    known = torch.cat((features, torch.ones(len(features), 1, dtype=torch.float64)), dim=1)
+    square = known.T @ known
+    square += RIDGE * square.trace() / len(square) * torch.eye(len(square), dtype=torch.float64)
+    guess = torch.linalg.solve(square, known.T @ clean)
+    last = last_layer(policy.network, policy.name)
+    outputs = features @ last.weight.double().T + last.bias.double()
+    if policy.n_actions is not None:
+        outputs = outputs[:, 1:] - outputs[:, :1]
+    return Directions(guess, outputs.std(dim=0).unsqueeze(1) / (known @ guess).std(dim=0))
+
+
+def polish(run: TrainingRun, settings: PolishSettings, *, init_from: Policy) -> Policy:
+    """Search the last layer of an agent; write the better of the two, before and after, by validation.
+
+    Args:
+        run: What to train and where; it may name another sigma than the agent was trained with.
+        settings: The numbers of the search.
+        init_from: The agent to polish.
+
+    Raises:
+        InputError: If the agent does not fit the task, a setting is out of range, or the folder cannot be used.
+    """
+    task, noise = run.task, Noise.of(run.sigma)
+    _check(task, init_from, run, settings)
+    folder = run.folder()
+    ways = directions(init_from, *observe(task, noise, init_from, settings.observed, run.seed))
+    search = _Search(run, settings, init_from, ways)
+    found = (np.zeros(ways.unit.numel()), search.best())
+    name = f"{init_from.name.rsplit('-s', 1)[0]}-s{run.sigma:g}"
+    for numbers in found:
+        policy = replace(ways.added(init_from, numbers), name=name)
+        played = selection.validate(run, policy, settings.validation_episodes, number=0)
+        weights = {"numbers": numbers}
+        folder.curve.steps = search.steps if numbers.any() else 0
+        folder.curve.add(played.returns, 0.0, weights, selection.predicted_bound(played, run.budget))
+        if run.progress is not None:
+            run.progress(folder.curve.steps, max(1, folder.curve.steps), folder.curve)
+    kept = folder.curve.best_weights["numbers"]
+    policy = replace(ways.added(init_from, kept), name=name)
+    facts = {"budget": run.budget, "init_from": identity(init_from), "added": [round(float(one), 4) for one in kept]}
+    folder.finish(policy, run.card("surefoot.train.polish: cross-entropy method", settings, **facts))
+    return policy
+
+
+class _Search:
+    """The cross-entropy method over what is added to the last layer."""
+
+    def __init__(self, run: TrainingRun, settings: PolishSettings, policy: Policy, ways: Directions) -> None:
+        self.settings, self.policy, self.ways = settings, policy, ways
+        # Failures that are too rare to be counted here are not with more noise, at the same budget in units of it.
+        self.run = replace(run, sigma=settings.stress * run.sigma, for_budget=settings.stress * run.budget)
+        self.steps = 0
+
+    def best(self) -> NDArray[np.float64]:
+        """Return the center of the best candidates of the last round."""
+        settings = self.settings
+        random = np.random.default_rng(training_seeds(self.run.seed, 0)[3])
+        center = np.zeros(self.ways.unit.numel())
+        spread = np.full(len(center), settings.spread)
+        for number in range(1, settings.rounds + 1):
+            drawn = random.standard_normal((settings.candidates - 1, len(center)))
+            candidates = np.concatenate((center[None], center + spread * drawn))
+            values = [self._value(one, number) for one in candidates]
+            kept = candidates[np.argsort(values)[-settings.kept :]]
+            # Half of the old spread: few candidates make it fall too soon.
+            center, spread = kept.mean(axis=0), 0.5 * (spread + kept.std(axis=0))
+        return center
+
+    def _value(self, numbers: NDArray[np.float64], number: int) -> float:
+        """Return what a candidate is predicted to certify; all of one round run the same episodes."""
+        candidate = self.ways.added(self.policy, numbers)
+        played = selection.validate(self.run, candidate, self.settings.episodes, number=number)
+        assert played.lengths is not None
+        self.steps += int(played.lengths.sum())
+        return selection.predicted_bound(played, self.run.budget)
+
+
+def _check(task: Task, policy: Policy, run: TrainingRun, settings: PolishSettings) -> None:
+    spaces = task.spaces
+    if task.cartridge is not None or (policy.shape, policy.n_actions) != (spaces.shape, spaces.n_actions):
+        raise InputError(f"polishing needs an agent for the vectors and actions of {task.name}, not {policy.name}")
+    if run.sigma == 0:
+        raise InputError("polishing compares certified values, which need noise: sigma must be > 0, got 0")
+    last_layer(policy.network, policy.name)
+    if not 0 < settings.kept < settings.candidates:
+        raise InputError(f"kept must be between 1 and candidates ({settings.candidates}) - 1, got {settings.kept}")
