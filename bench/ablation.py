@@ -4,7 +4,8 @@
     python bench/ablation.py --only Pendulum-v1 # of one task
     python bench/ablation.py --write            # put the tables into docs/training.md
 
-Trainings are short (CartPole, five frames, by our PPO; Pendulum by SB3's), so the tables show what is learned early.
+Trainings are short (CartPole by our PPO; Pendulum by SB3's), so the tables show what is learned early. Above them is
+what others train with: DQN as in the paper, and SB3's PPO with the settings that RL Baselines3 Zoo has for CartPole.
 Certified values are those of fresh episodes, not of the validation that chose the weights.
 """
 
@@ -14,13 +15,14 @@ import argparse
 import statistics
 import tempfile
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from study.agents_table import put
 from study.tables import Table, certified
+from surefoot.agents.policies import Policy
 from surefoot.episodes import Noise
 from surefoot.files import read_json, versions, write_json
 from surefoot.play.environments import make_task
@@ -33,7 +35,8 @@ from surefoot.proof.query import certify
 from surefoot.train.folder import TrainingRun
 from surefoot.train.ppo import train_ppo
 from surefoot.train.sb3_ppo import CONTINUOUS, Sb3PpoSettings, train_sb3_ppo
-from surefoot.train.settings import PpoSettings
+from surefoot.train.settings import DqnSettings, PpoSettings
+from surefoot.train.train import train
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "bench" / "results" / "ablation.json", ROOT / "docs" / "training.md"
@@ -49,19 +52,38 @@ class Setup:
     budgets: tuple[float, ...]
     plain: PpoSettings | Sb3PpoSettings
     added: dict[str, dict[str, Any]]
+    others: dict[str, DqnSettings | Sb3PpoSettings] = field(default_factory=dict)
 
-    def settings(self) -> dict[str, PpoSettings | Sb3PpoSettings]:
-        """Return the settings of every row."""
-        found, current = {}, self.plain
+    def settings(self) -> dict[str, DqnSettings | PpoSettings | Sb3PpoSettings]:
+        """Return the settings of every row: what others train with, then what is added one at a time."""
+        found: dict[str, DqnSettings | PpoSettings | Sb3PpoSettings] = dict(self.others)
+        current = self.plain
         for name, added in self.added.items():
             found[name] = current = replace(current, **added)
         return found
 
     def facts(self) -> dict[str, Any]:
         """Return what the results say of it, as JSON data."""
-        return {"sigma": self.sigma, "budgets": self.budgets, "plain": self.plain.facts()}
+        others = {name: one.facts() for name, one in self.others.items()}
+        facts = {"sigma": self.sigma, "budgets": self.budgets, "plain": self.plain.facts()}
+        return facts | ({"others": others} if others else {})
 
 
+# As in RL Baselines3 Zoo (rl_zoo3, hyperparams/ppo.yml), with the noise and frames of the task.
+ZOO = Sb3PpoSettings(
+    total_steps=100_000,
+    validation_interval=20_000,
+    n_stack=5,
+    n_envs=8,
+    n_steps=32,
+    batch_size=256,
+    epochs=20,
+    learning_rate=1e-3,
+    gamma=0.98,
+    trace=0.8,
+    entropy=0.0,
+    clean_critic=False,
+)
 CARTPOLE = Setup(
     task=get_task("cartpole-5"),
     sigma=0.3,
@@ -85,6 +107,18 @@ CARTPOLE = Setup(
         "+ steps that shrink": {"settle": 0.3},
         "+ GRU instead of five frames": {"memory": "gru"},
     },
+    others={
+        "DQN as in the paper": DqnSettings(),
+        "SB3's PPO with the zoo's settings": ZOO,
+    },
+)
+ONE_FRAME = replace(
+    CARTPOLE,
+    task=get_task("cartpole-1"),
+    sigma=0.2,
+    budgets=(0.2, 0.4),
+    added={name.replace("five frames", "one frame"): one for name, one in CARTPOLE.added.items()},
+    others={},
 )
 PENDULUM = Setup(
     task=make_task("Pendulum-v1"),
@@ -112,7 +146,14 @@ PENDULUM = Setup(
         "+ critic that sees the clean observation": {"clean_critic": True},
     },
 )
-SETUPS = {setup.task.name: setup for setup in (CARTPOLE, PENDULUM)}
+SETUPS = {setup.task.name: setup for setup in (CARTPOLE, ONE_FRAME, PENDULUM)}
+
+
+def train_with(asked: TrainingRun, chosen: DqnSettings | PpoSettings | Sb3PpoSettings) -> Policy:
+    """Return what the trainer of these settings trains."""
+    if isinstance(chosen, DqnSettings):
+        return train(asked, chosen)
+    return train_ppo(asked, chosen) if isinstance(chosen, PpoSettings) else train_sb3_ppo(asked, chosen)
 
 
 def run(setup: Setup, name: str, seed: int) -> dict[str, Any]:
@@ -120,7 +161,7 @@ def run(setup: Setup, name: str, seed: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, single_thread():
         asked = TrainingRun(task=setup.task, sigma=setup.sigma, out=Path(folder) / "run", seed=seed)
         began = time.process_time()
-        policy = train_ppo(asked, chosen) if isinstance(chosen, PpoSettings) else train_sb3_ppo(asked, chosen)
+        policy = train_with(asked, chosen)
         seconds = time.process_time() - began
         noise = Noise.of(setup.sigma)
         played = play(Plan(task=setup.task, policy=policy, noise=noise, n_episodes=N_EPISODES, seed=seed))
@@ -139,7 +180,8 @@ def table(rows: list[dict[str, Any]]) -> str:
     parts = []
     for task, setup in SETUPS.items():
         lines = [
-            _line(name, [row for row in rows if (row["task"], row["setting"]) == (task, name)]) for name in setup.added
+            _line(name, [row for row in rows if (row["task"], row["setting"]) == (task, name)])
+            for name in setup.settings()
         ]
         heads = [f"{task}, sigma {setup.sigma:g}", "seeds", "median mean"]
         heads += [f"certified at B = {one:g}" for one in setup.budgets]
@@ -174,7 +216,7 @@ def main() -> None:
     done = {(row["task"], row["setting"], row["seed"]) for row in rows}
     kept = [setup for task, setup in SETUPS.items() if arguments.only in (None, task)]
     for seed, setup in product(SEEDS, kept):
-        for name in setup.added:
+        for name in setup.settings():
             if (setup.task.name, name, seed) not in done:
                 rows.append(run(setup, name, seed))
                 print(rows[-1], flush=True)

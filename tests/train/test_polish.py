@@ -19,7 +19,7 @@ from surefoot.train.settings import PolishSettings
 from trainings import run_training
 
 TASK, SIGMA = get_task("cartpole-1"), 0.1
-SMALL = PolishSettings(rounds=2, candidates=8, kept=2, episodes=20, observed=40, validation_episodes=50)
+SMALL = PolishSettings(rounds=2, pairs=4, episodes=20, observed=40, validation_episodes=50)
 
 
 def careless(name="cartpole-1-hand-s0.1"):
@@ -99,18 +99,17 @@ def test_what_is_added_is_a_multiple_of_the_guessed_observation():
 
 
 def test_a_recurrent_agent_is_polished(tmp_path):
-    settings = PolishSettings(rounds=1, candidates=2, kept=1, episodes=10, observed=10, validation_episodes=10)
+    settings = PolishSettings(rounds=1, pairs=1, episodes=10, observed=10, validation_episodes=10)
     agent = zoo.load("cartpole-5-gru-s0.4")
     run_training(polish, get_task("cartpole-5"), 0.35, settings, tmp_path / "run", init_from=agent)
     card = zoo.load_card(str(tmp_path / "run"))
-    assert (card["name"], card["sigma"], card["layout"]["kind"]) == ("cartpole-5-gru-s0.35", 0.35, "gru")
+    assert (card["name"], card["sigma"], card["layout"]["kind"]) == ("cartpole-5-gru-polished-s0.35", 0.35, "gru")
 
 
 @pytest.mark.parametrize(
     ("more", "message"),
     [
         ({"sigma": 0.0}, "sigma must be > 0, got 0"),
-        ({"settings": PolishSettings(kept=14)}, r"kept must be between 1 and candidates \(14\) - 1, got 14"),
         (
             {"agent": zoo.load("mountain-car-ppo-s0.3")},
             "vectors and actions of cartpole-1, not mountain-car-",
@@ -131,7 +130,7 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(PolishSettings.__init__, "__defaults__", tuple(SMALL.facts().values()))
     call = ["train", "cartpole-1", "--sigma", "0.1", "--preset", "polish"]
     assert main([*call, "--init-from", "cartpole-1-s0.2", "--out", str(tmp_path / "run")]) == 0
-    assert zoo.load_card(str(tmp_path / "run"))["name"] == "cartpole-1-s0.1"
+    assert zoo.load_card(str(tmp_path / "run"))["name"] == "cartpole-1-polished-s0.1"
     for wrong, match in (
         ([], "the preset polish needs --init-from"),
         (["--init-from", "cartpole-1-s0.2", "--memory", "gru"], "--memory cannot be combined with the preset polish"),

@@ -4,8 +4,8 @@ A network that acts well on noisy observations knows the clean one nearly as wel
 from the inputs of its last layer is hardly worse than the best filter. What rewards teach slowly is what to do with
 it. On CartPole a cart that drifts fails after 150 steps, too late for rewards to matter much, and that is most of what
 an attacker can make frequent. So multiples of the guessed observation are added to the outputs of the last layer, one
-number per output and entry of the observation, and the cross-entropy method searches them: candidates run whole
-episodes as they would be deployed, all the same ones, and the best have the next ones drawn around them.
+number per output and entry of the observation, and an evolution strategy searches them: candidates run whole episodes
+as they would be deployed, all of a round the same ones, and the next round is drawn further towards the better ones.
 
 The network keeps its size and its cost. Nothing is differentiated, so any agent can be polished whose last layer is
 linear.
@@ -78,11 +78,11 @@ def observe(task: Task, noise: Noise, policy: Policy, n_envs: int, seed: int) ->
     channel = Channel(noise=noise, n_envs=n_envs, shape=task.spaces.shape, stream=Stream(acting, torch.device("cpu")))
     features: list[Tensor] = []
     clean: list[Tensor] = []
+    alive = fresh = torch.ones(n_envs, dtype=torch.bool)
     hook = last_layer(policy.network, policy.name).register_forward_pre_hook(
         lambda _, given: features.append(given[0][alive])
     )
     observation, action = env.reset(), None
-    alive = fresh = torch.ones(n_envs, dtype=torch.bool)
     memory = policy.recall.empty(observation)
     for _ in range(task.scoring.max_steps):
         clean.append(observation[alive].flatten(1))
@@ -129,7 +129,7 @@ def polish(run: TrainingRun, settings: PolishSettings, *, init_from: Policy) -> 
     ways = directions(init_from, *observe(task, noise, init_from, settings.observed, run.seed))
     search = _Search(run, settings, init_from, ways)
     found = (np.zeros(ways.unit.numel()), search.best())
-    name = f"{init_from.name.rsplit('-s', 1)[0]}-s{run.sigma:g}"
+    name = f"{init_from.name.rsplit('-s', 1)[0]}-polished-s{run.sigma:g}"
     for numbers in found:
         policy = replace(ways.added(init_from, numbers), name=name)
         played = selection.validate(run, policy, settings.validation_episodes, number=0)
@@ -141,12 +141,12 @@ def polish(run: TrainingRun, settings: PolishSettings, *, init_from: Policy) -> 
     kept = folder.curve.best_weights["numbers"]
     policy = replace(ways.added(init_from, kept), name=name)
     facts = {"budget": run.budget, "init_from": identity(init_from), "added": [round(float(one), 4) for one in kept]}
-    folder.finish(policy, run.card("surefoot.train.polish: cross-entropy method", settings, **facts))
+    folder.finish(policy, run.card("surefoot.train.polish: evolution strategy", settings, **facts))
     return policy
 
 
 class _Search:
-    """The cross-entropy method over what is added to the last layer."""
+    """An evolution strategy over what is added to the last layer: a step uphill per round, each smaller."""
 
     def __init__(self, run: TrainingRun, settings: PolishSettings, policy: Policy, ways: Directions) -> None:
         self.settings, self.policy, self.ways = settings, policy, ways
@@ -155,18 +155,19 @@ class _Search:
         self.steps = 0
 
     def best(self) -> NDArray[np.float64]:
-        """Return the center of the best candidates of the last round."""
+        """Return where the search ends."""
         settings = self.settings
         random = np.random.default_rng(training_seeds(self.run.seed, 0)[3])
-        center = np.zeros(self.ways.unit.numel())
-        spread = np.full(len(center), settings.spread)
+        center, spread = np.zeros(self.ways.unit.numel()), settings.spread
         for number in range(1, settings.rounds + 1):
-            drawn = random.standard_normal((settings.candidates - 1, len(center)))
-            candidates = np.concatenate((center[None], center + spread * drawn))
-            values = [self._value(one, number) for one in candidates]
-            kept = candidates[np.argsort(values)[-settings.kept :]]
-            # Half of the old spread: few candidates make it fall too soon.
-            center, spread = kept.mean(axis=0), 0.5 * (spread + kept.std(axis=0))
+            drawn = random.standard_normal((settings.pairs, len(center)))
+            drawn = np.concatenate((drawn, -drawn))
+            values = np.array([self._value(center + spread * one, number) for one in drawn])
+            # Ranks, because what falls over at once is no worse a direction than what is merely bad.
+            ranks = values.argsort().argsort() - (len(values) - 1) / 2
+            uphill = ranks @ drawn
+            center += spread * uphill / np.linalg.norm(uphill)
+            spread *= settings.shrink
         return center
 
     def _value(self, numbers: NDArray[np.float64], number: int) -> float:
@@ -185,5 +186,3 @@ def _check(task: Task, policy: Policy, run: TrainingRun, settings: PolishSetting
     if run.sigma == 0:
         raise InputError("polishing compares certified values, which need noise: sigma must be > 0, got 0")
     last_layer(policy.network, policy.name)
-    if not 0 < settings.kept < settings.candidates:
-        raise InputError(f"kept must be between 1 and candidates ({settings.candidates}) - 1, got {settings.kept}")
