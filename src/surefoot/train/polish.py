@@ -129,7 +129,7 @@ def polish(run: TrainingRun, settings: PolishSettings, *, init_from: Policy) -> 
     ways = directions(init_from, *observe(task, noise, init_from, settings.observed, run.seed))
     search = _Search(run, settings, init_from, ways)
     found = (np.zeros(ways.unit.numel()), search.best())
-    name = f"{init_from.name.rsplit('-s', 1)[0]}-polished-s{run.sigma:g}"
+    name = f"{init_from.name.rsplit('-s', 1)[0].removesuffix('-polished')}-polished-s{run.sigma:g}"
     for numbers in found:
         policy = replace(ways.added(init_from, numbers), name=name)
         played = selection.validate(run, policy, settings.validation_episodes, number=0)
