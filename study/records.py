@@ -24,7 +24,7 @@ from study.entries import ENTRIES, read_entries, refusals, row, write_own
 from study.measure import Place, attack_agent, attack_of, play_episodes
 from study.numbers import CONFIDENCE, DATA, Agent, Study, every_agent, shipped_agents
 from study.records_figure import draw
-from study.records_page import BUDGETS, USUAL, fill, results
+from study.records_page import BUDGETS, USUAL, fill, polished, results
 from study.sizes import AttackSize
 from surefoot.attacks.registry import METHODS
 from surefoot.episodes import Episodes
@@ -119,6 +119,7 @@ def _certified(agent: Agent, record: Episodes, paper_style: bool, rivals: int) -
     assert record.facts["agent_sha256"] == agent.sha256, f"the episodes of {agent.name} are of other weights"
     budgets, training = BUDGETS[agent.task], agent.card["training"]
     auto, paid = (certify(record, budgets, level) for level in (CONFIDENCE, 1 - (1 - CONFIDENCE) / rivals))
+    begun = {"init_from": training["init_from"]["name"]} if training["preset"] == "polish" else {}
     most = [
         best_achievable(len(record), budget / agent.sigma, 1 - CONFIDENCE, record.floor, record.ceiling)
         for budget in budgets
@@ -130,7 +131,7 @@ def _certified(agent: Agent, record: Episodes, paper_style: bool, rivals: int) -
         "sigma": agent.sigma,
         "memory": _memory(agent),
         "paper_style": paper_style,
-        "training": {key: training[key] for key in ("preset", "steps", "seconds", "device")},
+        "training": {key: training[key] for key in ("preset", "steps", "seconds", "device")} | begun,
         "episodes": len(record),
         "mean": float(record.returns.mean()),
         "sem": float(record.returns.std(ddof=1) / len(record) ** 0.5),
@@ -247,6 +248,7 @@ def main() -> None:
         for block, content in blocks.items():
             put(ROOT / "docs" / "records.md", block, content)
         put(ROOT / "README.md", "results", results(found))
+        put(ROOT / "docs" / "training.md", "polished", polished(found))
         return
     for block, content in blocks.items():
         print(f"{block}:\n\n{content}\n")

@@ -134,6 +134,27 @@ def _like(found: Row, task: str) -> Table:
     return Table([f"{LIKE[task]}, {USUAL:,} episodes", *_heads(task)], lines)
 
 
+def polished(found: Row) -> str:
+    """Return the table of the training page: agents before and after their last layer was searched."""
+    usual = {row["agent"]: row for row in found["agents"] if row["episodes"] == USUAL}
+    pairs = [(usual[row["training"]["init_from"]], row) for row in usual.values() if "init_from" in row["training"]]
+    heads = [
+        "agent",
+        "begun with",
+        "mean before",
+        "after",
+        *(f"B = {budget:g}, before and after" for budget in CARTPOLE),
+    ]
+    return Table(heads, [_change(before, after) for before, after in pairs], left=2).markdown()
+
+
+def _change(before: Row, after: Row) -> list[str]:
+    digits = digits_of(TASKS[after["task"]].scoring.ceiling)
+    shown = [[certified(row["auto"][place], digits) for row in (before, after)] for place in range(len(CARTPOLE))]
+    means = [measured(row["mean"], row["sem"], digits + 1) for row in (before, after)]
+    return [f"`{after['agent']}`", f"`{before['agent']}`", *means, *(f"{one}, {other}" for one, other in shown)]
+
+
 def _board(found: Row, game: str) -> Table:
     """Return the entries of a game, the highest bound at the largest budget first."""
     digits = digits_of(TASKS[GAMES[game][0]].scoring.ceiling)

@@ -8,7 +8,7 @@ import pytest
 from study.numbers import every_agent
 from study.records import NUMBERS, RECORDS, fingerprint, new_agents
 from study.records_figure import curves
-from study.records_page import best, fill
+from study.records_page import best, fill, polished
 from surefoot.episodes import Episodes
 from surefoot.files import read_json
 from surefoot.proof.query import certify
@@ -84,4 +84,10 @@ def test_the_training_page_shows_the_measured_ablation():
 
     rows = read_json(RESULTS)["rows"]
     assert table(rows) in PAGE.read_text(encoding="utf-8")
-    assert len({(row["setting"], row["seed"]) for row in rows}) == len(rows)
+    assert len({(row["task"], row["setting"], row["seed"]) for row in rows}) == len(rows)
+
+
+def test_the_training_page_shows_what_polishing_brought():
+    shown = polished(FOUND)
+    assert shown in (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
+    assert "`cartpole-5-gru-polished-s0.35` | `cartpole-5-gru-s0.35`" in shown
