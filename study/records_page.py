@@ -138,13 +138,7 @@ def polished(found: Row) -> str:
     """Return the table of the training page: agents before and after their last layer was searched."""
     usual = {row["agent"]: row for row in found["agents"] if row["episodes"] == USUAL}
     pairs = [(usual[row["training"]["init_from"]], row) for row in usual.values() if "init_from" in row["training"]]
-    heads = [
-        "agent",
-        "begun with",
-        "mean before",
-        "after",
-        *(f"B = {budget:g}, before and after" for budget in CARTPOLE),
-    ]
+    heads = ["agent", "begun with", "mean before", "after", *(f"B = {budget:g}" for budget in CARTPOLE)]
     return Table(heads, [_change(before, after) for before, after in pairs], left=2).markdown()
 
 
