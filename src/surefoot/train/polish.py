@@ -124,7 +124,7 @@ def polish(run: TrainingRun, settings: PolishSettings, *, init_from: Policy) -> 
         InputError: If the agent does not fit the task, a setting is out of range, or the folder cannot be used.
     """
     task, noise = run.task, Noise.of(run.sigma)
-    _check(task, init_from, run, settings)
+    _check(task, init_from, run)
     folder = run.folder()
     ways = directions(init_from, *observe(task, noise, init_from, settings.observed, run.seed))
     search = _Search(run, settings, init_from, ways)
@@ -179,7 +179,7 @@ class _Search:
         return selection.predicted_bound(played, self.run.budget)
 
 
-def _check(task: Task, policy: Policy, run: TrainingRun, settings: PolishSettings) -> None:
+def _check(task: Task, policy: Policy, run: TrainingRun) -> None:
     spaces = task.spaces
     if task.cartridge is not None or (policy.shape, policy.n_actions) != (spaces.shape, spaces.n_actions):
         raise InputError(f"polishing needs an agent for the vectors and actions of {task.name}, not {policy.name}")
