@@ -1,8 +1,8 @@
 """What each ingredient of PPO brings to the certificate: one added at a time, the same number of steps, three seeds.
 
-    python bench/ablation.py                    # run what bench/results/ablation.json lacks, seed by seed
-    python bench/ablation.py --only Pendulum-v1 # of one task
-    python bench/ablation.py --write            # put the tables into docs/training.md
+    python -m bench.ablation                    # run what bench/results/ablation.json lacks, seed by seed
+    python -m bench.ablation --only Pendulum-v1 # of one task
+    python -m bench.ablation --write            # put the tables into docs/training.md
 
 Trainings are short (CartPole by our PPO; Pendulum by SB3's), so the tables show what is learned early. Above them is
 what others train with: DQN as in the paper, and SB3's PPO with the settings that RL Baselines3 Zoo has for CartPole.
