@@ -24,7 +24,7 @@ from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
 from surefoot.train.atari.settings import FAST, STUDENT
 from surefoot.train.sb3_ppo import default_settings
-from surefoot.train.settings import PRESETS, DdpgSettings, DqnSettings, find_ppo, find_settings
+from surefoot.train.settings import PRESETS, DdpgSettings, DqnSettings, PolishSettings, find_ppo, find_settings
 from toys import constant, layers, recurrent
 
 SIGMAS = ("0", "0.2", "0.4", "0.6", "0.8")
@@ -230,7 +230,7 @@ def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch,
     agent, card = zoo.load(name), zoo.load_card(name)
     task = task_of_card(card)
     assert agent.name == card["name"] == name
-    assert re.fullmatch(rf"{card['task']}(-[a-z0-9]+)?-s{card['sigma']:g}", name)
+    assert re.fullmatch(rf"{card['task']}(-[a-z0-9]+)?(-polished)?-s{card['sigma']:g}", name)
     n_stack = card["training"]["settings"].get("n_stack", task.spaces.n_stack)  # a student's is a setting
     assert agent.memory is not None or agent.n_stack == n_stack
     assert agent.sha256 == card["sha256"]
@@ -244,6 +244,10 @@ def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch,
     elif training["algorithm"] == "surefoot.train.ppo":
         named = find_ppo(training["preset"], card["task"]).with_memory(training["settings"]["memory"])
         assert training["settings"] == named.facts()
+        assert training["command"].startswith(f"surefoot train {card['task']} --sigma {card['sigma']:g}")
+    elif training.get("preset") == "polish":
+        assert training["settings"] == PolishSettings().facts()
+        assert zoo.load_card(training["init_from"]["name"])["sha256"] == training["init_from"]["sha256"]
         assert training["command"].startswith(f"surefoot train {card['task']} --sigma {card['sigma']:g}")
     elif task.cartridge is not None:  # every sitting has settings of its own
         trained_on = training.get("trained_on", card["task"])
