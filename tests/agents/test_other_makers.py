@@ -544,7 +544,7 @@ def test_statistics_near_an_exported_agent_are_not_forgotten(exported, tmp_path)
     env.obs_rms.mean, env.obs_rms.var = np.array([0.3, -0.2, 0.1, 0.5]), np.full(4, 4.0)
     env.save(str(tmp_path / "vecnormalize.pkl"))
     path = shutil.copy(exported[1] / "model.onnx", tmp_path)
-    with pytest.raises(InputError, match=r"lies near model\.onnx and may hold the statistics"):
+    with pytest.raises(InputError, match=r"is near model\.onnx and may hold the statistics"):
         resolve(path, SPACES)
     plain = resolve(path, SPACES, vecnormalize="none")
     normalized = resolve(path, SPACES, vecnormalize=tmp_path / "vecnormalize.pkl")

@@ -159,7 +159,7 @@ def test_what_an_old_version_did_by_itself(tmp_path, saved):
 def test_statistics_of_rewards_alone_are_not_missed(tmp_path, saved):
     """The file near the model says itself that observations were not normalized."""
     folder = zoo(tmp_path, saved, "normalize\n    - dict(norm_obs=False, norm_reward=True)\n")
-    with pytest.raises(InputError, match="lies near"):  # the settings and the file contradict each other
+    with pytest.raises(InputError, match="is near"):  # the settings and the file contradict each other
         resolve(folder)
     env = VecNormalize(DummyVecEnv([lambda: gymnasium.make("Pendulum-v1")]), norm_obs=False)
     env.save(folder / "Pendulum-v1" / "vecnormalize.pkl")

@@ -133,5 +133,7 @@ def test_a_function_of_continuous_actions_may_return_whole_numbers_where_they_ha
 def test_a_file_that_is_not_there_is_named():
     with pytest.raises(InputError, match=r"no file nowhere\.zip"):
         locate("nowhere.zip")
-    with pytest.raises(InputError, match=r"unknown agent 'nowhere'; pretrained agents: cartpole-1-ppo-s0\.2, "):
+    with pytest.raises(
+        InputError, match=r"unknown agent 'nowhere'; pretrained agents: HalfCheetah-v5-s0\.2, Hopper-v5-s0\.15, "
+    ):
         locate("nowhere")

@@ -626,7 +626,7 @@ WRONG_PLAY = {
     "command": ("prove cartpole-5", "'prove'"),
     "option": ("certify cartpole-5 --speed 3", "--speed"),
     "extra": ("certify cartpole-5 cartpole-1", "cartpole-1"),
-    "agent": ("certify cartpole-5 --agent nobody", "unknown agent 'nobody'; pretrained agents: cartpole-1-ppo-s0.2,"),
+    "agent": ("certify cartpole-5 --agent nobody", "unknown agent 'nobody'; pretrained agents: HalfCheetah-v5-s0.2,"),
     "empty agent": ("certify cartpole-5 --agent=", "unknown agent ''"),
     "long agent": (f"certify cartpole-5 --agent {'x' * 300}", ""),
     "sigma of nobody": (

@@ -168,7 +168,7 @@ def test_a_reward_range_of_cartpole_is_checked_too():
     import surefoot
 
     task = make_task("CartPole-v1", reward_range=(0, 0.5))
-    with pytest.raises(InputError, match=r"every reward must lie between 0 and 0.5, got 1"):
+    with pytest.raises(InputError, match=r"every reward must be between 0 and 0.5, got 1"):
         surefoot.rollout(task, lambda seen: 0, sigma=0.1, n_episodes=2)
 
 

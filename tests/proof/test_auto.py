@@ -164,13 +164,15 @@ def test_limits_of_auto_hold():
 
 @pytest.mark.parametrize("law", [LAWS[1], LONG, FEW[3]], ids=lambda law: law.name)
 def test_limits_of_few_values_hold(law):
-    """300 certificates at radius 2, where thresholds are chosen: misses of either side against Binomial(300, alpha)."""
+    """300 certificates at four radii, where thresholds are chosen: misses of a side against Binomial(300, alpha)."""
+    radii = [0.5, 1.0, 1.5, 2.0]
+    worst, best = ([mean(radius) for radius in radii] for mean in (law.worst_mean, law.best_mean))
     low = high = chosen = 0
     for seed in range(300):
-        certificate = certify(of(law, 1_000, 5_000 + seed), [2.0], 0.8)
+        certificate = certify(of(law, 1_000, 5_000 + seed), radii, 0.8)
         chosen += certificate.method_selection["method"] == "per-threshold"
-        low += certificate.lower[0] > law.worst_mean(2.0) + 1e-9
-        high += certificate.upper[0] < law.best_mean(2.0) - 1e-9
+        low += bool(np.any(certificate.lower > np.array(worst) + 1e-9))
+        high += bool(np.any(certificate.upper < np.array(best) - 1e-9))
     assert chosen > 280
     assert not too_many(low, 300, 0.2)
     assert not too_many(high, 300, 0.2)

@@ -28,7 +28,7 @@ from verdicts import problems
 
 pytestmark = pytest.mark.slow
 
-BUDGETS, GOAL = (0.0, 0.1), StoppingRule(budget=0.1, require=122.0)
+BUDGETS, GOAL = (0.0, 0.1), StoppingRule(budget=0.1, require=124.0)
 
 
 def plan(most=3_000):

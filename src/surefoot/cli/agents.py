@@ -74,7 +74,7 @@ def list_agents(arguments: argparse.Namespace) -> None:
         print_json({"schema": 1, "agents": [{key: card[key] for key in keys} for card in cards]})
         return
     table = Table(box=None, pad_edge=False)
-    for title in ("agent", "task", "sigma", "mean ± s.e.", "bound, B = sigma"):
+    for title in ("agent", "sigma", "mean ± s.e.", "bound, B = sigma"):  # names begin with the task
         table.add_column(title, no_wrap=True)
     for card in cards:
         chosen = card["selection"]
@@ -82,7 +82,7 @@ def list_agents(arguments: argparse.Namespace) -> None:
         bound = chosen.get("certified_at_sigma") if card["sigma"] > 0 else None
         mean = estimate(chosen["mean"], chosen["sem"])
         shown = "" if bound is None else format_lower(bound, digits)
-        table.add_row(card["name"], card["task"], f"{card['sigma']:g}", mean, shown)
+        table.add_row(card["name"], f"{card['sigma']:g}", mean, shown)
     plain_console().print(table, soft_wrap=True)
     print()
     say(
