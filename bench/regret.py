@@ -1,7 +1,7 @@
 """What `auto` loses by choosing on pilot episodes: its certified values against the best single method's.
 
     python bench/regret.py                    # about an hour on one core; results go to bench/results/regret.json
-    python bench/regret.py --sizes 1000       # only these; what the file has for other sizes stays
+    python bench/regret.py --sizes 1000       # only these; what the file has for other sizes, of its planner, stays
     python bench/regret.py --sizes 1000 --draws 4 --out /tmp/regret.json
 
 Every source is a distribution of returns: a record of this repository or a synthetic one. Each draw is a fresh sample
@@ -28,6 +28,7 @@ from surefoot.episodes import Episodes
 from surefoot.files import write_json
 from surefoot.proof.auto import Choice, choose
 from surefoot.proof.bounds import bands as cdf
+from surefoot.proof.bounds.bettors import PLANNER
 from surefoot.proof.bounds.from_band import mean_lower
 from surefoot.proof.bounds.from_bets import worst_means
 
@@ -208,13 +209,14 @@ def main() -> None:
             for asked in (source.grid, *((radius,) for radius in source.single)):
                 rows += compared(source, asked, n, given.draws or DRAWS[n])
             print(n, source.name, json.dumps(rows[-1]["chosen"]), flush=True)
-    before = json.loads(given.out.read_text()) if given.out.exists() else {"draws": {}, "cells": []}
+    before = json.loads(given.out.read_text()) if given.out.exists() else {"draws": {}, "planner": {}, "cells": []}
     kept = [row for row in before["cells"] if row["n"] not in given.sizes]
     rows = sorted(kept + rows, key=lambda row: int(row["n"]))
     lines = summary(rows)
     print(json.dumps(lines, indent=1))
     draws = {**before["draws"], **{str(n): given.draws or DRAWS[n] for n in given.sizes}}
-    write_json(given.out, {"schema": 1, "draws": draws, "summary": lines, "cells": rows})
+    planner = {**before["planner"], **{str(n): PLANNER for n in given.sizes}}
+    write_json(given.out, {"schema": 1, "draws": draws, "planner": planner, "summary": lines, "cells": rows})
 
 
 if __name__ == "__main__":
