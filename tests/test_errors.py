@@ -45,7 +45,7 @@ def test_a_forged_name_cannot_clear_the_screen(tmp_path, capsys, command):
 
 def test_what_a_command_prints_cannot_either(capsys, monkeypatch):
     monkeypatch.setattr("surefoot.agents.files.list_agents", lambda: ["one"])
-    card = {"name": HOSTILE, "task": "[red]t", "sigma": 0.1, "sha256": "", "selection": {"mean": 1.0, "sem": 0.1}}
+    card = {"name": f"[red]t{HOSTILE}", "task": "t", "sigma": 0.1, "sha256": "", "selection": {"mean": 1.0, "sem": 0.1}}
     monkeypatch.setattr("surefoot.agents.files.load_card", lambda name: card)
     assert cli.main(["agents"]) == 0
     shown = capsys.readouterr().out
