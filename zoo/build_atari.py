@@ -98,7 +98,7 @@ def lend(arguments: argparse.Namespace) -> None:
     if task.cartridge is None or trained_on.cartridge is None or task.cartridge.rom != trained_on.cartridge.rom:
         raise InputError(f"{task.name} is not the game of {card['name']}, which was trained on {trained_on.name}")
     training = {**card["training"], "trained_on": trained_on.name}
-    name = f"{task.name}-s{card['sigma']:g}"
+    name = card["name"].replace(trained_on.name, task.name, 1)
     copy_agent(arguments.folder, arguments.out / "agent", name, task=task.name, training=training)
 
 

@@ -187,7 +187,8 @@ def write_agent(
     started_from: dict[str, str] | None,
 ) -> Policy:
     """Write the agent that is kept so far, with its card, and return it."""
-    policy = agent(run.task, folder.curve.best_weights, f"{run.task.name}-s{run.sigma:g}")
+    kind = "" if run.preset == "fast" else "-student"
+    policy = agent(run.task, folder.curve.best_weights, f"{run.task.name}{kind}-s{run.sigma:g}")
     shown = {**card["training"], "updates": course.learner.updates}
     if started_from is not None:
         shown["started_from"] = started_from
