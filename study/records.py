@@ -42,7 +42,13 @@ RECORDS, MILLION = DATA / "records", DATA / "records" / "million"
 NUMBERS = ROOT / "docs" / "figures" / "records.json"
 PARTS = ("episodes", "attacks", "million")
 N_EPISODES, MANY = 10_000, 1_000_000
-ATTACKED_BUDGETS = {"cartpole-5": (0.4, 1.0), "cartpole-1": (0.4, 1.0), "mountain-car": (1.0,)}
+ATTACKED_BUDGETS = {
+    "cartpole-5": (0.4, 1.0),
+    "cartpole-1": (0.4, 1.0),
+    "mountain-car": (1.0,),
+    "freeway": (0.4, 0.8),
+    "pong-1r": (0.2, 0.6),
+}
 NOISE_SAMPLES = 4
 # What is tried, and on how many episodes: attacks with gradients take minutes, the others seconds.
 ATTACKS = {"paper": 50, "adaptive": 50, "structured": 1_000, "constant-direction": 1_000}
@@ -181,7 +187,13 @@ def _attacked(agent: Agent, method: str, rows: list[dict[str, Any]]) -> Iterator
         }
 
 
-def measure(part: str, agents: list[Agent], place: Place, methods: Sequence[str] = tuple(ATTACKS)) -> None:
+def measure(
+    part: str,
+    agents: list[Agent],
+    place: Place,
+    methods: Sequence[str] = tuple(ATTACKS),
+    episodes: int = N_EPISODES,
+) -> None:
     """Measure one part for the agents that lack it."""
     for agent in agents:
         if part == "attacks":
@@ -193,7 +205,7 @@ def measure(part: str, agents: list[Agent], place: Place, methods: Sequence[str]
             target.data / "episodes" / f"{agent.name}.json", agent
         ):
             continue
-        print(play_episodes(agent, MANY if million else N_EPISODES, target), flush=True)
+        print(play_episodes(agent, MANY if million else episodes, target), flush=True)
 
 
 def _attack(agent: Agent, place: Place, methods: Sequence[str]) -> None:
@@ -226,12 +238,13 @@ def main() -> None:
     parser.add_argument("--verify", action="store_true", help="verify every entry of records/, minutes of rerunning")
     parser.add_argument("--agents", nargs="+", help="only these (default: all of another kind than the paper's)")
     parser.add_argument("--attacks", nargs="+", choices=tuple(ATTACKS), default=list(ATTACKS))
+    parser.add_argument("--episodes", type=int, default=N_EPISODES, help="without attack (default: 10,000)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--work", type=Path, default=Path("runs/records"))
     arguments = parser.parse_args()
     for part in arguments.run:
         chosen = [agent for agent in new_agents() if arguments.agents is None or agent.name in arguments.agents]
-        measure(part, chosen, Place(RECORDS, arguments.work, arguments.device), arguments.attacks)
+        measure(part, chosen, Place(RECORDS, arguments.work, arguments.device), arguments.attacks, arguments.episodes)
     if arguments.run and not arguments.write:
         return
     if arguments.write:
