@@ -222,7 +222,7 @@ def trained(tmp_path_factory):
 def test_a_student_is_an_ordinary_agent_with_its_card(trained):
     out, watched = trained
     policy, card = zoo.load(str(out)), json.loads((out / "agent.json").read_text())
-    assert (policy.n_stack, policy.n_actions, policy.name) == (3, 3, "freeway-s0.3")
+    assert (policy.n_stack, policy.n_actions, policy.name) == (3, 3, "freeway-student-s0.3")
     assert card["training"]["teacher"]["name"] == "teacher"
     assert card["training"]["settings"] == TINY.facts()
     assert card["training"]["updates"] == 96 // 4 - 16 // 4
@@ -250,7 +250,7 @@ def test_more_noise_begins_with_a_student_of_less(trained, tmp_path):
         init_from=policy,
     )
     card = json.loads((tmp_path / "run" / "agent.json").read_text())
-    assert card["training"]["started_from"] == {"name": "freeway-s0.3", "sha256": policy.sha256}
+    assert card["training"]["started_from"] == {"name": "freeway-student-s0.3", "sha256": policy.sha256}
     assert zoo.load(str(tmp_path / "run")).sha256 == policy.sha256  # it has not learned yet
 
 

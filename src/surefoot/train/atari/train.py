@@ -187,7 +187,7 @@ def write_agent(
     started_from: dict[str, str] | None,
 ) -> Policy:
     """Write the agent that is kept so far, with its card, and return it."""
-    kind = "" if run.preset == "fast" else "-student"
+    kind = "" if isinstance(course, QLearning) else "-student"
     policy = agent(run.task, folder.curve.best_weights, f"{run.task.name}{kind}-s{run.sigma:g}")
     shown = {**card["training"], "updates": course.learner.updates}
     if started_from is not None:
