@@ -3,14 +3,14 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 
-# Who is not root asks for it to install the browser that the page is tested in.
+# Installing the browser that pages are tested in needs root.
 ASROOT := $(shell test "$$(id -u)" = 0 || echo sudo)
 
 .PHONY: certify test test-fast check lint setup browser docs records bench mutants clean
 
 setup: $(STAMP)
 
-# Made anew whenever the pins or the package metadata change.
+# Rebuilt whenever the pins or the package metadata change.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "Surefoot needs Python 3.11 or newer; set PYTHON=/path/to/python3.11"; exit 2; }
