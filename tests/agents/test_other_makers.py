@@ -364,7 +364,7 @@ def test_rows_that_depend_on_each_other_are_noticed():
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm1d(8), nn.Dropout(0.2)])
 def test_a_network_in_training_mode_is_noticed(layer):
-    """Statistics over the rows, or draws: a module of torch is in training mode until it is told otherwise."""
+    """Statistics over the rows, or draws: a module of torch is in training mode until eval() is called."""
     network = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), layer, nn.Linear(8, 2))
     policy = surefoot.Policy(network, 1, (4,), 2)
     with pytest.raises(InputError, match=r"declare that: stochastic=True, or --stochastic"):

@@ -108,7 +108,7 @@ class Nothing(gymnasium.Env):
 
 
 def test_sigma_and_budgets_in_normalized_units(folder, capsys, tmp_path):
-    """The same run as with a sigma for each feature, written out; and told in both units."""
+    """The same run as with a sigma for each feature, written out; and described in both units."""
     scales = [np.sqrt(var + 1e-8) for var in (0.1, 0.2, 9.0)]
     limits = ("--floor", "-3300", "--ceiling", "0", "--episodes", "12", "--workers", "1", "--quiet")
     units = ("--units", "normalized", "--sigma", "0.5", "--budgets", "0,0.5", "--require=-3000@0.5")

@@ -331,7 +331,7 @@ class _BySlot(Timed):
         return self._observe()[rows]
 
 
-# --- row i is settled before anything runs --------------------------------------------------------------------------
+# --- row i is fixed before anything runs ---------------------------------------------------------------------------
 
 
 def test_noise_of_a_row_does_not_depend_on_its_neighbours():

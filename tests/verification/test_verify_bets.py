@@ -375,7 +375,7 @@ def test_betting_and_sequential_name_their_planner():
 
 @pytest.mark.parametrize("factor", [1.1, 0.9], ids=["too much", "less"])
 def test_other_shares_of_the_risk_than_the_pilot_divided_are_caught(factor):
-    """Whoever moves risk to where the returns turned out well certifies more, and the sum does not tell."""
+    """Moving alpha to where the returns turned out well certifies more, and the sum does not show it."""
     returns, claim, made = made_of(LAWS[0], 700)
     moved = copy.deepcopy(made["bets"])
     radius = moved["lower"][0]["radius"]

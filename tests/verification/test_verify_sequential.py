@@ -246,7 +246,7 @@ def test_thorough_tampering_is_caught_by_playing_again(run, change, where):
 
 
 def test_a_limit_for_a_settled_number_at_a_chosen_stopping_time_is_caught(run):
-    """Whoever stops when he likes what he sees may not certify as if he had settled the number."""
+    """A run stopped at a favorable moment may not be certified as if its length had been fixed in advance."""
     episodes = Episodes.load(run / "episodes.npz")
     hidden = replace(episodes, facts={**episodes.facts, "planned": len(episodes)})  # else `certify` rejects it
     for method in ("auto", "betting", "band", "per-threshold"):
@@ -255,7 +255,7 @@ def test_a_limit_for_a_settled_number_at_a_chosen_stopping_time_is_caught(run):
         assert "3000 episodes were planned" in problems(verify(run, blocks=0))["certificate and episode data"]
 
 
-def test_whoever_stopped_by_hand_earlier_has_a_certificate_too(run):
+def test_a_run_stopped_by_hand_earlier_has_a_certificate_too(run):
     """It holds at every stopping time, so this is no forgery."""
 
     def earlier(arrays, setup):

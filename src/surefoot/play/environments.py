@@ -188,7 +188,7 @@ def _check_resets(environment: Any) -> None:
     while isinstance(layer, gymnasium.Wrapper):
         if type(layer).__name__ == "EpisodicLifeEnv":
             raise InputError(
-                "EpisodicLifeEnv does not begin anew after a lost life, so its episodes are not independent; give "
+                "EpisodicLifeEnv does not reset the game after a lost life, so its episodes are not independent; give "
                 "--wrapper 'stable_baselines3.common.atari_wrappers:AtariWrapper={\"terminal_on_life_loss\": false}'"
             )
         layer = layer.env

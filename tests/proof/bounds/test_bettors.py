@@ -199,7 +199,7 @@ def family(x, alpha):
         yield max(0.0, *(player.limit() for player in players))
 
 
-def test_an_anytime_limit_survives_whoever_stops_when_it_pleases_him():
+def test_an_anytime_limit_survives_stopping_at_any_time():
     samples = LAWS[4].draw(np.random.default_rng(8), (30, 1500))
     wrong = sum(any(limit > 0.8 for limit in family(x, ALPHA)) for x in samples)
     assert not too_many(wrong, 30, ALPHA)

@@ -12,8 +12,8 @@ class WholeGame(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Press the buttons after a lost life that SB3's AtariWrapper presses in training, where a new episode begins.
 
     Goes around ``AtariWrapper(env, terminal_on_life_loss=False)``: one episode is one game, and every game begins
-    anew. In training a lost life is followed by a step without a button and, where there is a fire button, by one
-    with it and one with the button after it; without them some games would wait forever.
+    from a reset. In training a lost life is followed by a step without a button and, where there is a fire button, by
+    one with it and one with the button after it; without them some games would wait forever.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any]) -> None:

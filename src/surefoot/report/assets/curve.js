@@ -171,7 +171,7 @@ class Curve {
     return null;
   }
 
-  // Between the budgets of a file that says no more, the next larger one counts: stairs.
+  // Between the budgets of a file without a band, the next larger one counts: stairs.
   path(series) {
     const { x, y } = this.at;
     let d = "";
