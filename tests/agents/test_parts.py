@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import torch
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
-from stable_baselines3 import A2C, PPO
+from sb3_contrib.common.wrappers import TimeFeatureWrapper
+from stable_baselines3 import A2C, PPO, SAC
 from stable_baselines3.common.torch_layers import CombinedExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
@@ -17,6 +18,7 @@ from surefoot.play.environments import make_task
 from surefoot.play.envs.noisy import NoisyObservation
 
 VECTORS = {"goal": Box(-1.0, 1.0, (2,), np.float32), "arm": Box(-1.0, 1.0, (2, 2), np.float32), "door": Discrete(3)}
+GOALS = ("achieved_goal", "desired_goal", "observation")
 MOVES = {"several": MultiDiscrete([3, 2, 2]), "lamps": MultiBinary(3), "one": Discrete(4)}
 
 
@@ -194,3 +196,51 @@ def test_noise_for_training_keeps_the_parts_apart():
     assert 0 < np.abs(noise).max() < 0.6
     silent = NoisyObservation(parts(), 0.0).reset(seed=0)[0]
     assert np.allclose(flat(noisy, silent), flat(parts(), clean))
+
+
+class Goals(gymnasium.Env):
+    """A goal environment, as those of HER: the agent is told where it should be."""
+
+    def __init__(self):
+        self.observation_space = Dict({name: Box(-1.0, 1.0, (2,), np.float32) for name in GOALS})
+        self.action_space = Box(-1.0, 1.0, (2,), np.float32)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self._drawn(), {}
+
+    def step(self, action):
+        return self._drawn(), float(-np.abs(action).sum()), False, False, {}
+
+    def _drawn(self):
+        return {name: self.np_random.uniform(-1, 1, 2).astype(np.float32) for name in GOALS}
+
+
+def test_the_time_left_in_observations_with_goals(tmp_path, monkeypatch):
+    """As RL Baselines3 Zoo trains on Panda and parking; planted: a time that stands still is another agent."""
+    monkeypatch.setitem(
+        gymnasium.registry, "Goals-v0", gymnasium.envs.registration.EnvSpec("Goals-v0", Goals, max_episode_steps=5)
+    )
+    env = TimeFeatureWrapper(gymnasium.make("Goals-v0", disable_env_checker=True))
+    model = SAC("MultiInputPolicy", env, buffer_size=4, seed=0, device="cpu", policy_kwargs={"net_arch": [8]})
+    inner = tmp_path / "Goals-v0_1" / "Goals-v0"
+    inner.mkdir(parents=True)
+    model.save(inner.parent / "Goals-v0.zip")
+    (inner / "args.yml").write_text("env: Goals-v0\n")
+    (inner / "config.yml").write_text("env_wrapper: sb3_contrib.common.wrappers.TimeFeatureWrapper\n")
+    task = make_task("Goals-v0", floor=-10)
+    policy = resolve(str(inner.parent), task.spaces)
+    memory = policy.recall.empty(torch.zeros(1, 6))
+    observation, _ = env.reset(seed=0)
+    chosen, stuck = [], []
+    for step in range(5):
+        plain = np.concatenate([observation[name][:2] for name in GOALS])
+        seen = torch.from_numpy(plain[None])
+        memory = policy.recall.advance(memory, seen, fresh=torch.tensor([step == 0]))
+        known = model.predict(observation, deterministic=True)[0]
+        chosen.append(np.allclose(policy.act(memory)[0].numpy(), known, atol=1e-5))
+        first = policy.recall.advance(memory, seen, fresh=torch.tensor([True]))
+        stuck.append(np.allclose(policy.act(first)[0].numpy(), known, atol=1e-5))
+        observation = env.step(known)[0]
+    assert all(chosen)
+    assert not all(stuck)

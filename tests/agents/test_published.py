@@ -1,5 +1,6 @@
 """Folders as RL Baselines3 Zoo and the Hub lay them out: found, understood, and nothing in them run."""
 
+import json
 import os
 import zipfile
 from pathlib import Path
@@ -132,6 +133,13 @@ def test_statistics_that_are_missing_are_missed(tmp_path, saved):
             "env_wrapper\n    - - sb3_contrib.common.wrappers.TimeFeatureWrapper:\n          test_mode: true\n",
             "TimeFeatureWrapper with {'test_mode': True}",
         ),
+        (
+            "env_wrapper\n    - - utils.wrappers.FrameSkip:\n          skip: 2\n"
+            "      - gym.wrappers.gray_scale_observation.GrayScaleObservation:\n          keep_dim: true\n",
+            "--wrapper 'rl_zoo3.wrappers:FrameSkip={\"skip\": 2}' "
+            "--wrapper 'gymnasium.wrappers:GrayscaleObservation={\"keep_dim\": true}', innermost first",
+        ),
+        ("vec_env_wrapper\n    - - my_code.VecEmbed\n", "behind the wrapper my_code.VecEmbed, which"),
     ],
 )
 def test_wrappers_without_a_counterpart_are_named(tmp_path, saved, config, match):
@@ -139,7 +147,7 @@ def test_wrappers_without_a_counterpart_are_named(tmp_path, saved, config, match
     for agent in (folder, folder / "best_model.zip"):
         refusal = read_published(agent).refusal
         assert match in refusal
-        assert "give it and all others with --wrapper module:Class" in refusal
+        assert "which is not applied by itself; give it and all others with --wrapper " in refusal
 
 
 def test_games_are_whole(tmp_path, saved):
@@ -147,6 +155,14 @@ def test_games_are_whole(tmp_path, saved):
     found = read_published(zoo(tmp_path, saved, config, args="env\n    - PongNoFrameskip-v4\n"))
     assert (found.refusal, found.modules) == ("", ("ale_py",))
     assert [one.partition("=")[0].rpartition(":")[2] for one in found.wrappers] == ["AtariWrapper", "WholeGame"]
+    options = "env_wrapper\n    - - stable_baselines3.common.atari_wrappers.AtariWrapper:\n          frame_skip: 2\n"
+    vectors = (
+        "          terminal_on_life_loss: true\n  - - vec_env_wrapper\n    - - x.VecFrameStack:\n          n_stack: 4\n"
+    )
+    found = read_published(zoo(tmp_path / "options", saved, options + vectors, args="env\n    - PongNoFrameskip-v4\n"))
+    assert found.refusal == ""
+    made = json.loads(found.wrappers[0].partition("=")[2])
+    assert made == {"frame_skip": 2, "terminal_on_life_loss": False, "clip_reward": False}
 
 
 def test_what_an_old_version_did_by_itself(tmp_path, saved):

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.agents.networks import weights_hash
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, listed
 from surefoot.errors import InputError
 
 
@@ -73,6 +73,16 @@ def with_clock(policy: Policy, max_steps: int) -> Policy:
             f"the time left can be appended to vectors only, the agent takes {policy.n_stack} of {policy.shape}; "
             "give an environment that appends it"
         )
+    parts = policy.parts
+    if parts is not None:
+        # The wrapper appends the time to the part of this name, which comes last where goals are the other parts.
+        name, size = parts[-1]
+        if name != "observation" or size < 2:
+            raise InputError(
+                f"the time left is the last number of the part observation, the agent takes {listed(parts)}; "
+                "give an environment that appends it"
+            )
+        parts = (*parts[:-1], (name, size - 1))
     layout = {"agent": policy.sha256, "time_feature": max_steps}
     return replace(
         policy,
@@ -80,5 +90,6 @@ def with_clock(policy: Policy, max_steps: int) -> Policy:
         critic=None if policy.critic is None else TimeLeft(policy.critic, max_steps),
         shape=(policy.shape[0] - 1,),
         memory=Clock(),
+        parts=parts,
         sha256=weights_hash({}, layout) if policy.sha256 else "",
     )

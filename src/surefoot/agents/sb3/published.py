@@ -7,7 +7,9 @@ on the Hub all in one folder, with ``vec_normalize.pkl`` and ``env_kwargs.yml``.
 from __future__ import annotations
 
 import ast
+import json
 import re
+import shlex
 import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,10 +23,16 @@ SETTINGS = ("config.yml", "args.yml")
 TIME_FEATURE, ATARI = "TimeFeatureWrapper", "stable_baselines3.common.atari_wrappers.AtariWrapper"
 # SB3's own begins a new episode with each life and goes on with the game: its episodes are not independent, and it
 # shows their score only where rewards are not clipped.
-WHOLE_GAMES = (
-    'stable_baselines3.common.atari_wrappers:AtariWrapper={"terminal_on_life_loss": false, "clip_reward": false}',
-    "surefoot.play.envs.whole_game:WholeGame",
-)
+WHOLE_GAME = {"terminal_on_life_loss": False, "clip_reward": False}
+# Wrappers of a vector of environments that the agent's own shape already shows, or that change nothing it sees.
+HARMLESS = ("Monitor", "VecMonitor", "VecFrameStack", "VecTransposeImage")
+# Where wrappers of older versions are today, for the message that names them.
+MOVED = {
+    r"^gym(nasium)?\.wrappers\.(\w+\.)?": "gymnasium.wrappers:",
+    r"^(utils|rl_zoo)\.wrappers\.": "rl_zoo3.wrappers:",
+    r"^gym_minigrid\.": "minigrid.",
+    r"GrayScaleObservation$": "GrayscaleObservation",
+}
 # What earlier versions did without being asked, and today's does when it is.
 OLD_DEFAULTS = {("Ant-v2", "Ant-v4"): {"use_contact_forces": True}, ("Ant-v3", "Ant-v4"): {"use_contact_forces": True}}
 HUB_NAME = re.compile(r"^(?:[a-z0-9]+-)?(?P<env>.+-v\d+)(?:_\d+)?$")
@@ -85,7 +93,7 @@ def read_published(path: Path) -> Published:
         environment=environment,
         env_kwargs={name: value for name, value in _mapping(kwargs).items() if not name.startswith("render")},
         statistics=statistics,
-        **_wrapped(model, settings.get("env_wrapper")),
+        **_wrapped(model, _listed(settings.get("env_wrapper")), _listed(settings.get("vec_env_wrapper"))),
     )
 
 
@@ -150,25 +158,48 @@ def _normalizes(settings: Mapping[str, Any], folder: Path) -> bool:
     return bool(said) and options.get("norm_obs", True) is not False
 
 
-def _wrapped(model: Path, wrappers: Any) -> dict[str, Any]:
-    """Return what the wrappers of training are here: the time left, those of Atari, or why there is no counterpart."""
+Wrapper = tuple[str, dict[str, Any]]
+
+
+def _listed(wrappers: Any) -> list[Wrapper]:
+    """Return names and arguments of wrappers, which the settings name alone or in a list."""
     listed = wrappers if isinstance(wrappers, list) else [] if wrappers is None else [wrappers]
-    pairs = [next(iter(one.items())) if isinstance(one, dict) and one else (str(one), None) for one in listed]
+    pairs = [next(iter(one.items())) if isinstance(one, dict) and one else (one, None) for one in listed]
+    return [(str(name), _mapping(options)) for name, options in pairs]
+
+
+def _wrapped(model: Path, wrappers: list[Wrapper], of_vectors: list[Wrapper]) -> dict[str, Any]:
+    """Return what the wrappers of training are here: the time left, those of Atari, or why there is no counterpart."""
     found: dict[str, Any] = {}
-    for name, options in pairs:
-        kind = str(name).rpartition(".")[2]
+    others = [one for one in of_vectors if one[0].rpartition(".")[2] not in HARMLESS]
+    for name, options in wrappers:
+        kind = name.rpartition(".")[2]
         if kind == TIME_FEATURE and not options:
             found["time_feature"] = True
-        elif name == ATARI and not options:
-            found |= {"wrappers": WHOLE_GAMES, "modules": ("ale_py",)}
-        elif kind != "Monitor":
-            arguments = f" with {options}" if options else ""
-            found["refusal"] = (
-                f"{model} was trained behind the wrapper {name}{arguments}, which is not applied by itself; give it "
-                "and all others with --wrapper module:Class, innermost first"
-            )
-            break
+        elif name == ATARI:
+            made = json.dumps(options | WHOLE_GAME)
+            games = (f"{ATARI.rpartition('.')[0]}:{kind}={made}", "surefoot.play.envs.whole_game:WholeGame")
+            found |= {"wrappers": games, "modules": ("ale_py",)}
+        elif kind not in HARMLESS:
+            others.append((name, options))
+    if others:
+        name, options = others[0]
+        arguments = f" with {options}" if options else ""
+        needed = [one for one in wrappers if one in others] or [("module.Class", {})]
+        found["refusal"] = (
+            f"{model} was trained behind the wrapper {name}{arguments}, which is not applied by itself; give it and "
+            f"all others with {' '.join(_as_option(*one) for one in needed)}, innermost first"
+        )
     return found
+
+
+def _as_option(name: str, options: Mapping[str, Any]) -> str:
+    """Return how ``--wrapper`` would name a wrapper of the settings, where it is today."""
+    for old, new in MOVED.items():
+        name = re.sub(old, new, name)
+    module, _, kind = name.replace(":", ".").rpartition(".")
+    made = f"={json.dumps(options)}" if options else ""
+    return f"--wrapper {shlex.quote(f'{module}:{kind}{made}')}"
 
 
 def _named(model: Path) -> str | None:
