@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -71,8 +72,15 @@ def printed(folder: Path) -> str:
     asked = ("cartpole-5", "--agent", HEADLINE, "--sigma", sigma, "--episodes", "10000", "--confidence", "0.95")
     text = command_output(folder, *asked)
     text = text.replace(str(folder), f"runs/{HEADLINE}-sigma{sigma}-seed0-n10000")
-    wrapped = [textwrap.fill(line, WIDTH) if len(line) > WIDTH else line for line in text.strip().splitlines()]
+    lines = every_second_row(text.strip().splitlines())
+    wrapped = [textwrap.fill(line, WIDTH) if len(line) > WIDTH else line for line in lines]
     return "\n".join(("```text", *wrapped, "```"))
+
+
+def every_second_row(lines: Sequence[str]) -> list[str]:
+    """Return the lines of a printed certificate with every second budget, the first and the last among them."""
+    rows = [line for line in lines if re.fullmatch(r" *[\d.]+ +[\d.]+ +[\d.]+(?:  \*)?", line)]
+    return [line for line in lines if line not in rows[1::2]]
 
 
 def candidates() -> str:

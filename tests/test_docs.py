@@ -177,8 +177,10 @@ def certified_rows(text):
 def test_figure_and_printed_output_of_the_readme_show_one_certificate():
     figure = drawn()
     rows = certified_rows(blocks(README, "text")[0])
-    assert [float(budget) for budget, _, _ in rows] == figure["budgets"]
-    for (_, lower, upper), proved, above in zip(rows, figure["lower"], figure["upper"], strict=True):
+    budgets, bounds_below, bounds_above = (figure[key][::2] for key in ("budgets", "lower", "upper"))
+    assert [float(budget) for budget, _, _ in rows] == budgets
+    assert budgets[-1] == figure["budgets"][-1]
+    for (_, lower, upper), proved, above in zip(rows, bounds_below, bounds_above, strict=True):
         assert proved - 0.01 <= float(lower) <= proved
         assert above <= float(upper) <= above + 0.01
     assert figure["curve"]["lower"][15] == pytest.approx(figure["lower"][3])
@@ -242,6 +244,11 @@ def test_the_citation_names_this_version():
     assert text.startswith("cff-version: 1.2.0\n")
     assert f"\nversion: {surefoot.__version__}\n" in text
     assert f"## {surefoot.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_is_short():
+    """About a hundred lines, the printed output and BibTeX among them."""
+    assert len([line for line in README.splitlines() if line.strip()]) <= 110
 
 
 def missing_modules(text):
