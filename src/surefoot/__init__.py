@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, smooth
     from surefoot.play.environments import make_task
     from surefoot.play.envs.noisy import NoisyObservation
-    from surefoot.play.rollout import rollout
     from surefoot.play.task import Task
     from surefoot.play.tasks import get_task
     from surefoot.report.budget_words import explain_budget
     from surefoot.runs.attack_curve import AttackCurve, attack
+    from surefoot.runs.rollout import rollout
     from surefoot.train.certified_eval import CertifiedEvalCallback
     from surefoot.verification.verify import verify
 
@@ -46,7 +46,7 @@ _LATER = {
     "explain_budget": ("surefoot.report.budget_words", "explain_budget"),
     "get_task": ("surefoot.play.tasks", "get_task"),
     "load_agent": ("surefoot.agents.files", "load"),
-    "rollout": ("surefoot.play.rollout", "rollout"),
+    "rollout": ("surefoot.runs.rollout", "rollout"),
     "smooth": ("surefoot.agents.smoothed", "smooth"),
     "make_task": ("surefoot.play.environments", "make_task"),
     "verify": ("surefoot.verification.verify", "verify"),

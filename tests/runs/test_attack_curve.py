@@ -86,8 +86,23 @@ def test_episodes_under_an_attacker_of_ones_own():
     assert surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=2, attacker=even, budget=0.4).spent.max() <= 0.4
     with pytest.raises(InputError, match="needs episodes without attack"):
         surefoot.certify(surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=2, attacker=even, budget=0.1), [0.1])
-    with pytest.raises(InputError, match=r"a budget of 0\.4 needs an attacker that uses it; surefoot\.attack has"):
+    with pytest.raises(InputError, match=r'a budget of 0\.4 needs an attacker that uses it: attacker="adaptive"'):
         surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=2, budget=0.4)
+
+
+def test_episodes_under_an_attack_by_name():
+    """The same as those of ``surefoot.attack``; planted: a budget that is not handed on changes nothing."""
+    options = {"sigma": 0.0, "n_episodes": 8, "seed": 3}
+    named = surefoot.rollout(TASK, AGENT, attacker="paper", budget=0.6, **options)
+    known = surefoot.attack(TASK, AGENT, method="paper", budgets=[0.6], lambdas=[0.0], **options).records[0]
+    assert named.returns.tolist() == known.returns.tolist()
+    assert named.facts["adversary"] == known.facts["adversary"]
+    assert 0 < named.spent.max() <= 0.6
+    assert surefoot.rollout(TASK, AGENT, attacker="paper", **options).spent.max() == 0
+    with pytest.raises(InputError, match=r"method must be one of paper, .* got 'adaptiv'; did you mean adaptive\?"):
+        surefoot.rollout(TASK, AGENT, attacker="adaptiv", budget=0.6, **options)
+    with pytest.raises(InputError, match="this attack needs gradients"):
+        surefoot.rollout(TASK, lambda seen: 0, attacker="paper", budget=0.1, **options)
 
 
 def test_rewards_of_each_step_are_kept_where_asked_for():

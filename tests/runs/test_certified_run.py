@@ -17,11 +17,11 @@ from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.play.environments import make_task
 from surefoot.play.plan import Plan, resolve_device
-from surefoot.play.rollout import rollout
 from surefoot.play.tasks import get_task
 from surefoot.proof.query import Query
 from surefoot.runs import certified as runs
 from surefoot.runs.certified import certified_run, run_name
+from surefoot.runs.rollout import rollout
 from toys import balancer, constant, fixed, pay_steps, toy_task
 
 TASK = get_task("cartpole-5")

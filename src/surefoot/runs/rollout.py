@@ -1,0 +1,111 @@
+"""``surefoot.rollout``: the episodes of a run from Python, in memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Literal
+
+from surefoot.agents.policies import Sigma
+from surefoot.agents.resolve import resolve
+from surefoot.episodes import Episodes, Noise
+from surefoot.errors import InputError
+from surefoot.play.channel import Attacker
+from surefoot.play.plan import Plan, resolve_device
+from surefoot.play.rollout import Progress, play
+from surefoot.play.streams import Purpose
+from surefoot.play.task import Task
+from surefoot.play.tasks import get_task
+from surefoot.runs.attacked import AttackGrid
+
+
+def rollout(
+    task: str | Task,
+    agent: object,
+    *,
+    sigma: Sigma,
+    n_episodes: int = 10_000,
+    seed: int = 0,
+    device: str = "cpu",
+    workers: int = 1,
+    backend: Literal["processes", "ray"] = "processes",
+    n_envs: int | None = None,
+    attacker: str | Attacker | None = None,
+    budget: float = 0.0,
+    per_step: bool = False,
+    n_stack: int | None = None,
+    batched: bool | None = None,
+    stochastic: bool = False,
+    pixel_max: float | None = None,
+    allow_pickle: bool = False,
+    vecnormalize: object = None,
+    progress_callback: Progress | None = None,
+) -> Episodes:
+    """Run episodes of a smoothed agent and return their record: ready to be certified, unless they are attacked.
+
+    Args:
+        task: A task's name, or a Task (``surefoot.make_task`` makes one of any Gymnasium ID).
+        agent: A pretrained agent's name, a path (a Stable-Baselines3 zip or folder, ``.onnx``, TorchScript ``.pt``), a
+            live Stable-Baselines3 model, a torch module (also CleanRL's), a Policy, or a function of observations.
+        sigma: Standard deviation of the noise on every new observation, in the observation's units, or one for each
+            feature; budgets then count the perturbation of feature i divided by sigma_i / (the least sigma). For
+            observations in parts also by name, ``{"camera": 0.1}``: the others have no noise, and are not attacked.
+        n_episodes: Number of episodes.
+        seed: Seed of the run; the same seed gives the same returns.
+        device: "cpu", "cuda" or "auto".
+        workers: Processes to run episodes with; they do not change the results.
+        backend: "ray" runs episodes on the Ray cluster that this process is connected to, else on that of
+            ``RAY_ADDRESS`` or of this machine, instead of in ``workers`` processes; the results are the same.
+        n_envs: Environments that run in parallel; the task's own number by default.
+        attacker: What perturbs observations: the name of an attack, "adaptive" for one, as ``surefoot.attack`` has
+            them (with its defaults, and lambda 0), or an object with ``propose(view)`` and ``describe()``. Its
+            episodes share no random numbers with those of a certificate.
+        budget: The attacker's l2 budget per episode.
+        per_step: Whether to keep the rewards of each step, for ``surefoot.certify_per_step``.
+        n_stack: Number of observations that a function or a torch module is given; the task's own by default.
+        batched: Whether a function takes rows of observations; found out by a trial by default.
+        stochastic: Whether the agent draws random actions of its own, which are then part of it; the record says so.
+        pixel_max: What a torch module or its file takes for the brightest pixel, where observations are pictures: 255
+            if it divides by 255 itself, 1 if it takes numbers from 0 to 1.
+        allow_pickle: Let the agent's file execute code: pickles in an SB3 zip, TorchScript.
+        vecnormalize: Statistics that the agent's observations are normalized with: a file, a live VecNormalize, or
+            "none"; by default those of a live model's environment, or where RL Baselines3 Zoo and the Hub keep them.
+        progress_callback: Called with the numbers of finished and of all episodes.
+
+    Raises:
+        InputError: If the agent does not fit the task, or a number makes no sense.
+    """
+    task = get_task(task) if isinstance(task, str) else task
+    if attacker is None and budget:
+        raise InputError(f'a budget of {budget:g} needs an attacker that uses it: attacker="adaptive", for one')
+    plan = Plan(
+        task=task,
+        policy=resolve(
+            agent,
+            task.spaces,
+            n_stack=n_stack,
+            batched=batched,
+            stochastic=stochastic,
+            pixel_max=pixel_max,
+            allow_pickle=allow_pickle,
+            vecnormalize=vecnormalize,
+        ),
+        noise=Noise.of(task.spaces.sigma_of(sigma)),
+        n_episodes=n_episodes,
+        seed=seed,
+        purpose=() if attacker is None else (Purpose.ATTACK,),
+        device=resolve_device(device, remote=backend == "ray"),
+        n_envs=n_envs,
+        per_step=per_step,
+    )
+    if isinstance(attacker, str):
+        plan = AttackGrid(base=plan, budgets=(budget,), method=attacker).plan(budget, 0.0)
+    elif attacker is not None:
+        plan = replace(plan, attacker=attacker, budget=budget)
+    if backend not in ("processes", "ray"):
+        raise InputError(f"backend must be 'processes' or 'ray', got {backend!r}")
+    if backend == "processes":
+        return play(plan, workers=workers, progress=progress_callback)
+    from surefoot.play.ray_cluster import ray_cluster  # an extra, and slow to load
+
+    with ray_cluster() as cluster:
+        return play(plan, workers=cluster, progress=progress_callback)
