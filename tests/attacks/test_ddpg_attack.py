@@ -219,5 +219,3 @@ def test_agents_that_cannot_be_attacked_so_are_refused():
     blindfolded = Policy(actor_with_critic().network, 5, (2,), None, "no critic")
     with pytest.raises(InputError, match="no critic has none"):
         grid(blindfolded)
-    with pytest.raises(InputError, match="needs discrete actions"):
-        grid(actor_with_critic(), method="adaptive")

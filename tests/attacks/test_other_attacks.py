@@ -262,7 +262,7 @@ def test_the_default_attack_is_one_that_the_agent_allows():
     assert default_method(task, agent) == "paper"
     assert default_method(task, replace(agent, differentiable=False)) == "adaptive"
     car = get_task("mountain-car")
-    assert default_method(car, from_callable(lambda seen: [0.0], shape=(2,), n_actions=None)) == "random"
+    assert default_method(car, from_callable(lambda seen: [0.0], shape=(2,), n_actions=None)) == "adaptive"
 
 
 @pytest.mark.parametrize(

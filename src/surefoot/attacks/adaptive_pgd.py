@@ -9,6 +9,7 @@ agent that has none is estimated by finite differences over the size of the ball
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -72,21 +73,11 @@ class AdaptivePGD(Described):
         return perturbations
 
     def _climb(self, scene: Scene, clean: Tensor, target: Tensor, radius: Tensor, start: Tensor) -> Tensor:
-        offset, momentum, size = start, torch.zeros_like(clean), 2 * expand_rows(radius.to(clean.dtype), clean)
-        best, best_value = start.clone(), torch.full(radius.shape, -torch.inf, device=clean.device)
-        stalled = torch.zeros_like(target)
-        for _ in range(self.iterations):
+        def likely(offset: Tensor) -> tuple[Tensor, Tensor]:
             values, gradient = scene.values_and_gradient(clean + offset, target, radius)
-            value = torch.log_softmax(values, dim=1).gather(1, target.unsqueeze(1)).squeeze(1)
-            better = value > best_value
-            best[better], best_value = offset[better], torch.maximum(best_value, value)
-            stalled = torch.where(better, 0, stalled + 1)
-            halve = expand_rows(stalled >= 2, clean)
-            size, offset = torch.where(halve, size / 2, size), torch.where(halve, best, offset)
-            stalled = torch.where(stalled >= 2, 0, stalled)
-            momentum = 0.75 * normalize_rows(gradient) + 0.25 * momentum
-            offset = project_l2(offset + size * momentum, radius)
-        return best
+            return torch.log_softmax(values, dim=1).gather(1, target.unsqueeze(1)).squeeze(1), gradient
+
+        return climb(likely, start, radius, self.iterations)
 
     def _shortened(self, scene: Scene, clean: Tensor, offset: Tensor, target: Tensor) -> Tensor:
         """Bisect along the perturbation for the shortest length that still wins often enough, to save budget."""
@@ -96,3 +87,28 @@ class AdaptivePGD(Described):
             enough = scene.share_choosing(clean + offset * expand_rows(middle, offset), target) >= self.certainty
             low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
         return offset * expand_rows(high, offset)
+
+
+def climb(score: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, radius: Tensor, iterations: int) -> Tensor:
+    """Return the perturbations with the highest scores that were found within the radius, row by row.
+
+    Args:
+        score: Returns the score of each row's perturbation, and its gradient.
+        start: Where to start.
+        radius: Largest l2 norm of each row.
+        iterations: Gradient steps.
+    """
+    offset, momentum, size = start, torch.zeros_like(start), 2 * expand_rows(radius.to(start.dtype), start)
+    best, best_value = start.clone(), torch.full(radius.shape, -torch.inf, device=start.device)
+    stalled = torch.zeros_like(radius, dtype=torch.int64)
+    for _ in range(iterations):
+        value, gradient = score(offset)
+        better = value > best_value
+        best[better], best_value = offset[better], torch.maximum(best_value, value)
+        stalled = torch.where(better, 0, stalled + 1)
+        halve = expand_rows(stalled >= 2, start)
+        size, offset = torch.where(halve, size / 2, size), torch.where(halve, best, offset)
+        stalled = torch.where(stalled >= 2, 0, stalled)
+        momentum = 0.75 * normalize_rows(gradient) + 0.25 * momentum
+        offset = project_l2(offset + size * momentum, radius)
+    return best

@@ -30,9 +30,15 @@ def check_choices(policy: Policy) -> int:
     """Return the number of discrete actions of a policy, or say that it has continuous ones."""
     if policy.n_actions is None:
         raise InputError(
-            f"this attack needs discrete actions, the agent {policy.name} has continuous ones; use --method random"
+            f"this attack needs discrete actions, the agent {policy.name} has continuous ones; use --method adaptive"
         )
     return policy.n_actions
+
+
+def check_moves(policy: Policy) -> None:
+    """Raise if a policy has discrete actions."""
+    if policy.n_actions is not None:
+        raise InputError(f"this attack needs continuous actions, the agent {policy.name} has discrete ones")
 
 
 def check_discrete(policy: Policy) -> int:
@@ -43,12 +49,11 @@ def check_discrete(policy: Policy) -> int:
 
 def check_continuous(policy: Policy) -> nn.Module:
     """Return the critic of a policy with continuous actions and gradients, or say why it cannot be attacked so."""
-    if policy.n_actions is not None:
-        raise InputError(f"this attack needs continuous actions, the agent {policy.name} has discrete ones")
+    check_moves(policy)
     _check_gradients(policy)
     if policy.critic is None:
         raise InputError(
-            f"this attack asks the agent's critic, {policy.name} has none (DDPG, TD3 and SAC do); use --method random"
+            f"this attack asks the agent's critic, {policy.name} has none (DDPG, TD3 and SAC do); use --method adaptive"
         )
     return policy.critic
 
@@ -56,6 +61,5 @@ def check_continuous(policy: Policy) -> nn.Module:
 def _check_gradients(policy: Policy) -> None:
     if not policy.differentiable:
         raise InputError(
-            f"this attack needs gradients, the agent {policy.name} has none (a plain function?); "
-            f"use --method {'random' if policy.n_actions is None else 'adaptive'}"
+            f"this attack needs gradients, the agent {policy.name} has none (a plain function?); use --method adaptive"
         )

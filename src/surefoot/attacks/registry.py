@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from surefoot.agents.policies import Policy
 from surefoot.attacks.adaptive_pgd import AdaptivePGD
-from surefoot.attacks.base import check_choices, check_continuous, check_discrete
+from surefoot.attacks.base import check_continuous, check_discrete
 from surefoot.attacks.composed import (
     Composed,
     ConstantDirection,
@@ -19,6 +19,7 @@ from surefoot.attacks.composed import (
 )
 from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.dqn import PaperAttack
+from surefoot.attacks.opposite_action import OppositeAction
 from surefoot.attacks.victim import Smoothing
 from surefoot.errors import InputError
 from surefoot.play.channel import Attacker
@@ -34,7 +35,7 @@ class Configuration:
         policy: The agent.
         budget: The l2 budget of an episode.
         smoothing: The agent's noise, as the attacker averages over it.
-        lambda_q: The threshold of values (discrete actions), or the weight lambda (continuous ones).
+        lambda_q: The threshold of values (discrete actions), or the lambda of an attack on continuous ones.
     """
 
     task: Task
@@ -52,18 +53,16 @@ class Method:
         build: Makes the attacker of a configuration.
         has_lambda: Whether the attacker depends on ``lambda_q``.
         needs_gradients: Whether it needs the agent's gradients.
-        needs_choices: Whether it needs discrete actions.
+        lambdas: The lambdas to try on continuous actions; those of the task where there are none.
     """
 
     build: Callable[[Configuration], Attacker]
     has_lambda: bool = False
     needs_gradients: bool = False
-    needs_choices: bool = False
+    lambdas: tuple[float, ...] = ()
 
     def check(self, task: Task, policy: Policy) -> None:
         """Raise InputError if the agent does not have what the attack needs."""
-        if self.needs_choices:
-            check_choices(policy)
         if self.needs_gradients:
             continuous = self.build is _paper and task.spaces.n_actions is None
             (check_continuous if continuous else check_discrete)(policy)
@@ -77,11 +76,24 @@ def _paper(of: Configuration) -> Attacker:
 
 
 def _adaptive(of: Configuration) -> Attacker:
-    if of.policy.differentiable:
-        return Composed(WhenItMatters(of.lambda_q, of.smoothing), AdaptivePGD(of.smoothing))
+    """Return the search for harmful actions, discrete or continuous; fewer tries where there are no gradients."""
     # Every difference asks the agent once more, which may be a function of one observation.
     few = replace(of.smoothing, n_samples=min(of.smoothing.n_samples, 8))
-    return Composed(WhenItMatters(of.lambda_q, few), AdaptivePGD(few, iterations=4, tries=2))
+    exact = of.policy.differentiable
+    smoothing, effort = (of.smoothing, {}) if exact else (few, {"iterations": 4, "tries": 2})
+    if of.policy.n_actions is None:
+        return Composed(_early(of), OppositeAction(smoothing, **effort))
+    return Composed(WhenItMatters(of.lambda_q, smoothing), AdaptivePGD(smoothing, **effort))
+
+
+def _early(of: Configuration) -> Evenly:
+    """Spread the budget over the first steps of an episode: all but the share ``lambda_q`` of the most it may have."""
+    if not 0 <= of.lambda_q < 1:
+        raise InputError(
+            "lambda of the adaptive attack on continuous actions is the share of the steps, at the end of an episode, "
+            f"that get no budget: expected 0 or more and less than 1, got {of.lambda_q:g}"
+        )
+    return Evenly(of.budget, max(1, round((1 - of.lambda_q) * of.task.scoring.max_steps)))
 
 
 def _evenly(of: Configuration) -> Evenly:
@@ -90,7 +102,7 @@ def _evenly(of: Configuration) -> Evenly:
 
 METHODS: dict[str, Method] = {
     "paper": Method(build=_paper, has_lambda=True, needs_gradients=True),
-    "adaptive": Method(build=_adaptive, has_lambda=True, needs_choices=True),
+    "adaptive": Method(build=_adaptive, has_lambda=True, lambdas=(0.0, 0.75, 0.95)),
     "random": Method(build=lambda of: Composed(_evenly(of), RandomDirection())),
     "constant-direction": Method(build=lambda of: Composed(_evenly(of), ConstantDirection())),
     "single-step": Method(build=lambda _: Composed(SingleStep(0), ConstantDirection())),
@@ -103,7 +115,7 @@ def default_method(task: Task, policy: Policy) -> str:
     try:
         METHODS["paper"].check(task, policy)
     except InputError:
-        return "random" if policy.n_actions is None else "adaptive"
+        return "adaptive"
     return "paper"
 
 

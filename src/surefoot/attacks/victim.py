@@ -8,6 +8,7 @@ the state of a recurrent network afterwards, so there it is the state that clean
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
@@ -226,9 +227,39 @@ class Scene:
         Of an agent without gradients it is estimated by differences over the distance ``reach``, one per row.
         """
         if self.probes is not None and reach is not None:
-            return self._differences(moved, actions, reach)
+
+            def likely(at: Tensor) -> Tensor:
+                return torch.log_softmax(self.values(at).double(), dim=1).gather(1, actions.unsqueeze(1)).squeeze(1)
+
+            return self.values(moved), self._differences(likely, moved, reach)
         parts = [self.part(some)._gradient(moved[some], actions[some]) for some in self._parts()]
         return torch.cat([values for values, _ in parts]), torch.cat([gradient for _, gradient in parts])
+
+    def actions(self, moved: Tensor) -> Tensor:
+        """Return the continuous actions when the present observation is ``moved``, averaged over the noise."""
+        with torch.no_grad():
+            return torch.cat([self.part(some)._mean_action(moved[some], clipped=True) for some in self._parts()])
+
+    def action_gradient(self, moved: Tensor, slope: Tensor, reach: Tensor) -> Tensor:
+        """Return the gradient, with respect to ``moved``, of the mean action's product with ``slope``, row by row.
+
+        Actions that are clipped have a gradient all the same: that of what is clipped. Of an agent without gradients
+        it is estimated by differences over the distance ``reach``, one per row.
+        """
+        if self.probes is not None:
+            return self._differences(lambda at: (self.actions(at).double() * slope).sum(dim=1), moved, reach)
+        parts = []
+        for some in self._parts():
+            here = moved[some].detach().requires_grad_()
+            with torch.enable_grad():
+                product = (self.part(some)._mean_action(here, clipped=False) * slope[some]).sum()
+                parts.append(torch.autograd.grad(product, here)[0])
+        return torch.cat(parts)
+
+    def _mean_action(self, moved: Tensor, *, clipped: bool) -> Tensor:
+        remembered = self.remembered(moved)
+        actions = self.policy.act(remembered) if clipped else _values(self.policy, remembered)
+        return _mean_over_samples(actions, len(moved), self.n_samples)
 
     def _parts(self) -> list[slice]:
         """Cut the rows into parts for one pass each."""
@@ -253,17 +284,15 @@ class Scene:
             chosen = [(plain.values(moved + sample).argmax(dim=1) == actions).double() for sample in samples]
             return torch.stack(chosen).sum(dim=0) / len(samples)
 
-    def _differences(self, moved: Tensor, actions: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
+    def _differences(self, score: Callable[[Tensor], Tensor], moved: Tensor, reach: Tensor) -> Tensor:
+        """Return twice the slope of ``score`` over the distance ``reach`` in every direction of ``probes``."""
         assert self.probes is not None
-        values, gradient = self.values(moved), torch.zeros_like(moved)
+        gradient = torch.zeros_like(moved)
         for probe in self.probes:
             step = probe * expand_rows(reach.to(moved.dtype), moved)
-            ahead, behind = (
-                torch.log_softmax(self.values(at).double(), dim=1).gather(1, actions.unsqueeze(1)).squeeze(1)
-                for at in (moved + step, moved - step)
-            )
+            ahead, behind = score(moved + step), score(moved - step)
             gradient += probe * expand_rows((ahead - behind).to(moved.dtype), moved)
-        return values, gradient
+        return gradient
 
     def _gradient(self, moved: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         here = moved.detach().requires_grad_()

@@ -80,7 +80,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         "--method",
         metavar="NAME",
         help="paper, adaptive, random, constant-direction, single-step or structured; all but paper work without "
-        "gradients (default: paper, else adaptive or random)",
+        "gradients (default: paper where the agent allows it, else adaptive)",
     )
     model.add_argument(
         "--budgets",
@@ -101,7 +101,8 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         dest="weights",
         type=numbers("0.001,0.0001"),
         metavar="LIST",
-        help="weights of the perturbation's norm in Algorithm 2 (continuous actions; default: the paper's)",
+        help="continuous actions: weights of the perturbation's norm in Algorithm 2 (default: the paper's); of "
+        "adaptive, shares of the steps, at the end of an episode, without budget (default: 0,0.75,0.95)",
     )
     model.add_argument(
         "--noise-samples",

@@ -41,7 +41,7 @@ NAMES = {
     "limit": "maximum steps",
     "seed": "seed",
     "device": "device",
-    "lambdas": "lambda_Q",
+    "lambdas": "lambda",
     "draws": "noise samples of the attacker",
     "slots": "parallel environments",
     "block": "episodes in a block",
@@ -139,7 +139,7 @@ def _attack_tables(group: Group) -> str:
             ]
             for budget, mean, sem, lambda_, used in columns
         ]
-        heads = ["budget", "mean ± standard error", "lambda_Q", "mean budget used"]
+        heads = ["budget", "mean ± standard error", "lambda", "mean budget used"]
         made.append(table(f"{label}: measured, not bounds", heads, body))
     return "".join(made)
 

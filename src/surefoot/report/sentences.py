@@ -148,6 +148,6 @@ def attack_notes(attack: Mapping[str, Any]) -> list[str]:
     if flat or (attack["did_not_attack"] and all(all(row) for row in attack["did_not_attack"])):
         notes.append(
             "Warning: the mean return does not fall with the budget. This does not show that the agent is robust; try "
-            "--lambda-q 0, --method adaptive, or larger --budgets."
+            "--method adaptive, lambda 0, or larger --budgets."
         )
     return notes

@@ -95,9 +95,10 @@ def attack(
         sigma: The agent's noise; 0 attacks it undefended.
         method: "paper" (Algorithm 1 for discrete actions, 2 for continuous ones), "adaptive", "random",
             "constant-direction", "single-step" or "structured"; by default "paper" where the agent has what it needs,
-            else "adaptive" or "random".
-        lambdas: Value gaps below which Algorithm 1 saves its budget, or weights of the norm in Algorithm 2. By default
-            0 and quantiles of the agent's own value gaps, or the paper's weights.
+            else "adaptive".
+        lambdas: Value gaps below which Algorithm 1 saves its budget, weights of the norm in Algorithm 2, or, of the
+            adaptive attack on continuous actions, the shares of the steps, at the end of an episode, that get no
+            budget. By default 0 and quantiles of the agent's own value gaps, the paper's weights, or 0, 0.75 and 0.95.
         noise_samples: Noise samples that attacks on a smoothed agent average over.
         n_episodes: Episodes for each budget and lambda.
         seed: Seed of the run.

@@ -39,7 +39,8 @@ class AttackGrid:
     Attributes:
         base: The run of one configuration but for the attack; sigma is 0 for an undefended agent.
         budgets: Attack budgets: l2 norms of all perturbations of one episode.
-        lambdas: Value gaps lambda_q of Algorithm 1, or weights lambda of Algorithm 2, where the method has one.
+        lambdas: Value gaps lambda_q of Algorithm 1, weights lambda of Algorithm 2, or, of the adaptive attack on
+            continuous actions, shares of the steps that get no budget, where the method has one.
         method: Name of the attack.
         noise_samples: Noise samples that attacks on a smoothed agent average over.
     """
@@ -75,14 +76,14 @@ class AttackGrid:
         return list(self.lambdas) if METHODS[self.method].has_lambda else [None]
 
     def default_lambdas(self) -> tuple[float, ...]:
-        """Return 0 and quantiles of the agent's own value gaps; the paper's weights for continuous actions.
+        """Return 0 and quantiles of the agent's own value gaps; the attack's or the paper's for continuous actions.
 
         For an attack without a lambda just 0.
         """
         if not METHODS[self.method].has_lambda:
             return (0.0,)
         if self.base.task.spaces.n_actions is None:
-            return self.base.task.paper.lambdas
+            return METHODS[self.method].lambdas or self.base.task.paper.lambdas
         METHODS[self.method].check(self.base.task, self.base.policy)
         return default_lambdas(self.plan(0.0, 0.0), self.smoothing)
 

@@ -1,0 +1,113 @@
+"""The adaptive attack on continuous actions: show the agent what makes it do the opposite of what it would do.
+
+No value says which continuous action is harmful, so the one farthest from the agent's own is taken for it: the corner
+of the actions' box on the other side. The search for it is that of ``adaptive_pgd``, with the agent's gradients or,
+for one that has none, with differences over the size of the ball.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from surefoot.agents.memory import expand_rows
+from surefoot.agents.policies import Policy
+from surefoot.attacks.adaptive_pgd import climb
+from surefoot.attacks.base import Described, check_moves
+from surefoot.attacks.projections import normalize_rows
+from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing
+from surefoot.errors import InputError
+from surefoot.play.channel import View
+
+
+@dataclass(frozen=True)
+class OppositeAction(Described):
+    """Move the agent's action as far towards the opposite one as the allowance lets it, averaged over its noise.
+
+    Attributes:
+        smoothing: The noise to average over.
+        iterations: Gradient steps per try.
+        tries: The first starts at the clean observation, later ones at a random point.
+    """
+
+    name: ClassVar[str] = "opposite action"
+
+    smoothing: Smoothing = UNDEFENDED
+    iterations: int = 10
+    tries: int = 2
+
+    def __post_init__(self) -> None:
+        if self.iterations < 1 or self.tries < 1:
+            raise InputError(f"iterations and tries must be at least 1, got {self.iterations} and {self.tries}")
+
+    def perturbation(self, view: View, allowance: Tensor) -> Tensor:
+        """Return the perturbation found that moves the action farthest; none where none moves it that way."""
+        check_moves(view.policy)
+        perturbations = torch.zeros_like(view.observation)
+        (rows,) = (allowance > 0).nonzero(as_tuple=True)
+        if rows.numel() == 0:
+            return perturbations
+        scene, clean, radius = Scene.of(view, rows, self.smoothing), view.observation[rows], allowance[rows]
+        way = Way.of(scene, clean)
+        best, farthest = torch.zeros_like(clean), torch.zeros_like(radius)
+        for number in range(self.tries):
+            start = torch.zeros_like(clean)
+            if number > 0:
+                random = normalize_rows(view.stream.normal(tuple(clean.shape)))
+                start = random * expand_rows(radius.to(clean.dtype), clean)
+            found = climb(lambda offset: way.ahead(clean + offset, radius), start, radius, self.iterations)
+            share = way.share(clean + found)
+            best[share > farthest], farthest = found[share > farthest], torch.maximum(share, farthest)
+        perturbations[rows] = best
+        return perturbations
+
+
+@dataclass(frozen=True, eq=False)
+class Way:
+    """From the action that an agent would take to the opposite one, in units of the actions' ranges.
+
+    Attributes:
+        scene: What the agent has in mind.
+        usual: The action on the clean observation, averaged over noise.
+        opposite: The corner of the actions' box on the other side of its center.
+        unit: The range of each action.
+    """
+
+    scene: Scene
+    usual: Tensor
+    opposite: Tensor
+    unit: Tensor
+
+    @classmethod
+    def of(cls, scene: Scene, clean: Tensor) -> Way:
+        """Find both ends."""
+        usual = scene.actions(clean)
+        low, high = _bounds(scene.policy, usual)
+        return cls(scene, usual, torch.where(usual > (low + high) / 2, low, high), high - low)
+
+    def share(self, moved: Tensor) -> Tensor:
+        """Return how much of the way the action on ``moved`` has gone, float64; less than 0 if it went the other."""
+        whole = self._scaled(self.opposite - self.usual)
+        gone = self._scaled(self.scene.actions(moved) - self.usual)
+        return (gone * whole).sum(dim=1) / whole.square().sum(dim=1).clamp_min(1e-12)
+
+    def ahead(self, moved: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the share, and its gradient with respect to ``moved`` but for a factor."""
+        slope = self._scaled(self.opposite - self.usual) / self.unit
+        return self.share(moved), self.scene.action_gradient(moved, slope, reach)
+
+    def _scaled(self, actions: Tensor) -> Tensor:
+        return actions.double() / self.unit
+
+
+def _bounds(policy: Policy, usual: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the bounds of each action; where there is none, twice as far on either side as the action is."""
+    reach = 2 * usual.abs().clamp_min(0.5)
+    low, high = (
+        side if given is None else torch.where(given.to(usual).isfinite(), given.to(usual), side)
+        for given, side in ((policy.low, -reach), (policy.high, reach))
+    )
+    return low, high
