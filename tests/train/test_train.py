@@ -281,6 +281,15 @@ def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
     assert not (tmp_path / "run" / "checkpoint.npz").exists()
 
 
+def test_a_kill_costs_no_more_than_the_time_between_checkpoints(tmp_path, monkeypatch):
+    """On Atari ten validations take half an hour: a checkpoint is also written when the last one is old."""
+    monkeypatch.setattr(watch, "CHECKPOINT_SECONDS", 0.0)
+    scripted(monkeypatch, [10, 40, 30])
+    with pytest.raises(KilledError):
+        tiny(tmp_path / "run", progress=stop_at(300))
+    assert [row[:2] for row in curve_of(tmp_path / "run")] == [[100, 10], [200, 40]]
+
+
 def test_the_best_before_the_kill_stays_the_best(tmp_path, monkeypatch):
     monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 2)
     asked = scripted(monkeypatch, [50, 40, 30])

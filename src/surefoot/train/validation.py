@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,8 @@ from surefoot.train.sb3_checkpoint import save_checkpoint
 from surefoot.train.selection import validate
 from surefoot.train.settings import Settings
 
-CHECKPOINT_EVERY = 10
+# A checkpoint holds the replay buffer, of pixels gigabytes: not after every validation, but a kill must not cost hours.
+CHECKPOINT_EVERY, CHECKPOINT_SECONDS = 10, 300.0
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,7 @@ class Validation(BaseCallback):
         super().__init__()
         self.learner, self.run, self.settings, self.folder = learner, run, settings, folder
         self.board = _board(folder.path / "tensorboard")
+        self.saved = time.monotonic()
 
     def _on_step(self) -> bool:
         if self.num_timesteps % self.settings.validation_interval:
@@ -77,8 +80,9 @@ class Validation(BaseCallback):
         curve.steps = self.num_timesteps
         mean = curve.add(played.returns, self._exploration(), weights)
         self._report(mean)
-        if number % CHECKPOINT_EVERY == 0:
+        if number % CHECKPOINT_EVERY == 0 or time.monotonic() - self.saved >= CHECKPOINT_SECONDS:
             save_checkpoint(self.folder, self.model)
+            self.saved = time.monotonic()
         # Where training waits for the end of an episode, SB3 would run beyond the last step.
         last = self.num_timesteps >= self.settings.total_steps
         return not (last or is_perfect(self.run.task, self.settings, mean))
