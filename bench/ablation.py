@@ -158,8 +158,8 @@ CHEETAH = replace(
     ),
     sigma=0.2,
     budgets=(0.126, 0.316),
-    plain=replace(DEFAULTS, total_steps=600_000, validation_interval=120_000, validation_episodes=50, n_stack=5),
-    episodes=1_000,
+    plain=replace(DEFAULTS, total_steps=300_000, validation_interval=100_000, validation_episodes=50, n_stack=5),
+    episodes=500,
 )
 SETUPS = {setup.name: setup for setup in (CARTPOLE, ONE_FRAME, PENDULUM, CHEETAH)}
 

@@ -2,7 +2,7 @@
 
     python bench/play.py --task cartpole-5                                # ratios on this machine's cores
     python bench/play.py --task mountain-car
-    python bench/play.py --task cartpole-5 --device cuda --episodes 1000000   # a million episodes on one GPU
+    python bench/play.py --task cartpole-5 --device cuda --episodes 10000000  # ten million episodes on one GPU
 
 Everything is measured in one run; of repeated timings the median counts. Results go to ``bench/results``.
 """
