@@ -70,6 +70,20 @@ def test_a_step_of_the_gru_is_torchs_with_its_gradient():
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
+def test_a_step_of_the_gru_without_gradients_has_the_same_bits_and_leaves_its_arguments():
+    """Without gradients results reuse the memory of what they replace."""
+    torch.manual_seed(0)
+    cell = torch.nn.GRUCell(5, 7)
+    inputs, state = torch.randn(200, 5), torch.rand(200, 7) * 2 - 1
+    before = inputs.clone(), state.clone()
+    expected = gru_step(cell, inputs, state).detach()
+    with torch.inference_mode():
+        found = gru_step(cell, inputs, state)
+    assert torch.equal(found, expected)
+    assert torch.equal(inputs, before[0])
+    assert torch.equal(state, before[1])
+
+
 class Tape(gymnasium.Env):
     """Shows a fixed tape of observations; an episode has seven of them."""
 

@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+MINUS_ONE = torch.tensor(-1.0)
+
 
 class Memory(Protocol):
     """How an agent's memory takes in an observation. The network of a policy maps memories to values or actions."""
@@ -159,12 +161,20 @@ def gru_step(cell: nn.GRUCell, inputs: Tensor, state: Tensor) -> Tensor:
     reset, update = gates.chunk(2, dim=1)
     kept = linear(state, onto_new, cell.bias_hh[both:])
     new = quick_tanh(linear(inputs, into_new, cell.bias_ih[both:]).addcmul_(reset, kept))
-    return torch.lerp(new, state, update)
+    return torch.lerp(new, state, update, out=_reused(new))
 
 
 def quick_tanh(x: Tensor) -> Tensor:
     """Return tanh up to 3e-7; ``x`` is overwritten. On a CPU torch's tanh takes five times as long as its sigmoid."""
-    return x.tanh_() if x.is_cuda else torch.add(x.new_tensor(-1.0), x.mul_(2).sigmoid_(), alpha=2)
+    if x.is_cuda:
+        return x.tanh_()
+    half = x.mul_(2).sigmoid_()
+    return torch.add(MINUS_ONE, half, alpha=2, out=_reused(half))
+
+
+def _reused(x: Tensor) -> Tensor | None:
+    """Return where a result that replaces ``x`` goes: into its memory, unless gradients need what is in it."""
+    return None if x.requires_grad else x
 
 
 def with_action(seen: Tensor, size: int, action: Tensor | None, fresh: Tensor | None) -> Tensor:
@@ -172,7 +182,10 @@ def with_action(seen: Tensor, size: int, action: Tensor | None, fresh: Tensor | 
     flat = seen.flatten(1)
     if action is None:
         return torch.cat((flat, flat.new_zeros(len(flat), size)), dim=1)
-    last = torch.eye(size, dtype=flat.dtype, device=flat.device)[action] if action.dim() == 1 else action.to(flat.dtype)
+    if action.dim() == 1:
+        last = torch.eye(size, dtype=flat.dtype, device=flat.device).index_select(0, action)
+    else:
+        last = action.to(flat.dtype)
     if fresh is not None:
         last = last.masked_fill(fresh.unsqueeze(1), 0.0)
     return torch.cat((flat, last), dim=1)

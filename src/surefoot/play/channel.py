@@ -9,7 +9,6 @@ the noise of a step is drawn after the attacker has proposed and is shown to it 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -127,16 +126,16 @@ class Channel:
             self.ledger.noise = noise
         return (seen + noise).to(observation.dtype)
 
-    def check(self, extremes: Sequence[Tensor]) -> None:
+    def check(self, observed: Tensor) -> None:
         """Reject observations that are not finite, or too large for single precision to tell from noise this small.
 
         Args:
-            extremes: The lowest and the highest observations, in units of ``spread`` where features differ.
+            observed: The largest absolute value of an observation, in units of ``spread`` where features differ.
 
         Raises:
             InputError: If neighboring floats at the largest observation differ by more than a thousandth of sigma.
         """
-        largest = float(torch.stack(list(extremes)).abs().max())
+        largest = float(observed)
         if not math.isfinite(largest):
             raise InputError("the environment returned an observation that is not finite")
         sigma = self.noise.sigma if self.noise.features is None else 1.0

@@ -22,7 +22,7 @@ from surefoot.play.envs.base import BatchEnv
 from surefoot.play.meter import Meter
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Stream, block_seeds, policy_seeds
-from surefoot.play.workers import single_thread
+from surefoot.play.workers import keep_freed_memory, single_thread
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -62,12 +62,13 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
     noise = Stream(noise_seeds, device)
     channel = Channel(noise=plan.noise, n_envs=n_envs, shape=plan.task.spaces.shape, stream=noise, ledger=ledger)
     own = seeded(*policy_seeds(plan.seed, plan.purpose, index)) if plan.policy.stochastic else nullcontext()
+    keep_freed_memory()
     with single_thread(), torch.inference_mode(plan.attacker is None):
         try:
             loop = Loop(plan=plan, env=env, channel=channel, count=count)
             with own:
                 loop.run(first, watch, Meter(index))
-            channel.check(loop.extremes)
+            channel.check(loop.largest)
         finally:
             env.close()
     return Episodes(
@@ -116,7 +117,7 @@ class Loop:
         limits = plan.task.scoring.reward_range if plan.per_step else None
         self.reward_sums = None if limits is None else RewardSums(plan.task.scoring.max_steps, limits)
         self.table = torch.full((3, count), torch.nan, dtype=torch.float64, device=device)
-        self.extremes: list[Tensor] = []  # of the observations of each step
+        self.largest = torch.zeros((), device=device)  # absolute value of any observation
         # What has no noise is compared with nothing, but must be finite.
         by_feature = channel.spread if isinstance(channel.spread, Tensor) else None
         self.units = None if by_feature is None else by_feature.masked_fill(by_feature == 0, torch.inf)
@@ -130,8 +131,10 @@ class Loop:
         action: Tensor | None = None
         attacked, clock = self.channel.ledger is not None, 0
         while self.number.numel():
-            # Looked at when the block is over, because asking a GPU at every step would make it wait.
-            self.extremes += torch.aminmax(observation if self.units is None else observation / self.units)
+            # Looked at when the block is over, because asking a GPU at every step would make it wait. One number is
+            # kept: a small tensor of every step would lie between the large ones, whose memory could not be reused.
+            scaled = observation if self.units is None else observation / self.units
+            torch.maximum(self.largest, scaled.abs().amax(), out=self.largest)
             seen = self.channel.send(observation, self._rows(first, action) if attacked else None)
             if watch is not None:
                 watch(self._step(observation, seen, action))

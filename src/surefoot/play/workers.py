@@ -28,6 +28,7 @@ from surefoot.errors import InputError
 Plan = TypeVar("Plan")
 Result = TypeVar("Result")
 LOOK = 5.0  # seconds after which a wait for results is interrupted to look around
+KEPT = 2**24  # bytes
 
 _job: tuple[Callable[[Any, int], Any], Any] | None = None
 
@@ -168,6 +169,15 @@ def single_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+def keep_freed_memory() -> None:
+    """Let the C library reuse the memory of each step's tensors instead of returning it to the system.
+
+    glibc returns what is freed above a threshold, and every step would fault the same pages in again, a tenth of the
+    time of a recurrent agent. The threshold rises to the largest block that was ever freed; this one is never touched.
+    """
+    torch.empty(KEPT, dtype=torch.uint8)
 
 
 def usable_cores() -> int:

@@ -46,15 +46,15 @@ class CartPole:
         _, speed, angle, spin = self.variables.unbind()
         cosine, sine = torch.cos(angle), torch.sin(angle)
         lever = self.pole_mass * self.half_length
-        push = torch.square(spin).mul_(lever).mul_(sine)
+        push = (spin * spin).mul_(lever).mul_(sine)
         push = push.add_(self.forces.index_select(0, actions)).div_(self.total_mass)
-        inertia = torch.square(cosine).mul_(self.pole_mass).div_(self.total_mass)
+        inertia = (cosine * cosine).mul_(self.pole_mass).div_(self.total_mass)
         inertia = inertia.neg_().add_(4.0 / 3.0).mul_(self.half_length)
         angular = sine.mul_(self.gravity).sub_(cosine * push).div_(inertia)
         linear = push.sub_(cosine.mul_(lever * angular).div_(self.total_mass))
         self.variables = torch.stack((speed, linear, spin, angular)).mul_(self.tick).add_(self.variables)
-        outside = (self.variables[::2].abs() > self.limits).any(dim=0)
-        return self._observe(), self.rewards, self.clock.tick(outside, self.max_steps)
+        off_track, tilted = (self.variables[::2].abs() > self.limits).unbind()
+        return self._observe(), self.rewards, self.clock.tick(off_track | tilted, self.max_steps)
 
     def restart(self, rows: Tensor) -> Tensor:
         """Start new episodes on the marked rows."""
