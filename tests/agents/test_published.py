@@ -72,6 +72,16 @@ def test_the_zoo(tmp_path, saved):
     assert hashes != {resolve(folder, vecnormalize="none").sha256}
 
 
+@pytest.mark.parametrize(
+    ("algorithm", "name"), [("ppo", "ppo-Pendulum-v1"), ("'a/../b'", "Pendulum-v1"), ("v1", "Pendulum-v1")]
+)
+def test_agents_of_one_environment_have_different_names(tmp_path, saved, algorithm, name):
+    """Else the second of them is refused by the run directory of the first."""
+    folder = zoo(tmp_path, saved, args=f"env\n    - Pendulum-v1\n  - - algo\n    - {algorithm}\n")
+    assert resolve(folder).name == name
+    assert resolve(folder / "best_model.zip").name == "best_model"
+
+
 def test_the_zoo_from_inside_its_folder(tmp_path, saved, monkeypatch):
     monkeypatch.chdir(zoo(tmp_path, saved))
     for agent in (".", "best_model.zip", "Pendulum-v1.zip"):
@@ -243,3 +253,21 @@ def test_checkpoints_do_not_compete_with_the_final_model(tmp_path, saved):
     (folder / "Pendulum-v1.zip").unlink()
     (folder / "rl_model_500_steps.zip").unlink()
     assert read_published(folder).model.name == "best_model.zip"
+
+
+def test_statistics_that_were_left_behind_are_missed(tmp_path, saved):
+    """A zip that was moved away from its statistics, but says itself that there were some; "none" is an answer."""
+    alone = tmp_path / "moved.zip"
+    alone.write_bytes(saved[0])
+    with pytest.raises(InputError, match=r"moved\.zip was trained behind VecNormalize, and no statistics are near it"):
+        resolve(alone)
+    assert resolve(alone, vecnormalize="none").sha256
+    # Where settings say that observations were not normalized, and for models that never were.
+    rewards = "normalize\n    - \"{'norm_obs': False, 'norm_reward': True}\"\n"
+    assert resolve(zoo(tmp_path, saved, rewards, statistics="")).sha256 == resolve(alone, vecnormalize="none").sha256
+    for kind in (stable_baselines3.PPO, stable_baselines3.SAC):
+        sizes = {"n_steps": 8, "batch_size": 8} if kind is stable_baselines3.PPO else {"learning_starts": 99}
+        model = kind("MlpPolicy", "Pendulum-v1", policy_kwargs={"net_arch": [4]}, device="cpu", seed=0, **sizes)
+        model.learn(8)
+        model.save(tmp_path / "plain.zip")
+        assert resolve(tmp_path / "plain.zip").sha256

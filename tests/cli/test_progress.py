@@ -82,7 +82,7 @@ def test_the_bar_moves_between_reports_and_shows_rate_and_time_left(monkeypatch)
             time.sleep(0.3)
     meter.clear()
     assert "40/1,000 episodes" in screen.getvalue()
-    assert re.search(r"\d episodes/s 0:0\d:\d\d", screen.getvalue())
+    assert re.search(r"\d/s 0\d:\d\d", screen.getvalue())
 
 
 def test_a_sequential_run_shows_its_bound():
@@ -91,8 +91,8 @@ def test_a_sequential_run_shows_its_bound():
     made = certified_run(
         plan(20_000), Query(budgets=(0.5,)), Path("run"), goal=goal, progress=lambda *said: notes.append(said[2])
     )
-    assert notes[0] == "lower bound 0.00 at budget 0.5, required 3"
-    bounds = [float(re.match(r"lower bound ([\d.]+) at", note)[1]) for note in notes]
+    assert notes[0] == "bound 0.00 at B = 0.5, required 3"
+    bounds = [float(re.match(r"bound ([\d.]+) at", note)[1]) for note in notes]
     assert bounds[-1] == pytest.approx(made.lower[0], abs=0.01)
     assert len(set(bounds)) > 3
 

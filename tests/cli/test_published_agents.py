@@ -157,6 +157,9 @@ def test_refusals_name_the_way_out(folder, capsys):
     refused(capsys, "certify", folder, *FLOOR, match="install that and give --env-module pybullet_envs_gymnasium")
     args.write_text("env: NoSuchEnv-v0\n")
     refused(capsys, "certify", folder, *FLOOR, match="cannot make the environment 'NoSuchEnv-v0'")
+    refused(
+        capsys, "certify", "--agent", "nowhere/x.zip", *FLOOR, match="no file or folder nowhere/x.zip; give that of an"
+    )
     (folder / "settings").mkdir()
     refused(capsys, "certify", folder / "settings", match="settings holds no SB3 model file")
     alone = folder.parent / "model.zip"

@@ -13,6 +13,8 @@ from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
 from surefoot.files import sha256
 
+AS_IN_TRAINING = "make the environment as in training, with --env, --env-kwargs or --wrapper"
+
 
 def fit_to(policy: Policy, shape: tuple[int, ...]) -> Policy:
     """Return the policy for an environment whose one observation has ``shape``; a stack becomes its frames.
@@ -39,7 +41,7 @@ def fit_to(policy: Policy, shape: tuple[int, ...]) -> Policy:
         return replace(policy, network=network, n_stack=stored[0] // shape[2], shape=shape)
     raise InputError(
         f"the agent was made for observations of shape {stored}, the environment gives {shape}; "
-        "expected the same shape or a stack of them: make it as in training with --env, --env-kwargs or --wrapper"
+        f"expected the same shape or a stack of them; {AS_IN_TRAINING}"
     )
 
 
@@ -65,13 +67,13 @@ def check_actions(policy: Policy, spaces: Spaces, *, first_action: int | None = 
         policy.n_actions is not None and first_action not in (None, spaces.first_action)
     ):
         raise InputError(
-            f"the agent has {_actions(policy.n_actions, 0)}, "
-            f"the environment takes {_actions(spaces.n_actions, spaces.first_action)}"
+            f"the agent has {_actions(policy.n_actions, 0)}, the environment takes "
+            f"{_actions(spaces.n_actions, spaces.first_action)}; {AS_IN_TRAINING}"
         )
     if first_action is not None and policy.factors != spaces.factors:
         raise InputError(
             f"the agent's actions have parts of {policy.factors} values, the environment's of {spaces.factors}; "
-            "expected the same"
+            f"{AS_IN_TRAINING}"
         )
     if policy.low is None or policy.high is None or spaces.low is None or spaces.high is None:
         return
@@ -81,7 +83,7 @@ def check_actions(policy: Policy, spaces: Spaces, *, first_action: int | None = 
     ):
         raise InputError(
             f"the agent's actions range from {low.tolist()} to {high.tolist()}, "
-            f"the environment's from {list(spaces.low)} to {list(spaces.high)}"
+            f"the environment's from {list(spaces.low)} to {list(spaces.high)}; {AS_IN_TRAINING}"
         )
 
 

@@ -190,6 +190,8 @@ def run_certify(arguments: argparse.Namespace) -> int:
         print(f"\n{'Proved' if proved else 'NOT proved'}: a mean of {required.mean:g} at budget {required.budget:g}.")
     for line in () if task is None else (*limits_note(arguments, task), *_units_note(arguments, certificate)):
         say(line)
+    if (certificate.method_selection or {}).get("stopped") == "stopped by hand":
+        say("Interrupted: run the same command again to continue.")
     if taken is not None:
         say(f"Returns: {taken} ({arguments.returns})")
     if folder is not None:

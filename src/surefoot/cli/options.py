@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Column
 
 from surefoot.cli.parser import AGENT, RUN, section
 from surefoot.episodes import Noise
@@ -196,28 +197,30 @@ def progress_bar(what: str, unit: str, arguments: argparse.Namespace) -> Iterato
     if arguments.quiet or not console.is_terminal:
         yield None
         return
+    # Room for the ^C that a terminal echoes: in a full line it would begin another, and this one would stay.
+    console.width = max(20, console.width - 4)
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.completed:,.0f}/{task.total:,.0f} {task.fields[unit]}"),
+        BarColumn(bar_width=None),
+        TextColumn("{task.completed:,.0f}/{task.total:,.0f}{task.fields[unit]}"),
         TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
+        TimeRemainingColumn(compact=True, table_column=Column(min_width=5)),
         TextColumn("{task.fields[note]}"),
     )
     over = threading.Event()
     with Progress(*columns, console=console, transient=True) as progress:
-        job = progress.add_task(what, total=1, unit=unit, rate="", note="")
+        job = progress.add_task(what, total=1, unit=f" {unit}", rate="", note="")
         counted = 0
 
         def show(done: float, **fields: Any) -> None:
             speed = progress.tasks[0].speed
-            rate = "" if speed is None else f"{speed:,.{0 if speed >= 10 else 1}f} {unit}/s"
+            rate = "" if speed is None else f"{speed:,.{0 if speed >= 10 else 1}f}/s"
             progress.update(job, completed=done, rate=rate, **fields)
 
         def report(done: int, of: int, note: str = "") -> None:
             nonlocal counted
             counted = done
-            show(done, total=of, note=note)
+            show(done, total=of, note=note, unit="" if note else f" {unit}")  # a note needs the room
 
         def look() -> None:
             from surefoot.play.meter import episodes_under_way

@@ -123,7 +123,10 @@ def one_of(arguments: argparse.Namespace, command: str, *others: str) -> None:
     """Check that exactly one of TASK, --env and ``others`` is given, or the path of an agent, whose files say which."""
     agent_for_task(arguments)
     sources = [name for name in ("task", "env", *others) if getattr(arguments, name) is not None]
-    if len(sources) != 1 and not (sources == [] and is_path(getattr(arguments, "agent", None))):
+    agent = getattr(arguments, "agent", None)
+    if not sources and agent is not None and ("/" in agent or agent.endswith(".zip")) and not Path(agent).exists():
+        raise InputError(f"no file or folder {agent}; give that of an SB3 model, or TASK or --env and an agent for it")
+    if len(sources) != 1 and not (sources == [] and is_path(agent)):
         *first, last = ("TASK", "--env", *(f"--{name}" for name in others))
         wanted = f"{', '.join(first)} or {last}" if len(first) > 1 else f"{first[0]} and {last}"
         raise InputError(f"{command} needs exactly one of {wanted}, got {' and '.join(sources) or 'none'}")

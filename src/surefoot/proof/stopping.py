@@ -66,7 +66,7 @@ class Monitor:
     def so_far(self) -> str:
         """The bound at the last look, in a few words."""
         wanted = "" if self.rule.require is None else f", required {exact(self.rule.require)}"
-        return f"lower bound {format_lower(self.lower)} at budget {exact(self.rule.budget)}{wanted}"
+        return f"bound {format_lower(self.lower)} at B = {exact(self.rule.budget)}{wanted}"
 
     def reason_to_stop(self, returns: NDArray[np.float64]) -> str | None:
         """Return why no more episodes are needed, or None."""

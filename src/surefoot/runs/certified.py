@@ -28,7 +28,7 @@ MOST_LETTERS = 150  # of a directory's name that says what is in it
 
 def run_name(plan: Plan) -> str:
     """Return the name of a run directory: all that usually differs between runs."""
-    agent = plan.policy.name if plan.policy.name.startswith(plan.task.name) else f"{plan.task.name}-{plan.policy.name}"
+    agent = plan.policy.name if plan.task.name in plan.policy.name else f"{plan.task.name}-{plan.policy.name}"
     where = "-cuda" if plan.device == "cuda" else ""
     name = (
         f"{agent}-sigma{_noise_name(plan)}-seed{plan.seed}-n{plan.n_episodes}{where}{'-steps' if plan.per_step else ''}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Mapping
@@ -152,8 +153,14 @@ class RunFolder:
         keys = {*there, *self.setup}
         differing = sorted(key for key in keys if there.get(key) != self.setup.get(key))
         if differing:
-            what = ", ".join(f"{key} {there.get(key)} there, {self.setup.get(key)} now" for key in differing[:3])
+            pairs = ((key, _short(there.get(key)), _short(self.setup.get(key))) for key in differing[:3])
+            what = ", ".join(f"{key} {old} there, {new} now" for key, old, new in pairs)
             raise InputError(f"{self.folder} holds a run with another setup ({what}); choose another --out")
+
+
+def _short(value: Any) -> str:
+    """Return a value of a setup as a message shows it, a hash by its first digits."""
+    return re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1", str(value))
 
 
 def _check_system() -> None:

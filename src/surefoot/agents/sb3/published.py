@@ -47,16 +47,20 @@ class Published:
         environment: The Gymnasium ID it was trained on, None if nothing says so.
         env_kwargs: What the environment was made with.
         statistics: The file of VecNormalize's statistics, None if there is none.
+        normalizes: Whether observations were normalized, None if nothing says so.
         time_feature: Whether the time left is appended to each observation (sb3-contrib's TimeFeatureWrapper).
         wrappers: What the environment is wrapped in, as ``--wrapper`` takes it.
         modules: What has to be imported for it.
         refusal: Why its environment cannot be made here as it was in training; empty if it can.
+        name: What to call the agent: the zoo's files are named like their environments, whatever the algorithm.
     """
 
     model: Path
+    name: str
     environment: str | None = None
     env_kwargs: dict[str, Any] = field(default_factory=dict)
     statistics: Path | None = None
+    normalizes: bool | None = None
     time_feature: bool = False
     wrappers: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
@@ -83,16 +87,22 @@ def read_published(path: Path) -> Published:
     folder = _settings_of(model)
     if folder is None:
         own = _statistics_in(model.parent / model.stem)
-        return Published(model=model, statistics=own[0] if len(own) == 1 else None, environment=_named(model))
+        statistics = own[0] if len(own) == 1 else None
+        return Published(model=model, name=model.stem, statistics=statistics, environment=_named(model))
     arguments, settings = (_read_yaml(folder / name) for name in ("args.yml", "config.yml"))
     kwargs = _read_yaml(folder / "env_kwargs.yml") or arguments.get("env_kwargs") or settings.get("env_kwargs") or {}
-    statistics = _one_of(folder, model) if _normalizes(settings, folder) else None
+    normalizes = _normalizes(settings, folder) if "normalize" in settings or _statistics_in(folder) else None
+    statistics = _one_of(folder, model) if normalizes else None
     environment = str(arguments["env"]) if arguments.get("env") else _named(model)
+    algorithm = str(arguments.get("algo", ""))
+    known = algorithm in model.stem or model.stem != environment or not algorithm.isidentifier()
     return Published(
         model=model,
+        name=model.stem if known else f"{algorithm}-{model.stem}",
         environment=environment,
         env_kwargs={name: value for name, value in _mapping(kwargs).items() if not name.startswith("render")},
         statistics=statistics,
+        normalizes=normalizes,
         **_wrapped(model, _listed(settings.get("env_wrapper")), _listed(settings.get("vec_env_wrapper"))),
     )
 
@@ -101,7 +111,7 @@ def _model_in(folder: Path) -> Path:
     """Return the model file of a folder: the zoo's own choice is not the best on its evaluations, but the last."""
     models = sorted(path for path in folder.glob("*.zip") if _is_model(path))
     if not models:
-        below = sorted({str(path.parent) for path in folder.glob("*/*.zip")})
+        below = sorted({str(path.parent) for deep in ("*/*.zip", "*/*/*.zip") for path in folder.glob(deep)})
         hint = f"give one of the folders in it, such as {below[0]}" if below else "give the .zip file of an SB3 model"
         raise InputError(f"{folder} holds no SB3 model file; {hint}")
     whole = [path for path in models if path.stem != "best_model" and not re.search(r"_\d+_steps$", path.stem)]

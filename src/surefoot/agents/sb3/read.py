@@ -48,7 +48,10 @@ def read_agent(path: Path, *, allow_pickle: bool, spaces: Spaces | None, vecnorm
     """
     published = read_published(path)
     policy = read_zip(published.model, allow_pickle=allow_pickle, spaces=spaces)
+    policy = replace(policy, name=published.name)
     statistics = statistics_of(vecnormalize, published.model, published.statistics)
+    if statistics is None and vecnormalize is None and published.normalizes is None:
+        _refuse_lost_statistics(published.model)
     policy = policy if statistics is None else normalized(policy, statistics)
     if not published.time_feature or (spaces is not None and spaces.shape == policy.shape):
         return policy
@@ -91,6 +94,20 @@ def statistics_of(vecnormalize: object, model: Path | None, found: Path | None =
             f"with; give --vecnormalize {near[0]}, or --vecnormalize {NONE} if the agent was trained without them"
         )
     return None
+
+
+def _refuse_lost_statistics(model: Path) -> None:
+    """Raise InputError if the file of a model says that it was trained behind VecNormalize, and no statistics are near.
+
+    SB3 keeps the last observation from before the normalization; of what learns from a replay buffer in any case.
+    """
+    data = read_settings(model)
+    if data.get("_last_original_obs") is None or "buffer_size" in data or statistics_near(model):
+        return
+    raise InputError(
+        f"{model} was trained behind VecNormalize, and no statistics are near it; give their file with --vecnormalize "
+        f"FILE, or --vecnormalize {NONE} if only rewards were normalized"
+    )
 
 
 def _may_normalize(path: Path) -> bool:
