@@ -1,5 +1,6 @@
 """One thread per process, for the tests share the cores; without torch only the light half is tested."""
 
+import gc
 from importlib.util import find_spec
 
 import pytest
@@ -11,6 +12,16 @@ from slow_tests import function_of, slow_functions
 # The same examples every time: a failure is the code's, never the draw's.
 settings.register_profile("fixed", derandomize=True)
 settings.load_profile("fixed")
+
+
+# What the modules define stays: to look through it for garbage again and again takes a third of the collection.
+gc.disable()
+
+
+def pytest_collection_finish():
+    """Look for garbage from now on, but not among what was imported."""
+    gc.freeze()
+    gc.enable()
 
 
 def pytest_collection_modifyitems(items):
@@ -29,6 +40,7 @@ if "torch" not in missing:
     torch.set_num_threads(1)
 
     import surefoot.cli.report  # noqa: F401 - draws what it is asked to draw, so it takes what follows as it is
+    from surefoot.report import curves
     from surefoot.runs import finish, taped_episode
 
     # A report's recorded episode takes longer than all else in a small run; few tests look at it (``whole_tapes``).
@@ -45,6 +57,17 @@ if "torch" not in missing:
 
     finish.write_figure = empty_figure
 
+    # So do the methods that its page compares: the same ones of the same episodes in test after test.
+    ANSWER, answers = curves._answer, {}
+
+    def known_answer(episodes, stated, method, spacing):
+        asked = (episodes.sha256, *stated.budgets.tolist(), stated.confidence, method, spacing)
+        if asked not in answers:
+            answers[asked] = ANSWER(episodes, stated, method, spacing)
+        return answers[asked]
+
+    curves._answer = known_answer
+
 
 @pytest.fixture(scope="module")
 def whole_tapes():
@@ -58,3 +81,9 @@ def whole_tapes():
 def drawn_figures(monkeypatch):
     """Draw the figures of runs."""
     monkeypatch.setattr(finish, "write_figure", DRAWN)
+
+
+@pytest.fixture
+def computed_answers(monkeypatch):
+    """Compute all that is on a page."""
+    monkeypatch.setattr(curves, "_answer", ANSWER)
