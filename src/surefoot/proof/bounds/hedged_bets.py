@@ -226,10 +226,13 @@ def sums_of_logs(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
     Where |stake (y - claim)| <= r, a small number, the first four terms of the series of log(1 + x) and power sums of
     the batch are enough: what is left out is never below -r^5 / (5 (1 - r)^5).
     """
-    mean = float(batch.counts @ batch.values) / batch.size
+    size = batch.size
+    if size < _FEW:
+        return _logs(batch, stakes, claims)
+    mean = float(batch.counts @ batch.values) / size
     gap, away = mean - claims, batch.values - mean
     near = np.abs(away) <= _SMALL / stakes.max() - np.abs(gap).max()
-    if batch.size < _FEW or batch.counts[near].sum() < batch.size / 2:
+    if batch.counts[near].sum() < size / 2:
         return _logs(batch, stakes, claims)
     power = (np.vander(away[near], 5, increasing=True).T @ batch.counts[near]).tolist()
     series = np.zeros(claims.shape)

@@ -23,17 +23,18 @@ Floats = NDArray[np.float64]
 
 _MEANS = np.linspace(np.log(0.02), np.log(2e4), 96)  # logarithms of means of N
 _SCORES = np.linspace(-5.0, 5.3, 128)  # normal scores of chances
+_ROWS, _COLUMNS = np.arange(_MEANS.size), np.arange(_SCORES.size)
 
 
 def stakes(chances: Floats, means: Floats) -> Floats:
     """Return lambda h for chances to win and means of the number of drops to come, interpolated: for plans."""
-    table = _table()
-    rows = np.clip(np.interp(np.log(means), _MEANS, np.arange(_MEANS.size)), 0, _MEANS.size - 1.001)
-    columns = np.clip(np.interp(-ndtri(chances), _SCORES, np.arange(_SCORES.size)), 0, _SCORES.size - 1.001)
+    table, width = _table().ravel(), _SCORES.size
+    rows = np.minimum(np.interp(np.log(means), _MEANS, _ROWS), _MEANS.size - 1.001)
+    columns = np.minimum(np.interp(-ndtri(chances), _SCORES, _COLUMNS), width - 1.001)
     i, j = rows.astype(int), columns.astype(int)
-    x, y = rows - i, columns - j
-    upper = (1 - y) * table[i, j] + y * table[i, j + 1]
-    lower = (1 - y) * table[i + 1, j] + y * table[i + 1, j + 1]
+    x, y, at = rows - i, columns - j, i * width + j
+    upper = (1 - y) * table[at] + y * table[at + 1]
+    lower = (1 - y) * table[at + width] + y * table[at + width + 1]
     return np.asarray((1 - x) * upper + x * lower, dtype=np.float64)
 
 

@@ -21,7 +21,7 @@ is the margin, the cut-off, for outcomes that never missed, and with it the rang
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -59,7 +59,7 @@ class Tangents:
         return scores
 
 
-def tangents(points: Floats, reach: Floats, radius: float, floor: float) -> Tangents:
+def tangents(points: Floats, reach: Floats, radius: float, floor: float, cutoff: float | None = None) -> Tangents:
     """Return the score of the guesses ``reach`` of P(X >= points), which ascend from above ``floor``.
 
     E psi(X) <= L for every distribution and all guesses in [0, 1), good or bad; beyond the last point the guess is 0.
@@ -75,11 +75,11 @@ def tangents(points: Floats, reach: Floats, radius: float, floor: float) -> Tang
             kept = np.where(reach > 0, ndtr(z - radius) - reach * slopes, 0.0)
     heights = np.concatenate([[0.0], np.cumsum(gaps * slopes)])
     slack = _ROUNDING * (float(gaps @ (slopes + 1)) + abs(floor))
-    return Tangents(knots, heights, floor + float(gaps @ kept) - slack, reach)
+    return Tangents(knots, heights, floor + float(gaps @ kept) - slack, reach, cutoff)
 
 
-def guesses(past: Sample, cutoff: float, floor: float) -> tuple[Floats, Floats]:
-    """Return thresholds above the floor and, from the past, guesses of what will be proved of P(X >= threshold).
+def guesses(past: Sample, cutoffs: Sequence[float], floor: float) -> tuple[Floats, list[Floats]]:
+    """Return thresholds above the floor and, for each cut-off, guesses of what will be proved of P(X >= threshold).
 
     A share u of outcomes that missed a threshold is u + sqrt(2 u cutoff) + cutoff at most, roughly (Chernoff).
     """
@@ -88,7 +88,9 @@ def guesses(past: Sample, cutoff: float, floor: float) -> tuple[Floats, Floats]:
     missed = np.cumsum(rough.counts) - rough.counts
     above = rough.values > floor
     short = (missed[above] + _SMOOTHING) / (n + 2 * _SMOOTHING)
-    return rough.values[above], 1 - np.minimum(short + np.sqrt(2 * short * cutoff) + cutoff, np.maximum(short, 0.5))
+    most = np.maximum(short, 0.5)
+    reach = [1 - np.minimum(short + np.sqrt(2 * short * cutoff) + cutoff, most) for cutoff in cutoffs]
+    return rough.values[above], reach
 
 
 def propose(past: Sample, expected: float | None, *, radius: float, floor: float) -> Sequence[Score]:
@@ -99,7 +101,8 @@ def propose(past: Sample, expected: float | None, *, radius: float, floor: float
         return [Plain(floor)]
     total = 2 * float(past.counts.sum()) if expected is None else expected
     cutoffs = [min(0.5, float(many) / total) for many in _CUTOFFS]
-    return [replace(tangents(*guesses(past, cutoff, floor), radius, floor), cutoff=cutoff) for cutoff in cutoffs]
+    points, reach = guesses(past, cutoffs, floor)
+    return [tangents(points, one, radius, floor, cutoff) for one, cutoff in zip(reach, cutoffs, strict=True)]
 
 
 def implied(radii: Floats, limits: Floats, wanted: Floats, floor: float, ceiling: float | None) -> Floats:
