@@ -8,6 +8,8 @@ from hypothesis import settings
 
 from needed import NEEDS
 from slow_tests import function_of, slow_functions
+from surefoot.proof import episode_budget
+from surefoot.proof.bounds.from_bets import both_sides
 
 # The same examples every time: a failure is the code's, never the draw's.
 settings.register_profile("fixed", derandomize=True)
@@ -40,7 +42,6 @@ if "torch" not in missing:
     torch.set_num_threads(1)
 
     import surefoot.cli.report  # noqa: F401 - draws what it is asked to draw, so it takes what follows as it is
-    from surefoot.report import curves
     from surefoot.runs import finish, taped_episode
 
     # A report's recorded episode takes longer than all else in a small run; few tests look at it (``whole_tapes``).
@@ -57,17 +58,6 @@ if "torch" not in missing:
 
     finish.write_figure = empty_figure
 
-    # So do the methods that its page compares: the same ones of the same episodes in test after test.
-    ANSWER, answers = curves._answer, {}
-
-    def known_answer(episodes, stated, method, spacing):
-        asked = (episodes.sha256, *stated.budgets.tolist(), stated.confidence, method, spacing)
-        if asked not in answers:
-            answers[asked] = ANSWER(episodes, stated, method, spacing)
-        return answers[asked]
-
-    curves._answer = known_answer
-
 
 @pytest.fixture(scope="module")
 def whole_tapes():
@@ -83,7 +73,24 @@ def drawn_figures(monkeypatch):
     monkeypatch.setattr(finish, "write_figure", DRAWN)
 
 
+ELSEWHERE = {"agents", "cli", "play", "report", "runs"}  # folders whose tests are not about bets
+MADE = {}
+
+
+def known_bets(returns, radii, *options, **more):
+    asked = (returns.tobytes(), radii.tobytes(), *options, *more.values())
+    if asked not in MADE:
+        MADE[asked] = both_sides(returns, radii, *options, **more)
+    return MADE[asked]
+
+
+@pytest.fixture(autouse=True)
+def bets_once(request, monkeypatch):
+    """Bet once on the same returns: runs, and pages that compare methods, do it in test after test."""
+    if request.path.parent.name in ELSEWHERE and "computed_bets" not in request.fixturenames:
+        monkeypatch.setattr(episode_budget, "both_sides", known_bets)
+
+
 @pytest.fixture
-def computed_answers(monkeypatch):
-    """Compute all that is on a page."""
-    monkeypatch.setattr(curves, "_answer", ANSWER)
+def computed_bets():
+    """Bet each time."""
