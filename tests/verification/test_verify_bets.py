@@ -246,8 +246,8 @@ def without_losses(self, played):
     return self if lost else with_round(self, played)
 
 
-def promising(points, reach, radius, floor):
-    score = tangents(points, reach, radius, floor)
+def promising(*given):
+    score = tangents(*given)
     return dataclasses.replace(score, lowest=score.lowest + 0.1)
 
 
