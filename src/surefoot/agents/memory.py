@@ -155,12 +155,12 @@ def gru_step(cell: nn.GRUCell, inputs: Tensor, state: Tensor) -> Tensor:
         after: Tensor = cell(inputs, state)
         return after
     both = 2 * cell.hidden_size
-    (into, into_new), (onto, onto_new) = ((w[:both], w[both:]) for w in (cell.weight_ih, cell.weight_hh))
-    bias = cell.bias_ih + cell.bias_hh
-    gates = linear(inputs, into, bias[:both]).addmm_(state, onto.T).sigmoid_()
+    (into, into_new), (onto, onto_new) = torch.split(cell.weight_ih, both), torch.split(cell.weight_hh, both)
+    (into_bias, new_bias), (onto_bias, kept_bias) = torch.split(cell.bias_ih, both), torch.split(cell.bias_hh, both)
+    gates = linear(inputs, into, into_bias + onto_bias).addmm_(state, onto.T).sigmoid_()
     reset, update = gates.chunk(2, dim=1)
-    kept = linear(state, onto_new, cell.bias_hh[both:])
-    new = quick_tanh(linear(inputs, into_new, cell.bias_ih[both:]).addcmul_(reset, kept))
+    kept = linear(state, onto_new, kept_bias)
+    new = quick_tanh(linear(inputs, into_new, new_bias).addcmul_(reset, kept))
     return torch.lerp(new, state, update, out=_reused(new))
 
 

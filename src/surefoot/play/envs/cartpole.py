@@ -76,7 +76,7 @@ class CartPole:
         """Nothing to release."""
 
     def _observe(self) -> Tensor:
-        return self.variables.T.to(torch.float32)
+        return self.variables.T.to(torch.float32, memory_format=torch.contiguous_format)
 
 
 PROBES = 256
