@@ -73,7 +73,7 @@ def drawn_figures(monkeypatch):
     monkeypatch.setattr(finish, "write_figure", DRAWN)
 
 
-ELSEWHERE = {"agents", "cli", "play", "report", "runs"}  # folders whose tests are not about bets
+ELSEWHERE = {"agents", "cli", "play", "report", "runs", "study", "train"}  # folders whose tests are not about bets
 MADE = {}
 
 
@@ -84,11 +84,11 @@ def known_bets(returns, radii, *options, **more):
     return MADE[asked]
 
 
-@pytest.fixture(autouse=True)
-def bets_once(request, monkeypatch):
+@pytest.hookimpl(tryfirst=True)  # before fixtures, which make runs too
+def pytest_runtest_setup(item):
     """Bet once on the same returns: runs, and pages that compare methods, do it in test after test."""
-    if request.path.parent.name in ELSEWHERE and "computed_bets" not in request.fixturenames:
-        monkeypatch.setattr(episode_budget, "both_sides", known_bets)
+    known = item.path.parent.name in ELSEWHERE and "computed_bets" not in item.fixturenames
+    episode_budget.both_sides = known_bets if known else both_sides
 
 
 @pytest.fixture
