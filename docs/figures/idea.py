@@ -20,7 +20,7 @@ import surefoot
 from surefoot.play.tasks import TASKS
 
 HERE = Path(__file__).resolve().parent
-EPISODES = HERE.parents[1] / "study" / "data" / "records" / "episodes" / "cartpole-5-gru-s0.35.npz"
+EPISODES = HERE.parents[1] / "study" / "data" / "records" / "episodes" / "cartpole-5-gru-polished-s0.35.npz"
 BUDGETS = tuple(step / 10 for step in range(11))
 BOUND, UPPER, FLOOR, ATTACK, NOISE, PLAIN = "#0b5394", "#7f9fbf", "#b45f06", "#a61c00", "#38761d", "#333333"
 
