@@ -61,12 +61,12 @@ def test_the_right_guess_promises_all_of_it(radius):
 
 def test_guesses_keep_off_certainty():
     past = Sample.of([3.0] * 50 + [9.0] * 50)
-    points, reach = guesses(past, 0.002, 0.0)
+    points, (reach, bold) = guesses(past, [0.002, 0.1], 0.0)
     assert points.tolist() == [3.0, 9.0]
     share = 0.1 / 100.2  # of outcomes below 3: none was seen, which does not mean none
     assert reach == pytest.approx([1 - (share + np.sqrt(2 * share * 0.002) + 0.002), 0.5])
-    assert guesses(past, 0.1, 0.0)[1][0] < 0.9
-    assert guesses(Sample.of([0.0, 9.0]), 0.1, 0.0)[0].tolist() == [9.0]  # the floor itself is reached for certain
+    assert bold[0] < 0.9
+    assert guesses(Sample.of([0.0, 9.0]), [0.1], 0.0)[0].tolist() == [9.0]  # the floor itself is reached for certain
 
 
 @settings(deadline=None, max_examples=20)
