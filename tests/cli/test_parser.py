@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from surefoot.attacks.registry import METHODS
 from surefoot.cli import doctor
 from surefoot.cli import main as cli
 from surefoot.cli.task import TASKS
@@ -152,3 +153,13 @@ def test_the_shell_is_offered_what_can_be_typed(tmp_path, typed, wanted):
     code = "import sys; from surefoot.cli.main import main; sys.exit(main())"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, **asked}, check=True)
     assert (tmp_path / "offered").read_text().split("\x0b") == wanted
+
+
+def test_names_of_tasks_and_attacks_are_offered():
+    commands = next(one for one in cli.build_parser()._actions if isinstance(one, argparse._SubParsersAction))
+    actions = commands.choices["attack"]._actions
+    offers = {action.dest: action.completer for action in actions if hasattr(action, "completer")}
+    assert sorted(offers["task"](prefix="")) == sorted(tasks.TASKS)
+    assert offers["task"](prefix="cart", parser=None) == ["cartpole-5", "cartpole-1"]
+    assert offers["method"](prefix="") == list(METHODS)
+    assert offers["method"](prefix="s") == ["single-step", "structured"]

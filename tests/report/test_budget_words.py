@@ -20,7 +20,7 @@ NUMBER = r"([\d.,]+?)"
 
 def test_cartpole():
     assert explain_budget(0.2, "CartPole-v1", max_steps=500) == [
-        "cart position by 0.2 m, cart velocity by 0.2 m/s, pole angle by 0.2 rad (11.4 degrees) or pole angular "
+        "cart position by 0.2 m, cart velocity by 0.2 m/s, pole angle by 0.2 rad (11.5 degrees) or pole angular "
         "velocity by 0.2 rad/s, in one step",
         "all 4 values by 0.1, in one step",
         "pole angle by 0.00894 rad (0.512 degrees), at each of 500 steps",

@@ -28,7 +28,7 @@ from surefoot.cli.options import (
     show_share,
     workers_of,
 )
-from surefoot.cli.parser import AGENT, ATTACK, STATISTICS, add_command, section
+from surefoot.cli.parser import AGENT, ATTACK, STATISTICS, add_command, offer, section
 from surefoot.cli.task import add_task, one_of, task_of
 from surefoot.errors import InputError, printable
 from surefoot.report.sentences import attack_notes
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from surefoot.runs.attacked import AttackGrid
 
 INCONSISTENT = 3
+# The names of ``attacks.registry``, which needs torch.
+METHODS = ("paper", "adaptive", "random", "constant-direction", "single-step", "structured")
 
 
 def add_attack(commands: Any) -> None:
@@ -76,12 +78,13 @@ def add_attack(commands: Any) -> None:
 
 def _add_method(parser: argparse.ArgumentParser) -> None:
     model = section(parser, ATTACK)
-    model.add_argument(
+    method = model.add_argument(
         "--method",
         metavar="NAME",
-        help="paper, adaptive, random, constant-direction, single-step or structured; all but paper work without "
-        "gradients (default: paper where the agent allows it, else adaptive)",
+        help=f"{', '.join(METHODS)}; all but paper work without gradients (default: paper where the agent allows it, "
+        "else adaptive)",
     )
+    offer(method, METHODS)
     model.add_argument(
         "--budgets",
         type=parse_budgets,

@@ -96,3 +96,8 @@ def add_command(
 def section(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGroup:
     """Return a section of a subcommand's options, one of ``SECTIONS``."""
     return next(group for group in parser._action_groups if group.title == title)
+
+
+def offer(action: argparse.Action, names: Sequence[str]) -> None:
+    """Let the shell complete these names where any text is taken."""
+    vars(action)["completer"] = lambda prefix, **_: [name for name in names if name.startswith(prefix)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from surefoot.cli.options import numbers, refuse
-from surefoot.cli.parser import AGENT, section
+from surefoot.cli.parser import AGENT, offer, section
 from surefoot.errors import InputError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ DEFINED = ("floor", "ceiling", "max_steps", "reward_range", "env_kwargs", "env_m
 def add_task(parser: argparse.ArgumentParser) -> None:
     """Add what is run: TASK, the first word after the command, or --env and what belongs to it."""
     what = section(parser, AGENT)
-    what.add_argument("task", nargs="?", metavar="TASK", help=TASKS)
+    offer(what.add_argument("task", nargs="?", metavar="TASK", help=TASKS), TASKS.replace(" or ", ", ").split(", "))
     what.add_argument(
         "--env", metavar="ID", help="any Gymnasium environment instead of TASK: its ID, or module:factory"
     )

@@ -170,7 +170,7 @@ def _moved(seen: Observed, number: int, by: float) -> str:
     """Return one feature and by how much it is moved; an angle in degrees too."""
     name, unit = seen.features[number] if seen.features else ("one value", "")
     moved = by * (seen.scales[number] if number < len(seen.scales) else 1.0)
-    degrees = f" ({_down(math.degrees(moved))} degrees)" if unit == "rad" else ""
+    degrees = f" ({math.degrees(moved):.3g} degrees)" if unit == "rad" else ""
     return f"{name} by {_down(moved)}{f' {unit}' if unit else ''}{degrees}"
 
 
