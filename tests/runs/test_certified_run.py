@@ -1,6 +1,8 @@
 """From names to finished runs: who may be an agent, what is checked before play, what is left behind."""
 
 import json
+import re
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -325,3 +327,14 @@ def test_a_corrected_floor_works_in_the_same_folder(tmp_path):
         Plan(task=right, policy=constant(), noise=Noise.of(0.2), n_episodes=20, n_envs=10), QUESTIONS, tmp_path
     )
     assert (tmp_path / "certificate.json").exists()
+
+
+def test_directories_of_wrapped_environments_have_short_names():
+    """And other ones for other wrappers."""
+    names = []
+    for low in (-1, -2):
+        task = make_task("Pendulum-v1", wrappers=(f'ClipReward={{"min_reward": {low}}}',), reward_range=(low, 0))
+        policy = replace(constant(1), shape=(3,), n_actions=None, name="ppo-Pendulum-v1")
+        names.append(run_name(Plan(task=task, policy=policy, noise=Noise.of(0.1), n_episodes=4)))
+    assert names[0] != names[1]
+    assert all(re.fullmatch(r"ppo-Pendulum-v1-\w{12}-sigma0.1-seed0-n4", name) for name in names)

@@ -28,7 +28,12 @@ MOST_LETTERS = 150  # of a directory's name that says what is in it
 
 def run_name(plan: Plan) -> str:
     """Return the name of a run directory: all that usually differs between runs."""
-    agent = plan.policy.name if plan.task.name in plan.policy.name else f"{plan.task.name}-{plan.policy.name}"
+    task, known = plan.task, plan.task.environment
+    # Arguments and wrappers, which are part of its name, make another task of an environment.
+    changed = f"-{_short(task.name)}" if task.name.startswith(f"{known} with ") else ""
+    whole = known if changed else task.name
+    agent = plan.policy.name if whole in plan.policy.name else f"{whole}-{plan.policy.name}"
+    agent += changed
     where = "-cuda" if plan.device == "cuda" else ""
     name = (
         f"{agent}-sigma{_noise_name(plan)}-seed{plan.seed}-n{plan.n_episodes}{where}{'-steps' if plan.per_step else ''}"

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from surefoot.agents.networks import weights_hash
 from surefoot.agents.policies import Policy
+from surefoot.agents.sb3.recurrent import SUPPORTED
 from surefoot.agents.sb3.settings import factors_of
 from surefoot.errors import InputError
 
@@ -53,7 +54,7 @@ def wrapped(model: Any) -> Policy:
     """Return a policy that asks SB3's own predict; for networks that cannot be rebuilt."""
     observations, actions = model.observation_space, model.action_space
     if hasattr(model.policy, "lstm_actor"):
-        raise InputError("of recurrent agents only one plain LSTM over flat float observations is supported")
+        raise InputError(SUPPORTED)
     whole: list[Any] = list(observations.values()) if isinstance(observations, Dict) else [observations]
     pixels = observations.dtype == np.uint8  # pictures in parts may have another order of axes than the environment's
     if not all(isinstance(one, Box) and (pixels or np.issubdtype(one.dtype, np.floating)) for one in whole):

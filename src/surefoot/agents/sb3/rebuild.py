@@ -97,7 +97,7 @@ def rebuilt(facts: Facts, weights: Mapping[str, Tensor]) -> Policy:
     """Build the actor from its weights; the layers follow from their shapes."""
     family = FAMILIES.get(facts.module)
     if family is None:
-        raise UnreadableError(f"its policy class comes from {facts.module}, not from one of {', '.join(FAMILIES)}")
+        raise UnreadableError(f"its policy class comes from {facts.module}, which is not known here")
     _check_settings(facts.settings)
     layers = _layers(family, weights, facts)
     squashed = _squashes(family, facts, layers)

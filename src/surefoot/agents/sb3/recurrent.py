@@ -19,6 +19,10 @@ from surefoot.agents.sb3.settings import ACTIVATIONS, Facts, UnreadableError
 from surefoot.errors import InputError
 
 RECURRENT = "sb3_contrib.common.recurrent.policies"
+SUPPORTED = (
+    "of recurrent agents only one plain LSTM over flat float observations is supported; others can be certified as a "
+    "surefoot.Policy with a memory"
+)
 ACTOR = {f"lstm_actor.{part}_l0": part for part in CELL_PARTS}
 
 
@@ -32,10 +36,11 @@ def rebuilt_lstm(facts: Facts, weights: Mapping[str, Tensor], heads: Layers, for
         form: Activation, and whether actions are squashed.
     """
     if facts.pixels:
-        raise UnreadableError("its observations are uint8 (an image?), expected floats")
+        raise InputError(f"the model's observations are images: {SUPPORTED}")
     found = {name for name in weights if name.startswith("lstm_actor.")}
     if found != set(ACTOR) or facts.settings.get("lstm_kwargs"):
-        raise UnreadableError(f"its LSTM is not one plain layer ({', '.join(sorted(found ^ set(ACTOR))[:3])})")
+        odd = ", ".join(sorted(found ^ set(ACTOR))[:3]) or "with lstm_kwargs"
+        raise InputError(f"the model's LSTM is not one plain layer ({odd}): {SUPPORTED}")
     arrays = {ours: weights[theirs].detach().cpu().float().numpy().copy() for theirs, ours in ACTOR.items()}
     for index, (matrix, bias) in enumerate(zip(*heads, strict=True)):
         arrays |= {f"head{index}.weight": matrix, f"head{index}.bias": bias}
