@@ -410,6 +410,16 @@ def test_the_attacks_beside_a_certificate_are_on_its_page_and_strangers_are_not(
         ]
 
 
+def test_means_far_from_floor_and_ceiling_are_not_a_dot_in_a_corner(tmp_path):
+    """With their error bars inside; others are shown between floor and ceiling."""
+    for name, means, expected in (("a", (190.0, 185.0), [179, 196]), ("b", (190.0, 60.0), [0, 200])):
+        attacked(tmp_path / name, means=means)
+        (chart,) = data_of(write_run_report(tmp_path / name).read_text())["charts"]
+        low, high = chart["range"]
+        assert [round(low), round(high)] == expected
+        assert all(low <= mean - 1.96 * 2.25 < mean + 1.96 * 2.25 <= high for mean in means)
+
+
 def test_a_neighbour_that_cannot_be_shown_does_not_spoil_the_page(tmp_path):
     certified(tmp_path / "a")
     attacked(tmp_path / "b")

@@ -248,11 +248,18 @@ def _start(group: Group, grid: list[float]) -> int:
 
 
 def _range(group: Group, series: Sequence[dict[str, Any]]) -> list[float]:
-    """Return the least and the largest return to draw: floor and ceiling where they are known."""
+    """Return the least and the largest return to draw: floor and ceiling where they are known.
+
+    Measured means alone would be a dot in a corner where they are far from both, and are then drawn larger.
+    """
     values = [value for entry in series for value in entry["y"] if value is not None]
     limits = [run.certificate for run, _, _ in group.certified if run.certificate is not None]
-    values += [stated.floor for stated in limits] + [s.ceiling for s in limits if s.ceiling is not None]
-    values += [float(run.setup[key]) for run in group.runs for key in ("floor", "ceiling")
-               if isinstance(run.setup.get(key), int | float)]  # fmt: skip
-    low, high = min(values), max(values)
+    known = [stated.floor for stated in limits] + [s.ceiling for s in limits if s.ceiling is not None]
+    known += [float(run.setup[key]) for run in group.runs for key in ("floor", "ceiling")
+              if isinstance(run.setup.get(key), int | float)]  # fmt: skip
+    low, high = min(values + known), max(values + known)
+    room = max((error or 0.0 for entry in series for error in entry.get("error") or ()), default=0.0)
+    span = max(values) - min(values) + 2 * room
+    if not limits and 0 < span < (high - low) / 5:
+        return [min(values) - room - span / 10, max(values) + room + span / 10]
     return [low, high if high > low else low + 1]
