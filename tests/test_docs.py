@@ -200,7 +200,8 @@ def test_picture_badges_and_results_of_the_readme_say_what_their_data_say():
         assert tape["agents"][role]["agent_sha256"] == load_card(agent)["sha256"]
     assert within(README, "episode") == episode.caption(tape)
     assert within(README, "results") == results(json.loads(NUMBERS.read_text(encoding="utf-8")))
-    assert (ROOT / "docs" / "figures" / "episode.gif").stat().st_size < 2_000_000
+    for name in ("episode", "episode-narrow"):
+        assert (ROOT / "docs" / "figures" / f"{name}.gif").stat().st_size < 2_000_000
     for name, said in badges.words().items():
         drawn = (ROOT / "docs" / "figures" / f"badge-{name}.svg").read_text(encoding="utf-8")
         assert drawn == badges.badge(*said)

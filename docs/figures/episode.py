@@ -164,14 +164,27 @@ def main() -> None:
     most = max(one["steps"] for one in tape["agents"].values())
     steps = [*range(SLOW), *range(SLOW, most, 2), most - 1]
     pictures = [picture(tape, step) for step in steps]
+    durations = [110 if step < SLOW else 60 for step in steps[:-1]] + [HOLD]
+    save(pictures, durations, "episode")
+    save([stacked(one) for one in pictures], durations, "episode-narrow")
+    put(ROOT / "README.md", "episode", caption(tape))
+
+
+def stacked(wide: Image.Image) -> Image.Image:
+    """Return a picture with its panels one below the other, for narrow screens."""
+    tall = Image.new("RGB", (WIDTH, 2 * HEIGHT), PAPER)
+    for place in (0, 1):
+        tall.paste(wide.crop((place * (WIDTH + 1), 0, (place + 1) * WIDTH, HEIGHT)), (place, place * HEIGHT))
+    return tall
+
+
+def save(pictures: list[Image.Image], durations: list[int], name: str) -> None:
+    """Write the moving picture, and its end as a still."""
     palette = pictures[len(pictures) // 2].quantize(48)
     drawn = [one.quantize(palette=palette, dither=Image.Dither.NONE) for one in pictures]
-    durations = [110 if step < SLOW else 60 for step in steps[:-1]] + [HOLD]
-    drawn[0].save(
-        HERE / "episode.gif", save_all=True, append_images=drawn[1:], duration=durations, loop=0, optimize=True
-    )
-    pictures[-1].quantize(48).save(HERE / "episode.png", optimize=True)
-    put(ROOT / "README.md", "episode", caption(tape))
+    path = HERE / f"{name}.gif"
+    drawn[0].save(path, save_all=True, append_images=drawn[1:], duration=durations, loop=0, optimize=True)
+    pictures[-1].quantize(48).save(HERE / f"{name}.png", optimize=True)
 
 
 if __name__ == "__main__":
