@@ -94,12 +94,11 @@ def test_large_budgets_of_a_grid_are_certified_as_well_as_per_threshold():
 @pytest.mark.parametrize("law", [FEW[0], FEW[1], LONG], ids=lambda law: law.name)
 @pytest.mark.parametrize("radius", [0.0, 1.0, 2.0, 3.0])
 def test_a_thousand_episodes_of_few_values_lose_nothing_to_the_choice(law, radius):
-    """Seeds that no constant was chosen on: at most 1% below bounds per threshold on average, 5% in one draw."""
-    made = [[certify(of(law, 1_000, seed), [radius], method=method).lower[0] - law.floor for seed in (700, 701, 702)]
-            for method in ("auto", "per-threshold")]  # fmt: skip
-    ours, theirs = np.array(made)
-    assert np.all(ours >= 0.95 * theirs)
-    assert ours.sum() >= 0.99 * theirs.sum()
+    """Single seeds, none of those that the constants were chosen on: at most 1% below limits per threshold."""
+    for seed in (700, 701, 702):
+        episodes = of(law, 1_000, seed)
+        ours, theirs = (certify(episodes, [radius], method=method).lower[0] for method in ("auto", "per-threshold"))
+        assert ours - law.floor >= 0.99 * (theirs - law.floor)
 
 
 def test_a_rare_return_that_the_pilot_missed_has_a_threshold():

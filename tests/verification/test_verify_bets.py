@@ -8,13 +8,14 @@ import shutil
 import numpy as np
 import pytest
 
-from laws import LAWS
+from laws import LAWS, atoms
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_json
 from surefoot.proof.bounds import from_bets, hedged_bets, tangent_scores
 from surefoot.proof.bounds.betting import Capital
 from surefoot.proof.bounds.bettors import PLANNER, Bet, Hedge
+from surefoot.proof.bounds.ceiling_bets import CeilingBets
 from surefoot.proof.bounds.hedged_bets import Hedger
 from surefoot.proof.bounds.samples import Seen
 from surefoot.proof.query import certify
@@ -136,7 +137,8 @@ def _made_of(law, n, budgets=(0.0, 0.3, 1.1), seed=3, ceiling=True, method="bett
     return returns, claim, made
 
 
-SIZES = [(law, n) for law in LAWS for n in (1, 2, 15, 40, 700)]
+PERFECT = atoms("perfect so far", 0.0, 200.0, [10.0, 150.0, 200.0], [0.002, 0.004, 0.994])
+SIZES = [(law, n) for law in (*LAWS, PERFECT) for n in (1, 2, 15, 40, 700)]
 SIZES += [(law, 40_000) for law in (LAWS[0], LAWS[2], LAWS[4])]  # a law of each kind: these take a second each
 
 
@@ -155,7 +157,7 @@ def test_both_computations_agree_for_all_laws(law, n):
 
 @pytest.mark.parametrize("factor", [1.01, 0.9, 0.0])
 def test_another_stake_than_the_planned_one_is_caught(factor):
-    returns, claim, made = made_of(LAWS[0], 700)
+    returns, claim, made = made_of(LAWS[0], 700, method="sequential")
     bet("lower", -1, "stake", lambda stake: stake * factor)(made)
     assert len(recompute_bets(returns, claim, made["bets"])[2]) == 1
     bet("lower", -1, "stake", lambda stake: "much")(made)
@@ -171,15 +173,58 @@ def test_without_a_ceiling_and_at_a_hopeless_budget_too():
 
 
 def test_both_kinds_of_stakes_were_played_above():
-    """Plain stakes followed by hedged ones, so that nothing above passes for lack of bets."""
-    kinds = {
-        frozenset("hedged" in row for row in made_of(law, n)[2]["bets"]["lower"] if row["radius"] == radius)
-        for law, n in SIZES
-        if n >= 40
-        for radius in (0.0, 2.2)
-    }
-    assert frozenset({True, False}) in kinds
-    assert all(True in kind for kind in kinds)
+    """One stake against all claims, and one against each, so that nothing above passes for lack of bets."""
+    for method, kind in (("betting", "hedged"), ("sequential", "stake")):
+        rows = made_of(LAWS[0], 700, method=method)[2]["bets"]["lower"]
+        assert {row["radius"] for row in rows} >= {0.0, 2.2}
+        assert all(kind in row for row in rows)
+    unsplit = ["unsplit" in row for row in made_of(PERFECT, 700)[2]["bets"]["lower"]]
+    assert True in unsplit
+    assert False in unsplit
+
+
+UNSPLIT = {
+    "said to be split": lambda row: row.pop("unsplit"),
+    "more alpha": lambda row: row.update(alpha=1.1 * row["alpha"]),
+    "another radius": lambda row: row.update(radius=2.2),
+    "a cut-off": lambda row: row.update(cutoff=0.1),
+}
+
+
+@pytest.mark.parametrize("change", UNSPLIT.values(), ids=UNSPLIT)
+def test_other_bets_before_alpha_was_split_are_caught(change):
+    returns, claim, made = made_of(PERFECT, 700)
+    for row in made["bets"]["lower"]:
+        if "unsplit" in row:
+            change(row)
+    assert recompute_bets(returns, claim, made["bets"])[2] != []
+
+
+def test_alpha_said_to_be_unsplit_for_bets_at_one_budget_is_caught():
+    returns, claim, made = made_of(LAWS[0], 700)
+    made["bets"]["lower"][0]["unsplit"] = True
+    assert recompute_bets(returns, claim, made["bets"])[2] != []
+
+
+def generous(self, radius):
+    """The planted error: after the split nothing was lost before it, wherever the worst case may be."""
+    claims, owned, _, done = owned_at(self, radius)
+    return claims, np.maximum(owned, 0.0), 0.0, done
+
+
+owned_at = CeilingBets.owned_at
+
+
+def test_capital_that_was_lost_before_the_split_is_not_given_back(monkeypatch):
+    """The planner gives it back, when proving and when verifying: only the settlement notices."""
+    monkeypatch.setattr(CeilingBets, "owned_at", generous)
+    returns = np.full(400, 200.0)
+    returns[np.arange(20, 60, 5)] = 150.0
+    episodes = Episodes.from_returns(returns, sigma=0.5, floor=0.0, ceiling=200.0)
+    made = certify(episodes, (0.3, 1.1), method="betting").to_json()
+    lower, _, wrong = recompute_bets(returns, Claim("betting", 0.05, 0.5, 0.0, 200.0, (0.3, 1.1)), made["bets"])
+    assert wrong == []
+    assert np.any(made["lower"] > lower.best + 1e-6)
 
 
 whole = Seen.sample
@@ -321,9 +366,19 @@ def test_returns_are_bet_on_once_and_claims_are_settled_once():
     account.settle(PlannedBet(**{**SCORED, "first": 39, "hedge": EACH}))
     assert "is not fair" in account.wrong[0]
     other = Account(WINS, 0.0, PlannedBettor(1.0, 0.05, []))
-    for first, claims in ((0, EACH[0]), (20, EACH[0] + 0.1)):
-        other.settle(PlannedBet(**{**SCORED, "first": first, "last": first + 20, "hedge": (claims, EACH[1])}))
-    assert "claims have changed" in other.wrong[0]
+    other.settle(PlannedBet(**{**SCORED, "hedge": (EACH[0][::-1], EACH[1])}))
+    assert "claims are in no order" in other.wrong[0]
+
+
+def test_another_claim_starts_with_the_least_of_those_that_it_meets():
+    account = Account(WINS, 0.0, PlannedBettor(1.0, 0.05, []))
+    account.claims, account.owned, account.above = np.array([0.1, 0.2, 0.3]), np.array([1.0, -2.0, 3.0]), -0.5
+    account.most = np.array([9.0, -2.0, 9.0])
+    account._replace(np.array([0.05, 0.15, 0.25, 0.28, 0.35]))
+    assert account.owned.tolist() == [1.0, -2.0, -2.0, 3.0, -0.5]
+    assert account.most.tolist() == [9.0, -2.0, -2.0, 9.0, -np.inf]
+    account._replace(np.array([0.1]))
+    assert (account.owned.tolist(), account.above) == ([-2.0], -2.0)
 
 
 def test_a_claim_counts_only_if_all_below_it_are_refuted():
@@ -332,16 +387,6 @@ def test_a_claim_counts_only_if_all_below_it_are_refuted():
     for most, bound in (([9.0, 0.0, 9.0], 0.1), ([0.0, 9.0, 9.0], -np.inf), ([9.0, 9.0, 9.0], 0.3)):
         account.most = np.array(most)
         assert account.bounds()[0] == bound
-
-
-def test_nothing_is_owned_against_a_claim_that_an_earlier_bet_was_too_bold_for():
-    """A bet size of 2 could lose everything against claims above 0.5."""
-    account = Account(WINS, 0.0, PlannedBettor(0.0, 0.05, []))
-    account.settle(PlannedBet(**{**FAIR, "last": 20, "stake": 2.0, "guesses": None}))
-    account.settle(PlannedBet(**{**FAIR, "first": 20, "guesses": None, "hedge": (np.array([0.4, 0.6]), np.zeros(2))}))
-    assert account.wrong == []
-    assert account.owned[0] > 0
-    assert account.owned[1] == -np.inf
 
 
 def test_a_share_that_two_bettors_use_is_caught():

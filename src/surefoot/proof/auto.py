@@ -5,8 +5,8 @@ episodes and keeping the best would claim more confidence than there is.
 
 The rule needs no forecast. Wins and losses are one proportion. Otherwise bets are the best single method, or close to
 it, on nearly every distribution (``bench/regret.py``), but for returns that take few values, all known, at several
-budgets: bounds per threshold are paid once for all budgets, bets are paid for each. Up to three budgets bets are
-better.
+budgets: each threshold uses a part of alpha, once for all budgets, and each budget that is bet on uses one. So the few
+values of a distribution are thresholds where they are fewer than twice the budgets.
 
 A pilot that saw the same return again and again does not show the possible values. A nearly perfect agent fails too
 rarely for that, and thresholds at the values of its pilot episodes would count every failure as the floor.
@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 FEWEST = 20  # episodes from which on a pilot is taken
 _KNOWN = 64  # with no more whole numbers than that from floor to ceiling all of them are thresholds
 _UNSEEN = 1.0  # weight, in episodes, of those whole numbers together that the pilot did not see
-_BUDGETS = 3  # up to so many, bets are better than bounds per threshold on few values
+_EACH = 2  # thresholds per budget from which on bets are better than bounds per threshold on few values
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +75,7 @@ def select(first: Floats, n: int, radii: Floats, alpha: float, floor: float, cei
     if ceiling is not None and _won_or_lost(pilot, floor, ceiling):
         ends = np.array([floor, ceiling])
         return Choice("binary", pilot.size, ends, np.array([0.0, alpha]), np.array([alpha, 0.0]))
-    if known is None or np.unique(radii).size <= _BUDGETS:
+    if known is None or known.size - 1 >= _EACH * np.unique(radii).size:  # the floor is no threshold
         return Choice("betting", pilot.size, *none)
     return Choice("per-threshold", pilot.size, *_spread(known, pilot, radii, alpha, floor, ceiling, n))
 

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from surefoot.proof.auto import select
 from surefoot.proof.bounds import relative_entropy
 from surefoot.proof.bounds.bettors import PLANNER, Bet, Bettor, pilot_size
-from surefoot.proof.bounds.from_bets import PROOF, looked_at, players, prover, shares_by_radius
+from surefoot.proof.bounds.ceiling_bets import CeilingBets, glance
+from surefoot.proof.bounds.from_bets import PROOF, looked_at, opening, players, prover, shares_by_radius
 from surefoot.proof.bounds.hedged_bets import Hedger
 from surefoot.proof.bounds.samples import Sample, Seen
 from surefoot.proof.bounds.tangent_scores import Tangents
@@ -95,30 +96,44 @@ def _side(
         returns = as_counted(returns, ends, pilot_size(returns.size))
     budgets = claim.budgets if stop is None else (stop.budget,)
     radii = np.unique([budget / claim.sigma for budget in budgets])
-    made = _players(returns, radii, claim, ends, rows, value)
+    first = None
+    if claim.method != "sequential":
+        n = returns.size
+        first = opening(returns[: glance(n)].copy(), radii, claim.alpha, *ends, n)
+    bettors = [] if first is None else [PlannedBettor(0.0, first.alpha, _bets([first], returns)[0], unsplit=True)]
+    made = _players(returns, radii, claim, ends, rows, value, first)
     bets = _bets([player for _, player in made], returns)
-    bettors = [PlannedBettor(radius, one.alpha, own) for (radius, one), own in zip(made, bets, strict=True)]
+    bettors += [PlannedBettor(radius, one.alpha, own) for (radius, one), own in zip(made, bets, strict=True)]
     return settled(returns, claim, ends, bettors, rows)
 
 
 def _players(
-    returns: Floats, radii: Floats, claim: Claim, ends: tuple[float, float | None], rows: list[Any], value: float | None
+    returns: Floats,
+    radii: Floats,
+    claim: Claim,
+    ends: tuple[float, float | None],
+    rows: list[Any],
+    value: float | None,
+    before: CeilingBets | None,
 ) -> list[tuple[float, Bettor | Hedger]]:
-    """Return who bets at which scaled budget, by what the first returns show."""
+    """Return who bets at which scaled budget, by what the returns before alpha is split show."""
     n, alpha, (floor, ceiling) = returns.size if claim.method != "sequential" else None, claim.alpha, ends
+    inspected = looked_at(n) if before is None else before.end or returns.size
     made: list[tuple[float, Bettor | Hedger]] = []
     if value is not None:
         made.append((float(radii[0]), prover(float(radii[0]), value, alpha, floor)))
         alpha *= 1 - PROOF
-    if returns.size <= looked_at(n):
+    if returns.size <= inspected:
         return made
-    pilot = Sample.of(returns[: looked_at(n)].copy())
-    for radius, share in shares_by_radius(pilot, radii, alpha, floor, ceiling, n).items():
-        group = players(radius, share, floor, n)
+    past = Sample.of(returns[:inspected].copy())
+    left = None if n is None else n - inspected
+    for radius, share in shares_by_radius(past, radii, alpha, floor, ceiling, left).items():
+        group = players(radius, share, floor, n, before)
         # shares are searched for, so that another machine may have found one that differs by rounding
-        near = [row["alpha"] for row in rows if row["radius"] == radius and alike(row["alpha"], group[0].alpha, SHARE)]
+        own = [row["alpha"] for row in rows if row["radius"] == radius and "unsplit" not in row]
+        near = [alpha for alpha in own if alike(alpha, group[0].alpha, SHARE)]
         if near and near[0] != group[0].alpha:
-            group = players(radius, share * (near[0] / group[0].alpha), floor, n)
+            group = players(radius, share * (near[0] / group[0].alpha), floor, n, before)
         made += [(radius, one) for one in group]
     return made
 

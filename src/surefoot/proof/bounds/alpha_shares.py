@@ -19,6 +19,8 @@ Floats = NDArray[np.float64]
 _BEYOND = 0.1  # of alpha, for radii beyond the last that is worth a bet: a pilot cannot predict their bounds
 _HOPELESS = 1e-3  # of the largest plug-in: a radius with less gets no bet
 _SPARED = 0.65  # of the loss that a radius may have, where it is spared a bet of its own
+_SLIGHT = 0.005  # of the range, that one radius may lose where all others gain
+_CERTAIN = 0.9  # of the loss predicted for bets at each radius: a plan from few outcomes expects too little of them
 _MOST = 64  # thresholds; with more values than that other methods are better anyway
 _ROUNDS, _NUDGE = 15, 1.1  # of the search for their shares
 
@@ -37,6 +39,21 @@ def split(past: Sample, radii: Floats, alpha: float, floor: float, ceiling: floa
     return shares
 
 
+def better_unsplit(past: Sample, radii: Floats, alpha: float, floor: float, ceiling: float, rounds: float) -> bool:
+    """Return whether one bet on the mean, with all of alpha, is predicted to do more for all than one at each."""
+    if radii.size < 2:
+        return False
+    radii = np.unique(np.append(radii[radii <= LARGEST_RADIUS], 0.0))
+    search = Split(past, radii, alpha, floor, ceiling, rounds)
+    shares = search.shares()
+    bets = shares > 0
+    apart = search.plain - _CERTAIN * search.lost(np.log(1 / np.where(bets, shares, 1.0)))
+    apart = implied(radii[bets], np.maximum(apart[bets], floor), radii, floor, ceiling).max(axis=0)
+    mean = search.plain[:1] - search.lost(np.full(radii.size, math.log(1 / alpha)))[:1]
+    together = implied(np.zeros(1), np.maximum(mean, floor), radii, floor, ceiling)[0]
+    return bool(np.all(together >= apart - _SLIGHT * (ceiling - floor)) and together.sum() >= apart.sum())
+
+
 class Split:
     """The search for shares: the least factor by which all distances to the plug-in may grow."""
 
@@ -52,7 +69,7 @@ class Split:
         # what is lost grows with l = log(1/share) like root l for plain means and like l where few events count
         basis = np.stack([np.sqrt(known), known])
         self.model = np.maximum(np.linalg.solve(basis.T, lost), 0.0)
-        self.alone = self._lost(np.full(radii.size, math.log(1 / alpha)))
+        self.alone = self.lost(np.full(radii.size, math.log(1 / alpha)))
         # where less than two thirds are left to certify, a little more may be lost
         left = np.maximum(self.plain - floor, 1e-3 * (self.plain.max() - floor) + 1e-300)
         self.weight = np.clip((2 / 3 * left.max() / left) ** 1.5, 1.0, 1.3)
@@ -63,7 +80,8 @@ class Split:
         games = [partial(propose, expected=total, radius=float(radius), floor=self.floor) for radius in self.radii]
         return [expected_limit(game, share, past, rounds, self.floor) for game in games]
 
-    def _lost(self, logs: Floats) -> Floats:
+    def lost(self, logs: Floats) -> Floats:
+        """Return the distance to the plug-in that is expected at each radius with log(1/share)."""
         lost: Floats = self.model[0] * np.sqrt(logs) + self.model[1] * logs
         return lost
 

@@ -28,6 +28,7 @@ from surefoot.proof.bounds.bettors import (
     pilot_size,
 )
 from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes
+from surefoot.proof.bounds.ceiling_bets import CeilingBets, glance
 from surefoot.proof.bounds.hedged_bets import Hedger
 from surefoot.proof.bounds.samples import Sample, Seen, coarse_step
 from surefoot.proof.bounds.tangent_scores import implied, propose
@@ -82,7 +83,28 @@ def worst_means(
     ``anytime``  valid wherever the run stops, for whatever reason; otherwise their number was fixed in advance
     """
     seen = _checked(returns, floor, ceiling)
-    return Bets(radii, alpha, floor, ceiling, n=None if anytime else seen.size).after(seen)
+    if anytime:
+        return Bets(radii, alpha, floor, ceiling).after(seen)
+    check_alpha(alpha)
+    return _all_at_once(seen, _checked_radii(radii), alpha, floor, ceiling)
+
+
+def _all_at_once(seen: Seen, radii: Floats, alpha: float, floor: float, ceiling: float | None) -> WorstMeans:
+    """Return the bounds after all returns; their number was fixed in advance."""
+    n, split_at = seen.size, looked_at(seen.size)
+    before = opening(seen[: glance(n)], radii, alpha, floor, ceiling, n)
+    groups: list[tuple[float, Sequence[Bettor | Hedger]]] = []
+    if before is not None:
+        before.advance(seen)
+        split_at = before.end or n
+        groups.append((0.0, [before]))
+    if split_at < n:
+        shares = shares_by_radius(seen.sample(0, split_at), radii, alpha, floor, ceiling, n - split_at)
+        groups = [(radius, players(radius, share, floor, n, before)) for radius, share in shares.items()]
+        for _, [one] in groups:
+            one.advance(seen)
+    unsplit = [] if before is None else _written(0.0, before)
+    return _limits(groups, radii, floor, ceiling, unsplit if split_at < n else [])
 
 
 def looked_at(n: int | None) -> int:
@@ -90,19 +112,40 @@ def looked_at(n: int | None) -> int:
     return doubling_edges(HORIZON)[0] if n is None else edges_for(n)[0]
 
 
+def opening(
+    first: Floats, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: int
+) -> CeilingBets | None:
+    """Return who bets before alpha is split, if the first returns were all the ceiling; else it is split at once."""
+    if ceiling is None or not floor < ceiling or n <= glance(n) or not np.all(first[: glance(n)] == ceiling):
+        return None
+    return CeilingBets(radii, alpha, n, floor, ceiling)
+
+
 def shares_by_radius(
-    pilot: Sample, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: int | None
+    past: Sample, radii: Floats, alpha: float, floor: float, ceiling: float | None, left: int | None
 ) -> dict[float, float]:
-    """Return the share of alpha at each scaled budget that is bet on, by what the first returns let one expect."""
-    shares = split(pilot, radii, alpha, floor, ceiling, _TYPICAL if n is None else n - looked_at(n))
+    """Return the share of alpha at each scaled budget that is bet on, by what the past returns let one expect.
+
+    ``left``  how many returns are still to come, None if unknown
+    """
+    shares = split(past, radii, alpha, floor, ceiling, _TYPICAL if left is None else left)
     return dict(zip(radii[shares > 0].tolist(), shares[shares > 0].tolist(), strict=True))
 
 
-def players(radius: float, share: float, floor: float, n: int | None) -> list[Bettor | Hedger]:
-    """Return who bets at one scaled budget: one for n returns, or a family where their number is unknown."""
+def players(
+    radius: float, share: float, floor: float, n: int | None, before: CeilingBets | None = None
+) -> list[Bettor | Hedger]:
+    """Return who bets at one scaled budget: one for n returns, or a family where their number is unknown.
+
+    ``before``  whose capital is split among the scaled budgets, if there were bets before the split
+    """
     if n is None:
         return [*family(partial(propose, radius=radius, floor=floor), share)]
-    return [Hedger(partial(propose, expected=n, radius=radius, floor=floor), share, edges_for(n), floor)]
+    edges = [edge for edge in edges_for(n) if before is None or edge >= (before.end or n)]
+    one = Hedger(partial(propose, expected=n, radius=radius, floor=floor), share, edges, floor)
+    if before is not None:
+        one.inherit(*before.owned_at(radius))
+    return [one]
 
 
 def prover(radius: float, value: float, alpha: float, floor: float) -> Bettor:
@@ -112,13 +155,19 @@ def prover(radius: float, value: float, alpha: float, floor: float) -> Bettor:
 
 
 def _limits(
-    groups: Sequence[tuple[float, Sequence[Bettor | Hedger]]], floor: float, ceiling: float | None
+    groups: Sequence[tuple[float, Sequence[Bettor | Hedger]]],
+    asked: Floats,
+    floor: float,
+    ceiling: float | None,
+    before: Sequence[Mapping[str, Any]] = (),
 ) -> WorstMeans:
+    if not groups:  # nothing is bet before the first look, nor on a single return: only the floor is sure
+        return WorstMeans(asked[:1], np.array([floor]), np.zeros(1), floor, ceiling)
     radii = np.array([radius for radius, _ in groups])
     limits = np.array([max(floor, *(one.limit() for one in group)) for _, group in groups])
     shares = np.array([sum(one.alpha for one in group) for _, group in groups])
     bets = [_written(radius, one) for radius, group in groups for one in group]
-    return WorstMeans(radii, limits, shares, floor, ceiling, [row for rows in bets for row in rows])
+    return WorstMeans(radii, limits, shares, floor, ceiling, [*before, *(row for rows in bets for row in rows)])
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,7 +196,6 @@ def both_sides(
 class Bets:
     """Bets on the worst-case mean, whose bounds may be asked for again and again while returns come in.
 
-    ``n``      the number of returns in all, fixed in advance; None where the run may stop at any time
     ``claim``  (radius, value): the value is to be proved at that scaled budget as soon as possible
     """
 
@@ -158,18 +206,17 @@ class Bets:
         floor: float,
         ceiling: float | None = None,
         *,
-        n: int | None = None,
         claim: tuple[float, float] | None = None,
     ) -> None:
         check_alpha(alpha)
-        self.radii, self.alpha, self.floor, self.ceiling, self.n = _checked_radii(radii), alpha, floor, ceiling, n
+        self.radii, self.alpha, self.floor, self.ceiling = _checked_radii(radii), alpha, floor, ceiling
         self.proving = None if claim is None else (claim[0], prover(*claim, alpha, floor))
         self.players: dict[float, list[Bettor | Hedger]] | None = None
 
     def after(self, returns: ArrayLike | Seen) -> WorstMeans:
         """Return the bounds after all returns so far, which begin with those of earlier calls."""
-        seen, inspected = _checked(returns, self.floor, self.ceiling), looked_at(self.n)
-        if self.players is None and seen.size >= inspected != self.n:
+        seen, inspected = _checked(returns, self.floor, self.ceiling), looked_at(None)
+        if self.players is None and seen.size >= inspected:
             self.players = self._players(seen.sample(0, inspected))
         groups: list[tuple[float, list[Bettor | Hedger]]] = []
         if self.proving is not None:
@@ -178,21 +225,19 @@ class Bets:
         for _, group in groups:
             for one in group:
                 one.advance(seen)
-        if not groups:  # nothing is bet before the first look, nor on a single return: only the floor is sure
-            return WorstMeans(self.radii[:1], np.array([self.floor]), np.zeros(1), self.floor, self.ceiling)
-        return _limits(sorted(groups, key=lambda pair: pair[0]), self.floor, self.ceiling)
+        return _limits(sorted(groups, key=lambda pair: pair[0]), self.radii, self.floor, self.ceiling)
 
     def _players(self, pilot: Sample) -> dict[float, list[Bettor | Hedger]]:
         """Divide alpha, once and for all, by what the first returns let one expect."""
         alpha = self.alpha if self.proving is None else self.alpha * (1 - PROOF)
-        shares = shares_by_radius(pilot, self.radii, alpha, self.floor, self.ceiling, self.n)
-        return {radius: players(radius, share, self.floor, self.n) for radius, share in shares.items()}
+        shares = shares_by_radius(pilot, self.radii, alpha, self.floor, self.ceiling, None)
+        return {radius: players(radius, share, self.floor, None) for radius, share in shares.items()}
 
 
 def _written(radius: float, one: Bettor | Hedger) -> list[dict[str, Any]]:
     """Return what was fixed before each block: score and bet size, or that bet sizes were chosen claim by claim."""
-    bettor, hedged = (one.before, one.fixed) if isinstance(one, Hedger) else (one, [])
-    who = {"radius": radius, "alpha": one.alpha}
+    rounds, hedged = ((), one.fixed) if isinstance(one, Hedger) else (one.rounds, ())
+    who = {"radius": radius, "alpha": one.alpha, **({"unsplit": True} if isinstance(one, CeilingBets) else {})}
     plain = [
         {
             **who,
@@ -201,7 +246,7 @@ def _written(radius: float, one: Bettor | Hedger) -> list[dict[str, Any]]:
             "cutoff": played.cutoff,
             "stake": played.stake,
         }
-        for played in bettor.rounds
+        for played in rounds
     ]
     blocks = [{**who, "first": first, "count": n, "cutoff": cutoff, "hedged": True} for first, n, cutoff in hedged]
     return plain + blocks

@@ -94,25 +94,28 @@ class Hedger:
     def __init__(
         self, propose: Callable[[Sample], Sequence[Score]], alpha: float, edges: Sequence[int], floor: float
     ) -> None:
-        later = [index for index, edge in enumerate(edges[:-1]) if edge * _KNOWN >= edges[-1]]
-        start = later[0] if later else len(edges) - 2
-        # until enough is known to fix claims, the bets against all of them are the same
-        self.before = Bettor(propose, alpha, edges[: start + 1], horizon=edges[-1])
+        self._scores = Bettor(propose, alpha, edges)
         self.alpha, self.total, self.floor, self.first = alpha, edges[-1], floor, edges[0]
+        self._renewals = _renewals(edges)
         self.claims = np.empty(0)
+        self.owned, self.above = np.empty(0), 0.0  # logarithms of the capital, against each and above all of them
+        self.done = np.empty(0, dtype=bool)
         self.fixed: list[tuple[int, int, float | None]] = []  # first, count and cut-off of each block
-        self._batches = list(_batches(edges[start:]))
+        self._batches = list(_batches(edges))
         self._next = 0
         self._block: tuple[int, Score | None, Model] = (-1, None, Model(0.0, 0.0, 0.0))  # its first index and score
+
+    def inherit(self, claims: Floats, owned: Floats, above: float, done: NDArray[np.bool_]) -> None:
+        """Go on from what other bets on the outcomes so far have earned against claims, before anything is bet."""
+        self.claims, self.owned, self.above, self.done = claims, owned, above, done
 
     def next_bet(self, seen: Seen) -> Bet | None:
         """Return the bet on what comes after the outcomes seen, which end where a bet ends; None after the last."""
         self.advance(seen)
-        return self.before.next_bet(seen) or (self._planned(seen) if self._next < len(self._batches) else None)
+        return self._planned(seen) if self._next < len(self._batches) else None
 
     def advance(self, seen: Seen) -> None:
         """Settle all bets on outcomes that have come; there is a bound after the last of them."""
-        self.before.advance(seen)
         while self._next < len(self._batches) and seen.size >= self._batches[self._next][1]:
             self._settle(self._planned(seen), seen)
             self._next += 1
@@ -132,20 +135,32 @@ class Hedger:
         return Bet(first, last, score, hedge=Hedge(self.claims, stakes, (begin, end)))
 
     def _settled(self, seen: Seen, begin: int, end: int) -> tuple[int, Score | None, Model]:
-        """Choose the score of a block, and the claims if there are none yet."""
+        """Choose the score of a block, and the claims when little is known and once more when enough is."""
         past = seen.sample(0, begin)
         # a score for the bound after all outcomes, to which the block contributes, not for a bound after the block
-        score, _ = self.before.expect(past, self.total - self.first)
+        score, _ = self._scores.expect(past, self.total - self.first)
         if score is None:
             return begin, None, self._block[2]
         model = Model.of(score, past)
-        if self.claims.size == 0:
-            claims = self._rare_claims(model) if model.rare(self.total) else self._claims(model, begin)
-            self.claims = claims[claims > self.floor]
-            self.owned = self._owned_before()
-            self.done = np.zeros(self.claims.size, dtype=bool)
+        if not self.fixed or begin in self._renewals:
+            self._renew(self._chosen(model, begin))
         self.fixed.append((begin, end - begin, score.cutoff))
         return begin, score, model
+
+    def _renew(self, claims: Floats) -> None:
+        """Replace the claims: what is owned against a new one is the least of all old ones whose range it meets."""
+        owned, done = np.append(self.owned, [self.above, 0.0]), np.append(self.done, [False, False])
+        first = np.searchsorted(self.claims, np.concatenate([[-math.inf], claims]), side="right")
+        last = np.append(np.searchsorted(self.claims, claims), self.claims.size)
+        spans = np.stack([first, last + 1], axis=1).ravel()
+        least = np.minimum.reduceat(owned, spans)[::2]
+        self.owned, self.above = least[:-1], float(least[-1])
+        self.done = np.logical_and.reduceat(done, spans)[:-2:2]
+        self.claims = claims
+
+    def _chosen(self, model: Model, begin: int) -> Floats:
+        claims = self._rare_claims(model) if model.rare(self.total) else self._claims(model, begin)
+        return claims[claims > self.floor]
 
     def _claims(self, model: Model, begin: int) -> Floats:
         left, spread = self.total - begin, math.sqrt(model.variance)
@@ -162,16 +177,6 @@ class Hedger:
         near = model.drop / self.total * np.geomspace(few, many, _CLAIMS - _CLAIMS // 4)
         even = np.linspace(self.floor, model.top, _CLAIMS // 4, endpoint=False)
         return np.unique(np.concatenate([even, model.top - near[near < reach]]))
-
-    def _owned_before(self) -> Floats:
-        """Return the logarithm of the capital against each claim; nothing where a claim is out of range."""
-        owned = np.zeros(self.claims.size)
-        for played in self.before.rounds:
-            owned[self.claims > played.highest_claim] = -math.inf
-            fit = np.isfinite(owned)
-            if fit.any():
-                owned[fit] += sums_of_logs(played.outcomes, np.full(int(fit.sum()), played.stake), self.claims[fit])
-        return owned
 
     def _stakes(self, score: Score, model: Model, left: float) -> Floats:
         """Return the bet size against each claim, 0 where nothing is left to gain or too little to lose."""
@@ -204,10 +209,20 @@ class Hedger:
             self.done |= self.owned >= math.log(1 / self.alpha) * (1 + ROUNDING)
 
     def _proved(self) -> float:
-        if self.claims.size == 0:
-            return self.before.limit()
-        proved = int(np.argmin(self.done)) if not self.done.all() else self.done.size
+        proved = int(np.cumprod(self.done).sum())
         return float(self.claims[proved - 1]) if proved else -math.inf
+
+
+def _renewals(edges: Sequence[int]) -> list[int]:
+    """Return the edges at which claims are chosen: whenever outcomes have doubled, until enough are known."""
+    chosen = [edges[0]]
+    for edge in edges[1:-1]:
+        known = edge * _KNOWN >= edges[-1]
+        if known or edge >= 2 * chosen[-1]:
+            chosen.append(edge)
+        if known:
+            break
+    return chosen
 
 
 def _batches(edges: Sequence[int]) -> Iterator[tuple[int, int, tuple[int, int]]]:

@@ -7,8 +7,8 @@ chance F(k - 1), so the bettor who bets
     lambda h = 1 - F(k - 1) / F(k)
 
 has in every case the capital that the remaining chance requires: it buys the exact binomial test step by step, while
-equal bets would buy Chernoff's bound. For k below 1 nothing is left after a drop: everything is bet. F is continued to
-all k > -1 by the incomplete gamma function.
+equal bets would buy Chernoff's bound. F is continued to all k > -1 by the incomplete gamma function. With a chance of
+at most F(0) nothing is left after a drop: everything is bet.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from functools import cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import gammaincc, ndtr, ndtri
+from scipy.special import gammaincc, ndtr, ndtri, pdtrik
 
 Floats = NDArray[np.float64]
 
@@ -35,18 +35,17 @@ def stakes(chances: Floats, means: Floats) -> Floats:
     x, y, at = rows - i, columns - j, i * width + j
     upper = (1 - y) * table[at] + y * table[at + 1]
     lower = (1 - y) * table[at + width] + y * table[at + width + 1]
-    return np.asarray((1 - x) * upper + x * lower, dtype=np.float64)
+    return np.where(chances <= np.exp(-means), 1.0, (1 - x) * upper + x * lower)
+
+
+def exact_stakes(chances: Floats, means: Floats) -> Floats:
+    """Return lambda h, not interpolated."""
+    k = pdtrik(chances, means)
+    left = np.where(k > 0, gammaincc(np.maximum(k, 1e-300), means), 0.0)
+    return np.clip(1 - left / gammaincc(k + 1, means), 0.0, 1.0)
 
 
 @cache
 def _table() -> Floats:
-    """Return lambda h for each mean (rows) and chance (columns); k + 1 is found by halving."""
-    means, chances = np.exp(_MEANS)[:, None], ndtr(-_SCORES)
-    low = np.zeros((_MEANS.size, _SCORES.size))
-    high = np.broadcast_to(means + 20 * np.sqrt(means) + 60, low.shape)
-    for _ in range(45):
-        middle = (low + high) / 2
-        enough = gammaincc(middle, means) > chances
-        low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    left = np.where(high > 1, gammaincc(np.maximum(high - 1, 1e-300), means), 0.0)
-    return np.clip(1 - left / gammaincc(high, means), 0.0, 1.0)
+    """Return lambda h for each mean (rows) and chance (columns)."""
+    return exact_stakes(*np.broadcast_arrays(ndtr(-_SCORES), np.exp(_MEANS)[:, None]))

@@ -6,6 +6,12 @@ no factor below 0, W(m) reaches 1/alpha with probability alpha at most if the cl
 it does are lower bounds. Scores are tangents of g(p) = Phi(Phi^-1(p) - radius), which is convex: for any guess q(y) of
 P(X >= y), the sum over steps dy of g(q) - q g'(q) + g'(q) 1{x >= y} has a mean of at most that of g(P(X >= y)).
 
+Claims may be replaced by others: m is then in the range of one old claim, the first that is not below it, and in that
+of one new claim, which starts with the least of all old claims whose range it meets. Bets on the return itself, while
+it was the ceiling, are made before alpha is split (``unsplit``): they serve for every radius, because E X = floor +
+range p gives a worst-case mean of at least floor + range g(p). A claim about that starts with the least that is owned
+against any claim about E X up to the one it implies; then shares of the one capital go to the radii.
+
 A choice made on the returns themselves would void that. So all that is chosen (guesses, stakes, shares of alpha) comes
 as plain numbers from ``plan_again``, which gave the planner the earlier returns alone; and what the certificate has
 recorded of its bets must be those. Everything that is true of any guesses and any stakes is computed here.
@@ -54,11 +60,12 @@ class PlannedBet:
 
 @dataclass(frozen=True)
 class PlannedBettor:
-    """A bettor at one scaled budget (radius) with one share of alpha."""
+    """A bettor at one scaled budget (radius) with one share of alpha; ``unsplit`` before there are shares."""
 
     radius: float
     alpha: float
     bets: list[PlannedBet]
+    unsplit: bool = False
 
     def rows(self) -> list[dict[str, Any]]:
         """Return what a certificate must have recorded."""
@@ -66,6 +73,7 @@ class PlannedBettor:
         for bet in self.bets:
             begin, end = bet.block
             row = {"radius": self.radius, "alpha": self.alpha, "first": begin, "count": end - begin}
+            row |= {"unsplit": True} if self.unsplit else {}
             kind = {"stake": bet.stake} if bet.hedge is None else {"hedged": True}
             made[begin] = {**row, "cutoff": bet.cutoff, **kind}
         return list(made.values())
@@ -82,6 +90,7 @@ def check_rows(rows: list[Any]) -> None:
     """Reject rows that do not describe bets."""
     for row in rows:
         kind = {"hedged"} if isinstance(row, dict) and row.get("hedged") is True else {"stake"}
+        kind |= {"unsplit"} if isinstance(row, dict) and row.get("unsplit") is True else set()
         numbers = [row.get(key) for key in ("radius", "alpha", *kind)] if isinstance(row, dict) else [None]
         if not all(isinstance(number, int | float) for number in numbers) or set(row) != ROW | kind:
             raise CannotRecomputeError(
@@ -98,22 +107,32 @@ def settled(
         returns: All returns in order; for upper bounds, minus the returns.
         claim: What the certificate says its bounds were computed from.
         ends: Floor and ceiling of these returns.
-        bettors: Who was to bet what.
+        bettors: Who was to bet what; first of all, if alpha was not split at once, who bet before.
         rows: The bets that the certificate has recorded.
     """
     asked, (floor, ceiling) = [budget / claim.sigma for budget in claim.budgets], ends
     sides = np.full((2, len(asked)), floor)
-    recorded = [share for _, share in {(row["radius"], row["alpha"]) for row in rows}]
-    spent = max([one.alpha for one in bettors], recorded, key=sum)
-    wrong = _unplanned(bettors, rows) + unshared(spent, claim.alpha)
+    wrong = _unplanned(bettors, rows)
+    for before in (True, False):
+        recorded = {(row["radius"], row["alpha"]) for row in rows if ("unsplit" in row) == before}
+        planned = [one.alpha for one in bettors if one.unsplit == before]
+        wrong += unshared(max(planned, [share for _, share in recorded], key=sum), claim.alpha)
+    first: Account | None = None
     for one in bettors:
         account = Account(returns, floor, one)
+        if first is not None:
+            account.inherit(first, ceiling)
         for bet in one.bets:
             account.settle(bet)
+        if one.unsplit:
+            first = account
+            wrong += account.wrong
+            if len(bettors) > 1:
+                continue
         found = [max(bound, floor) for bound in account.bounds()]
         reach = [[carried(bound, one.radius, wanted, floor, ceiling) for wanted in asked] for bound in found]
         sides = np.maximum(sides, reach)
-        wrong += account.wrong
+        wrong += [] if one.unsplit else account.wrong
     return Side(sides[0], sides[1]), wrong
 
 
@@ -130,7 +149,7 @@ def _unplanned(bettors: Sequence[PlannedBettor], rows: list[Any]) -> list[str]:
 
 
 def _as_planned(row: dict[str, Any], plan: dict[str, Any]) -> bool:
-    exact = all(row.get(key) == plan.get(key) for key in ("radius", "first", "count", "hedged"))
+    exact = all(row.get(key) == plan.get(key) for key in ("radius", "first", "count", "hedged", "unsplit"))
     return exact and alike(row["alpha"], plan["alpha"], 1e-12) and _same_bet(row, plan)
 
 
@@ -190,6 +209,7 @@ class Account:
         self.aim = math.log(1 / bettor.alpha) if bettor.alpha > 0 else math.inf
         self.rounds: list[Round] = []
         self.claims = self.owned = self.most = np.empty(0)
+        self.above = 0.0  # owned against what is above all claims
         self.settled = 0  # bets on returns up to here are settled
         self.wrong: list[str] = []
 
@@ -234,27 +254,36 @@ class Account:
     def _settle_each(
         self, scores: Floats, counts: NDArray[np.int64], lowest: float, claims: Floats, stakes: Floats
     ) -> None:
-        if self.claims.size == 0:
-            self._open(claims)
-        at = np.flatnonzero(stakes)
-        if not np.array_equal(claims, self.claims) or np.any(stakes * (claims - lowest) > 1):
+        if np.any(stakes * (claims - lowest) > 1) or np.any(np.diff(claims) <= 0) or self.rounds:
             self.wrong.append(
-                f"scaled budget {self.radius:g}: a bet could lose more than the capital, or claims have changed"
+                f"scaled budget {self.radius:g}: a bet could lose more than the capital, or claims are in no order"
             )
             return
+        at = np.flatnonzero(stakes)
+        if not np.array_equal(claims, self.claims):
+            self._replace(claims)
         self.most[claims <= lowest] = math.inf  # no score is lower, nor is their mean
         if at.size > 0:
             self.owned[at] += np.log1p(stakes[at, None] * (scores - claims[at, None])) @ counts
             self.most[at] = np.maximum(self.most[at], self.owned[at])
 
-    def _open(self, claims: Floats) -> None:
-        """Begin to keep an account for each claim, with what the bets so far have earned against it."""
-        self.claims, self.owned = claims, np.zeros(claims.size)
-        for one in self.rounds:
-            fit = claims <= one.boldest
-            self.owned[~fit] = -math.inf
-            self.owned[fit] += one.log_wealth(claims[fit])
-        self.most = np.full(claims.size, -math.inf)  # the largest capital after any bet
+    def _replace(self, claims: Floats) -> None:
+        """Go on with other claims; each starts with the least of those whose range its own range meets."""
+        old, new = (np.concatenate([[-math.inf], points, [math.inf]]) for points in (self.claims, claims))
+        meets = (old[:-1] < new[1:, None]) & (old[1:] > new[:-1, None])
+        owned = np.where(meets, np.append(self.owned, self.above), math.inf).min(axis=1)
+        most = np.where(meets, np.append(self.most, -math.inf), math.inf).min(axis=1)
+        self.claims, self.owned, self.above, self.most = claims, owned[:-1], float(owned[-1]), most[:-1]
+
+    def inherit(self, before: Account, ceiling: float | None) -> None:
+        """Begin with what bets on the return itself have earned before alpha was split."""
+        claims = [carried(float(claim), 0.0, self.radius, self.floor, ceiling) for claim in before.claims]
+        keep = np.diff(claims, append=math.inf) > 0  # of claims that rounding has made equal, the last
+        refuted = np.cumprod(before.most >= before.aim).astype(bool)
+        self.claims, self.settled = np.array(claims)[keep], before.settled
+        self.owned = np.minimum.accumulate(before.owned)[keep]
+        self.above = min([before.above, *before.owned])  # the worst case may be this good whatever the mean is
+        self.most = np.where(refuted, math.inf, -math.inf)[keep]
 
     def bounds(self) -> tuple[float, float]:
         """Return the best bound that may be claimed and the least that the method would have claimed."""

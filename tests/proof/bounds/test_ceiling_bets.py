@@ -1,0 +1,134 @@
+"""Agents that are perfect so far: one bet for all budgets, alpha split only when something else has come."""
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy.special import ndtr, ndtri
+
+from laws import atoms, too_many
+from surefoot.proof.bounds import from_bets
+from surefoot.proof.bounds.binomial import lower_limit
+from surefoot.proof.bounds.ceiling_bets import CeilingBets, glance
+from surefoot.proof.bounds.from_bets import worst_means
+from surefoot.proof.bounds.samples import Seen
+
+RADII = np.array([0.0, 1.0, 2.0, 3.0])
+RARE = atoms("rarely less", 0.0, 200.0, [10.0, 120.0, 190.0, 200.0], [0.01, 0.01, 0.01, 0.97])
+
+
+def lower(returns, radii=RADII, alpha=0.05):
+    return worst_means(returns, radii, alpha, 0.0, 200.0).at(radii)
+
+
+@pytest.mark.parametrize("n", [100, 1_000, 30_000])
+def test_a_perfect_agent_has_the_exact_binomial_bound_at_all_budgets(n):
+    """Four budgets at once: 5% more failures are allowed than by Clopper and Pearson after the first episodes."""
+    exact = 1 - lower_limit(n, n, 0.05)[0]
+    failures = 1 - ndtr(ndtri(lower(np.full(n, 200.0)) / 200) + RADII)
+    assert np.all(failures >= exact)
+    assert np.all(failures <= exact * n / (n - glance(n)) * 1.05)
+
+
+def test_bounds_grow_with_episodes_and_alpha_and_fall_with_the_budget():
+    found = np.array([lower(np.full(n, 200.0)) for n in (50, 200, 1_000)])
+    assert np.all(np.diff(found, axis=0) > 0)
+    assert np.all(np.diff(found, axis=1) < 0)
+    assert np.all(lower(np.full(200, 200.0), alpha=0.01) < lower(np.full(200, 200.0), alpha=0.1))
+
+
+def test_the_first_returns_decide_and_no_later_one():
+    for n in (100, 1_000):
+        returns = np.full(n, 200.0)
+        returns[glance(n)] = 150.0
+        assert from_bets.opening(returns[: glance(n)], RADII, 0.05, 0.0, 200.0, n) is not None
+        assert from_bets.opening(returns[1 : glance(n) + 1], RADII, 0.05, 0.0, 200.0, n) is None
+        assert from_bets.opening(returns[: glance(n)], RADII, 0.05, 0.0, None, n) is None
+
+
+def test_failures_at_the_floor_leave_alpha_whole_and_others_do_not():
+    """Ten of 2,000 episodes fail: entirely, so that the mean says all, or by half, so that scores say more."""
+    for height, split in ((0.0, False), (100.0, True)):
+        returns = np.full(2_000, 200.0)
+        returns[300:2_000:170] = height
+        made = worst_means(returns, RADII, 0.05, 0.0, 200.0)
+        assert any("unsplit" in row for row in made.bets)
+        assert any("unsplit" not in row for row in made.bets) == split
+        assert made.shares.sum() <= 0.05
+        assert made.radii.tolist() == [0.0] or split
+
+
+def sequences():
+    """All orders of five returns of three values, with their probabilities, from floor to ceiling."""
+    chances = {0.0: 0.1, 170.0: 0.25, 200.0: 0.65}
+    for values in itertools.product(chances, repeat=5):
+        yield np.array(values), float(np.prod([chances[value] for value in values]))
+
+
+def test_no_bound_is_wrong_more_often_than_promised_exactly():
+    """Over all orders; some perfect starts go on, others are split. Alpha is large, so that there is much to miss."""
+    alpha, radii = 0.4, np.array([0.0, 1.0])
+    law = atoms("three", 0.0, 200.0, [0.0, 170.0, 200.0], [0.1, 0.25, 0.65])
+    truth = np.array([law.worst_mean(radius) for radius in radii])
+    wrong = reached = 0.0
+    for returns, chance in sequences():
+        found = lower(returns, radii, alpha)
+        wrong += chance * bool(np.any(found > truth + 1e-9))
+        reached += chance * bool(np.any(found > 0))
+    assert wrong <= alpha
+    assert reached > 0.3
+
+
+def test_bounds_hold_where_alpha_is_split_late():
+    """100 certificates at two radii: misses of any of them against Binomial(100, alpha)."""
+    radii = RADII[[0, 2]]
+    truth = np.array([RARE.worst_mean(radius) for radius in radii])
+    samples = RARE.draw(np.random.default_rng(8), (100, 60))
+    found = np.array([lower(returns, radii, 0.2) for returns in samples])
+    assert np.mean(samples[:, : glance(60)].min(axis=1) == 200.0) > 0.5
+    assert not too_many(int(np.any(found > truth + 1e-9, axis=1).sum()), 100, 0.2)
+
+
+def of_the_mean(bets, mean):
+    """Return the capital against a mean: that of the first claim that is not below it."""
+    at = np.searchsorted(bets.claims, mean)
+    return bets.owned[at] if at < bets.claims.size else bets.above
+
+
+def excess(owned_at):
+    """Return by how much a claim's capital after the split exceeds that against the mean, at most in many cases."""
+    rng, most = np.random.default_rng(4), -np.inf
+    for _ in range(5):
+        returns = np.full(200, 200.0)
+        returns[rng.integers(7, 200, 5)] = 200 * rng.random(5)
+        bets = CeilingBets(RADII, 0.05, 200, 0.0, 200.0)
+        bets.advance(Seen(returns))
+        for radius in RADII:
+            claims, owned, above, _ = owned_at(bets, radius)
+            for low, rare in zip(200 * rng.random(20), rng.random(20) ** 4, strict=True):
+                at = np.searchsorted(claims, low + (200 - low) * ndtr(ndtri(1 - rare) - radius) - 1e-9)
+                started = owned[at] if at < claims.size else above
+                most = max(most, started - of_the_mean(bets, low + (200 - low) * (1 - rare)))
+    return most
+
+
+def test_no_claim_starts_with_more_than_is_owned_against_the_mean():
+    """Whatever the distribution: the step of the proof at which alpha is split."""
+    assert excess(CeilingBets.owned_at) <= 1e-12
+
+
+def unbounded(bets, radius):
+    """The planted error: above all claims nothing was lost."""
+    claims, owned, _, done = CeilingBets.owned_at(bets, radius)
+    return claims, owned, 0.0, done
+
+
+def not_the_least(bets, radius):
+    """The planted error: the capital of the very claim about the mean."""
+    claims, _, above, done = CeilingBets.owned_at(bets, radius)
+    return claims, bets.owned, above, done
+
+
+@pytest.mark.parametrize("error", [unbounded, not_the_least])
+def test_planted_a_claim_that_starts_with_too_much(error):
+    assert excess(error) > 1e-3
