@@ -28,6 +28,8 @@ from verdicts import problems
 
 pytestmark = pytest.mark.slow
 
+# A goal that takes more than two blocks to prove, so that there are bets and looks to tamper with: the better the bets,
+# the higher it has to be.
 BUDGETS, GOAL = (0.0, 0.1), StoppingRule(budget=0.1, require=124.0)
 
 
