@@ -7,6 +7,7 @@ import shutil
 
 import numpy as np
 import pytest
+from scipy.special import ndtr, ndtri
 
 from laws import LAWS, atoms
 from surefoot.cli import main as cli
@@ -380,6 +381,16 @@ def test_another_claim_starts_with_the_least_of_those_that_it_meets():
     assert account.most.tolist() == [9.0, -2.0, -2.0, 9.0, -np.inf]
     account._replace(np.array([0.1]))
     assert (account.owned.tolist(), account.above) == ([-2.0], -2.0)
+
+
+def test_after_the_split_a_claim_starts_with_the_least_that_may_be_owned():
+    before, after = (Account(WINS, 0.0, PlannedBettor(radius, 0.05, [])) for radius in (0.0, 1.0))
+    before.claims, before.owned, before.above = np.array([0.2, 0.5, 0.8]), np.array([1.0, -2.0, 3.0]), 0.5
+    before.most = np.array([9.0, -2.0, 9.0])
+    after.inherit(before, 1.0)
+    assert after.claims == pytest.approx(ndtr(ndtri([0.2, 0.5, 0.8]) - 1), abs=1e-9)
+    assert (after.owned.tolist(), after.above) == ([1.0, -2.0, -2.0], -2.0)
+    assert after.most.tolist() == [np.inf, -np.inf, -np.inf]
 
 
 def test_a_claim_counts_only_if_all_below_it_are_refuted():
