@@ -154,6 +154,14 @@ def test_only_the_pilot_decides(law):
     assert choose(one, *where).to_json() == choose(mixed, *where).to_json()
 
 
+def test_after_a_perfect_start_no_return_that_is_bet_on_selects_the_method():
+    """Bets begin after 10 of 400 returns: failures among the next 30, only at the floor, must not select anything."""
+    returns = np.full(400, 200.0)
+    returns[12:40:5] = 0.0
+    where = (np.array([0.0, 1.0]), 0.05, 0.0, 200.0)
+    assert choose(returns, *where).to_json() == choose(np.full(400, 200.0), *where).to_json()
+
+
 def test_limits_of_auto_hold():
     """All laws together, at radii 0 to 4 in turn: misses of either side against Binomial(runs, alpha)."""
     low = high = runs = 0

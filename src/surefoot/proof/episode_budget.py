@@ -214,7 +214,7 @@ def _source(
         return _fixed_band(method, returns, episodes, alpha, query.threshold_spacing), None
     choice = choose(returns, scaled, alpha, floor, ceiling)
     rest = returns[choice.pilot :]
-    if choice.method == "betting":  # which bets on nothing before the pilot's end
+    if choice.method == "betting":  # which bets on nothing that selected it
         return both_sides(returns, scaled, alpha, floor, ceiling), choice.to_json()
     if choice.method == "band":
         return cdf.tail_tight(rest, alpha), choice.to_json()
