@@ -72,8 +72,9 @@ def select(first: Floats, n: int, radii: Floats, alpha: float, floor: float, cei
     if known is not None and (known.size > short.size or np.unique(short).size > math.sqrt(short.size)):
         known = None
     pilot = first if known is None else short
-    # after a perfect start bets begin before the pilot's end (``ceiling_bets``): what they bet on must not select them
-    decisive = short if np.all(short == ceiling) else pilot
+    # after a start that was always the ceiling, or for upper bounds the floor, bets begin before the pilot's end
+    # (``ceiling_bets``): what they bet on must not select them
+    decisive = short if np.all(short == ceiling) or np.all(short == floor) else pilot
     if ceiling is not None and _won_or_lost(decisive, floor, ceiling):
         ends = np.array([floor, ceiling])
         return Choice("binary", pilot.size, ends, np.array([0.0, alpha]), np.array([alpha, 0.0]))
