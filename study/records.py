@@ -125,7 +125,7 @@ def _certified(agent: Agent, record: Episodes, paper_style: bool, rivals: int) -
     assert record.facts["agent_sha256"] == agent.sha256, f"the episodes of {agent.name} are of other weights"
     budgets, training = BUDGETS[agent.task], agent.card["training"]
     auto, paid = (certify(record, budgets, level) for level in (CONFIDENCE, 1 - (1 - CONFIDENCE) / rivals))
-    begun = {"init_from": training["init_from"]} if training["preset"] == "polish" else {}
+    begun = {"init_from": training["init_from"]["name"]} if training["preset"] == "polish" else {}
     most = [
         best_achievable(len(record), budget / agent.sigma, 1 - CONFIDENCE, record.floor, record.ceiling)
         for budget in budgets

@@ -135,15 +135,11 @@ def _like(found: Row, task: str) -> Table:
 
 
 def polished(found: Row) -> str:
-    """Return the table of the training page: agents before and after their last layer was searched.
-
-    An agent that began with weights that are no longer in the zoo is left out.
-    """
-    usual = {(row["agent"], row["agent_sha256"]): row for row in found["agents"] if row["episodes"] == USUAL}
-    begun = [(row["training"]["init_from"], row) for row in usual.values() if "init_from" in row["training"]]
-    pairs = [(usual.get((first["name"], first["sha256"])), row) for first, row in begun]
+    """Return the table of the training page: agents before and after their last layer was searched."""
+    usual = {row["agent"]: row for row in found["agents"] if row["episodes"] == USUAL}
+    pairs = [(usual[row["training"]["init_from"]], row) for row in usual.values() if "init_from" in row["training"]]
     heads = ["agent", "begun with", "mean before", "after", *(f"B = {budget:g}" for budget in CARTPOLE)]
-    return Table(heads, [_change(before, after) for before, after in pairs if before], left=2).markdown()
+    return Table(heads, [_change(before, after) for before, after in pairs], left=2).markdown()
 
 
 def _change(before: Row, after: Row) -> list[str]:

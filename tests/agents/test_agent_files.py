@@ -22,7 +22,7 @@ from surefoot.play.environments import task_of_card
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from surefoot.train.atari.settings import FAST, STUDENT
+from surefoot.train.atari.settings import FAST, FINE_TUNE, STUDENT
 from surefoot.train.sb3_ppo import default_settings
 from surefoot.train.settings import PRESETS, DdpgSettings, DqnSettings, PolishSettings, find_ppo, find_settings
 from toys import constant, layers, recurrent
@@ -231,7 +231,8 @@ def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch,
     task = task_of_card(card)
     assert agent.name == card["name"] == name
     assert re.fullmatch(rf"{card['task']}(-[a-z0-9]+)?(-polished)?-s{card['sigma']:g}", name)
-    n_stack = card["training"]["settings"].get("n_stack", task.spaces.n_stack)  # a student's is a setting
+    stack = STUDENT[task.name].n_stack if card["training"].get("preset") == "fine-tune" else task.spaces.n_stack
+    n_stack = card["training"]["settings"].get("n_stack", stack)  # a student's is a setting
     assert agent.memory is not None or agent.n_stack == n_stack
     assert agent.sha256 == card["sha256"]
     assert len(card["sha256"]) == 64
@@ -251,7 +252,7 @@ def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch,
         assert training["command"].startswith(f"surefoot train {card['task']} --sigma {card['sigma']:g}")
     elif task.cartridge is not None:  # every sitting has settings of its own
         trained_on = training.get("trained_on", card["task"])
-        settings = {"student": STUDENT}.get(training.get("preset", ""), FAST)[card["task"]]
+        settings = {"student": STUDENT, "fine-tune": FINE_TUNE}.get(training.get("preset", ""), FAST)[card["task"]]
         assert set(training["settings"]) == set(settings.facts())
         assert trained_on == card["task"] or training["settings"]["beside"] == card["task"]
         assert training["command"].startswith(f"python zoo/build_atari.py train {trained_on} {card['sigma']:g} ")

@@ -91,4 +91,3 @@ def test_the_training_page_shows_what_polishing_brought():
     shown = polished(FOUND)
     assert shown in (ROOT / "docs" / "training.md").read_text(encoding="utf-8")
     assert "`cartpole-5-gru-polished-s0.35` | `cartpole-5-gru-polished-s0.3`" in shown
-    assert "polished-s0.325" not in shown  # it began with weights that are no longer in the zoo
