@@ -71,11 +71,11 @@ def select(first: Floats, n: int, radii: Floats, alpha: float, floor: float, cei
     known = _values(short, floor, ceiling)
     if known is not None and (known.size > short.size or np.unique(short).size > math.sqrt(short.size)):
         known = None
-    pilot = first if known is None else short
-    # after a start that was always the ceiling, or for upper bounds the floor, bets begin before the pilot's end
-    # (``ceiling_bets``): what they bet on must not select them
-    decisive = short if np.all(short == ceiling) or np.all(short == floor) else pilot
-    if ceiling is not None and _won_or_lost(decisive, floor, ceiling):
+    # after a start that was always the ceiling, or for upper bounds the floor, bets begin early (``ceiling_bets``):
+    # what they bet on must not select them
+    at_one_end = bool(np.all(short == ceiling) or np.all(short == floor))
+    pilot = first if known is None and not at_one_end else short
+    if ceiling is not None and _won_or_lost(pilot, floor, ceiling):
         ends = np.array([floor, ceiling])
         return Choice("binary", pilot.size, ends, np.array([0.0, alpha]), np.array([alpha, 0.0]))
     if known is None or known.size - 1 >= _EACH * np.unique(radii).size:  # the floor is no threshold
