@@ -199,7 +199,7 @@ def test_noise_for_training_keeps_the_parts_apart():
 
 
 class Goals(gymnasium.Env):
-    """A goal environment, as those of HER: the agent is told where it should be."""
+    """A goal environment, as those of HER: the observation says where the agent should be."""
 
     def __init__(self):
         self.observation_space = Dict({name: Box(-1.0, 1.0, (2,), np.float32) for name in GOALS})
