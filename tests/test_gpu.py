@@ -42,7 +42,7 @@ from toys import (
     shifted,
     toy_task,
 )
-from train.test_train import TINY, KilledError, same_updates, stop_at
+from train.test_train import PIXELS, TINY, KilledError, same_updates, stop_at
 from trainings import run_training
 
 pytestmark = [
@@ -101,6 +101,41 @@ def test_the_captured_graph_learns_like_eager_steps(monkeypatch):
     assert graph._n_updates == plain._n_updates == 8
     targets = zip(graph.q_net_target.parameters(), plain.q_net_target.parameters(), strict=True)
     assert all(torch.equal(mine, its) for mine, its in targets)
+
+
+def pixel_learners(monkeypatch):
+    """Return a captured and a plain learner of pixels with the same weights and a buffer of equal transitions."""
+    task = get_task("pong-1r")
+    models = [build_model(task, 0.1, PIXELS, 1, "cuda")]
+    assert isinstance(models[0], GraphDQN)
+    monkeypatch.setattr(dqn, "GraphDQN", DQN)
+    models.append(build_model(task, 0.1, PIXELS, 0, "cuda"))
+    seen, following = np.random.default_rng(7).normal(size=(2, 1, 4, 84, 84)).astype(np.float32)
+    for model in models:
+        model._setup_learn(1, None)
+        model.replay_buffer.reset()
+        for _ in range(40):
+            model.replay_buffer.add(seen, following, np.array([[2]]), np.ones(1), np.zeros(1), [{}])
+    models[1].policy.load_state_dict(models[0].policy.state_dict())
+    return *models, seen
+
+
+def test_the_captured_learner_of_pixels_learns_and_acts_like_sb3(monkeypatch):
+    graph, plain, seen = pixel_learners(monkeypatch)
+    before = [parameter.detach().clone() for parameter in graph.q_net.parameters()]
+    first = graph.outputs(seen)
+    for steps in (1, 7):
+        graph.train(steps, 32)
+        plain.train(steps, 32)
+    mine = list(graph.q_net.parameters())
+    gone, apart = (
+        sum(float((one - other).detach().abs().sum()) for one, other in zip(mine, others, strict=True))
+        for others in (before, plain.q_net.parameters())
+    )
+    assert apart < 0.01 * gone
+    with torch.no_grad():
+        expected = graph.q_net(torch.from_numpy(seen).cuda()).cpu().numpy()
+    assert abs(graph.outputs(seen) - expected).max() < 1e-3 * abs(expected - first).max()
 
 
 def test_the_captured_ddpg_learns_like_eager_steps(monkeypatch):

@@ -25,7 +25,7 @@ from surefoot.play.streams import Purpose
 from surefoot.play.tasks import get_task
 from surefoot.train import dqn, selection
 from surefoot.train import validation as watch
-from surefoot.train.cuda_graph import GraphDQN
+from surefoot.train.cuda_graph import GraphDQN, sees_pixels
 from surefoot.train.dqn import build_model
 from surefoot.train.folder import Curve, TrainingFolder, TrainingRun, has_checkpoint
 from surefoot.train.sb3_checkpoint import load_checkpoint, save_checkpoint
@@ -356,6 +356,49 @@ def test_a_checkpoint_holds_everything(tmp_path):
         assert (getattr(other.replay_buffer, name)[:300] == getattr(one.replay_buffer, name)[:300]).all()
 
 
+PIXELS = dataclasses.replace(
+    find_settings("paper", "pong-1r"),
+    total_steps=400,
+    buffer_size=40,
+    learning_starts=20,
+    validation_interval=200,
+    validation_episodes=1,
+)
+
+
+def pixel_model(seed):
+    return build_model(get_task("pong-1r"), 0.1, PIXELS, seed, "cpu")
+
+
+def resumed_pixels(tmp_path, monkeypatch, steps=90):
+    """Return a model of pixels after some steps, and what its checkpoint is loaded into; with what was learned from."""
+    one = pixel_model(0)
+    one.learn(400, lambda *_: one.num_timesteps < steps)
+    save_checkpoint(TrainingFolder(tmp_path, resume=False), one)
+    learned = []
+    monkeypatch.setattr(DQN, "train", lambda model, *_, **__: learned.append(model.num_timesteps))
+    other = pixel_model(9)
+    load_checkpoint(TrainingFolder(tmp_path, resume=True), other)
+    return one, other, learned
+
+
+def test_a_checkpoint_of_pixels_is_small_and_its_buffer_is_collected_again(tmp_path, monkeypatch):
+    one, other, learned = resumed_pixels(tmp_path, monkeypatch)
+    stored = TrainingFolder(tmp_path, resume=True).load()[1]["checkpoint"]
+    assert [len(stored[f"buffer.{name}"]) for name in ("observations", "next_observations")] == [0, 0]
+    assert (other.num_timesteps, other._n_updates, other._n_calls) == (90, one._n_updates, one._n_calls)
+    assert other.exploration_rate == one.exploration_rate
+    assert other.gradient_steps == one.gradient_steps == 1
+    assert other.replay_buffer.full
+    assert other.replay_buffer.observations[:, 0].std(axis=(1, 2, 3)).min() > 0  # every place was written
+    assert not learned
+    for mine, its in zip(one.policy.parameters(), other.policy.parameters(), strict=True):
+        assert torch.equal(mine, its)
+    other.learn(10, reset_num_timesteps=False)
+    assert learned
+    assert min(learned) > 90
+
+
 def test_a_checkpoint_of_another_task_is_refused(tmp_path):
     save_checkpoint(TrainingFolder(tmp_path, resume=False), build_model(TASK, 0.2, TINY, 0, "cpu"))
     other = build_model(get_task("cartpole-1"), 0.2, TINY, 0, "cpu")
@@ -590,7 +633,7 @@ def same_updates(graph, plain, steps=20):
     plain.learn(1)  # sets up its logger
     plain.policy.load_state_dict(graph.policy.state_dict())
     for batch in batches(graph, steps):
-        graph.learn_from({k: v.flatten(1) if k in ("observation", "successor") else v for k, v in batch.items()})
+        graph.learn_from(batch)
         plain.replay_buffer.sample = lambda *_, batch=batch, **__: as_samples(batch)
         plain.train(1, len(batch["reward"]))
     pairs = zip(graph.q_net.parameters(), plain.q_net.parameters(), strict=True)
@@ -616,6 +659,18 @@ def test_planted_another_discount_in_the_update_alarms(monkeypatch):
     monkeypatch.setattr(dqn, "DQN", GraphDQN)
     graph = build_model(TASK, 0.2, dataclasses.replace(settings, gamma=0.9), 1, "cpu")
     assert same_updates(graph, plain) > 1e-4
+
+
+def test_the_captured_update_of_pixels_is_that_of_sb3(monkeypatch):
+    plain = pixel_model(0)
+    monkeypatch.setattr(dqn, "DQN", GraphDQN)
+    graph = pixel_model(1)
+    assert isinstance(graph, GraphDQN)
+    assert sees_pixels(graph)
+    before = [parameter.detach().clone() for parameter in graph.q_net.parameters()]
+    assert same_updates(graph, plain, steps=3) < 1e-6
+    pairs = zip(before, graph.q_net.parameters(), strict=True)
+    assert max(float((x - y).detach().abs().max()) for x, y in pairs) > 1e-4
 
 
 def test_the_actor_on_the_cpu_is_the_network(monkeypatch):

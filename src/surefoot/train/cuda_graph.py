@@ -7,7 +7,8 @@ The networks are small, so most of an update on a GPU is launching kernels. On a
 
 from __future__ import annotations
 
-import math
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,13 +22,14 @@ from torch import Tensor, nn
 
 
 class Captured(OffPolicyAlgorithm):
-    """An SB3 learner for one environment and fully connected networks that acts on the CPU and learns on the GPU.
+    """An SB3 learner for one environment that learns on the GPU, and acts there if it sees pixels, else on the CPU.
 
     One gradient step (a uniform sample, then ``learn_from``) is recorded once and replayed. Sampled indices come from
     the GPU's generator instead of numpy's; nothing else differs from SB3's own.
     """
 
     graph: torch.cuda.CUDAGraph | None = None
+    acting_graph: torch.cuda.CUDAGraph | None = None
     mirrored: int | None = None
 
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
@@ -53,8 +55,8 @@ class Captured(OffPolicyAlgorithm):
         """Return the networks that gradient steps change in other ways: slowly following copies."""
         return []
 
-    def acting(self) -> list[nn.Linear]:
-        """Return the layers of the network that acts."""
+    def acting(self) -> nn.Module:
+        """Return the network that acts."""
         raise NotImplementedError
 
     def learn_from(self, batch: dict[str, Tensor]) -> None:
@@ -62,12 +64,27 @@ class Captured(OffPolicyAlgorithm):
         raise NotImplementedError
 
     def reload(self) -> None:
-        """Discard the graph and the copies after the weights or the buffer were replaced."""
-        self.graph, self.mirrored = None, None
+        """Discard the graphs and the copies after the weights or the buffer were replaced."""
+        self.graph, self.acting_graph, self.mirrored = None, None, None
         self._copy_to_actor()
 
     def outputs(self, observation: NDArray[Any]) -> NDArray[Any]:
-        """Return the acting network's outputs, from a copy on the CPU."""
+        """Return the acting network's outputs: of pixels by the network itself, else from a copy on the CPU."""
+        return self._outputs_of_pixels(observation) if sees_pixels(self) else self._outputs_of_copy(observation)
+
+    def _outputs_of_pixels(self, observation: NDArray[Any]) -> NDArray[Any]:
+        if self.acting_graph is None:
+            self.seen = torch.zeros(observation.shape, device=self.device)
+            self.acting_graph = _recorded(self._act)
+        self.seen.copy_(torch.from_numpy(observation))
+        self.acting_graph.replay()
+        return self.values.cpu().numpy()
+
+    def _act(self) -> None:
+        with torch.no_grad():
+            self.values = self.acting()(self.seen)
+
+    def _outputs_of_copy(self, observation: NDArray[Any]) -> NDArray[Any]:
         if not hasattr(self, "actor_layers"):
             self._copy_to_actor()
         hidden = observation.reshape(len(observation), -1)
@@ -78,13 +95,13 @@ class Captured(OffPolicyAlgorithm):
         return result
 
     def _excluded_save_params(self) -> list[str]:
-        own = ["graph", "store", "size", "loss", "actor_layers", "mirrored"]
+        own = ["graph", "acting_graph", "seen", "values", "store", "size", "loss", "actor_layers", "mirrored"]
         return [*super()._excluded_save_params(), *own]
 
     def _copy_to_actor(self) -> None:
+        layers = [] if sees_pixels(self) else linear_of(self.acting())
         self.actor_layers = [
-            (layer.weight.detach().T.cpu().numpy().copy(), layer.bias.detach().cpu().numpy().copy())
-            for layer in self.acting()
+            (layer.weight.detach().T.cpu().numpy().copy(), layer.bias.detach().cpu().numpy().copy()) for layer in layers
         ]
 
     def _mirror(self) -> None:
@@ -100,12 +117,11 @@ class Captured(OffPolicyAlgorithm):
 
     def _columns(self, rows: NDArray[np.int64]) -> dict[str, NDArray[Any]]:
         buffer = buffer_of(self)
-        width = math.prod(buffer.obs_shape)
         # A timeout does not end the episode: the value of its successor still counts.
         ended = buffer.dones[rows, 0] * (1 - buffer.timeouts[rows, 0])
         return {
-            "observation": buffer.observations[rows, 0].reshape(len(rows), width),
-            "successor": buffer.next_observations[rows, 0].reshape(len(rows), width),
+            "observation": buffer.observations[rows, 0],
+            "successor": buffer.next_observations[rows, 0],
             "action": buffer.actions[rows, 0],
             "reward": buffer.rewards[rows].astype(np.float32),
             "ended": ended.reshape(-1, 1).astype(np.float32),
@@ -127,15 +143,7 @@ class Captured(OffPolicyAlgorithm):
         self._mirror()
         before = [_snapshot(network, optimizer) for network, optimizer in self.trained()]
         copies = [[value.clone() for value in network.parameters()] for network in self.followers()]
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self._update(batch_size)
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self._update(batch_size)
+        self.graph = _recorded(partial(self._update, batch_size))
         for (network, optimizer), kept in zip(self.trained(), before, strict=True):
             _restore(network, optimizer, kept)
         for network, values in zip(self.followers(), copies, strict=True):
@@ -156,7 +164,7 @@ class GraphDQN(Captured, DQN):
         episode_start: NDArray[Any] | None = None,  # noqa: ARG002 - SB3's signature
         deterministic: bool = False,
     ) -> tuple[NDArray[Any], Any]:
-        """Explore as SB3 does; otherwise act greedily with a copy of the network on the CPU."""
+        """Explore as SB3 does; otherwise act greedily."""
         assert isinstance(observation, np.ndarray), "the captured update is for one array of observations"
         if not deterministic and np.random.rand() < self.exploration_rate:  # noqa: NPY002 - SB3 seeds this stream
             return np.array([self.action_space.sample() for _ in range(len(observation))]), state
@@ -166,9 +174,9 @@ class GraphDQN(Captured, DQN):
         """Return the Q-network."""
         return [(self.policy.q_net, self.policy.optimizer)]
 
-    def acting(self) -> list[nn.Linear]:
-        """Return the Q-network's layers."""
-        return linear_of(self.q_net.q_net)
+    def acting(self) -> nn.Module:
+        """Return the Q-network."""
+        return self.q_net
 
     def learn_from(self, batch: dict[str, Tensor]) -> None:
         """Take one gradient step on a batch, as ``DQN.train`` does."""
@@ -206,9 +214,9 @@ class GraphDDPG(Captured, DDPG):
         """Return the target networks."""
         return [self.actor_target, self.critic_target]
 
-    def acting(self) -> list[nn.Linear]:
+    def acting(self) -> nn.Module:
         """Return the actor's layers."""
-        return linear_of(self.actor.mu)
+        return self.actor.mu
 
     def learn_from(self, batch: dict[str, Tensor]) -> None:
         """Take one gradient step on a batch, as ``DDPG.train`` does."""
@@ -235,10 +243,29 @@ def linear_of(network: nn.Module) -> list[nn.Linear]:
     return [layer for layer in network.modules() if isinstance(layer, nn.Linear)]
 
 
+def sees_pixels(model: OffPolicyAlgorithm) -> bool:
+    """Return whether observations are stacks of frames and the network is convolutional."""
+    return len(model.observation_space.shape or ()) == 3
+
+
 def buffer_of(model: OffPolicyAlgorithm) -> ReplayBuffer:
     """Return the replay buffer, which every off-policy learner has."""
     assert model.replay_buffer is not None
     return model.replay_buffer
+
+
+def _recorded(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
+    """Return the work as a graph; it is done three times before, so that libraries have set themselves up."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        work()
+    return graph
 
 
 def _snapshot(network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[list[Tensor], list[dict[str, Tensor]]]:

@@ -22,8 +22,8 @@ from surefoot.train.validation import Learner, training_environment
 
 
 def build_model(task: Task, sigma: float, settings: DqnSettings, seed: int, device: str) -> DQN:
-    """Make SB3's DQN with the settings; on CUDA gradient steps of fully connected networks are captured as a graph."""
-    graph = torch.device(device).type == "cuda" and task.cartridge is None
+    """Make SB3's DQN with the settings; on CUDA its gradient steps are captured as a graph."""
+    graph = torch.device(device).type == "cuda"
     algorithm = GraphDQN if graph else DQN
     return algorithm(
         "MlpPolicy" if task.cartridge is None else "CnnPolicy",
