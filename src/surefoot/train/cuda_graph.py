@@ -78,7 +78,8 @@ class Captured(OffPolicyAlgorithm):
             self.acting_graph = _recorded(self._act)
         self.seen.copy_(torch.from_numpy(observation))
         self.acting_graph.replay()
-        return self.values.cpu().numpy()
+        values: NDArray[Any] = self.values.cpu().numpy()
+        return values
 
     def _act(self) -> None:
         with torch.no_grad():
