@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from surefoot.attacks.base import Described, check_discrete
+from surefoot.attacks.captured import capturable, climb_captured
 from surefoot.attacks.projections import clip_to_box, normalize_rows, project_l2
 from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing, clean_values, scene_rows
 from surefoot.errors import InputError
@@ -83,6 +84,8 @@ class PaperAttack(Described):
     def climb(self, view: View, rows: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Run the inner loop for all pairs of row and target at once; pairs that are done drop out."""
         scene = Scene.of(view, rows, self.smoothing)
+        if capturable(scene):
+            return climb_captured(self, scene, actions, view.left[rows])
         pair = torch.arange(rows.numel(), device=rows.device)
         start, left = view.observation[rows], view.left[rows]
         moved, limit = start, self.tries(left)

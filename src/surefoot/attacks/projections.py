@@ -19,8 +19,13 @@ def project_l2(perturbation: Tensor, radius: Tensor) -> Tensor:
 def clip_to_box(moved: Tensor, low: tuple[float, ...] | None, high: tuple[float, ...] | None) -> Tensor:
     """Return each row clamped to its box, where it has one."""
     if low is not None:
-        moved = torch.maximum(moved, moved.new_tensor(low))
-    return moved if high is None else torch.minimum(moved, moved.new_tensor(high))
+        moved = torch.maximum(moved, _bound(low, moved))
+    return moved if high is None else torch.minimum(moved, _bound(high, moved))
+
+
+def _bound(values: tuple[float, ...], like: Tensor) -> Tensor:
+    # A single number is filled in by the device itself; a list is copied there, for which a GPU would have to stop.
+    return like.new_full((), values[0]) if len(values) == 1 else like.new_tensor(values)
 
 
 def normalize_rows(direction: Tensor) -> Tensor:

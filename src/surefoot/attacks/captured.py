@@ -1,0 +1,107 @@
+"""The inner loop of Algorithm 1 on a GPU as a CUDA graph, for an undefended agent with a convolutional network.
+
+A whole game has thousands of steps with dozens of gradient steps each, for a few hundred pairs of row and target: such
+a small batch leaves a GPU waiting for the next kernel to be launched. One gradient step of a batch of fixed size is
+recorded once and replayed; pairs that are done stay in the batch and are not moved any more.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+
+from surefoot.agents.memory import expand_rows
+from surefoot.attacks.victim import Scene
+
+if TYPE_CHECKING:
+    from surefoot.attacks.dqn import PaperAttack
+
+LEAST, MOST = 16, 1024  # pairs of a batch: more fill a GPU by themselves
+REPLAYS = 8  # gradient steps between two questions whether all pairs are done, for which the GPU has to stop
+
+
+def capturable(scene: Scene) -> bool:
+    """Return whether the search of a scene can be replayed: on a GPU, without noise, no row at its first step."""
+    plain = scene.noise is None and scene.fresh is None and scene.ahead is not None
+    return plain and scene.clean.device.type == "cuda" and len(scene.clean) <= MOST
+
+
+def climb_captured(attack: PaperAttack, scene: Scene, actions: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
+    """Return what ``PaperAttack.climb`` returns."""
+    size = max(LEAST, 1 << (len(actions) - 1).bit_length())
+    climb = _climb_of(scene.policy.network, attack, size)
+    if climb.moved is None:
+        climb.prepare(scene, left)
+    return climb.run(scene, actions, left)
+
+
+@lru_cache(maxsize=8)
+def _climb_of(network: nn.Module, attack: PaperAttack, size: int) -> Climb:  # noqa: ARG001 - the network is a key
+    return Climb(attack, size)
+
+
+class Climb:
+    """The search of a batch of ``size`` pairs, in tensors that stay where they are."""
+
+    def __init__(self, attack: PaperAttack, size: int) -> None:
+        self.attack, self.size = attack, size
+        self.moved: Tensor | None = None
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    def prepare(self, like: Scene, left: Tensor) -> None:
+        """Make the tensors, and on a GPU record one gradient step."""
+        assert like.ahead is not None
+        clean, ahead = (part.new_zeros(self.size, *part.shape[1:]) for part in (like.clean, like.ahead))
+        self.scene = Scene(like.policy, clean, None, None, None, like.at_once, clean, ahead)
+        self.moved, self.left = torch.zeros_like(clean), left.new_zeros(self.size)
+        self.actions, self.limit = (torch.zeros(self.size, dtype=torch.long, device=clean.device) for _ in range(2))
+        self.alive, self.reached = (torch.zeros_like(self.limit, dtype=torch.bool) for _ in range(2))
+        if clean.device.type == "cuda":
+            self._capture()
+
+    def run(self, scene: Scene, actions: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
+        """Search for all pairs; return where each ended, and which reached their target."""
+        assert self.moved is not None and self.scene.ahead is not None and scene.ahead is not None
+        count = len(actions)
+        for mine, given in (
+            (self.scene.clean, scene.clean),
+            (self.scene.ahead, scene.ahead),
+            (self.moved, scene.clean),
+            (self.left, left),
+            (self.actions, actions),
+            (self.limit, self.attack.tries(left)),
+        ):
+            mine[:count].copy_(given)
+        self.reached.zero_()
+        self.alive.zero_()[:count].fill_(True)
+        while bool(self.alive.any()):
+            for _ in range(REPLAYS):
+                self.iterate() if self.graph is None else self.graph.replay()
+        reached = self.reached[:count].clone()
+        return torch.where(expand_rows(reached, scene.clean), self.moved[:count], scene.clean), reached
+
+    def iterate(self) -> None:
+        """Look where every pair is, and move those that are not done by one gradient step."""
+        assert self.moved is not None
+        values, gradient = self.scene.values_and_gradient(self.moved, self.actions)
+        hit = self.alive & (values.argmax(dim=1) == self.actions)
+        self.reached |= hit
+        self.limit -= 1
+        self.alive &= ~hit & (self.limit > 0)
+        further = self.attack.stepped(self.moved, gradient, self.scene.clean, self.left)
+        self.moved.copy_(torch.where(expand_rows(self.alive, further), further, self.moved))
+
+    def _capture(self) -> None:
+        """Record one iteration; those that warm it up find no pair that is not done."""
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            for _ in range(3):
+                self.iterate()
+        torch.cuda.current_stream().wait_stream(side)
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            self.iterate()

@@ -1,0 +1,95 @@
+"""The search that a GPU replays, run step by step: it must find what the search of ``PaperAttack`` finds."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from agents.test_networks import pixel_view, small
+from surefoot.attacks import captured
+from surefoot.attacks.captured import Climb, capturable
+from surefoot.attacks.dqn import PaperAttack
+from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing
+
+ATTACK = PaperAttack(0.0, step=0.1, low=(0.0,), high=(1.0,))
+HASTY = replace(ATTACK, multiplier=0.2)  # so few steps that they, and not the ball, end a search
+ROWS, ACTIONS = torch.tensor([0, 0, 1, 1, 2, 2, 3]), torch.tensor([0, 1, 0, 2, 1, 2, 1])
+
+
+def view_of(budgets):
+    view = pixel_view(small(), [5, 9, 7, 3])
+    view.left.copy_(torch.tensor(budgets))
+    return view
+
+
+def replayed(view, attack=ATTACK):
+    scene, left = Scene.of(view, ROWS, UNDEFENDED), view.left[ROWS]
+    climb = Climb(attack, 16)
+    climb.prepare(scene, left)
+    return climb, climb.run(scene, ACTIONS, left)
+
+
+def same(one, two):
+    ends = torch.allclose(one[0], two[0], rtol=0, atol=1e-6)
+    return ends and torch.equal(one[1], two[1])
+
+
+def test_it_finds_what_the_search_finds():
+    view = view_of([0.5, 2.0, 6.0, 0.05])
+    _, found = replayed(view)
+    expected = ATTACK.climb(view, ROWS, ACTIONS)
+    assert same(found, expected)
+    far = (expected[0] - view.observation[ROWS]).flatten(1).norm(dim=1)
+    assert expected[1].any() and not expected[1].all(), "some reach their target and some do not"
+    assert float(far.max()) > 0.3, "some take several steps"
+
+
+def test_what_an_earlier_search_left_does_not_matter():
+    climb, _ = replayed(view_of([6.0, 6.0, 6.0, 6.0]))
+    view = view_of([0.5, 2.0, 6.0, 0.05])
+    rows, actions = ROWS[2:5], ACTIONS[2:5]
+    scene = Scene.of(view, rows, UNDEFENDED)
+    assert same(climb.run(scene, actions, view.left[rows]), ATTACK.climb(view, rows, actions))
+
+
+@pytest.mark.parametrize(
+    ("attack", "planted"),
+    [
+        (HASTY, lambda self: self.limit.add_(1)),  # never gives up
+        (HASTY, lambda self: self.limit.sub_(1)),  # gives up early
+        (ATTACK, lambda self: self.reached.zero_()),  # forgets what it reached
+        (ATTACK, lambda self: self.reached.logical_or_(self.alive)),  # takes every target for reached
+        (ATTACK, lambda self: self.left.mul_(0.9)),  # the ball shrinks
+    ],
+)
+def test_a_planted_error_is_noticed(attack, planted, monkeypatch):
+    view, honest, count = view_of([0.5, 2.0, 6.0, 0.05]), Climb.iterate, []
+    assert same(replayed(view, attack)[1], attack.climb(view, ROWS, ACTIONS))
+
+    def wrong(self):
+        honest(self)
+        count.append(1)
+        if len(count) < 500:
+            planted(self)
+
+    monkeypatch.setattr(Climb, "iterate", wrong)
+    assert not same(replayed(view, attack)[1], attack.climb(view, ROWS, ACTIONS))
+
+
+def test_which_searches_are_replayed(monkeypatch):
+    view, cuda = pixel_view(small(), [5, 9, 7]), torch.device("cuda")
+    rows = torch.arange(3)
+    plain, noisy = Scene.of(view, rows, UNDEFENDED), Scene.of(view, rows, Smoothing(0.1, 2))
+    fresh = Scene.of(pixel_view(small(), [5, 0, 7]), rows, UNDEFENDED)
+    assert not capturable(plain), "only a GPU replays"
+
+    class Elsewhere(torch.Tensor):
+        device = cuda
+
+    for scene in (plain, noisy, fresh):
+        scene.clean = scene.clean.as_subclass(Elsewhere)
+    assert [capturable(scene) for scene in (plain, noisy, fresh)] == [True, False, False]
+    monkeypatch.setattr(captured, "MOST", 2)
+    assert not capturable(plain)
