@@ -1,15 +1,21 @@
 """One agent of Pong in single rounds and in whole games under one attack: how the harmful budget grows with rounds.
 
     python -m study.serial    # -> study/data/serial.json; a quarter of an hour of one core
+    python -m study.serial --rounds 1000 --games 64 --device cuda --jobs 7
 
 The agents of ``pong-1r`` and ``pong-full`` are different networks, and differ in how hard they are to attack.
 """
 
 from __future__ import annotations
 
+import argparse
 import math
+import multiprocessing
 from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from functools import partial
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +29,7 @@ from study.sizes import AttackSize
 from study.style import attack_curve, mean_of
 from study.tables import UNMEASURED, Finding, measured
 from surefoot.files import versions, write_json
-from surefoot.play.rollout import play
+from surefoot.runs.folder import RunFolder
 
 Curve = tuple[list[float], list[float], list[float]]  # budgets, means, standard errors
 AGENT, LAMBDA = "pong-full-s0", 0.3
@@ -110,22 +116,46 @@ def spread_best(budget: float, budgets: Sequence[float], won: Sequence[float]) -
     return max((count * (won[0] - won[budgets.index(each)]), count) for each, count in ways)
 
 
-def main(out: Path = DATA, grid: tuple[tuple[str, float, int], ...] = GRID) -> None:
-    """Measure and write."""
+def serial(
+    out: Path, work: Path, device: str = "cpu", jobs: int = 1, grid: tuple[tuple[str, float, int], ...] = GRID
+) -> None:
+    """Measure and write; what is in ``work`` already is not run again."""
     agent = next(one for one in shipped_agents() if one.name == AGENT)
-    rows = [returns_of(agent, *one) for one in grid]
-    facts = {"agent": agent.name, "agent_sha256": agent.sha256, "lambda": LAMBDA, "device": "cpu"}
+    measure = partial(returns_of, agent, work, device)
+    if jobs == 1:
+        rows = list(starmap(measure, grid))
+    else:
+        with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+            rows = list(pool.map(measure, *zip(*grid, strict=True)))
+    facts = {"agent": agent.name, "agent_sha256": agent.sha256, "lambda": LAMBDA, "device": device}
     write_json(out / "serial.json", {"schema": 1, **facts, "rows": rows, "versions": versions()})
 
 
-def returns_of(agent: Agent, task: str, budget: float, episodes: int) -> dict[str, Any]:
+def returns_of(agent: Agent, work: Path, device: str, task: str, budget: float, episodes: int) -> dict[str, Any]:
     """Return the returns of one task at one budget."""
     player = replace(agent, task=task)
     size = AttackSize((budget,), (LAMBDA,), episodes)
-    plan = attack_of(player, size, "cpu").plan(budget, LAMBDA) if budget > 0 else unattacked(player, episodes, "cpu")
-    returns = play(plan).returns.tolist()
+    plan = attack_of(player, size, device).plan(budget, LAMBDA) if budget > 0 else unattacked(player, episodes, device)
+    folder = work / f"serial-{task}-{budget:g}-n{episodes}-{device}"
+    with RunFolder(folder, plan.setup()).opened() as store:
+        returns = store.recorded(plan).returns.tolist()
     print(f"{task}, B = {budget:g}: {sum(returns) / episodes:.3f} in {episodes} episodes", flush=True)
     return {"task": task, "budget": budget, "returns": returns}
+
+
+def main() -> None:
+    """Parse the command line and measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=32, help="attacked rounds of each budget")
+    parser.add_argument("--games", type=int, default=4, help="whole games of each budget")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--work", type=Path, default=Path("runs"))
+    parser.add_argument("--out", type=Path, default=DATA)
+    arguments = parser.parse_args()
+    sizes = {ROUND: arguments.rounds, FULL: arguments.games}
+    grid = tuple((task, budget, sizes[task] if budget else max(count, sizes[task])) for task, budget, count in GRID)
+    serial(arguments.out, arguments.work, arguments.device, arguments.jobs, grid)
 
 
 if __name__ == "__main__":

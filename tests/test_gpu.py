@@ -13,7 +13,7 @@ from surefoot.agents import files as zoo
 from surefoot.attacks import captured
 from surefoot.attacks.composed import Structured
 from surefoot.attacks.dqn import PaperAttack
-from surefoot.attacks.victim import Scene, Smoothing
+from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing
 from surefoot.episodes import Noise
 from surefoot.play.channel import Channel
 from surefoot.play.plan import Plan
@@ -405,22 +405,28 @@ def test_half_precision_searches_in_the_same_direction():
     assert torch.cosine_similarity(gradient.flatten(1), uphill.flatten(1)).min() > 0.99
 
 
-def test_a_replayed_search_finds_what_the_search_finds(monkeypatch):
-    """Algorithm 1 on an undefended agent, its gradient step as a CUDA graph, against the same without one."""
-    policy, attack = zoo.load("pong-1r-s0"), PaperAttack(0.0, low=(0.0,), high=(1.0,))
-    view = pixel_view(policy, [5, 9, 7, 3], "cuda")
-    view.left.copy_(torch.tensor([0.05, 0.2, 0.4, 3.0]))
+@pytest.mark.parametrize(("agent", "smoothing"), [("pong-1r-s0", UNDEFENDED), ("pong-1r-s0.1", Smoothing(0.1, 128))])
+def test_a_replayed_search_finds_what_the_search_finds(agent, smoothing, monkeypatch):
+    """Algorithm 1 with its gradient step as a CUDA graph, against the same without one."""
+    policy, attack = zoo.load(agent), PaperAttack(0.0, smoothing=smoothing, low=(0.0,), high=(1.0,))
     rows, actions = torch.arange(4, device="cuda").repeat_interleave(6), torch.arange(6, device="cuda").repeat(4)
-    twice = [attack.climb(view, rows, actions) for _ in range(2)]
-    assert captured._climb_of.cache_info().currsize > 0, "it was not replayed"
+
+    def found():
+        view = pixel_view(policy, [5, 9, 7, 3], "cuda")  # with the same noise every time
+        view.left.copy_(torch.tensor([0.05, 0.2, 0.4, 3.0]))
+        return attack.climb(view, rows, actions)
+
+    before = captured._climb_of.cache_info().hits
+    twice = [found(), found()]
+    assert captured._climb_of.cache_info().hits == before + 1, "it was not replayed"
     monkeypatch.setattr("surefoot.attacks.dqn.capturable", lambda _: False)
-    ends, reached = attack.climb(view, rows, actions)
+    ends, reached = found()
     policy.to("cpu")
     assert reached.any()
-    for found in twice:
-        assert float((found[1] == reached).float().mean()) > 0.9, "but for ties, which rounding decides"
-        both = found[1] & reached
-        assert float((found[0] - ends)[both].flatten(1).norm(dim=1).median()) < 0.005
+    for again in twice:
+        assert float((again[1] == reached).float().mean()) > 0.9, "but for ties, which rounding decides"
+        both = again[1] & reached
+        assert float((again[0] - ends)[both].flatten(1).norm(dim=1).median()) < 0.005
 
 
 def test_atari_on_a_gpu_plays_the_games_of_a_cpu():

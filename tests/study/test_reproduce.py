@@ -12,6 +12,7 @@ import pytest
 from study.measure import Place, attack_agent, play_episodes, timed_agents, write_times
 from study.numbers import Study, fingerprint, open_study, shipped_agents
 from study.paper import TARGETS
+from study.serial import serial
 from study.sizes import AttackSize, Sizes, full, quick
 from surefoot.cli.main import main
 from surefoot.episodes import Noise
@@ -149,7 +150,7 @@ def test_what_is_missing_or_stale_is_to_be_renewed(two_agents, tmp_path):
 
 def test_rounds_and_games_are_measured_by_the_script(tmp_path):
     pytest.importorskip("ale_py")
-    script("serial").main(tmp_path, (("pong-1r", 0.0, 2), ("pong-1r", 0.02, 1)))
+    serial(tmp_path, tmp_path / "runs", jobs=2, grid=(("pong-1r", 0.0, 2), ("pong-1r", 0.02, 1)))
     made = read_json(tmp_path / "serial.json")
     assert [(row["task"], row["budget"], len(row["returns"])) for row in made["rows"]] == [
         ("pong-1r", 0.0, 2),

@@ -1,4 +1,4 @@
-"""The inner loop of Algorithm 1 on a GPU as a CUDA graph, for an undefended agent with a convolutional network.
+"""The inner loop of Algorithm 1 on a GPU as a CUDA graph, for agents with a convolutional network.
 
 A whole game has thousands of steps with dozens of gradient steps each, for a few hundred pairs of row and target: such
 a small batch leaves a GPU waiting for the next kernel to be launched. One gradient step of a batch of fixed size is
@@ -19,26 +19,31 @@ from surefoot.attacks.victim import Scene
 if TYPE_CHECKING:
     from surefoot.attacks.dqn import PaperAttack
 
-LEAST, MOST = 16, 1024  # pairs of a batch: more fill a GPU by themselves
+LEAST, MOST = 16, 2**14  # observations of a batch, noise samples counted: more fill a GPU by themselves
 REPLAYS = 8  # gradient steps between two questions whether all pairs are done, for which the GPU has to stop
 
 
 def capturable(scene: Scene) -> bool:
-    """Return whether the search of a scene can be replayed: on a GPU, without noise, no row at its first step."""
-    plain = scene.noise is None and scene.fresh is None and scene.ahead is not None
-    return plain and scene.clean.device.type == "cuda" and len(scene.clean) <= MOST
+    """Return whether the search of a scene can be replayed: on a GPU, of a small batch, no row at its first step."""
+    plain = scene.fresh is None and scene.ahead is not None and scene.clean.device.type == "cuda"
+    return plain and len(scene.clean) * scene.n_samples <= MOST
 
 
 def climb_captured(attack: PaperAttack, scene: Scene, actions: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
     """Return what ``PaperAttack.climb`` returns."""
-    size = max(LEAST, 1 << (len(actions) - 1).bit_length())
-    climb = _climb_of(scene.policy.network, attack, size)
+    climb = _climb_of(scene.policy.network, attack, size_of(len(actions), -(-LEAST // scene.n_samples)))
     if climb.moved is None:
         climb.prepare(scene, left)
     return climb.run(scene, actions, left)
 
 
-@lru_cache(maxsize=8)
+def size_of(count: int, least: int) -> int:
+    """Return how many pairs a batch has places for: a power of two or one and a half times one, at least ``least``."""
+    double = 1 << max(count, least, 2).bit_length()
+    return next(size for size in (double // 2, 3 * double // 4, double) if size >= max(count, least))
+
+
+@lru_cache(maxsize=16)
 def _climb_of(network: nn.Module, attack: PaperAttack, size: int) -> Climb:  # noqa: ARG001 - the network is a key
     return Climb(attack, size)
 
@@ -55,7 +60,9 @@ class Climb:
         """Make the tensors, and on a GPU record one gradient step."""
         assert like.ahead is not None
         clean, ahead = (part.new_zeros(self.size, *part.shape[1:]) for part in (like.clean, like.ahead))
-        self.scene = Scene(like.policy, clean, None, None, None, like.at_once, clean, ahead)
+        # Of the noise only its shape counts, because ``ahead`` has it in it.
+        noise = None if like.noise is None else like.noise.new_zeros(()).expand(self.size, *like.noise.shape[1:])
+        self.scene = Scene(like.policy, clean, None, None, noise, like.at_once, clean, ahead)
         self.moved, self.left = torch.zeros_like(clean), left.new_zeros(self.size)
         self.actions, self.limit = (torch.zeros(self.size, dtype=torch.long, device=clean.device) for _ in range(2))
         self.alive, self.reached = (torch.zeros_like(self.limit, dtype=torch.bool) for _ in range(2))
@@ -64,7 +71,9 @@ class Climb:
 
     def run(self, scene: Scene, actions: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
         """Search for all pairs; return where each ended, and which reached their target."""
-        assert self.moved is not None and self.scene.ahead is not None and scene.ahead is not None
+        assert self.moved is not None
+        assert self.scene.ahead is not None
+        assert scene.ahead is not None
         count = len(actions)
         for mine, given in (
             (self.scene.clean, scene.clean),
