@@ -36,8 +36,8 @@ def timed(attack: AttackGrid) -> dict[str, float]:
     began = clock()
     record = play(attack.plan(BUDGET, LAMBDA))
     took = clock() - began
-    assert record.spent is not None
-    return {"seconds": took, "mean": float(record.returns.mean()), "mean_spent": float(np.mean(record.spent))}
+    assert record.budget_used is not None
+    return {"seconds": took, "mean": float(record.returns.mean()), "mean_spent": float(np.mean(record.budget_used))}
 
 
 def main() -> None:

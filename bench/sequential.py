@@ -43,7 +43,7 @@ def stopped_after(record: Episodes, block: int, required: Requirement) -> int | 
 
 def as_planned(record: Episodes, n: int) -> Episodes:
     """Return the first n episodes as a run would have recorded them that planned no more."""
-    return replace(record[:n], facts={**record.facts, "planned": n})
+    return replace(record[:n], metadata={**record.metadata, "planned": n})
 
 
 def proved_by_paper(record: Episodes, block: int, required: Requirement) -> list[bool]:

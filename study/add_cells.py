@@ -98,10 +98,10 @@ def add(task: str, sigma: float, arguments: argparse.Namespace) -> None:
     new: Arrays = {}
     for cell, record in records.items():
         name = configuration_name(*cell)
-        assert record.spent is not None
-        if record.facts["agent_sha256"] != attack.base.policy.sha256:
+        assert record.budget_used is not None
+        if record.metadata["agent_sha256"] != attack.base.policy.sha256:
             raise SystemExit(f"add_cells: {name} was run with other weights; nothing added")
-        new |= {f"{name}.returns": record.returns, f"{name}.spent": record.spent}
+        new |= {f"{name}.returns": record.returns, f"{name}.spent": record.budget_used}
     path = arguments.out / "attacks" / f"{attack.base.policy.name}-{arguments.method}"
     there, arrays = path.with_name(f"{path.name}.json"), path.with_name(f"{path.name}.npz")
     result, joint = joined(read_json(there), read_arrays(arrays), summary(attack, records), new)

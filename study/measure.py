@@ -102,9 +102,9 @@ def attack_agent(agent: Agent, size: AttackSize, place: Place, method: str = "pa
     records = {cell: run_configuration(attack, *cell, folder, place.workers) for cell in attack.configurations()}
     arrays: dict[str, NDArray[np.float64]] = {}
     for cell, record in records.items():
-        assert record.spent is not None
+        assert record.budget_used is not None
         name = configuration_name(*cell)
-        arrays |= {f"{name}.returns": record.returns, f"{name}.spent": record.spent}
+        arrays |= {f"{name}.returns": record.returns, f"{name}.spent": record.budget_used}
     path = place.data / "attacks" / f"{agent.name}-{method}"
     result = summary(attack, records)
     write_arrays(path.with_name(f"{path.name}.npz"), arrays)

@@ -50,7 +50,7 @@ def recorded() -> Iterator[tuple[dict[str, Any], Episodes]]:
     for card in agents():
         path = FOLDER / f"{card['name']}.npz"
         episodes = Episodes.load(path) if path.is_file() else None
-        if episodes is not None and episodes.facts["agent_sha256"] == card["sha256"]:
+        if episodes is not None and episodes.metadata["agent_sha256"] == card["sha256"]:
             yield card, episodes
 
 

@@ -130,7 +130,7 @@ class Study:
             sigma=record.sigma,
             floor=record.floor,
             ceiling=record.ceiling,
-            method=record.facts.get("method"),
+            method=record.metadata.get("method"),
         )
         return self._certified(("most", agent.name, method), perfect, agent.task)
 
@@ -139,7 +139,7 @@ class Study:
         bad = []
         for agent in self.agents:
             record = self.record(agent)
-            if record is not None and record.facts.get("agent_sha256") != agent.sha256:
+            if record is not None and record.metadata.get("agent_sha256") != agent.sha256:
                 bad.append(f"episodes of {agent.name}")
             attack = self.attack(agent)
             if attack is not None and attack.get("agent_sha256") != agent.sha256:

@@ -122,7 +122,7 @@ def _memory(agent: Agent) -> str:
 
 def _certified(agent: Agent, record: Episodes, paper_style: bool, rivals: int) -> dict[str, Any]:
     """Return what an agent certifies at its task's budgets, by both methods, and how it was trained."""
-    assert record.facts["agent_sha256"] == agent.sha256, f"the episodes of {agent.name} are of other weights"
+    assert record.metadata["agent_sha256"] == agent.sha256, f"the episodes of {agent.name} are of other weights"
     budgets, training = BUDGETS[agent.task], agent.card["training"]
     auto, paid = (certify(record, budgets, level) for level in (CONFIDENCE, 1 - (1 - CONFIDENCE) / rivals))
     begun = {"init_from": training["init_from"]["name"]} if training["preset"] == "polish" else {}

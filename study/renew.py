@@ -32,7 +32,9 @@ def wanting(study: Study, tasks: list[str] | None, again: bool = False) -> dict[
         return {"episodes": agents, "attacks": agents, "times": timed_agents(agents), "episode-times": agents}
     timed = {(row["agent"], row["agent_sha256"]) for row in study.times()}
     return {
-        "episodes": [agent for agent in agents if (found := study.record(agent)) is None or _stale(found.facts, agent)],
+        "episodes": [
+            agent for agent in agents if (found := study.record(agent)) is None or _stale(found.metadata, agent)
+        ],
         "attacks": [agent for agent in agents if (made := study.attack(agent)) is None or _stale(made, agent)],
         "times": [agent for agent in timed_agents(agents) if (agent.name, agent.sha256) not in timed],
         "episode-times": [agent for agent in agents if study.played(agent) is not None and study.timed(agent) is None],

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from surefoot import files
-from surefoot.episodes import Episodes
+from surefoot.episodes import RENAMED, Episodes
 from surefoot.errors import InputError
 from surefoot.files import write_arrays
 
@@ -81,7 +81,7 @@ def test_saved_and_loaded_it_is_the_same(tmp_path, lengths, spent, ceiling):
     assert again.returns.tobytes() == record.returns.tobytes()
     assert again.setup == record.setup
     assert again.attacked == (spent is not None)
-    for name in ("lengths", "spent"):
+    for name in ("lengths", "budget_used"):
         mine, its = getattr(record, name), getattr(again, name)
         assert mine is its is None or mine.tolist() == its.tolist()
     Episodes.concat([record, again])
@@ -310,3 +310,14 @@ def test_a_large_record_that_is_compressed_would_take_memory_and_is_rejected(tmp
     np.savez_compressed(tmp_path / "x.npz", header=header, returns=made.returns)
     with pytest.raises(InputError, match="too large"):
         Episodes.load(tmp_path / "x.npz")
+
+
+@pytest.mark.parametrize(("old", "new"), RENAMED.items())
+def test_old_attributes_still_work_and_warn(old, new):
+    record = replace(
+        made(agent="a"), budget_used=np.ones(4), budget_used_per_step=np.ones(9), reward_sums=np.ones((1, 9))
+    )
+    with pytest.warns(DeprecationWarning, match=rf"Episodes\.{old} is now Episodes\.{new}"):
+        assert getattr(record, old) is getattr(record, new)
+    with pytest.raises(AttributeError, match="Episodes has no attribute 'wins'"):
+        record.wins  # noqa: B018 - reading it is the test

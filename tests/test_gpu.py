@@ -243,7 +243,7 @@ def test_the_worst_case_is_attained():
     )
     played = play(plan)
     assert not off(played.returns.sum(), len(played), shifted(0.9, 1))
-    assert (played.spent <= 0.3 * (1 + 1e-6)).all()
+    assert (played.budget_used <= 0.3 * (1 + 1e-6)).all()
 
 
 def test_short_episodes_are_not_favoured():

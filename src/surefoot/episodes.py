@@ -24,10 +24,16 @@ from surefoot.errors import InputError
 from surefoot.files import bytes_of, extremes, is_count, pieces, read_npz, untrusted, write_npz
 
 SCHEMA = 1
-ARRAYS = {
-    name: np.dtype(np.int64 if name == "lengths" else np.float64)
-    for name in ("returns", "lengths", "spent", "spending", "gains")
+# The arrays of a record by their names in files, which are hashed, and as attributes.
+ATTRIBUTES = {
+    "returns": "returns",
+    "lengths": "lengths",
+    "spent": "budget_used",
+    "spending": "budget_used_per_step",
+    "gains": "reward_sums",
 }
+ARRAYS = {name: np.dtype(np.int64 if name == "lengths" else np.float64) for name in ATTRIBUTES}
+RENAMED = {name: new for name, new in {**ATTRIBUTES, "facts": "metadata"}.items() if name != new}
 LARGEST = 1e140  # of a return: sums of squares of larger ones leave the floats
 
 
@@ -117,14 +123,14 @@ class Episodes:
     Attributes:
         returns: Return of each episode, in the order that was fixed in advance.
         sigma: Standard deviation of the noise, in the units of the observations; where it differs from feature to
-            feature, the smallest, and ``facts["features"]`` lists all.
+            feature, the smallest, and ``metadata["features"]`` lists all.
         floor: Lowest return that the rules allow, known before running.
         ceiling: Highest return that the rules allow, known before running, or None.
         lengths: Steps of each episode, or None if unknown.
-        spent: l2 norm of the perturbations of each episode, or None without an attacker.
-        facts: Everything else that identifies the setup (task, agent, hash, seed, attacker, ...), as JSON data.
-        spending: Squared perturbations at each step of an episode, summed over all episodes, or None.
-        gains: Rewards at each step of an episode, summed over the episodes of each block, one row per block, or None.
+        budget_used: l2 norm of the perturbations of each episode, or None without an attacker.
+        metadata: Everything else that identifies the setup (task, agent, hash, seed, attacker, ...), as JSON data.
+        budget_used_per_step: Squared perturbations at each step of an episode, summed over all episodes, or None.
+        reward_sums: Rewards at each step of an episode, summed over the episodes of a block, a row per block, or None.
         processors: Kind of processor that blocks were run on, and how many blocks in a row. It explains bits that
             differ; it is not part of the setup or of the hash.
     """
@@ -134,10 +140,10 @@ class Episodes:
     floor: float
     ceiling: float | None = None
     lengths: NDArray[np.int64] | None = None
-    spent: NDArray[np.float64] | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    spending: NDArray[np.float64] | None = None
-    gains: NDArray[np.float64] | None = None
+    budget_used: NDArray[np.float64] | None = None
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    budget_used_per_step: NDArray[np.float64] | None = None
+    reward_sums: NDArray[np.float64] | None = None
     processors: tuple[tuple[str, int], ...] = ()
 
     @classmethod
@@ -156,7 +162,7 @@ class Episodes:
         floor: float,
         ceiling: float | None = None,
         lengths: ArrayLike | None = None,
-        **facts: Any,
+        **metadata: Any,
     ) -> Episodes:
         """Make a record of precomputed returns, after checking them."""
         noise = Noise.of(sigma)
@@ -166,14 +172,21 @@ class Episodes:
             floor=float(floor),
             ceiling=None if ceiling is None else float(ceiling),
             lengths=None if lengths is None else np.array(lengths, dtype=np.int64),
-            facts={**facts, **noise.setup},
+            metadata={**metadata, **noise.setup},
         )
 
+    def __getattr__(self, name: str) -> Any:
+        """Find attributes by their old names, for one minor version."""
+        if name not in RENAMED:
+            raise AttributeError(f"Episodes has no attribute {name!r}")
+        message = f"Episodes.{name} is now Episodes.{RENAMED[name]}; the old name will be removed in the next version"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
+        return getattr(self, RENAMED[name])
+
     def __post_init__(self) -> None:
-        for array in (self.returns, self.lengths, self.spent, self.spending, self.gains):
-            if array is not None:
-                array.setflags(write=False)
-        for name in ("lengths", "spent"):
+        for array in self._arrays().values():
+            array.setflags(write=False)
+        for name in ("lengths", "budget_used"):
             column = getattr(self, name)
             if column is not None and column.shape != self.returns.shape:
                 raise InputError(f"{name} must have one entry per return ({self.returns.size}), got {column.shape}")
@@ -182,8 +195,8 @@ class Episodes:
         return int(self.returns.size)
 
     def __repr__(self) -> str:
-        about = " on ".join(str(self.facts[key]) for key in ("agent", "task") if self.facts.get(key))
-        kind = f"attacked, budget {self.facts.get('budget')}, " if self.attacked else ""
+        about = " on ".join(str(self.metadata[key]) for key in ("agent", "task") if self.metadata.get(key))
+        kind = f"attacked, budget {self.metadata.get('budget')}, " if self.attacked else ""
         return (
             f"<{len(self):,} episodes of {about or 'given returns'}: {kind}sigma {self.sigma:g}, mean return "
             f"{self.returns.mean():.6g}, from {self.returns.min():.6g} to {self.returns.max():.6g}>"
@@ -199,14 +212,14 @@ class Episodes:
             floor=self.floor,
             ceiling=self.ceiling,
             lengths=None if self.lengths is None else self.lengths[rows].copy(),
-            spent=None if self.spent is None else self.spent[rows].copy(),
-            facts=self.facts,
+            budget_used=None if self.budget_used is None else self.budget_used[rows].copy(),
+            metadata=self.metadata,
             processors=self._processors_of(rows),
         )
 
     def _processors_of(self, rows: slice) -> tuple[tuple[str, int], ...]:
         """Return the processors of whole blocks; none where rows do not begin with a block."""
-        (first, last, step), block = rows.indices(len(self)), self.facts.get("block")
+        (first, last, step), block = rows.indices(len(self)), self.metadata.get("block")
         if not self.processors or not is_count(block) or step != 1 or first % block:
             return ()
         each = [kind for kind, count in self.processors for _ in range(count)]
@@ -215,7 +228,7 @@ class Episodes:
     @property
     def attacked(self) -> bool:
         """Whether the episodes were attacked."""
-        return self.spent is not None or self.facts.get("adversary") is not None
+        return self.budget_used is not None or self.metadata.get("adversary") is not None
 
     def check_complete(self) -> None:
         """Reject a record with another number of episodes than planned; all methods but `sequential` need that.
@@ -223,7 +236,7 @@ class Episodes:
         Raises:
             InputError: If the record says how many episodes were planned and has more or fewer.
         """
-        planned = self.facts.get("planned")
+        planned = self.metadata.get("planned")
         if planned is not None and planned != len(self):
             raise InputError(
                 f"the record has {len(self)} of {planned} planned episodes; if it was stopped because of its returns, "
@@ -233,7 +246,7 @@ class Episodes:
     @property
     def setup(self) -> dict[str, Any]:
         """What two records must agree on to be of the same experiment."""
-        return {"sigma": self.sigma, "floor": self.floor, "ceiling": self.ceiling, **self.facts}
+        return {"sigma": self.sigma, "floor": self.floor, "ceiling": self.ceiling, **self.metadata}
 
     @property
     def sha256(self) -> str:
@@ -250,7 +263,7 @@ class Episodes:
         return digest.hexdigest()
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
-        named = ((name, getattr(self, name)) for name in ARRAYS)
+        named = ((name, getattr(self, attribute)) for name, attribute in ATTRIBUTES.items())
         return {name: array for name, array in named if array is not None}
 
     @classmethod
@@ -269,10 +282,10 @@ class Episodes:
             floor=first.floor,
             ceiling=first.ceiling,
             lengths=_join([part.lengths for part in parts]),
-            spent=_join([part.spent for part in parts]),
-            spending=_summed([part.spending for part in parts]),
-            gains=_join([part.gains for part in parts]),
-            facts=first.facts,
+            budget_used=_join([part.budget_used for part in parts]),
+            budget_used_per_step=_summed([part.budget_used_per_step for part in parts]),
+            reward_sums=_join([part.reward_sums for part in parts]),
+            metadata=first.metadata,
             processors=_in_a_row(chain.from_iterable(part.processors for part in parts))
             if all(part.processors for part in parts)
             else (),
@@ -302,25 +315,23 @@ class Episodes:
         with untrusted(path, "record of episodes"):
             processors = _checked_processors(header.pop("processors", []), len(arrays["returns"]), header.get("block"))
             _check_arrays(path, arrays, header)
+        others = {ATTRIBUTES[name]: array for name, array in arrays.items() if name != "returns"}
         return cls(
             returns=checked_returns(arrays["returns"], floor, ceiling),
             sigma=noise.sigma,
             floor=floor,
             ceiling=ceiling,
-            lengths=arrays.get("lengths"),
-            spent=arrays.get("spent"),
-            spending=arrays.get("spending"),
-            gains=arrays.get("gains"),
-            facts=header,
+            metadata=header,
             processors=processors,
+            **others,
         )
 
 
-def _check_arrays(path: object, arrays: Mapping[str, NDArray[Any]], facts: Mapping[str, Any]) -> None:
+def _check_arrays(path: object, arrays: Mapping[str, NDArray[Any]], setup: Mapping[str, Any]) -> None:
     """Reject arrays that are not declared, or have another type, shape or range than the setup says."""
     if strange := sorted(set(arrays) - set(ARRAYS)):
         raise InputError(f"{path} has unknown arrays: {', '.join(strange)}")
-    n, limit, block, rewards = len(arrays["returns"]), *(facts.get(name) for name in ("limit", "block", "rewards"))
+    n, limit, block, rewards = len(arrays["returns"]), *(setup.get(name) for name in ("limit", "block", "rewards"))
     if not is_count(limit) and limit is not None:
         raise InputError(f"{path} has a limit of {limit!r:.40} steps, expected a whole number")
     shapes: dict[str, Any] = dict.fromkeys(("returns", "lengths", "spent"), (n,))
@@ -415,7 +426,7 @@ def checked_sigma(sigma: float) -> float:
 def _join(columns: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:
     present = [column for column in columns if column is not None]
     if present and len(present) != len(columns):
-        raise InputError("some of the records have lengths, spending or gains and others do not")
+        raise InputError("some of the records have lengths, budgets used or sums of rewards and others do not")
     return np.concatenate(present) if present else None
 
 

@@ -336,7 +336,7 @@ def test_an_attacked_round_of_freeway_spends_its_budget_and_no_more(sigma):
     adversary = PaperAttack(0.0, step=0.1, smoothing=Smoothing(sigma, 2), low=0.0, high=1.0)
     short = Plan(task=_short(task), policy=small(), noise=Noise.of(sigma), n_episodes=1, attacker=adversary, budget=0.3)
     played = play(short)
-    assert 0 < played.spent[0] <= 0.3
+    assert 0 < played.budget_used[0] <= 0.3
     assert played.lengths.tolist() == [6]
 
 

@@ -281,10 +281,10 @@ def test_a_declared_stochastic_agent_has_the_mean_of_plain_play_and_the_other_on
     expected = plain_play(draw, 100, 0.2)
     drawn = surefoot.rollout(task, agent, sigma=0.2, n_episodes=400, stochastic=True)
     assert standard_errors_apart(drawn.returns, expected) < 4
-    assert drawn.facts["stochastic"] is True
+    assert drawn.metadata["stochastic"] is True
     fixed = surefoot.rollout(task, agent, sigma=0.2, n_episodes=400)
     assert standard_errors_apart(fixed.returns, expected) > 4
-    assert "stochastic" not in fixed.facts
+    assert "stochastic" not in fixed.metadata
 
 
 def by_chance(seen):

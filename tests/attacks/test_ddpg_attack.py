@@ -115,7 +115,7 @@ def test_the_batched_attack_equals_the_reference_on_whole_episodes(sigma, weight
     )
     assert both.gap < 2e-5
     assert both.moves >= episodes
-    assert played.spent.max() > 0.1  # the comparison is about an attack that does something
+    assert played.budget_used.max() > 0.1  # the comparison is about an attack that does something
 
 
 def test_the_printed_ascent_is_noticed_by_that_comparison(monkeypatch):
@@ -174,8 +174,8 @@ def test_never_over_budget_deterministic_and_for_any_number_of_rows_at_once(monk
     plan = Plan(task=TASK, policy=actor_with_critic(), noise=Noise.of(0.2), n_episodes=6, attacker=attack, budget=0.3)
     one, two = play(plan), play(plan)
     np.testing.assert_array_equal(one.returns, two.returns)
-    np.testing.assert_array_equal(one.spent, two.spent)
-    assert 0.05 < one.spent.max() <= 0.3 * (1 + 1e-6)
+    np.testing.assert_array_equal(one.budget_used, two.budget_used)
+    assert 0.05 < one.budget_used.max() <= 0.3 * (1 + 1e-6)
 
 
 def test_a_vanished_gradient_spends_nothing():
@@ -185,7 +185,7 @@ def test_a_vanished_gradient_spends_nothing():
     played = play(
         Plan(task=TASK, policy=policy, noise=Noise.of(0.0), n_episodes=3, attacker=DdpgAttack(0.001), budget=0.3)
     )
-    assert played.spent.max() == 0.0
+    assert played.budget_used.max() == 0.0
 
 
 def test_attacked_episodes_are_played_once(tmp_path):

@@ -98,8 +98,8 @@ def test_the_batched_attack_equals_the_reference_step_by_step_and_over_whole_epi
     slow, fast = play(plan), play(replace(plan, attacker=both.fast))
     assert both.gap < 2e-5
     np.testing.assert_array_equal(fast.returns, slow.returns)
-    np.testing.assert_allclose(fast.spent, slow.spent, atol=1e-4)
-    assert fast.spent.max() > 0.1  # the comparison is about an attack that does something
+    np.testing.assert_allclose(fast.budget_used, slow.budget_used, atol=1e-4)
+    assert fast.budget_used.max() > 0.1  # the comparison is about an attack that does something
 
 
 def test_a_wrong_sign_is_noticed_by_that_comparison(monkeypatch):
@@ -128,7 +128,7 @@ def test_nothing_is_spent_where_no_action_is_bad_enough():
         attacker=PaperAttack(1e6),
         budget=1.0,
     )
-    assert play(plan).spent.max() == 0.0
+    assert play(plan).budget_used.max() == 0.0
 
 
 def test_never_over_budget_and_deterministic():
@@ -137,9 +137,9 @@ def test_never_over_budget_and_deterministic():
     plan = Plan(task=short_pole(30), policy=policy, noise=Noise.of(0.2), n_episodes=6, attacker=adversary, budget=0.5)
     one, two = play(plan), play(plan)
     np.testing.assert_array_equal(one.returns, two.returns)
-    np.testing.assert_array_equal(one.spent, two.spent)
-    assert one.spent.max() <= 0.5 * (1 + 1e-6)
-    assert one.spent.max() > 0.05
+    np.testing.assert_array_equal(one.budget_used, two.budget_used)
+    assert one.budget_used.max() <= 0.5 * (1 + 1e-6)
+    assert one.budget_used.max() > 0.05
 
 
 def test_the_attack_of_a_bare_agent_hurts_it():

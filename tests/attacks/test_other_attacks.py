@@ -80,8 +80,8 @@ def test_every_adversary_keeps_its_budget_and_repeats_itself(name):
     )
     one, two = play(plan), play(plan)
     np.testing.assert_array_equal(one.returns, two.returns)
-    np.testing.assert_array_equal(one.spent, two.spent)
-    assert 0 < one.spent.max() <= 0.4 * (1 + 1e-6)
+    np.testing.assert_array_equal(one.budget_used, two.budget_used)
+    assert 0 < one.budget_used.max() <= 0.4 * (1 + 1e-6)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -236,7 +236,7 @@ def test_an_agent_without_gradients_is_attacked_by_differences(monkeypatch, sigm
     given = {"sigma": sigma, "budget": budget}
     clean, chance, found = (attacked_function(name, **given) for name in (None, "random", "adaptive"))
     assert found.returns.mean() < min(clean.returns.mean(), chance.returns.mean()) - 5
-    assert 0 < found.spent.max() <= budget
+    assert 0 < found.budget_used.max() <= budget
     monkeypatch.setattr(victim, "_probes", lambda view: torch.zeros(1, 4))
     blind = attacked_function("adaptive", **given)
     assert blind.returns.mean() > found.returns.mean() + 2

@@ -179,5 +179,5 @@ def test_rows_and_samples_keep_their_own_state(monkeypatch):
     monkeypatch.setattr(victim, "ROWS_AT_ONCE", {"cpu": 3})
     cut = play(plan)
     assert (whole.returns == cut.returns).all()
-    assert abs(whole.spent - cut.spent).max() < 1e-4
-    assert whole.spent.max() > 0
+    assert abs(whole.budget_used - cut.budget_used).max() < 1e-4
+    assert whole.budget_used.max() > 0

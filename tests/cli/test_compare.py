@@ -53,7 +53,7 @@ def test_an_undefended_agent_under_attack_is_an_agent_to_compare_with(capsys):
     record = Episodes.load("run/B/episodes.npz")
     assert record.attacked
     assert record.sigma == 0
-    assert record.spent.max() <= 0.1
+    assert record.budget_used.max() <= 0.1
 
 
 @pytest.mark.parametrize(

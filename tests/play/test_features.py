@@ -154,7 +154,7 @@ def test_limits_hold_for_a_game_in_which_features_differ():
     worst = stats.norm.cdf(stats.norm.ppf(0.9) - budget / 0.1)
     task, policy = one_question(0.9, 1, sigmas)
     everything = play(Plan(task=task, policy=policy, noise=Noise.of(sigmas), n_episodes=6_000, seed=2))
-    everything = replace(everything, facts={**everything.facts, "planned": 100})
+    everything = replace(everything, metadata={**everything.metadata, "planned": 100})
     for first in range(0, 6_000, 100):
         part = everything[first : first + 100]
         missed += certify(part, [budget], 0.8, "binary").lower[0] > worst
@@ -194,7 +194,7 @@ def test_different_sigmas_are_another_run_and_say_so(runs):
     assert "a plain norm of the budget is covered too" in made["statement"]
     assert read_json(runs / "different" / "setup.json")["features"] == list(SIGMAS)
     episodes = Episodes.load(runs / "different" / "episodes.npz")
-    assert episodes.facts["features"] == list(SIGMAS)
+    assert episodes.metadata["features"] == list(SIGMAS)
     assert not np.array_equal(episodes.returns, Episodes.load(runs / "scalar" / "episodes.npz").returns)
     with pytest.raises(InputError, match="differ in features"):
         Episodes.concat([episodes, Episodes.load(runs / "scalar" / "episodes.npz")])
@@ -220,7 +220,7 @@ def forged(folder, **changes):
     there = Episodes.load(folder / "episodes.npz")
     setup = {**there.setup, **changes}
     limits = {key: setup.pop(key) for key in ("sigma", "floor", "ceiling")}
-    made = Episodes(there.returns.copy(), lengths=there.lengths.copy(), facts=setup, **limits)
+    made = Episodes(there.returns.copy(), lengths=there.lengths.copy(), metadata=setup, **limits)
     made.save(folder / "episodes.npz")
     write_json(folder / "certificate.json", certify(made, [0.0, 0.1], method="band").to_json())
     write_json(folder / "setup.json", {"schema": 1, **made.setup})
@@ -278,4 +278,4 @@ def test_training_may_use_the_same_noise():
 
 def test_rollout_takes_a_sequence():
     made = surefoot.rollout("cartpole-1", "cartpole-1-s0.2", sigma=SIGMAS, n_episodes=20, n_envs=20)
-    assert (made.sigma, made.facts["features"]) == (0.1, list(SIGMAS))
+    assert (made.sigma, made.metadata["features"]) == (0.1, list(SIGMAS))

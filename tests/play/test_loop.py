@@ -83,7 +83,7 @@ def test_structured_adversary_attains_the_bound(radius):
     played = worst_case(Structured(), radius * SIGMA)
     assert not off(played.returns.sum(), N, shifted(P, radius))
     assert shift_down(P, radius) == pytest.approx(shifted(P, radius))
-    assert played.spent == pytest.approx(radius * SIGMA, rel=1e-6)
+    assert played.budget_used == pytest.approx(radius * SIGMA, rel=1e-6)
 
 
 def test_the_other_sign_raises_the_probability():
@@ -168,7 +168,7 @@ def over_budget(spent, budget):
 
 def test_greed_is_clipped():
     played = worst_case(Spy(ten_times_too_much), SIGMA)
-    assert not over_budget(played.spent, SIGMA)
+    assert not over_budget(played.budget_used, SIGMA)
     assert not off(played.returns.sum(), N, shifted(P, 1))
 
 
@@ -178,7 +178,7 @@ def test_planted_ledger_without_clipping_is_caught(monkeypatch):
 
     monkeypatch.setattr(Ledger, "_clipped", unclipped)
     played = worst_case(Spy(ten_times_too_much), SIGMA)
-    assert over_budget(played.spent, SIGMA)
+    assert over_budget(played.budget_used, SIGMA)
     assert too_few(played.returns.sum(), N, shifted(P, 1))
 
 
@@ -197,8 +197,8 @@ def test_every_episode_of_a_slot_has_the_whole_budget():
             budget=0.7,
         )
     )
-    assert played.spent == pytest.approx(0.7, rel=1e-6)
-    assert not over_budget(played.spent, 0.7)
+    assert played.budget_used == pytest.approx(0.7, rel=1e-6)
+    assert not over_budget(played.budget_used, 0.7)
     for view in spy.views:
         first = view["step"] == 0
         assert (view["left"][first] == 0.7).all()
@@ -212,8 +212,8 @@ def test_nothing_is_spent_on_episodes_that_are_over():
     deal = {"n_episodes": 40, "n_envs": 8, "episodes_per_env": 5}
     plan = Plan(task=task, policy=constant(2), noise=Noise.of(SIGMA), attacker=spy, budget=100.0, **deal)
     played = play(plan)
-    assert played.spent**2 == pytest.approx(0.02 * played.lengths, rel=1e-6)
-    assert played.spending.sum() == pytest.approx(0.02 * played.lengths.sum(), rel=1e-6)
+    assert played.budget_used**2 == pytest.approx(0.02 * played.lengths, rel=1e-6)
+    assert played.budget_used_per_step.sum() == pytest.approx(0.02 * played.lengths.sum(), rel=1e-6)
 
 
 def test_a_new_episode_shows_nothing_of_the_one_before():
@@ -391,7 +391,7 @@ def test_workers_do_not_change_attacked_play_with_several_rounds():
     )
     one, two = play(plan), play(plan, workers=2)
     assert one.returns.tobytes() == two.returns.tobytes()
-    assert one.spent.tobytes() == two.spent.tobytes()
+    assert one.budget_used.tobytes() == two.budget_used.tobytes()
 
 
 def test_a_block_is_a_function_of_plan_and_index():
@@ -432,12 +432,12 @@ def test_the_record_says_how_it_was_played():
     played = worst_case(Structured(), 0.1)
     assert played.attacked
     assert played.sigma == SIGMA
-    assert played.facts["adversary"] == {"name": "structured", "sign": 1}
-    assert played.facts["budget"] == 0.1
+    assert played.metadata["adversary"] == {"name": "structured", "sign": 1}
+    assert played.metadata["budget"] == 0.1
     clean = worst_case()
     assert not clean.attacked
-    assert clean.spent is None
-    assert clean.facts["budget"] is None
+    assert clean.budget_used is None
+    assert clean.metadata["budget"] is None
 
 
 def test_the_game_is_closed_even_when_the_policy_fails():

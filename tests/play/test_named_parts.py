@@ -92,8 +92,8 @@ def test_an_attacker_reaches_the_named_parts_alone_with_all_of_its_budget(push, 
     played = play(Plan(task=task, policy=AGENT, noise=noise, n_episodes=n_episodes, attacker=spy, budget=BUDGET))
     truth = P if expected is None else stats.norm.cdf(stats.norm.ppf(P) - BUDGET / SIGMA)
     assert abs(played.returns.mean() - truth) < 5 * np.sqrt(truth * (1 - truth) / n_episodes)
-    assert played.spent.max() <= BUDGET
-    assert (played.spent.max() == 0) == (expected is None)
+    assert played.budget_used.max() <= BUDGET
+    assert (played.budget_used.max() == 0) == (expected is None)
 
 
 def test_the_certificate_says_what_is_not_attacked_and_is_verified(tmp_path):
@@ -113,6 +113,6 @@ def test_the_certificate_says_what_is_not_attacked_and_is_verified(tmp_path):
 
 def test_rollout_takes_names():
     played = surefoot.rollout(gates(), AGENT, sigma={"camera": SIGMA}, n_episodes=20)
-    assert played.facts["features"] == [SIGMA, 0.0]
+    assert played.metadata["features"] == [SIGMA, 0.0]
     with pytest.raises(InputError, match="times as large as the sigma of its noise"):
         surefoot.rollout(gates(), AGENT, sigma={"camera": SIGMA, "clock": 0.1}, n_episodes=20)

@@ -159,8 +159,8 @@ def test_arguments_and_wrappers_are_applied_and_recorded():
     task = make_task(house, **kwargs)
     always = surefoot.rollout(task, lambda seen: 5, sigma=0.1, n_episodes=2)  # parts 3 and 1: 4, and the bonus
     assert always.returns.tolist() == [16.0, 16.0]
-    assert always.facts["env_kwargs"] == {"bonus": 2.0}
-    assert always.facts["wrappers"] == ['ClipReward={"max_reward": 4}']
+    assert always.metadata["env_kwargs"] == {"bonus": 2.0}
+    assert always.metadata["wrappers"] == ['ClipReward={"max_reward": 4}']
     own = make_task(house, floor=0, ceiling=99, wrappers=[lambda env: gymnasium.wrappers.ClipReward(env, 7, 7)])
     assert surefoot.rollout(own, lambda seen: 0, sigma=0.1, n_episodes=1).returns.tolist() == [28.0]
 
@@ -180,8 +180,8 @@ def test_a_certificate_names_what_was_changed_about_the_environment(tmp_path):
     played = [surefoot.rollout(task, lambda seen: np.zeros(1), sigma=0.1, n_episodes=3) for task in (plain, changed)]
     certificate = surefoot.certify(played[1], [0.1])
     assert certificate.to_json()["task"] == changed.name
-    assert certificate.is_about(played[1].facts, 0.1)
-    assert not certificate.is_about(played[0].facts, 0.1)
+    assert certificate.is_about(played[1].metadata, 0.1)
+    assert not certificate.is_about(played[0].metadata, 0.1)
     wide = f'RescaleAction={{"min_action": -1, "max_action": {" " * 300}1}}'
     long = make_task("Pendulum-v1", floor=-99, max_steps=5, wrappers=[wide])
     name = run_name(Plan(task=long, policy=from_callable(np.zeros, shape=(3,), n_actions=None), noise=Noise.of(0.1)))

@@ -264,7 +264,7 @@ def test_thresholds_end_at_the_ceiling() -> None:
 
 
 def test_refuses_attacked_play() -> None:
-    attacked = Episodes(returns=np.ones(2), sigma=1.0, floor=0.0, spent=np.ones(2))
+    attacked = Episodes(returns=np.ones(2), sigma=1.0, floor=0.0, budget_used=np.ones(2))
     with pytest.raises(InputError, match="without attack, got attacked episodes"):
         certify(attacked, [0])
     with pytest.raises(InputError, match="attacked episodes"):
@@ -400,12 +400,12 @@ def test_a_certificate_is_read_as_it_was_written(tmp_path: Path, method: str) ->
         assert there.to_json() == made.to_json()
         assert str(there) == str(made)
         assert not there.recomputable
-        assert there.is_about(episodes.facts, 0.2)
+        assert there.is_about(episodes.metadata, 0.2)
     assert made.recomputable
-    assert made.is_about(episodes.facts, 0.2)
-    assert not made.is_about(episodes.facts, 0.3)
-    assert not made.is_about({**episodes.facts, "agent_sha256": "other"}, 0.2)
-    assert not made.is_about({**episodes.facts, "features": None}, 0.2)
+    assert made.is_about(episodes.metadata, 0.2)
+    assert not made.is_about(episodes.metadata, 0.3)
+    assert not made.is_about({**episodes.metadata, "agent_sha256": "other"}, 0.2)
+    assert not made.is_about({**episodes.metadata, "features": None}, 0.2)
 
 
 def test_a_certificate_from_a_file_knows_the_listed_budgets_alone(tmp_path: Path) -> None:
@@ -424,7 +424,7 @@ def test_a_certificate_from_a_file_knows_the_listed_budgets_alone(tmp_path: Path
 def test_other_kinds_are_read_too(tmp_path: Path) -> None:
     episodes = Episodes.from_returns([0.0, 1.0] * 50, sigma=0.5, floor=0, ceiling=1, rewards=[0.0, 1.0])
     shared = certify_shared_budget(episodes, [0, 0.2], 7)
-    steps = certify_per_step(replace(episodes, gains=np.array([[50.0, 0.0]])), [0, 0.2])
+    steps = certify_per_step(replace(episodes, reward_sums=np.array([[50.0, 0.0]])), [0, 0.2])
     for made, name in ((shared, "shared.json"), (steps, "per-step.json")):
         path = made.save(tmp_path)
         there = Certificate.load(path)

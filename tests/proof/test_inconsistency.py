@@ -15,7 +15,7 @@ from surefoot.proof.inconsistency import FALSE_ALARM, inconsistencies
 
 def attacked_record(returns, budget, sigma=0.2, **more):
     facts = {"task": "t", "agent": "a", "agent_sha256": "h", "budget": budget, "adversary": {"name": "x"}, **more}
-    return Episodes(np.asarray(returns, float), sigma, 0.0, 1.0, facts=facts)
+    return Episodes(np.asarray(returns, float), sigma, 0.0, 1.0, metadata=facts)
 
 
 def certificate_of(returns, sigma=0.2, claimed=0.2, budgets=(0.0, 0.1, 0.2, 0.4)):
@@ -48,7 +48,7 @@ def test_other_setups_are_passed_over():
     dead = np.zeros(2_000)
     assert inconsistencies(certificate_of(np.ones(10_000)), [attacked_record(dead, 0.1, sigma=0.3)]) == []
     other = attacked_record(dead, 0.1)
-    object.__setattr__(other, "facts", {**other.facts, "agent_sha256": "another"})
+    object.__setattr__(other, "metadata", {**other.metadata, "agent_sha256": "another"})
     assert inconsistencies(certificate_of(np.ones(10_000)), [other]) == []
 
 

@@ -94,7 +94,7 @@ MIRROR = [sum(1 - 2 * shifted(1 - p, c * math.sqrt(t + 1)) for t, p in enumerate
 
 def record(paid, limits=(-1.0, 1.0), most=3.0):
     made = Episodes.from_returns(paid.sum(axis=1), sigma=SIGMA, floor=-most, ceiling=most, rewards=list(limits))
-    return replace(made, gains=paid.sum(axis=0)[None])
+    return replace(made, reward_sums=paid.sum(axis=0)[None])
 
 
 def misses(runs, n, claimed=1.0, alpha=ALPHA):
@@ -129,7 +129,7 @@ def lower_of_both(rewards, e):
     """Return the lower limits for e per step: T4, and T2 with the e sqrt(T) that e per step add up to."""
     steps = rewards.shape[1]
     made = Episodes.from_returns(rewards.sum(axis=1), sigma=SIGMA, floor=0, ceiling=steps, rewards=[0, 1])
-    t4 = certify_per_step(replace(made, gains=rewards.sum(axis=0)[None]), [e]).lower[0]
+    t4 = certify_per_step(replace(made, reward_sums=rewards.sum(axis=0)[None]), [e]).lower[0]
     return t4, certify(made, [e * math.sqrt(steps)], method="band").lower[0]
 
 
@@ -194,7 +194,7 @@ def test_an_adversary_at_every_step_stays_above_the_certificate():
     wins, count = attacked.returns.sum(), STEPS * len(attacked)
     assert not too_few(wins, count, made.lower[0] / STEPS)
     assert too_few(wins, count, 0.95)
-    assert attacked.spent.max() <= 0.1 * math.sqrt(STEPS) * (1 + 1e-6)
+    assert attacked.budget_used.max() <= 0.1 * math.sqrt(STEPS) * (1 + 1e-6)
 
 
 class Remembers(torch.nn.Module):
@@ -246,13 +246,13 @@ def test_gains_are_the_rewards_of_each_step():
         per_step=True,
     )
     played = play(plan)
-    assert played.gains.shape == (plan.n_blocks, 30)
+    assert played.reward_sums.shape == (plan.n_blocks, 30)
     alive = [(played.lengths >= step).sum() for step in range(1, 31)]
-    assert played.gains.sum(axis=0).tolist() == alive
+    assert played.reward_sums.sum(axis=0).tolist() == alive
     without = play(replace(plan, per_step=False))
     assert np.array_equal(without.returns, played.returns)
-    assert without.gains is None
-    assert "rewards" not in without.facts
+    assert without.reward_sums is None
+    assert "rewards" not in without.metadata
 
 
 def test_gains_are_kept_on_disk_and_joined(tmp_path):
@@ -260,9 +260,9 @@ def test_gains_are_kept_on_disk_and_joined(tmp_path):
     played = play(plan, workers=2)
     played.save(tmp_path / "e.npz")
     there = Episodes.load(tmp_path / "e.npz")
-    assert np.array_equal(there.gains, played.gains)
+    assert np.array_equal(there.reward_sums, played.reward_sums)
     assert there.sha256 == played.sha256
-    assert played[:10].gains is None
+    assert played[:10].reward_sums is None
 
 
 @pytest.mark.parametrize(
@@ -285,8 +285,11 @@ def test_gains_are_kept_on_disk_and_joined(tmp_path):
             "every reward must be between 0 and 0.5",
         ),
         (lambda: certify_per_step(Episodes.from_returns([1.0], sigma=1, floor=0), [0.1]), "run them with --per-step"),
-        (lambda: certify_per_step(replace(record(np.ones((5, 3))), gains=None), [0.1]), "run them with --per-step"),
-        (lambda: certify_per_step(replace(record(np.ones((5, 3))), facts={}), [0.1]), "run them with --per-step"),
+        (
+            lambda: certify_per_step(replace(record(np.ones((5, 3))), reward_sums=None), [0.1]),
+            "run them with --per-step",
+        ),
+        (lambda: certify_per_step(replace(record(np.ones((5, 3))), metadata={}), [0.1]), "run them with --per-step"),
         (lambda: certify_per_step(record(np.ones((5, 3)), (1, 2)), [0.1]), "must contain 0"),
         (lambda: certify_per_step(record(np.ones((5, 3))), [-1]), "budget must be a finite number"),
     ],
@@ -315,9 +318,9 @@ def test_the_command_certifies_per_step_and_verify_checks_it(tmp_path, monkeypat
         assert "per-step.json: bounds" in failed
     (tmp_path / "run" / "per-step.json").write_text(json.dumps(made))
     there = Episodes.load("run/episodes.npz")
-    gains = there.gains.copy()
+    gains = there.reward_sums.copy()
     gains[0, 150], gains[0, 151] = gains[0, 150] - 1, gains[0, 151] + 1
-    forged = replace(there, gains=gains)
+    forged = replace(there, reward_sums=gains)
     forged.save("run/episodes.npz")
     (tmp_path / "run" / "per-step.json").write_text(json.dumps(certify_per_step(forged, [0, 0.02]).to_json()))
     failed = {check.name: check.detail for check in verify("run", blocks=None).checks if check.result == "failed"}
@@ -330,8 +333,8 @@ def test_rewards_that_do_not_add_up_to_the_returns_are_refused_without_playing(t
     run = ["certify", "cartpole-1", "--sigma", "0.4", "--episodes", "60", "--workers", "1", "--out", "run", "--quiet"]
     assert cli.main([*run, "--per-step", "--budgets", "0,0.02"]) == 0
     there = Episodes.load("run/episodes.npz")
-    for gains, right in ((there.gains, True), (np.minimum(there.gains + 20, 60), False)):
-        forged = replace(there, gains=gains.copy())
+    for gains, right in ((there.reward_sums, True), (np.minimum(there.reward_sums + 20, 60), False)):
+        forged = replace(there, reward_sums=gains.copy())
         forged.save("run/episodes.npz")
         (tmp_path / "run" / "per-step.json").write_text(json.dumps(certify_per_step(forged, [0, 0.02]).to_json()))
         wrong = problems(verify("run", blocks=0))

@@ -33,7 +33,7 @@ def test_an_attack_in_memory_and_one_in_a_folder_are_the_same(tmp_path):
     assert curve.summary == json.loads((tmp_path / "run" / "attack.json").read_text())
     assert (tmp_path / "run" / "report.html").exists()
     assert reported[-1] == (40, 40)
-    assert [one.facts["budget"] for one in curve.records] == [0.0, 0.5]
+    assert [one.metadata["budget"] for one in curve.records] == [0.0, 0.5]
     assert curve.mean[:, 0].tolist() == [one.returns.mean() for one in curve.records] == curve.lowest.tolist()
     assert "budget 0.5: " in repr(curve)
     assert repr(curve).count("\n") == 2
@@ -64,11 +64,16 @@ def test_a_certificate_that_an_attack_refutes_is_named():
     attacked = surefoot.attack(TASK, AGENT, budgets=[0.0], sigma=0.1, method="random", n_episodes=200)
     honest = surefoot.certify(surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=200), [0.0, 0.1])
     assert attacked.inconsistencies(honest) == []
-    facts = dict(attacked.records[0].facts) | {"adversary": None, "budget": None, "planned": 2_000}
+    facts = dict(attacked.records[0].metadata) | {"adversary": None, "budget": None, "planned": 2_000}
     worse = surefoot.rollout(TASK, lambda seen: 0, sigma=0.1, n_episodes=200)
     better = surefoot.Episodes.from_returns([30.0] * 2_000, sigma=0.1, floor=0, ceiling=30, **facts)
     fallen = surefoot.Episodes(
-        returns=worse.returns, sigma=0.1, floor=0.0, ceiling=30.0, spent=np.zeros(200), facts=attacked.records[0].facts
+        returns=worse.returns,
+        sigma=0.1,
+        floor=0.0,
+        ceiling=30.0,
+        budget_used=np.zeros(200),
+        metadata=attacked.records[0].metadata,
     )
     curve = surefoot.AttackCurve(**{**vars(attacked), "records": (fallen,)})
     assert len(curve.inconsistencies(surefoot.certify(better, [0.0]))) == 1
@@ -79,11 +84,11 @@ def test_episodes_under_an_attacker_of_ones_own():
     attacked = surefoot.rollout(TASK, AGENT, sigma=0.0, n_episodes=20, attacker=Away(), budget=5.0)
     assert attacked.attacked
     assert attacked.returns.mean() < quiet.returns.mean()
-    assert 0 < attacked.spent.max() <= 5
-    assert attacked.facts["adversary"] == {"name": "away"}
-    assert attacked.facts["stream"] != quiet.facts["stream"]
+    assert 0 < attacked.budget_used.max() <= 5
+    assert attacked.metadata["adversary"] == {"name": "away"}
+    assert attacked.metadata["stream"] != quiet.metadata["stream"]
     even = Composed(Evenly(0.4, 30), ConstantDirection())
-    assert surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=2, attacker=even, budget=0.4).spent.max() <= 0.4
+    assert surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=2, attacker=even, budget=0.4).budget_used.max() <= 0.4
     with pytest.raises(InputError, match="needs episodes without attack"):
         surefoot.certify(surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=2, attacker=even, budget=0.1), [0.1])
     with pytest.raises(InputError, match=r'a budget of 0\.4 needs an attacker that uses it: attacker="adaptive"'):
@@ -96,9 +101,9 @@ def test_episodes_under_an_attack_by_name():
     named = surefoot.rollout(TASK, AGENT, attacker="paper", budget=0.6, **options)
     known = surefoot.attack(TASK, AGENT, method="paper", budgets=[0.6], lambdas=[0.0], **options).records[0]
     assert named.returns.tolist() == known.returns.tolist()
-    assert named.facts["adversary"] == known.facts["adversary"]
-    assert 0 < named.spent.max() <= 0.6
-    assert surefoot.rollout(TASK, AGENT, attacker="paper", **options).spent.max() == 0
+    assert named.metadata["adversary"] == known.metadata["adversary"]
+    assert 0 < named.budget_used.max() <= 0.6
+    assert surefoot.rollout(TASK, AGENT, attacker="paper", **options).budget_used.max() == 0
     with pytest.raises(InputError, match=r"method must be one of paper, .* got 'adaptiv'; did you mean adaptive\?"):
         surefoot.rollout(TASK, AGENT, attacker="adaptiv", budget=0.6, **options)
     with pytest.raises(InputError, match="this attack needs gradients"):

@@ -41,22 +41,22 @@ def test_the_summary_is_that_of_the_records(tmp_path):
         for column, margin in enumerate((0.0, 0.2)):
             record = Episodes.load(tmp_path / f"B{budget:g}-lambda{margin:g}" / "episodes.npz")
             assert record.attacked
-            assert record.facts["budget"] == budget
-            assert record.facts["adversary"]["margin"] == margin
+            assert record.metadata["budget"] == budget
+            assert record.metadata["adversary"]["margin"] == margin
             assert result["mean"][row][column] == record.returns.mean()
             assert result["sem"][row][column] == pytest.approx(record.returns.std(ddof=1) / np.sqrt(8))
-            assert record.spent.max() <= budget * (1 + 1e-6)
+            assert record.budget_used.max() <= budget * (1 + 1e-6)
         assert result["curve"][row] == min(result["mean"][row])
         assert result["curve_lambda"][row] == (0.0, 0.2)[int(np.argmin(result["mean"][row]))]
-    assert result["largest_spent"] == max(record.spent.max() for record in attacked_records(attack(), tmp_path))
+    assert result["largest_spent"] == max(record.budget_used.max() for record in attacked_records(attack(), tmp_path))
 
 
 def test_spending_over_time_sums_to_what_was_spent(tmp_path):
     result = attacked_run(attack(lambdas=(0.0,)), tmp_path)
     for budget, spending in zip(BUDGETS, result["spending"], strict=True):
         record = Episodes.load(tmp_path / f"B{budget:g}-lambda0" / "episodes.npz")
-        assert record.spent.max() > 0
-        assert sum(spending) == pytest.approx(float((record.spent**2).mean()), rel=1e-9)
+        assert record.budget_used.max() > 0
+        assert sum(spending) == pytest.approx(float((record.budget_used**2).mean()), rel=1e-9)
 
 
 def test_spending_is_told_up_to_the_last_offset(tmp_path):

@@ -51,7 +51,7 @@ def test_a_model_and_its_zip_play_alike(tmp_path):
     task = get_task("cartpole-1")
     one, two = (rollout(task, agent, sigma=0.1, n_episodes=20) for agent in (made, tmp_path / "model.zip"))
     assert np.array_equal(one.returns, two.returns)
-    assert one.facts["agent_sha256"] == two.facts["agent_sha256"]
+    assert one.metadata["agent_sha256"] == two.metadata["agent_sha256"]
 
 
 def test_a_function_sees_one_observation_or_its_frames():
@@ -68,15 +68,15 @@ def test_a_function_sees_one_observation_or_its_frames():
 
 def test_a_function_is_certified_like_anybody():
     episodes = rollout("cartpole-1", lean, sigma=0.1, n_episodes=40)
-    assert episodes.facts["agent"] == "lean"
-    assert episodes.facts["agent_sha256"] is None
+    assert episodes.metadata["agent"] == "lean"
+    assert episodes.metadata["agent_sha256"] is None
     assert episodes.returns.mean() > 60
     assert surefoot.certify(episodes, [0.0]).lower[0] > 40
 
 
 def test_frames_belong_to_the_agent():
-    assert rollout("cartpole-5", "cartpole-1-s0.2", sigma=0.2, n_episodes=5).facts["frames"] == 1
-    assert rollout("cartpole-1", "cartpole-5-s0.2", sigma=0.2, n_episodes=5).facts["frames"] == 5
+    assert rollout("cartpole-5", "cartpole-1-s0.2", sigma=0.2, n_episodes=5).metadata["frames"] == 1
+    assert rollout("cartpole-1", "cartpole-5-s0.2", sigma=0.2, n_episodes=5).metadata["frames"] == 5
 
 
 def test_other_observations_do_not_fit(tmp_path):

@@ -95,8 +95,8 @@ def test_the_certificate_is_near_its_theorem(certified):
 @pytest.mark.parametrize("attacker", MOVERS, ids=lambda attacker: attacker.name)
 def test_no_mover_gets_below_the_certificate(certified, attacker):
     played = rounds_won(0.95, attacker, BUDGET)
-    assert played.spent.max() <= BUDGET
-    assert played.spent.mean() > 0.5 * BUDGET
+    assert played.budget_used.max() <= BUDGET
+    assert played.budget_used.mean() > 0.5 * BUDGET
     wins, count = played.returns.sum(), ROUNDS * len(played)
     assert not too_few(wins, count, certified.lower[0])
     assert too_few(wins, count, 0.95)  # it does harm
@@ -113,7 +113,7 @@ def test_a_budget_on_average_is_not_an_average_budget():
     chance = (SIGMA / 2) ** 2 / size**2
     played = rounds_won(p, gambler(chance, size), budget=100.0, episodes=6_000)
     wins, count = played.returns.sum(), ROUNDS * len(played)
-    spent = (played.spent**2).mean() / ROUNDS
+    spent = (played.budget_used**2).mean() / ROUNDS
     assert spent == pytest.approx((SIGMA / 2) ** 2, rel=0.05)
     assert too_few(wins, count, shifted(p, 0.5))  # the planted error: T1 charged with the average
     single = play(

@@ -119,7 +119,7 @@ def test_planted_blocks_that_are_others_are_refused(shares, tmp_path, change):
         path.rename(path.with_name("000009.npz"))
         match = r"000009\.npz is not one of the run's 7 blocks"
     elif change == "stranger":
-        replace(block, facts={**block.facts, "agent": "another"}).save(path)
+        replace(block, metadata={**block.metadata, "agent": "another"}).save(path)
     else:
         shutil.copy(shares[0] / "blocks" / "000006.npz", path)
     with pytest.raises(InputError, match=match):

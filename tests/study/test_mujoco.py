@@ -21,7 +21,7 @@ def test_every_agent_has_episodes_of_its_weights():
         task = task_of_card(card)
         assert (episodes.floor, episodes.ceiling) == (task.scoring.floor, task.scoring.ceiling)
         assert episodes.sigma == card["sigma"]
-        assert episodes.facts["wrappers"] == card["environment"]["wrappers"]
+        assert episodes.metadata["wrappers"] == card["environment"]["wrappers"]
         assert (episodes.returns >= task.scoring.floor).all()
 
 

@@ -215,8 +215,8 @@ def test_every_shipped_agent_has_its_episodes(agent):
     record, facts = STUDY.record(agent), STUDY.played(agent)
     assert len(record) == facts["episodes"]
     assert record.sha256 == facts["record_sha256"]
-    assert (record.sigma, record.facts["task"], record.attacked) == (agent.sigma, agent.task, False)
-    assert record.facts["method"] == TASKS[agent.task].paper.method
+    assert (record.sigma, record.metadata["task"], record.attacked) == (agent.sigma, agent.task, False)
+    assert record.metadata["method"] == TASKS[agent.task].paper.method
 
 
 @pytest.mark.parametrize(

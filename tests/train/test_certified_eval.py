@@ -99,7 +99,7 @@ def test_statistics_are_kept_with_the_model_and_found_by_the_loader(tmp_path):
     trained(watching, normalized=True)
     path = Path(tmp_path / "best_model.zip")
     episodes = surefoot.rollout(TASK, str(path), sigma=SIGMA, n_episodes=60, seed=0)
-    assert episodes.facts["agent_sha256"] == watching.best.metadata["agent_sha256"]
+    assert episodes.metadata["agent_sha256"] == watching.best.metadata["agent_sha256"]
     assert (tmp_path / "best_model" / "vecnormalize.pkl").exists()
 
 
@@ -107,7 +107,7 @@ def test_no_certificate_shares_its_episodes():
     watching = callback(eval_freq=48)
     model = trained(watching)
     certified = surefoot.rollout(TASK, model, sigma=SIGMA, n_episodes=60, seed=0)
-    assert certified.facts["stream"] == [] != watching.best.metadata["stream"]
+    assert certified.metadata["stream"] == [] != watching.best.metadata["stream"]
 
 
 def test_what_makes_no_sense_is_rejected_before_training():

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.episodes import Episodes
+from surefoot.episodes import ATTRIBUTES, Episodes
 from surefoot.files import read_json, read_npz
 from surefoot.proof.query import certify, certify_per_step, certify_shared_budget
 from surefoot.verification.recompute.run_files import Raw
@@ -56,11 +56,11 @@ class Run:
 
     def recertify(self, method="paper"):
         """Compute the certificate from the forged episode data, with hash and notes that agree."""
-        known = {key: self.arrays[key] for key in ("returns", "lengths", "gains") if key in self.arrays}
+        known = {ATTRIBUTES[key]: self.arrays[key] for key in ("returns", "lengths", "gains") if key in self.arrays}
         facts = {key: value for key, value in self.setup.items() if key not in ("sigma", "floor", "ceiling")}
         limits = {key: self.setup[key] for key in ("sigma", "floor", "ceiling")}
         facts["planned"] = len(known["returns"])
-        episodes = Episodes(**{key: array.copy() for key, array in known.items()}, **limits, facts=facts)
+        episodes = Episodes(**{key: array.copy() for key, array in known.items()}, **limits, metadata=facts)
         kinds = {
             "certificate.json": lambda budgets: certify(episodes, budgets, method=method),
             "shared.json": lambda budgets: certify_shared_budget(episodes, budgets, 5),

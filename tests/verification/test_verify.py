@@ -210,7 +210,7 @@ def record(change):
         setup = dict(there.setup)
         change(arrays, setup)
         limits = {key: setup.pop(key) for key in ("sigma", "floor", "ceiling")}
-        Episodes(**limits, facts=setup, **arrays).save(folder / "episodes.npz")
+        Episodes(**limits, metadata=setup, **arrays).save(folder / "episodes.npz")
 
     return tamper
 
@@ -268,7 +268,7 @@ def auto_claim(run):
 def after_the_pilot(run):
     """Return the episodes from the eleventh on, as a run would have recorded them that planned no others."""
     rest = Episodes.load(run / "episodes.npz")[10:]
-    return replace(rest, facts={**rest.facts, "planned": len(rest)})
+    return replace(rest, metadata={**rest.metadata, "planned": len(rest)})
 
 
 def test_a_band_that_a_pilot_chose_is_recomputed_without_the_pilot(run):
@@ -415,7 +415,7 @@ def test_attacked_play_in_disguise(tmp_path):
     played = play(attacked)
     setup = {**played.setup, "adversary": None, "budget": None}
     limits = {key: setup.pop(key) for key in ("sigma", "floor", "ceiling")}
-    forged = Episodes(played.returns, lengths=played.lengths, facts=setup, **limits)
+    forged = Episodes(played.returns, lengths=played.lengths, metadata=setup, **limits)
     (tmp_path / "run").mkdir()
     forged.save(tmp_path / "run" / "episodes.npz")
     write_json(tmp_path / "run" / "certificate.json", certify(forged, [0.1], method="paper").to_json())

@@ -114,7 +114,7 @@ def test_a_changed_return_is_caught_even_with_a_new_hash(run):
     low = int(np.argmin(returns[100:])) + 100
     returns[low] = 200.0
     facts = {key: value for key, value in there.setup.items() if key not in ("sigma", "floor", "ceiling")}
-    changed = Episodes(returns, there.sigma, there.floor, there.ceiling, facts=facts, lengths=there.lengths)
+    changed = Episodes(returns, there.sigma, there.floor, there.ceiling, metadata=facts, lengths=there.lengths)
     changed.save(run / "episodes.npz")
     assert {"hash of the episode data", "bounds"} <= problems(verify(run, blocks=0)).keys()
     rewritten(run, lambda made: made.update(record_sha256=changed.sha256))

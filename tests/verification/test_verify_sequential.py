@@ -194,7 +194,7 @@ def forged(folder, change, *, reason="proved", goal=GOAL):
     arrays, setup = {"returns": there.returns.copy(), "lengths": there.lengths.copy()}, dict(there.setup)
     change(arrays, setup)
     limits = {key: setup.pop(key) for key in ("sigma", "floor", "ceiling")}
-    made = Episodes(**limits, facts=setup, **arrays)
+    made = Episodes(**limits, metadata=setup, **arrays)
     made.save(folder / "episodes.npz")
     monitor = Monitor(goal, confidence=0.95, sigma=made.sigma, floor=made.floor, ceiling=made.ceiling)
     write_json(folder / "certificate.json", monitor.certificate(made, budgets=BUDGETS, stopped=reason).to_json())
@@ -250,7 +250,7 @@ def test_thorough_tampering_is_caught_by_playing_again(run, change, where):
 def test_a_limit_for_a_settled_number_at_a_chosen_stopping_time_is_caught(run):
     """A run stopped at a favorable moment may not be certified as if its length had been fixed in advance."""
     episodes = Episodes.load(run / "episodes.npz")
-    hidden = replace(episodes, facts={**episodes.facts, "planned": len(episodes)})  # else `certify` rejects it
+    hidden = replace(episodes, metadata={**episodes.metadata, "planned": len(episodes)})  # else `certify` rejects it
     for method in ("auto", "betting", "band", "per-threshold"):
         made = certify(hidden, BUDGETS, method=method).to_json()
         write_json(run / "certificate.json", {**made, "record_sha256": episodes.sha256})

@@ -217,7 +217,7 @@ def _certify_returns(arguments: argparse.Namespace) -> tuple[Certificate, str]:
     if arguments.out is not None:
         episodes.save(arguments.out / "episodes.npz")  # next to its certificate, to check it against
         metadata = {
-            "agent_sha256": episodes.facts.get("agent_sha256"),
+            "agent_sha256": episodes.metadata.get("agent_sha256"),
             "played": False,
             "returns": taken,
             "certified_with": versions(),

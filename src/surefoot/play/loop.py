@@ -77,10 +77,10 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
         floor=plan.task.scoring.floor,
         ceiling=plan.task.scoring.ceiling,
         lengths=loop.table[1].cpu().numpy().astype(np.int64),
-        spent=None if ledger is None else loop.table[2].cpu().numpy(),
-        spending=None if ledger is None else ledger.by_step.cpu().numpy(),
-        gains=None if loop.reward_sums is None else loop.reward_sums.sums.numpy()[None],
-        facts=plan.facts(),
+        budget_used=None if ledger is None else loop.table[2].cpu().numpy(),
+        budget_used_per_step=None if ledger is None else ledger.by_step.cpu().numpy(),
+        reward_sums=None if loop.reward_sums is None else loop.reward_sums.sums.numpy()[None],
+        metadata=plan.facts(),
     )
 
 

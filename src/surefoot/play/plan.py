@@ -154,7 +154,7 @@ class Plan:
             rewards=scoring.reward_range,
             discount=scoring.gamma,
         )
-        return replace(made_up, gains=np.zeros((1, scoring.max_steps))) if self.per_step else made_up
+        return replace(made_up, reward_sums=np.zeros((1, scoring.max_steps))) if self.per_step else made_up
 
 
 def gpus() -> list[str]:

@@ -320,7 +320,7 @@ def fields_of(
         "sigma": float(episodes.sigma),
         "floor": float(episodes.floor),
         "ceiling": None if episodes.ceiling is None else float(episodes.ceiling),
-        "metadata": dict(episodes.facts),
+        "metadata": dict(episodes.metadata),
         "record_sha256": episodes.sha256,
         "observed": extremes(returns),
     }

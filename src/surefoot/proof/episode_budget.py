@@ -53,7 +53,7 @@ class EpisodeBudget:
         law = bool(query.thresholds or query.quantiles)
         method = _band_method(query.method) if law else query.method or "auto"
         if method == "paper":
-            method = episodes.facts.get("method") or "dkw"
+            method = episodes.metadata.get("method") or "dkw"
         source, selection = _source(method, checked_episodes(episodes, stopped=method == "sequential"), episodes, query)
         spacing = float(query.threshold_spacing) if method == "per-threshold" else None
         made = certificate_of(

@@ -71,7 +71,7 @@ def forecast(
         sequential = _sequential(law, radius, alpha, pilot.floor, require)
         least = _first(lambda n: best_achievable(n, radius, alpha, pilot.floor, pilot.ceiling) >= require)
     return Forecast(
-        agent=str(pilot.facts.get("agent")),
+        agent=str(pilot.metadata.get("agent")),
         sigma=pilot.sigma,
         budget=budget,
         pilot=len(pilot),

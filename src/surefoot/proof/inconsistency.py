@@ -39,10 +39,10 @@ def inconsistencies(certificate: Certificate, attacked: Sequence[Episodes]) -> l
     """
     found = []
     for record in attacked:
-        budget = float(record.facts["budget"])
+        budget = float(record.metadata["budget"])
         # An attack's budget may differ from the listed one by a rounding error.
         listed = [index for index, one in enumerate(certificate.budgets) if one >= budget - 1e-12]
-        if record.ceiling is None or not listed or not certificate.is_about(record.facts, record.sigma):
+        if record.ceiling is None or not listed or not certificate.is_about(record.metadata, record.sigma):
             continue
         certified = float(certificate.lower[min(listed, key=lambda index: float(certificate.budgets[index]))])
         upper = float(mean_upper(tail_tight(record.returns, FALSE_ALARM), record.ceiling, 0.0))

@@ -33,7 +33,7 @@ class SharedBudget:
     def certify(self, episodes: Episodes, query: Query) -> SharedBudgetCertificate:
         """Answer a query about this attacker."""
         query.refuse_distribution("a shared budget")
-        method = query.method or ("binary" if episodes.facts.get("method") == "binary" else "betting")
+        method = query.method or ("binary" if episodes.metadata.get("method") == "binary" else "betting")
         fields = fields_of(episodes, query.budgets, query.confidence)
         costs = [cost(budget, episodes.sigma, self.episodes) for budget in query.budgets]
         source = _source(episodes, 1 - query.confidence, method, costs)

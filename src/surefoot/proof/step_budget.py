@@ -32,7 +32,7 @@ class StepBudget:
             raise InputError(f"a budget per step has only one method, got {query.method!r}; omit the method")
         fields = fields_of(episodes, query.budgets, query.confidence)
         low, high = _reward_range(episodes)
-        sums = np.asarray(episodes.gains).sum(axis=0)
+        sums = np.asarray(episodes.reward_sums).sum(axis=0)
         n, alpha = len(episodes), 1 - query.confidence
         shares = (sums - n * low) / (high - low)
         source = (step_means(shares, n, alpha), step_means(n - shares, n, alpha))
@@ -91,8 +91,8 @@ class PerStepCertificate(Certificate):
 
 
 def _reward_range(episodes: Episodes) -> tuple[float, float]:
-    limits = episodes.facts.get("rewards")
-    if episodes.gains is None or limits is None:
+    limits = episodes.metadata.get("rewards")
+    if episodes.reward_sums is None or limits is None:
         raise InputError(
             "a budget per step needs the rewards of each step, which these episodes lack; run them with --per-step"
         )

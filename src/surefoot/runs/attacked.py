@@ -192,7 +192,9 @@ def summary(grid: AttackGrid, records: dict[tuple[float, float | None], Episodes
         "curve": [row[best] for row, best in zip(mean, worst, strict=True)],
         "curve_sem": [row[best] for row, best in zip(sem, worst, strict=True)],
         "curve_lambda": [lambdas[best] for best in worst],
-        "largest_spent": max(float(one.spent.max()) for row in rows for one in row if one.spent is not None),
+        "largest_spent": max(
+            float(one.budget_used.max()) for row in rows for one in row if one.budget_used is not None
+        ),
         "mean_spent": [[_mean_used(one) for one in row] for row in rows],
         "did_not_attack": [
             [budget > 0 and _mean_used(one) < IDLE * budget for one in row]
@@ -237,8 +239,8 @@ def within(progress: Progress | None, number: int, configurations: int) -> Progr
 
 
 def _mean_used(episodes: Episodes) -> float:
-    assert episodes.spent is not None
-    return float(episodes.spent.mean())
+    assert episodes.budget_used is not None
+    return float(episodes.budget_used.mean())
 
 
 def _sem(episodes: Episodes) -> float:
@@ -247,7 +249,7 @@ def _sem(episodes: Episodes) -> float:
 
 def _spending(episodes: Episodes) -> list[float]:
     """Return the mean squared offset at each step up to the last one; they sum to the mean squared spending."""
-    assert episodes.spending is not None
+    assert episodes.budget_used_per_step is not None
     # An attack spends everything within a hundred steps of a game that may take 27,000.
-    last = max(episodes.spending.nonzero()[0], default=0)
-    return [float(value) for value in episodes.spending[: last + 1] / len(episodes)]
+    last = max(episodes.budget_used_per_step.nonzero()[0], default=0)
+    return [float(value) for value in episodes.budget_used_per_step[: last + 1] / len(episodes)]

@@ -54,7 +54,7 @@ def _recorded(
 ) -> Episodes:
     record = Episodes.load(path)
     noise = None if sigma is None else Noise.of(sigma)
-    if noise is not None and record.facts.get("features") != noise.setup.get("features"):
+    if noise is not None and record.metadata.get("features") != noise.setup.get("features"):
         raise InputError(f"{path} was run with other noise on some features than --sigma says")
     given = {"sigma": None if noise is None else noise.sigma, "floor": floor, "ceiling": ceiling}
     for name, value in given.items():

@@ -108,8 +108,8 @@ def replay(
         fresh = {"returns": played.returns, "lengths": played.lengths}
         there = {name: raw.arrays.get(name) for name in fresh}
         found = [line for name in fresh for line in _compared(index, name, begin, fresh[name], there[name])]
-        if played.gains is not None:
-            found += _compared(index, "gains", index, played.gains, raw.arrays.get("gains"))
+        if played.reward_sums is not None:
+            found += _compared(index, "gains", index, played.reward_sums, raw.arrays.get("gains"))
         wrong += [line + _other_processor(raw.processor_of(index), where) for line in found]
         if progress is not None:
             progress(done, len(blocks))
