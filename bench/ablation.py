@@ -1,12 +1,17 @@
 """What each ingredient of PPO brings to the certificate: one added at a time, the same number of steps, three seeds.
 
-    python -m bench.ablation                    # run what bench/results/ablation.json lacks, seed by seed
+    python -m bench.ablation                    # run what bench/results/ablation.json lacks, the longest first
+    python -m bench.ablation --jobs 16          # in so many processes with one thread each
+    python -m bench.ablation --device cuda      # DQN and DDPG learn on a GPU, which is seven times as fast
     python -m bench.ablation --only Pendulum-v1 # of one task
+    python -m bench.ablation --out FILE         # begin with the results that are there, write all of them to FILE
     python -m bench.ablation --write            # put the tables into docs/training.md
 
+The results are written after every training run, so a run that was stopped loses only what had not finished.
+
 Trainings are short (CartPole by our PPO; Pendulum and HalfCheetah by SB3's), so the tables show what is learned early.
-Above them is what others train with: DQN as in the paper, and SB3's PPO with the settings that RL Baselines3 Zoo has
-for CartPole. Certified values are those of fresh episodes, not of the validation that chose the weights.
+Above them is what others train with: DQN or DDPG as in the paper, and SB3's PPO with the settings of RL Baselines3 Zoo.
+Certified values are those of fresh episodes, not of the validation that chose the weights.
 """
 
 from __future__ import annotations
@@ -30,17 +35,18 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.task import Task
 from surefoot.play.tasks import get_task
-from surefoot.play.workers import single_thread
+from surefoot.play.workers import Processes, single_thread
 from surefoot.proof.query import certify
 from surefoot.train.folder import TrainingRun
 from surefoot.train.ppo import train_ppo
 from surefoot.train.sb3_ppo import CONTINUOUS, Sb3PpoSettings, train_sb3_ppo
-from surefoot.train.settings import DqnSettings, PpoSettings
+from surefoot.train.settings import DdpgSettings, DqnSettings, PpoSettings
 from surefoot.train.train import train
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "bench" / "results" / "ablation.json", ROOT / "docs" / "training.md"
 SEEDS, N_EPISODES = (0, 1, 2), 4_096
+AnySettings = DqnSettings | DdpgSettings | PpoSettings | Sb3PpoSettings
 
 
 @dataclass(frozen=True)
@@ -52,7 +58,7 @@ class Setup:
     budgets: tuple[float, ...]
     plain: PpoSettings | Sb3PpoSettings
     added: dict[str, dict[str, Any]]
-    others: dict[str, DqnSettings | Sb3PpoSettings] = field(default_factory=dict)
+    others: dict[str, DqnSettings | DdpgSettings | Sb3PpoSettings] = field(default_factory=dict)
     episodes: int = N_EPISODES
 
     @property
@@ -60,9 +66,9 @@ class Setup:
         """The environment, without its wrappers."""
         return self.task.name.partition(" ")[0]
 
-    def settings(self) -> dict[str, DqnSettings | PpoSettings | Sb3PpoSettings]:
+    def settings(self) -> dict[str, AnySettings]:
         """Return the settings of every row: what others train with, then what is added one at a time."""
-        found: dict[str, DqnSettings | PpoSettings | Sb3PpoSettings] = dict(self.others)
+        found: dict[str, AnySettings] = dict(self.others)
         current = self.plain
         for name, added in self.added.items():
             found[name] = current = replace(current, **added)
@@ -137,11 +143,12 @@ DEFAULTS = replace(
     entropy=0.0,
     clean_critic=False,
 )
+SHORT: dict[str, Any] = {"total_steps": 200_000, "validation_interval": 40_000}
 PENDULUM = Setup(
     task=make_task("Pendulum-v1"),
     sigma=0.1,
     budgets=(0.1, 0.2),
-    plain=replace(DEFAULTS, total_steps=300_000, validation_interval=60_000),
+    plain=replace(DEFAULTS, **SHORT),
     added={
         "SB3's PPO with its defaults": {},
         "64 environments times 200 steps": {
@@ -149,8 +156,17 @@ PENDULUM = Setup(
             for name in ("n_envs", "n_steps", "batch_size", "learning_rate", "trace", "entropy")
         },
         "+ critic that sees the clean observation": {"clean_critic": True},
+        "+ five frames instead of one": {"n_stack": 5},
+    },
+    others={
+        "DDPG as in the paper": DdpgSettings(total_steps=SHORT["total_steps"]),
+        # Without gSDE, which our training does not have.
+        "SB3's PPO with the zoo's settings": replace(
+            DEFAULTS, **SHORT, n_envs=4, n_steps=1_024, epochs=10, learning_rate=1e-3, gamma=0.9
+        ),
     },
 )
+LONG: dict[str, Any] = {"total_steps": 200_000, "validation_interval": 100_000, "validation_episodes": 50}
 CHEETAH = replace(
     PENDULUM,
     task=make_task(
@@ -158,26 +174,55 @@ CHEETAH = replace(
     ),
     sigma=0.2,
     budgets=(0.126, 0.316),
-    plain=replace(DEFAULTS, total_steps=300_000, validation_interval=100_000, validation_episodes=50, n_stack=5),
+    plain=replace(DEFAULTS, **LONG),
     episodes=500,
+    others={
+        "DDPG as in the paper": DdpgSettings(total_steps=SHORT["total_steps"], validation_interval=20_000),
+        # Without what our training does not have: ReLU, the initial width of the actions, and weights of the losses.
+        "SB3's PPO with the zoo's settings": replace(
+            DEFAULTS,
+            **LONG,
+            hidden=(256, 256),
+            n_steps=512,
+            epochs=20,
+            learning_rate=2.0633e-05,
+            gamma=0.98,
+            trace=0.92,
+            entropy=0.000401762,
+        ),
+    },
 )
 SETUPS = {setup.name: setup for setup in (CARTPOLE, ONE_FRAME, PENDULUM, CHEETAH)}
 
 
-def train_with(asked: TrainingRun, chosen: DqnSettings | PpoSettings | Sb3PpoSettings) -> Policy:
-    """Return what the trainer of these settings trains."""
+def gradient_steps(chosen: AnySettings) -> float:
+    """Return about how many gradient steps a training takes, which is most of its time."""
     if isinstance(chosen, DqnSettings):
+        return chosen.total_steps * chosen.gradient_steps / chosen.train_interval
+    if isinstance(chosen, DdpgSettings):
+        return chosen.total_steps
+    if isinstance(chosen, Sb3PpoSettings):
+        return chosen.total_steps * chosen.epochs / chosen.batch_size
+    return chosen.epochs * chosen.minibatches
+
+
+def train_with(asked: TrainingRun, chosen: AnySettings) -> Policy:
+    """Return what the trainer of these settings trains."""
+    if isinstance(chosen, DqnSettings | DdpgSettings):
         return train(asked, chosen)
     return train_ppo(asked, chosen) if isinstance(chosen, PpoSettings) else train_sb3_ppo(asked, chosen)
 
 
-def run(setup: Setup, name: str, seed: int) -> dict[str, Any]:
+def run(setup: Setup, name: str, seed: int, device: str) -> dict[str, Any]:
+    """Train and certify; a GPU is for DQN and DDPG, whose time is counted by the clock there."""
     chosen = setup.settings()[name]
+    device = device if isinstance(chosen, DqnSettings | DdpgSettings) else "cpu"
+    clock = time.process_time if device == "cpu" else time.monotonic
     with tempfile.TemporaryDirectory() as folder, single_thread():
-        asked = TrainingRun(task=setup.task, sigma=setup.sigma, out=Path(folder) / "run", seed=seed)
-        began = time.process_time()
+        asked = TrainingRun(task=setup.task, sigma=setup.sigma, out=Path(folder) / "run", seed=seed, device=device)
+        began = clock()
         policy = train_with(asked, chosen)
-        seconds = time.process_time() - began
+        seconds = clock() - began
         noise = Noise.of(setup.sigma)
         played = play(Plan(task=setup.task, policy=policy, noise=noise, n_episodes=setup.episodes, seed=seed))
     return {
@@ -186,8 +231,35 @@ def run(setup: Setup, name: str, seed: int) -> dict[str, Any]:
         "seed": seed,
         "mean": float(played.returns.mean()),
         "certified": [float(value) for value in certify(played, setup.budgets).lower],
-        "processor_seconds": round(seconds, 1),
+        "seconds": round(seconds, 1),
+        "device": device,
+        "versions": versions(),
     }
+
+
+Job = tuple[str, str, int]  # task, setting, seed
+
+
+def missing(rows: list[dict[str, Any]], only: str | None) -> list[Job]:
+    """Return the training runs that have no result yet, the longest first."""
+    done = {(row["task"], row["setting"], row["seed"]) for row in rows}
+    kept = [setup for task, setup in SETUPS.items() if only in (None, task)]
+    every = [(setup.name, name, seed) for seed, setup in product(SEEDS, kept) for name in setup.settings()]
+    return sorted(set(every) - done, key=lambda job: (-gradient_steps(SETUPS[job[0]].settings()[job[1]]), job))
+
+
+def _do(jobs: list[tuple[Job, str]], index: int) -> dict[str, Any]:
+    (task, name, seed), device = jobs[index]
+    return run(SETUPS[task], name, seed, device)
+
+
+def measure(jobs: list[tuple[Job, str]], rows: list[dict[str, Any]], out: Path, n_processes: int) -> None:
+    """Run the jobs, each on its device; write all results after every one of them."""
+    facts = {task: one.facts() for task, one in SETUPS.items()}
+    for _, row in Processes(n_processes).spread(_do, jobs, range(len(jobs))):
+        rows.append(row)
+        print({key: value for key, value in row.items() if key != "versions"}, flush=True)
+        write_json(out, {"schema": 3, "episodes": N_EPISODES, "setups": facts, "rows": rows})
 
 
 def table(rows: list[dict[str, Any]]) -> str:
@@ -210,7 +282,8 @@ def _line(name: str, own: list[dict[str, Any]]) -> list[str]:
         return []
     mean = f"{statistics.median(row['mean'] for row in own):.1f}"
     cells = [_spread(list(values)) for values in zip(*(row["certified"] for row in own), strict=True)]
-    seconds = f"{statistics.median(row['processor_seconds'] for row in own):.0f}"
+    seconds = f"{statistics.median(row['seconds'] for row in own):.0f}"
+    seconds += " of a GPU" if own[0]["device"] == "cuda" else ""
     return [name, str(len(own)), mean, *cells, seconds]
 
 
@@ -222,22 +295,18 @@ def _spread(values: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=SETUPS, help="run the trainings of this task")
+    parser.add_argument("--jobs", type=int, default=1, metavar="N", help="training runs at a time (default: 1)")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where DQN and DDPG learn")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="the results (default: bench/results/ablation.json)")
     parser.add_argument("--write", action="store_true", help="put the tables into docs/training.md; nothing is run")
     arguments = parser.parse_args()
-    rows: list[dict[str, Any]] = read_json(RESULTS)["rows"] if RESULTS.is_file() else []
+    begun = arguments.out if arguments.out.is_file() else RESULTS
+    rows: list[dict[str, Any]] = read_json(begun)["rows"] if begun.is_file() else []
     if arguments.write:
         put(PAGE, "ablation", table(rows))
         return
-    done = {(row["task"], row["setting"], row["seed"]) for row in rows}
-    kept = [setup for task, setup in SETUPS.items() if arguments.only in (None, task)]
-    for seed, setup in product(SEEDS, kept):
-        for name in setup.settings():
-            if (setup.name, name, seed) not in done:
-                rows.append(run(setup, name, seed))
-                print(rows[-1], flush=True)
-                facts = {task: one.facts() for task, one in SETUPS.items()}
-                content = {"schema": 2, "episodes": N_EPISODES, "setups": facts, "rows": rows, "versions": versions()}
-                write_json(RESULTS, content)
+    jobs = [(job, arguments.device) for job in missing(rows, arguments.only)]
+    measure(jobs, rows, arguments.out, arguments.jobs)
 
 
 if __name__ == "__main__":

@@ -52,6 +52,8 @@ ATTACKED_BUDGETS = {
 NOISE_SAMPLES = 4
 # What is tried, and on how many episodes: attacks with gradients take minutes, the others seconds.
 ATTACKS = {"paper": 50, "adaptive": 50, "structured": 1_000, "constant-direction": 1_000}
+# A student of twelve frames takes a hundred times as long.
+ATARI_ATTACKS = {"paper": 16, "adaptive": 16, "structured": 256, "constant-direction": 256}
 
 
 def new_agents() -> list[Agent]:
@@ -212,7 +214,8 @@ def _attack(agent: Agent, place: Place, methods: Sequence[str]) -> None:
     """Attack an agent with the methods that it was not attacked with; the adaptive one is for discrete actions."""
     task = TASKS[agent.task]
     for method in methods if task.name in ATTACKED_BUDGETS else ():
-        size = AttackSize(ATTACKED_BUDGETS[task.name], (0.0,), ATTACKS[method], NOISE_SAMPLES)
+        episodes = (ATTACKS if task.cartridge is None else ATARI_ATTACKS)[method]
+        size = AttackSize(ATTACKED_BUDGETS[task.name], (0.0,), episodes, NOISE_SAMPLES)
         path = place.data / "attacks" / f"{agent.name}-{method}.json"
         if _of(path, agent) or (method == "adaptive" and task.spaces.n_actions is None):
             continue
