@@ -4,6 +4,7 @@
     python -m study.renew --run episodes times      # measure these where missing or stale
     python -m study.renew --run episode-times --episodes 32    # where a resumed run has no time
     python -m study.renew --run attacks --tasks mountain-car
+    python -m study.renew --run episodes --again --agents pong-full-s0.1 --episodes 4096
     python -m study.renew --run episodes attacks times --device cuda
 
 Attacks on smoothed agents take hours on two cores; ``python -m study.attack_cells --device cuda --jobs 16``
@@ -67,6 +68,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--run", nargs="+", choices=PARTS, default=[])
     parser.add_argument("--tasks", nargs="+")
+    parser.add_argument("--agents", nargs="+", help="by name")
     parser.add_argument("--again", action="store_true", help="also what is there and not stale")
     parser.add_argument("--episodes", type=int, help="episodes of an agent (default: 10,000; timed: 32)")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
@@ -77,7 +79,8 @@ def main() -> None:
     workers = arguments.workers or (usable_cores() if arguments.device == "cpu" else 1)
     place = Place(arguments.out, arguments.work, arguments.device, workers)
     found = wanting(Study(arguments.out, shipped_agents()), arguments.tasks, arguments.again)
-    for part, agents in found.items():
+    for part, among in found.items():
+        agents = [agent for agent in among if arguments.agents is None or agent.name in arguments.agents]
         names = ", ".join(agent.name for agent in agents) or "nothing"
         print(f"{part} to renew: {names}", flush=True)
         if part in arguments.run:

@@ -49,6 +49,16 @@ def test_it_finds_what_the_search_finds(smoothing):
     assert float(far.max()) > 0.3, "some take several steps"
 
 
+def test_it_gives_up_after_as_many_steps():
+    counts = []
+    for tries in range(1, 9):
+        view = view_of([tries * ATTACK.step / HASTY.multiplier] * 4)
+        expected = HASTY.climb(view, ROWS, ACTIONS)
+        assert same(replayed(view, HASTY)[1], expected)
+        counts.append(int(expected[1].sum()))
+    assert len(set(counts)) > 2, "every step more may reach another target"
+
+
 def test_what_an_earlier_search_left_does_not_matter():
     climb, _ = replayed(view_of([6.0, 6.0, 6.0, 6.0]))
     view = view_of([0.5, 2.0, 6.0, 0.05])
@@ -104,3 +114,15 @@ def test_every_batch_has_room():
     assert sizes[:7] == [2, 2, 3, 4, 6, 6, 8]
     assert len(set(sizes)) < 17
     assert size_of(3, 16) == 16
+
+
+@pytest.mark.parametrize("smoothing", [UNDEFENDED, Smoothing(0.1, 3)])
+def test_an_attack_proposes_the_same_with_it(smoothing, monkeypatch):
+    attack = replace(ATTACK, smoothing=smoothing)
+    expected = attack.propose(view_of([0.5, 2.0, 6.0, 0.05]))
+    monkeypatch.setattr("surefoot.attacks.dqn.capturable", lambda _: True)
+    searches = captured._climb_of.cache_info().currsize
+    found = [attack.propose(view_of([0.5, 2.0, 6.0, 0.05])) for _ in range(2)]  # the second in the tensors of the first
+    assert captured._climb_of.cache_info().currsize > searches
+    assert expected.abs().max() > 0
+    assert all(torch.allclose(one, expected, rtol=0, atol=1e-6) for one in found)

@@ -96,7 +96,7 @@ class Climb:
         """Look where every pair is, and move those that are not done by one gradient step."""
         assert self.moved is not None
         values, gradient = self.scene.values_and_gradient(self.moved, self.actions)
-        hit = self.alive & (values.argmax(dim=1) == self.actions)
+        hit = values.argmax(dim=1) == self.actions  # of pairs that are done as before, because they are not moved
         self.reached |= hit
         self.limit -= 1
         self.alive &= ~hit & (self.limit > 0)
