@@ -7,16 +7,20 @@ from __future__ import annotations
 
 import argparse
 import time
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
+from torch import Tensor
 
-import surefoot.attacks.dqn as algorithm
 from study.attack_cells import agent_of
 from study.measure import attack_of
 from study.sizes import AttackSize
 from surefoot.files import versions, write_json
+from surefoot.play.channel import Attacker, View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 
@@ -27,33 +31,27 @@ class EnoughError(Exception):
     """The steps to be measured are over."""
 
 
-def seconds(plan: Plan, steps: int) -> float:
-    """Return the seconds that the attack takes over some steps of all games, after a tenth of them to warm up."""
-    assert plan.attacker is not None
-    attack, spent = plan.attacker.propose, [0.0] * (steps + steps // 10)
-    done = 0
+class Timed:
+    """An attack whose steps are timed, after a tenth of them to warm up."""
 
-    def timed(_: Any, view: Any) -> Any:
-        nonlocal done
-        if done == len(spent):
+    def __init__(self, attack: Attacker, steps: int) -> None:
+        self.attack, self.left, self.warm, self.seconds = attack, steps + steps // 10, steps, 0.0
+
+    def propose(self, view: View) -> Tensor:
+        """Propose what the attack proposes."""
+        if self.left == 0:
             raise EnoughError
         _wait()
         began = time.perf_counter()
-        proposal = attack(view)
+        proposal = self.attack.propose(view)
         _wait()
-        spent[done] = time.perf_counter() - began
-        done += 1
+        self.seconds += time.perf_counter() - began if self.left <= self.warm else 0.0
+        self.left -= 1
         return proposal
 
-    honest = algorithm.PaperAttack.propose
-    algorithm.PaperAttack.propose = timed  # type: ignore[method-assign]
-    try:
-        play(plan)
-    except EnoughError:
-        pass
-    finally:
-        algorithm.PaperAttack.propose = honest  # type: ignore[method-assign]
-    return sum(spent[steps // 10 :])
+    def describe(self) -> dict[str, Any]:
+        """Return what the attack says of itself."""
+        return self.attack.describe()
 
 
 def _wait() -> None:
@@ -61,18 +59,23 @@ def _wait() -> None:
         torch.cuda.synchronize()
 
 
+def seconds(plan: Plan, steps: int) -> float:
+    """Return the seconds that the attack takes over some steps of all games."""
+    assert plan.attacker is not None
+    timed = Timed(plan.attacker, steps)
+    with suppress(EnoughError):
+        play(replace(plan, attacker=timed))
+    return round(timed.seconds, 3)
+
+
 def measured(sigma: float, margin: float, games: int, steps: int, device: str) -> dict[str, Any]:
     """Measure one case both ways."""
     agent = agent_of("pong-full", sigma)
     plan = attack_of(agent, AttackSize((0.4,), (margin,), games), device).plan(0.4, margin)
     row: dict[str, Any] = {"agent": agent.name, "lambda": margin, "budget": 0.4, "games": games, "steps": steps}
-    capturable = algorithm.capturable
-    row["replayed"] = round(seconds(plan, steps), 3)
-    algorithm.capturable = lambda _: False
-    try:
-        row["launched"] = round(seconds(plan, steps), 3)
-    finally:
-        algorithm.capturable = capturable
+    row["replayed"] = seconds(plan, steps)
+    with patch("surefoot.attacks.dqn.capturable", return_value=False):
+        row["launched"] = seconds(plan, steps)
     print(row, flush=True)
     return row
 

@@ -84,7 +84,7 @@ def test_a_planted_error_is_noticed(attack, planted, monkeypatch):
     def wrong(self):
         honest(self)
         count.append(1)
-        if len(count) < 500:
+        if len(count) < 60:
             planted(self)
 
     monkeypatch.setattr(Climb, "iterate", wrong)
