@@ -5,10 +5,12 @@ import dataclasses
 
 import numpy as np
 import pytest
+import stable_baselines3
 import torch
 
 from surefoot.agents import files as zoo
 from surefoot.agents.memory import Recurrent
+from surefoot.agents.resolve import resolve
 from surefoot.cli.main import main
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
@@ -92,6 +94,18 @@ def test_it_writes_an_agent_that_everybody_loads(tmp_path, task, memory):
     assert [int(row["step"]) for row in rows] == [step for step, _ in said]
     assert max(float(row["certified"]) for row in rows) == training.get("best_certified", training["best_validation"])
     assert training["steps"] >= TINY.total_steps > said[-2][0]
+
+
+def test_frames_with_discrete_actions_are_an_sb3_file_too(tmp_path):
+    policy = tiny(tmp_path / "run")
+    model = stable_baselines3.PPO.load(tmp_path / "run" / "agent.zip", device="cpu")
+    stacks = torch.randn(300, 5, 4, generator=torch.Generator().manual_seed(0))
+    acted = policy.act(stacks).numpy()
+    assert set(acted) == {0, 1}
+    assert np.array_equal(model.predict(stacks.numpy(), deterministic=True)[0], acted)
+    assert torch.equal(resolve(tmp_path / "run" / "agent.zip", CARTPOLE.spaces).act(stacks), policy.act(stacks))
+    tiny(tmp_path / "gru", memory="gru")
+    assert not (tmp_path / "gru" / "agent.zip").exists()
 
 
 def test_what_is_deployed_is_the_most_likely_action(tmp_path):

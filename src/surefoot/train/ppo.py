@@ -22,11 +22,13 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
+from importlib.util import find_spec
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
@@ -243,6 +245,11 @@ def train_ppo(run: TrainingRun, settings: PpoSettings) -> Policy:
     name = f"{task.name}-{settings.label}-s{run.sigma:g}"
     policy = policy_of(task.spaces, settings.n_stack(task), curve.best_weights, name)
     folder.finish(policy, run.card("surefoot.train.ppo", settings, budget=run.budget), keep_checkpoint=True)
+    # A GRU, or tanh after a normal distribution, SB3's PPO does not have.
+    if isinstance(policy.network, MLP) and policy.memory is None and find_spec("stable_baselines3"):
+        from surefoot.agents.sb3.write import write_zip
+
+        write_zip(policy, folder.path / "agent.zip", as_ppo=True)
     return policy
 
 
