@@ -184,6 +184,16 @@ def test_both_kinds_of_stakes_were_played_above():
         assert {"unsplit" in row for row in made_of(law, 700)[2]["bets"]["lower"]} == kinds
 
 
+@pytest.mark.parametrize(("n", "kinds"), [(150, {True}), (300, {True, False})])
+def test_one_budget_alone_is_verified_before_and_after_a_second_failure(n, kinds):
+    returns, claim, made = made_of(NEARLY, n, (1.1,))
+    lower, _, wrong = recompute_bets(returns, claim, made["bets"])
+    assert np.count_nonzero(returns < NEARLY.ceiling) == len(kinds)
+    assert {"unsplit" in row for row in made["bets"]["lower"]} == kinds
+    assert wrong == []
+    assert np.all(np.abs(lower.best - made["lower"]) <= 4e-7)
+
+
 UNSPLIT = {
     "said to be split": lambda row: row.pop("unsplit"),
     "more alpha": lambda row: row.update(alpha=1.1 * row["alpha"]),

@@ -11,6 +11,7 @@ from surefoot.proof.bounds import from_bets
 from surefoot.proof.bounds.binomial import lower_limit
 from surefoot.proof.bounds.ceiling_bets import CeilingBets, glance
 from surefoot.proof.bounds.from_bets import worst_means
+from surefoot.proof.bounds.hedged_bets import Hedger
 from surefoot.proof.bounds.samples import Seen
 
 RADII = np.array([0.0, 1.0, 2.0, 3.0])
@@ -56,6 +57,62 @@ def test_failures_at_the_floor_leave_alpha_whole_and_others_do_not():
         assert any("unsplit" not in row for row in made.bets) == split
         assert made.shares.sum() <= 0.05
         assert made.radii.tolist() == [0.0] or split
+
+
+def failures_allowed(n, at, radius):
+    """Return the failures that are allowed at one budget after one at the floor, by those of Clopper and Pearson."""
+    returns = np.full(n, 200.0)
+    returns[at] = 0.0
+    limit = lower(returns, np.array([radius]))[0]
+    exact = (1 - lower_limit(n - 1, n, 0.05)[0]) * n / (n - glance(n))
+    return (1 - ndtr(ndtri(limit / 200) + radius)) / exact
+
+
+@pytest.mark.parametrize(("n", "radius"), [(200, 3.0), (1_000, 1.0), (5_000, 3.0)])
+def test_one_failure_costs_what_it_costs_in_an_exact_test_whenever_it_comes(n, radius):
+    """At a single budget: 3% more failures are allowed than by Clopper and Pearson after the first episodes."""
+    for share in (0.05, 0.1, 0.3, 0.6, 0.95):
+        assert 1 <= failures_allowed(n, int(share * n), radius) <= 1.03
+
+
+def test_planted_other_scores_after_a_single_failure(monkeypatch):
+    """One failure shows too little of the heights at which an agent fails: an early one costs twice as much."""
+    monkeypatch.setattr(CeilingBets, "_to_split", lambda self, past, _: past.values[0] < self.ceiling)
+    assert failures_allowed(5_000, 250, 3.0) > 2
+
+
+FEW_FAILURES = (
+    {300: 192.0},
+    {900: 100.0},
+    {1_500: 0.0},
+    {300: 192.0, 900: 150.0},
+    {700: 10.0, 1_200: 20.0},
+    {1_000: 190.0, 1_001: 190.0},
+    {400: 150.0, 800: 120.0, 1_500: 180.0},
+)
+
+
+def gained(failures, monkeypatch):
+    """Return what bets after a perfect start prove at one budget, by what bets prove that begin after the pilot."""
+    returns, alone = np.full(2_000, 200.0), RADII[3:]
+    returns[list(failures)] = list(failures.values())
+    early = lower(returns, alone)[0]
+    with monkeypatch.context() as without:
+        without.setattr(from_bets, "opening", lambda *_: None)
+        return early / lower(returns, alone)[0]
+
+
+@pytest.mark.parametrize("failures", FEW_FAILURES, ids=str)
+def test_few_failures_after_a_perfect_start_cost_no_more_than_without_it(failures, monkeypatch):
+    assert gained(failures, monkeypatch) >= 1
+
+
+@pytest.mark.parametrize("failures", FEW_FAILURES[3:], ids=str)
+def test_planted_scores_for_a_bound_from_what_is_left(failures, monkeypatch):
+    """The planted error: no score of theirs can prove what is owned already."""
+    inherit = Hedger.inherit
+    monkeypatch.setattr(Hedger, "inherit", lambda self, _, *owned: inherit(self, self.first, *owned))
+    assert gained(failures, monkeypatch) < 0.995
 
 
 def sequences():

@@ -41,8 +41,6 @@ def split(past: Sample, radii: Floats, alpha: float, floor: float, ceiling: floa
 
 def better_unsplit(past: Sample, radii: Floats, alpha: float, floor: float, ceiling: float, rounds: float) -> bool:
     """Return whether one bet on the mean, with all of alpha, is predicted to do more for all than one at each."""
-    if radii.size < 2:
-        return False
     radii = np.unique(np.append(radii[radii <= LARGEST_RADIUS], 0.0))
     search = Split(past, radii, alpha, floor, ceiling, rounds)
     shares = search.shares()

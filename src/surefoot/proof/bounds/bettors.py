@@ -23,7 +23,7 @@ Floats = NDArray[np.float64]
 
 # Version of all that is planned (which method, which shares of alpha, which scores and bet sizes), written into
 # certificates. Raise it with every change of a rule or a constant here, in `auto`, or in what either plans with.
-PLANNER = 6
+PLANNER = 7
 HORIZON, _FAMILY = 1000, 10  # the shortest horizon of those who bet for any stopping time, and how many they are
 _FIRST, _LONGEST = 100, 10**12  # outcomes that are only inspected before a claim is bet on; more are never run
 

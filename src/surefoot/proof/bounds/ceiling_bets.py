@@ -10,7 +10,9 @@ against claims of its mean, serve for all c at once, with all of alpha. If the c
 the exact binomial bound of the ceiling.
 
 When other returns have come, bets at each c may prove more (``alpha_shares``). Then alpha is split at the next edge,
-and the bettor at c with the share w_c of alpha goes on from what was owned. Let V be the capital against the true
+and the bettor at c with the share w_c of alpha goes on from what was owned. With a single c nothing is split, but bets
+change in the same way, to scores made for c (``tangent_scores``); these need to know at which heights an agent fails,
+so they wait for a second failure. Let V be the capital against the true
 distribution: W(E X) up to the split, and then
 
     sum over c of w_c W(E X) R_c(L_c),     sum over c of w_c <= 1,
@@ -74,9 +76,10 @@ class CeilingBets(Hedger):
                 return
 
     def _to_split(self, past: Sample, left: int) -> bool:
-        if past.values[0] == self.ceiling:
-            return False
-        return not better_unsplit(past, self.radii, self.alpha, self.floor, self.ceiling, left)
+        failures = int(past.count_below(np.array([self.ceiling]))[0])
+        if self.radii.size < 2:  # nothing to split, but other scores to bet on: for these one failure shows too little
+            return failures > 1
+        return failures > 0 and not better_unsplit(past, self.radii, self.alpha, self.floor, self.ceiling, left)
 
     def _settled(self, seen: Seen, begin: int, end: int) -> tuple[int, Score | None, Model]:
         past, reach = seen.sample(0, begin), self.ceiling - self.floor

@@ -144,7 +144,7 @@ def players(
     edges = [edge for edge in edges_for(n) if before is None or edge >= (before.end or n)]
     one = Hedger(partial(propose, expected=n, radius=radius, floor=floor), share, edges, floor)
     if before is not None:
-        one.inherit(*before.owned_at(radius))
+        one.inherit(before.first, *before.owned_at(radius))
     return [one]
 
 

@@ -97,6 +97,7 @@ class Hedger:
         self._scores = Bettor(propose, alpha, edges)
         self.alpha, self.total, self.floor, self.first = alpha, edges[-1], floor, edges[0]
         self._renewals = _renewals(edges)
+        self._begun = edges[0]  # the first outcome that is bet on, here or by those whose capital was inherited
         self.claims = np.empty(0)
         self.owned, self.above = np.empty(0), 0.0  # logarithms of the capital, against each and above all of them
         self.done = np.empty(0, dtype=bool)
@@ -105,9 +106,9 @@ class Hedger:
         self._next = 0
         self._block: tuple[int, Score | None, Model] = (-1, None, Model(0.0, 0.0, 0.0))  # its first index and score
 
-    def inherit(self, claims: Floats, owned: Floats, above: float, done: NDArray[np.bool_]) -> None:
-        """Go on from what other bets on the outcomes so far have earned against claims, before anything is bet."""
-        self.claims, self.owned, self.above, self.done = claims, owned, above, done
+    def inherit(self, begun: int, claims: Floats, owned: Floats, above: float, done: NDArray[np.bool_]) -> None:
+        """Go on from what other bets, on the outcomes from ``begun`` on, have earned against claims."""
+        self._begun, self.claims, self.owned, self.above, self.done = begun, claims, owned, above, done
 
     def next_bet(self, seen: Seen) -> Bet | None:
         """Return the bet on what comes after the outcomes seen, which end where a bet ends; None after the last."""
@@ -137,8 +138,9 @@ class Hedger:
     def _settled(self, seen: Seen, begin: int, end: int) -> tuple[int, Score | None, Model]:
         """Choose the score of a block, and the claims when little is known and once more when enough is."""
         past = seen.sample(0, begin)
-        # a score for the bound after all outcomes, to which the block contributes, not for a bound after the block
-        score, _ = self._scores.expect(past, self.total - self.first)
+        # a score for the bound after all outcomes that are bet on, to which the block contributes, not for a bound from
+        # the block alone, nor from those alone that are left: no score gains against claims above its own maximum
+        score, _ = self._scores.expect(past, self.total - self._begun)
         if score is None:
             return begin, None, self._block[2]
         model = Model.of(score, past)
