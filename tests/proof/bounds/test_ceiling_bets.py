@@ -7,7 +7,9 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from laws import atoms, too_many
+from surefoot.proof.auto import select
 from surefoot.proof.bounds import from_bets
+from surefoot.proof.bounds.bettors import pilot_size
 from surefoot.proof.bounds.binomial import lower_limit
 from surefoot.proof.bounds.ceiling_bets import CeilingBets, glance
 from surefoot.proof.bounds.from_bets import worst_means
@@ -45,6 +47,17 @@ def test_the_first_returns_decide_and_no_later_one():
         assert from_bets.opening(returns[: glance(n)], RADII, 0.05, 0.0, 200.0, n) is not None
         assert from_bets.opening(returns[1 : glance(n) + 1], RADII, 0.05, 0.0, 200.0, n) is None
         assert from_bets.opening(returns[: glance(n)], RADII, 0.05, 0.0, None, n) is None
+
+
+def test_nothing_is_bet_on_a_return_that_decided_how_to_bet():
+    """At every size, small ones too: neither for the perfect start nor, where it selects the method, by auto."""
+    for n in (*range(2, 400), 10_000, 10**6):
+        first = np.full(glance(n), 200.0)
+        bets = from_bets.opening(first, RADII, 0.05, 0.0, 200.0, n)
+        assert bets is not None
+        assert bets.first >= first.size
+        start = np.full(pilot_size(n), 200.0)
+        assert select(start, n, RADII, 0.05, 0.0, 200.0).pilot <= bets.first
 
 
 def test_failures_at_the_floor_leave_alpha_whole_and_others_do_not():

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.proof.bounds.alpha_shares import better_unsplit
-from surefoot.proof.bounds.bettors import Bet, Plain, Score, edges_for
+from surefoot.proof.bounds.bettors import Bet, Plain, Score, edges_for, pilot_size
 from surefoot.proof.bounds.hedged_bets import Hedger, Model
 from surefoot.proof.bounds.samples import Sample, Seen
 from surefoot.proof.bounds.tangent_scores import implied
@@ -114,4 +114,4 @@ class CeilingBets(Hedger):
 
 def glance(n: int) -> int:
     """Return how many of n returns must be the ceiling before bets are made that expect it to go on."""
-    return max(1, round(math.sqrt(n) / 2))
+    return max(1, min(pilot_size(n), round(math.sqrt(n) / 2)))  # never a return that is bet on
