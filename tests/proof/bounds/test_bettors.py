@@ -110,7 +110,7 @@ def test_a_hedged_limit_ends_at_the_first_gap(done, expected):
 def test_new_claims_start_with_the_least_of_those_that_they_meet():
     """A value between two old claims may be on either side of a new one: both capitals count, and what is above all."""
     player = Hedger(plain, ALPHA, [2, 4, 9], 0.0)
-    player.inherit(np.array([0.1, 0.2, 0.3]), np.array([1.0, -2.0, 3.0]), -0.5, np.array([True, False, True]))
+    player.inherit(1, np.array([0.1, 0.2, 0.3]), np.array([1.0, -2.0, 3.0]), -0.5, np.array([True, False, True]))
     player._renew(np.array([0.05, 0.15, 0.25, 0.28, 0.35]))
     assert player.owned.tolist() == [1.0, -2.0, -2.0, 3.0, -0.5]
     assert player.done.tolist() == [True, False, False, True, False]
