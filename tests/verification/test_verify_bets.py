@@ -303,8 +303,7 @@ def without_losses(self, played):
 
 
 def promising(*given):
-    score = tangents(*given)
-    return dataclasses.replace(score, lowest=score.lowest + 0.1)
+    return [dataclasses.replace(score, lowest=score.lowest + 0.1) for score in tangents(*given)]
 
 
 PLANTED = {

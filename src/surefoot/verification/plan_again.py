@@ -157,7 +157,7 @@ def _bets(playing: list[Bettor | Hedger], returns: Floats) -> list[list[PlannedB
 def _plain_data(bet: Bet, n: int) -> PlannedBet:
     """Return a bet as numbers: how its score is made of guesses, not what the planner computes with it."""
     score, hedge = bet.score, bet.hedge
-    guessed = (score.knots[1:], score.reach) if isinstance(score, Tangents) else None
+    guessed = score.guesses if isinstance(score, Tangents) else None
     block = (bet.first, min(bet.last, n)) if hedge is None else hedge.block
     return PlannedBet(
         first=bet.first,

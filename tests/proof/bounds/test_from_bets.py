@@ -42,7 +42,7 @@ def test_a_score_never_promises_more_than_the_worst_case_mean(pairs, seed, radiu
     """Whatever is guessed, however badly, and whatever the law."""
     law, rng = law_of(pairs), np.random.default_rng(seed)
     points = np.sort(rng.uniform(0.01, 10, 7))
-    score = tangents(points, rng.uniform(0, 1 - 1e-6, 7), radius, 0.0)
+    [score] = tangents(points, rng.uniform(0, 1 - 1e-6, (1, 7)), radius, 0.0, [None])
     values = np.array([value for value, _ in pairs])
     weights = np.array([weight for _, weight in pairs]) / sum(weight for _, weight in pairs)
     assert weights @ score(values) <= law.worst_mean(radius) + 1e-9
@@ -53,7 +53,7 @@ def test_a_score_never_promises_more_than_the_worst_case_mean(pairs, seed, radiu
 def test_the_right_guess_promises_all_of_it(radius):
     law = LAWS[1]
     points = np.array([1.0, 2.0, 4.0])
-    score = tangents(points, np.array([law.at_least(x) for x in points]), radius, 0.0)
+    [score] = tangents(points, np.array([[law.at_least(x) for x in points]]), radius, 0.0, [None])
     mean = np.array([0.1, 0.2, 0.3, 0.4]) @ score(np.array([0.0, 1.0, 2.0, 4.0]))
     assert mean == pytest.approx(law.worst_mean(radius), abs=1e-9)
     assert mean <= law.worst_mean(radius) + 1e-12

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from surefoot.proof.bounds.betting import Capital, Round
 from surefoot.proof.bounds.binomial import check_alpha
 from surefoot.proof.bounds.samples import Sample, Seen
-from surefoot.proof.bounds.stakes import Aim, Candidate, Choice, plan
+from surefoot.proof.bounds.stakes import Aim, Candidates, Choice, plan
 
 Floats = NDArray[np.float64]
 
@@ -106,8 +106,9 @@ class Bettor:
         """Choose score and bet size from the past, for ``rounds`` outcomes to come."""
         scores = list(self.propose(past))
         rough = past.grouped()
-        candidates = [Candidate(score(rough.values), rough.counts, score.lowest) for score in scores]
-        choice = plan(candidates, Aim(self.alpha, rounds, self.claim), self._past)
+        if not scores:
+            return None, Choice(0, 0.0, -math.inf)
+        choice = plan(candidates(scores, rough), Aim(self.alpha, rounds, self.claim), self._past)
         return (scores[choice.index] if choice.stake > 0 else None), choice
 
     def next_bet(self, seen: Seen) -> Bet | None:
@@ -145,6 +146,12 @@ class Bettor:
     def limit(self) -> float:
         """Return the lower bound of the quantity as of the last call of ``advance``, or minus infinity."""
         return self._open.limit(self.alpha)
+
+
+def candidates(scores: Sequence[Score], past: Sample) -> Candidates:
+    """Return what scores make of the past, for plans."""
+    lowest = np.array([score.lowest for score in scores])
+    return Candidates(np.array([score(past.values) for score in scores]), lowest, past.counts)
 
 
 def family(propose: Callable[..., Sequence[Score]], alpha: float) -> list[Bettor]:

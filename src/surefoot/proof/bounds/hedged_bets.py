@@ -30,9 +30,8 @@ from scipy.special import gammaincinv, ndtri
 
 from surefoot.proof.bounds import poisson_stakes
 from surefoot.proof.bounds.betting import ROUNDING
-from surefoot.proof.bounds.bettors import Bet, Bettor, Hedge, Score
+from surefoot.proof.bounds.bettors import Bet, Bettor, Hedge, Score, candidates
 from surefoot.proof.bounds.samples import Sample, Seen
-from surefoot.proof.bounds.stakes import Candidate
 
 Floats = NDArray[np.float64]
 
@@ -62,8 +61,7 @@ class Model:
     @classmethod
     def of(cls, score: Score, past: Sample) -> Model:
         """Return the moments of the past with some doubt."""
-        rough = past.grouped()
-        scores, weights = Candidate(score(rough.values), rough.counts, score.lowest).with_doubt()
+        [scores], weights = candidates([score], past.grouped()).with_doubt()
         mean = float(weights @ scores)
         variance = float(weights @ (scores - mean) ** 2)
         third = float(weights @ (scores - mean) ** 3)
@@ -88,6 +86,25 @@ class Model:
         return self.mean - errors * math.sqrt(self.variance / rounds)
 
 
+class _Open:
+    """The claims that the bets of a block are against: those not yet refuted or given up, fewer from bet to bet.
+
+    ``at``     their indices
+    ``most``   the largest bet size against each: no score can lose more than the capital
+    ``drops``  where low outcomes are counted one by one, the drops per outcome that each claim means
+    """
+
+    def __init__(self, at: NDArray[np.intp], claims: Floats, score: Score, model: Model, *, rare: bool) -> None:
+        self.at = at
+        self.most = 0.999 / (claims - score.lowest)
+        self.drops = (model.top - claims) / model.drop if rare else None
+
+    def keep(self, rows: NDArray[np.bool_]) -> None:
+        """Give up all others."""
+        self.at, self.most = self.at[rows], self.most[rows]
+        self.drops = None if self.drops is None else self.drops[rows]
+
+
 class Hedger:
     """Bets on one quantity against many claims, with a known number of outcomes."""
 
@@ -105,6 +122,8 @@ class Hedger:
         self._batches = list(_batches(edges))
         self._next = 0
         self._block: tuple[int, Score | None, Model] = (-1, None, Model(0.0, 0.0, 0.0))  # its first index and score
+        self._open: _Open | None = None
+        self._bet: tuple[int, Bet] | None = None  # its number, so that none is planned twice
 
     def inherit(self, begun: int, claims: Floats, owned: Floats, above: float, done: NDArray[np.bool_]) -> None:
         """Go on from what other bets, on the outcomes from ``begun`` on, have earned against claims."""
@@ -126,13 +145,19 @@ class Hedger:
         return self._proved() if self._next == len(self._batches) else -math.inf
 
     def _planned(self, seen: Seen) -> Bet:
+        if self._bet is None or self._bet[0] != self._next:
+            self._bet = self._next, self._plan(seen)
+        return self._bet[1]
+
+    def _plan(self, seen: Seen) -> Bet:
         first, last, (begin, end) = self._batches[self._next]
         if self._block[0] != begin:
             self._block = self._settled(seen, begin, end)
+            self._open = None if self._block[1] is None else self._opened(*self._block[1:])
         _, score, model = self._block
-        if score is None:
+        if score is None or self._open is None:
             return Bet(first, end, None)
-        stakes = self._stakes(score, model, self.total - first + _BLUR * self.total)
+        stakes = self._stakes(self._open, model, self.total - first + _BLUR * self.total)
         return Bet(first, last, score, hedge=Hedge(self.claims, stakes, (begin, end)))
 
     def _settled(self, seen: Seen, begin: int, end: int) -> tuple[int, Score | None, Model]:
@@ -180,30 +205,35 @@ class Hedger:
         even = np.linspace(self.floor, model.top, _CLAIMS // 4, endpoint=False)
         return np.unique(np.concatenate([even, model.top - near[near < reach]]))
 
-    def _stakes(self, score: Score, model: Model, left: float) -> Floats:
-        """Return the bet size against each claim, 0 where nothing is left to gain or too little to lose."""
-        stakes = np.zeros(self.claims.size)
-        rare = model.rare(self.total)
-        aim = self.alpha * (_AIM_RARE if rare else _AIM)
-        chance = np.minimum(np.exp(np.minimum(self.owned, 700.0)) * aim, 1 - 1e-9)
+    def _opened(self, score: Score, model: Model) -> _Open:
+        """Return the claims that a block begins with: nothing can be gained against those above the top of drops."""
         self.done |= self.claims <= score.lowest  # the score is never below, nor is its mean: nothing to bet on
-        open_ = np.flatnonzero(~self.done & (chance > _HOPELESS))
-        if rare:  # against claims above the top nothing can be gained
-            open_ = open_[self.claims[open_] < model.top]
-        if model.variance > 0 and open_.size > 0:
-            p, claims = chance[open_], self.claims[open_]
-            if rare:
-                wise = poisson_stakes.stakes(p, (model.top - claims) / model.drop * left) / model.drop
-            else:
-                wise = np.exp(-(ndtri(p) ** 2) / 2) / math.sqrt(2 * math.pi * model.variance * left) / p
-            stakes[open_] = np.minimum(wise, 0.999 / (claims - score.lowest))
+        rare = model.rare(self.total)
+        worth = ~self.done & (model.variance > 0)
+        at = np.flatnonzero(worth & (self.claims < model.top) if rare else worth)
+        return _Open(at, self.claims[at], score, model, rare=rare)
+
+    def _stakes(self, claims: _Open, model: Model, left: float) -> Floats:
+        """Return the bet size against each claim, 0 where nothing is left to gain or too little to lose."""
+        aim = self.alpha * (_AIM if claims.drops is None else _AIM_RARE)
+        chance = np.minimum(np.exp(np.minimum(self.owned[claims.at], 700.0)) * aim, 1 - 1e-9)
+        rows = (chance > _HOPELESS) & ~self.done[claims.at]
+        if not rows.all():
+            claims.keep(rows)
+            chance = chance[rows]
+        if claims.drops is None:
+            wise = np.exp(-(ndtri(chance) ** 2) / 2) / math.sqrt(2 * math.pi * model.variance * left) / chance
+        else:
+            wise = poisson_stakes.stakes(chance, claims.drops * left) / model.drop
+        stakes = np.zeros(self.claims.size)
+        stakes[claims.at] = np.minimum(wise, claims.most)
         return stakes
 
     def _settle(self, bet: Bet, seen: Seen) -> None:
         if bet.score is None or bet.hedge is None:
             return
         stakes = bet.hedge.stakes
-        at = np.flatnonzero(stakes)
+        (at,) = stakes.nonzero()
         if at.size > 0:
             batch = seen.sample(bet.first, bet.last)
             scores = Sample(bet.score(batch.values), batch.counts)

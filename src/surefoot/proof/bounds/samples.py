@@ -6,6 +6,7 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -33,6 +34,8 @@ class Sample:
     def of(cls, outcomes: ArrayLike) -> Sample:
         """Count equal outcomes once."""
         x = np.asarray(outcomes, dtype=np.float64)
+        if x.size == 1:
+            return cls(x, np.ones(1))
         low, high = (float(x.min()), float(x.max())) if x.size else (0.0, 0.0)
         if x.size > _FEW > high - low and abs(low) < 2**52:  # whole numbers need not be sorted
             whole = (x - low).astype(np.int64)
@@ -98,7 +101,11 @@ class Seen:
         self.outcomes, self.size, self.mirrored, self.step, self.floor = outcomes, outcomes.size, mirrored, step, floor
         self._samples: dict[tuple[int, int], Sample] = {}
         self._pitch = max(PIECE, self.size // _PIECES)
-        self._few = step is not None or self.sample(0, min(self.size, PIECE)).values.size <= _FEW
+
+    @cached_property
+    def _few(self) -> bool:
+        """Whether counts of pieces are kept."""
+        return self.step is not None or self.sample(0, min(self.size, PIECE)).values.size <= _FEW
 
     def __getitem__(self, rows: slice) -> Floats:
         """Return some of the outcomes, in order; a copy."""

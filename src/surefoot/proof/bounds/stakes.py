@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,17 +17,20 @@ _STAKES = np.geomspace(0.25, 2.0, 10)  # in units of the bet size that is best f
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A way to score outcomes: the scores of a sample of the past, their weights, and the lowest score possible."""
+class Candidates:
+    """Ways to score outcomes, a row each: the scores of a sample of the past, and the lowest score possible.
+
+    ``counts``  how often each outcome of the sample came
+    """
 
     scores: Floats
+    lowest: Floats
     counts: Floats
-    lowest: float
 
     def with_doubt(self) -> tuple[Floats, Floats]:
-        """Return scores and weights that sum to 1, the lowest score among them."""
+        """Return scores, the lowest of each row among them, and weights that sum to 1."""
         weights = np.concatenate([[_DOUBT], self.counts])
-        return np.concatenate([[self.lowest], self.scores]), weights / weights.sum()
+        return np.concatenate([self.lowest[:, None], self.scores], axis=1), weights / weights.sum()
 
 
 @dataclass(frozen=True)
@@ -49,42 +51,43 @@ class Choice:
     expected: float
 
 
-def plan(candidates: Sequence[Candidate], aim: Aim, capital: Capital | None = None) -> Choice:
+def plan(candidates: Candidates, aim: Aim, capital: Capital | None = None) -> Choice:
     """Choose candidate and bet size from the past alone, expecting the future to be like it.
 
     All candidates score the same past, so that one pass tries all their bet sizes.
     """
-    doubted = [candidate.with_doubt() for candidate in candidates]
-    means = [float(weights @ scores) for scores, weights in doubted]
-    tried = [_stakes(*doubted[i], means[i], candidate.lowest, aim) for i, candidate in enumerate(candidates)]
-    owner = np.repeat(np.arange(len(candidates)), [stakes.size for stakes in tried])
+    scores, weights = candidates.with_doubt()
+    means = np.array([weights @ row for row in scores])
+    tried = _stakes(scores, weights, means, candidates.lowest, aim)
+    owner = np.repeat(np.arange(len(tried)), [stakes.size for stakes in tried])
     if owner.size == 0:
         return Choice(0, 0.0, -math.inf)
-    lowest = np.array([candidate.lowest for candidate in candidates])
-    before = _Before(capital, float(lowest.min()), max(means))
-    stakes, scores = np.concatenate(tried), np.array([scores for scores, _ in doubted])
+    before = _Before(capital, float(candidates.lowest.min()), float(means.max()))
+    stakes = np.concatenate(tried)
     if aim.claim is not None:
-        reached: Floats = np.log1p(stakes[:, None] * (scores - aim.claim)[owner]) @ doubted[0][1]
+        reached: Floats = np.log1p(stakes[:, None] * (scores - aim.claim)[owner]) @ weights
     else:
-        most = np.minimum(lowest[owner] + INSIDE / stakes, before.most)
-        start = np.minimum(most, np.array(means)[owner])
-        reached = _reached(scores[owner], doubted[0][1], stakes, start, most, aim, before)
-    top = int(np.argmax(np.nan_to_num(reached, nan=-math.inf)))  # the first of equals
+        most = np.minimum(candidates.lowest[owner] + INSIDE / stakes, before.most)
+        start = np.minimum(most, means[owner])
+        reached = _reached(scores[owner], weights, stakes, start, most, aim, before)
+    top = int(np.argmax(np.where(np.isnan(reached), -math.inf, reached)))  # the first of equals
     return Choice(int(owner[top]), float(stakes[top]), float(reached[top]))
 
 
-def _stakes(scores: Floats, weights: Floats, mean: float, lowest: float, aim: Aim) -> Floats:
-    """Return bet sizes to try: around the best one for Gaussian scores, none that could lose everything."""
-    spread = float(weights @ (scores - mean) ** 2)
+def _stakes(scores: Floats, weights: Floats, means: Floats, lowest: Floats, aim: Aim) -> list[Floats]:
+    """Return bet sizes to try with each row: around the best for Gaussian scores, none that could lose everything."""
+    spread = np.array([weights @ row for row in (scores - means[:, None]) ** 2])
     if aim.claim is None:
-        typical = math.sqrt(2 * math.log(1 / aim.alpha) / max(aim.rounds * spread, 1e-300))
+        typical = np.sqrt(2 * math.log(1 / aim.alpha) / np.maximum(aim.rounds * spread, 1e-300))
     else:
-        typical = max(mean - aim.claim, 0.0) / max(spread, 1e-300)
-    claim = mean if aim.claim is None else aim.claim
-    if typical == 0 or claim - lowest <= 1e-8 * (abs(claim) + abs(lowest)):  # no difference that floats can show
-        return np.empty(0)
-    stakes = np.minimum(typical * _STAKES, 0.999 / (claim - lowest))  # ascending: the largest may be equal
-    return stakes[: 1 + int(np.searchsorted(stakes, stakes[-1]))]
+        typical = np.maximum(means - aim.claim, 0.0) / np.maximum(spread, 1e-300)
+    claims = means if aim.claim is None else np.full(means.shape, aim.claim)
+    # no difference that floats can show
+    none = (typical == 0) | (claims - lowest <= 1e-8 * (np.abs(claims) + np.abs(lowest)))
+    with np.errstate(divide="ignore"):
+        stakes = np.minimum(typical[:, None] * _STAKES, (0.999 / (claims - lowest))[:, None])
+    sizes = 1 + np.count_nonzero(stakes < stakes[:, -1:], axis=1)  # ascending: the largest may be equal
+    return [row[:size] for row, size in zip(stakes, np.where(none, 0, sizes), strict=True)]
 
 
 def _reached(
@@ -101,7 +104,7 @@ def _reached(
         slope = slope - aim.rounds * stakes * (np.reciprocal(factors, out=factors) @ weights)
         # Newton on a concave falling function stays on the side where the capital does not yet suffice
         last, claims = claims, np.minimum(claims - (wealth - goal) / slope, most)
-        if np.array_equal(last, claims):
+        if (last == claims).all():
             break
     return claims
 

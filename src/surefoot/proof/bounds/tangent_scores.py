@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,14 +54,21 @@ class Tangents:
     reach: Floats
     cutoff: float | None = None
 
+    @cached_property
+    def guesses(self) -> tuple[Floats, Floats]:
+        """The points above the floor and the guesses of P(X >= point): all that the score was made of."""
+        return self.knots[1:], self.reach
+
     def __call__(self, outcomes: Floats) -> Floats:
         """Score outcomes."""
         scores: Floats = self.lowest + np.interp(outcomes, self.knots, self.heights)
         return scores
 
 
-def tangents(points: Floats, reach: Floats, radius: float, floor: float, cutoff: float | None = None) -> Tangents:
-    """Return the score of the guesses ``reach`` of P(X >= points), which ascend from above ``floor``.
+def tangents(
+    points: Floats, reach: Floats, radius: float, floor: float, cutoffs: Sequence[float | None]
+) -> list[Tangents]:
+    """Return the score of each row of guesses ``reach`` of P(X >= points), which ascend from above ``floor``.
 
     E psi(X) <= L for every distribution and all guesses in [0, 1), good or bad; beyond the last point the guess is 0.
     """
@@ -73,12 +81,14 @@ def tangents(points: Floats, reach: Floats, radius: float, floor: float, cutoff:
         with np.errstate(under="ignore"):
             slopes = np.exp(radius * z - radius**2 / 2)
             kept = np.where(reach > 0, ndtr(z - radius) - reach * slopes, 0.0)
-    heights = np.concatenate([[0.0], np.cumsum(gaps * slopes)])
-    slack = _ROUNDING * (float(gaps @ (slopes + 1)) + abs(floor))
-    return Tangents(knots, heights, floor + float(gaps @ kept) - slack, reach, cutoff)
+    heights = np.zeros((len(reach), knots.size))
+    np.cumsum(gaps * slopes, axis=1, out=heights[:, 1:])
+    slack = [_ROUNDING * (float(gaps @ row) + abs(floor)) for row in slopes + 1]
+    lowest = [floor + float(gaps @ row) - less for row, less in zip(kept, slack, strict=True)]
+    return [Tangents(knots, *row) for row in zip(heights, lowest, reach, cutoffs, strict=True)]
 
 
-def guesses(past: Sample, cutoffs: Sequence[float], floor: float) -> tuple[Floats, list[Floats]]:
+def guesses(past: Sample, cutoffs: Sequence[float], floor: float) -> tuple[Floats, Floats]:
     """Return thresholds above the floor and, for each cut-off, guesses of what will be proved of P(X >= threshold).
 
     A share u of outcomes that missed a threshold is u + sqrt(2 u cutoff) + cutoff at most, roughly (Chernoff).
@@ -88,8 +98,8 @@ def guesses(past: Sample, cutoffs: Sequence[float], floor: float) -> tuple[Float
     missed = np.cumsum(rough.counts) - rough.counts
     above = rough.values > floor
     short = (missed[above] + _SMOOTHING) / (n + 2 * _SMOOTHING)
-    most = np.maximum(short, 0.5)
-    reach = [1 - np.minimum(short + np.sqrt(2 * short * cutoff) + cutoff, most) for cutoff in cutoffs]
+    margin = np.array(cutoffs)[:, None]
+    reach: Floats = 1 - np.minimum(short + np.sqrt(2 * short * margin) + margin, np.maximum(short, 0.5))
     return rough.values[above], reach
 
 
@@ -101,8 +111,7 @@ def propose(past: Sample, expected: float | None, *, radius: float, floor: float
         return [Plain(floor)]
     total = 2 * float(past.counts.sum()) if expected is None else expected
     cutoffs = [min(0.5, float(many) / total) for many in _CUTOFFS]
-    points, reach = guesses(past, cutoffs, floor)
-    return [tangents(points, one, radius, floor, cutoff) for one, cutoff in zip(reach, cutoffs, strict=True)]
+    return tangents(*guesses(past, cutoffs, floor), radius, floor, cutoffs)
 
 
 def implied(radii: Floats, limits: Floats, wanted: Floats, floor: float, ceiling: float | None) -> Floats:

@@ -185,6 +185,31 @@ class Round:
         return self.lowest + (1 - 1e-9) / self.stake if self.stake > 0 else math.inf
 
 
+@dataclass(frozen=True, eq=False)
+class Curve:
+    """The score of a return: ``lowest`` at the floor, the first of ``knots``, and ``heights`` above it at each."""
+
+    guesses: tuple[Floats, Floats] | None
+    knots: Floats
+    heights: Floats
+    lowest: float
+
+    @classmethod
+    def of(cls, guesses: tuple[Floats, Floats], radius: float, floor: float) -> Curve:
+        """Return the score that guesses of P(X >= point) make."""
+        points, guess = guesses
+        knots = np.concatenate([[floor], points])
+        steps, z = np.diff(knots), ndtri(guess)
+        slope = np.exp(radius * z - radius**2 / 2)
+        lowest = floor + float(steps @ (ndtr(z - radius) - guess * slope))
+        lowest -= 1e-12 * (float(steps @ (slope + 1)) + abs(floor))  # rounded conservatively
+        return cls(guesses, knots, np.concatenate([[0.0], np.cumsum(steps * slope)]), lowest)
+
+    def __call__(self, returns: Floats) -> Floats:
+        """Score returns."""
+        return np.asarray(self.lowest + np.interp(returns, self.knots, self.heights), dtype=np.float64)
+
+
 def as_counted(returns: Floats, ends: tuple[float, float | None], pilot: int) -> Floats:
     """Return the returns as the method counts them: more than ``EXACT`` of them rounded down, never below the floor.
 
@@ -211,6 +236,7 @@ class Account:
         self.claims = self.owned = self.most = np.empty(0)
         self.above = 0.0  # owned against what is above all claims
         self.settled = 0  # bets on returns up to here are settled
+        self.curve = Curve(None, np.zeros(1), np.zeros(1), 0.0)
         self.wrong: list[str] = []
 
     def settle(self, bet: PlannedBet) -> None:
@@ -220,7 +246,9 @@ class Account:
                 f"scaled budget {self.radius:g}: the bet on the returns {bet.first} to {bet.last} is not fair"
             )
             return
-        values, counts = np.unique(self.returns[bet.first : bet.last], return_counts=True)
+        values, counts = self.returns[bet.first : bet.last], np.ones(1, dtype=np.int64)
+        if values.size > 1:
+            values, counts = np.unique(values, return_counts=True)
         scores, lowest = self._scored(bet, values)
         if bet.hedge is None:
             self.rounds.append(Round(scores, counts, bet.stake, lowest))
@@ -234,6 +262,8 @@ class Account:
         there = self.settled <= bet.first < bet.last <= self.returns.size and bool(np.all(stakes >= 0))
         if bet.guesses is None:  # the return is its own score: only without an attack is its mean the worst-case mean
             return there and self.radius == 0
+        if bet.guesses is self.curve.guesses:  # as at the bet before, where they were found valid
+            return there
         points, guess = bet.guesses
         ascending = bool(np.all(np.diff(points, prepend=self.floor) > 0))
         return there and ascending and bool(np.all((guess >= 0) & (guess < 1)))
@@ -242,14 +272,9 @@ class Account:
         """Return the scores of returns, and the lowest score that any return has."""
         if bet.guesses is None:
             return returns, self.floor
-        points, guess = bet.guesses
-        knots = np.concatenate([[self.floor], points])
-        steps, z = np.diff(knots), ndtri(guess)
-        slope = np.exp(self.radius * z - self.radius**2 / 2)
-        lowest = self.floor + float(steps @ (ndtr(z - self.radius) - guess * slope))
-        lowest -= 1e-12 * (float(steps @ (slope + 1)) + abs(self.floor))  # rounded conservatively
-        heights = np.concatenate([[0.0], np.cumsum(steps * slope)])
-        return np.asarray(lowest + np.interp(returns, knots, heights), dtype=np.float64), lowest
+        if bet.guesses is not self.curve.guesses:  # all bets of a block have the same
+            self.curve = Curve.of(bet.guesses, self.radius, self.floor)
+        return self.curve(returns), self.curve.lowest
 
     def _settle_each(
         self, scores: Floats, counts: NDArray[np.int64], lowest: float, claims: Floats, stakes: Floats
