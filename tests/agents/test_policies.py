@@ -9,7 +9,7 @@ from gymnasium.wrappers import FrameStackObservation
 from torch import nn
 
 from surefoot.agents.callables import from_callable
-from surefoot.agents.memory import FrameStack, gru_step
+from surefoot.agents.memory import FrameStack, GRUWeights, Recurrent, gru_step
 from surefoot.agents.networks import ACTIVATIONS, MLP, weights_hash
 from surefoot.agents.policies import Policy
 from surefoot.episodes import Noise
@@ -64,7 +64,7 @@ def test_a_step_of_the_gru_is_torchs_with_its_gradient():
     for scale in (0.01, 1.0, 50.0):
         inputs = (scale * torch.randn(200, 5)).requires_grad_()
         state = torch.rand(200, 7) * 2 - 1
-        ours, theirs = gru_step(cell, inputs, state), cell(inputs, state)
+        ours, theirs = gru_step(GRUWeights.of(cell), inputs, state), cell(inputs, state)
         torch.testing.assert_close(ours, theirs, atol=1e-6 * max(scale, 1), rtol=0)  # as sums are rounded
         found, expected = (torch.autograd.grad(after.square().sum(), inputs)[0] for after in (ours, theirs))
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
@@ -76,12 +76,26 @@ def test_a_step_of_the_gru_without_gradients_has_the_same_bits_and_leaves_its_ar
     cell = torch.nn.GRUCell(5, 7)
     inputs, state = torch.randn(200, 5), torch.rand(200, 7) * 2 - 1
     before = inputs.clone(), state.clone()
-    expected = gru_step(cell, inputs, state).detach()
+    expected = gru_step(GRUWeights.of(cell), inputs, state).detach()
     with torch.inference_mode():
-        found = gru_step(cell, inputs, state)
+        found = gru_step(GRUWeights.of(cell), inputs, state)
     assert torch.equal(found, expected)
     assert torch.equal(inputs, before[0])
     assert torch.equal(state, before[1])
+
+
+def test_a_memory_that_was_played_with_can_be_attacked_by_gradients_later():
+    """Weights are prepared at the first step, and tables of actions; runs without an attacker keep no gradients."""
+    torch.manual_seed(0)
+    memory = Recurrent(torch.nn.Identity(), torch.nn.GRUCell(5, 7), action_size=2)
+    seen, action = torch.randn(4, 3), torch.tensor([0, 1, 1, 0])
+    with torch.inference_mode():
+        expected = memory.advance(memory.empty(seen), seen, action)
+    given = seen.clone().requires_grad_()
+    found = memory.advance(memory.empty(seen), given, action)
+    assert torch.equal(found.detach(), expected)
+    [slope] = torch.autograd.grad(found.sum(), given)
+    assert slope.abs().min() > 0
 
 
 class Tape(gymnasium.Env):

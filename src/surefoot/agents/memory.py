@@ -8,7 +8,8 @@ and copies rows as it does with any tensor.
 
 from __future__ import annotations
 
-from typing import Protocol
+from functools import cache, cached_property
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -139,37 +140,67 @@ class Recurrent(nn.Module):
         if isinstance(self.cell, nn.LSTMCell):
             hidden, kept = memory.chunk(2, dim=1)
             return torch.cat(self.cell(encoded, (hidden, kept)), dim=1)
-        return gru_step(self.cell, encoded, memory)
+        # On a GPU torch's own is one kernel after the products.
+        return self.cell(encoded, memory) if memory.is_cuda else gru_step(self._prepared, encoded, memory)
+
+    @cached_property
+    def _prepared(self) -> GRUWeights:
+        """The weights of a GRU as its steps use them; they do not change, but may be moved to a GPU and back."""
+        assert isinstance(self.cell, nn.GRUCell)
+        return GRUWeights.of(self.cell)
 
     def describe(self) -> str:
         """Return the kind of its cell and its width."""
         return f"{type(self.cell).__name__.removesuffix('Cell')} of width {self.cell.hidden_size}"
 
 
-def gru_step(cell: nn.GRUCell, inputs: Tensor, state: Tensor) -> Tensor:
-    """Return the state after one step: torch's own on a GPU, where it is one kernel after the products.
+class GRUWeights(NamedTuple):
+    """The weights of a GRU, on the CPU: those of both gates in one, and twice those of the new state.
 
-    On a CPU torch's takes half as long again as its products; here both products of the two gates are one sum.
+    tanh(x) is computed from 2x, and doubling every weight doubles every sum, without any rounding.
     """
-    if state.is_cuda:
-        after: Tensor = cell(inputs, state)
-        return after
-    both = 2 * cell.hidden_size
-    (into, into_new), (onto, onto_new) = torch.split(cell.weight_ih, both), torch.split(cell.weight_hh, both)
-    (into_bias, new_bias), (onto_bias, kept_bias) = torch.split(cell.bias_ih, both), torch.split(cell.bias_hh, both)
-    gates = linear(inputs, into, into_bias + onto_bias).addmm_(state, onto.T).sigmoid_()
+
+    into_gates: Tensor
+    gates_bias: Tensor
+    onto_gates: Tensor
+    into_new: Tensor
+    new_bias: Tensor
+    onto_kept: Tensor
+    kept_bias: Tensor
+
+    @classmethod
+    def of(cls, cell: nn.GRUCell) -> GRUWeights:
+        """Return the weights of a cell."""
+        both = 2 * cell.hidden_size
+        with torch.inference_mode(False):  # what is made in inference mode could not be used for gradients later
+            parts = (cell.weight_ih, cell.weight_hh, cell.bias_ih, cell.bias_hh)
+            (into, into_new), (onto, onto_kept), (into_bias, new_bias), (onto_bias, kept_bias) = (
+                torch.split(part.detach().cpu(), both) for part in parts
+            )
+            return cls(into, into_bias + onto_bias, onto.T, 2 * into_new, 2 * new_bias, 2 * onto_kept, 2 * kept_bias)
+
+
+def gru_step(weights: GRUWeights, inputs: Tensor, state: Tensor) -> Tensor:
+    """Return the state after one step of a GRU on a CPU.
+
+    There torch's takes half as long again as its products; here both products of the two gates are one sum.
+    """
+    gates = linear(inputs, weights.into_gates, weights.gates_bias).addmm_(state, weights.onto_gates).sigmoid_()
     reset, update = gates.chunk(2, dim=1)
-    kept = linear(state, onto_new, kept_bias)
-    new = quick_tanh(linear(inputs, into_new, new_bias).addcmul_(reset, kept))
+    kept = linear(state, weights.onto_kept, weights.kept_bias)
+    new = _tanh_of_half(linear(inputs, weights.into_new, weights.new_bias).addcmul_(reset, kept))
     return torch.lerp(new, state, update, out=_reused(new))
 
 
 def quick_tanh(x: Tensor) -> Tensor:
     """Return tanh up to 3e-7; ``x`` is overwritten. On a CPU torch's tanh takes five times as long as its sigmoid."""
-    if x.is_cuda:
-        return x.tanh_()
-    half = x.mul_(2).sigmoid_()
-    return torch.add(MINUS_ONE, half, alpha=2, out=_reused(half))
+    return x.tanh_() if x.is_cuda else _tanh_of_half(x.mul_(2))
+
+
+def _tanh_of_half(x: Tensor) -> Tensor:
+    """Return tanh(x / 2) = 2 sigmoid(x) - 1; ``x`` is overwritten."""
+    risen = x.sigmoid_()
+    return torch.add(MINUS_ONE, risen, alpha=2, out=_reused(risen))
 
 
 def _reused(x: Tensor) -> Tensor | None:
@@ -183,12 +214,19 @@ def with_action(seen: Tensor, size: int, action: Tensor | None, fresh: Tensor | 
     if action is None:
         return torch.cat((flat, flat.new_zeros(len(flat), size)), dim=1)
     if action.dim() == 1:
-        last = torch.eye(size, dtype=flat.dtype, device=flat.device).index_select(0, action)
+        last = _one_hot(size, flat.dtype, flat.device).index_select(0, action)
     else:
         last = action.to(flat.dtype)
     if fresh is not None:
         last = last.masked_fill(fresh.unsqueeze(1), 0.0)
     return torch.cat((flat, last), dim=1)
+
+
+@cache
+def _one_hot(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return a row of zeros and a one for each action; every step needs them."""
+    with torch.inference_mode(False):
+        return torch.eye(size, dtype=dtype, device=device)
 
 
 def expand_rows(values: Tensor, like: Tensor) -> Tensor:

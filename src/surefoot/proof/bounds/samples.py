@@ -74,6 +74,16 @@ class Sample:
         """Return about the same sample with fewer values, every one of the smallest kept: for plans, not for bounds."""
         if self.values.size <= most:
             return self
+        if most not in self._groups:
+            self._groups[most] = self._in_groups(most)
+        return self._groups[most]
+
+    @cached_property
+    def _groups(self) -> dict[int, Sample]:
+        """What was grouped: bettors at all budgets plan with the same."""
+        return {}
+
+    def _in_groups(self, most: int) -> Sample:
         below = np.cumsum(self.counts) - self.counts
         place = np.maximum(below / below[-1], 0)
         # a third of the groups for the smallest values one by one, a third on a log scale, a third evenly
