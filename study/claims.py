@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -12,9 +13,10 @@ from study.numbers import Agent, Study, budgets_of
 from study.paper import MAIN, UNITS
 from study.serial import root_law, root_law_of_one_agent
 from study.style import mean_of
-from study.tables import UNMEASURED, Finding, Table, certified, digits_of, measured
+from study.tables import UNMEASURED, Finding, Table, by_budget, certified, digits_of, measured
 from surefoot.play.tasks import TASKS
 
+UNDER_ATTACK = "undefended agent under attack"
 SURE = 2.0  # standard errors that two means must differ by to be called different
 
 
@@ -30,12 +32,18 @@ class Claim:
 
 def claims(study: Study, tasks: Sequence[str]) -> Table:
     """Return every claim of the paper with its place there, our numbers and the verdict."""
-    rows = []
+    rows = [
+        [claim.text, claim.place, UNITS[task].title, finding.in_words(), finding.verdict]
+        for claim, task, finding in findings(study, tasks)
+    ]
+    return Table(["the paper's claim", "place", "task", "ours", "reproduced?"], rows, left=5)
+
+
+def findings(study: Study, tasks: Sequence[str]) -> Iterator[tuple[Claim, str, Finding]]:
+    """Hold every claim of the paper against our numbers, task by task."""
     for claim in CLAIMS:
         for task in (task for task in claim.tasks if task in tasks):
-            finding = claim.judge(study, task)
-            rows.append([claim.text, claim.place, UNITS[task].title, finding.measured, finding.verdict])
-    return Table(["the paper's claim", "place", "task", "ours", "reproduced?"], rows, left=5)
+            yield claim, task, claim.judge(study, task)
 
 
 def effective(study: Study, task: str) -> Finding:
@@ -59,7 +67,7 @@ def effective(study: Study, task: str) -> Finding:
     digits = digits_of(rules.scoring.ceiling)
     last = measured(found["curve"][-1], found["curve_sem"][-1], digits)
     text = (
-        f"without attack {measured(clean, error, digits)}, at B = {found['budgets'][-1]:g} {last}, "
+        f"{measured(clean, error, digits)} without attack, {last} at B = {found['budgets'][-1]:g}; "
         f"open-loop baseline {blind:.{digits}f}"
     )
     return Finding(text, "; ".join(f"{verdict}, at B = {', '.join(where)}" for verdict, where in at.items() if where))
@@ -71,17 +79,18 @@ def non_vacuous(study: Study, task: str) -> Finding:
     agents = study.smoothed(task)
     if bare is None or not agents:
         return Finding(UNMEASURED, UNMEASURED)
-    digits, parts, held = digits_of(TASKS[task].scoring.ceiling), [], []
+    digits, columns, held = digits_of(TASKS[task].scoring.ceiling), [], []
     for budget, mean, error in zip(bare["budgets"], bare["curve"], bare["curve_sem"], strict=True):
         best, agent = max(((study.certificate(one).at(budget).lower, one) for one in agents), key=lambda pair: pair[0])
         more = best > mean + doubt(error, bare["episodes"], task)
         held += [f"{budget:g}"] if more else []
-        parts.append(
-            f"B = {budget:g}: certified {certified(best, digits)} (sigma {agent.sigma:g}), "
-            f"undefended {measured(mean, error, digits)}"
-        )
+        columns.append((certified(best, digits), f"{agent.sigma:g}", measured(mean, error, digits)))
+    names = ("certified lower bound", "of the agent with sigma", UNDER_ATTACK)
+    table = by_budget(
+        [[name, *row] for name, row in zip(names, zip(*columns, strict=True), strict=True)], bare["budgets"]
+    )
     verdict = f"yes, at B = {', '.join(held)}" if held else "no"
-    return Finding("; ".join(parts), verdict + _blind_note(study, task, bare["budgets"], agents))
+    return Finding("", verdict + _blind_note(study, task, bare["budgets"], agents), table)
 
 
 def doubt(error: float, episodes: int, task: str) -> float:
@@ -148,18 +157,21 @@ def more_vulnerable(study: Study, _task: str) -> Finding:
     five, one = (study.attack(study.bare(task)) for task in ("cartpole-5", "cartpole-1"))
     if five is None or one is None:
         return Finding(UNMEASURED, UNMEASURED)
-    parts, signs = [], []
-    for place, budget in enumerate(five["budgets"]):
-        if budget not in one["budgets"]:
-            continue
-        there = one["budgets"].index(budget)
-        pair = (five["curve"][place], five["curve_sem"][place]), (one["curve"][there], one["curve_sem"][there])
-        parts.append(f"B = {budget:g}: five {measured(*pair[0], 1)}, one {measured(*pair[1], 1)}")
+    shared = [budget for budget in five["budgets"] if budget in one["budgets"]]
+    columns, signs = [], []
+    for budget in shared:
+        pair = [_attacked_mean(found, budget) for found in (five, one)]
+        columns.append([measured(*mean, 1) for mean in pair])
         apart = SURE * float(np.hypot(pair[0][1], pair[1][1]))
-        gap = pair[0][0] - pair[1][0]
-        signs += [f"{budget:g}"] if gap < -apart else []
-    verdict = f"only at B = {', '.join(signs)}" if signs and len(signs) < len(parts) else "yes" if signs else "no"
-    return Finding("; ".join(parts), verdict)
+        signs += [f"{budget:g}"] if pair[0][0] - pair[1][0] < -apart else []
+    rows = [[name, *row] for name, row in zip(("five frames", "one frame"), zip(*columns, strict=True), strict=False)]
+    verdict = f"only at B = {', '.join(signs)}" if signs and len(signs) < len(shared) else "yes" if signs else "no"
+    return Finding("", verdict, by_budget(rows, shared))
+
+
+def _attacked_mean(found: Any, budget: float) -> tuple[float, float]:
+    place = found["budgets"].index(budget)
+    return found["curve"][place], found["curve_sem"][place]
 
 
 def full_pong_vacuous(study: Study, _task: str) -> Finding:
@@ -168,7 +180,8 @@ def full_pong_vacuous(study: Study, _task: str) -> Finding:
     if not agents:
         return Finding(UNMEASURED, UNMEASURED)
     if bare is None:
-        return Finding(_ways_in_words(study, agents, budgets_of(TASKS[FULL])[::4]), "undefended agent not attacked yet")
+        numbers = _ways_by_budget(study, agents, budgets_of(TASKS[FULL])[::4])
+        return Finding("", "undefended agent not attacked yet", numbers)
     held: dict[str, set[str]] = {}
     for agent in agents:
         for way in ways(study, agent.sigma):
@@ -177,20 +190,22 @@ def full_pong_vacuous(study: Study, _task: str) -> Finding:
             better = [f"{budget:g}" for budget in np.array(bare["budgets"])[way.lower(bare["budgets"]) > limits]]
             held.setdefault(way.name, set()).update(better)
     beaten = [f"{name}: above the undefended agent at B = {', '.join(sorted(at))}" for name, at in held.items() if at]
-    nowhere = ", ".join(name for name, at in held.items() if not at)
-    verdict = "; ".join(
-        [*beaten, f"nowhere above the undefended agent by {nowhere}" if nowhere else "vacuous by no method"]
-    )
-    return Finding(_ways_in_words(study, agents, bare["budgets"]), verdict)
+    nowhere = "; ".join(name for name, at in held.items() if not at) if beaten else "any method"
+    rest = f"nowhere above the undefended agent by {nowhere}" if nowhere else "vacuous by no method"
+    verdict = "; ".join([*beaten, rest])
+    means = [measured(mean, error, 1) for mean, error in zip(bare["curve"], bare["curve_sem"], strict=True)]
+    return Finding("", verdict, _ways_by_budget(study, agents, bare["budgets"], [["0", UNDER_ATTACK, *means]]))
 
 
-def _ways_in_words(study: Study, agents: Sequence[Agent], budgets: Sequence[float]) -> str:
-    parts = []
-    for agent in agents:
-        for way in ways(study, agent.sigma):
-            numbers = ", ".join(certified(float(value), 1) for value in way.lower(budgets))
-            parts.append(f"sigma {agent.sigma:g}, {way.name}: {numbers}")
-    return f"score at B = {', '.join(f'{budget:g}' for budget in budgets)}: " + "; ".join(parts)
+def _ways_by_budget(
+    study: Study, agents: Sequence[Agent], budgets: Sequence[float], more: Sequence[list[str]] = ()
+) -> Table:
+    rows = [
+        [f"{agent.sigma:g}", way.name, *(certified(float(value), 1) for value in way.lower(budgets))]
+        for agent in agents
+        for way in ways(study, agent.sigma)
+    ]
+    return by_budget([*rows, *more], budgets, ("sigma", "method"))
 
 
 MAIN_TEXT, CARTPOLE, FULL_GAME, CDF = (

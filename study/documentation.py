@@ -17,6 +17,7 @@ from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 
+from study import claims
 from study.agents_table import ROOT, put
 from study.draw import MAKERS, Drawn, draw, write_figure
 from study.numbers import Study, fingerprint, open_study
@@ -25,6 +26,7 @@ from study.tables import Table
 from surefoot.files import write_json
 
 MOST_PANELS = 4
+WIDTH = 118  # of a line of text
 # Figures of the overview, and those of them whose numbers are shown next to them.
 OVERVIEW = ("toy", "framework", "certificates", "attacks", "rotation", "full-pong")
 WITH_TABLE = ("toy", "rotation", "full-pong")
@@ -62,13 +64,18 @@ def commands(drawn: list[Drawn]) -> Table:
     return Table(["figure or table", "in the paper", "command", "seconds"], rows, left=3)
 
 
-def by_claim(table: Table) -> str:
-    """Return the claims as one small table each, with a mark for every verdict."""
+def by_claim(study: Study, tasks: Sequence[str]) -> str:
+    """Return the claims one by one: what is said in words as one table, numbers by budget as one table per task."""
     parts = []
-    for (claim, place), rows in groupby(table.rows, key=lambda row: (row[0], row[1])):
-        lines = [[task, ours, marked(verdict)] for _, _, task, ours, verdict in rows]
-        title = textwrap.fill(f"**{claim}** ({place})", 118)
-        parts.append(f"{title}\n\n{Table(['task', 'ours', 'reproduced?'], lines, left=3).markdown()}")
+    for claim, found in groupby(claims.findings(study, tasks), key=lambda one: one[0]):
+        parts.append(textwrap.fill(f"**{claim.text}** ({claim.place})", WIDTH))
+        judged = [(UNITS[task].title, finding) for _, task, finding in found]
+        rows = [[task, one.measured, marked(one.verdict)] for task, one in judged if one.numbers is None]
+        parts += [Table(["task", "ours", "reproduced?"], rows, left=3).markdown()] if rows else []
+        for task, one in judged:
+            if one.numbers is not None:
+                words = f"*{task}.* Reproduced? {marked(one.verdict)}. {one.measured}".strip()
+                parts += [textwrap.fill(words, WIDTH), one.numbers.markdown()]
     return "\n\n".join(parts)
 
 
@@ -98,8 +105,23 @@ def of_task(study: Study, page: str, out: Path) -> str:
             if target.name in TABLES_BY_TASK:
                 _, table = MAKERS[target.name](study, shown)
                 assert table is not None
-                parts.append(_without_hashes(table).markdown())
+                parts += _by_task(_without_hashes(table))
     return "\n\n".join([*parts, f"## Training settings that differ from the paper's\n\n{settings(study, page)}"])
+
+
+def _by_task(table: Table) -> list[str]:
+    """Return a table with a row per task that names its budgets as one table per task with these as heads."""
+    titled = [place for place, row in enumerate(table.rows) if row[0].startswith("**")]
+    if not titled:
+        return [table.markdown()]
+    parts = []
+    for first, last in zip(titled, [*titled[1:], len(table.rows)], strict=True):
+        title, *cells = (cell.strip("*") for cell in table.rows[first])
+        budgets = [cell for cell in cells if cell]
+        heads = [*table.heads[: table.left + 1], *budgets]
+        rows = [row[: len(heads)] for row in table.rows[first + 1 : last]]
+        parts += [f"Certified lower bounds, {title}:", Table(heads, rows, left=table.left).markdown()]
+    return parts
 
 
 def _without_hashes(table: Table) -> Table:
@@ -142,7 +164,7 @@ def settings(study: Study, page: str) -> str:
     return Table(table.heads, rows, left=2).markdown()
 
 
-def overview(drawn: list[Drawn]) -> dict[str, str]:
+def overview(study: Study, drawn: list[Drawn]) -> dict[str, str]:
     """Return the blocks of the overview."""
     blocks = {"commands": commands(drawn).markdown()}
     for one in (one for one in drawn if one.table is not None and one.target.name != "training-settings"):
@@ -150,7 +172,8 @@ def overview(drawn: list[Drawn]) -> dict[str, str]:
         assert table is not None
         if name in WITH_TABLE or not one.target.paper.startswith("Figure"):
             nothing = f"Nothing has been measured: `surefoot reproduce {name}` has no numbers to show."
-            blocks[name] = nothing if not table.rows else by_claim(table) if name == "claims" else table.markdown()
+            shown = by_claim(study, EVERY) if name == "claims" else table.markdown()
+            blocks[name] = shown if table.rows else nothing
     return blocks
 
 
@@ -164,7 +187,7 @@ def main() -> None:
         for name in OVERVIEW:
             out.mkdir(parents=True, exist_ok=True)
             (out / f"{name}.svg").write_bytes((Path(folder) / f"{name}.svg").read_bytes())
-    pages = {"study.md": overview(drawn)}
+    pages = {"study.md": overview(study, drawn)}
     pages |= {f"tasks/{page}.md": {"figures": of_task(study, page, out)} for page in TASKS}
     for page, blocks in pages.items():
         for block, content in blocks.items():

@@ -27,7 +27,7 @@ from study.numbers import DATA, Agent, Study, shipped_agents
 from study.paper import ROUNDS
 from study.sizes import AttackSize
 from study.style import attack_curve, mean_of
-from study.tables import UNMEASURED, Finding, measured
+from study.tables import UNMEASURED, Finding, Table, by_budget, measured
 from surefoot.files import versions, write_json
 from surefoot.runs.folder import RunFolder
 
@@ -79,27 +79,37 @@ def held_to_the_root(rounds: Curve, games: Curve) -> Finding:
         return Finding(f"no budget up to {rounds[0][-1]:g} halves the chance to win a round", "not measured far enough")
     least, most, last = math.sqrt(ROUNDS), math.sqrt(2 * ROUNDS - 1), games[0][-1]
     text = (
-        f"one round: won with {rounds[1][0]:.3f}, half of that at b = {half:.3f} (interpolated); whole games: "
-        f"{_games_in_words(*games)}. The root law predicts an even game, of {ROUNDS} to {2 * ROUNDS - 1} rounds, at "
-        f"{half * least:.2f} to {half * most:.2f}, and at B = {last:g} {_loss_in_words(rounds, games)}"
+        f"A round is won with {rounds[1][0]:.3f}, half of that at b = {half:.3f} (interpolated). The root law predicts "
+        f"an even game, of {ROUNDS} to {2 * ROUNDS - 1} rounds, at {half * least:.2f} to {half * most:.2f}, and "
+        f"{_loss_in_words(rounds, games)}."
     )
+    numbers = _curves(rounds, games)
     asked = f"the law asks for {least:.1f} to {most:.1f} b"
     if even is not None:
-        return Finding(text, f"{'yes' if even >= half * least else 'no'}: even at {even / half:.1f} b; {asked}")
-    return Finding(
-        text, f"not contradicted: no game is even up to B = {last:g} = {last / half:.1f} b; {asked}; the root not shown"
-    )
+        verdict = f"{'yes' if even >= half * least else 'no'}: even at {even / half:.1f} b; {asked}"
+    else:
+        up_to = f"B = {last:g} = {last / half:.1f} b"
+        verdict = f"not contradicted: no game is even up to {up_to}; {asked}; the root not shown"
+    return Finding(text, verdict, numbers)
 
 
-def _games_in_words(budgets: list[float], means: list[float], errors: list[float]) -> str:
-    rows = zip(budgets, means, errors, strict=True)
-    return ", ".join(f"{measured(mean, error, 1)} at B = {budget:g}" for budget, mean, error in rows)
+def _curves(rounds: Curve, games: Curve) -> Table:
+    """Return what was measured of rounds and of games, budget by budget."""
+    budgets = sorted({*rounds[0], *games[0]})
+    rows = []
+    for name, (measured_at, means, errors), digits in (("rounds won", rounds, 3), ("score of a game", games, 1)):
+        known = {at: measured(mean, error, digits) for at, mean, error in zip(measured_at, means, errors, strict=True)}
+        rows.append([name, *(known.get(budget, "") for budget in budgets)])
+    return by_budget(rows, budgets)
 
 
 def _loss_in_words(rounds: Curve, games: Curve) -> str:
     goals, count = spread_best(games[0][-1], *rounds[:2])
     lost, error = games[1][0] - games[1][-1], math.hypot(games[2][0], games[2][-1])
-    return f"{goals:.1f} goals lost if spread over {count} rounds; Algorithm 1 cost {measured(lost, error, 1)}"
+    return (
+        f"{goals:.1f} goals lost at B = {games[0][-1]:g} if that is spread over {count} rounds; "
+        f"Algorithm 1 cost {measured(lost, error, 1)}"
+    )
 
 
 def falls_to(level: float, budgets: Sequence[float], means: Sequence[float]) -> float | None:

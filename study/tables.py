@@ -88,7 +88,24 @@ UNMEASURED = "not measured yet"
 
 @dataclass(frozen=True)
 class Finding:
-    """What we have measured about a claim, and the verdict in a word or two."""
+    """What we have measured about a claim, in words and as a table, and the verdict in a word or two."""
 
     measured: str
     verdict: str
+    numbers: Table | None = None
+
+    def in_words(self) -> str:
+        """Return everything that was measured as text, for one cell of a larger table."""
+        rows = [] if self.numbers is None else [_in_words(self.numbers, row) for row in self.numbers.rows]
+        return "; ".join([*rows, self.measured] if self.measured else rows)
+
+
+def by_budget(rows: Sequence[Sequence[str]], budgets: Sequence[float], names: Sequence[str] = ("",)) -> Table:
+    """Return a table with one column per attack budget, after the columns that name a row."""
+    return Table([*names, *(f"B = {budget:g}" for budget in budgets)], rows, left=len(names))
+
+
+def _in_words(table: Table, row: Sequence[str]) -> str:
+    name = ", ".join(f"{head} {cell}".strip() for head, cell in zip(table.heads, row[: table.left], strict=False))
+    cells = zip(table.heads[table.left :], row[table.left :], strict=True)
+    return f"{name}: " + ", ".join(f"{cell} at {head}" for head, cell in cells if cell)

@@ -34,7 +34,7 @@ from surefoot.proof.episode_budget import EpisodeCertificate
 NOTHING = "no agent with played episodes"
 BARE_STYLE = Style(BARE, "--", "x")
 CERTIFIED = ("bound", "most", "floor", "estimate")
-COLUMNS, MOST = 6, "*at most*"
+COLUMNS, MOST = 6, "*best achievable*"
 
 
 def certificates(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:
@@ -84,7 +84,7 @@ def _bound_rows(study: Study, agent: Agent, methods: Sequence[str], shown: Seque
     rows: list[list[str]] = []
     for method in (*methods, MOST):
         found = study.most(agent, _exact(agent)) if method == MOST else study.certificate(agent, method)
-        named = f"{MOST}: {found.method}" if method == MOST else _named(method, found)
+        named = MOST if method == MOST else _named(method, found)
         clean = measured(*mean_of(record.returns), digits + 1)
         first = [f"`{agent.name}`", f"`{agent.sha256[:8]}`", named, clean] if not rows else ["", "", named, ""]
         rows.append([*first, *(certified(found.at(budget).lower, digits) for budget in shown)])
@@ -99,7 +99,7 @@ def _exact(agent: Agent) -> str:
 def _named(method: str, found: EpisodeCertificate) -> str:
     """Return a method's name, and where it leaves the choice to the task or to a pilot the chosen one's."""
     chosen = found.method if found.method_selection is None else str(found.method_selection["method"])
-    return method if method == chosen else f"{method}: {chosen}"
+    return f"`{chosen}`" if method == chosen else f"`{chosen}` ({method})"
 
 
 def cartpole(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:

@@ -28,18 +28,25 @@ SHOWN = (
 )
 CART = (0.4, 0.6, 0.08, 0.4)  # position, speed, angle, spin
 CAR = (-0.9, 0.02)  # position, speed
+ON_BOTH = "#767676"
 Picture = NDArray[np.uint8]
 
 
 def environments(_study: Study, tasks: Sequence[str]) -> tuple[Figure, None]:
     """Draw one moment of each environment, and below it the same moment with smoothing noise."""
     shown = [row for row in SHOWN if set(row[1]) & set(tasks)]
-    figure = Figure(figsize=(3.4 * len(shown), 7.2), layout="constrained")
+    # One environment alone has its two moments side by side.
+    grid = (1, 2) if len(shown) == 1 else (2, len(shown))
+    figure = Figure(figsize=(3.4 * grid[1], 3.6 * grid[0]), layout="constrained")
     FigureCanvasAgg(figure)
+    # Pictures keep their colors on a dark page, so what is around them has to be readable on both.
+    pictures = all(TASKS[row[0]].cartridge is not None for row in shown)
+    figure.patch.set_alpha(0.0 if pictures else 1.0)
     for number, (task, _, title, sigma, steps) in enumerate(shown):
-        panels = [figure.add_subplot(2, len(shown), number + 1 + row * len(shown)) for row in (0, 1)]
-        panels[0].set_title(title, fontsize=11)
-        panels[1].set_title(f"seen with noise, sigma {sigma:g}", fontsize=10)
+        panels = [figure.add_subplot(*grid, number + 1 + row * len(shown)) for row in (0, 1)]
+        titles = (title, f"observed with noise, sigma {sigma:g}")
+        for axes, words in zip(panels, titles, strict=True):
+            axes.set_title(words, fontsize=10, color=ON_BOTH if pictures else "black")
         for axes in panels:
             axes.set(xticks=[], yticks=[])
         _moment(panels, task, sigma, steps)

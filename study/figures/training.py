@@ -31,6 +31,14 @@ from surefoot.train.settings import DdpgSettings, find_settings
 NONE, SHIPPED = "not measured", "#5b87b8"
 # Why attacks on smoothed agents were not timed.
 WHY_NOT = {"pong-full": "2,000 searches with 128 noise samples each, hours on one core"}
+# Settings whose names say little outside of the code.
+WORDS = {
+    "slots": "parallel environments",
+    "beside": "trained at the same time as",
+    "capture": "gradient step as a CUDA graph",
+    "hidden": "network",
+    "averaging": "decay of averaged weights",
+}
 LARGE = 10_000_000  # steps, from which on they are counted in millions
 
 
@@ -91,7 +99,7 @@ def shipped_run(agent: Agent, run: dict[str, Any]) -> bool:
 
 
 def _training_table(study: Study, agents: Sequence[Agent]) -> Table:
-    heads = ["agent", "trainings", "steps of the longest", "best validation: lowest", "median", "highest"]
+    heads = ["agent", "training runs", "steps of the longest", "best validation: lowest", "median", "highest"]
     rows = []
     for agent in agents:
         runs = study.trainings(agent)
@@ -131,7 +139,8 @@ def _setting_rows(study: Study, task: str) -> list[list[str]]:
     for name in dict.fromkeys([*paper, *(key for one in ours for key in one)]):
         there = list(dict.fromkeys(_shown(one[name]) for one in ours if name in one))
         if name != "repeats":
-            rows.append([name.replace("_", " "), _shown(paper[name]) if name in paper else "", ", ".join(there)])
+            words = WORDS.get(name, name.replace("_", " "))
+            rows.append([words, _shown(paper[name]) if name in paper else "", ", ".join(there)])
     return rows
 
 
@@ -185,12 +194,12 @@ def training_times(study: Study, tasks: Sequence[str]) -> Table:
         ours = [f"{value:.3f}" for value in (hours[0], median(hours), hours[-1])] if hours else [NONE, NONE, NONE]
         rows.append([UNITS[task].title, f"{TRAINING_HOURS[task]:g}", *ours, f"{len(hours)}", where])
     heads = [
-        "hours of one training",
+        "hours of one training run",
         f"paper ({PAPER_DEVICE})",
         "ours, shortest",
         "median",
         "longest",
-        "trainings",
+        "runs",
         "on",
     ]
     return Table(heads, rows)

@@ -153,7 +153,7 @@ def test_tables_hold_what_certify_says_rounded_down(study):
     agent = study.smoothed("cartpole-5")[0]
     expected = certify(study.record(agent), budgets_of(TASKS["cartpole-5"]), 0.95, "per-threshold").lower[::2]
     (row,) = [row for row in table.rows if row[0] == f"`{agent.name}`"]
-    assert row[2] == "paper: per-threshold"
+    assert row[2] == "`per-threshold` (paper)"
     assert row[4:] == [format_lower(value, 1) for value in expected]
 
 
@@ -161,8 +161,8 @@ def test_tables_hold_what_certify_says_rounded_down(study):
 def test_the_papers_method_is_the_papers_and_nothing_certified_exceeds_the_most(study, task, method):
     _, table = MAKERS["certificates"](study, (task,))
     paper, default, most = table.rows[1:4]
-    assert paper[2] == f"paper: {method}"
-    assert most[2] in {"*at most*: per-threshold", "*at most*: binary"}
+    assert paper[2] == f"`{method}` (paper)"
+    assert most[2] == "*best achievable*"
     for one, limit in zip((*paper[4:9], *default[4:9]), most[4:9] * 2, strict=True):
         assert float(one) <= float(limit)
 
@@ -252,6 +252,33 @@ def test_where_an_open_loop_policy_is_as_good_an_attack_counts_down_to_the_floor
     assert claims.effective(study, "mountain-car").verdict.startswith("yes")
 
 
+def test_numbers_of_several_budgets_are_tables_and_never_a_paragraph_in_a_cell(study):
+    page = documentation.by_claim(study, EVERY)
+    cells = [cell.strip() for line in page.splitlines() if line.startswith("|") for cell in line.split("|")]
+    assert max(map(len, cells)) < 100
+    for claim, task, finding in claims.findings(study, EVERY):
+        assert UNITS[task].title in page
+        table = finding.numbers
+        assert finding.measured.count("B = ") < 4, claim.text
+        if table is not None:
+            assert table.markdown() in page
+            assert all(len(row) == len(table.heads) for row in table.rows)
+    whole = claims.full_pong_vacuous(study, "pong-full").numbers
+    names = [way.name for agent in study.smoothed("pong-full") for way in pong.ways(study, agent.sigma)]
+    assert [row[1] for row in whole.rows] == [*names, claims.UNDER_ATTACK]
+
+
+def test_the_table_of_a_claim_has_the_best_bound_and_the_attacked_mean_of_every_budget(study):
+    table, attack = claims.non_vacuous(study, "cartpole-5").numbers, study.attack(study.bare("cartpole-5"))
+    assert table.heads[1:] == [f"B = {budget:g}" for budget in attack["budgets"]]
+    for place, budget in enumerate(attack["budgets"], 1):
+        bounds = {f"{one.sigma:g}": study.certificate(one).at(budget).lower for one in study.smoothed("cartpole-5")}
+        bound, sigma, mean = (row[place] for row in table.rows)
+        assert bound == format_lower(max(bounds.values()), 1)
+        assert bounds[sigma] == max(bounds.values())
+        assert mean.startswith(f"{attack['curve'][place - 1]:.1f} ± ")
+
+
 def serial(folder, round_share, game_share):
     """Return a study in which rounds and games keep these shares at budgets 0.1 and 0.2; unattacked they keep .9."""
     study = made_up(folder, Made(episodes=4_000), ("pong-1r", "pong-full"))
@@ -268,7 +295,7 @@ def test_the_budget_of_a_whole_game_is_held_against_that_of_a_round(tmp_path):
     )
     assert "half of that at b = 0.050" in finding.measured
     assert "of 21 to 41 rounds, at 0.23 to 0.32" in finding.measured
-    assert "3.6 goals lost if spread over 4 rounds" in finding.measured
+    assert "3.6 goals lost at B = 0.2 if that is spread over 4 rounds" in finding.measured
     ruined = serial_games.root_law(serial(tmp_path / "ruined", 0.0, 0.1), "pong-full")
     assert ruined.verdict == "no: even at 1.0 b; the law asks for 4.6 to 6.4 b"
     assert serial_games.root_law(serial(tmp_path / "safe", 0.8, 0.8), "pong-full").verdict == "not measured far enough"
@@ -287,7 +314,9 @@ def test_rounds_and_games_of_one_agent_are_compared(tmp_path):
     (tmp_path / "serial.json").write_text(json.dumps({**facts, "rows": made}))
     finding = serial_games.root_law_of_one_agent(study, "pong-full")
     assert "half of that at b = 1.000" in finding.measured
-    assert "15.0 ± 5.0 at B = 2" in finding.measured
+    assert "15.0 ± 5.0 at B = 2, -3.0 ± 6.0 at B = 6" in finding.in_words()
+    assert finding.numbers.heads == ["", "B = 0", "B = 1", "B = 2", "B = 6"]
+    assert finding.numbers.rows[0][1:] == ["1.000 ± 0.000", "0.500 ± 0.500", "", ""]
     assert finding.verdict == "yes: even at 5.3 b; the law asks for 4.6 to 6.4 b"
     assert study.stale() == []
     (tmp_path / "serial.json").write_text(json.dumps({**facts, "agent_sha256": "other", "rows": made}))
@@ -347,7 +376,7 @@ def test_whole_games_without_rounds_or_a_bare_agent_are_judged_as_far_as_they_go
 
 
 @pytest.mark.parametrize(
-    ("share", "words"), [(0.0, "vacuous by no method"), (1.0, "nowhere above the undefended agent by DKW")]
+    ("share", "words"), [(0.0, "vacuous by no method"), (1.0, "nowhere above the undefended agent by any method")]
 )
 def test_a_whole_game_is_vacuous_where_the_bare_agent_keeps_more(tmp_path, share, words):
     study = made_up(tmp_path, Made(clean=0.97), ("pong-1r", "pong-full"))
