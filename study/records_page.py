@@ -181,19 +181,23 @@ def _strongest(row: Row, digits: int) -> tuple[str, str]:
 
 
 def _attacks(found: Row) -> Table:
-    """Return what attacks achieved next to what is certified."""
-    lines = [
-        [
-            f"`{row['agent']}`",
-            f"`{row['method']}`",
-            f"{row['episodes']:,}",
-            f"{row['budget']:g}",
-            measured(row["mean"], row["sem"], 2),
-            certified(row["bound"], digits_of(row["bound"] + 1)),
-        ]
-        for row in found["attacks"]
-    ]
-    return Table(["agent", "attack", "episodes", "B", "lowest mean under attack", "certified"], lines, left=2)
+    """Return what every attack achieved, next to what is certified: a row per agent and budget."""
+    tasks = {row["agent"]: row["task"] for row in found["agents"]}
+    methods = list(dict.fromkeys(row["method"] for row in found["attacks"]))
+    cells = {(row["agent"], row["budget"], row["method"]): row for row in found["attacks"]}
+    lines = []
+    for agent, budget in dict.fromkeys((row["agent"], row["budget"]) for row in found["attacks"]):
+        own = [cells.get((agent, budget, method)) for method in methods]
+        digits = digits_of(TASKS[tasks[agent]].scoring.ceiling)
+        bound = next(row["bound"] for row in own if row is not None)
+        means = ["" if row is None else measured(row["mean"], row["sem"], digits + 1) for row in own]
+        lines.append([f"`{agent}`", f"{budget:g}", certified(bound, digits), *means])
+    return Table(["agent", "B", "certified", *(_with_episodes(found, method) for method in methods)], lines)
+
+
+def _with_episodes(found: Row, method: str) -> str:
+    sizes = sorted({row["episodes"] for row in found["attacks"] if row["method"] == method})
+    return f"`{method}` ({' or '.join(f'{size:,}' for size in sizes)})"
 
 
 def _sources(found: Row) -> Table:
