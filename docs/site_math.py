@@ -13,12 +13,18 @@ from typing import Any
 from latex2mathml.converter import convert
 from mkdocs.exceptions import PluginError
 
-INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>', flags=re.DOTALL)
-# What the translation leaves to a browser and browsers draw unlike TeX: bars that grow, slanted capitals, wide slashes.
+# With the punctuation that belongs on the same line.
+INLINE = re.compile(r'<span class="arithmatex">\\\((.*?)\\\)</span>([.,;:?)]*)', flags=re.DOTALL)
+# What the translation leaves to a browser and browsers draw unlike TeX: bars that grow or stand apart, slanted
+# capitals, wide slashes, := in two parts, names of functions without a space next to what is not in brackets.
 DRAWN = (
     (re.compile(r"<m[io]>&#x02016;</m[io]>"), '<mo stretchy="false" lspace="0" rspace="0">&#x02016;</mo>'),
     (re.compile(r"<mi>&#x02032;</mi>"), "<mo>&#x02032;</mo>"),
+    (re.compile(r"<mo stretchy=\"false\">&#x0007C;</mo>"), '<mo stretchy="false" lspace="0" rspace="0">|</mo>'),
+    (re.compile(r"<mi>:</mi><mo>&#x0003D;</mo>"), "<mo>&#x02254;</mo>"),
     (re.compile(r"<mi>:</mi>"), "<mo>:</mo>"),
+    (re.compile(r"(?<=</mi>)<mi>(log|exp)</mi>"), r'<mspace width=".17em"/><mi>\1</mi>'),
+    (re.compile(r"<mi>(log|exp)</mi>(?!<mo[^>]*>&#x00028;)"), r'<mi>\1</mi><mspace width=".17em"/>'),
     (re.compile(r"<mo>&#x0002F;</mo>"), '<mo lspace="0" rspace="0">/</mo>'),
     (re.compile(r"<mi>&#x(003A6|00393);</mi>"), r'<mi mathvariant="normal">&#x\1;</mi>'),
 )
@@ -31,15 +37,16 @@ DISPLAY = re.compile(r'<div class="arithmatex">\s*\\\[(.*?)\\\]\s*</div>', flags
 def on_page_content(content: str, page: Any, **_: Any) -> str:
     """Replace every formula of a page by its MathML."""
     where = page.file.src_uri
-    content = INLINE.sub(lambda found: inline(found[1], where), content)
+    content = INLINE.sub(lambda found: inline(found[1], where, found[2]), content)
     return DISPLAY.sub(
         lambda found: f'<div class="formula">{mathml(html.unescape(found[1]), "block", where)}</div>', content
     )
 
 
-def inline(escaped: str, where: str) -> str:
-    """Return a formula in a line of text as one piece of MathML per relation."""
-    return "<wbr>".join(mathml(piece, "inline", where) for piece in pieces(html.unescape(escaped)))
+def inline(escaped: str, where: str, end: str = "") -> str:
+    """Return a formula in a line of text as one piece of MathML per relation, the last with its punctuation."""
+    *parts, last = (mathml(piece, "inline", where) for piece in pieces(html.unescape(escaped)))
+    return "<wbr>".join([*parts, f'<span class="name">{last}{end}</span>' if end else last])
 
 
 def pieces(source: str) -> list[str]:

@@ -33,6 +33,9 @@ BUTTONS = "[Tutorial](docs/tutorial.md){ .md-button .md-button--primary } [Leade
 SHOWN = {origin: page for page, origin in PAGES.items()}
 PICTURES = (".png", ".svg", ".gif")
 LINK = re.compile(r"(\]\(|^\[[^\]]+\]: |\bsrc(?:set)?=\")([^)\s\"]+)", flags=re.MULTILINE)
+WIDEST = 470  # points; what is wider has panels side by side
+OPTION, NAME = re.compile(r"(?<![\w-])(--?[a-z][\w-]*)"), r'<span class="name">\1</span>'
+BUDGET, GLUED = re.compile(r"\bB = (?=[\d.])"), "B&nbsp;=&nbsp;"
 CODE = re.compile(r"(^```.*?^```$)", flags=re.DOTALL | re.MULTILINE)
 
 
@@ -105,15 +108,26 @@ def place_of(path: str, anchor: str) -> tuple[str, str]:
     return f"files/{path}" + ("" if path.endswith(PICTURES) else ".txt"), anchor
 
 
-def on_page_content(content: str, **_: Any) -> str:
-    """Let figures be enlarged, and keep names in tables, and options everywhere, on one line."""
+def on_page_content(content: str, page: Any, **_: Any) -> str:
+    """Let figures be enlarged, and keep on one line what belongs together: names in tables, options, ``B = 0.2``."""
+    folder = ROOT / "docs" / PurePosixPath(page.file.src_uri).parent
     content = re.sub(
         r'(?<!">)<img alt="([^"]*)" src="((?![^"]*badge-)[^"]+)" ?/?>',
-        r'<a class="figure" href="\2"><img alt="\1" src="\2"></a>',
+        lambda found: f'<a class="{figure_class(folder / found[2])}" href="{found[2]}">{found[0]}</a>',
         content,
     )
     content = re.sub(r"(<t[dh][^>]*>)<code>([^<\s]+)</code>", r'\1<code class="name">\2</code>', content)
-    return re.sub(r"<code>(-[^<\s]+)</code>", r'<code class="name">\1</code>', content)
+    content = re.sub(r"<code>([^<]*)</code>", lambda found: f"<code>{OPTION.sub(NAME, found[1])}</code>", content)
+    content = content.replace("</code> )", "</code>)")  # after a default of the Python API
+    parts = re.split(r"(<pre.*?</pre>|<code.*?</code>)", content, flags=re.DOTALL)
+    return "".join(part if part.startswith("<") and "</" in part[-7:] else BUDGET.sub(GLUED, part) for part in parts)
+
+
+def figure_class(path: Path) -> str:
+    """Return how a figure is shown: one with panels side by side scrolls on a phone, where it would be too small."""
+    head = path.read_text(encoding="utf-8")[:2000] if path.suffix == ".svg" and path.is_file() else ""
+    width = re.search(r'<svg[^>]* width="([\d.]+)pt"', head)
+    return "figure wide" if width is not None and float(width[1]) > WIDEST else "figure"
 
 
 def examples() -> str:
