@@ -6,6 +6,7 @@ turned into links of the site, and a link to a file that the site does not show 
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import tomllib
@@ -25,8 +26,8 @@ PAGES = {
 }
 EXAMPLES = "examples.md"
 OF_EXAMPLES = (EXAMPLES, "notebook.md")  # pages made of files in examples/
-# The first page has no neighbors to list, and pages of wide tables need the room.
-WIDE = ("records.md", "compatibility.md", "zoo.md", "guides/floor-and-ceiling.md")
+# The first page has no neighbors to list, and pages of wide tables or long lines need the room.
+WIDE = ("records.md", "results.md", "compatibility.md", "zoo.md", "guides/floor-and-ceiling.md", EXAMPLES)
 HIDDEN = {"index.md": ["navigation"], **{page: ["toc"] for page in WIDE}}
 # Where a visitor of the first page goes next.
 BUTTONS = "[Tutorial](docs/tutorial.md){ .md-button .md-button--primary } [Leaderboard](docs/records.md){ .md-button }"
@@ -34,8 +35,11 @@ SHOWN = {origin: page for page, origin in PAGES.items()}
 PICTURES = (".png", ".svg", ".gif")
 LINK = re.compile(r"(\]\(|^\[[^\]]+\]: |\bsrc(?:set)?=\")([^)\s\"]+)", flags=re.MULTILINE)
 WIDEST = 470  # points; what is wider has panels side by side
+# A name at the start of a cell, or a cell that is nothing but code.
+ALONE = re.compile(r"(<t[dh][^>]*>)<code>([^<\s]+|[^<]+(?=</code></td>))</code>")
 OPTION, NAME = re.compile(r"(?<![\w-])(--?[a-z][\w-]*)"), r'<span class="name">\1</span>'
-BUDGET, GLUED = re.compile(r"\bB = (?=[\d.])"), "B&nbsp;=&nbsp;"
+# Spaces inside "at B = 0.2" and "1.0 ± 0.1", which are one word to a reader.
+INSIDE = re.compile(r"(?<=\bat) (?=B = [\d.])|(?<=\bB) (?==)|(?<=\bB =) (?=[\d.])|(?<=\d) (?=± \d)|(?<=±) (?=\d)")
 CODE = re.compile(r"(^```.*?^```$)", flags=re.DOTALL | re.MULTILINE)
 
 
@@ -109,18 +113,20 @@ def place_of(path: str, anchor: str) -> tuple[str, str]:
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:
-    """Let figures be enlarged, and keep on one line what belongs together: names in tables, options, ``B = 0.2``."""
+    """Let figures be enlarged, and keep on one line what belongs together: names in tables, options, quantities."""
     folder = ROOT / "docs" / PurePosixPath(page.file.src_uri).parent
     content = re.sub(
         r'(?<!">)<img alt="([^"]*)" src="((?![^"]*badge-)[^"]+)" ?/?>',
         lambda found: f'<a class="{figure_class(folder / found[2])}" href="{found[2]}">{found[0]}</a>',
         content,
     )
-    content = re.sub(r"(<t[dh][^>]*>)<code>([^<\s]+)</code>", r'\1<code class="name">\2</code>', content)
+    content = re.sub(
+        r"(<t[dh][^>]*>)<code>([^<\s]+|[^<]+(?=</code></td>))</code>", r'\1<code class="name">\2</code>', content
+    )
     content = re.sub(r"<code>([^<]*)</code>", lambda found: f"<code>{OPTION.sub(NAME, found[1])}</code>", content)
     content = content.replace("</code> )", "</code>)")  # after a default of the Python API
     parts = re.split(r"(<pre.*?</pre>|<code.*?</code>)", content, flags=re.DOTALL)
-    return "".join(part if part.startswith("<") and "</" in part[-7:] else BUDGET.sub(GLUED, part) for part in parts)
+    return "".join(part if part.startswith("<") and "</" in part[-7:] else INSIDE.sub("&nbsp;", part) for part in parts)
 
 
 def figure_class(path: Path) -> str:
@@ -131,9 +137,12 @@ def figure_class(path: Path) -> str:
 
 
 def examples() -> str:
-    """Return a page with the code of every example."""
-    parts = ["# Examples", "The tests run each of them."]
+    """Return a page with the code of every example, after a list of what they show."""
+    listed, parts = [], []
     for path in sorted((ROOT / "examples").glob("*.py")):
         code = path.read_text(encoding="utf-8").rstrip()
+        shown = ast.get_docstring(ast.parse(code)) or ""
+        first = " ".join(shown.partition("\n\n")[0].split())
+        listed.append(f"- [{path.stem}](#{path.stem}): {first}")
         parts.append(f"## {path.stem}\n\n`python examples/{path.name}`\n\n```python\n{code}\n```")
-    return "\n\n".join(parts) + "\n"
+    return "\n\n".join(["# Examples", "The tests run each of them.", "\n".join(listed), *parts]) + "\n"

@@ -55,7 +55,7 @@ class Table:
 def _parted(cell: str) -> tuple[str, str]:
     """Return the mark of a cell and what it says without it."""
     found = _MARKED.fullmatch(cell)
-    return ("", cell.replace("`", "")) if found is None else (found[1], found[2])
+    return ("", cell.replace("`", "").replace("\u00a0", " ")) if found is None else (found[1], found[2])
 
 
 def _cell(cell: str) -> str:

@@ -99,7 +99,7 @@ def _exact(agent: Agent) -> str:
 def _named(method: str, found: EpisodeCertificate) -> str:
     """Return a method's name, and where it leaves the choice to the task or to a pilot the chosen one's."""
     chosen = found.method if found.method_selection is None else str(found.method_selection["method"])
-    return f"`{chosen}`" if method == chosen else f"`{chosen}` ({method})"
+    return f"`{chosen}`" if method == chosen else f"`{chosen}`\u00a0({method})"
 
 
 def cartpole(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:

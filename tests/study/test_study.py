@@ -153,7 +153,7 @@ def test_tables_hold_what_certify_says_rounded_down(study):
     agent = study.smoothed("cartpole-5")[0]
     expected = certify(study.record(agent), budgets_of(TASKS["cartpole-5"]), 0.95, "per-threshold").lower[::2]
     (row,) = [row for row in table.rows if row[0] == f"`{agent.name}`"]
-    assert row[2] == "`per-threshold` (paper)"
+    assert row[2] == "`per-threshold`\u00a0(paper)"
     assert row[4:] == [format_lower(value, 1) for value in expected]
 
 
@@ -161,7 +161,7 @@ def test_tables_hold_what_certify_says_rounded_down(study):
 def test_the_papers_method_is_the_papers_and_nothing_certified_exceeds_the_most(study, task, method):
     _, table = MAKERS["certificates"](study, (task,))
     paper, default, most = table.rows[1:4]
-    assert paper[2] == f"`{method}` (paper)"
+    assert paper[2] == f"`{method}`\u00a0(paper)"
     assert most[2] == "*best achievable*"
     for one, limit in zip((*paper[4:9], *default[4:9]), most[4:9] * 2, strict=True):
         assert float(one) <= float(limit)
