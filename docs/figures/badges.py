@@ -1,10 +1,11 @@
-"""Draw the badges of the README from what they are about: package metadata, and the last run of planted errors.
+"""Draw the badges of the README from what they are about: package metadata, tests, the last run of planted errors.
 
-python docs/figures/badges.py    # writes badge-python.svg, badge-license.svg and badge-planted.svg
+python docs/figures/badges.py    # writes badge-python.svg, badge-license.svg, badge-tests.svg and badge-planted.svg
 """
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -24,8 +25,15 @@ def words() -> dict[str, tuple[str, str]]:
     return {
         "python": ("Python", " | ".join(versions)),
         "license": ("license", project["license"]),
+        "tests": ("test functions", f"{test_functions() // 100 * 100:,}+"),
         "planted": ("planted errors found by tests", f"{planted['killed']} of {planted['total']}"),
     }
+
+
+def test_functions() -> int:
+    """Return how many test functions there are; most of them run with several parameters."""
+    files = (ROOT / "tests").rglob("test_*.py")
+    return sum(len(re.findall(r"^ *def test_", path.read_text(encoding="utf-8"), re.MULTILINE)) for path in files)
 
 
 def badge(name: str, value: str) -> str:
