@@ -2,11 +2,14 @@
 
 import shutil
 from contextlib import contextmanager
+from pathlib import Path
 
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
 
+# What is wrong with a page as it is shown now: one line per fault.
+FAULTS = Path(__file__).with_name("site_faults.js").read_text(encoding="utf-8")
 FLAGS = (
     "--headless",
     "--no-sandbox",

@@ -1,4 +1,4 @@
-// What is wrong with a page as it is shown now: one line per fault. Run by tests/test_site.py.
+// What is wrong with a page as it is shown now: one line per fault. Run by tests/test_site.py and tests/report/test_browser.py.
 const still = document.createElement("style");
 still.textContent = "* { transition: none !important; animation: none !important }";
 document.head.append(still);

@@ -6,6 +6,7 @@ import importlib.util
 import io
 import os
 import re
+import resource
 import shlex
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import WebDriverWait
 
 import surefoot
-from browsers import opened, started
+from browsers import FAULTS, opened, started
 from surefoot.cli.main import main
 
 pytestmark = pytest.mark.slow
@@ -47,6 +48,12 @@ def build(folder, config=ROOT / "mkdocs.yml"):
     return subprocess.run(call, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
 
 
+def processor_time():
+    """Return the seconds that finished child processes have computed."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def small_site(folder, text):
     """Write a site of one page with the settings of ours, and return its configuration."""
     (folder / "docs").mkdir()
@@ -60,7 +67,9 @@ def small_site(folder, text):
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")
+    before = processor_time()
     done = build(folder)
+    assert processor_time() - before < 90  # seconds; of the processor, whatever else is running
     assert done.returncode == 0, done.stderr
     assert "WARNING" not in done.stderr
     return folder
@@ -132,6 +141,16 @@ def test_formulas_break_before_relations_outside_of_brackets():
         assert site_math.pieces(whole) == [whole]
 
 
+@NEEDS_MKDOCS
+def test_punctuation_stays_on_the_line_of_its_formula():
+    spec = importlib.util.spec_from_file_location("site_math", ROOT / "docs" / "site_math.py")
+    site_math = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(site_math)
+    assert site_math.inline("x", "page", ").").endswith("</math>).</span>")
+    assert site_math.inline("x", "page").endswith("</math>")
+    assert "<mo>&#x02254;</mo>" in site_math.mathml("L := a", "inline", "page")
+
+
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory):
     with started(tmp_path_factory.mktemp("browser")) as running:
@@ -140,10 +159,6 @@ def browser(tmp_path_factory):
 
 def shown_pages(site):
     return sorted(path for path in site.rglob("*.html") if path.name != "404.html")
-
-
-# What is wrong with a page as it is shown now: one line per fault.
-FAULTS = (ROOT / "tests" / "site_faults.js").read_text(encoding="utf-8")
 
 
 def shown_as(browser, width, dark):
@@ -251,12 +266,37 @@ def test_home_says_where_to_go_and_every_page_which_version_it_is(site, browser)
 
 
 @NEEDS_MKDOCS
-def test_no_option_is_broken_into_two_lines(site, browser):
-    opened(browser, site / "index.html", width=390)
-    lines = "return [...document.querySelectorAll('p > code, li > code')].filter((e) => e.textContent.startsWith('--'))"
-    options = browser.execute_script(lines)
+@pytest.mark.parametrize("name", ["index.html", "study.html"])
+def test_no_option_is_broken_into_two_lines(site, browser, name):
+    opened(browser, site / name, width=390)
+    options = browser.find_elements(By.CSS_SELECTOR, "p > code > .name, li > code > .name")
     assert len(options) > 1
+    assert all(one.get_attribute("textContent").startswith("-") for one in options)
     assert all(browser.execute_script("return arguments[0].getClientRects().length", one) == 1 for one in options)
+
+
+@NEEDS_MKDOCS
+@pytest.mark.parametrize("name", ["study.html", "results.html", "tasks/cartpole.html", "tasks/pong.html"])
+def test_tables_of_results_are_whole_on_a_common_screen(site, browser, name):
+    """No column is lost to the edge, and a budget in a heading is one word."""
+    opened(browser, site / name, width=1280)
+    wide = "return [...document.querySelectorAll('.md-typeset__scrollwrap')].map((e) => e.scrollWidth - e.clientWidth)"
+    assert max(browser.execute_script(wide)) <= 1
+    heads = [one.get_attribute("textContent") for one in browser.find_elements(By.TAG_NAME, "th")]
+    assert "B\u00a0=\u00a00.2" in heads
+    assert not any("B =" in head for head in heads)
+
+
+@NEEDS_MKDOCS
+def test_figures_with_several_panels_scroll_on_a_phone(site, browser):
+    opened(browser, site / "study.html", width=390)
+    for figure in browser.find_elements(By.CSS_SELECTOR, "a.figure.wide"):
+        width, room = browser.execute_script(
+            "const e = arguments[0]; return [e.querySelector('img').clientWidth, e.clientWidth]", figure
+        )
+        assert width > 600 > room
+        assert figure.value_of_css_property("overflow-x") == "auto"
+    assert len(browser.find_elements(By.CSS_SELECTOR, "a.figure.wide")) > 3
 
 
 @NEEDS_MKDOCS

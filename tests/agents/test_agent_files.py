@@ -93,6 +93,8 @@ def test_an_unknown_name_lists_the_shipped(tmp_path, monkeypatch):
         zoo.save(small(name), tmp_path / name, {})
     with pytest.raises(InputError, match=r"unknown agent 'bob'; pretrained agents: c-s0, c-s0\.2; or give a path"):
         zoo.load("bob")
+    with pytest.raises(InputError, match=r"unknown agent 'c-s0\.3'; did you mean c-s0\.2\? Or give a path; 'surefoot"):
+        zoo.load("c-s0.3")
 
 
 def test_one_flipped_bit_is_refused(stored):

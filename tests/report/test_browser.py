@@ -11,7 +11,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
-from browsers import opened, started
+from browsers import FAULTS, opened, started
 from pages import HOSTILE, attacked, certified, replayed
 from surefoot.errors import printable
 from surefoot.proof.rounding import format_lower, format_upper
@@ -41,6 +41,7 @@ def runs(tmp_path_factory):
     certified(root / "c", agent="agent-c", sigma=0.4)
     replayed(root / "c", shape=(84, 84), environment="Pong")
     write_run_report(root / "a")
+    write_run_report(root / "b")
     write_report([read_run(root / name) for name in "abc"], root / "compare.html")
     return root
 
@@ -82,6 +83,14 @@ def test_it_loads_offline_without_a_word_on_the_console(browser, runs, name, dar
     loaded = "return performance.getEntriesByType('resource').map(entry => entry.name)"
     assert [name for name in browser.execute_script(loaded) if not name.startswith("data:")] == []
     assert (runs / name).stat().st_size < 8_000_000
+
+
+@pytest.mark.parametrize("name", ["a/report.html", "b/report.html", "compare.html"])
+@pytest.mark.parametrize("dark", [False, True])
+def test_words_have_enough_contrast(browser, runs, name, dark):
+    """As WCAG AA asks for it; test_site plants faults that the same check has to find."""
+    opened(browser, runs / name, dark=dark)
+    assert browser.execute_script(FAULTS, True) == []
 
 
 def test_an_error_on_the_console_would_be_noticed(browser, runs, tmp_path):

@@ -70,9 +70,10 @@ def find_card(name_or_path: str) -> Path:
     for candidate in (Path(f"{bare}.json"), Path(name_or_path) / "agent.json", agents_dir() / f"{bare}.json"):
         if candidate.is_file():
             return candidate
+    if meant := did_you_mean(name_or_path, list_agents()):
+        raise InputError(f"unknown agent {name_or_path!r}{meant} Or give a path; 'surefoot agents' lists the others")
     known = ", ".join(list_agents()) or "none"
-    meant = did_you_mean(name_or_path, list_agents())
-    raise InputError(f"unknown agent {name_or_path!r}; pretrained agents: {known}; or give a path{meant}")
+    raise InputError(f"unknown agent {name_or_path!r}; pretrained agents: {known}; or give a path")
 
 
 def load(name_or_path: str) -> Policy:

@@ -193,7 +193,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
     if (certificate.method_selection or {}).get("stopped") == "stopped by hand":
         say("Interrupted: run the same command again to continue.")
     if taken is not None:
-        say(f"Returns: {taken} ({arguments.returns})")
+        say(f"Returns: {taken} ({'standard input' if arguments.returns == '-' else arguments.returns})")
     if folder is not None:
         print(f"Report: {folder / NAME}")
     return 0 if proved else 1

@@ -50,7 +50,7 @@ def verify(
         folder: The run directory.
         agent: File of the agent that was certified, where it is not a pretrained one.
         blocks: How many blocks of episodes to rerun, chosen at random; 0 for none, None for all. By default so many
-            that one lie in a hundred episodes, wherever it is put, is noticed with probability 0.99.
+            that one false episode in a hundred, wherever it is, is noticed with probability 0.99.
         seed: Fixes which blocks; by default they cannot be known beforehand.
         environment: The environment's ID or module:factory, where its name would import a module.
         wrappers: The wrappers around it, where there are any.
