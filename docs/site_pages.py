@@ -37,9 +37,11 @@ LINK = re.compile(r"(\]\(|^\[[^\]]+\]: |\bsrc(?:set)?=\")([^)\s\"]+)", flags=re.
 WIDEST = 470  # points; what is wider has panels side by side
 # A name at the start of a cell, or a cell that is nothing but code.
 ALONE = re.compile(r"(<t[dh][^>]*>)<code>([^<\s]+|[^<]+(?=</code></td>))</code>")
+# A number in a table with its few words; a reason why there is none may be long.
+NUMBER = re.compile(r'<td style="text-align: right;">((?:<[^>]+>)?[^<]{1,24}(?:</[^>]+>[^<]{0,16})?)</td>')
 OPTION, NAME = re.compile(r"(?<![\w-])(--?[a-z][\w-]*)"), r'<span class="name">\1</span>'
-# Spaces inside "at B = 0.2" and "1.0 ± 0.1", which are one word to a reader.
-INSIDE = re.compile(r"(?<=\bat) (?=B = [\d.])|(?<=\bB) (?==)|(?<=\bB =) (?=[\d.])|(?<=\d) (?=± \d)|(?<=±) (?=\d)")
+# Spaces inside "B = 0.2" and "1.0 ± 0.1", which are one word to a reader.
+INSIDE = re.compile(r"(?<=\bB) (?==)|(?<=\bB =) (?=[\d.])|(?<=\d) (?=± \d)|(?<=±) (?=\d)")
 CODE = re.compile(r"(^```.*?^```$)", flags=re.DOTALL | re.MULTILINE)
 
 
@@ -124,6 +126,7 @@ def on_page_content(content: str, page: Any, **_: Any) -> str:
         r"(<t[dh][^>]*>)<code>([^<\s]+|[^<]+(?=</code></td>))</code>", r'\1<code class="name">\2</code>', content
     )
     content = re.sub(r"<code>([^<]*)</code>", lambda found: f"<code>{OPTION.sub(NAME, found[1])}</code>", content)
+    content = NUMBER.sub(r'<td class="name" style="text-align: right;">\1</td>', content)
     content = content.replace("</code> )", "</code>)")  # after a default of the Python API
     parts = re.split(r"(<pre.*?</pre>|<code.*?</code>)", content, flags=re.DOTALL)
     return "".join(part if part.startswith("<") and "</" in part[-7:] else INSIDE.sub("&nbsp;", part) for part in parts)
