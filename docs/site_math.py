@@ -21,10 +21,11 @@ DRAWN = (
     (re.compile(r"<m[io]>&#x02016;</m[io]>"), '<mo stretchy="false" lspace="0" rspace="0">&#x02016;</mo>'),
     (re.compile(r"<mi>&#x02032;</mi>"), "<mo>&#x02032;</mo>"),
     (re.compile(r"<mo stretchy=\"false\">&#x0007C;</mo>"), '<mo stretchy="false" lspace="0" rspace="0">|</mo>'),
+    (re.compile(r"<m[io]>(&#x027FA;)</m[io]>"), r'<mo lspace=".28em" rspace=".28em">\1</mo>'),
     (re.compile(r"<mi>:</mi><mo>&#x0003D;</mo>"), "<mo>&#x02254;</mo>"),
     (re.compile(r"<mi>:</mi>"), "<mo>:</mo>"),
-    (re.compile(r"(?<=</mi>)<mi>(log|exp)</mi>"), r'<mspace width=".17em"/><mi>\1</mi>'),
-    (re.compile(r"<mi>(log|exp)</mi>(?!<mo[^>]*>&#x00028;)"), r'<mi>\1</mi><mspace width=".17em"/>'),
+    (re.compile(r"(</m(?:i|n|sup|sub)>)<mi>(log|ln|exp)</mi>"), r'\1<mspace width=".17em"/><mi>\2</mi>'),
+    (re.compile(r"<mi>(log|ln|exp)</mi>(?!<mo[^>]*>&#x00028;)"), r'<mi>\1</mi><mspace width=".17em"/>'),
     (re.compile(r"<mo>&#x0002F;</mo>"), '<mo lspace="0" rspace="0">/</mo>'),
     (re.compile(r"<mi>&#x(003A6|00393);</mi>"), r'<mi mathvariant="normal">&#x\1;</mi>'),
 )
