@@ -118,10 +118,10 @@ class Curve {
     root.append(svg("rect", { class: "shade", x: box.left, y: top, width: box.right - box.left, height: Math.max(0, box.bottom - top) }));
   }
 
-  // Lines are named where there is room: beside no other name, no line, no mark.
+  // Lines are named where there is room: next to no other name, no mark, and not too near to another line.
   tags(root) {
     const lines = this.data.series.filter((one) => one.on && !this.marks(one));
-    const drawn = this.data.series.filter((one) => one.on).flatMap((one) => this.dots(one));
+    const drawn = this.data.series.filter((one) => one.on).flatMap((one) => this.dots(one).map(([x, y]) => [x, y, one]));
     const taken = [this.unsaid(root)].filter(Boolean);
     for (const series of lines.filter((one) => one.short)) {
       const text = series.short.length > 26 ? `${series.short.slice(0, 25)}\u2026` : series.short;
@@ -149,8 +149,10 @@ class Curve {
     const { x, y } = this.at;
     const points = series.y.map((value, k) => (value === null ? null : [x(this.data.budgets[k]), y(value)])).filter(Boolean);
     if (this.marks(series)) return points.flatMap(([px, py]) => [[px, py - 6], [px, py], [px, py + 6]]);
-    return points.slice(1).flatMap(([px, py], k) => {
-      const [fx, fy] = points[k];
+    // Stairs go down at the budget before and on at their new height, as path() draws them.
+    const turns = series.fine ? points : points.flatMap(([px, py], k) => (k ? [[points[k - 1][0], py], [px, py]] : [[px, py]]));
+    return turns.slice(1).flatMap(([px, py], k) => {
+      const [fx, fy] = turns[k];
       const parts = Math.max(1, Math.ceil(Math.hypot(px - fx, py - fy) / 5));
       return Array.from({ length: parts }, (_, j) => [fx + ((px - fx) * (j + 1)) / parts, fy + ((py - fy) * (j + 1)) / parts]);
     });
@@ -165,7 +167,10 @@ class Curve {
         const spot = { left, right: left + width, top: bottom - 16, bottom };
         const inside = spot.left > box.left + 4 && spot.right < box.right && spot.top > box.top && spot.bottom < box.bottom - 2;
         const free = taken.every((one) => one.right < spot.left || spot.right < one.left || one.bottom < spot.top || spot.bottom < one.top);
-        if (inside && free && !drawn.some(([x, y]) => x > spot.left - 3 && x < spot.right + 3 && y > spot.top && y < spot.bottom)) return spot;
+        if (inside && free && !drawn.some(([x, y, of]) => {
+          const room = of === series ? 0 : 4;
+          return x > spot.left - 3 && x < spot.right + 3 && y > spot.top - room && y < spot.bottom + room;
+        })) return spot;
       }
     }
     return null;
