@@ -29,16 +29,6 @@ from surefoot.play.tasks import TASKS
 from surefoot.train.settings import DdpgSettings, find_settings
 
 NONE, SHIPPED = "not measured", "#5b87b8"
-# Why attacks on smoothed agents were not timed.
-WHY_NOT = {"pong-full": "2,000 searches with 128 noise samples each, hours on one core"}
-# Settings whose names say little outside of the code.
-WORDS = {
-    "slots": "parallel environments",
-    "beside": "trained at the same time as",
-    "capture": "gradient step as a CUDA graph",
-    "hidden": "network",
-    "averaging": "decay of averaged weights",
-}
 LARGE = 10_000_000  # steps, from which on they are counted in millions
 
 
@@ -241,10 +231,6 @@ def _where(facts: dict[str, Any]) -> str:
     return f"{facts['workers']} core" + ("s" if facts["workers"] != 1 else "")
 
 
-def _untimed(task: str) -> str:
-    return f"{NONE}: {WHY_NOT[task]}" if task in WHY_NOT else NONE
-
-
 def attack_times(study: Study, tasks: Sequence[str]) -> Table:
     """Return the time of one attacked episode: the paper's, and ours against bare and smoothed agents."""
     rows = []
@@ -254,11 +240,7 @@ def attack_times(study: Study, tasks: Sequence[str]) -> Table:
         cells = []
         for smoothed in (False, True):
             part = sorted((row for row in found if (row["sigma"] > 0) is smoothed), key=lambda row: row["budget"])
-            cells += (
-                [f"{row['seconds'] / row['episodes']:.2g}" for row in (part[0], part[-1])]
-                if part
-                else [_untimed(task)] * 2
-            )
+            cells += [f"{row['seconds'] / row['episodes']:.2g}" for row in (part[0], part[-1])] if part else [NONE] * 2
         budgets = sorted({row["budget"] for row in found})
         ends = f"{budgets[0]:g} and {budgets[-1]:g}" if budgets else ""
         rows.append([UNITS[task].title, *paper, *cells, ends, ", ".join(sorted({_where(row) for row in found}))])
