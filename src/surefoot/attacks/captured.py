@@ -19,7 +19,7 @@ from surefoot.attacks.victim import Scene
 if TYPE_CHECKING:
     from surefoot.attacks.dqn import PaperAttack
 
-LEAST, MOST = 16, 2**14  # observations of a batch, noise samples counted: more fill a GPU by themselves
+LEAST, MOST = 16, 2**13  # observations of a batch, noise samples counted: more fill a GPU, and take gigabytes
 REPLAYS = 8  # gradient steps between two questions whether all pairs are done, for which the GPU has to stop
 
 
