@@ -29,6 +29,14 @@ from surefoot.play.tasks import TASKS
 from surefoot.train.settings import DdpgSettings, find_settings
 
 NONE, SHIPPED = "not measured", "#5b87b8"
+# Settings whose names say little outside of the code.
+WORDS = {
+    "slots": "parallel environments",
+    "beside": "trained at the same time as",
+    "capture": "gradient step as a CUDA graph",
+    "hidden": "network",
+    "averaging": "decay of averaged weights",
+}
 LARGE = 10_000_000  # steps, from which on they are counted in millions
 
 
