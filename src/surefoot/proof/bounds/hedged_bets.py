@@ -152,8 +152,8 @@ class Hedger:
     def _plan(self, seen: Seen) -> Bet:
         first, last, (begin, end) = self._batches[self._next]
         if self._block[0] != begin:
-            self._block = self._settled(seen, begin, end)
-            self._open = None if self._block[1] is None else self._opened(*self._block[1:])
+            self._block = _, score, model = self._settled(seen, begin, end)
+            self._open = None if score is None else self._opened(score, model)
         _, score, model = self._block
         if score is None or self._open is None:
             return Bet(first, end, None)
