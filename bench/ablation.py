@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import argparse
 import statistics
+import sys
 import tempfile
 import time
+import traceback
 from dataclasses import dataclass, field, replace
 from itertools import product
 from pathlib import Path
@@ -248,18 +250,28 @@ def missing(rows: list[dict[str, Any]], only: str | None) -> list[Job]:
     return sorted(set(every) - done, key=lambda job: (-gradient_steps(SETUPS[job[0]].settings()[job[1]]), job))
 
 
-def _do(jobs: list[tuple[Job, str]], index: int) -> dict[str, Any]:
+def _do(jobs: list[tuple[Job, str]], index: int) -> dict[str, Any] | None:
     (task, name, seed), device = jobs[index]
-    return run(SETUPS[task], name, seed, device)
+    try:
+        return run(SETUPS[task], name, seed, device)
+    except (RuntimeError, OSError, MemoryError):  # a GPU without memory left, for example: the others go on
+        print(f"{task}, {name}, seed {seed} failed:\n{traceback.format_exc()}", file=sys.stderr, flush=True)
+        return None
 
 
 def measure(jobs: list[tuple[Job, str]], rows: list[dict[str, Any]], out: Path, n_processes: int) -> None:
-    """Run the jobs, each on its device; write all results after every one of them."""
+    """Run the jobs, each on its device; write all results after every one of them; at the end say if some failed."""
     facts = {task: one.facts() for task, one in SETUPS.items()}
+    failed = 0
     for _, row in Processes(n_processes).spread(_do, jobs, range(len(jobs))):
+        if row is None:
+            failed += 1
+            continue
         rows.append(row)
         print({key: value for key, value in row.items() if key != "versions"}, flush=True)
         write_json(out, {"schema": 3, "episodes": N_EPISODES, "setups": facts, "rows": rows})
+    if failed:
+        sys.exit(f"{failed} of {len(jobs)} training runs failed")
 
 
 def table(rows: list[dict[str, Any]]) -> str:

@@ -42,6 +42,21 @@ def test_one_that_is_stopped_keeps_what_had_finished(tmp_path, monkeypatch):
     assert kept == [("cartpole-5", "DQN as in the paper", 0), jobs[0][0], jobs[1][0]]
 
 
+def test_one_that_fails_does_not_end_the_others(tmp_path, monkeypatch, capsys):
+    jobs, out = [(job, "cuda") for job in missing([], "Pendulum-v1")[:3]], tmp_path / "ablation.json"
+
+    def run(setup, name, seed, device):
+        if (setup.name, name, seed) == jobs[0][0]:
+            raise RuntimeError("CUDA out of memory")
+        return row_of((setup.name, name, seed), device=device)
+
+    monkeypatch.setattr(ablation, "run", run)
+    with pytest.raises(SystemExit, match="1 of 3 training runs failed"):
+        measure(jobs, [], out, 1)
+    assert [row["seed"] for row in json.loads(out.read_text())["rows"]] == [job[2] for job, _ in jobs[1:]]
+    assert "CUDA out of memory" in capsys.readouterr().err
+
+
 def test_processes_run_every_job_once(tmp_path, monkeypatch):
     jobs, out = [(job, "cpu") for job in missing([], "HalfCheetah-v5")], tmp_path / "ablation.json"
     monkeypatch.setattr(ablation, "run", lambda setup, name, seed, device: row_of((setup.name, name, seed)))
