@@ -117,11 +117,20 @@ def _attacked(attacks: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, flo
         yield from zip(attack["budgets"], attack["curve"], attack["curve_sem"], strict=True)
 
 
+def budget_used(attack: Mapping[str, Any]) -> list[float]:
+    """Return what an attack used of each budget, on average, where its mean is the lowest."""
+    places = [attack["lambdas"].index(lambda_) for lambda_ in attack["curve_lambda"]]
+    return [float(spent[place]) for spent, place in zip(attack["mean_spent"], places, strict=True)]
+
+
 def row(entry: Entry, budgets: Sequence[float]) -> dict[str, Any]:
     """Return what the leaderboard shows of an entry, at these budgets."""
     made = entry.certificate
     device = Episodes.load(entry.folder / "episodes.npz").setup["device"]
-    strongest = min(_attacked(entry.attacks), key=lambda one: one[1], default=None)
+    # What used no budget is no attack: its mean is one without.
+    used = [share for attack in entry.attacks for share in budget_used(attack)]
+    tried = [one for one, share in zip(_attacked(entry.attacks), used, strict=True) if share > 0]
+    strongest = min(tried, key=lambda one: one[1], default=None)
     return {
         "name": entry.folder.name,
         **{key: entry.stated[key] for key in STATED},

@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from study.entries import ENTRIES, read_entries, refusals, row, write_own
+from study.entries import ENTRIES, budget_used, read_entries, refusals, row, write_own
 from study.measure import Place, attack_agent, attack_of, play_episodes
 from study.numbers import CONFIDENCE, DATA, Agent, Study, every_agent, shipped_agents
 from study.records_figure import draw
@@ -172,7 +172,7 @@ def _attacked(agent: Agent, method: str, rows: list[dict[str, Any]]) -> Iterator
     own = next(row for row in rows if row["agent"] == agent.name)
     ceiling = TASKS[agent.task].scoring.ceiling
     assert ceiling is not None
-    for place, budget in enumerate(found["budgets"]):
+    for place, (budget, used) in enumerate(zip(found["budgets"], budget_used(found), strict=True)):
         bound = own["auto"][own["budgets"].index(budget)]
         names = [configuration_name(budget, one) for one in (None, *found["lambdas"])]
         returns = [cells[f"{name}.returns"] for name in names if f"{name}.returns" in cells]
@@ -186,6 +186,7 @@ def _attacked(agent: Agent, method: str, rows: list[dict[str, Any]]) -> Iterator
             "mean": found["curve"][place],
             "sem": found["curve_sem"][place],
             "bound": bound,
+            "used": used,
         }
 
 

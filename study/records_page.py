@@ -190,7 +190,7 @@ def _attacks(found: Row) -> Table:
         own = [cells.get((agent, budget, method)) for method in methods]
         digits = digits_of(TASKS[tasks[agent]].scoring.ceiling)
         bound = next(row["bound"] for row in own if row is not None)
-        means = ["" if row is None else measured(row["mean"], row["sem"], digits + 1) for row in own]
+        means = ["" if row is None else _under_attack(row, digits + 1) for row in own]
         lines.append([f"`{agent}`", f"{budget:g}", certified(bound, digits), *means])
     return Table(["agent", "B", "certified", *(_with_episodes(found, method) for method in methods)], lines)
 
@@ -198,6 +198,11 @@ def _attacks(found: Row) -> Table:
 def _with_episodes(found: Row, method: str) -> str:
     sizes = sorted({row["episodes"] for row in found["attacks"] if row["method"] == method})
     return f"`{method}` ({' or '.join(f'{size:,}' for size in sizes)})"
+
+
+def _under_attack(row: Row, digits: int) -> str:
+    """Return the mean under attack; what used no budget is no attack, its mean is one without."""
+    return measured(row["mean"], row["sem"], digits) if row["used"] > 0 else "used no budget"
 
 
 def _sources(found: Row) -> Table:

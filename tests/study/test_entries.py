@@ -77,6 +77,13 @@ def test_an_entry_that_an_attack_contradicts_is_refused(entry):
     assert reason.startswith("an attack with budget 1 reached 0.5")
 
 
+def test_an_attack_that_used_no_budget_is_not_the_strongest(entry):
+    change(entry / "attack-structured.json", curve=[0.995])
+    assert row(read_entry(entry), [1.0])["attack"]["mean"] == 0.995
+    change(entry / "attack-structured.json", mean_spent=[[0.0]])
+    assert row(read_entry(entry), [1.0])["attack"]["mean"] > 0.995
+
+
 def test_make_records_stops_at_a_false_entry(tmp_path, monkeypatch, capsys):
     from study import records
 
