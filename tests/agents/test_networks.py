@@ -333,7 +333,7 @@ def test_searches_that_do_not_fit_the_memory_are_made_in_turn(monkeypatch):
 @pytest.mark.parametrize("sigma", [0.0, 0.1])
 def test_an_attacked_round_of_freeway_spends_its_budget_and_no_more(sigma):
     task = get_task("freeway")
-    adversary = PaperAttack(0.0, step=0.1, smoothing=Smoothing(sigma, 2), low=0.0, high=1.0)
+    adversary = PaperAttack(0.0, step=0.1, smoothing=Smoothing(sigma, 2), low=(0.0,), high=(1.0,))
     short = Plan(task=_short(task), policy=small(), noise=Noise.of(sigma), n_episodes=1, attacker=adversary, budget=0.3)
     played = play(short)
     assert 0 < played.budget_used[0] <= 0.3

@@ -330,7 +330,7 @@ def test_who_scribbles_on_a_view_changes_nothing():
     shared = {"task": task, "policy": echo(), "noise": Noise.of(0.1), "n_episodes": 4, "budget": 1.0}
     quiet, scribbled = (play(Plan(attacker=one, **shared)) for one in (Spy(), Scribbler()))
     assert scribbled.returns.tolist() == quiet.returns.tolist()
-    assert not scribbled.spent.any()
+    assert not scribbled.budget_used.any()
 
 
 def test_an_attackers_stream_does_not_know_the_seed_of_the_noise():
