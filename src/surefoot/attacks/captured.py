@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.agents.memory import expand_rows
+from surefoot.agents.recording import recorded
 from surefoot.attacks.victim import Scene
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ class Climb:
         self.actions, self.limit = (torch.zeros(self.size, dtype=torch.long, device=clean.device) for _ in range(2))
         self.alive, self.reached = (torch.zeros_like(self.limit, dtype=torch.bool) for _ in range(2))
         if clean.device.type == "cuda":
-            self._capture()
+            self.graph = recorded(self.iterate)  # what warms it up finds no pair that is not done
 
     def run(self, scene: Scene, actions: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
         """Search for all pairs; return where each ended, and which reached their target."""
@@ -102,15 +103,3 @@ class Climb:
         self.alive &= ~hit & (self.limit > 0)
         further = self.attack.stepped(self.moved, gradient, self.scene.clean, self.left)
         self.moved.copy_(torch.where(expand_rows(self.alive, further), further, self.moved))
-
-    def _capture(self) -> None:
-        """Record one iteration; those that warm it up find no pair that is not done."""
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self.iterate()
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(self.graph):
-            self.iterate()

@@ -7,7 +7,6 @@ The networks are small, so most of an update on a GPU is launching kernels. On a
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -19,6 +18,8 @@ from stable_baselines3.common.buffers import ReplayBuffer
 from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.utils import polyak_update
 from torch import Tensor, nn
+
+from surefoot.agents.recording import recorded
 
 
 class Captured(OffPolicyAlgorithm):
@@ -75,7 +76,7 @@ class Captured(OffPolicyAlgorithm):
     def _outputs_of_pixels(self, observation: NDArray[Any]) -> NDArray[Any]:
         if self.acting_graph is None:
             self.seen = torch.zeros(observation.shape, device=self.device)
-            self.acting_graph = _recorded(self._act)
+            self.acting_graph = recorded(self._act)
         self.seen.copy_(torch.from_numpy(observation))
         self.acting_graph.replay()
         values: NDArray[Any] = self.values.cpu().numpy()
@@ -144,7 +145,7 @@ class Captured(OffPolicyAlgorithm):
         self._mirror()
         before = [_snapshot(network, optimizer) for network, optimizer in self.trained()]
         copies = [[value.clone() for value in network.parameters()] for network in self.followers()]
-        self.graph = _recorded(partial(self._update, batch_size))
+        self.graph = recorded(partial(self._update, batch_size))
         for (network, optimizer), kept in zip(self.trained(), before, strict=True):
             _restore(network, optimizer, kept)
         for network, values in zip(self.followers(), copies, strict=True):
@@ -253,20 +254,6 @@ def buffer_of(model: OffPolicyAlgorithm) -> ReplayBuffer:
     """Return the replay buffer, which every off-policy learner has."""
     assert model.replay_buffer is not None
     return model.replay_buffer
-
-
-def _recorded(work: Callable[[], None]) -> torch.cuda.CUDAGraph:
-    """Return the work as a graph; it is done three times before, so that libraries have set themselves up."""
-    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for _ in range(3):
-            work()
-    torch.cuda.current_stream().wait_stream(side)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        work()
-    return graph
 
 
 def _snapshot(network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[list[Tensor], list[dict[str, Tensor]]]:

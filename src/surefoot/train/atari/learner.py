@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from surefoot.agents.networks import CNN, NATURE, fresh_arrays
 from surefoot.agents.policies import Policy
+from surefoot.agents.recording import recorded
 from surefoot.errors import InputError
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
@@ -81,8 +82,7 @@ class Averaged(ABC):
         self.rate.fill_(self.first_rate * (1 - (1 - self.last_rate) * min(1.0, fraction)))
         if self.device.type == "cuda" and self.capture:
             if self.graph is None:
-                self._capture()
-            assert self.graph is not None
+                self.graph = recorded(self._steps, self.stream.generator)  # the steps that warm it up count too
             self.graph.replay()
         else:
             self._steps()
@@ -97,19 +97,6 @@ class Averaged(ABC):
             with torch.no_grad():
                 average, online = tuple(self.average.parameters()), tuple(self.online.parameters())
                 torch._foreach_lerp_(average, online, 1 - self.averaging)
-
-    def _capture(self) -> None:
-        """Record the gradient steps; those that warm it up count too."""
-        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
-        side.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(side):
-            for _ in range(3):
-                self._steps()
-        torch.cuda.current_stream().wait_stream(side)
-        self.graph = torch.cuda.CUDAGraph()
-        self.graph.register_generator_state(self.stream.generator)
-        with torch.cuda.graph(self.graph):
-            self._steps()
 
 
 class Learner(Averaged):
