@@ -105,7 +105,8 @@ def _best(found: Row, game: str) -> Table:
     for n in sorted({row["episodes"] for row in rows if row["episodes"] > USUAL}):
         more = best([row for row in rows if row["episodes"] == n], "auto")
         lines += [_line("**best certified**, {n} episodes each", more, digits, [more[0][1]], bold=True), _who(more)]
-    lines.append(_line(f"the same, all {usual[0]['rivals']} agents simultaneously", best(usual, "paid"), digits, usual))
+    everyone = f"all {usual[0]['rivals']} agents simultaneously, {{n}} episodes each"
+    lines.append(_line(everyone, best(usual, "paid"), digits, usual))
     own = [row for row in usual if row["paper_style"]]
     lines.append(_line("our agents trained as in the paper", best(own, "auto"), digits, own))
     for other in GAMES[game]:
