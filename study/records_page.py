@@ -16,7 +16,7 @@ BUDGETS = {
     "mountain-car": (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1.0),
     "freeway": (0.05, 0.1, 0.2, 0.4, 0.6, 0.8),
     "pong-1r": (0.05, 0.1, 0.2, 0.4, 0.6),
-    "pong-full": (0.05, 0.1, 0.2),
+    "pong-full": (0.05, 0.1, 0.2, 0.4),
 }
 # The best of all, whatever the agent remembers: the tasks of one game and of one return.
 GAMES = {

@@ -39,8 +39,11 @@ RECORDS += [
     "mountain-car-ppo-s0.3",
     "mountain-car-ppo-s0.6",
     "freeway-student-s0.4",
+    "freeway-student-s0.5",
     "pong-1r-student-s0.2",
     "pong-1r-student-s0.3",
+    "pong-1r-student-s0.4",
+    "pong-full-student-s0.2",
 ]
 
 
