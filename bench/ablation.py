@@ -154,6 +154,14 @@ PENDULUM = Setup(
     added={
         "SB3's PPO with its defaults": {},
         "64 environments times 200 steps": {
+            "n_envs": 64,
+            "n_steps": 200,
+            "batch_size": 640,
+            "learning_rate": 1e-3,
+            "trace": 0.97,
+            "entropy": 0.001,
+        },
+        "16 environments times 256 steps": {
             name: getattr(CONTINUOUS, name)
             for name in ("n_envs", "n_steps", "batch_size", "learning_rate", "trace", "entropy")
         },
