@@ -123,7 +123,7 @@ def pick(arguments: argparse.Namespace) -> None:
     The agent that is already kept takes part. What its card says of seeds whose weights no longer exist stays there.
     """
     folders = sorted(path.parent for path in Path(arguments.work).glob("*/agent.json"))
-    cards = {folder: read_json(folder / "agent.json") for folder in folders}
+    cards = {folder: _named(read_json(folder / "agent.json")) for folder in folders}
     for name in sorted({card["name"] for card in cards.values()}):
         family = {folder: card for folder, card in cards.items() if card["name"] == name}
         known: list[dict[str, Any]] = []
@@ -140,9 +140,18 @@ def pick(arguments: argparse.Namespace) -> None:
         card = family[best]
         rows = {_key(row): row for row in (*known, *(candidate(other) for other in family.values()))}
         candidates = [rows[key] for key in sorted(rows)]
-        copy_agent(str(best), HERE / name, selection=card["selection"], candidates=candidates)
+        changes = {"task": card["task"], "selection": card["selection"], "candidates": candidates}
+        copy_agent(str(best), HERE / name, name, **changes)
         for other in candidates:
             show(name, other, card["training"])
+
+
+def _named(card: dict[str, Any]) -> dict[str, Any]:
+    """Return the card of an environment's agent under the environment's ID, without its wrappers."""
+    if "environment" not in card:
+        return card
+    env = card["environment"]["env"]
+    return {**card, "task": env, "name": f"{env}-s{card['sigma']:g}"}
 
 
 def show(name: str, other: dict[str, Any], chosen: dict[str, Any]) -> None:
