@@ -135,12 +135,13 @@ ONE_FRAME = replace(
     others={},
 )
 # SB3's own defaults, in one environment.
-DEFAULTS = replace(
-    CONTINUOUS,
+DEFAULTS = Sb3PpoSettings(
     n_envs=1,
     n_steps=2_048,
     batch_size=64,
+    epochs=10,
     learning_rate=3e-4,
+    gamma=0.99,
     trace=0.95,
     entropy=0.0,
     clean_critic=False,

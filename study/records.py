@@ -221,26 +221,22 @@ def _attack(agent: Agent, place: Place, methods: Sequence[str]) -> None:
         episodes = (ATTACKS if task.cartridge is None else ATARI_ATTACKS)[method]
         size = AttackSize(ATTACKED_BUDGETS[task.name], (0.0,), episodes, NOISE_SAMPLES)
         path = place.data / "attacks" / f"{agent.name}-{method}.json"
-        known = _of(path, agent) and not _lambda_is_old(path, task, method)
+        # Where lambda_q is given, what was measured with another one is measured again.
+        lambdas = read_json(path)["lambdas"] if _of(path, agent) else []
+        known = lambdas and (_by_gaps(task, method) or lambdas in ([None], [*size.lambdas]))
         if known or (method == "adaptive" and task.spaces.n_actions is None):
             continue
-        print(attack_agent(agent, _with_lambdas(agent, size, place.device, method), place, method), flush=True)
+        if _by_gaps(task, method):
+            size = replace(size, lambdas=attack_of(agent, size, place.device, method).default_lambdas()[1:2])
+        print(attack_agent(agent, size, place, method), flush=True)
 
 
-def _lambda_is_old(path: Path, task: Task, method: str) -> bool:
-    """Return whether a student was attacked with a quantile of its gaps, which hardly attacks."""
-    return task.cartridge is not None and METHODS[method].has_lambda and read_json(path)["lambdas"] != [0.0]
+def _by_gaps(task: Task, method: str) -> bool:
+    """Return whether lambda_q is the median of the agent's own value gaps.
 
-
-def _with_lambdas(agent: Agent, size: AttackSize, device: str, method: str) -> AttackSize:
-    """Return Algorithm 1 with the median of the agent's own value gaps as lambda_q; others stay as they are.
-
-    So do attacks on students, whose outputs are logits: hardly a step has a gap above their median.
+    Of a student it is 0: its outputs are logits, and hardly a step has a gap above their median.
     """
-    task = TASKS[agent.task]
-    if task.spaces.n_actions is None or task.cartridge is not None or not METHODS[method].has_lambda:
-        return size
-    return replace(size, lambdas=attack_of(agent, size, device, method).default_lambdas()[1:2])
+    return METHODS[method].has_lambda and task.spaces.n_actions is not None and task.cartridge is None
 
 
 def _of(path: Path, agent: Agent) -> bool:

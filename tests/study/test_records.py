@@ -5,17 +5,20 @@ from pathlib import Path
 
 import pytest
 
+from study import records
+from study.measure import Place
 from study.numbers import every_agent
 from study.records import NUMBERS, RECORDS, fingerprint, new_agents
 from study.records_figure import curves
 from study.records_page import best, fill, polished
 from surefoot.episodes import Episodes
-from surefoot.files import read_json
+from surefoot.files import read_json, write_json
 from surefoot.proof.query import certify
 from surefoot.proof.rounding import format_lower
 
 ROOT = Path(__file__).resolve().parents[2]
 FOUND = read_json(NUMBERS)
+POLE = "cartpole-5-ppo-s0.2"
 PAGE = (ROOT / "docs" / "records.md").read_text(encoding="utf-8")
 
 
@@ -52,6 +55,21 @@ def test_every_new_agent_has_its_episodes_and_they_are_of_its_weights():
     shown = {row["agent"]: row["agent_sha256"] for row in FOUND["agents"]}
     assert {agent.name for agent in new_agents()} <= set(shown)
     assert all(weights[name] == sha for name, sha in shown.items())
+
+
+def test_an_attack_with_another_lambda_than_the_given_one_is_made_again(tmp_path, monkeypatch):
+    student, pole = (next(one for one in new_agents() if one.name == name) for name in ("pong-1r-student-s0.2", POLE))
+    known = {(student, "paper"): [26.1], (student, "adaptive"): [0.0], (student, "structured"): [None]}
+    for (agent, method), lambdas in {**known, (pole, "paper"): [0.7]}.items():
+        facts = {"agent_sha256": agent.sha256, "lambdas": lambdas}
+        write_json(tmp_path / "attacks" / f"{agent.name}-{method}.json", facts)
+    made = []
+    monkeypatch.setattr(records, "attack_agent", lambda agent, size, place, method: made.append((method, size.lambdas)))
+    place = Place(tmp_path, tmp_path / "work", "cpu")
+    records.measure("attacks", [student], place, ("paper", "adaptive", "structured"))
+    assert made == [("paper", (0.0,))]
+    records.measure("attacks", [pole], place, ("paper",))  # the median of its gaps, whatever it is, stays
+    assert len(made) == 1
 
 
 def test_paying_for_the_choice_costs_and_no_bound_exceeds_what_is_achievable():
