@@ -64,7 +64,7 @@ def full_pong(study: Study, tasks: Sequence[str]) -> tuple[Figure, Table]:
         if bare is not None and found is not None and study.smoothed(task):
             draw_attack(axes, *attack_curve(study, bare, found), BARE_STYLE)
     if not sigmas:
-        empty(panels[-1], FULL, NOTHING, "Whole game, method by method")
+        empty(panels[-1], FULL, NOTHING, "Whole game, by method")
     for axes, sigma in zip(panels[len(tasks) :], sigmas, strict=False):
         _ways_panel(axes, study, sigma)
     kinds_legend(figure, (*CERTIFIED, "bare"), 2)
@@ -118,7 +118,7 @@ def _ways_panel(axes: Axes, study: Study, sigma: float) -> None:
     record = None if whole is None else study.record(whole)
     if record is not None:
         draw_estimate(axes, 0.0, record, style(0))
-    label_axes(axes, FULL, f"Whole game, sigma {sigma:g}, method by method")
+    label_axes(axes, FULL, f"Whole game, sigma {sigma:g}, by method")
     small_legend(axes)
 
 
