@@ -15,7 +15,7 @@ from surefoot.attacks.composed import Structured
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing
 from surefoot.episodes import Noise
-from surefoot.play.channel import Channel
+from surefoot.play.channel import Channel, norms
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
@@ -403,6 +403,30 @@ def test_half_precision_searches_in_the_same_direction():
     expected, uphill = plainly(plain, moved.cpu(), actions)
     assert torch.allclose(values, expected, atol=5e-3)
     assert torch.cosine_similarity(gradient.flatten(1), uphill.flatten(1)).min() > 0.99
+
+
+def test_gradients_that_overflow_in_half_precision_are_computed_again(monkeypatch):
+    """Of an agent whose values change ten thousand times as fast: searched with and without a graph."""
+    policy = zoo.load("pong-1r-s0.1")
+    with torch.no_grad():
+        for parameter in list(policy.network.parameters())[-2:]:
+            parameter.mul_(10_000)
+    view, actions = pixel_view(policy, [5, 9, 7, 3], "cuda"), torch.tensor([0, 2, 1, 5], device="cuda")
+    rows = torch.arange(4, device="cuda")
+    scene = Scene.of(view, rows, Smoothing(0.1, 128))
+    _, gradient = scene.values_and_gradient(view.observation, actions)
+    assert not scene.scaled_gradient(view.observation, actions, scene.scale())[1].isfinite().all(), "none overflows"
+    plain = Scene(policy, scene.context, None, None, scene.noise, 10**6, scene.clean)
+    _, uphill = plainly(plain, view.observation, actions)
+    alike, (steep,) = torch.cosine_similarity(gradient.flatten(1), uphill.flatten(1)), norms(uphill).nonzero().T
+    assert len(steep) > 1
+    assert alike[steep].min() > 0.99
+    attack = PaperAttack(0.0, smoothing=Smoothing(0.1, 128), low=(0.0,), high=(1.0,))
+    ends = [attack.climb(view, rows, actions)[0]]
+    monkeypatch.setattr("surefoot.attacks.dqn.capturable", lambda _: False)
+    ends.append(attack.climb(view, rows, actions)[0])
+    policy.to("cpu")
+    assert all(found.isfinite().all() for found in ends)
 
 
 @pytest.mark.parametrize(("agent", "smoothing"), [("pong-1r-s0", UNDEFENDED), ("pong-1r-s0.1", Smoothing(0.1, 128))])

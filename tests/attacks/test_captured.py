@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import pytest
@@ -89,6 +90,51 @@ def test_a_planted_error_is_noticed(attack, planted, monkeypatch):
 
     monkeypatch.setattr(Climb, "iterate", wrong)
     assert not same(replayed(view, attack)[1], attack.climb(view, ROWS, ACTIONS))
+
+
+SMOOTHED = replace(HASTY, smoothing=Smoothing(0.1, 3))
+BUDGETS = [1.5, 2.0, 2.5, 3.0]
+
+
+def overflow_above(most, monkeypatch):
+    """Let half precision, which a CPU does not use, overflow for some pairs where their scale is above ``most``."""
+    honest = Scene._gradient
+
+    def overflowing(self, moved, actions, scale):
+        values, gradient = honest(self, moved, actions, scale)
+        gradient[(actions > 0) & (scale > most), 0, 0] = torch.inf
+        return values, gradient
+
+    monkeypatch.setattr(Scene, "half_precision", True)
+    monkeypatch.setattr(Scene, "_precision", lambda _: nullcontext())
+    monkeypatch.setattr(Scene, "_gradient", overflowing)
+
+
+def both_ways():
+    return [replayed(view_of(BUDGETS), SMOOTHED)[1], SMOOTHED.climb(view_of(BUDGETS), ROWS, ACTIONS)]
+
+
+def test_a_gradient_that_overflows_is_computed_again_and_costs_no_step(monkeypatch):
+    expected = SMOOTHED.climb(view_of(BUDGETS), ROWS, ACTIONS)
+    overflow_above(1e-3, monkeypatch)  # several times
+    assert all(same(found, expected) for found in both_ways())
+
+
+def test_a_gradient_that_always_overflows_leads_nowhere(monkeypatch):
+    expected, start = SMOOTHED.climb(view_of(BUDGETS), ROWS, ACTIONS), view_of(BUDGETS).observation[ROWS]
+    overflow_above(0.0, monkeypatch)
+    for ends, reached in both_ways():
+        assert torch.equal(ends[ACTIONS > 0], start[ACTIONS > 0])
+        assert torch.equal(reached[ACTIONS == 0], expected[1][ACTIONS == 0])
+
+
+def test_planted_an_overflow_taken_for_a_gradient(monkeypatch):
+    expected = SMOOTHED.climb(view_of(BUDGETS), ROWS, ACTIONS)
+    overflow_above(1e-3, monkeypatch)
+    never = lambda gradient, scale: (torch.zeros(len(scale), dtype=torch.bool), scale, gradient)  # noqa: E731
+    for module in ("captured", "victim"):
+        monkeypatch.setattr(f"surefoot.attacks.{module}.overflown", never)
+    assert not any(same(found, expected) for found in both_ways())
 
 
 def test_which_searches_are_replayed(monkeypatch):

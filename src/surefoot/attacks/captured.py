@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from surefoot.agents.memory import expand_rows
 from surefoot.agents.recording import recorded
-from surefoot.attacks.victim import Scene
+from surefoot.attacks.victim import Scene, overflown
 
 if TYPE_CHECKING:
     from surefoot.attacks.dqn import PaperAttack
@@ -67,6 +67,7 @@ class Climb:
         self.moved, self.left = torch.zeros_like(clean), left.new_zeros(self.size)
         self.actions, self.limit = (torch.zeros(self.size, dtype=torch.long, device=clean.device) for _ in range(2))
         self.alive, self.reached = (torch.zeros_like(self.limit, dtype=torch.bool) for _ in range(2))
+        self.scale = self.scene.scale()
         if clean.device.type == "cuda":
             self.graph = recorded(self.iterate)  # what warms it up finds no pair that is not done
 
@@ -85,6 +86,7 @@ class Climb:
             (self.limit, self.attack.tries(left)),
         ):
             mine[:count].copy_(given)
+        self.scale.copy_(self.scene.scale())
         self.reached.zero_()
         self.alive.zero_()[:count].fill_(True)
         while bool(self.alive.any()):
@@ -96,10 +98,12 @@ class Climb:
     def iterate(self) -> None:
         """Look where every pair is, and move those that are not done by one gradient step."""
         assert self.moved is not None
-        values, gradient = self.scene.values_and_gradient(self.moved, self.actions)
+        values, gradient = self.scene.scaled_gradient(self.moved, self.actions, self.scale)
+        again, scale, gradient = overflown(gradient, self.scale)
+        self.scale.copy_(scale)
         hit = values.argmax(dim=1) == self.actions  # of pairs that are done as before, because they are not moved
         self.reached |= hit
-        self.limit -= 1
+        self.limit -= (~again).long()  # a gradient that is computed again is not another step
         self.alive &= ~hit & (self.limit > 0)
         further = self.attack.stepped(self.moved, gradient, self.scene.clean, self.left)
-        self.moved.copy_(torch.where(expand_rows(self.alive, further), further, self.moved))
+        self.moved.copy_(torch.where(expand_rows(self.alive & ~again, further), further, self.moved))

@@ -31,8 +31,9 @@ NUMBERS_AT_ONCE = {"cpu": 2**23, "cuda": 2**29}
 NUMBERS_OF_SCENE = {"cpu": 2**28, "cuda": 2**32}
 # Directions in which an agent without gradients is probed.
 MOST_PROBES = 16
-# By how much the gradient of one sample is larger on its way through a convolutional network.
-SCALE = 64
+# By how much the gradient of one sample is larger on its way through a convolutional network, in half precision: small
+# ones would be rounded to nothing. Where large ones overflow, it is divided by SMALLER, and at last they count as zero.
+SCALE, SMALLER, LEAST_SCALE = 64.0, 64.0, 2.0**-20
 
 
 @dataclass(frozen=True)
@@ -232,7 +233,24 @@ class Scene:
                 return torch.log_softmax(self.values(at).double(), dim=1).gather(1, actions.unsqueeze(1)).squeeze(1)
 
             return self.values(moved), self._differences(likely, moved, reach)
-        parts = [self.part(some)._gradient(moved[some], actions[some]) for some in self._parts()]
+        scale = self.scale()
+        values, gradient = self.scaled_gradient(moved, actions, scale)
+        while self.half_precision:
+            again, scale, gradient = overflown(gradient, scale)
+            (rows,) = again.nonzero(as_tuple=True)
+            if not len(rows):
+                break
+            gradient[rows] = self.part(rows).scaled_gradient(moved[rows], actions[rows], scale[rows])[1]
+        return values, gradient
+
+    def scale(self) -> Tensor:
+        """Return what the gradient of every row is multiplied by at first."""
+        size = SCALE * self.n_samples if self.half_precision else 1.0
+        return self.clean.new_full((len(self.clean),), size)
+
+    def scaled_gradient(self, moved: Tensor, actions: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the values, and the gradient computed as that of ``scale`` times as much; see ``overflown``."""
+        parts = [self.part(some)._gradient(moved[some], actions[some], scale[some]) for some in self._parts()]
         return torch.cat([values for values, _ in parts]), torch.cat([gradient for _, gradient in parts])
 
     def actions(self, moved: Tensor) -> Tensor:
@@ -271,8 +289,13 @@ class Scene:
 
         Not for an undefended agent: its search ends where two actions are nearly tied, and must see which one it takes.
         """
-        kind = self.clean.device.type
-        return torch.autocast(kind, torch.float16, enabled=kind == "cuda" and self.noise is not None)
+        return torch.autocast(self.clean.device.type, torch.float16, enabled=self.half_precision)
+
+    @property
+    def half_precision(self) -> bool:
+        """Whether values and gradients are computed in half precision."""
+        linear = isinstance(self.policy.network, LinearFirstLayer)
+        return linear and self.noise is not None and self.clean.device.type == "cuda"
 
     def share_choosing(self, moved: Tensor, actions: Tensor) -> Tensor:
         """Return the share of the noise samples under which the agent chooses ``actions`` (undefended: 0 or 1)."""
@@ -294,15 +317,23 @@ class Scene:
             gradient += probe * expand_rows((ahead - behind).to(moved.dtype), moved)
         return gradient
 
-    def _gradient(self, moved: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+    def _gradient(self, moved: Tensor, actions: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         here = moved.detach().requires_grad_()
         with torch.enable_grad():
             values = self.values(here)
-            wanted = torch.log_softmax(values, dim=1).gather(1, actions.unsqueeze(1)).sum()
-            # The share of every sample is small; half precision would round it to nothing.
-            scale = 1 if self.ahead is None else SCALE * self.n_samples
-            (gradient,) = torch.autograd.grad(scale * wanted, here)
-        return values.detach(), gradient / scale
+            wanted = torch.log_softmax(values, dim=1).gather(1, actions.unsqueeze(1)).squeeze(1)
+            (gradient,) = torch.autograd.grad((scale * wanted).sum(), here)
+        return values.detach(), gradient / expand_rows(scale, gradient)
+
+
+def overflown(gradient: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return which rows to compute again because half precision overflowed, with which scale, and the gradient so far.
+
+    A row that overflows even with the least scale has no gradient.
+    """
+    finite = gradient.flatten(1).isfinite().all(dim=1)
+    again = ~finite & (scale > LEAST_SCALE)
+    return again, torch.where(again, scale / SMALLER, scale), torch.where(expand_rows(finite, gradient), gradient, 0)
 
 
 def _shared_by_copies(noise: Tensor, step: Tensor) -> Tensor:
