@@ -453,6 +453,22 @@ def test_a_replayed_search_finds_what_the_search_finds(agent, smoothing, monkeyp
         assert float((again[0] - ends)[both].flatten(1).norm(dim=1).median()) < 0.005
 
 
+def test_a_second_attack_on_a_gpu_searches_with_the_agents_weights():
+    """Between two runs the weights move to the CPU and back, while other memory is taken."""
+    policy = zoo.load("pong-1r-s0.1")
+    attack = PaperAttack(0.0, smoothing=Smoothing(0.1, 16), low=(0.0,), high=(1.0,))
+    rows, actions = torch.arange(4, device="cuda").repeat_interleave(6), torch.arange(6, device="cuda").repeat(4)
+    found, kept = [], []
+    for _ in range(3):
+        view = pixel_view(policy, [5, 9, 7, 3], "cuda")
+        found.append(attack.climb(view, rows, actions))
+        policy.to("cpu")
+        kept.append([torch.full_like(part, torch.nan, device="cuda") for part in policy.network.parameters()])
+    for ends, reached in found[1:]:
+        assert torch.equal(reached, found[0][1])
+        assert torch.allclose(ends, found[0][0], atol=1e-3)
+
+
 def test_atari_on_a_gpu_plays_the_games_of_a_cpu():
     """Frames and rewards do not depend on where the network is: always up gives the same points."""
     from surefoot.agents.callables import from_callable

@@ -137,6 +137,20 @@ def test_planted_an_overflow_taken_for_a_gradient(monkeypatch):
     assert not any(same(found, expected) for found in both_ways())
 
 
+def test_a_network_that_was_moved_is_recorded_again(monkeypatch):
+    """Every run on a GPU begins with weights on the CPU: what was recorded in the run before reads freed memory."""
+    view, prepare, recorded = view_of(BUDGETS), Climb.prepare, []
+    monkeypatch.setattr("surefoot.attacks.dqn.capturable", lambda _: True)
+    monkeypatch.setattr(Climb, "prepare", lambda self, *given: recorded.append(self.size) or prepare(self, *given))
+    for _ in range(2):
+        HASTY.climb(view, ROWS, ACTIONS)
+    assert recorded == [16]
+    *_, bias = view.policy.network.parameters()
+    bias.data = bias.data.clone()
+    HASTY.climb(view, ROWS, ACTIONS)
+    assert recorded == [16, 16]
+
+
 def test_which_searches_are_replayed(monkeypatch):
     view, cuda = pixel_view(small(), [5, 9, 7]), torch.device("cuda")
     rows = torch.arange(3)

@@ -33,7 +33,7 @@ def capturable(scene: Scene) -> bool:
 def climb_captured(attack: PaperAttack, scene: Scene, actions: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
     """Return what ``PaperAttack.climb`` returns."""
     climb = _climb_of(scene.policy.network, attack, size_of(len(actions), -(-LEAST // scene.n_samples)))
-    if climb.moved is None:
+    if climb.weights != addresses(scene.policy.network):
         climb.prepare(scene, left)
     return climb.run(scene, actions, left)
 
@@ -42,6 +42,11 @@ def size_of(count: int, least: int) -> int:
     """Return how many pairs a batch has places for: a power of two or one and a half times one, at least ``least``."""
     double = 1 << max(count, least, 2).bit_length()
     return next(size for size in (double // 2, 3 * double // 4, double) if size >= max(count, least))
+
+
+def addresses(network: nn.Module) -> tuple[int, ...]:
+    """Return where the weights are: a graph reads them there, and a network that is moved away and back has others."""
+    return tuple(parameter.data_ptr() for parameter in network.parameters())
 
 
 @lru_cache(maxsize=16)
@@ -54,12 +59,14 @@ class Climb:
 
     def __init__(self, attack: PaperAttack, size: int) -> None:
         self.attack, self.size = attack, size
+        self.weights: tuple[int, ...] | None = None  # where they were when the step was recorded
         self.moved: Tensor | None = None
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def prepare(self, like: Scene, left: Tensor) -> None:
         """Make the tensors, and on a GPU record one gradient step."""
         assert like.ahead is not None
+        self.weights = addresses(like.policy.network)
         clean, ahead = (part.new_zeros(self.size, *part.shape[1:]) for part in (like.clean, like.ahead))
         # Of the noise only its shape counts, because ``ahead`` has it in it.
         noise = None if like.noise is None else like.noise.new_zeros(()).expand(self.size, *like.noise.shape[1:])
