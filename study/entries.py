@@ -22,6 +22,7 @@ from surefoot.play.plan import resolve_device
 from surefoot.play.tasks import TASKS
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
+from surefoot.report.sentences import IDLE
 
 ENTRIES = DATA.parents[1] / "records"
 NAME, STATED = "entry.json", ("by", "source", "license", "remembers")
@@ -117,19 +118,19 @@ def _attacked(attacks: Sequence[Mapping[str, Any]]) -> Iterator[tuple[float, flo
         yield from zip(attack["budgets"], attack["curve"], attack["curve_sem"], strict=True)
 
 
-def budget_used(attack: Mapping[str, Any]) -> list[float]:
-    """Return what an attack used of each budget, on average, where its mean is the lowest."""
+def used_budget(attack: Mapping[str, Any]) -> list[bool]:
+    """Return whether an attack used its budgets where its mean is the lowest; otherwise that is a mean without one."""
     places = [attack["lambdas"].index(lambda_) for lambda_ in attack["curve_lambda"]]
-    return [float(spent[place]) for spent, place in zip(attack["mean_spent"], places, strict=True)]
+    used = [spent[place] for spent, place in zip(attack["mean_spent"], places, strict=True)]
+    return [share >= IDLE * budget for share, budget in zip(used, attack["budgets"], strict=True)]
 
 
 def row(entry: Entry, budgets: Sequence[float]) -> dict[str, Any]:
     """Return what the leaderboard shows of an entry, at these budgets."""
     made = entry.certificate
     device = Episodes.load(entry.folder / "episodes.npz").setup["device"]
-    # What used no budget is no attack: its mean is one without.
-    used = [share for attack in entry.attacks for share in budget_used(attack)]
-    tried = [one for one, share in zip(_attacked(entry.attacks), used, strict=True) if share > 0]
+    used = [done for attack in entry.attacks for done in used_budget(attack)]
+    tried = [one for one, done in zip(_attacked(entry.attacks), used, strict=True) if done]
     strongest = min(tried, key=lambda one: one[1], default=None)
     return {
         "name": entry.folder.name,

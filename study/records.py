@@ -20,7 +20,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from study.entries import ENTRIES, budget_used, read_entries, refusals, row, write_own
+from study.entries import ENTRIES, read_entries, refusals, row, used_budget, write_own
 from study.measure import Place, attack_agent, attack_of, play_episodes
 from study.numbers import CONFIDENCE, DATA, Agent, Study, every_agent, shipped_agents
 from study.records_figure import draw
@@ -175,7 +175,7 @@ def _attacked(agent: Agent, method: str, rows: list[dict[str, Any]]) -> Iterator
     own = next(row for row in rows if row["agent"] == agent.name)
     ceiling = TASKS[agent.task].scoring.ceiling
     assert ceiling is not None
-    for place, (budget, used) in enumerate(zip(found["budgets"], budget_used(found), strict=True)):
+    for place, (budget, used) in enumerate(zip(found["budgets"], used_budget(found), strict=True)):
         bound = own["auto"][own["budgets"].index(budget)]
         names = [configuration_name(budget, one) for one in (None, *found["lambdas"])]
         returns = [cells[f"{name}.returns"] for name in names if f"{name}.returns" in cells]
@@ -221,9 +221,10 @@ def _attack(agent: Agent, place: Place, methods: Sequence[str]) -> None:
         episodes = (ATTACKS if task.cartridge is None else ATARI_ATTACKS)[method]
         size = AttackSize(ATTACKED_BUDGETS[task.name], (0.0,), episodes, NOISE_SAMPLES)
         path = place.data / "attacks" / f"{agent.name}-{method}.json"
-        # Where lambda_q is given, what was measured with another one is measured again.
-        lambdas = read_json(path)["lambdas"] if _of(path, agent) else []
-        known = lambdas and (_by_gaps(task, method) or lambdas in ([None], [*size.lambdas]))
+        # What was measured at fewer budgets, or with another lambda_q where one is given, is measured again.
+        found = read_json(path) if _of(path, agent) else {"lambdas": [], "budgets": []}
+        same = _by_gaps(task, method) or found["lambdas"] in ([None], [*size.lambdas])
+        known = same and found["budgets"] == [*size.budgets]
         if known or (method == "adaptive" and task.spaces.n_actions is None):
             continue
         if _by_gaps(task, method):

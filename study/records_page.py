@@ -203,7 +203,7 @@ def _with_episodes(found: Row, method: str) -> str:
 
 def _under_attack(row: Row, digits: int) -> str:
     """Return the mean under attack; what used no budget is no attack, its mean is one without."""
-    return measured(row["mean"], row["sem"], digits) if row["used"] > 0 else "used no budget"
+    return measured(row["mean"], row["sem"], digits) if row["used"] else "did not attack"
 
 
 def _sources(found: Row) -> Table:

@@ -38,6 +38,8 @@ RECORDS += ["cartpole-1-ppo-s0.2", "mountain-car-gru-s1"]
 RECORDS += [
     "mountain-car-ppo-s0.3",
     "mountain-car-ppo-s0.6",
+    "freeway-student-s0.2",
+    "freeway-student-s0.3",
     "freeway-student-s0.4",
     "freeway-student-s0.5",
     "pong-1r-student-s0.2",

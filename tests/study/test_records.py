@@ -57,11 +57,12 @@ def test_every_new_agent_has_its_episodes_and_they_are_of_its_weights():
     assert all(weights[name] == sha for name, sha in shown.items())
 
 
-def test_an_attack_with_another_lambda_than_the_given_one_is_made_again(tmp_path, monkeypatch):
+def test_an_attack_with_another_lambda_or_at_fewer_budgets_is_made_again(tmp_path, monkeypatch):
     student, pole = (next(one for one in new_agents() if one.name == name) for name in ("pong-1r-student-s0.2", POLE))
     known = {(student, "paper"): [26.1], (student, "adaptive"): [0.0], (student, "structured"): [None]}
     for (agent, method), lambdas in {**known, (pole, "paper"): [0.7]}.items():
-        facts = {"agent_sha256": agent.sha256, "lambdas": lambdas}
+        budgets = records.ATTACKED_BUDGETS[agent.task]
+        facts = {"agent_sha256": agent.sha256, "lambdas": lambdas, "budgets": [*budgets]}
         write_json(tmp_path / "attacks" / f"{agent.name}-{method}.json", facts)
     made = []
     monkeypatch.setattr(records, "attack_agent", lambda agent, size, place, method: made.append((method, size.lambdas)))
@@ -70,6 +71,10 @@ def test_an_attack_with_another_lambda_than_the_given_one_is_made_again(tmp_path
     assert made == [("paper", (0.0,))]
     records.measure("attacks", [pole], place, ("paper",))  # the median of its gaps, whatever it is, stays
     assert len(made) == 1
+    path = tmp_path / "attacks" / f"{student.name}-adaptive.json"
+    write_json(path, {**read_json(path), "budgets": [0.2]})
+    records.measure("attacks", [student], place, ("adaptive", "structured"))
+    assert made[1:] == [("adaptive", (0.0,))]
 
 
 def test_paying_for_the_choice_costs_and_no_bound_exceeds_what_is_achievable():
