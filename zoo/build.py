@@ -132,7 +132,10 @@ def pick(arguments: argparse.Namespace) -> None:
             known = kept.pop("candidates", [])
             if _key(kept["training"]) not in {_key(card["training"]) for card in family.values()}:
                 family[HERE / name] = kept
-        ranked = sorted(family, key=lambda folder: -family[folder]["training"]["best_validation"])
+        # Of equals what is kept stays: its episodes, attacks and certificates are those of its weights.
+        ranked = sorted(
+            family, key=lambda folder: (-family[folder]["training"]["best_validation"], folder != HERE / name)
+        )
         for folder, card in family.items():
             finalist = folder in ranked[: arguments.finalists]
             card["selection"] = select(folder, card, arguments.episodes, arguments.device) if finalist else None
