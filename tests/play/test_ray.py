@@ -303,8 +303,9 @@ def test_who_stops_listening_stops_the_tasks(workers, tmp_path):
 
 # A user's process, in the environment in which the workers run.
 SCRIPT = """
+import signal
 import sys
-from pathlib import Path
+signal.signal(signal.SIGINT, signal.default_int_handler)  # also where the tests run in the background
 from test_ray import driven
 sys.exit(driven(*sys.argv[1:]))
 """
