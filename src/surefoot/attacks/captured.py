@@ -59,8 +59,7 @@ class Climb:
 
     def __init__(self, attack: PaperAttack, size: int) -> None:
         self.attack, self.size = attack, size
-        self.weights: tuple[int, ...] | None = None  # where they were when the step was recorded
-        self.moved: Tensor | None = None
+        self.weights: tuple[int, ...] = ()  # where they were when the step was recorded; at first nowhere
         self.graph: torch.cuda.CUDAGraph | None = None
 
     def prepare(self, like: Scene, left: Tensor) -> None:
@@ -80,7 +79,6 @@ class Climb:
 
     def run(self, scene: Scene, actions: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
         """Search for all pairs; return where each ended, and which reached their target."""
-        assert self.moved is not None
         assert self.scene.ahead is not None
         assert scene.ahead is not None
         count = len(actions)
@@ -104,7 +102,6 @@ class Climb:
 
     def iterate(self) -> None:
         """Look where every pair is, and move those that are not done by one gradient step."""
-        assert self.moved is not None
         values, gradient = self.scene.scaled_gradient(self.moved, self.actions, self.scale)
         again, scale, gradient = overflown(gradient, self.scale)
         self.scale.copy_(scale)
