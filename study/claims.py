@@ -70,7 +70,12 @@ def effective(study: Study, task: str) -> Finding:
         f"{measured(clean, error, digits)} without attack, {last} at B = {found['budgets'][-1]:g}; "
         f"open-loop baseline {blind:.{digits}f}"
     )
-    return Finding(text, "; ".join(f"{verdict}, at B = {', '.join(where)}" for verdict, where in at.items() if where))
+    return Finding(text, _by_verdict(at))
+
+
+def _by_verdict(at: dict[str, list[str]]) -> str:
+    """Return every verdict with the budgets it holds at."""
+    return "; ".join(f"{verdict}, at B = {', '.join(where)}" for verdict, where in at.items() if where)
 
 
 def non_vacuous(study: Study, task: str) -> Finding:
@@ -79,18 +84,17 @@ def non_vacuous(study: Study, task: str) -> Finding:
     agents = study.smoothed(task)
     if bare is None or not agents:
         return Finding(UNMEASURED, UNMEASURED)
-    digits, columns, held = digits_of(TASKS[task].scoring.ceiling), [], []
+    digits, columns = digits_of(TASKS[task].scoring.ceiling), []
+    at: dict[str, list[str]] = {"yes": [], "no": []}
     for budget, mean, error in zip(bare["budgets"], bare["curve"], bare["curve_sem"], strict=True):
         best, agent = max(((study.certificate(one).at(budget).lower, one) for one in agents), key=lambda pair: pair[0])
-        more = best > mean + doubt(error, bare["episodes"], task)
-        held += [f"{budget:g}"] if more else []
+        at["yes" if best > mean + doubt(error, bare["episodes"], task) else "no"].append(f"{budget:g}")
         columns.append((certified(best, digits), f"{agent.sigma:g}", measured(mean, error, digits)))
     names = ("certified lower bound", "of the agent with sigma", UNDER_ATTACK)
     table = by_budget(
         [[name, *row] for name, row in zip(names, zip(*columns, strict=True), strict=True)], bare["budgets"]
     )
-    verdict = f"yes, at B = {', '.join(held)}" if held else "no"
-    return Finding("", verdict + _blind_note(study, task, bare["budgets"], agents), table)
+    return Finding("", _by_verdict(at) + _blind_note(study, task, bare["budgets"], agents), table)
 
 
 def doubt(error: float, episodes: int, task: str) -> float:

@@ -164,7 +164,8 @@ def attack_settings(study: Study, tasks: Sequence[str]) -> Table:
                 _listed(TASKS[task].paper.lambdas),
                 NONE if bare is None else _listed(sorted(bare["lambdas"])),
                 _listed(tried) if tried else NONE,
-                ", ".join(dict.fromkeys(f"{found['episodes']:,}" for found in (bare, *smoothed) if found)) or NONE,
+                "; smoothed ".join(dict.fromkeys(_sizes(part) for part in ([bare] if bare else [], smoothed) if part))
+                or NONE,
             ]
         )
     heads = [
@@ -176,6 +177,12 @@ def attack_settings(study: Study, tasks: Sequence[str]) -> Table:
         "episodes",
     ]
     return Table(heads, rows, left=5)
+
+
+def _sizes(attacks: Sequence[dict[str, Any]]) -> str:
+    """Return how many episodes the configurations of some attacks have, from the fewest to the most."""
+    sizes = [size for found in attacks for row in found.get("episodes_of_cells", [[found["episodes"]]]) for size in row]
+    return " to ".join(dict.fromkeys(f"{size:,}" for size in (min(sizes), max(sizes))))
 
 
 def _listed(values: Sequence[float]) -> str:
@@ -251,7 +258,11 @@ def attack_times(study: Study, tasks: Sequence[str]) -> Table:
             cells += [f"{row['seconds'] / row['episodes']:.2g}" for row in (part[0], part[-1])] if part else [NONE] * 2
         budgets = sorted({row["budget"] for row in found})
         ends = f"{budgets[0]:g} and {budgets[-1]:g}" if budgets else ""
-        rows.append([UNITS[task].title, *paper, *cells, ends, ", ".join(sorted({_where(row) for row in found}))])
+        lambdas = " and ".join(
+            dict.fromkeys(f"{row['lambda']:g}" for row in sorted(found, key=lambda row: row["sigma"]))
+        )
+        where = ", ".join(sorted({_where(row) for row in found}))
+        rows.append([UNITS[task].title, *paper, *cells, ends, lambdas, where])
     heads = [
         "seconds per attacked episode",
         "paper, smallest B",
@@ -261,6 +272,7 @@ def attack_times(study: Study, tasks: Sequence[str]) -> Table:
         "smoothed, smallest B",
         "largest",
         "our budgets",
+        "our lambda",
         "ours on",
     ]
     return Table(heads, rows)
