@@ -103,6 +103,7 @@ def write_times(folder, agents):
             "agent_sha256": agent.sha256,
             "sigma": agent.sigma,
             "budget": budget,
+            "lambda": 0.1 if agent.sigma > 0 else 0.0,
             "episodes": 10,
             "seconds": 5.0,
             "workers": 1,

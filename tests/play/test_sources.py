@@ -17,7 +17,7 @@ from surefoot.errors import InputError
 from surefoot.play.environments import inspect, make_task
 from surefoot.play.envs.cartpole import CartPole
 from surefoot.play.envs.gymnasium_env import Gymnasium
-from surefoot.play.envs.source import Source, step_limit
+from surefoot.play.envs.source import Source, _mujoco_warning, step_limit
 from surefoot.play.plan import Plan
 from surefoot.runs.certified import run_name
 
@@ -366,3 +366,17 @@ def test_actions_in_parts_become_one_number(space, factors):
 def test_the_batch_of_any_source_is_stepped_row_by_row():
     batch, _ = first(make_task(house, floor=0))
     assert isinstance(batch, Gymnasium)
+
+
+def test_mujoco_does_not_repeat_for_every_copy_that_its_models_are_old(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    source = Source(maker="HalfCheetah-v5")
+    for _ in range(2):
+        source.open().close()
+    assert capfd.readouterr().err == ""
+    assert not list(tmp_path.iterdir())
+
+
+def test_other_warnings_of_mujoco_are_printed(capsys):
+    _mujoco_warning("Nan, Inf or huge value in QACC at DOF 0. The simulation is unstable. Time = 0.1.")
+    assert capsys.readouterr().err.startswith("WARNING: Nan, Inf or huge value in QACC")

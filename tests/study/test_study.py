@@ -12,6 +12,7 @@ from study import claims, documentation
 from study import serial as serial_games
 from study.draw import MAKERS, chosen, draw, write_index
 from study.figures import pong
+from study.figures.training import attack_settings, attack_times
 from study.measure import Place, write_times
 from study.numbers import Study, budgets_of, fingerprint, open_study
 from study.paper import EVERY, TARGETS, UNITS, find_target
@@ -19,6 +20,7 @@ from study.style import attack_curve
 from study.tables import Table
 from surefoot.cli.main import main
 from surefoot.errors import InputError
+from surefoot.files import read_json, write_json
 from surefoot.play.tasks import TASKS
 from surefoot.proof.query import certify
 from surefoot.proof.rounding import format_lower
@@ -198,6 +200,30 @@ def test_one_lambda_is_its_own_column(study):
 def test_a_certificate_above_the_attacked_bare_agent_is_not_vacuous(tmp_path, attacked, verdict):
     study = made_up(tmp_path, Made(bare_attacked=attacked), ("cartpole-5",))
     assert claims.non_vacuous(study, "cartpole-5").verdict.startswith(verdict)
+
+
+def test_a_claim_that_holds_at_some_budgets_is_reproduced_in_part(tmp_path):
+    study = made_up(tmp_path, Made(bare_attacked=0.01), ("cartpole-5",))
+    path = tmp_path / "attacks" / "cartpole-5-s0-paper.json"
+    found = read_json(path)
+    write_json(path, {**found, "curve": [found["curve"][0], 199.0]})
+    verdict = claims.non_vacuous(Study(study.folder, study.agents), "cartpole-5").verdict
+    assert verdict.startswith("yes, at B = 0.25; no, at B = 0.5")
+    assert documentation.marked(verdict).startswith("partly: yes")
+
+
+def test_the_settings_say_how_many_episodes_configurations_have(tmp_path):
+    study = made_up(tmp_path, Made(), ("cartpole-5",))
+    assert attack_settings(study, ["cartpole-5"]).rows[0][-1] == "100"
+    for path in (tmp_path / "attacks").glob("cartpole-5-s0.*-paper.json"):
+        write_json(path, {**read_json(path), "episodes": 64, "episodes_of_cells": [[64, 1000], [64, 256]]})
+    again = Study(study.folder, study.agents)
+    assert attack_settings(again, ["cartpole-5"]).rows[0][-1] == "100; smoothed 64 to 1,000"
+
+
+def test_attack_times_name_the_lambda_they_were_measured_with(tmp_path):
+    table = attack_times(made_up(tmp_path, Made(), ("cartpole-5",)), ["cartpole-5"])
+    assert table.rows[0][table.heads.index("our lambda")] == "0 and 0.1"
 
 
 def test_episodes_that_all_ended_alike_leave_doubt():

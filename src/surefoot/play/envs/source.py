@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 import warnings
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -135,6 +136,7 @@ class Source:
             return called(self.name, factory, **self.kwargs)
         assert isinstance(factory, str | EnvSpec)
         try:
+            _quiet_mujoco(factory)
             return gymnasium.make(factory, max_episode_steps=self.max_steps, **self.kwargs)
         except (gymnasium.error.Error, ImportError, TypeError, ValueError, AttributeError) as error:
             reason, today = str(error).strip().splitlines()[0].rstrip("."), successor(self.name)
@@ -148,6 +150,24 @@ class Source:
         kinds = [one.func if isinstance(one, partial) else one for one in added]
         made = not callable(_factory(self.maker) if isinstance(self.maker, str) else self.maker)
         return made and all(kind in harmless for kind in kinds)
+
+
+def _quiet_mujoco(environment: str | EnvSpec) -> None:
+    """Let MuJoCo not tell every copy of an environment, and a file in the working directory, that its model is old.
+
+    Its other warnings (an unstable simulation) are printed as they would be.
+    """
+    spec = gymnasium.spec(environment) if isinstance(environment, str) else environment
+    if "mujoco" not in str(spec.entry_point):
+        return
+    mujoco = imported("mujoco")
+    if hasattr(mujoco, "set_mju_user_warning") and mujoco.get_mju_user_warning() is None:
+        mujoco.set_mju_user_warning(_mujoco_warning)
+
+
+def _mujoco_warning(text: str) -> None:
+    if "is deprecated" not in text:
+        print(f"WARNING: {text}", file=sys.stderr, flush=True)
 
 
 def _refuse_learners(environment: Environment) -> None:
