@@ -26,8 +26,10 @@ from study.numbers import CONFIDENCE, DATA, Agent, Study, every_agent, shipped_a
 from study.records_figure import draw
 from study.records_page import BUDGETS, USUAL, fill, polished, results
 from study.sizes import AttackSize
+from surefoot.agents import files as zoo
 from surefoot.attacks.registry import METHODS
 from surefoot.episodes import Episodes
+from surefoot.errors import InputError
 from surefoot.files import read_arrays, read_json, sha256, write_json
 from surefoot.play.task import Task
 from surefoot.play.tasks import TASKS
@@ -82,14 +84,8 @@ def numbers() -> dict[str, Any]:
     attacks = [row for agent in new_agents() for method in ATTACKS for row in _attacked(agent, method, rows)]
     peers = read_json(RECORDS / "peers.json")["rows"]
     board = [row(entry, BUDGETS[str(entry.certificate.metadata["task"])]) for entry in read_entries()]
-    return {
-        "schema": 1,
-        "data_sha256": fingerprint(),
-        "agents": rows,
-        "attacks": attacks,
-        "board": board,
-        "peers": peers,
-    }
+    of_others = {"board": board, "peers": peers}
+    return {"schema": 1, "data_sha256": fingerprint(), "agents": rows, "attacks": attacks, **of_others}
 
 
 def fingerprint() -> str:
@@ -215,21 +211,35 @@ def measure(
 
 
 def _attack(agent: Agent, place: Place, methods: Sequence[str]) -> None:
-    """Attack an agent with the methods that it was not attacked with; the adaptive one is for discrete actions."""
+    """Attack an agent with the methods that it was not attacked with and that it has what they need for."""
     task = TASKS[agent.task]
     for method in methods if task.name in ATTACKED_BUDGETS else ():
         episodes = (ATTACKS if task.cartridge is None else ATARI_ATTACKS)[method]
-        size = AttackSize(ATTACKED_BUDGETS[task.name], (0.0,), episodes, NOISE_SAMPLES)
+        size = AttackSize(ATTACKED_BUDGETS[task.name], _lambdas(task, method), episodes, NOISE_SAMPLES)
         path = place.data / "attacks" / f"{agent.name}-{method}.json"
-        # What was measured at fewer budgets, or with another lambda_q where one is given, is measured again.
+        # What was measured at fewer budgets, or with another lambda where one is given, is measured again.
         found = read_json(path) if _of(path, agent) else {"lambdas": [], "budgets": []}
         same = _by_gaps(task, method) or found["lambdas"] in ([None], [*size.lambdas])
         known = same and found["budgets"] == [*size.budgets]
-        if known or (method == "adaptive" and task.spaces.n_actions is None):
+        if known or not attackable(agent, method):
             continue
         if _by_gaps(task, method):
             size = replace(size, lambdas=attack_of(agent, size, place.device, method).default_lambdas()[1:2])
         print(attack_agent(agent, size, place, method), flush=True)
+
+
+def _lambdas(task: Task, method: str) -> tuple[float, ...]:
+    """Return 0, or the attack's own lambdas where actions are continuous."""
+    return (METHODS[method].lambdas if task.spaces.n_actions is None else ()) or (0.0,)
+
+
+def attackable(agent: Agent, method: str) -> bool:
+    """Return whether the agent has what the attack needs: Algorithm 2 asks a critic, which PPO agents do not have."""
+    try:
+        METHODS[method].check(TASKS[agent.task], zoo.load(agent.name))
+    except InputError:
+        return False
+    return True
 
 
 def _by_gaps(task: Task, method: str) -> bool:

@@ -49,7 +49,7 @@ def curves(found: Mapping[str, Any]) -> list[tuple[str, list[float], list[float]
     groups = {
         "ours with memory (GRU)": [row for row in rows if row["memory"] == "GRU"],
         "ours, five frames": [row for row in rows if row["memory"] == "5 frames" and not row["paper_style"]],
-        "ours trained as in the paper": [row for row in rows if row["memory"] == "5 frames" and row["paper_style"]],
+        "ours of the paper's kind": [row for row in rows if row["memory"] == "5 frames" and row["paper_style"]],
     }
     budgets = list(BUDGETS["cartpole-5"])
     lines = [(label, budgets, [value for value, _ in best(group, "auto")]) for label, group in groups.items() if group]

@@ -108,7 +108,7 @@ def _best(found: Row, game: str) -> Table:
     everyone = f"all {usual[0]['rivals']} agents simultaneously, {{n}} episodes each"
     lines.append(_line(everyone, best(usual, "paid"), digits, usual))
     own = [row for row in usual if row["paper_style"]]
-    lines.append(_line("our agents trained as in the paper", best(own, "auto"), digits, own))
+    lines.append(_line("our agents of the paper's kind", best(own, "auto"), digits, own))
     for other in GAMES[game]:
         lines += [_peer(row, BUDGETS[task], digits, other) for row in found["peers"] if row["task"] == other]
     baseline = TASKS[task].baseline
@@ -127,7 +127,7 @@ def _like(found: Row, task: str) -> Table:
     digits = digits_of(TASKS[task].scoring.ceiling)
     lines = []
     for name, key in (("`auto`", "auto"), ("the paper's method", "paper")):
-        for who, paper_style in (("**ours by PPO**", False), ("ours trained as in the paper", True)):
+        for who, paper_style in (("**ours by PPO**", False), ("ours of the paper's kind", True)):
             group = [row for row in usual if row["paper_style"] is paper_style]
             if group:
                 lines.append(_line(f"{who}, {name}", best(group, key), digits, group, bold=not paper_style))

@@ -77,6 +77,31 @@ def test_an_attack_with_another_lambda_or_at_fewer_budgets_is_made_again(tmp_pat
     assert made[1:] == [("adaptive", (0.0,))]
 
 
+def test_continuous_actions_are_attacked_by_the_methods_that_the_agent_has_what_it_takes_for(tmp_path, monkeypatch):
+    made = []
+    monkeypatch.setattr(records, "attack_agent", lambda agent, size, place, method: made.append((method, size.lambdas)))
+    agents = {agent.name: agent for agent in every_agent()}
+    place = Place(tmp_path, tmp_path / "work", "cpu")
+    records.measure("attacks", [agents["mountain-car-ppo-s0.3"]], place, ("paper", "adaptive", "structured"))
+    assert made == [("adaptive", (0.0, 0.75, 0.95)), ("structured", (0.0,))]  # paper asks a critic, PPO has none
+    records.measure("attacks", [agents["mountain-car-s0.2"]], place, ("paper",))
+    assert [method for method, _ in made[2:]] == ["paper"]
+
+
+def test_only_three_attacks_on_whole_games_are_missing():
+    """The page says which, and why."""
+    made = {(row["agent"], row["budget"], row["method"]) for row in FOUND["attacks"]}
+    wanted = {
+        (agent, budget, method)
+        for agent in new_agents()
+        for budget in records.ATTACKED_BUDGETS.get(agent.task, ())
+        for method in records.ATTACKS
+    }
+    missing = {(agent, method) for agent, budget, method in wanted if (agent.name, budget, method) not in made}
+    possible = {(agent.name, method) for agent, method in missing if records.attackable(agent, method)}
+    assert possible == {("pong-full-student-s0.2", method) for method in records.ATTACKS if method != "paper"}
+
+
 def test_paying_for_the_choice_costs_and_no_bound_exceeds_what_is_achievable():
     for row in FOUND["agents"]:
         assert all(paid <= auto for paid, auto in zip(row["paid"], row["auto"], strict=True))
