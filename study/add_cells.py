@@ -34,7 +34,7 @@ def joined(before: dict[str, Any], old: Arrays, after: dict[str, Any], new: Arra
         if before[key] != after[key]:
             raise SystemExit(f"add_cells: {key} is {before[key]} there and {after[key]} in the new run; nothing added")
     budgets = sorted({*before["budgets"], *after["budgets"]})
-    margins = sorted({*before["lambdas"], *after["lambdas"]})
+    margins = list(dict.fromkeys([*before["lambdas"], *after["lambdas"]]))  # of equal means the one named before counts
     arrays: Arrays = {}
     for name in (configuration_name(budget, margin) for budget in budgets for margin in margins):
         there = [found for found in (old, new) if f"{name}.returns" in found]

@@ -1,14 +1,12 @@
-"""CartPole agents trained exactly as the paper's, one run each and nothing selected: what they certify and withstand.
+"""CartPole agents of the paper's settings, run by run: what selection adds, and what undefended ones withstand.
 
-    python zoo/build.py train --preset paper --tasks cartpole-5 cartpole-1 --sigmas 0.2 0.4 0.6 0.8 --seeds 0 \
-      --work runs/paper-preset
     python zoo/build.py train --preset paper --tasks cartpole-5 cartpole-1 --sigmas 0 --seeds 1 2 3 4 \
       --work runs/paper-preset
-    python -m study.paper_preset --run runs/paper-preset    # episodes and attacks, into study/data/paper-preset
+    python -m study.paper_preset --run runs/paper-preset    # attacks, into study/data/paper-preset
     python -m study.paper_preset --write                    # put the tables into docs/study.md
 
-The pretrained agents of the study are the best of several runs. These show what a single one is worth: agents with
-noise run 10,000 episodes for a certificate, those without are attacked by Algorithm 1 with the default lambdas.
+The pretrained agents of the study are the best of several runs. What the others certify is on the agents' cards; runs
+without noise, the pretrained ones among them, are attacked by Algorithm 1 with the default lambdas.
 """
 
 from __future__ import annotations
@@ -16,92 +14,74 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from study.agents_table import ROOT, put
-from study.numbers import DATA, Study, shipped_agents
+from study.numbers import DATA, shipped_agents
 from study.paper import UNITS
 from study.sizes import CARTPOLE_BUDGETS
-from study.style import mean_of
 from study.tables import Table, certified, measured
-from surefoot.agents.files import load
-from surefoot.episodes import Episodes, Noise
+from surefoot.agents.files import load, load_card
+from surefoot.episodes import Noise
 from surefoot.files import read_json, versions, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from surefoot.proof.query import certify
 from surefoot.runs.attacked import AttackGrid, summary
 
 FOLDER = DATA / "paper-preset"
-CERTIFIED, ATTACKED = 10_000, 200  # episodes
+EPISODES = 200  # of every budget and lambda
 TASKS = ("cartpole-5", "cartpole-1")
 TRAINING = ("preset", "seed", "command", "steps", "seconds", "device", "best_validation")
 KEPT = ("budgets", "lambdas", "episodes", "mean", "sem", "curve", "curve_sem", "curve_lambda", "mean_spent")
 
 
-def measure(folder: Path) -> str:
-    """Run the episodes of one agent, or attack it if it was trained without noise, and keep what came of it."""
-    card = read_json(folder / "agent.json")
-    training, sigma = card["training"], card["sigma"]
+def measure(agent: str) -> str:
+    """Attack one undefended agent, and keep what came of it."""
+    card = load_card(agent)
+    base = Plan(task=get_task(card["task"]), policy=load(agent), noise=Noise.of(0.0), n_episodes=EPISODES)
+    grid = AttackGrid(base=base, budgets=CARTPOLE_BUDGETS, lambdas=(0.0,), method="paper", noise_samples=1)
+    grid = replace(grid, lambdas=grid.default_lambdas())
+    found = summary(grid, {cell: play(grid.plan(*cell)) for cell in grid.configurations()})
     facts = {
         "schema": 1,
         "task": card["task"],
-        "sigma": sigma,
         "agent_sha256": card["sha256"],
-        **{
-            key: training[key] for key in ("preset", "seed", "command", "steps", "seconds", "device", "best_validation")
-        },
+        **{key: card["training"][key] for key in TRAINING},
+        "attack": {key: found[key] for key in KEPT},
         "versions": versions(),
     }
-    name = f"{card['task']}-s{sigma:g}-seed{training['seed']}"
-    plan = Plan(
-        task=get_task(card["task"]),
-        policy=load(str(folder)),
-        noise=Noise.of(sigma),
-        n_episodes=CERTIFIED if sigma > 0 else ATTACKED,
-    )
-    if sigma > 0:
-        record = play(plan)
-        record.save(FOLDER / f"{name}.npz")
-        write_json(FOLDER / f"{name}.json", {**facts, "record_sha256": record.sha256})
-        return f"{name}: mean {record.returns.mean():.2f}"
-    grid = AttackGrid(base=plan, budgets=CARTPOLE_BUDGETS, lambdas=(0.0,), method="paper", noise_samples=1)
-    grid = replace(grid, lambdas=grid.default_lambdas())
-    found = summary(grid, {cell: play(grid.plan(*cell)) for cell in grid.configurations()})
-    write_json(FOLDER / f"{name}.json", {**facts, "attack": {key: found[key] for key in KEPT}})
+    name = f"{card['task']}-s0-seed{facts['seed']}"
+    write_json(FOLDER / f"{name}.json", facts)
     return f"{name}: {', '.join(f'{mean:.1f}' for mean in found['curve'])}"
 
 
-def runs(task: str, noise: bool) -> list[dict[str, Any]]:
-    """Return what is kept of a task's agents with or without noise, by sigma and seed."""
-    found = [read_json(path) for path in sorted(FOLDER.glob(f"{task}-s*-seed*.json"))]
-    return sorted(
-        (one for one in found if (one["sigma"] > 0) is noise), key=lambda one: (float(one["sigma"]), int(one["seed"]))
-    )
+def runs(task: str) -> list[dict[str, Any]]:
+    """Return what is kept of a task's undefended runs, by their seed."""
+    found = [read_json(path) for path in FOLDER.glob(f"{task}-s0-seed*.json")]
+    return sorted(found, key=lambda one: int(one["seed"]))
 
 
-def certificates() -> str:
-    """Return what single runs certify by the paper's method, each with the study's agent of the same sigma below it."""
-    study, rows = Study(DATA, shipped_agents()), []
-    for task in TASKS:
-        for one in runs(task, noise=True):
-            single = Episodes.load(FOLDER / f"{task}-s{one['sigma']:g}-seed{one['seed']}.npz")
-            assert single.sha256 == one["record_sha256"]
-            chosen = next(agent for agent in study.smoothed(task) if agent.sigma == one["sigma"])
-            kept = study.record(chosen)
-            assert kept is not None
-            count = len(chosen.card["candidates"])
-            for who, record in (("one run", single), (f"best of {count}", kept)):
-                bounds = certify(record, CARTPOLE_BUDGETS, method="paper").lower
-                cells = [measured(*mean_of(record.returns), 1), *(certified(float(value), 1) for value in bounds)]
-                rows.append([UNITS[task].title, f"{one['sigma']:g}", who, *cells])
-    heads = ["task", "sigma", "agent", "mean, no attack", *(f"B = {budget:g}" for budget in CARTPOLE_BUDGETS)]
-    return Table(heads, rows, left=3).markdown()
+def selected() -> str:
+    """Return what every run with the paper's settings certifies at budget sigma, next to the agent that was kept."""
+    rows = []
+    for agent in (agent for task in TASKS for agent in shipped_agents() if agent.task == task and agent.sigma > 0):
+        scores = [
+            float(one["selection"]["certified_at_sigma"])
+            for one in agent.card["candidates"]
+            if one["preset"] == "paper" and one["selection"] is not None
+        ]
+        kept, count = agent.card["selection"]["certified_at_sigma"], len(agent.card["candidates"])
+        shown = [certified(value, 1) for value in (min(scores), median(scores), max(scores), kept)]
+        how = f"{agent.card['training']['preset']}, of {count}"
+        rows.append([UNITS[agent.task].title, f"{agent.sigma:g}", f"{len(scores)}", *shown, how])
+    heads = ["task", "sigma and B", "runs", "lowest", "median", "highest", "kept", "its preset"]
+    return Table(heads, rows, left=1).markdown()
 
 
 def undefended() -> str:
-    """Return what single undefended runs keep under attack, five frames and one."""
+    """Return what undefended runs keep under attack, five frames and one."""
     rows = [
         [
             UNITS[task].title,
@@ -110,7 +90,7 @@ def undefended() -> str:
             *(measured(*pair, 1) for pair in zip(one["attack"]["curve"], one["attack"]["curve_sem"], strict=True)),
         ]
         for task in TASKS
-        for one in runs(task, noise=False)
+        for one in runs(task)
     ]
     heads = ["task", "seed", "steps", *(f"B = {budget:g}" for budget in CARTPOLE_BUDGETS)]
     return Table(heads, rows, left=1).markdown()
@@ -122,11 +102,13 @@ def main() -> None:
     parser.add_argument("--run", type=Path, metavar="FOLDER", help="of the training runs; those measured are left out")
     parser.add_argument("--write", action="store_true")
     arguments = parser.parse_args()
-    known = {one["agent_sha256"] for task in TASKS for noise in (True, False) for one in runs(task, noise)}
-    for card in sorted(arguments.run.glob("*/agent.json")) if arguments.run else ():
-        if read_json(card)["sha256"] not in known:
-            print(measure(card.parent), flush=True)
-    for block, content in (("paper-preset", certificates()), ("undefended-runs", undefended())):
+    if arguments.run is not None:
+        known = {one["agent_sha256"] for task in TASKS for one in runs(task)}
+        trained = [str(card.parent) for card in sorted(arguments.run.glob("*-s0-*/agent.json"))]
+        for agent in (*(f"{task}-s0" for task in TASKS), *trained):
+            if load_card(agent)["sha256"] not in known:
+                print(measure(agent), flush=True)
+    for block, content in (("selected-runs", selected()), ("undefended-runs", undefended())):
         if arguments.write:
             put(ROOT / "docs" / "study.md", block, content)
         else:
