@@ -29,7 +29,7 @@ from surefoot.proof.rounding import format_lower
 FOLDER = DATA / "mujoco"
 BUDGETS = tuple(round(0.002 * index * 1_000**0.5, 3) for index in range(6))
 MEDIAN = 0.5
-# Two trainings that differ in nothing but what the critic sees; the second is not shipped.
+# The best of three seeds each, which differ in nothing but what the critic sees; the second is not shipped.
 CRITICS = {"the clean observation": "HalfCheetah-v5-s0.2", "what the actor sees": "HalfCheetah-v5-s0.2-noisy-critic"}
 
 
