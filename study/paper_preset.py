@@ -1,7 +1,7 @@
 """CartPole agents of the paper's settings, run by run: what selection adds, and what undefended ones withstand.
 
-    python zoo/build.py train --preset paper --tasks cartpole-5 cartpole-1 --sigmas 0 --seeds 1 2 3 4 \
-      --work runs/paper-preset
+    python zoo/build.py train --preset paper --tasks cartpole-5 --sigmas 0 --seeds 1 2 3 4 --work runs/paper-preset
+    python zoo/build.py train --preset paper --tasks cartpole-1 --sigmas 0 --seeds 1 3 4 --work runs/paper-preset
     python -m study.paper_preset --run runs/paper-preset    # attacks, into study/data/paper-preset
     python -m study.paper_preset --write                    # put the tables into docs/study.md
 
