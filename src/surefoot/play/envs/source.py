@@ -135,8 +135,8 @@ class Source:
         if callable(factory):
             return called(self.name, factory, **self.kwargs)
         assert isinstance(factory, str | EnvSpec)
+        _quiet_mujoco(factory)
         try:
-            _quiet_mujoco(factory)
             return gymnasium.make(factory, max_episode_steps=self.max_steps, **self.kwargs)
         except (gymnasium.error.Error, ImportError, TypeError, ValueError, AttributeError) as error:
             reason, today = str(error).strip().splitlines()[0].rstrip("."), successor(self.name)
@@ -157,8 +157,8 @@ def _quiet_mujoco(environment: str | EnvSpec) -> None:
 
     Its other warnings (an unstable simulation) are printed as they would be.
     """
-    spec = gymnasium.spec(environment) if isinstance(environment, str) else environment
-    if "mujoco" not in str(spec.entry_point):
+    spec = gymnasium.registry.get(environment) if isinstance(environment, str) else environment
+    if spec is None or "mujoco" not in str(spec.entry_point):
         return
     mujoco = imported("mujoco")
     if hasattr(mujoco, "set_mju_user_warning") and mujoco.get_mju_user_warning() is None:
