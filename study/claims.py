@@ -121,13 +121,22 @@ def _blind_note(study: Study, task: str, budgets: Sequence[float], agents: Seque
 
 
 def above_bound(study: Study, task: str) -> Finding:
-    """Return by how much attacked means lie above the certified bounds, over all agents, budgets and lambdas."""
-    margins = []
+    """Return by how much attacked means lie above the certified bounds, over all agents, budgets and lambdas.
+
+    Where a mean is above its bound by no more than what it is in doubt, the two are not distinguished.
+    """
+    margins, close = [], []
     for agent in study.smoothed(task):
         found = study.attack(agent)
-        if found is not None:
-            for budget, row in zip(found["budgets"], found["mean"], strict=True):
-                margins.append((min(row) - study.certificate(agent).at(budget).lower, agent, budget))
+        for place, budget in enumerate(() if found is None else found["budgets"]):
+            assert found is not None
+            row, bound = found["mean"][place], study.certificate(agent).at(budget).lower
+            lowest = int(np.argmin(row))
+            sizes = found.get("episodes_of_cells")
+            episodes = found["episodes"] if sizes is None else sizes[place][lowest]
+            margins.append((row[lowest] - bound, agent, budget))
+            if 0 < row[lowest] - bound <= doubt(found["sem"][place][lowest], episodes, task):
+                close.append(f"sigma {agent.sigma:g}, B = {budget:g}")
     if not margins:
         return Finding(UNMEASURED, UNMEASURED)
     digits = digits_of(TASKS[task].scoring.ceiling)
@@ -136,7 +145,9 @@ def above_bound(study: Study, task: str) -> Finding:
         f"least margin {least[0]:.{digits}f} (sigma {least[1].sigma:g}, B = {least[2]:g}), "
         f"largest {most[0]:.{digits}f} (sigma {most[1].sigma:g}, B = {most[2]:g})"
     )
-    return Finding(text, "yes" if least[0] > 0 else f"no: at B = {least[2]:g} an attack went below its bound")
+    if least[0] <= 0:
+        return Finding(text, f"no: at B = {least[2]:g} an attack went below its bound")
+    return Finding(text, "yes" + (f"; too few episodes to tell at {' and '.join(close)}" if close else ""))
 
 
 def point_wise_better(study: Study, task: str) -> Finding:

@@ -256,13 +256,7 @@ def attack_times(study: Study, tasks: Sequence[str]) -> Table:
         for smoothed in (False, True):
             part = sorted((row for row in found if (row["sigma"] > 0) is smoothed), key=lambda row: row["budget"])
             cells += [f"{row['seconds'] / row['episodes']:.2g}" for row in (part[0], part[-1])] if part else [NONE] * 2
-        budgets = sorted({row["budget"] for row in found})
-        ends = f"{budgets[0]:g} and {budgets[-1]:g}" if budgets else ""
-        lambdas = " and ".join(
-            dict.fromkeys(f"{row['lambda']:g}" for row in sorted(found, key=lambda row: row["sigma"]))
-        )
-        where = ", ".join(sorted({_where(row) for row in found}))
-        rows.append([UNITS[task].title, *paper, *cells, ends, lambdas, where])
+        rows.append([UNITS[task].title, *paper, *cells, _measured_at(found)])
     heads = [
         "seconds per attacked episode",
         "paper, smallest B",
@@ -271,8 +265,19 @@ def attack_times(study: Study, tasks: Sequence[str]) -> Table:
         "largest",
         "smoothed, smallest B",
         "largest",
-        "our budgets",
-        "our lambda",
-        "ours on",
+        "ours at",
     ]
     return Table(heads, rows)
+
+
+def _measured_at(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the budgets, lambdas, episodes and cores of measured times, those of undefended agents first."""
+    ordered = sorted(rows, key=lambda row: (row["sigma"], row["budget"]))
+    budgets = sorted({row["budget"] for row in rows})
+    named = {
+        "B =": dict.fromkeys(f"{budget:g}" for budget in (budgets[0], budgets[-1])) if budgets else (),
+        "lambda": dict.fromkeys(f"{row['lambda']:g}" for row in ordered),
+        "episodes": dict.fromkeys(f"{row['episodes']:,}" for row in ordered),
+        "on": dict.fromkeys(_where(row) for row in ordered),
+    }
+    return "; ".join(f"{name} {' and '.join(values)}" for name, values in named.items() if values)

@@ -223,7 +223,7 @@ def test_the_settings_say_how_many_episodes_configurations_have(tmp_path):
 
 def test_attack_times_name_the_lambda_they_were_measured_with(tmp_path):
     table = attack_times(made_up(tmp_path, Made(), ("cartpole-5",)), ["cartpole-5"])
-    assert table.rows[0][table.heads.index("our lambda")] == "0 and 0.1"
+    assert table.rows[0][-1] == "B = 0.1 and 0.4; lambda 0 and 0.1; episodes 10; on 1 core"
 
 
 def test_episodes_that_all_ended_alike_leave_doubt():
@@ -236,6 +236,17 @@ def test_episodes_that_all_ended_alike_leave_doubt():
 def test_an_attack_below_the_bound_is_noticed(tmp_path, attacked, verdict):
     study = made_up(tmp_path, Made(smoothed_attacked=attacked), ("cartpole-5",))
     assert claims.above_bound(study, "cartpole-5").verdict.startswith(verdict)
+
+
+def test_a_mean_above_its_bound_by_less_than_its_doubt_proves_nothing(tmp_path):
+    study = made_up(tmp_path, Made(smoothed_attacked=0.9), ("cartpole-5",))
+    agent = study.smoothed("cartpole-5")[0]
+    path = tmp_path / "attacks" / f"{agent.name}-paper.json"
+    found = read_json(path)
+    write_json(path, {**found, "sem": [[found["sem"][0][0]] * 2, [500.0] * 2]})
+    verdict = claims.above_bound(Study(study.folder, study.agents), "cartpole-5").verdict
+    assert verdict == f"yes; too few episodes to tell at sigma {agent.sigma:g}, B = 0.5"
+    assert documentation.marked(verdict).startswith("partly: yes")
 
 
 def test_point_wise_limits_are_compared_with_dkw(study):
