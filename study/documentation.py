@@ -9,6 +9,7 @@ with those that are committed. A figure of a page has four panels at most: large
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 import textwrap
@@ -81,7 +82,7 @@ def by_claim(study: Study, tasks: Sequence[str]) -> str:
 
 def marked(verdict: str) -> str:
     """Return a verdict with a mark: reproduced, in part, or not."""
-    first = verdict.partition(",")[0].partition(":")[0].strip()
+    first = re.split("[,:;]", verdict)[0].strip()
     mark = {"yes": "✓" if ";" not in verdict else "partly:", "no": "✗" if ";" not in verdict else "partly:"}
     return f"{mark.get(first, '')} {verdict}".strip()
 
