@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from study.figures.pong import FULL, ROUND, ways
-from study.numbers import Agent, Study, budgets_of
+from study.numbers import Agent, Study, budgets_of, cell_sizes
 from study.paper import MAIN, UNITS
 from study.serial import root_law, root_law_of_one_agent
 from study.style import mean_of
@@ -126,16 +126,15 @@ def above_bound(study: Study, task: str) -> Finding:
     Where a mean is above its bound by no more than what it is in doubt, the two are not distinguished.
     """
     margins, close = [], []
-    for agent in study.smoothed(task):
-        found = study.attack(agent)
-        for place, budget in enumerate(() if found is None else found["budgets"]):
-            assert found is not None
-            row, bound = found["mean"][place], study.certificate(agent).at(budget).lower
-            lowest = int(np.argmin(row))
-            sizes = found.get("episodes_of_cells")
-            episodes = found["episodes"] if sizes is None else sizes[place][lowest]
-            margins.append((row[lowest] - bound, agent, budget))
-            if 0 < row[lowest] - bound <= doubt(found["sem"][place][lowest], episodes, task):
+    attacks = [(agent, found) for agent in study.smoothed(task) if (found := study.attack(agent)) is not None]
+    for agent, found in attacks:
+        for budget, means, errors, sizes in zip(
+            found["budgets"], found["mean"], found["sem"], cell_sizes(found), strict=True
+        ):
+            lowest = int(np.argmin(means))
+            margin = means[lowest] - study.certificate(agent).at(budget).lower
+            margins.append((margin, agent, budget))
+            if 0 < margin <= doubt(errors[lowest], sizes[lowest], task):
                 close.append(f"sigma {agent.sigma:g}, B = {budget:g}")
     if not margins:
         return Finding(UNMEASURED, UNMEASURED)

@@ -214,6 +214,14 @@ def grid_of(task: str) -> NDArray[np.float64]:
     return np.linspace(0, budgets_of(TASKS[task])[-1], POINTS)
 
 
+def cell_sizes(attack: Mapping[str, Any]) -> list[list[int]]:
+    """Return how many episodes each configuration of an attack has, a row for each budget."""
+    found: list[list[int]] = attack.get("episodes_of_cells") or [
+        [attack["episodes"]] * len(row) for row in attack["mean"]
+    ]
+    return found
+
+
 def fingerprint(study: Study) -> str:
     """Return one hash of all raw numbers and of the weights they belong to; records are no part of the study."""
     paths = sorted(path for path in study.folder.rglob("*") if path.suffix in {".json", ".npz"})

@@ -18,17 +18,15 @@ from statistics import median
 from typing import Any
 
 from study.agents_table import ROOT, put
-from study.numbers import DATA, shipped_agents
+from study.measure import attack_of
+from study.numbers import DATA, Agent, Study, shipped_agents
 from study.paper import UNITS
-from study.sizes import CARTPOLE_BUDGETS
+from study.sizes import CARTPOLE_BUDGETS, AttackSize
 from study.tables import Table, certified, measured
-from surefoot.agents.files import load, load_card
-from surefoot.episodes import Noise
+from surefoot.agents.files import load_card
 from surefoot.files import read_json, versions, write_json
-from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.tasks import get_task
-from surefoot.runs.attacked import AttackGrid, summary
+from surefoot.runs.attacked import summary
 
 FOLDER = DATA / "paper-preset"
 EPISODES = 200  # of every budget and lambda
@@ -40,8 +38,8 @@ KEPT = ("budgets", "lambdas", "episodes", "mean", "sem", "curve", "curve_sem", "
 def measure(agent: str) -> str:
     """Attack one undefended agent, and keep what came of it."""
     card = load_card(agent)
-    base = Plan(task=get_task(card["task"]), policy=load(agent), noise=Noise.of(0.0), n_episodes=EPISODES)
-    grid = AttackGrid(base=base, budgets=CARTPOLE_BUDGETS, lambdas=(0.0,), method="paper", noise_samples=1)
+    named = Agent(agent, card["task"], card["sigma"], card["sha256"], card)
+    grid = attack_of(named, AttackSize(CARTPOLE_BUDGETS, (0.0,), EPISODES), "cpu")
     grid = replace(grid, lambdas=grid.default_lambdas())
     found = summary(grid, {cell: play(grid.plan(*cell)) for cell in grid.configurations()})
     facts = {
@@ -65,8 +63,8 @@ def runs(task: str) -> list[dict[str, Any]]:
 
 def selected() -> str:
     """Return what every run with the paper's settings certifies at budget sigma, next to the agent that was kept."""
-    rows = []
-    for agent in (agent for task in TASKS for agent in shipped_agents() if agent.task == task and agent.sigma > 0):
+    study, rows = Study(DATA, shipped_agents()), []
+    for agent in (agent for task in TASKS for agent in study.of(task) if agent.sigma > 0):
         scores = [
             float(one["selection"]["certified_at_sigma"])
             for one in agent.card["candidates"]

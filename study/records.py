@@ -84,8 +84,14 @@ def numbers() -> dict[str, Any]:
     attacks = [row for agent in new_agents() for method in ATTACKS for row in _attacked(agent, method, rows)]
     peers = read_json(RECORDS / "peers.json")["rows"]
     board = [row(entry, BUDGETS[str(entry.certificate.metadata["task"])]) for entry in read_entries()]
-    of_others = {"board": board, "peers": peers}
-    return {"schema": 1, "data_sha256": fingerprint(), "agents": rows, "attacks": attacks, **of_others}
+    return {
+        "schema": 1,
+        "data_sha256": fingerprint(),
+        "agents": rows,
+        "attacks": attacks,
+        "board": board,
+        "peers": peers,
+    }
 
 
 def fingerprint() -> str:

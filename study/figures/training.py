@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from study.numbers import Agent, Study
+from study.numbers import Agent, Study, cell_sizes
 from study.paper import (
     ATTACK_SECONDS,
     ATTACK_STEP,
@@ -181,7 +181,7 @@ def attack_settings(study: Study, tasks: Sequence[str]) -> Table:
 
 def _sizes(attacks: Sequence[dict[str, Any]]) -> str:
     """Return how many episodes the configurations of some attacks have, from the fewest to the most."""
-    sizes = [size for found in attacks for row in found.get("episodes_of_cells", [[found["episodes"]]]) for size in row]
+    sizes = [size for found in attacks for row in cell_sizes(found) for size in row]
     return " to ".join(dict.fromkeys(f"{size:,}" for size in (min(sizes), max(sizes))))
 
 

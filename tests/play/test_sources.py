@@ -377,6 +377,14 @@ def test_mujoco_does_not_repeat_for_every_copy_that_its_models_are_old(tmp_path,
     assert not list(tmp_path.iterdir())
 
 
+def test_gymnasium_says_that_mujoco_is_missing(monkeypatch):
+    for name in [name for name in sys.modules if name.startswith("gymnasium.envs.mujoco")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "mujoco", None)
+    with pytest.raises(InputError, match="environment 'HalfCheetah-v5': MuJoCo is not installed, run `pip install"):
+        Source(maker="HalfCheetah-v5").open()
+
+
 def test_other_warnings_of_mujoco_are_printed(capsys):
     _mujoco_warning("Nan, Inf or huge value in QACC at DOF 0. The simulation is unstable. Time = 0.1.")
     assert capsys.readouterr().err.startswith("WARNING: Nan, Inf or huge value in QACC")

@@ -29,10 +29,16 @@ def measured(tmp_path_factory):
     return folder, card
 
 
-def test_every_undefended_run_is_attacked(measured, monkeypatch):
-    folder, card = measured
-    for name, value in {**FEW, "FOLDER": folder / "data"}.items():
+@pytest.fixture
+def there(measured, monkeypatch):
+    """Return the same with the script pointed at it."""
+    for name, value in {**FEW, "FOLDER": measured[0] / "data"}.items():
         monkeypatch.setattr(paper_preset, name, value)
+    return measured
+
+
+def test_every_undefended_run_is_attacked(there):
+    _, card = there
     own, other = paper_preset.runs("cartpole-5")
     assert (own["seed"], other["seed"], own["steps"]) == (card["training"]["seed"], 7, card["training"]["steps"])
     assert own["attack"] == other["attack"]  # the same weights
@@ -42,10 +48,8 @@ def test_every_undefended_run_is_attacked(measured, monkeypatch):
     assert len(paper_preset.undefended().splitlines()) == 2 + 2
 
 
-def test_what_was_measured_is_not_measured_again(measured, monkeypatch):
-    folder, _ = measured
-    for name, value in {**FEW, "FOLDER": folder / "data"}.items():
-        monkeypatch.setattr(paper_preset, name, value)
+def test_what_was_measured_is_not_measured_again(there, monkeypatch):
+    folder, _ = there
     monkeypatch.setattr(paper_preset, "load_card", lambda agent: {**load_card(agent), "sha256": agent})
     monkeypatch.setattr(paper_preset, "measure", lambda agent: pytest.fail(f"{agent} is measured again"))
     monkeypatch.setattr("sys.argv", ["paper_preset", "--run", str(folder)])

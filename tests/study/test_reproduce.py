@@ -202,6 +202,21 @@ def test_configurations_that_were_run_later_are_added(tmp_path, monkeypatch, cap
     assert read_json(path) == found
 
 
+def test_of_equal_means_the_lambda_named_before_stays_with_its_use_of_the_budget():
+    same = dict.fromkeys(("task", "agent", "agent_sha256", "sigma", "method", "draws", "seed"), 0)
+    one = {**same, "lambdas": [0.001, 0.0001], "budgets": [0.5], "curve_lambda": [0.001], "spending": [[0.5]]}
+    two = {**one, "budgets": [1.0], "spending": [[0.25, 0.75]]}
+    arrays = {
+        budget: {
+            f"{budget}-lambda{margin}.{part}": np.ones(3) for margin in (0.001, 0.0001) for part in ("returns", "spent")
+        }
+        for budget in ("B0.5", "B1")
+    }
+    found, _ = script("add_cells").joined(one, arrays["B0.5"], two, arrays["B1"])
+    assert found["curve_lambda"] == [0.001, 0.001]
+    assert found["spending"] == [[0.5], [0.25, 0.75]]
+
+
 # The committed numbers.
 
 

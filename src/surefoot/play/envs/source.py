@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from importlib import import_module
 from typing import Any
 
 import gymnasium
@@ -160,9 +161,10 @@ def _quiet_mujoco(environment: str | EnvSpec) -> None:
     spec = gymnasium.registry.get(environment) if isinstance(environment, str) else environment
     if spec is None or "mujoco" not in str(spec.entry_point):
         return
-    mujoco = imported("mujoco")
-    if hasattr(mujoco, "set_mju_user_warning") and mujoco.get_mju_user_warning() is None:
-        mujoco.set_mju_user_warning(_mujoco_warning)
+    with suppress(ImportError, AttributeError):  # Gymnasium says what is missing, and older releases have no such thing
+        mujoco = import_module("mujoco")
+        if mujoco.get_mju_user_warning() is None:
+            mujoco.set_mju_user_warning(_mujoco_warning)
 
 
 def _mujoco_warning(text: str) -> None:
