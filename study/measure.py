@@ -43,12 +43,16 @@ class Place:
     workers: int = 1
 
 
-def play_episodes(agent: Agent, episodes: int, place: Place) -> str:
+Block = tuple[int, int]  # environments in parallel, and the episodes that each of them runs in turn
+
+
+def play_episodes(agent: Agent, episodes: int, place: Place, block: Block | None = None) -> str:
     """Run an agent without attack, as ``surefoot certify`` does, and keep every return and the time it took.
 
-    One process on a CPU counts the time of its processor, which does not depend on what else is running.
+    One process on a CPU counts the time of its processor, which does not depend on what else is running. Small blocks
+    keep many processes busy where the task's own on a GPU are few and long.
     """
-    plan = unattacked(agent, episodes, place.device)
+    plan = unattacked(agent, episodes, place.device, block)
     folder = place.work / f"episodes-{agent.name}-n{episodes}-{place.device}"
     clock = time.process_time if place.device == "cpu" and place.workers == 1 else time.monotonic
     began = clock()
@@ -66,7 +70,7 @@ def play_episodes(agent: Agent, episodes: int, place: Place) -> str:
         "seed": SEED,
         "episodes": episodes,
         "record_sha256": record.sha256,
-        "command": f"surefoot certify {agent.task} --agent {agent.name} --sigma {agent.sigma:g} --episodes {episodes}",
+        "command": _command(agent, episodes, place.device, block),
         "seconds": round(took, 3) if whole else _seconds_before(place, agent, record.sha256),
         "workers": place.workers,
         "device": place.device,
@@ -76,8 +80,17 @@ def play_episodes(agent: Agent, episodes: int, place: Place) -> str:
     return f"{agent.name}: {episodes:,} episodes, mean {record.returns.mean():.3f}"
 
 
-def unattacked(agent: Agent, episodes: int, device: str) -> Plan:
-    """Return the run of an agent without attack."""
+def _command(agent: Agent, episodes: int, device: str, block: Block | None) -> str:
+    """Return the command that runs the same episodes."""
+    if block is None:
+        return f"surefoot certify {agent.task} --agent {agent.name} --sigma {agent.sigma:g} --episodes {episodes}"
+    renewed = f"python -m study.renew --run episodes --again --agents {agent.name} --episodes {episodes}"
+    return f"{renewed} --block {block[0]} {block[1]} --device {device}"
+
+
+def unattacked(agent: Agent, episodes: int, device: str, block: Block | None = None) -> Plan:
+    """Return the run of an agent without attack, in the task's own blocks or in others."""
+    n_envs, episodes_per_env = block or (None, None)
     return Plan(
         task=get_task(agent.task),
         policy=zoo.load(agent.name),
@@ -85,6 +98,8 @@ def unattacked(agent: Agent, episodes: int, device: str) -> Plan:
         n_episodes=episodes,
         seed=SEED,
         device=device,
+        n_envs=n_envs,
+        episodes_per_env=episodes_per_env,
     )
 
 

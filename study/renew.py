@@ -4,7 +4,8 @@
     python -m study.renew --run episodes times      # measure these where missing or stale
     python -m study.renew --run episode-times --episodes 32    # where a resumed run has no time
     python -m study.renew --run attacks --tasks mountain-car
-    python -m study.renew --run episodes --again --agents pong-full-s0.1 --episodes 4096
+    python -m study.renew --run episodes --again --agents pong-full-s0.1 --episodes 4096 --device cuda \\
+      --block 64 4 --workers 16                     # with SUREFOOT_CORES=1: each process runs its own emulators
     python -m study.renew --run episodes attacks times --device cuda
 
 Attacks on smoothed agents take hours on two cores; ``python -m study.attack_cells --device cuda --jobs 16``
@@ -17,7 +18,16 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from study.measure import Place, attack_agent, play_episodes, time_attacks, time_episodes, timed_agents, write_times
+from study.measure import (
+    Block,
+    Place,
+    attack_agent,
+    play_episodes,
+    time_attacks,
+    time_episodes,
+    timed_agents,
+    write_times,
+)
 from study.numbers import DATA, Agent, Study, shipped_agents
 from study.sizes import full
 from surefoot.play.workers import usable_cores
@@ -46,13 +56,15 @@ def _stale(facts: Any, agent: Agent) -> bool:
     return bool(facts.get("agent_sha256") != agent.sha256)
 
 
-def renew(part: str, agents: list[Agent], place: Place, episodes: int | None = None) -> None:
+def renew(
+    part: str, agents: list[Agent], place: Place, episodes: int | None = None, block: Block | None = None
+) -> None:
     """Measure one part of the study again."""
     for agent in agents:
         size = full(agent.task)
         cells = size.attacks(agent.sigma)
         if part == "episodes":
-            print(play_episodes(agent, episodes or size.episodes, place), flush=True)
+            print(play_episodes(agent, episodes or size.episodes, place, block), flush=True)
         elif part == "attacks":
             print(attack_agent(agent, cells, place), flush=True)
         elif part == "episode-times":
@@ -71,6 +83,13 @@ def main() -> None:
     parser.add_argument("--agents", nargs="+", help="by name")
     parser.add_argument("--again", action="store_true", help="also what is there and not stale")
     parser.add_argument("--episodes", type=int, help="episodes of an agent (default: 10,000; timed: 32)")
+    parser.add_argument(
+        "--block",
+        nargs=2,
+        type=int,
+        metavar=("ENVS", "EPISODES"),
+        help="environments of a block and episodes of each, for --run episodes (default: the task's)",
+    )
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--workers", type=int, help="processes (default: one per core; one to measure times)")
     parser.add_argument("--work", type=Path, default=Path("runs/study"))
@@ -84,7 +103,7 @@ def main() -> None:
         names = ", ".join(agent.name for agent in agents) or "nothing"
         print(f"{part} to renew: {names}", flush=True)
         if part in arguments.run:
-            renew(part, agents, place, arguments.episodes)
+            renew(part, agents, place, arguments.episodes, arguments.block and tuple(arguments.block))
 
 
 if __name__ == "__main__":
