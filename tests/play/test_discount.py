@@ -54,6 +54,56 @@ def test_the_limits_are_those_of_the_longest_episode():
 
 
 @pytest.mark.parametrize(
+    ("name", "gamma", "floor", "ceiling"),
+    [
+        ("cartpole-5", 0.99, 0, (1 - 0.99**200) / 0.01),
+        ("mountain-car", 0.99, 0, 1),
+        ("pong-1r", 0.99, 0, 1),
+        ("pong-full", 0.99, -21, 21),
+        ("pong-full", 0.5, -2, 2),
+        ("freeway", 0.99, 0, 5),
+        ("freeway", 0.5, 0, 2),
+    ],
+)
+def test_every_task_has_limits_of_its_discounted_return(name, gamma, floor, ceiling):
+    scoring = discounted(get_task(name), gamma).scoring
+    assert (scoring.floor, scoring.ceiling) == (pytest.approx(floor), pytest.approx(ceiling))
+
+
+def test_a_discounted_return_stays_where_the_rewards_so_far_stay():
+    """Random walks of steps -1, 0 and 1 with a drift: their range holds for every discount, and no smaller one does."""
+    rng = np.random.default_rng(0)
+    closest = np.inf
+    for _ in range(2_000):
+        drift = rng.uniform(-0.5, 0.5)
+        steps = rng.choice([-1, 0, 1], 60, p=np.array([1 - drift, 1, 1 + drift]) / 3)
+        sums, gamma = np.cumsum(steps), 1 - 10 ** rng.uniform(-4, -0.5)
+        value = float(np.sum(gamma ** np.arange(60) * steps))
+        assert sums.min() - 1e-9 <= value <= sums.max() + 1e-9
+        closest = min(closest, value - sums.min())
+    assert closest < 0.05  # a floor higher by a tenth would be wrong
+
+
+@pytest.mark.parametrize(
+    ("name", "agent", "more"),
+    [
+        ("mountain-car", "mountain-car-s0.2", ("--gamma", "0.999")),
+        ("mountain-car", "mountain-car-s0.2", ("--per-step",)),
+        ("pong-1r", "pong-1r-s0.1", ("--gamma", "0.99")),
+        ("pong-1r", "pong-1r-s0.1", ("--per-step",)),
+        ("freeway", "freeway-s0.1", ("--gamma", "0.99")),
+        ("freeway", "freeway-s0.1", ("--per-step",)),
+    ],
+)
+def test_the_papers_tasks_are_certified_so_too(name, agent, more, tmp_path, capsys):
+    run = ["certify", name, "--agent", agent, "--episodes", "8", "--workers", "1", "--quiet", "--json"]
+    assert cli.main([*run, *more, "--budgets", "0,0.01", "--out", str(tmp_path / "run")]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert made["floor"] <= made["lower"][1] <= made["lower"][0] <= made["estimate"] <= made["ceiling"]
+    assert verify(tmp_path / "run", blocks=0).verified
+
+
+@pytest.mark.parametrize(
     ("call", "match"),
     [
         (lambda: discounted(toy(), 1.0), "strictly between 0 and 1, got 1.0"),

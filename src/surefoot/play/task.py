@@ -25,6 +25,7 @@ class Scoring:
         max_steps: Maximum episode length.
         floor: Lowest return the rules allow.
         ceiling: Highest return the rules allow, None if unknown.
+        holds_throughout: Whether the rewards so far are between floor and ceiling after every step, not only the last.
         reward_range: Lowest and highest reward of one step, 0 among them, where they are known.
         gamma: The discount, where the return is sum gamma^t r_t; None for the plain sum.
     """
@@ -32,6 +33,7 @@ class Scoring:
     max_steps: int
     floor: float
     ceiling: float | None
+    holds_throughout: bool = False
     reward_range: tuple[float, float] | None = None
     gamma: float | None = None
 

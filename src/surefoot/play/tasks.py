@@ -56,12 +56,17 @@ VECTOR_BUDGETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 ATARI_BUDGETS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
 
 
+def _scoring(max_steps: int, limits: tuple[float, float], rewards: tuple[float, float]) -> Scoring:
+    """Return how a task of the paper scores: counts that never leave their limits on the way, by 1 a step at most."""
+    return Scoring(max_steps=max_steps, floor=limits[0], ceiling=limits[1], holds_throughout=True, reward_range=rewards)
+
+
 def _cartpole(n_stack: int, lambdas: tuple[float, ...]) -> Task:
     return Task(
         name=f"cartpole-{n_stack}",
         environment="CartPole-v1",
         spaces=Spaces(shape=(4,), n_actions=2, n_stack=n_stack),
-        scoring=Scoring(max_steps=200, floor=0.0, ceiling=200.0, reward_range=(0.0, 1.0)),
+        scoring=_scoring(200, (0.0, 200.0), (0.0, 1.0)),
         backend=tensors(partial(CartPole, max_steps=200), Source(maker="CartPole-v1", max_steps=200).open),
         blocks=TENSOR_BLOCKS,
         paper=PaperSetup(method="per-threshold", budgets=VECTOR_BUDGETS, lambdas=lambdas),
@@ -76,7 +81,7 @@ MOUNTAIN_CAR = Task(
     environment="MountainCarContinuous-v0",
     spaces=Spaces(shape=(2,), n_actions=None, n_stack=5, low=(-1.0,), high=(1.0,)),
     box=(LOW, HIGH),
-    scoring=Scoring(max_steps=999, floor=0.0, ceiling=1.0),
+    scoring=_scoring(999, (0.0, 1.0), (0.0, 1.0)),
     backend=tensors(partial(MountainCar, max_steps=999), partial(open_mountain_car, 999)),
     blocks=TENSOR_BLOCKS,
     paper=PaperSetup(method="binary", budgets=VECTOR_BUDGETS, lambdas=(0.001, 0.0001, 0.00001)),
@@ -90,6 +95,7 @@ def _atari(
     cartridge: Cartridge,
     limits: tuple[float, float],
     *,
+    rewards: tuple[float, float] = (0.0, 1.0),
     lambdas: tuple[float, ...],
     episodes_per_env: tuple[int, int],
     baseline: Baseline,
@@ -101,7 +107,7 @@ def _atari(
         environment=environment,
         spaces=Spaces(shape=SHAPE, n_actions=cartridge.moves, n_stack=4, pixels=True),
         box=((0.0,), (1.0,)),
-        scoring=Scoring(max_steps=cartridge.limit, floor=limits[0], ceiling=limits[1]),
+        scoring=_scoring(cartridge.limit, limits, rewards),
         backend=emulators(cartridge),
         blocks=Blocks(
             n_envs=32, episodes_per_env=episodes_per_env[0], gpu_n_envs=256, gpu_episodes_per_env=episodes_per_env[1]
@@ -141,6 +147,7 @@ TASKS: dict[str, Task] = {
             "PongNoFrameskip-v0",
             Cartridge("pong", moves=6, limit=27_000),
             (-21.0, 21.0),
+            rewards=(-1.0, 1.0),
             lambdas=(0.1, 0.3, 0.5, 0.9, 1.3, 1.7),
             episodes_per_env=(2, 8),
             baseline=_measured(
@@ -187,6 +194,9 @@ def check_discount(gamma: float) -> None:
 def discounted(task: Task, gamma: float, *, limits: tuple[float, float | None] | None = None) -> Task:
     """Return the task with the discounted return sum gamma^t r_t, t = 0, 1, ..., and a floor and ceiling for it.
 
+    Summed by parts it is a mean of the rewards so far, S_0 to S_T, with weights (1 - gamma) gamma^t and, of the last,
+    gamma^T: where floor and ceiling hold for each of these, they hold for it too.
+
     Args:
         task: The task.
         gamma: The discount, strictly between 0 and 1.
@@ -201,6 +211,10 @@ def discounted(task: Task, gamma: float, *, limits: tuple[float, float | None] |
             )
         # Rounded outward: the sum is made step by step and rounded at each.
         longest = (1 - gamma**task.scoring.max_steps) / (1 - gamma) * (1 + 1e-12)
-        limits = (rewards[0] * longest, rewards[1] * longest)
+        low, high = rewards[0] * longest, rewards[1] * longest
+        if task.scoring.holds_throughout:
+            assert task.scoring.ceiling is not None
+            low, high = max(low, task.scoring.floor), min(high, task.scoring.ceiling)
+        limits = (low, high)
     scoring = replace(task.scoring, floor=limits[0], ceiling=limits[1], gamma=gamma)
     return replace(task, scoring=scoring, paper=replace(task.paper, method="band"), baseline=None)
