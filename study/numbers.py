@@ -102,6 +102,10 @@ class Study:
         """Return one agent's returns in single rounds and in whole games, attacked alike."""
         return self._read(("serial",), self.folder / "serial.json", ("agent", "agent_sha256", "rows"))
 
+    def step_wise(self) -> dict[str, Any] | None:
+        """Return how far every action of an episode can be certified."""
+        return self._read(("step-wise",), self.folder / "step-wise.json", ("task", "agents"))
+
     def trainings(self, agent: Agent) -> list[dict[str, Any]]:
         """Return every training of an agent's task and sigma: preset, seed, seconds, curve.
 
@@ -147,6 +151,9 @@ class Study:
         serial, weights = self.serial(), {agent.name: agent.sha256 for agent in self.agents}
         if serial is not None and weights.get(serial["agent"]) != serial["agent_sha256"]:
             bad.append(f"rounds and games of {serial['agent']}")
+        voting = self.step_wise() or {"agents": []}
+        rows = [row for row in voting["agents"] if weights.get(row["agent"]) != row["agent_sha256"]]
+        bad += [f"certified actions of {row['agent']}" for row in rows]
         return [*bad, *self._stale_times()]
 
     def missing(self) -> list[str]:

@@ -1,0 +1,120 @@
+"""Every action certified against the return certified: how far either goes, on CartPole with one frame.
+
+    python -m study.step_wise    # six minutes of one core
+
+The paper (Section 2) says that certifying the return instead of every action can certify larger budgets. A step-wise
+certificate needs actions that can stay the same: at every step the agent takes the action that most of many noisy
+copies of the present observation lead to, and Cohen, Rosenfeld and Kolter (2019) bound how far that observation must
+be moved before another action wins. An attacker may use its whole budget at one step, so the episode is as it was if
+the budget is at most the smallest of these radii, and otherwise nothing is known. The probability of the winning
+action is bounded with 95% at each step by itself, and the mean over episodes is an estimate: both favor it.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.special import ndtri
+
+from study.numbers import DATA, Agent, Study, shipped_agents
+from study.tables import UNMEASURED, Finding, by_budget, certified
+from surefoot.agents import files as zoo
+from surefoot.agents.policies import Policy
+from surefoot.files import versions, write_json
+from surefoot.play.streams import Stream
+from surefoot.play.tasks import get_task
+from surefoot.play.workers import single_thread
+from surefoot.proof.bounds.binomial import lower_limit
+
+TASK = "cartpole-1"
+EPISODES, SAMPLES, ALPHA = 200, 1_000, 0.05
+BUDGETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
+
+
+def radii(votes: NDArray[np.int64], sigma: float) -> NDArray[np.float64]:
+    """Return how far an observation must be moved before the other of two actions wins the vote.
+
+    If the winner has a probability of at least p > 1/2 with noise, it is at least Phi(Phi^-1(p) - r / sigma) after a
+    perturbation of l2 norm r, which exceeds 1/2 while r < sigma Phi^-1(p); if p <= 1/2 nothing is certified.
+    """
+    least = np.asarray(lower_limit(votes, SAMPLES, ALPHA))
+    return np.asarray(sigma * np.maximum(ndtri(least), 0.0))
+
+
+def vote(policy: Policy, observation: torch.Tensor, sigma: float, stream: Stream) -> NDArray[np.int64]:
+    """Return how many noisy copies of each observation lead to each of the two actions."""
+    rows = len(observation)
+    copies = observation.repeat_interleave(SAMPLES, 0)
+    seen = copies + sigma * stream.normal(tuple(copies.shape))
+    taken = policy.act(seen.unsqueeze(1)).reshape(rows, SAMPLES)
+    second = taken.sum(1).numpy().astype(np.int64)
+    return np.stack([SAMPLES - second, second], axis=1)
+
+
+def smallest_radii(agent: Agent, episodes: int = EPISODES) -> tuple[list[float], list[float]]:
+    """Return the returns of the voting agent without attack, and the smallest radius of each episode."""
+    device, policy = torch.device("cpu"), zoo.load(agent.name)
+    games, noises = np.random.SeedSequence(0).spawn(2)
+    env, stream = get_task(TASK).backend.batch(episodes, games, device), Stream(noises, device)
+    total, least = np.zeros(episodes), np.full(episodes, np.inf)
+    with single_thread(), torch.inference_mode():
+        observation, alive = env.reset(), np.ones(episodes, dtype=bool)
+        while alive.any():
+            votes = vote(policy, observation, agent.sigma, stream)
+            least[alive] = np.minimum(least, radii(votes.max(1), agent.sigma))[alive]
+            observation, reward, over = env.step(torch.from_numpy(votes.argmax(1)))
+            total[alive] += reward.numpy()[alive]
+            alive &= ~over.numpy()
+    env.close()
+    return total.tolist(), least.tolist()
+
+
+def step_wise(out: Path) -> None:
+    """Measure every smoothed agent of the task and write."""
+    rows: list[dict[str, Any]] = []
+    for agent in (one for one in shipped_agents() if one.task == TASK and one.sigma > 0):
+        returns, least = smallest_radii(agent)
+        facts = {"agent": agent.name, "agent_sha256": agent.sha256, "sigma": agent.sigma}
+        rows.append({**facts, "returns": returns, "smallest_radius": least})
+        print(f"{agent.name}: mean {np.mean(returns):.1f}, largest of the smallest radii {max(least):.3f}", flush=True)
+    facts = {"task": TASK, "samples": SAMPLES, "alpha": ALPHA}
+    write_json(out / "step-wise.json", {"schema": 1, **facts, "agents": rows, "versions": versions()})
+
+
+def farther_than_actions(study: Study, task: str) -> Finding:
+    """Compare the return that is certified because every action is with the return certified as a whole."""
+    found, agents = study.step_wise(), study.smoothed(task)
+    if found is None or not agents:
+        return Finding(UNMEASURED, UNMEASURED)
+    every = [max(kept(row, budget) for row in found["agents"]) for budget in BUDGETS]
+    whole = [max(study.certificate(agent).at(budget).lower for agent in agents) for budget in BUDGETS]
+    farther = [f"{budget:g}" for budget, one, other in zip(BUDGETS, every, whole, strict=True) if other > one]
+    shown: list[Sequence[str]] = [
+        ["every action certified", *(f"{value:.1f}" for value in every)],
+        ["return certified", *(certified(value, 1) for value in whole)],
+    ]
+    text = "Best of four sigmas at each budget; the first row is an estimate."
+    verdict = f"yes, at B = {', '.join(farther)}" if farther else "no"
+    return Finding(text, verdict, by_budget(shown, BUDGETS))
+
+
+def kept(row: dict[str, Any], budget: float) -> float:
+    """Return the mean return of the episodes whose actions are all certified at a budget; the others count 0."""
+    return float(np.mean(np.where(np.array(row["smallest_radius"]) >= budget, row["returns"], 0.0)))
+
+
+def main() -> None:
+    """Measure."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default=DATA)
+    step_wise(parser.parse_args().out)
+
+
+if __name__ == "__main__":
+    main()
