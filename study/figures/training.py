@@ -37,6 +37,8 @@ WORDS = {
     "hidden": "network",
     "averaging": "decay of averaged weights",
 }
+# What a training that has no such setting does.
+UNSET = {"hidden": "CNN", "stop_when_perfect": "False"}
 LARGE = 10_000_000  # steps, from which on they are counted in millions
 
 
@@ -120,14 +122,20 @@ def training_settings(study: Study, tasks: Sequence[str]) -> Table:
 def _task_rows(study: Study, task: str) -> list[list[str]]:
     """Return the rows that task and algorithm fix, and the number of training runs an agent was selected from."""
     agents = study.of(task)
-    runs = ", ".join(f"{len(agent.card['candidates'])}" for agent in agents)
     rows = [
         ["frames used", f"{FRAMES[task]}", f"{TASKS[task].spaces.n_stack}" if agents else ""],
-        ["repeats", REPEATS.get(task, "not stated"), f"{runs} (by sigma)" if agents else ""],
+        ["repeats", REPEATS.get(task, "not stated"), _by_sigma([len(agent.card["candidates"]) for agent in agents])],
+        ["steps of the training that was kept", "", _by_sigma([agent.card["training"]["steps"] for agent in agents])],
     ]
     if isinstance(find_settings("paper", task), DdpgSettings):
         rows += [[name, value, value if agents else ""] for name, value in EPISODIC.items()]
     return rows
+
+
+def _by_sigma(counts: Sequence[int]) -> str:
+    """Return a number of each agent, or the one that all of them have."""
+    shown = [f"{count:,}" for count in counts]
+    return f"{', '.join(shown)} (by sigma)" if len(set(shown)) > 1 else "".join(shown[:1])
 
 
 def _setting_rows(study: Study, task: str) -> list[list[str]]:
@@ -136,6 +144,7 @@ def _setting_rows(study: Study, task: str) -> list[list[str]]:
     rows = []
     for name in dict.fromkeys([*paper, *(key for one in ours for key in one)]):
         there = list(dict.fromkeys(_shown(one[name]) for one in ours if name in one))
+        there = there or [UNSET[name] for _ in ours[:1] if name in UNSET]
         if name != "repeats":
             words = WORDS.get(name, name.replace("_", " "))
             rows.append([words, _shown(paper[name]) if name in paper else "", ", ".join(there)])

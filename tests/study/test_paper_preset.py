@@ -21,7 +21,7 @@ def measured(tmp_path_factory):
         training = {**load_card(name)["training"], "seed": seed}
         copy_agent(name, folder / f"{name}-paper-seed{seed}" / "agent", name, training=training)
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**FEW, "FOLDER": folder / "data", "EPISODES": 3}.items():
+        for name, value in {**FEW, "FOLDER": folder / "data", "EPISODES": 3, "CERTIFIED": 50}.items():
             patch.setattr(paper_preset, name, value)
         patch.setattr(paper_preset, "load_card", lambda agent: {**load_card(agent), "sha256": agent})
         patch.setattr("sys.argv", ["paper_preset", "--run", str(folder)])
@@ -48,6 +48,13 @@ def test_every_undefended_run_is_attacked(there):
     assert len(paper_preset.undefended().splitlines()) == 2 + 2
 
 
+def test_a_run_with_noise_is_certified(there):
+    (one,) = paper_preset.runs("cartpole-5", "0.8")
+    found = one["certificate"]
+    assert (found["episodes"], found["method"], found["budgets"]) == (50, "per-threshold", [1.0])
+    assert 0 <= found["lower"][0] < found["mean"]
+
+
 def test_what_was_measured_is_not_measured_again(there, monkeypatch):
     folder, _ = there
     monkeypatch.setattr(paper_preset, "load_card", lambda agent: {**load_card(agent), "sha256": agent})
@@ -60,6 +67,8 @@ def test_the_page_says_what_the_committed_runs_certify_and_keep():
     page = (ROOT / "docs" / "study.md").read_text(encoding="utf-8")
     assert paper_preset.selected() in page
     assert paper_preset.undefended() in page
+    assert paper_preset.mountain_car() in page
+    assert len(paper_preset.mountain_car().splitlines()) > 3
 
 
 def test_every_committed_run_has_the_papers_settings():
