@@ -104,7 +104,7 @@ class Study:
 
     def step_wise(self) -> dict[str, Any] | None:
         """Return how far every action of an episode can be certified."""
-        return self._read(("step-wise",), self.folder / "step-wise.json", ("task", "agents"))
+        return self._read(("step-wise",), self.folder / "step-wise.json", ("task", "budgets", "agents"))
 
     def trainings(self, agent: Agent) -> list[dict[str, Any]]:
         """Return every training of an agent's task and sigma: preset, seed, seconds, curve.

@@ -67,11 +67,17 @@ def new_agents() -> list[Agent]:
 
 
 def entries() -> Iterator[tuple[Agent, Episodes]]:
-    """Return every smoothed agent with each of its episode data: the study's, ten thousand, a million."""
+    """Return every smoothed agent with each of its episode data: the study's, ten thousand, a million.
+
+    Where the study's are in other blocks than the task's own, which no verification would rerun, there are others here.
+    """
     folders = (DATA, RECORDS, MILLION)
+    own = {path.stem for path in (RECORDS / "episodes").glob("*.npz")}
     for study in (Study(folder, every_agent()) for folder in folders if folder.is_dir()):
         for agent in study.agents:
-            record = study.record(agent) if agent.sigma > 0 else None
+            record = (
+                study.record(agent) if agent.sigma > 0 and (study.folder != DATA or agent.name not in own) else None
+            )
             if record is not None and agent.task in BUDGETS:
                 yield agent, record
 

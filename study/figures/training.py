@@ -122,17 +122,18 @@ def training_settings(study: Study, tasks: Sequence[str]) -> Table:
 def _task_rows(study: Study, task: str) -> list[list[str]]:
     """Return the rows that task and algorithm fix, and the number of training runs an agent was selected from."""
     agents = study.of(task)
+    steps = [agent.card["training"]["steps"] for agent in agents if "steps" in agent.card["training"]]
     rows = [
         ["frames used", f"{FRAMES[task]}", f"{TASKS[task].spaces.n_stack}" if agents else ""],
-        ["repeats", REPEATS.get(task, "not stated"), _by_sigma([len(agent.card["candidates"]) for agent in agents])],
-        ["steps of the training that was kept", "", _by_sigma([agent.card["training"]["steps"] for agent in agents])],
+        ["repeats", REPEATS.get(task, "not stated"), by_sigma([len(agent.card["candidates"]) for agent in agents])],
+        ["steps of the training that was kept", "", by_sigma(steps)],
     ]
     if isinstance(find_settings("paper", task), DdpgSettings):
         rows += [[name, value, value if agents else ""] for name, value in EPISODIC.items()]
     return rows
 
 
-def _by_sigma(counts: Sequence[int]) -> str:
+def by_sigma(counts: Sequence[int]) -> str:
     """Return a number of each agent, or the one that all of them have."""
     shown = [f"{count:,}" for count in counts]
     return f"{', '.join(shown)} (by sigma)" if len(set(shown)) > 1 else "".join(shown[:1])

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from surefoot.cli import main as cli
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.play.floors import of_rewards
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import discounted, get_task
@@ -68,6 +70,21 @@ def test_the_limits_are_those_of_the_longest_episode():
 def test_every_task_has_limits_of_its_discounted_return(name, gamma, floor, ceiling):
     scoring = discounted(get_task(name), gamma).scoring
     assert (scoring.floor, scoring.ceiling) == (pytest.approx(floor), pytest.approx(ceiling))
+
+
+@pytest.mark.parametrize("nearly", [1e-2, 1e-5, 1e-6, 1e-8, 1e-10, 1e-13])
+def test_limits_hold_for_discounts_near_one(nearly):
+    """A perfect episode of CartPole, added up in exact arithmetic, which 1 - gamma^200 in floats misses."""
+    gamma = 1 - nearly
+    exact = sum(Fraction(gamma) ** step for step in range(200))
+    ceilings = discounted(get_task("cartpole-1"), gamma).scoring.ceiling, of_rewards(0, 1).limits(200, gamma)[1]
+    for ceiling in ceilings:
+        assert exact <= Fraction(ceiling) <= exact * Fraction(1 + 1e-7)
+
+
+def test_the_plain_formula_would_be_too_low():
+    gamma = 1 - 1e-10
+    assert Fraction((1 - gamma**200) / (1 - gamma) * (1 + 1e-12)) < sum(Fraction(gamma) ** step for step in range(200))
 
 
 def test_a_discounted_return_stays_where_the_rewards_so_far_stay():

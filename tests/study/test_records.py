@@ -4,15 +4,17 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from study import records
 from study.measure import Place
 from study.numbers import every_agent
 from study.records import NUMBERS, RECORDS, fingerprint, new_agents
 from study.records_figure import curves
-from study.records_page import best, fill, polished
+from study.records_page import USUAL, best, fill, polished
 from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_json
+from surefoot.play.tasks import get_task
 from surefoot.proof.query import certify
 from surefoot.proof.rounding import format_lower
 
@@ -55,6 +57,18 @@ def test_every_new_agent_has_its_episodes_and_they_are_of_its_weights():
     shown = {row["agent"]: row["agent_sha256"] for row in FOUND["agents"]}
     assert {agent.name for agent in new_agents()} <= set(shown)
     assert all(weights[name] == sha for name, sha in shown.items())
+
+
+def test_a_run_in_other_blocks_than_the_tasks_own_is_no_entry():
+    """Its verification could rerun none of them; the study's whole games are such runs."""
+    own = [(agent, record) for agent, record in records.entries() if len(record) <= USUAL]
+    assert len({agent.name for agent, _ in own}) == len(own)
+    for agent, record in own:
+        there = record.metadata["device"]
+        envs, each = get_task(agent.task).blocks.on(torch.device(there), recurrent="memory" in record.metadata)
+        assert record.metadata["block"] == envs * each, agent.name
+    whole = {agent.name: len(record) for agent, record in own if agent.task == "pong-full"}
+    assert whole == {"pong-full-s0.05": 1_000, "pong-full-s0.1": 1_024, "pong-full-student-s0.2": 1_024}
 
 
 def test_an_attack_with_another_lambda_or_at_fewer_budgets_is_made_again(tmp_path, monkeypatch):

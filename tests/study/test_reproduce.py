@@ -9,14 +9,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from study.measure import Place, attack_agent, play_episodes, timed_agents, write_times
+from study.measure import Place, attack_agent, play_episodes, timed_agents, unattacked, write_times
 from study.numbers import Study, fingerprint, open_study, shipped_agents
 from study.paper import TARGETS
 from study.serial import serial
 from study.sizes import AttackSize, Sizes, full, quick
 from surefoot.cli.main import main
-from surefoot.episodes import Noise
+from surefoot.episodes import Episodes, Noise
 from surefoot.files import read_arrays, read_json
+from surefoot.play.loop import play_block
 from surefoot.play.tasks import TASKS
 
 pytestmark = pytest.mark.slow
@@ -79,6 +80,19 @@ def test_the_same_command_again_plays_nothing(two_agents, tmp_path):
     assert facts["command"] == "surefoot certify cartpole-1 --agent cartpole-1-s0.2 --sigma 0.2 --episodes 40"
     lines = [attack_agent(two_agents[0], tiny(TASK).bare, place) for _ in range(2)]
     assert lines[0] == lines[1]
+
+
+def test_blocks_of_another_size_are_named_in_the_command_that_runs_the_same(two_agents, tmp_path):
+    place = Place(tmp_path / "data", tmp_path / "work")
+    play_episodes(two_agents[1], 40, place, (5, 4))
+    kept = Episodes.load(tmp_path / "data" / "episodes" / "cartpole-1-s0.2.npz")
+    assert (kept.metadata["slots"], kept.metadata["block"]) == (5, 20)
+    facts = read_json(tmp_path / "data" / "episodes" / "cartpole-1-s0.2.json")
+    assert facts["command"].endswith("--agents cartpole-1-s0.2 --episodes 40 --block 5 4 --device cpu")
+    # A block depends on its number, not on how many there are: the first two are all of a run of 40.
+    longer = unattacked(two_agents[1], 60, "cpu", (5, 4))
+    blocks = [play_block(longer, index).returns for index in (0, 1)]
+    assert np.array_equal(np.concatenate(blocks), kept.returns)
 
 
 def test_times_of_other_agents_stay(tmp_path):

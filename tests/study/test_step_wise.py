@@ -50,25 +50,33 @@ def test_votes_count_every_sample():
     assert (found[:, 1] > found[:, 0]).all()  # 0.3 is positive
 
 
-def test_an_episode_counts_while_the_budget_is_within_its_smallest_radius():
-    row = {"returns": [200.0, 100.0], "smallest_radius": [0.1, 0.3]}
-    assert [step_wise.kept(row, budget) for budget in (0.1, 0.2, 0.4)] == [150.0, 50.0, 0.0]
+def test_what_is_earned_before_the_first_uncertified_action_is_counted(monkeypatch):
+    """Radii of 9, 0.03, 9, ...: the first step is certain at every budget, all steps at budgets up to 0.03."""
+    turns = iter([9.0, 0.03, *[9.0] * 300])
+    monkeypatch.setattr(step_wise, "SAMPLES", 20)
+    monkeypatch.setattr(step_wise, "radii", lambda votes, sigma: np.full(len(votes), next(turns)))
+    agent = next(one for one in shipped_agents() if one.name == "cartpole-1-s0.2")
+    found = step_wise.voted(agent, 3)
+    assert found["smallest_radius"] == [0.03] * 3
+    for budget, certain in zip(step_wise.BUDGETS, found["certain"], strict=True):
+        assert certain == (found["returns"] if budget <= 0.03 else [1.0] * 3)
 
 
 def test_the_smallest_radius_of_episodes_is_measured(monkeypatch):
     monkeypatch.setattr(step_wise, "SAMPLES", 20)
     agent = next(one for one in shipped_agents() if one.name == "cartpole-1-s0.2")
-    returns, least = step_wise.smallest_radii(agent, 3)
-    assert len(returns) == len(least) == 3
-    assert all(1 <= one <= 200 for one in returns)
-    assert all(0 <= one < 0.3 for one in least)
+    found = step_wise.voted(agent, 3)
+    assert all(1 <= one <= 200 for one in found["returns"])
+    assert all(0 <= one < 0.3 for one in found["smallest_radius"])
+    assert np.all(np.diff(found["certain"], axis=0) <= 0)
 
 
 def test_the_claim_is_judged_by_what_was_measured(tmp_path):
     study = Study(DATA, shipped_agents())
     assert step_wise.farther_than_actions(study, "cartpole-1").verdict.startswith("yes, at B = 0.01")
     found = study.step_wise()
-    strong = {**found, "agents": [{**row, "smallest_radius": [9.0] * len(row["returns"])} for row in found["agents"]]}
+    sure = [{**row, "certain": [row["returns"]] * len(found["budgets"])} for row in found["agents"]]
+    strong = {**found, "agents": sure}
     for path in DATA.glob("episodes/cartpole-1*"):
         (tmp_path / "episodes").mkdir(exist_ok=True)
         (tmp_path / "episodes" / path.name).write_bytes(path.read_bytes())

@@ -12,7 +12,7 @@ from study import claims, documentation
 from study import serial as serial_games
 from study.draw import MAKERS, chosen, draw, write_index
 from study.figures import pong
-from study.figures.training import attack_settings, attack_times
+from study.figures.training import attack_settings, attack_times, by_sigma
 from study.measure import Place, write_times
 from study.numbers import Study, budgets_of, fingerprint, open_study
 from study.paper import EVERY, TARGETS, UNITS, find_target
@@ -122,13 +122,22 @@ def test_an_error_bar_is_one_standard_error_and_the_figure_says_so(figures, stud
     assert "± one standard error" in said
 
 
+def test_numbers_of_agents_are_listed_where_they_differ():
+    assert [by_sigma(counts) for counts in ([], [5, 5], [3, 1_000])] == ["", "5", "3, 1,000 (by sigma)"]
+
+
+def test_a_setting_that_a_training_lacks_is_what_it_does_without():
+    rows = [row for row in MAKERS["training-settings"](open_study(), ("pong-1r",))[1].rows if row[1] == "network"]
+    assert [row[2:] for row in rows] == [["CNN", "CNN"]]
+
+
 def test_the_settings_table_has_every_row_of_tables_1_and_2(study):
     rows = MAKERS["training-settings"](study, EVERY)[1].rows
     assert [row[2:] for row in rows if row[1] == "frames used"] == [
         [f"{TASKS[task].spaces.n_stack}"] * 2 for task in EVERY
     ]
     assert [row[2] for row in rows if row[1] == "repeats"] == ["1", "1", "1", "1", "5", "not stated"]
-    assert {row[3] for row in rows if row[1] == "repeats"} == {"2, 2, 2 (by sigma)"}
+    assert {row[3] for row in rows if row[1] == "repeats"} == {"2"}  # of every agent
     car = {row[1]: row[2:] for row in rows[[row[0] for row in rows].index(UNITS["mountain-car"].title) :]}
     assert car["train frequency"] == ["1 per episode"] * 2
     assert car["gradient steps"] == ["= episode length"] * 2

@@ -41,12 +41,20 @@ class Rules:
 
     def limits(self, max_steps: int, gamma: float | None = None) -> tuple[float | None, float | None]:
         """Return floor and ceiling of the return, or of the discounted return, of at most ``max_steps`` steps."""
-        steps = float(max_steps) if gamma is None else (1 - gamma**max_steps) / (1 - gamma)
+        steps = float(max_steps) if gamma is None else discounted_steps(gamma, max_steps)
         floor, ceiling = (
             None if one is None else _with_room(sign * (one * steps + extra), exact=gamma is None and one == round(one))
             for one, extra, sign in zip(self.step, self.once, (-1, 1), strict=True)
         )
         return None if floor is None else -floor, ceiling
+
+
+def discounted_steps(gamma: float, max_steps: int) -> float:
+    """Return the discounted sum of so many rewards of 1."""
+    share = 1 - gamma**max_steps
+    if share < 1e-3:  # near a discount of 1 the difference has lost its digits, and a limit would be too narrow
+        share = -math.expm1(max_steps * math.log(gamma))
+    return share / (1 - gamma)
 
 
 def _with_room(value: float, *, exact: bool) -> float:

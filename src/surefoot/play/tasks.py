@@ -19,6 +19,7 @@ from surefoot.play.envs.base import BatchEnv
 from surefoot.play.envs.cartpole import CartPole
 from surefoot.play.envs.mountain_car import HIGH, LOW, MountainCar, open_mountain_car
 from surefoot.play.envs.source import Source
+from surefoot.play.floors import discounted_steps
 from surefoot.play.streams import Stream
 from surefoot.play.task import Backend, BaselineSearch, Blocks, PaperSetup, Scoring, Task
 from surefoot.play.workers import usable_cores
@@ -210,7 +211,7 @@ def discounted(task: Task, gamma: float, *, limits: tuple[float, float | None] |
                 f"{task.name} does not know the limits of a step's reward, so none for a discounted return"
             )
         # Rounded outward: the sum is made step by step and rounded at each.
-        longest = (1 - gamma**task.scoring.max_steps) / (1 - gamma) * (1 + 1e-12)
+        longest = discounted_steps(gamma, task.scoring.max_steps) * (1 + 1e-12)
         low, high = rewards[0] * longest, rewards[1] * longest
         if task.scoring.holds_throughout:
             assert task.scoring.ceiling is not None
