@@ -59,9 +59,12 @@ def measure(agent: str) -> str:
     return f"{name}: {', '.join(f'{value:.3g}' for value in found['curve' if key == 'attack' else 'lower'])}"
 
 
+def _budgets(agent: Agent) -> tuple[float, ...]:
+    return MOUNTAIN_CAR_BUDGETS if agent.task == CAR else CARTPOLE_BUDGETS
+
+
 def _attack(agent: Agent) -> dict[str, Any]:
-    budgets = MOUNTAIN_CAR_BUDGETS if agent.task == CAR else CARTPOLE_BUDGETS
-    grid = attack_of(agent, AttackSize(budgets, (0.0,), EPISODES), "cpu")
+    grid = attack_of(agent, AttackSize(_budgets(agent), (0.0,), EPISODES), "cpu")
     grid = replace(grid, lambdas=grid.default_lambdas())
     found = summary(grid, {cell: play(grid.plan(*cell)) for cell in grid.configurations()})
     return {key: found[key] for key in KEPT}
@@ -69,7 +72,7 @@ def _attack(agent: Agent) -> dict[str, Any]:
 
 def _certificate(agent: Agent) -> dict[str, Any]:
     record = play(unattacked(agent, CERTIFIED, "cpu"))
-    made = certify(record, MOUNTAIN_CAR_BUDGETS if agent.task == CAR else CARTPOLE_BUDGETS, CONFIDENCE, "paper")
+    made = certify(record, _budgets(agent), CONFIDENCE, "paper")
     mean, error = mean_of(record.returns)
     return {
         "method": made.method,

@@ -75,9 +75,8 @@ def entries() -> Iterator[tuple[Agent, Episodes]]:
     own = {path.stem for path in (RECORDS / "episodes").glob("*.npz")}
     for study in (Study(folder, every_agent()) for folder in folders if folder.is_dir()):
         for agent in study.agents:
-            record = (
-                study.record(agent) if agent.sigma > 0 and (study.folder != DATA or agent.name not in own) else None
-            )
+            elsewhere = study.folder == DATA and agent.name in own
+            record = study.record(agent) if agent.sigma > 0 and not elsewhere else None
             if record is not None and agent.task in BUDGETS:
                 yield agent, record
 
