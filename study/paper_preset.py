@@ -52,6 +52,7 @@ def measure(agent: str) -> str:
         "agent_sha256": card["sha256"],
         **{name: card["training"][name] for name in TRAINING},
         key: found,
+        "curve": card["curve"],
         "versions": versions(),
     }
     name = f"{card['task']}-s{card['sigma']:g}-seed{facts['seed']}"

@@ -1,5 +1,7 @@
 """Training runs of CartPole with the paper's settings: each attacked once, and the page says what came of them."""
 
+import re
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,7 @@ def test_a_run_with_noise_is_certified(there):
     found = one["certificate"]
     assert (found["episodes"], found["method"], found["budgets"]) == (50, "per-threshold", [1.0])
     assert 0 <= found["lower"][0] < found["mean"]
+    assert one["curve"] == load_card("cartpole-5-s0.8")["curve"]
 
 
 def test_what_was_measured_is_not_measured_again(there, monkeypatch):
@@ -69,6 +72,11 @@ def test_the_page_says_what_the_committed_runs_certify_and_keep():
     assert paper_preset.undefended() in page
     assert paper_preset.mountain_car() in page
     assert len(paper_preset.mountain_car().splitlines()) > 3
+    (car,) = paper_preset.runs("mountain-car", "0.4")
+    perfect = [f"{step:,}" for step, mean in car["curve"] if mean == 1]
+    assert " ".join(f"validations were perfect, at {perfect[0]} and at {perfect[1]} steps".split()) in " ".join(
+        re.sub(r"\(\[.*?\]\(.*?\)\) ", "", page).split()
+    )
 
 
 def test_every_committed_run_has_the_papers_settings():
