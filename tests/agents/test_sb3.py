@@ -12,6 +12,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
+import cloudpickle
 import gymnasium
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ from surefoot.agents.resolve import resolve
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.settings import printed_limits
 from surefoot.agents.sb3.write import write_zip
-from surefoot.errors import InputError
+from surefoot.errors import InputError, NotAllowedError
 
 torch.set_num_threads(1)
 
@@ -90,6 +91,15 @@ def same_actions(policy, model):
         return np.array_equal(found, expected)
     assert np.ptp(found, axis=0).min() > 0.1
     return np.allclose(found, expected, rtol=0, atol=1e-6)
+
+
+def pickled(content):
+    return base64.b64encode(content if isinstance(content, bytes) else cloudpickle.dumps(content)).decode()
+
+
+def in_module(data, module):
+    """Let the policy class come from another module, as printed and as pickled."""
+    data["policy_class"].update({"__module__": module, ":serialized:": pickled(f"c{module}\nMlpPolicy\n.".encode())})
 
 
 def edited(path, **changes):
@@ -199,17 +209,23 @@ class Bomb:
         return Path.touch, (Path(self.path),)
 
 
+USED = ("policy_class", "observation_space", "action_space", "policy_kwargs")  # what SB3 makes a policy of
+
+
 def test_pickles_in_the_settings_do_not_run(tmp_path):
     model, trace = make(), tmp_path / "ran"
     bomb = base64.b64encode(pickle.dumps(Bomb(trace))).decode()
 
-    def arm(data):
-        for entry in data.values():
-            if isinstance(entry, dict) and ":serialized:" in entry:
+    def arm(data, used):
+        for name, entry in data.items():
+            if isinstance(entry, dict) and ":serialized:" in entry and (name in USED) == used:
                 entry[":serialized:"] = bomb
 
-    path = edited(saved(tmp_path, model), data=arm)
+    path = edited(saved(tmp_path, model), data=lambda data: arm(data, False))
     assert same_actions(sb3.read_zip(path), model)
+    edited(path, data=lambda data: arm(data, True))
+    with pytest.raises(NotAllowedError, match=r"its pickled policy_class calls .*, which has no place in it"):
+        sb3.read_zip(path)
     assert not trace.exists()
     with pytest.raises(InputError, match="could not be loaded by Stable-Baselines3"):
         sb3.read_zip(path, allow_pickle=True)
@@ -308,15 +324,15 @@ def test_flipped_bytes_never_raise_anything_else(tmp_path):
         ({"data": lambda data: data["action_space"].update(start="1")}, "3 actions start at 1, expected 0"),
         ({"data": lambda data: data["observation_space"].pop("_shape")}, "does not print the shape"),
         (
-            {"data": lambda data: data["policy_class"].update(__module__="mine")},
+            {"data": lambda data: in_module(data, "mine")},
             "policy class comes from mine.*if you trust its author, use --allow-pickle",
         ),
         (
-            {"data": lambda data: data["policy_class"].update(__module__="sb3_contrib.common.recurrent.policies")},
+            {"data": lambda data: in_module(data, "sb3_contrib.common.recurrent.policies")},
             "its weights are not those of plain fully connected layers",
         ),
         (
-            {"data": lambda data: data["policy_class"].update(__module__="sb3_contrib.qrdqn.policies")},
+            {"data": lambda data: in_module(data, "sb3_contrib.qrdqn.policies")},
             r"cannot be read without unpickling: .*fully connected layers \(q_net.q_net.0.bias",
         ),
         (
@@ -333,7 +349,7 @@ def test_other_files_are_refused(tmp_path, changes, match):
 def test_no_file_and_no_zip(tmp_path):
     with pytest.raises(InputError, match=r"no file .*none\.zip"):
         sb3.read_zip(tmp_path / "none.zip")
-    with pytest.raises(InputError, match="not a readable zip file"):
+    with pytest.raises(InputError, match="is not a regular file, but a directory"):
         sb3.read_zip(tmp_path)
     (tmp_path / "text.zip").write_text("hello")
     with pytest.raises(InputError, match="not a readable zip file"):
@@ -501,37 +517,38 @@ def taking(space, shape=(5,)):
 THIRDS = Box(np.float32([-1 / 3000, 0]), np.float32([1 / 3, 500]), dtype=np.float32)
 
 
-def test_coarsely_printed_limits_come_from_the_environment(tmp_path):
+def test_coarsely_printed_limits_come_from_the_pickle(tmp_path):
     model = make("PPO", actions=THIRDS)
     path = saved(tmp_path, model)
-    unprinted = r"does not print every digit of the bounds of its 2 continuous actions; resolve it for an env"
-    with pytest.raises(InputError, match=unprinted):
-        sb3.read_zip(path)
-    policy = resolve(path, taking(THIRDS))
-    assert policy.sha256 == sb3.from_model(model).sha256
-    with pytest.raises(InputError, match=unprinted):
+    assert resolve(path, taking(THIRDS)).sha256 == sb3.read_zip(path).sha256 == sb3.from_model(model).sha256
+    with pytest.raises(InputError, match="actions"):
         resolve(path, taking(THREE))
 
 
 @pytest.mark.parametrize(
-    "values",
+    ("values", "printed"),
     [
-        [-1.0],
-        [0.1, -2.5],
-        [1e-7, 1.0],
-        [1 / 3],
-        [np.inf, -np.inf],
-        [1e9, 3.3],
-        [123456.78, 1e-5],
-        [16777216, 0.3],
+        ([-1.0], "both"),
+        ([0.1, -2.5], "both"),
+        ([1e-7, 1.0], "both"),
+        ([1 / 3], "neither"),
+        ([np.inf, -np.inf], "both"),
+        ([1e9, 3.3], "both"),
+        ([123456.78, 1e-5], "both"),
+        ([123456789.12, 1e-5], "float32"),  # eight digits after the point are all that a float32 has
+        ([16777216, 0.3], "both"),
     ],
 )
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_printed_limits_are_exact_or_absent(values, dtype):
-    array = np.array(values, dtype=dtype)
-    limits = printed_limits({"dtype": np.dtype(dtype).name, "low": str(array), "high": str(array)}, len(values))
+def test_printed_limits_are_exact_or_absent(values, printed, dtype):
+    """Which are there is part of the test: otherwise it would pass if none ever was."""
+    array, other = np.array(values, dtype=dtype), np.array(values, dtype=dtype) + 1
+    limits = printed_limits({"dtype": np.dtype(dtype).name, "low": str(array), "high": str(other)}, len(values))
+    expected = {"both": True, "neither": False}.get(printed, printed == np.dtype(dtype).name)
+    assert (limits is not None) == expected
     if limits is not None:
         assert np.array_equal(limits[0], array.astype(np.float32))
+        assert np.array_equal(limits[1], other.astype(np.float32))
 
 
 @pytest.mark.parametrize("text", ["[0. ... 1.]", "None", "[0.12345678]", "[1. 2. 3.]"])
@@ -540,9 +557,11 @@ def test_unprinted_limits_are_absent(text):
 
 
 def test_limits_in_the_wrong_order_are_refused(tmp_path):
+    wrong = Box(ARM.low, ARM.high)
+    wrong.low[:] = 9
     path = edited(
         saved(tmp_path, make("TD3", actions=ARM)),
-        data=lambda data: data["action_space"].update(low="[9. 9.]"),
+        data=lambda data: data["action_space"].update({"low": "[9. 9.]", ":serialized:": pickled(wrong)}),
     )
     with pytest.raises(InputError, match="expected finite bounds in this order"):
         sb3.read_zip(path)

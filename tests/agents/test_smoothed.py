@@ -1,6 +1,10 @@
 """The deployed policy: noise added once and kept, memory per row, SB3's conventions, honest refusals."""
 
+import asyncio
+import copy
 import gc
+import pickle
+import threading
 import tracemalloc
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +25,8 @@ from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, sm
 from surefoot.errors import InputError
 
 torch.set_num_threads(1)
+# Most tests look at what is shown, not at the noise.
+pytestmark = pytest.mark.filterwarnings("ignore:sigma is 0:surefoot.PredictableNoiseWarning")
 ALARM = 1e-6  # chance of a false alarm of each statistical test, were its seed not fixed
 
 
@@ -108,8 +114,8 @@ def test_pixels_become_floats_before_the_noise():
 
 
 def test_pixels_have_the_same_bits_as_in_play():
-    pixels = np.arange(256, dtype=np.uint8)
-    policy = watched(1, (256,))
+    pixels = np.arange(256, dtype=np.uint8).reshape(16, 16)
+    policy = watched(1, (16, 16))
     smooth(policy, 0).predict(pixels)
     assert np.array_equal(policy.network.shown[0][0, 0], torch.from_numpy(pixels).float().div_(255).numpy())
 
@@ -382,6 +388,110 @@ def test_two_threads_do_not_share_a_frame_stack():
         other.submit(agent.predict, np.zeros(4)).result()
 
 
+def test_threads_one_after_the_other_do_not_share_a_frame_stack():
+    """The number of a thread that has ended is given to the next one; the thread itself is remembered."""
+    agent, numbers, refused = smooth(watched(2), 0.1), [], []
+
+    def work():
+        numbers.append(threading.get_ident())
+        try:
+            agent.predict(np.zeros(4))
+        except InputError as error:
+            refused.append(str(error))
+
+    for _ in range(5):
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+    assert len(set(numbers)) < 5  # else this test shows nothing
+    assert len(refused) == 4
+    assert "is used by another thread" in refused[0]
+
+
+def test_coroutines_do_not_share_a_frame_stack():
+    agent = smooth(watched(2), 0.1)
+
+    async def step(state=None):
+        return agent.predict(np.zeros(4), state)[1]
+
+    async def both():
+        first = asyncio.create_task(step())
+        state = await first
+        await asyncio.create_task(step(state))  # a state of its own
+        with pytest.raises(InputError, match="used by another thread or coroutine"):
+            await asyncio.create_task(step())
+        agent.reset()
+        await asyncio.create_task(step())
+
+    asyncio.run(both())
+    with pytest.raises(InputError, match="used by another thread or coroutine"):
+        agent.predict(np.zeros(4))
+
+
+async def steps_of_one_coroutine(agent):
+    for _ in range(3):
+        agent.predict(np.zeros(4))
+        await asyncio.sleep(0)
+
+
+def test_one_coroutine_goes_on_with_its_own_frames():
+    agent = smooth(watched(2), 0.1)
+    asyncio.run(steps_of_one_coroutine(agent))
+    assert len(agent.policy.network.shown) == 3
+
+
+def test_copies_are_nobodys_and_have_other_noise():
+    agent = smooth(mlp_policy(), 0.1)
+    agent.predict(np.zeros(4))
+    for twin in (copy.deepcopy(agent), pickle.loads(pickle.dumps(agent))):
+        with ThreadPoolExecutor(1) as other:
+            _, (frames,) = other.submit(twin.predict, np.zeros(4)).result()
+        _, (own,) = copy.deepcopy(agent).predict(np.zeros(4))
+        assert np.array_equal(frames[:, 0], own[:, 0])
+        assert not np.array_equal(frames[:, 1], own[:, 1])
+
+
+@pytest.mark.parametrize(
+    ("sigma", "largest"),
+    [(0.2, 0.2 * 2**13), ([0.2, 0.4, 0.4, 0.4], 0.2 * 2**13)],
+)
+def test_observations_that_certify_refuses_are_refused(sigma, largest):
+    """Beyond 2^13 sigma single precision is too coarse: at 2^24 the noise would vanish."""
+    agent = smooth(watched(1), sigma)
+    agent.predict(np.array([0.999 * largest, 0, 0, 0]))
+    agent.reset()
+    agent.predict(np.array([[0.999 * largest, 0, 0, 0], [-0.999 * largest, 0, 0, 0]]))
+    for value in (1.01 * largest, -1.01 * largest, 2.0**24):
+        with pytest.raises(InputError, match="times as large as the sigma of its noise, expected at most 8192 times"):
+            agent.predict(np.array([[0, 0, 0, 0], [value, 0, 0, 0]]))
+    assert len(agent.policy.network.shown) == 2
+
+
+def test_features_without_noise_may_be_large():
+    agent = smooth(watched(1), [0.2, 0.0, 0.2, 0.2])
+    agent.predict(np.array([0, 1e6, 0, 0.0]))
+    with pytest.raises(InputError, match="expected at most 8192 times"):
+        agent.predict(np.array([0, 0, 1e6, 0.0]))
+
+
+@pytest.mark.parametrize("sigma", [1e-46, 1e-40, 1e38, 1e39, 1e300, [0.1, 0.1, 1e-46, 0.1]])
+def test_noise_that_single_precision_does_not_have_is_refused(sigma):
+    with pytest.raises(InputError, match=r"a sigma must be 0 or from 1e-37 to 1e\+37, got .*vanish, or be infinite"):
+        smooth(watched(1), sigma)
+
+
+@pytest.mark.parametrize("sigma", [1e-37, 1e37])
+def test_noise_at_the_ends_of_single_precision_is_there(sigma):
+    _, (frame,) = smooth(watched(1), sigma).predict(np.zeros(4))
+    assert np.isfinite(frame).all()
+    assert (np.abs(frame) > sigma * 1e-9).all()  # a false alarm with a probability of 4e-9
+
+
+def test_no_noise_is_said():
+    with pytest.warns(PredictableNoiseWarning, match="sigma is 0: no noise is added, and no certificate is about"):
+        smooth(watched(1), 0)
+
+
 def test_the_noise_is_added_before_anything_is_rounded():
     """A perturbation of half a spacing of single precision must not become a whole one."""
     policy = watched(1)
@@ -436,6 +546,8 @@ def test_old_argument_names_work_for_now_and_warn():
         (np.zeros(4, dtype=bool), "expected float observations or uint8 pixels, got bool"),
         (np.array([0, np.nan, 0, 0]), "observation contains NaN or infinity"),
         (np.array([0, 1e300, 0, 0]), "observation contains NaN or infinity"),
+        (np.zeros(4, dtype=np.uint8), "expected floats, got a vector of uint8; divide by 255 if these are pixels"),
+        (np.ma.masked_invalid([0, np.nan, 0, 0]), "observation has masked entries; fill them in"),
         ({"a": 1}, "expected an observation as one array, got a dict"),
         ((np.zeros(4), {}), r"got a tuple; env.reset\(\) of gymnasium returns \(observation, info\)"),
     ],
@@ -461,6 +573,10 @@ def test_bad_observations_are_refused(observation, match):
         ),
         ({"state": np.zeros((1, 2, 4))}, "state must be the tuple an earlier predict returned.*got ndarray"),
         ({"state": (np.zeros((3, 2, 4)),)}, "expected 3 rows as in the last call, got 1"),
+        ({"state": (np.full((1, 2, 4), np.nan),)}, "an earlier predict returned, got NaN, infinities or other things"),
+        ({"state": (np.full((1, 2, 4), -np.inf),)}, "an earlier predict returned, got NaN, infinities"),
+        ({"state": (np.ma.masked_equal(np.zeros((1, 2, 4)), 0),)}, "an earlier predict returned, got NaN, infinities"),
+        ({"state": (np.zeros((1, 2, 4), dtype=complex),)}, "an earlier predict returned, got NaN, infinities"),
     ],
 )
 def test_bad_memory_is_refused(options, match):
@@ -494,6 +610,10 @@ def test_discrete_functions_without_choices_are_refused():
     agent = smooth(lambda seen: 1, 0.1, shape=(4,))
     with pytest.raises(InputError, match="returned 1 where float actions were expected; give n_actions="):
         agent.predict(np.zeros(4))
+
+
+def test_a_masked_array_without_masked_entries_is_taken():
+    smooth(watched(2), 0.1).predict(np.ma.masked_invalid(np.zeros(4)))
 
 
 @pytest.mark.parametrize("sigma", [-0.1, np.nan, np.inf])

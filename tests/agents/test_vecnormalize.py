@@ -358,11 +358,20 @@ def test_smoothed_agents_take_raw_observations(files):
 
 
 def test_gradients_pass_through_the_statistics():
-    policy = resolve(made("DDPG", ARM)[0])
+    """Of a model of SB3: at each feature that of the bare agent, divided by its scale, and none beyond the clip."""
+    model, wrapper = made("DDPG", ARM)
+    policy, bare = resolve(model), resolve(model, vecnormalize="none")
     history = torch.from_numpy(raw(20)).unsqueeze(1).requires_grad_()
     policy.critic(history, policy.network(history)).sum().backward()
-    assert history.grad.abs().sum() > 0
+    inside = torch.from_numpy(wrapper.normalize_obs(raw(20))).unsqueeze(1).requires_grad_()
+    bare.critic(inside, bare.network(inside)).sum().backward()
+    free = inside.detach().abs() < 5
+    assert 0.2 < free.float().mean() < 0.95
+    scale = torch.from_numpy(np.sqrt(VAR + wrapper.epsilon))
+    expected = inside.grad * free / scale
     assert history.grad.dtype == torch.float32
+    assert torch.allclose(history.grad.double(), expected, rtol=1e-4, atol=1e-6)
+    assert (history.grad != 0).float().mean() > 0.2
 
 
 def test_statistics_of_policies_without_a_hash():

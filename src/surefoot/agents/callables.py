@@ -19,11 +19,10 @@ from torch import Tensor, nn
 
 from surefoot.agents.own_randomness import seeded, states
 from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.row_checks import check_rows, first_differing, numbers_of, spread_of, unforeseeable
 from surefoot.errors import InputError
 
-# Rows of a trial, and how many of them are asked again: hardly ever the length of an axis, so that rows cannot be taken
-# for anything else.
-ROWS, AGAIN = 61, 37
+MOST_ROWS = 131  # of a trial
 
 
 class CheckedOutput(nn.Module):
@@ -86,15 +85,15 @@ def from_function(
         way: _policy(function, spaces, batched=way, stochastic=stochastic)
         for way in ((False, True) if batched is None else (batched,))
     }
-    seen, answers = trial_rows((spaces.n_stack, *spaces.shape)), {}
+    seen, answers = trial_rows((spaces.n_stack, *spaces.shape), spaces.n_actions), {}
     for way, policy in ways.items():
         with suppress(Exception):
             answers[way] = asked(policy.network, seen)
     for way, answer in answers.items():
-        check_repeats(ways[way].network, seen, answer, stochastic=stochastic)
+        check_repeats(ways[way], seen, answer)
     if not answers:
         return ways[bool(batched)]
-    if len(answers) == 2 and not torch.allclose(answers[False], answers[True], atol=1e-4):
+    if len(answers) == 2 and not _same_answers(ways[False].network, seen, answers[False], answers[True], stochastic):
         raise InputError(
             "the function answers rows of observations differently from one observation at a time; say what it is "
             "given: batched=True for rows, batched=False for one observation"
@@ -107,13 +106,13 @@ def tried(inner: nn.Module, spaces: Spaces, *, stochastic: bool, ignores_draws: 
 
     Continuous actions are clipped to the environment's bounds.
     """
-    network, seen = CheckedOutput(inner, spaces), trial_rows((spaces.n_stack, *spaces.shape))
-    check_repeats(network, seen, asked(network, seen), stochastic=stochastic, ignores_draws=ignores_draws)
+    network, seen = CheckedOutput(inner, spaces), trial_rows((spaces.n_stack, *spaces.shape), spaces.n_actions)
+    own = Policy(network, spaces.n_stack, spaces.shape, spaces.n_actions, stochastic=stochastic)
+    check_repeats(own, seen, asked(network, seen), ignores_draws=ignores_draws)
     with torch.enable_grad():
         gradient = not stochastic and network(seen.requires_grad_()).requires_grad
     low, high = (None if side is None else torch.tensor(side) for side in (spaces.low, spaces.high))
-    own = Policy(network, spaces.n_stack, spaces.shape, spaces.n_actions, differentiable=gradient)
-    return replace(own, low=low, high=high, stochastic=stochastic)
+    return replace(own, low=low, high=high, differentiable=gradient)
 
 
 def check_policy(policy: Policy) -> None:
@@ -123,17 +122,23 @@ def check_policy(policy: Policy) -> None:
     """
     if policy.open_loop or policy.memory is not None:
         return
-    seen = trial_rows((policy.n_stack, *policy.shape)).to(next(policy.network.parameters(), torch.empty(0)).device)
+    seen = trial_rows((policy.n_stack, *policy.shape), policy.n_actions)
+    seen = seen.to(next(policy.network.parameters(), torch.empty(0)).device)
     try:
         answer = asked(policy.network, seen)
     except Exception:
         return
-    check_repeats(policy.network, seen, answer, stochastic=policy.stochastic)
+    check_repeats(policy, seen, answer)
 
 
-def trial_rows(shape: tuple[int, ...]) -> Tensor:
-    """Return made-up observations, between -1 and 1."""
-    return torch.from_numpy(np.random.default_rng(0).uniform(-1, 1, (ROWS, *shape)).astype(np.float32))
+def trial_rows(shape: tuple[int, ...], n_actions: int | None = None) -> Tensor:
+    """Return made-up observations, between -1 and 1: other ones, and another number of them, every time.
+
+    Their number is not the length of another axis, so that rows cannot be taken for anything else.
+    """
+    random = unforeseeable()
+    counts = [count for count in range(101, MOST_ROWS + 1) if count not in (*shape, n_actions)]
+    return torch.from_numpy(random.uniform(-1, 1, (random.choice(counts), *shape)).astype(np.float32))
 
 
 def asked(network: nn.Module, seen: Tensor, *, seed: int = 0) -> Tensor:
@@ -150,39 +155,54 @@ def _asked(network: nn.Module, seen: Tensor, *, seed: int) -> tuple[Tensor, bool
         return answer, states() != before
 
 
-def check_repeats(
-    network: nn.Module, seen: Tensor, answer: Tensor, *, stochastic: bool, ignores_draws: bool = False
-) -> None:
-    """Raise if a network answers the same rows differently, or one declared stochastic does so with the same seeds.
+def check_repeats(policy: Policy, seen: Tensor, answer: Tensor, *, ignores_draws: bool = False) -> None:
+    """Raise if a policy answers the same rows differently, or one declared stochastic does so with the same seeds.
 
-    Some of the rows come in another order: what takes them for steps in time, or mixes them otherwise, answers
+    Rows are asked again alone and in other company: what takes them for steps in time, or mixes them otherwise, answers
     differently too. What draws, but hardly ever lets that change its answer, is betrayed by the global generators.
 
     Args:
-        network: What is asked again.
+        policy: What is asked again.
         seen: The rows.
-        answer: What it answered the first time.
-        stochastic: Whether it was declared so.
+        answer: What its network answered the first time.
         ignores_draws: Whether what it draws is known not to change its answer.
     """
-    if stochastic:
-        if torch.equal(answer, asked(network, seen)):
+    if policy.stochastic:
+        if torch.equal(answer, asked(policy.network, seen)):
             return
         raise InputError(
             "the agent draws from a random generator of its own, which cannot be seeded for each block of episodes; "
             "let it draw from the global generators of torch, numpy.random or random"
         )
-    again, drawn = _asked(network, seen.flip(0)[:AGAIN], seed=1)
-    alike = torch.allclose(answer.flip(0)[:AGAIN], again, rtol=1e-3, atol=1e-5)
-    if not alike or (drawn and not ignores_draws):
+    random, drawn = unforeseeable(), []
+
+    def ask(rows: Tensor) -> Tensor:
+        output, has_drawn = _asked(policy.network, rows, seed=int(random.integers(2**32)))
+        drawn.append(has_drawn)
+        return _with_choice(output, policy.n_actions)
+
+    sizes = [len(seen), int(random.integers(2, 100))]
+    check_rows(ask, [seen], _with_choice(answer, policy.n_actions), random, sizes=sizes)
+    if any(drawn) and not ignores_draws:
         raise InputError(
-            "the agent answers the same observations differently: at random, from a memory of its own, by their place "
-            "among the rows, or by the other rows; if its own randomness is part of it, declare that: stochastic=True, "
-            "or --stochastic"
-            if not alike
-            else "the agent draws random numbers; if its own randomness is part of it, declare that: stochastic=True, "
+            "the agent draws random numbers; if its own randomness is part of it, declare that: stochastic=True, "
             "or --stochastic"
         )
+
+
+def _same_answers(network: nn.Module, seen: Tensor, one: Tensor, other: Tensor, stochastic: bool) -> bool:
+    """Return whether a function answers rows one at a time as it answers them together."""
+    if stochastic:
+        return torch.allclose(one, other, atol=1e-4)
+    return (
+        first_differing(network, [seen], torch.arange(len(seen)), (one, other), spread_of(one), unforeseeable()) is None
+    )
+
+
+def _with_choice(output: Tensor, n_actions: int | None) -> Tensor:
+    """Return values next to the action they choose, which small differences of large values may decide."""
+    flat = output.reshape(len(output), -1)
+    return flat if n_actions is None else torch.cat((flat, numbers_of(flat.argmax(dim=1), flat.shape[1])), dim=1)
 
 
 def _policy(function: Callable[[NDArray[Any]], Any], spaces: Spaces, *, batched: bool, stochastic: bool) -> Policy:

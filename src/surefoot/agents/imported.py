@@ -14,18 +14,25 @@ from surefoot.errors import InputError
 NAMED = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*(\(\))?")
 
 
-def imported(module: str) -> Any:
-    """Import a module, which may be in the working directory; what is installed goes first."""
+def search_here() -> None:
+    """Let modules be in the working directory; what is installed goes first."""
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)
+
+
+def imported(module: str) -> Any:
+    """Import a module, which may be in the working directory."""
+    search_here()
     try:
         return importlib.import_module(module)
     except ImportError as error:
         raise InputError(
             f"cannot import {module!r} ({error}); run the command from the folder that it is in, or install it"
         ) from error
-    except Exception as error:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # sys.exit too
         raise InputError(f"importing {module!r} failed: {type(error).__name__}: {error}") from error
 
 
@@ -47,9 +54,9 @@ def called(name: str, function: Callable[..., Any], *arguments: Any, **kwargs: A
     """Call a function of the user, and report its failure as what it is: no error of ours."""
     try:
         return function(*arguments, **kwargs)
-    except InputError:
+    except (InputError, KeyboardInterrupt, GeneratorExit):
         raise
-    except Exception as error:  # code of its author
+    except BaseException as error:  # code of its author, which may call sys.exit
         raise InputError(f"{name} failed: {type(error).__name__}: {error}") from error
 
 

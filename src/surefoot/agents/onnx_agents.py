@@ -1,7 +1,7 @@
 """Agents in ONNX files, run by onnxruntime: data, not a program of Python; nothing is unpickled.
 
-Weights may be in a second file, ``NAME.onnx.data``, as exporters write them; no other file is opened, whatever the
-model names.
+Weights may be in a second file, ``NAME.onnx.data``, as exporters write them, which is read here; a model that would
+make onnxruntime open another one is rejected.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.agents.callables import tried
+from surefoot.agents.onnx_model import needs_data_file
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
-from surefoot.files import MOST_ARRAYS, check_size, sha256
+from surefoot.files import MOST_ARRAYS, read_bytes, sha256
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -44,7 +45,9 @@ class Onnx(nn.Module):
             options = onnxruntime.SessionOptions()
             # One thread: the same bits whatever else runs, and nothing that a forked process would wait for.
             options.intra_op_num_threads = options.inter_op_num_threads = 1
-            options.log_severity_level = 3
+            options.log_severity_level = 4  # its log has names out of the model, escape codes and all
+            # Else the bytes themselves choose a format, and the other one was not looked at.
+            options.add_session_config_entry("session.load_model_format", "ONNX")
             for name, content in self.weights.items():
                 options.add_external_initializers_from_files_in_memory([name], [content], [len(content)])
             self.session = onnxruntime.InferenceSession(self.content, options, providers=["CPUExecutionProvider"])
@@ -67,20 +70,18 @@ def read_onnx(path: Path, spaces: Spaces) -> Policy:
         path: The file.
         spaces: Of the environment: its actions, and the shape of observations where the file leaves it open.
     """
+    content = read_bytes(path, "ONNX model", MOST_ARRAYS)
     external = path.with_name(f"{path.name}.data")
-    try:
-        for one in (path, external) if external.exists() else (path,):
-            check_size(one, "ONNX model", one.stat().st_size, MOST_ARRAYS)
-        content, weights = path.read_bytes(), {external.name: external.read_bytes()} if external.exists() else {}
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from error
+    weights = {external.name: read_bytes(external, "ONNX model", MOST_ARRAYS)} if needs_data_file(path, content) else {}
     inner = Onnx(content, weights)
     shape = _input_shape(path, inner, spaces)
     try:
         policy = tried(inner, replace(spaces, shape=shape, n_stack=1), stochastic=False)
     except Exception as error:
         raise InputError(f"{path} does not answer as an agent of this environment: {_line(error)}") from error
-    return replace(policy, name=path.stem, sha256=sha256(len(content).to_bytes(8, "big"), content, *weights.values()))
+    # The model names the second file, so its content and name are hashed with it.
+    digest = sha256(len(content).to_bytes(8, "big"), content, *weights.values())
+    return replace(policy, name=path.stem, sha256=digest)
 
 
 def _input_shape(path: Path, inner: Onnx, spaces: Spaces) -> tuple[int, ...]:

@@ -17,6 +17,20 @@ import torch
 
 
 @contextmanager
+def restored() -> Iterator[None]:
+    """Restore the global generators at the end, whatever has been drawn."""
+    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - what agents in the wild draw from
+    cuda: Any = torch.cuda  # not to be set up just for this: a forked process could not use it
+    devices = [cuda.current_device()] if cuda.is_initialized() else []
+    with torch.random.fork_rng(devices):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(legacy)  # noqa: NPY002
+
+
+@contextmanager
 def seeded(seeds: np.random.SeedSequence, torch_seed: int) -> Iterator[None]:
     """Seed the global generators, and restore them at the end.
 
@@ -24,19 +38,12 @@ def seeded(seeds: np.random.SeedSequence, torch_seed: int) -> Iterator[None]:
         seeds: For numpy and Python.
         torch_seed: For torch, whose CPU generator keeps 32 bits of a seed: blocks must differ in those.
     """
-    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - what agents in the wild draw from
-    cuda: Any = torch.cuda  # not to be set up just for this: a forked process could not use it
-    devices = [cuda.current_device()] if cuda.is_initialized() else []
     words = seeds.generate_state(8)
-    with torch.random.fork_rng(devices):
+    with restored():
         random.seed(words.tobytes())
         np.random.seed(words)  # noqa: NPY002
         torch.manual_seed(torch_seed)
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(legacy)  # noqa: NPY002
+        yield
 
 
 def states() -> tuple[object, ...]:

@@ -141,11 +141,15 @@ def _of_others(
 
         policy = read_onnx(path, spaces)
     else:
-        from surefoot.agents.torch_agents import from_module, read_module
+        from surefoot.agents.torch_agents import from_module, module_hash, read_module
 
-        module, digest = read_module(path, allow_pickle=allow_pickle) if path is not None else (agent, "")
-        assert isinstance(module, nn.Module)
-        name = type(module).__name__ if path is None else path.stem
+        if path is not None:
+            module, digest = read_module(path, allow_pickle=allow_pickle)
+            name = path.stem
+        else:
+            assert isinstance(agent, nn.Module)
+            module, digest = agent, module_hash(agent)
+            name = type(agent).__name__
         policy = replace(from_module(module, spaces, name=name, stochastic=stochastic), sha256=digest)
     statistics = statistics_of(vecnormalize, path)
     return _fitted(policy if statistics is None else normalized(policy, statistics), spaces)

@@ -8,6 +8,7 @@ comes from the operating system's generator instead.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -141,7 +142,16 @@ class SmoothedPolicy:
         self._normal = system_normal if seed is None else _seeded_normal(seed)
         self._recall = policy.recall
         self._state: tuple[Tensor, ...] | None = None
-        self._thread: int | None = None
+        self._user: object = None  # the thread, and the coroutine in it, that the state is of
+        if self.sigma == 0:
+            warnings.warn(
+                "sigma is 0: no noise is added, and no certificate is about this agent",
+                PredictableNoiseWarning,
+                stacklevel=3,
+            )
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_user": None}  # a copy is nobody's yet
 
     def __repr__(self) -> str:
         noise = f"{self.sigma:g}" if self.noise.features is None else str(self.noise.features)
@@ -149,7 +159,7 @@ class SmoothedPolicy:
 
     def reset(self) -> None:
         """Empty the memory; the next observation begins a new episode in every row."""
-        self._state, self._thread = None, None
+        self._state, self._user = None, None
 
     def predict(
         self,
@@ -183,13 +193,13 @@ class SmoothedPolicy:
 
     def _own_state(self) -> tuple[Tensor, ...] | None:
         """Return the state after the last call; two threads with one state would see each other's observations."""
-        here = threading.get_ident()
-        if self._thread not in (None, here):
+        here = _current_user()
+        if self._user not in (None, here):
             raise InputError(
-                "this agent is used by another thread; give each thread an agent of its own, or pass the state that "
-                "predict returns, or call reset() when the other thread is done"
+                "this agent is used by another thread or coroutine; give each an agent of its own, or pass the state "
+                "that predict returns, or call reset() when the other one is done"
             )
-        self._thread = here
+        self._user = here
         return self._state
 
     def _step(self, before: tuple[Tensor, ...] | None, seen: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
@@ -210,10 +220,13 @@ class SmoothedPolicy:
     def _rows(self, observation: ArrayLike) -> tuple[NDArray[np.float64], bool]:
         """Return the observations as rows of floats in declared units, and whether a single one came."""
         shape = self.policy.shape
-        values = _floats(observation)
+        values = _floats(observation, pixels=len(shape) > 1)
         single = values.shape == shape
         if not single and (values.ndim != len(shape) + 1 or values.shape[1:] != shape or len(values) == 0):
             raise InputError(f"expected an observation of shape {shape}, or rows (n, *{shape}), got {values.shape}")
+        with np.errstate(divide="ignore", invalid="ignore"):  # of features without noise nothing is claimed
+            sizes = np.abs(values) if self.noise.features is None else np.abs(values) / self._spread
+        self.noise.check_observed(float(sizes[np.isfinite(sizes)].max(initial=0.0)))
         return (values[None] if single else values), single
 
     def _given(self, state: State) -> tuple[Tensor, ...]:
@@ -227,8 +240,26 @@ class SmoothedPolicy:
                 f"{' and the last actions' if self._recall.has_action else ''}, "
                 f"got {' and '.join(map(str, shapes)) or type(state).__name__}"
             )
+        if not all(_is_whole(part) for part in parts):
+            raise InputError("state must be the tuple an earlier predict returned, got NaN, infinities or other things")
         memory, *action = (torch.from_numpy(np.array(part)) for part in parts)
         return (memory.float(), *action)
+
+
+def _current_user() -> tuple[object, object]:
+    """Return the thread, and the coroutine that runs in it, as objects: their numbers are given to others later."""
+    asyncio = sys.modules.get("asyncio")  # without it there are no coroutines to tell apart
+    try:
+        task = None if asyncio is None else asyncio.current_task()
+    except RuntimeError:  # none runs
+        task = None
+    return threading.current_thread(), task
+
+
+def _is_whole(part: ArrayLike) -> bool:
+    """Return whether all entries of a state are there, and are finite numbers."""
+    values = np.asarray(part)
+    return values.dtype.kind in "iuf" and not np.ma.is_masked(part) and bool(np.isfinite(values).all())
 
 
 def system_normal(shape: int | tuple[int, ...]) -> NDArray[np.float64]:
@@ -256,14 +287,26 @@ def _seeded_normal(seed: int) -> Callable[[tuple[int, ...]], NDArray[np.float32]
     return lambda shape: generator.standard_normal(shape, dtype=np.float32)
 
 
-def _floats(observation: ArrayLike) -> NDArray[np.float64]:
-    """Return floats in declared units; whole numbers other than pixels are rejected: a guess would change the units."""
+def _floats(observation: ArrayLike, *, pixels: bool) -> NDArray[np.float64]:
+    """Return floats in declared units; whole numbers other than pixels are rejected: a guess would change the units.
+
+    Args:
+        observation: What ``predict`` was given.
+        pixels: Whether it may be a picture, of which bytes are divided by 255.
+    """
     if isinstance(observation, (dict, tuple)):
         raise InputError(
             f"expected an observation as one array, got a {type(observation).__name__}; "
             "env.reset() of gymnasium returns (observation, info)"
         )
+    if np.ma.is_masked(observation):
+        raise InputError("observation has masked entries; fill them in with what the agent was certified with")
     values = np.asarray(observation)
+    if values.dtype == np.uint8 and not pixels:
+        raise InputError(
+            "expected floats, got a vector of uint8; divide by 255 if these are pixels that were certified as such, "
+            "else turn them into floats"
+        )
     if values.dtype == np.uint8:
         return (values.astype(np.float32) / np.float32(255)).astype(np.float64)  # as they were certified
     if not np.issubdtype(values.dtype, np.floating):

@@ -20,9 +20,11 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.agents.callables import trial_rows, tried
+from surefoot.agents.imported import search_here
+from surefoot.agents.networks import weights_hash
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError, NotAllowedError
-from surefoot.files import MOST_ARRAYS, check_size, sha256
+from surefoot.files import MOST_ARRAYS, check_members, check_size, read_bytes, sha256
 
 WAY_OUT = "make it a surefoot.Policy, whose network maps (rows, n_stack, *shape) to values or actions"
 
@@ -111,17 +113,41 @@ def from_module(module: nn.Module, spaces: Spaces, *, name: str, stochastic: boo
     raise InputError(f"{name} does not fit {kind}observations of shape {spaces.shape}: {problems[0]}; {WAY_OUT}")
 
 
+def module_hash(module: nn.Module) -> str:
+    """Return a hash of a module's weights and of the classes of its parts; empty if it has no weights.
+
+    The code of these classes is not in it, and neither is what ``state_dict`` leaves out, such as buffers that are not
+    persistent.
+    """
+    weights = module.state_dict()
+    plain = all(
+        isinstance(one, Tensor) and one.layout == torch.strided and not one.is_quantized and not one.is_meta
+        for one in weights.values()
+    )
+    if not weights or not plain:
+        return ""
+    layout = {
+        "classes": {name: type(part).__qualname__ for name, part in module.named_modules()},
+        "weights": {name: [str(one.dtype), list(one.shape)] for name, one in weights.items()},
+    }
+    # As bytes: numpy does not have all types of torch.
+    arrays = {
+        name: one.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy()
+        for name, one in weights.items()
+    }
+    return weights_hash(arrays, layout)
+
+
 def read_module(path: Path, *, allow_pickle: bool) -> tuple[nn.Module, str]:
     """Return the module in a TorchScript file, or in a pickle of torch, and the hash of the file.
 
     TorchScript is a program and a pickle can execute anything, so both need the user's word.
     """
     try:
-        check_size(path, "torch file", path.stat().st_size, MOST_ARRAYS)
-        content = path.read_bytes()
+        content = read_bytes(path, "torch file", MOST_ARRAYS)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    members = _members(content)
+    members = _members(path, content)
     check_size(path, "torch file", sum(one.file_size for one in members), MOST_ARRAYS)
     names = [one.filename for one in members]
     if not names:
@@ -135,6 +161,8 @@ def read_module(path: Path, *, allow_pickle: bool) -> tuple[nn.Module, str]:
             f"{path} is {what}, which may execute code of its author; if you trust it use --allow-pickle "
             "(allow_pickle=True), else export the agent to ONNX, which is read as data"
         )
+    if not script:
+        search_here()  # the class of a pickled module may be in a file of the user
     try:
         load: Callable[..., Any] = torch.jit.load if script else partial(torch.load, weights_only=False)
         loaded = load(io.BytesIO(content), map_location="cpu")
@@ -152,10 +180,13 @@ def _instead(path: Path) -> str:
     )
 
 
-def _members(content: bytes) -> list[zipfile.ZipInfo]:
+def _members(path: Path, content: bytes) -> list[zipfile.ZipInfo]:
     try:
+        check_members(path, io.BytesIO(content))
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             return archive.infolist()
+    except InputError:
+        raise
     except (zipfile.BadZipFile, ValueError, OSError):
         return []
 

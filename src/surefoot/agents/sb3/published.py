@@ -17,7 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import InputError
+from surefoot.files import open_zip, read_bytes
 
+MOST_SETTINGS = 2**16  # bytes of a YAML file: the zoo's have some 1,000, and reading them is slow
+MOST_VALUES = 10_000  # of a YAML file, those that are repeated by name counted again
+MOST_LETTERS = 10_000  # of a dictionary written as text
 STATISTICS = re.compile(r"norm.*\.(pkl|pickle)$", re.IGNORECASE)
 SETTINGS = ("config.yml", "args.yml")
 TIME_FEATURE, ATARI = "TimeFeatureWrapper", "stable_baselines3.common.atari_wrappers.AtariWrapper"
@@ -123,9 +127,9 @@ def _model_in(folder: Path) -> Path:
 
 def _is_model(path: Path) -> bool:
     try:
-        with zipfile.ZipFile(path) as archive:
+        with open_zip(path) as archive:
             return {"data", "policy.pth"} <= set(archive.namelist())
-    except (OSError, zipfile.BadZipFile):
+    except (OSError, InputError, ValueError, zipfile.BadZipFile):
         return False
 
 
@@ -225,18 +229,21 @@ def _mapping(value: Any) -> dict[str, Any]:
     if not isinstance(value, str):
         return {}
     try:
+        if len(value) > MOST_LETTERS:
+            raise ValueError(f"it has {len(value):,} letters, expected at most {MOST_LETTERS:,}")
         tree = ast.parse(value.strip(), mode="eval").body
         if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == "dict" and not tree.args:
             return {str(one.arg): ast.literal_eval(one.value) for one in tree.keywords}
         return _mapping(ast.literal_eval(tree))
-    except (SyntaxError, ValueError) as error:
-        raise InputError(f"{value!r} in the settings of the agent is not a dictionary of plain values") from error
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:  # too deep for the parser
+        raise InputError(f"{value!r:.200} in the settings of the agent is not a dictionary of plain values") from error
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
     """Read a YAML file of plain values; the two Python types that the zoo writes become a dictionary and a list."""
     if not path.exists():
         return {}
+    content = read_bytes(path, "YAML file of settings", MOST_SETTINGS)
     try:
         import yaml
     except ImportError as error:
@@ -250,12 +257,31 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     loader.add_constructor("tag:yaml.org,2002:python/object/apply:collections.OrderedDict", ordered)
     loader.add_constructor("tag:yaml.org,2002:python/tuple", lambda own, node: own.construct_sequence(node, deep=True))
     try:
-        content = yaml.load(path.read_bytes(), Loader=loader)
-    except (yaml.YAMLError, TypeError, ValueError, RecursionError, UnicodeDecodeError) as error:
+        if _count_values(yaml.compose(content, Loader=loader), {}) > MOST_VALUES:
+            raise ValueError(f"it has more than {MOST_VALUES:,} values")
+        found = yaml.load(content, Loader=loader)
+    except (yaml.YAMLError, TypeError, ValueError, RecursionError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(
             f"{path} is not YAML of plain values: {reason}; give --env and the .zip file as --agent"
         ) from error
-    if content is not None and not isinstance(content, dict):
-        raise InputError(f"{path} must hold named settings, got {type(content).__name__}; give --env and the .zip file")
-    return {str(name): value for name, value in (content or {}).items()}
+    if found is not None and not isinstance(found, dict):
+        raise InputError(f"{path} must hold named settings, got {type(found).__name__}; give --env and the .zip file")
+    return {str(name): value for name, value in (found or {}).items()}
+
+
+def _count_values(node: Any, known: dict[int, int]) -> int:
+    """Return how many values a node of YAML stands for, those under an alias as often as the alias occurs.
+
+    A few lines of aliases of aliases stand for billions of values, which do no harm until they are written out.
+    """
+    if id(node) in known:
+        if known[id(node)] == 0:
+            raise ValueError("a value contains itself")
+        return known[id(node)]
+    known[id(node)] = 0
+    inside = getattr(node, "value", None)
+    pairs = inside if isinstance(inside, list) else []
+    nodes = [one for pair in pairs for one in (pair if isinstance(pair, tuple) else (pair,))]
+    known[id(node)] = 1 + sum(_count_values(one, known) for one in nodes)
+    return known[id(node)]

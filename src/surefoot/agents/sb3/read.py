@@ -1,8 +1,8 @@
 """Stable-Baselines3 models as policies; a model file is read as data, without unpickling anything in it.
 
 A model ``.zip`` holds ``policy.pth`` (tensors, read with ``weights_only=True``) and ``data`` (JSON). Next to
-every pickled field of ``data`` SB3 prints its first-level attributes; only these are read, and a model that
-they do not describe completely is rejected.
+every pickled field of ``data`` SB3 prints its first-level attributes; a model that they do not describe completely is
+rejected, and so is one whose pickles, read as data too, say anything else.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-import numpy as np
 
 from surefoot.agents.clock import with_clock
 from surefoot.agents.normalization import Statistics, normalized
 from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.sb3.pickled import check_pickled
 from surefoot.agents.sb3.predictor import wrapped
 from surefoot.agents.sb3.published import Published, read_published, statistics_near
 from surefoot.agents.sb3.rebuild import rebuilt
 from surefoot.agents.sb3.settings import (
-    Facts,
     UnreadableError,
     facts_of_file,
     facts_of_model,
@@ -32,6 +31,7 @@ from surefoot.agents.sb3.settings import (
 )
 from surefoot.agents.sb3.statistics import live_statistics, read_statistics
 from surefoot.errors import InputError, NotAllowedError
+from surefoot.files import untrusted
 
 NONE = "none"
 TRUST = "if you trust its author, use --allow-pickle (allow_pickle=True)"
@@ -43,11 +43,11 @@ def read_agent(path: Path, *, allow_pickle: bool, spaces: Spaces | None, vecnorm
     Args:
         path: The model's zip file, or its folder.
         allow_pickle: See ``read_zip``.
-        spaces: See ``read_zip``.
+        spaces: Of the environment, which may append the time left to observations itself.
         vecnormalize: See ``resolve``.
     """
     published = read_published(path)
-    policy = read_zip(published.model, allow_pickle=allow_pickle, spaces=spaces)
+    policy = read_zip(published.model, allow_pickle=allow_pickle)
     policy = replace(policy, name=published.name)
     statistics = statistics_of(vecnormalize, published.model, published.statistics)
     if statistics is None and vecnormalize is None and published.normalizes is None:
@@ -118,7 +118,7 @@ def _may_normalize(path: Path) -> bool:
         return True
 
 
-def read_zip(path: str | Path, *, allow_pickle: bool = False, spaces: Spaces | None = None) -> Policy:
+def read_zip(path: str | Path, *, allow_pickle: bool = False) -> Policy:
     """Read an SB3 model file as a policy over its own observation shape, executing no code from it.
 
     MlpPolicy and CnnPolicy of DQN, PPO, A2C, DDPG, TD3 and SAC, and of QR-DQN, TQC, ARS, TRPO and MaskablePPO (played
@@ -127,7 +127,6 @@ def read_zip(path: str | Path, *, allow_pickle: bool = False, spaces: Spaces | N
     Args:
         path: The model's zip file.
         allow_pickle: Load any model with SB3 itself, which unpickles: the file may then execute any code.
-        spaces: Of the environment; gives the bounds of continuous actions where the file prints them too coarsely.
     """
     path = Path(path)
     data = read_settings(path)
@@ -135,10 +134,11 @@ def read_zip(path: str | Path, *, allow_pickle: bool = False, spaces: Spaces | N
         policy = from_model(_load(path, data))
     else:
         weights = read_tensors(path)
-        try:
-            policy = rebuilt(_with_bounds(facts_of_file(data), path, spaces), weights)
-        except UnreadableError as reason:
-            raise NotAllowedError(f"{path} cannot be read without unpickling: {reason}; {TRUST}") from reason
+        with untrusted(path, "SB3 model file"):
+            try:
+                policy = rebuilt(check_pickled(data, facts_of_file(data)), weights)
+            except UnreadableError as reason:
+                raise NotAllowedError(f"{path} cannot be read without unpickling: {reason}; {TRUST}") from reason
     return replace(policy, name=path.stem)
 
 
@@ -155,18 +155,6 @@ def from_model(model: Any, *, vecnormalize: object = None) -> Policy:
         policy = replace(wrapped(model), name=name)
     statistics = statistics_of(model.get_vec_normalize_env() if vecnormalize is None else vecnormalize, None)
     return policy if statistics is None else normalized(policy, statistics)
-
-
-def _with_bounds(facts: Facts, path: Path, spaces: Spaces | None) -> Facts:
-    """Take the bounds of actions from the environment where the file does not print all their digits."""
-    if facts.n_actions is not None or facts.limits is not None:
-        return facts
-    if spaces is None or spaces.low is None or spaces.high is None or len(spaces.low) != facts.width:
-        raise InputError(
-            f"{path} does not print every digit of the bounds of its {facts.width} continuous actions; "
-            f"resolve it for an environment that takes {facts.width} of them"
-        )
-    return replace(facts, limits=(np.array(spaces.low, dtype=np.float32), np.array(spaces.high, dtype=np.float32)))
 
 
 def _module(data: Mapping[str, Any]) -> str:

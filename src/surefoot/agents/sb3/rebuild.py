@@ -101,6 +101,8 @@ def rebuilt(facts: Facts, weights: Mapping[str, Tensor]) -> Policy:
     _check_settings(facts.settings)
     layers = _layers(family, weights, facts)
     squashed = _squashes(family, facts, layers)
+    if family is STOCHASTIC_ACTOR and (f"{family.head}.0.weight" in weights) != (_bound(family, facts) is not None):
+        raise InputError("the model's weights are those of another use_sde or clip_mean than it says; save it again")
     if facts.module == RECURRENT:
         _check_extractor(facts)
         activation = _activation(facts.settings, family.activation)

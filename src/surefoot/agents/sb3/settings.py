@@ -20,8 +20,9 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from surefoot.agents.sb3.inert_pickle import Reader
 from surefoot.errors import InputError
-from surefoot.files import MOST_ARRAYS, MOST_TEXT, check_size, untrusted
+from surefoot.files import MOST_ARRAYS, MOST_TEXT, check_members, check_size, open_zip, untrusted
 
 SPACES = {
     f"<class '{library}.spaces.{module}.{kind}'>": kind
@@ -31,6 +32,9 @@ SPACES = {
         *(("multi_discrete", "MultiDiscrete"), ("multi_binary", "MultiBinary")),
     )
 }
+
+MOST_PRINTED = 20_000  # letters of a printed space: what is searched for in it may be tried at each of them
+MOST_NUMBERS = 2**24  # of an observation or an action
 
 Limits = tuple[NDArray[np.float32], NDArray[np.float32]]
 Parts = tuple[tuple[str, int], ...]
@@ -93,9 +97,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the weights of the file's policy; anything but plain tensors is rejected."""
     content = _member(path, "policy.pth", MOST_ARRAYS)
     try:
-        if zipfile.is_zipfile(io.BytesIO(content)):  # before 1.6 torch saved no zip, and nothing smaller than it is
-            with zipfile.ZipFile(io.BytesIO(content)) as archive:
-                check_size(path, "policy.pth", sum(one.file_size for one in archive.infolist()), MOST_ARRAYS)
+        _check_pickles(path, content)
         weights = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except InputError:
         raise
@@ -104,15 +106,41 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
             f"{path} is rejected: its policy.pth is damaged or contains more than tensors, which would execute code; "
             "ask its author to save it again with Stable-Baselines3"
         ) from error
-    # A tensor that is not contiguous may claim any size over a few bytes.
-    if not isinstance(weights, dict) or not all(
-        isinstance(value, Tensor) and value.layout == torch.strided and value.is_contiguous()
-        for value in weights.values()
-    ):
+    if not isinstance(weights, dict) or not all(map(_is_plain, weights.values())):
         raise InputError(f"{path} is rejected: its policy.pth is not a dictionary of plain tensors")
     # Many tensors may share one storage.
     check_size(path, "policy.pth", sum(value.nbytes for value in weights.values()), MOST_ARRAYS)
     return {str(name): value for name, value in weights.items()}
+
+
+def _check_pickles(path: Path, content: bytes) -> None:
+    """Read all pickles of what torch saved as data: torch calls a few functions, and hashes whatever a key is."""
+    if content.startswith(b"PK\x03\x04"):  # as torch recognizes it
+        check_members(path, io.BytesIO(content))
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            check_size(path, "policy.pth", sum(one.file_size for one in archive.infolist()), MOST_ARRAYS)
+            for one in archive.infolist():
+                if one.filename.endswith(".pkl"):
+                    Reader(io.BytesIO(archive.read(one)), _is_of_tensors).load()
+        return
+    # Before 1.6 torch saved five pickles and then the numbers: nothing is smaller in the file than in memory.
+    file = io.BytesIO(content)
+    for _ in range(5):
+        Reader(file, _is_of_tensors).load()
+
+
+def _is_of_tensors(module: str, name: str) -> bool:
+    made = module == "torch._utils" and name in ("_rebuild_tensor_v2", "_rebuild_parameter")
+    return made or (module == "torch" and name.endswith("Storage"))
+
+
+def _is_plain(value: Any) -> bool:
+    """Return whether this is a tensor with a number in memory for each of its entries."""
+    if not isinstance(value, Tensor) or value.layout != torch.strided or value.device.type != "cpu":
+        return False
+    if value.is_quantized or value.is_complex() or value.is_neg():
+        return False
+    return value.is_contiguous()  # else it may claim any size over a few bytes
 
 
 def facts_of_file(data: Mapping[str, Any]) -> Facts:
@@ -200,6 +228,8 @@ def _printed_factors(space: Mapping[str, Any], *, binary: bool) -> dict[str, Any
 
 def _printed_parts(text: str) -> Parts:
     """Return names and sizes of the parts of a dictionary of vectors, as Gymnasium prints it."""
+    if len(text) > MOST_PRINTED:
+        raise UnreadableError(f"it prints its observations in {len(text):,} letters, expected at most {MOST_PRINTED:,}")
     found = re.findall(r"'([^']*)': (\w+)\((.*?)\)(?=, '|\}$)", text, flags=re.DOTALL)
     parts = tuple((name, _printed_size(kind, inside)) for name, kind, inside in found)
     if not parts or any(size is None for _, size in parts) or len(parts) != len(re.findall(r"'[^']*': ", text)):
@@ -252,6 +282,8 @@ def _shape(space: Mapping[str, Any]) -> tuple[int, ...]:
     sides = space.get("_shape", space.get("shape"))
     if not isinstance(sides, list) or not all(isinstance(side, int) and side > 0 for side in sides):
         raise UnreadableError("it does not print the shape of its observations or actions")
+    if prod(sides) > MOST_NUMBERS:
+        raise UnreadableError(f"its observations or actions have more than {MOST_NUMBERS:,} numbers")
     return tuple(sides)
 
 
@@ -267,7 +299,7 @@ def _entry(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _member(path: Path, name: str, most: int) -> bytes:
-    with untrusted(path, "zip file"), zipfile.ZipFile(path) as archive:
+    with untrusted(path, "zip file"), open_zip(path) as archive:
         if name not in archive.namelist():
             raise InputError(f"{path} is not an SB3 model file: it has no {name}; it may be truncated")
         check_size(path, name, archive.getinfo(name).file_size, most)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import pickle
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,39 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.agents.normalization import Statistics
+from surefoot.agents.sb3.inert_pickle import Inert, Reader
 from surefoot.errors import InputError
+from surefoot.files import read_bytes
 
-LARGEST_FILE = 2**28  # bytes
+MOST_BYTES = 2**24
 PACKAGES = ("stable_baselines3", "gym", "gymnasium", "numpy")
 FLOATS = ("f8", "f4")
-
-
-class Inert:
-    """Stands for an object in a pickle: it keeps what the object would have been made from, and does nothing."""
-
-    name = ""
-
-    def __init__(self, *arguments: Any, **_: Any) -> None:
-        self.arguments = arguments
-        self.state: Any = None
-
-    def __setstate__(self, state: Any) -> None:
-        self.state = state
-
-
-class _Reader(pickle._Unpickler):
-    """Makes inert objects of everything that a saved VecNormalize consists of, and rejects every other name.
-
-    The reader written in Python: the one in C sets aside gigabytes where a few bytes of a file ask for it.
-    """
-
-    def find_class(self, module: str, name: str) -> Any:
-        """Return an inert stand-in, never the thing itself."""
-        if (module, name) == ("collections", "OrderedDict"):
-            return dict
-        if module.partition(".")[0] not in PACKAGES:
-            raise pickle.UnpicklingError(f"{module}.{name} has no place in saved statistics")
-        return type("Inert", (Inert,), {"name": f"{module}.{name}"})
 
 
 def read_statistics(path: Path) -> Statistics | None:
@@ -54,24 +27,28 @@ def read_statistics(path: Path) -> Statistics | None:
         InputError: If the file is something else.
     """
     try:
-        if path.stat().st_size > LARGEST_FILE:
-            raise InputError(f"{path} is too large to hold statistics of observations")
-        saved = _Reader(io.BytesIO(path.read_bytes())).load()
+        content = read_bytes(path, "file of statistics of observations", MOST_BYTES)
     except FileNotFoundError as error:
         raise InputError(f"no file {path}") from error
-    except (OSError, InputError):
-        raise
+    try:
+        saved = Reader(io.BytesIO(content), _is_known).load()
     except Exception as error:  # a hostile stream may raise anything
         raise InputError(
-            f"{path} is rejected, it holds more than statistics of VecNormalize ({error}); save it again with "
-            "VecNormalize.save"
+            f"{path} is rejected, it holds more than statistics of VecNormalize ({str(error)[:200]}); save it again "
+            "with VecNormalize.save"
         ) from error
     try:
         if saved.name != "stable_baselines3.common.vec_env.vec_normalize.VecNormalize":
-            raise ValueError(f"it is of {saved.name}")
+            raise ValueError(f"it is of {saved.name:.200}")
         return _statistics(saved.state, lambda record: record.state)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        raise InputError(f"{path} does not hold the statistics of a VecNormalize: {error}") from error
+    except InputError:
+        raise
+    except Exception as error:  # and what it describes may be anything
+        raise InputError(f"{path} does not hold the statistics of a VecNormalize: {str(error)[:200]}") from error
+
+
+def _is_known(module: str, _: str) -> bool:
+    return module.partition(".")[0] in PACKAGES
 
 
 def live_statistics(wrapper: Any) -> Statistics | None:
@@ -96,13 +73,15 @@ def _statistics(settings: Mapping[str, Any], parts: Callable[[Any], Mapping[str,
 
 
 def _number(value: Any) -> float:
-    return float(_array(value)) if isinstance(value, Inert) else float(value)
+    return float(_array(value))
 
 
 def _array(value: Any) -> NDArray[np.float64]:
     """Return an array of floats, live or as a pickle describes it."""
-    if not isinstance(value, Inert):
+    if isinstance(value, int | float | np.number | np.ndarray):
         return np.array(value, dtype=np.float64)
+    if not isinstance(value, Inert):  # a list or tuple of a file may have any number of ends
+        raise TypeError(f"an array was expected, got a {type(value).__name__}")
     kind = value.name.rpartition(".")[2]
     if kind == "_reconstruct":  # version, shape, dtype, order, bytes
         _, shape, dtype, fortran, content = value.state
@@ -113,8 +92,13 @@ def _array(value: Any) -> NDArray[np.float64]:
         fortran = order == "F"
     else:
         raise ValueError(f"an array was expected, got {value.name}")
-    if str(dtype.arguments[0]) not in FLOATS or (dtype.state is not None and dtype.state[1] not in ("<", "=")):
-        raise ValueError(f"floats were expected, got {dtype.arguments[0]}")
+    kind = dtype.arguments[0]
+    if not isinstance(kind, str) or kind not in FLOATS:
+        raise ValueError(f"floats were expected, got {kind if isinstance(kind, str) else type(kind).__name__:.40}")
+    if dtype.state is not None and dtype.state[1] not in ("<", "="):
+        raise ValueError("floats of this machine were expected, got others")
+    if not isinstance(content, bytes | bytearray):
+        raise TypeError(f"the bytes of an array were expected, got a {type(content).__name__}")
     sides = tuple(int(side) for side in shape)
-    flat = np.frombuffer(bytes(content), dtype=f"<{dtype.arguments[0]}")
+    flat = np.frombuffer(bytes(content), dtype=f"<{kind}")
     return np.reshape(flat, sides, order="F" if fortran else "C").astype(np.float64)

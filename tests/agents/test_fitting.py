@@ -1,0 +1,159 @@
+"""Where agents are fitted to environments and found on disk: what nearly fits is refused, and no file is guessed."""
+
+from dataclasses import replace
+
+import gymnasium
+import numpy as np
+import pytest
+import stable_baselines3
+import torch
+from gymnasium.spaces import Box, Discrete
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+from surefoot.agents import files as zoo
+from surefoot.agents.fit import Bright, brightened, check_actions, fit_to, single_shape
+from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.resolve import resolve
+from surefoot.agents.sb3.read import _with_bounds
+from surefoot.agents.sb3.settings import Facts
+from surefoot.errors import InputError
+from toys import balancer, echo
+
+SPACES = Spaces(shape=(4,), n_actions=2)
+
+
+class Flat(torch.nn.Module):
+    """Puts out what it is given."""
+
+    def forward(self, history):
+        return history.flatten(1)
+
+
+def seen_by(shape, n_stack=1):
+    return Policy(Flat(), n_stack, shape, None, "flat")
+
+
+def test_an_agent_that_stacks_already_is_not_given_stacks_of_its_stacks():
+    """Three frames of (4, 4) are not four frames of (4,) as well: it was made for other observations."""
+    assert fit_to(seen_by((5, 4)), (4,)).n_stack == 5
+    for shape in ((4,), (4, 2), (4, 4, 4)):
+        with pytest.raises(InputError, match=r"made for observations of shape \(4, 4\), the environment gives"):
+            fit_to(seen_by((4, 4), n_stack=3), shape)
+
+
+@pytest.mark.parametrize(("stacked", "n_stack", "single"), [((5, 4), 5, (4,)), ((20,), 5, (4,)), ((8, 6), 3, (8, 2))])
+def test_one_observation_of_a_stack(stacked, n_stack, single):
+    assert single_shape(stacked, n_stack) == single
+    assert fit_to(seen_by(stacked), single).n_stack == n_stack
+    with pytest.raises(InputError, match="are not a stack of 7 frames"):
+        single_shape(stacked, 7)
+
+
+def test_frames_are_laid_out_oldest_first():
+    """(rows, frames, features) as the network knows them: one after the other, or along the last axis."""
+    history = torch.arange(24.0).reshape(1, 3, 4, 2)
+    first_axis = fit_to(seen_by((3, 4, 2)), (4, 2)).network(history)
+    assert torch.equal(first_axis, history.flatten(1))
+    last_axis = fit_to(seen_by((4, 6)), (4, 2)).network(history)
+    assert torch.equal(last_axis, torch.cat([history[:, frame] for frame in range(3)], dim=-1).flatten(1))
+    images = torch.arange(3 * 5 * 6 * 2.0).reshape(1, 3, 5, 6, 2)
+    channels = fit_to(seen_by((6, 5, 6)), (5, 6, 2)).network(images).reshape(6, 5, 6)
+    for frame in range(3):
+        for channel in range(2):
+            assert torch.equal(channels[2 * frame + channel], images[0, frame, :, :, channel])
+
+
+def bounded(low, high):
+    return replace(echo(2), low=torch.tensor(low), high=torch.tensor(high))
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [((-1.0, -2.0), (1.0, 3.0)), ((-1.0, -3.0), (1.0, 2.0)), ((-1.0,), (1.0,)), ((-2.0, -1.0), (2.0, 1.0))],
+)
+def test_actions_with_other_bounds_are_refused(low, high):
+    """Either bound, and each of its entries: clipped to others it would be another agent."""
+    policy = bounded([-1.0, -2.0], [1.0, 2.0])
+    check_actions(policy, Spaces(shape=(2,), n_actions=None, low=(-1.0, -2.0), high=(1.0, 2.0)))
+    with pytest.raises(InputError, match="the agent's actions range from"):
+        check_actions(policy, Spaces(shape=(2,), n_actions=None, low=low, high=high))
+
+
+def test_bytes_and_fractions_are_not_the_same_agent():
+    pictures = replace(SPACES, pixels=True)
+    known = replace(balancer(), sha256="known")
+    as_bytes, doubled, plain = (brightened(known, pictures, most) for most in (255.0, 2.0, 1))
+    assert len({as_bytes.sha256, doubled.sha256, plain.sha256}) == 3
+    assert plain.sha256 == "known"
+    assert isinstance(as_bytes.network, Bright)
+    history = torch.rand(5, 1, 4)
+    assert torch.equal(as_bytes.network(history), known.network(history * 255))
+    assert (as_bytes.pixel_max, plain.pixel_max) == (255.0, 1)
+    for spaces, most in ((pictures, None), (SPACES, 255.0), (pictures, 0.0), (pictures, float("inf"))):
+        with pytest.raises(InputError, match="pixel"):
+            brightened(known, spaces, most)
+
+
+def facts(width=2, **more):
+    return Facts(module="m", shape=(4,), n_actions=None, width=width, limits=None, settings={}, **more)
+
+
+def test_bounds_of_actions_come_from_an_environment_that_takes_as_many(tmp_path):
+    two = Spaces(shape=(4,), n_actions=None, low=(-1.0, -2.0), high=(3.0, 4.0))
+    low, high = _with_bounds(facts(), tmp_path, two).limits
+    assert (low.tolist(), high.tolist()) == ([-1.0, -2.0], [3.0, 4.0])
+    for spaces in (None, SPACES, Spaces(shape=(4,), n_actions=None, low=(-1.0,) * 3, high=(1.0,) * 3)):
+        with pytest.raises(InputError, match="does not print every digit of the bounds of its 2 continuous actions"):
+            _with_bounds(facts(), tmp_path, spaces)
+
+
+def test_a_stack_that_an_agent_does_not_have_is_refused():
+    """Its number of frames is its own; planted: another one that is taken in silence."""
+    spaces = replace(SPACES, n_stack=5)
+    assert resolve("cartpole-5-s0.2", spaces, n_stack=5).n_stack == 5
+    for agent, own, wrong in (("cartpole-5-s0.2", 5, 3), (balancer(2), 2, 5), ("cartpole-1-s0.2", 1, 5)):
+        with pytest.raises(InputError, match=f"the agent stacks {own} observations, got n_stack={wrong}"):
+            resolve(agent, spaces, n_stack=wrong)
+    assert resolve(lambda seen: 0, SPACES, n_stack=3).n_stack == 3
+
+
+# --- on disk ----------------------------------------------------------------------------------------------------------
+
+
+class Nothing(gymnasium.Env):
+    observation_space, action_space = Box(-np.inf, np.inf, (4,), np.float32), Discrete(2)
+
+
+def saved(path):
+    """Save a model and return its environment with statistics."""
+    env = VecNormalize(DummyVecEnv([Nothing]))
+    env.obs_rms.mean = np.arange(4.0)
+    model = stable_baselines3.PPO("MlpPolicy", env, policy_kwargs={"net_arch": [4]}, device="cpu", seed=0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    model.save(path)
+    return env
+
+
+def test_of_two_files_of_statistics_none_is_guessed(tmp_path):
+    env = saved(tmp_path / "model.zip")
+    home = tmp_path / "model"
+    home.mkdir()
+    env.save(str(home / "vecnormalize.pkl"))
+    assert resolve(tmp_path / "model.zip").network.statistics.mean.tolist() == [0, 1, 2, 3]
+    env.obs_rms.mean = np.ones(4)
+    env.save(str(home / "best_vecnormalize.pkl"))
+    with pytest.raises(InputError, match="may hold the statistics its observations were normalized with"):
+        resolve(tmp_path / "model.zip")
+    (home / "config.yml").write_text("normalize: true\n")
+    with pytest.raises(InputError, match=r"holds best_vecnormalize\.pkl, vecnormalize\.pkl: give the file with"):
+        resolve(tmp_path / "model.zip")
+    (home / "best_vecnormalize.pkl").unlink()
+    assert resolve(tmp_path / "model.zip").network.statistics.mean.tolist() == [0, 1, 2, 3]
+
+
+def test_a_pretrained_agent_is_meant_by_its_name_whatever_lies_here(tmp_path, monkeypatch):
+    """A folder of the same name does not take its place: whoever can make one would choose what is certified."""
+    monkeypatch.chdir(tmp_path)
+    saved(tmp_path / "cartpole-1-s0.2" / "model.zip")
+    assert resolve("cartpole-1-s0.2", SPACES).sha256 == zoo.load_card("cartpole-1-s0.2")["sha256"]
+    assert resolve("./cartpole-1-s0.2", SPACES).name == "model"  # a path is the folder
