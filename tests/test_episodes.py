@@ -11,6 +11,7 @@ from surefoot import files
 from surefoot.episodes import RENAMED, Episodes
 from surefoot.errors import InputError
 from surefoot.files import write_arrays
+from surefoot.proof.query import certify
 
 RETURNS = np.array([3.0, 0.0, -1.5, 10.0])
 
@@ -321,3 +322,20 @@ def test_old_attributes_still_work_and_warn(old, new):
         assert getattr(record, old) is getattr(record, new)
     with pytest.raises(AttributeError, match="Episodes has no attribute 'wins'"):
         record.wins  # noqa: B018 - reading it is the test
+
+
+@pytest.mark.parametrize("count", [3, 5, 8])
+def test_a_record_with_more_or_fewer_episodes_than_planned_is_not_complete(count):
+    planned = Episodes.from_returns(np.arange(4.0), sigma=0.2, floor=0, ceiling=10, planned=4)
+    planned.check_complete()
+    other = Episodes.from_returns(np.resize(np.arange(4.0), count), sigma=0.2, floor=0, ceiling=10, planned=4)
+    with pytest.raises(InputError, match=f"the record has {count} of 4 planned episodes"):
+        other.check_complete()
+
+
+def test_a_record_joined_with_itself_is_not_certified():
+    """Every episode counted twice would look like twice as much evidence."""
+    planned = Episodes.from_returns(np.arange(40.0), sigma=0.2, floor=0, ceiling=40, planned=40)
+    certify(planned, [0.1])
+    with pytest.raises(InputError, match="the record has 80 of 40 planned episodes"):
+        certify(Episodes.concat([planned, planned]), [0.1])

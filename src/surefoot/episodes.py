@@ -34,7 +34,16 @@ ATTRIBUTES = {
 }
 ARRAYS = {name: np.dtype(np.int64 if name == "lengths" else np.float64) for name in ATTRIBUTES}
 RENAMED = {name: new for name, new in {**ATTRIBUTES, "facts": "metadata"}.items() if name != new}
+COARSE = 2**13  # sigmas: up to here neighbors in single precision differ by at most a thousandth of sigma
+SMALLEST_SIGMA, LARGEST_SIGMA = 1e-37, 1e37  # single precision ends at 1.2e-38 and 3.4e38
+# What a user may state of returns without a proof: the ends of a return, and the range of a reward.
+LIMITS = ("floor", "ceiling", "rewards")
 LARGEST = 1e140  # of a return: sums of squares of larger ones leave the floats
+# What one certificate may answer and one run may consist of; more takes hours, here and for whoever verifies it.
+MOST_ASKED = 1_000  # budgets, thresholds, or quantiles
+MOST_THRESHOLDS = 100_000  # of the method "per-threshold"
+MOST_BLOCKS = 200_000  # of a run
+MOST_STEPS = 1_000_000  # of an episode
 
 
 @dataclass(frozen=True)
@@ -72,7 +81,13 @@ class Noise:
         return cls(least_positive(features), None if min(features) == max(features) else features)
 
     def over(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Return the sigma of each feature of an observation of this shape."""
+        """Return the sigma of each feature of an observation of this shape, in single precision."""
+        for sigma in self.features or (self.sigma,):
+            if sigma > 0 and not SMALLEST_SIGMA <= sigma <= LARGEST_SIGMA:
+                raise InputError(
+                    f"a sigma must be 0 or from {SMALLEST_SIGMA:g} to {LARGEST_SIGMA:g}, got {sigma:g}: in single "
+                    "precision the noise would vanish, or be infinite"
+                )
         if self.features is None:
             return np.full(shape, self.sigma, dtype=np.float32)
         if len(self.features) != math.prod(shape):
@@ -80,6 +95,23 @@ class Noise:
                 f"a sigma per feature needs one for each of the {math.prod(shape)} features, got {len(self.features)}"
             )
         return np.array(self.features, dtype=np.float32).reshape(shape)
+
+    def check_observed(self, largest: float) -> None:
+        """Reject an observation that is too large for single precision to tell from noise this small.
+
+        Args:
+            largest: Its largest absolute value; where features differ, each in units of its own sigma.
+
+        Raises:
+            InputError: If neighboring floats there differ by more than a thousandth of sigma.
+        """
+        sigma = self.sigma if self.features is None else 1.0
+        if self.sigma > 0 and largest > COARSE * sigma:
+            raise InputError(
+                f"an observation is {largest / sigma:.3g} times as large as the sigma of its noise, expected at most "
+                f"{COARSE} times: single precision would be too coarse; subtract the mean of the observations, or use "
+                "a larger sigma"
+            )
 
     @property
     def setup(self) -> dict[str, Any]:
@@ -230,6 +262,14 @@ class Episodes:
         """Whether the episodes were attacked."""
         return self.budget_used is not None or self.metadata.get("adversary") is not None
 
+    @property
+    def stated_by_user(self) -> list[str]:
+        """Which of ``LIMITS`` the user stated and nothing proves; all, where Surefoot did not run the episodes."""
+        known = {"floor": self.floor, "ceiling": self.ceiling, "rewards": self.metadata.get("rewards")}
+        run_here = is_count(self.metadata.get("block"))
+        stated = self.metadata.get("stated_by_user", ()) if run_here else LIMITS
+        return [name for name in LIMITS if name in stated and known[name] is not None]
+
     def check_complete(self) -> None:
         """Reject a record with another number of episodes than planned; all methods but `sequential` need that.
 
@@ -309,6 +349,8 @@ class Episodes:
             raise InputError(f"{path} does not say its {error.args[0]}") from error
         if not all(isinstance(value, int | float) for value in (sigma, floor, 0.0 if ceiling is None else ceiling)):
             raise InputError(f"{path} must give sigma, floor and ceiling as numbers, got {sigma}, {floor}, {ceiling}")
+        if not names_limits(header.get("stated_by_user", [])):
+            raise InputError(f"{path} must list what the user stated of {', '.join(LIMITS)}")
         noise = Noise.of(header.get("features", sigma))
         if noise.sigma != sigma or noise.setup != {key: header[key] for key in ("features",) if key in header}:
             raise InputError(f"{path} has sigma {sigma}, but features with {header.get('features')}")
@@ -394,6 +436,11 @@ def checked_returns(returns: ArrayLike, floor: float, ceiling: float | None) -> 
         )
     _check_size(greatest)
     return values
+
+
+def names_limits(found: Any) -> bool:
+    """Return whether this is a list of names of ``LIMITS``, as files have it."""
+    return isinstance(found, list) and all(name in LIMITS for name in found)
 
 
 def check_limits(floor: float, ceiling: float | None) -> None:

@@ -25,6 +25,10 @@ class NotAllowedError(InputError):
     """A file would have to execute code, which its reader did not allow."""
 
 
+class DependentRowsError(InputError):
+    """An agent answers an observation differently alone than among other rows, which are other episodes."""
+
+
 def is_out_of_memory(error: BaseException) -> bool:
     """Return whether memory ran out, for Python, numpy or torch: no error of the code that asked for it."""
     torchs = type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator: can't allocate memory" in str(error)

@@ -12,6 +12,7 @@ import math
 import mmap
 import os
 import platform
+import stat
 import struct
 import sys
 import tempfile
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from importlib.resources import files
+from io import BufferedReader
 from pathlib import Path
 from typing import IO, Any, TypeGuard
 
@@ -34,6 +36,7 @@ PART = ".part"  # ends the names of files that are being written
 PIECE = 2**24  # numbers of an array that are read at once: 128 MiB
 MOST_TEXT = 2**24  # bytes of a JSON file: what is read takes up to 25 times as much memory
 MOST_ARRAYS = 2**28  # bytes of all arrays of a file, unpacked: ten million episodes, or weights of a large network
+MOST_LISTED = 2**22  # bytes of the list of members of a zip file: what is read takes about 15 times as much memory
 
 
 def write_whole(path: Path, fill: Callable[[IO[bytes]], None]) -> None:
@@ -127,11 +130,58 @@ def untrusted(path: object, what: str) -> Iterator[None]:
         raise InputError(f"{path} is not a readable {what} ({reason[:200]}); it may be truncated") from error
 
 
+def open_regular(path: Path) -> BufferedReader:
+    """Open a file for reading, and nothing else: a pipe would be waited for, and a device has no end.
+
+    Links are followed. What is opened is what is looked at, so that nothing can be exchanged in between.
+    """
+    return open(path, "rb", opener=_opened_regular)
+
+
+def _opened_regular(path: str, flags: int) -> int:
+    handle = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise InputError(f"{path} is not a regular file, but a directory, a pipe or a device; give a file")
+    return handle
+
+
+def read_bytes(path: Path, what: str, most: int) -> bytes:
+    """Read a file of somebody else whole, if it has at most so many bytes.
+
+    Args:
+        path: The file.
+        what: What it should be, as in "JSON file".
+        most: Number of bytes that it may have.
+    """
+    with open_regular(path) as file:
+        check_size(path, what, os.fstat(file.fileno()).st_size, most)
+        content = file.read(most + 1)  # some files (/proc) do not say how long they are
+    check_size(path, what, len(content), most)
+    return content
+
+
+@contextmanager
+def open_zip(path: Path) -> Iterator[zipfile.ZipFile]:
+    """Open a zip file of somebody else, after looking at the size of its list of members."""
+    with open_regular(path) as file:
+        check_members(path, file)
+        with zipfile.ZipFile(file) as archive:
+            yield archive
+
+
+def check_members(path: object, file: IO[bytes]) -> None:
+    """Reject a zip file whose list of members would take too much memory."""
+    ending = zipfile._EndRecData(file)  # type: ignore[attr-defined]
+    if ending is not None:
+        check_size(path, "list of the members of a zip file", ending[5], MOST_LISTED)
+    file.seek(0)
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object."""
     with untrusted(path, "JSON file"):
-        check_size(path, "JSON file", path.stat().st_size, MOST_TEXT)
-        content = parse_json(path.read_bytes())
+        content = parse_json(read_bytes(path, "JSON file", MOST_TEXT))
     if not isinstance(content, dict):
         raise InputError(f"{path} must hold a JSON object, got {type(content).__name__}")
     return content
@@ -190,7 +240,7 @@ def read_arrays(path: Path, *, most: int = MOST_ARRAYS, mapped: bool = False) ->
         most: How many bytes all arrays may have; what they would take is known before any is read.
         mapped: Whether a file with more bytes is mapped instead, if its arrays are stored without compression.
     """
-    with untrusted(path, ".npz file"), zipfile.ZipFile(path) as archive:
+    with untrusted(path, ".npz file"), open_zip(path) as archive:
         members = archive.infolist()
         size = sum(member.file_size for member in members)
         mapped = mapped and size > most and all(one.compress_type == zipfile.ZIP_STORED for one in members)
@@ -204,8 +254,8 @@ def read_arrays(path: Path, *, most: int = MOST_ARRAYS, mapped: bool = False) ->
 
 def read_array(path: Path) -> NDArray[Any]:
     """Read the one array of plain numbers of an ``.npy``; one of more than ``MOST_ARRAYS`` bytes is mapped."""
-    with untrusted(path, ".npy file of numbers"), path.open("rb") as file:
-        size = path.stat().st_size
+    with untrusted(path, ".npy file of numbers"), open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
         return parsed_array(file, size) if size <= MOST_ARRAYS else _mapped(file, size)
 
 
@@ -227,7 +277,7 @@ def parsed_array(file: IO[bytes], size: int) -> NDArray[Any]:
 def _mapped_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> NDArray[Any]:
     """Return an array that is stored in an ``.npz`` as a read-only map, after checking that it is undamaged."""
     archive.open(member).close()  # which compares the member's own header with the archive's list
-    with Path(str(archive.filename)).open("rb") as file:
+    with open_regular(Path(str(archive.filename))) as file:
         file.seek(member.header_offset + 26)
         names = sum(struct.unpack("<HH", file.read(4)))  # bytes of its name and of what else stands before the array
         begin = member.header_offset + 30 + names

@@ -359,6 +359,20 @@ def test_perturbation_and_noise_are_added_before_anything_is_rounded():
     assert (rounded_first != seen).float().mean() > 0.3
 
 
+@pytest.mark.parametrize("under_attack", [False, True])
+def test_an_observation_with_more_digits_is_rounded_once_after_the_noise(under_attack):
+    """As a deployed agent does it: rounded before, the agent would be certified on another observation."""
+    still = Spy(lambda view: torch.zeros_like(view.observation))
+    channel = attacked(still, rows=2_000, sigma=0.5) if under_attack else quiet(0.5, 2_000, (2,), stream(1))
+    clean = torch.full((2_000, 2), 1000 / 3, dtype=torch.float64)
+    seen = channel.send(clean, record(2_000) if under_attack else None)
+    noise = channel.ledger.noise if under_attack else 0.5 * stream(1).normal((2_000, 2))
+    assert seen.dtype == torch.float32
+    assert torch.equal(seen, (clean + noise.double()).float())
+    rounded_first = (clean.float() + noise).float()
+    assert (rounded_first != seen).float().mean() > 0.3
+
+
 @pytest.mark.parametrize(
     ("clean", "sigma", "match"),
     [

@@ -117,7 +117,7 @@ def test_the_papers_tasks_are_certified_so_too(name, agent, more, tmp_path, caps
     assert cli.main([*run, *more, "--budgets", "0,0.01", "--out", str(tmp_path / "run")]) == 0
     made = json.loads(capsys.readouterr().out)
     assert made["floor"] <= made["lower"][1] <= made["lower"][0] <= made["estimate"] <= made["ceiling"]
-    assert verify(tmp_path / "run", blocks=0).verified
+    assert verify(tmp_path / "run", blocks=0).bounds_recomputed
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_the_command_certifies_it_and_verify_checks_it(tmp_path, monkeypatch, ca
     assert names == {"certificate and episode data", "sentence"}
     (folder / "certificate.json").write_text(json.dumps(made))
     assert cli.main([*run, "--gamma", "0.95", "--shared-episodes", "3"]) == 0
-    assert verify(folder, blocks=0).verified
+    assert verify(folder, blocks=0).bounds_recomputed
 
 
 def test_environments_and_wrong_calls(tmp_path, monkeypatch, capsys):

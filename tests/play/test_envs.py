@@ -11,12 +11,14 @@ from gymnasium.envs.classic_control.cartpole import CartPoleEnv
 from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Text
 
 from surefoot.agents.callables import from_callable
+from surefoot.attacks.composed import Structured
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.environments import make_task
 from surefoot.play.envs.cartpole import CartPole, is_cartpole
 from surefoot.play.envs.gymnasium_env import Gymnasium
 from surefoot.play.envs.source import Source
+from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
@@ -186,6 +188,9 @@ class Toy(gymnasium.Env):
         return self._show(), float(np.sum(action)), self.clock == 5, False, {}
 
     def _show(self):
+        if isinstance(self.observation_space, Dict):
+            parts = self.observation_space.items()
+            return {name: self.np_random.random(part.shape).astype(part.dtype) for name, part in parts}
         if self.observation_space.dtype == np.uint8:
             return np.full(self.observation_space.shape, 51, dtype=np.uint8)
         return self.np_random.random(self.observation_space.shape).astype(self.observation_space.dtype)
@@ -198,6 +203,7 @@ VARIANTS = {
     "ToyInteger": {"observation": Box(0, 9, (2,), np.int64)},
     "ToyDiscrete": {"observation": Discrete(4)},
     "ToyDict": {"observation": Dict(x=Box(0.0, 1.0, (2,), np.float32))},
+    "ToyDoubleDict": {"observation": Dict(x=Box(0.0, 1.0, (2,), np.float32), y=Box(0.0, 1.0, (1,), np.float64))},
     "ToyMove": {"action": Box(-2.0, 2.0, (2,), np.float32)},
     "ToyBits": {"action": MultiBinary(3)},
     "ToyMany": {"action": MultiBinary(17)},
@@ -272,8 +278,27 @@ def test_images_are_scaled_to_one():
     assert observation.unique().tolist() == pytest.approx([0.2])
 
 
-def test_doubles_become_floats():
-    assert slots_of("ToyDouble").reset().dtype == torch.float32
+@pytest.mark.parametrize("name", ["ToyDouble", "ToyDoubleDict"])
+def test_doubles_keep_their_digits_until_the_noise_is_added(name):
+    observation = slots_of(name).reset()
+    assert observation.dtype == torch.float64
+    assert (observation != observation.float()).any()
+
+
+@pytest.mark.parametrize("attacker", [None, Structured()])
+@pytest.mark.parametrize("sigma", [0.5, (0.5, 1.0, 0.0)])
+def test_an_agent_that_stacks_doubles_sees_them_rounded_after_the_noise(attacker, sigma):
+    """Frames in single precision, whatever else happens on the way; the noise of a feature without any is none."""
+    stacks, shown = [], []
+    watching = from_callable(lambda stack: stacks.append(stack) or 0, shape=(3,), n_actions=3, n_stack=2)
+    task = make_task("ToyDoubleDict-v0", floor=0, ceiling=100)
+    plan = Plan(task=task, policy=watching, noise=Noise.of(sigma), n_episodes=2, attacker=attacker, budget=0.1)
+    play_block(plan, 0, watch=shown.append)
+    assert {stack.dtype for stack in stacks} == {np.dtype(np.float32)}
+    assert {step.observation.dtype for step in shown} == {step.seen.dtype for step in shown} == {torch.float32}
+    assert all(bool((step.observation != step.seen)[:, :2].all()) for step in shown)
+    if not isinstance(sigma, float):
+        assert all(torch.equal(step.observation[:, 2], step.seen[:, 2]) for step in shown)
 
 
 def test_dropped_environments_are_closed():

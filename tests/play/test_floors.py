@@ -2,6 +2,8 @@
 
 import re
 import textwrap
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import gymnasium
@@ -12,7 +14,7 @@ from gymnasium.wrappers import ClipReward, FlattenObservation, RescaleAction, Tr
 from surefoot.errors import InputError
 from surefoot.play.environments import inspect, make_task
 from surefoot.play.envs.source import Source
-from surefoot.play.floors import KNOWN, Rules, known_rules, of_rewards
+from surefoot.play.floors import KNOWN, Rules, known_rules, named_rules, of_rewards
 
 PROVED = [name for name, rules in KNOWN.items() if rules.step[0] is not None]
 pytestmark = pytest.mark.filterwarnings("ignore:.*is out of date:DeprecationWarning")
@@ -134,7 +136,6 @@ def test_rules_are_those_of_the_environment_as_it_is_registered():
     changed = [
         pendulum(Double),
         pendulum(lambda env: TransformReward(env, lambda reward: 2 * reward)),
-        pendulum(lambda env: ClipReward(env, -1, 1)),
         pendulum(lambda env: RescaleAction(env, -9, 9)),
         pendulum(g=3.0),
     ]
@@ -151,7 +152,9 @@ def faster(environment):
 
 
 def test_rules_hold_only_where_gymnasium_alone_makes_the_environment():
-    """Planted: an attribute changed behind the constructor, by a factory or by a wrapper that is none."""
+    """Planted: an attribute changed behind the constructor, by a factory or by a wrapper; another class by its spec."""
+    other = replace(gymnasium.spec("Pendulum-v1"), entry_point=Heavier)
+    assert make_task(other, floor=-1).scoring.stated == ("floor", "ceiling", "rewards")
     for made in (
         {"env": lambda: faster(gymnasium.make("Pendulum-v1"))},
         {"env": "Pendulum-v1", "wrappers": [faster]},
@@ -163,13 +166,118 @@ def test_rules_hold_only_where_gymnasium_alone_makes_the_environment():
     assert make_task("Pendulum-v1", wrappers=[FlattenObservation]).scoring.ceiling == 0
 
 
-def test_a_reward_range_of_cartpole_is_checked_too():
-    """Its tensors pay 1 a step; a range without 1 would make a false ceiling."""
-    import surefoot
+CLIP = 'ClipReward={"min_reward": %s, "max_reward": %s}'
+REFUSED = {
+    "floor": (
+        {"floor": 100},
+        r"floor 100 claims more than the rules of CartPole-v1 prove, which allow returns down to 0",
+    ),
+    "floor by a little": (
+        {"floor": 1e-9},
+        r"floor 1e-09 claims more .* \(1 at every step .*; leave it out, or give at m",
+    ),
+    "ceiling": (
+        {"ceiling": 499},
+        r"ceiling 499 claims more .* returns up to 500 .*; leave it out, or give at least 500",
+    ),
+    "shorter": ({"ceiling": 19.5, "max_steps": 20}, r"ceiling 19.5 claims more .* returns up to 20"),
+    "rewards": ({"reward_range": (0, 0.5)}, r"a reward range to 0.5 claims more .* rewards up to 1"),
+    "clipped": (
+        {"env": "Hopper-v5", "wrappers": [CLIP % (0, 10)], "floor": 1},
+        r"floor 1 claims more than the rules of Hopper-v5 with ClipReward.* down to 0 .*clipped to \[0, 10\]",
+    ),
+    "clipped rewards": (
+        {"env": "Hopper-v5", "wrappers": [CLIP % (-1, 10)], "reward_range": (-0.5, 10)},
+        r"a reward range from -0.5 claims more .* rewards down to -1",
+    ),
+    "half known": ({"env": "InvertedDoublePendulum-v5", "floor": -5, "ceiling": 9_999}, r"ceiling 9999 claims more"),
+}
 
-    task = make_task("CartPole-v1", reward_range=(0, 0.5))
-    with pytest.raises(InputError, match=r"every reward must be between 0 and 0.5, got 1"):
-        surefoot.rollout(task, lambda seen: 0, sigma=0.1, n_episodes=2)
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_limits_that_claim_more_than_the_rules_prove_are_refused(name):
+    given, message = REFUSED[name]
+    with pytest.raises(InputError, match=message):
+        make_task(**{"env": "CartPole-v1", **given})
+
+
+def test_discounted_limits_are_compared_with_discounted_rules():
+    facts = inspect(Source(maker="Acrobot-v1"))
+    assert inspect(Source(maker="CartPole-v1")).task(floor=None, ceiling=10.0, gamma=0.9).scoring.stated == ()
+    assert make_task("MountainCarContinuous-v0", floor=-99.9).scoring.stated == ()  # 0.1 a step is not exact in binary
+    with pytest.raises(InputError, match=r"floor -99.899999 claims more .* returns down to -99\.9 "):
+        make_task("MountainCarContinuous-v0", floor=-99.899999)
+    assert facts.task(floor=-101.0, ceiling=0.0, gamma=0.99).scoring.stated == ()
+    with pytest.raises(InputError, match=r"floor -90 claims more .* returns down to -99\.3\d+ "):
+        facts.task(floor=-90.0, ceiling=0.0, gamma=0.99)
+
+
+@pytest.mark.parametrize(
+    ("given", "stated"),
+    [
+        ({"env": "CartPole-v1"}, ()),
+        ({"env": "CartPole-v1", "floor": -10, "ceiling": 1_000}, ()),
+        ({"env": "CartPole-v1", "reward_range": (-1, 2)}, ()),
+        ({"env": "CartPole-v1", "reward_range": (1, 1)}, ()),  # 0 is always among what a step adds
+        ({"env": "Hopper-v5", "wrappers": [CLIP % (0, 10)]}, ()),
+        ({"env": "Hopper-v5", "wrappers": [CLIP % (0, 10)], "reward_range": (0, 10)}, ()),
+        ({"env": "Hopper-v5", "wrappers": [CLIP % (0, 10), "FlattenObservation"]}, ()),
+        ({"env": "Hopper-v5", "reward_range": (0, 10)}, ("floor", "ceiling", "rewards")),
+        ({"env": "Hopper-v5", "wrappers": [CLIP % (-0.1, 10)], "floor": -100}, ("floor", "ceiling", "rewards")),
+        ({"env": "Hopper-v5", "wrappers": ['ClipReward={"min_reward": 0}']}, ("ceiling", "rewards")),
+        (
+            {"env": "Hopper-v5", "wrappers": [lambda env: ClipReward(env, 0, 1)], "floor": 0},
+            ("floor", "ceiling", "rewards"),
+        ),
+        ({"env": "LunarLander-v3", "floor": -300}, ("floor", "ceiling", "rewards")),
+        ({"env": "InvertedDoublePendulum-v5", "floor": -5}, ("floor", "rewards")),
+        ({"env": "Pendulum-v1", "floor": 0, "env_kwargs": {"g": 3.0}}, ("floor", "ceiling", "rewards")),
+        (
+            {"env": "Hopper-v5", "wrappers": [partial(ClipReward, max_reward=1)], "floor": 0},
+            ("floor", "ceiling", "rewards"),
+        ),
+        ({"env": "Pendulum-v1", "floor": 0, "env_modules": ["math"]}, ("floor", "ceiling", "rewards")),
+    ],
+)
+def test_what_nothing_proves_is_the_users(given, stated):
+    assert make_task(**given).scoring.stated == stated
+
+
+def test_clipped_rewards_are_within_their_rules():
+    """Also where an environment computes in 32 bits: ends that these represent, and no others."""
+
+    def least(reward, *ends):
+        environment = ClipReward(TransformReward(gymnasium.make("Pendulum-v1"), lambda _: reward), *ends)
+        environment.reset(seed=0)
+        return float(environment.step(np.zeros(1, np.float32))[1])
+
+    assert least(np.float32(-5), -0.1, 1) < -0.1
+    assert known_rules(pendulum(lambda env: ClipReward(env, -0.1, 1))) is None
+    assert least(np.float32(-5), -0.5, 1) == -0.5
+    assert known_rules(pendulum(lambda env: ClipReward(env, -0.5, 1))).step == (-0.5, 0.0)
+    assert known_rules(pendulum(lambda env: ClipReward(env, 1, 2))).step == (0.0, 1.0)  # a reward is always 1
+    assert least(-5.0, 1, 2) == 1
+    inner_first = pendulum(lambda env: ClipReward(env, -8, -4), lambda env: ClipReward(env, -5, 3))
+    assert known_rules(inner_first).step == (-5.0, 0.0)
+    assert known_rules(pendulum(lambda env: ClipReward(env, None, -4))).step == (-16.274, 0.0)
+
+
+@pytest.mark.parametrize("name", [*KNOWN, "Ant-v3", "nonsense", "gymnasium:Pendulum-v1"])
+def test_names_alone_give_the_rules(name):
+    """Without making the environment; what is behind other arguments, wrappers or modules is not known."""
+    known = KNOWN.get(name)
+    assert named_rules(name) == known
+    assert named_rules(name, wrappers=["FlattenObservation", "gymnasium.wrappers:TimeLimit={}"]) == known
+    for changed in (
+        {"env_kwargs": {"any": 1}},
+        {"wrappers": ["RescaleAction={}"]},
+        {"wrappers": ["mine:ClipReward={}"]},
+        {"wrappers": [CLIP % ('"0"', 1)]},
+        {"env_modules": ["mine"]},
+    ):
+        assert named_rules(name, **changed) is None
+    clipped = named_rules(name, wrappers=[CLIP % (-1, 10)])
+    assert clipped is None if ":" in name else -1 <= clipped.step[0] <= clipped.step[1] <= 10
 
 
 def test_a_reward_range_gives_floor_and_ceiling_and_is_checked():

@@ -512,3 +512,25 @@ def test_bad_plans_are_refused_before_anything_runs(change, match):
 def test_workers_must_be_positive():
     with pytest.raises(InputError, match="workers must be at least 1, got 0"):
         play(Plan(task=ONE_STEP, policy=constant(2), noise=Noise.of(0.1), n_episodes=10), workers=0)
+
+
+def test_an_attacker_is_shown_the_number_of_each_episode_in_the_whole_run():
+    """Of three blocks, the last one shorter: counted from 0 in every block, an attack would repeat itself in each."""
+    spy = Spy()
+    task = toy_task(geometric(0.5, 4), pay_steps, ceiling=4.0)
+    plan = Plan(
+        task=task,
+        policy=constant(),
+        noise=Noise.of(0.5),
+        n_episodes=11,
+        n_envs=2,
+        episodes_per_env=2,
+        attacker=spy,
+        budget=1.0,
+    )
+    assert plan.n_blocks == 3
+    record = play(plan)
+    seen = torch.cat([view["episode"] for view in spy.views])
+    assert sorted(set(seen.tolist())) == list(range(11))
+    steps = torch.bincount(seen, minlength=11)
+    assert steps.tolist() == record.lengths.tolist()  # each as often as it had steps

@@ -106,9 +106,9 @@ def test_the_certificate_says_what_is_not_attacked_and_is_verified(tmp_path):
     made = read_json(tmp_path / "run" / "certificate.json")
     assert said in made["statement"]
     assert said in str(certificate)
-    assert verify(tmp_path / "run", blocks=0).verified
+    assert verify(tmp_path / "run", blocks=0).bounds_recomputed
     write_json(tmp_path / "run" / "certificate.json", {**made, "statement": made["statement"].replace(f"; {said}", "")})
-    assert not verify(tmp_path / "run", blocks=0).verified
+    assert not verify(tmp_path / "run", blocks=0).bounds_recomputed
 
 
 def test_rollout_takes_names():

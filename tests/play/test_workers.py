@@ -1,5 +1,6 @@
 """Processes: order does not matter, errors come through, a dead worker is an error and never a hang."""
 
+import faulthandler
 import math
 import multiprocessing
 import os
@@ -15,7 +16,7 @@ from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.workers import Processes, usable_cores
+from surefoot.play.workers import DeadWorkerError, Processes, run_apart, usable_cores
 from toys import fixed, pay_steps, toy_task
 
 TASK = toy_task(fixed(2), pay_steps, ceiling=2.0)
@@ -42,6 +43,7 @@ def test_every_index_is_worked_on_once():
 def test_fresh_interpreters_do_the_same():
     found = list(Processes(2).spread(math.pow, 2.0, [1, 2, 3], gpu=0.5))
     assert sorted(found) == [(1, 2.0), (2, 4.0), (3, 8.0)]
+    assert list(Processes(2, isolated=True).spread(math.pow, 2.0, [4], gpu=1.0)) == [(4, 16.0)]
     assert all_gone()
 
 
@@ -86,6 +88,62 @@ def test_a_killed_worker_is_an_error():
         play(plan, workers=2)
     assert time.monotonic() - began < 20
     assert all_gone()
+
+
+HERE = os.getpid()
+
+
+def leaving(plan, index):
+    assert os.getpid() != HERE  # the tests would end as if all had passed
+    os._exit(plan)
+
+
+def crashing(plan, index):
+    assert os.getpid() != HERE
+    faulthandler.disable()  # pytest's would print all threads
+    os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@pytest.mark.parametrize("n", [1, 2])
+def test_a_worker_that_ends_by_itself_is_an_error(n):
+    """One isolated worker is another process too: this one goes on."""
+    for code in (0, 3):
+        with pytest.raises(DeadWorkerError, match=rf"a worker process ended by itself \(exit code {code}\).*os\._exit"):
+            list(Processes(n, isolated=True).spread(leaving, code, [1, 2, 3]))
+    with pytest.raises(DeadWorkerError, match=r"a worker process crashed \(SIGSEGV\)"):
+        list(Processes(n, isolated=True).spread(crashing, 0, [1, 2, 3]))
+    with pytest.raises(DeadWorkerError, match=r"^baking: a worker process ended by itself"):
+        run_apart("baking", leaving, 0)
+    assert all_gone()
+
+
+def process_of(plan, index):
+    return os.getpid()
+
+
+def test_isolated_blocks_run_in_one_other_process():
+    """The twin without isolation runs them here."""
+    found = {pid for _, pid in Processes(1, isolated=True).spread(process_of, 0, [1, 2, 3])}
+    assert len(found) == 1
+    assert os.getpid() not in found
+    assert {pid for _, pid in Processes(1).spread(process_of, 0, [1, 2])} == {os.getpid()}
+    assert run_apart("asking", process_of, 0) != os.getpid()
+
+
+class OddError(Exception):
+    """Cannot be sent: what it is made of is not what it keeps."""
+
+    def __init__(self, one, other):
+        super().__init__(f"{one} and {other}")
+
+
+def odd(plan, index):
+    raise OddError(1, 2)
+
+
+def test_an_error_that_cannot_be_sent_comes_through_by_name():
+    with pytest.raises(RuntimeError, match="OddError: 1 and 2"):
+        list(Processes(1, isolated=True).spread(odd, 0, [1]))
 
 
 def test_an_error_in_a_worker_comes_through():

@@ -21,8 +21,6 @@ from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.streams import Stream
 
-COARSE = 2**13  # sigmas: up to here neighbors in single precision differ by at most a thousandth of sigma
-
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class View:
@@ -105,26 +103,28 @@ class Channel:
         self.spread = noise.sigma if noise.features is None else torch.from_numpy(noise.over(shape)).to(stream.device)
 
     def send(self, observation: Tensor, rows: Rows | None = None) -> Tensor:
-        """Return what the agent sees: observation, plus the clipped perturbation, plus fresh noise.
+        """Return what the agent sees, in single precision: observation, clipped perturbation and fresh noise.
+
+        They are rounded once, when they have been added: rounded before, a perturbation could grow by the spacing of
+        single precision, and an observation with more digits would not be the one that a deployed agent is given.
 
         Args:
-            observation: One row per environment that is left.
+            observation: One row per environment that is left, in the precision of the environment.
             rows: What an attacker's view shows of them; needed only where there is one.
         """
         seen = observation
         if self.ledger is not None:
             assert rows is not None
-            # Exact: rounded before the noise is added, a perturbation could grow by the spacing of single precision.
-            seen = observation.double() + self.ledger.admit(observation, rows)
+            seen = observation.double() + self.ledger.admit(observation.float(), rows)
         if self.noise.sigma == 0:
-            return seen.to(observation.dtype)
+            return seen.float()
         # Drawn for every environment, finished or not, so that a row's noise does not depend on its neighbors' fate.
         noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.spread)
         if self.env is not None:
             noise = noise[self.env]
         if self.ledger is not None:
             self.ledger.noise = noise
-        return (seen + noise).to(observation.dtype)
+        return (seen + noise).float()
 
     def check(self, observed: Tensor) -> None:
         """Reject observations that are not finite, or too large for single precision to tell from noise this small.
@@ -138,13 +138,7 @@ class Channel:
         largest = float(observed)
         if not math.isfinite(largest):
             raise InputError("the environment returned an observation that is not finite")
-        sigma = self.noise.sigma if self.noise.features is None else 1.0
-        if self.noise.sigma > 0 and largest > COARSE * sigma:
-            raise InputError(
-                f"an observation is {largest / sigma:.3g} times as large as the sigma of its noise, expected at most "
-                f"{COARSE} times: single precision would be too coarse; subtract the mean of the observations, or use "
-                "a larger sigma"
-            )
+        self.noise.check_observed(largest)
 
     def restart(self, rows: Tensor) -> None:
         """Give the rows marked in ``rows`` a full budget: a new episode begins."""

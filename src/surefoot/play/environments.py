@@ -10,15 +10,17 @@ from typing import Any
 import gymnasium
 
 from surefoot.agents.policies import Spaces
-from surefoot.episodes import check_limits
+from surefoot.episodes import LIMITS, check_limits
 from surefoot.errors import InputError
 from surefoot.play.envs.cartpole import CartPole, is_cartpole
 from surefoot.play.envs.flat import FlatAction, FlatObservation, flattened
-from surefoot.play.envs.gymnasium_env import Gymnasium, check_made_again, check_seeded
+from surefoot.play.envs.gymnasium_env import Gymnasium
 from surefoot.play.envs.source import Source, step_limit
-from surefoot.play.floors import DOCS, TRANSPARENT, Rules, known_rules, of_rewards
+from surefoot.play.envs.trial import check_made_again, check_seeded
+from surefoot.play.floors import DOCS, KNOWN, NOTHING, Rules, known_rules, named_rules, of_rewards
 from surefoot.play.task import Backend, BaselineSearch, Blocks, PaperSetup, Scoring, Task
 from surefoot.play.tasks import TENSOR_BLOCKS, check_discount, discounted, get_task, tensors
+from surefoot.play.workers import run_apart
 
 
 def make_task(
@@ -40,7 +42,8 @@ def make_task(
             Observations in parts (Dict, Tuple) become one vector, actions in parts (MultiDiscrete, MultiBinary) one
             number.
         floor: Lowest return the rules allow, not the lowest observed: a floor that is too high makes the bound false.
-            By default that of ``reward_range``, or of a known environment (see the guide to floor and ceiling).
+            By default that of ``reward_range``, or of a known environment (see the guide to floor and ceiling). Where
+            no rules prove it, certificates say that the user stated it.
         ceiling: Highest return the rules allow; by default as the floor. None if unknown (the mean then has no upper
             bound).
         reward_range: Lowest and highest reward of every step; times the step limit it gives floor and ceiling.
@@ -51,7 +54,8 @@ def make_task(
         env_modules: Modules to import first, which register IDs.
 
     Raises:
-        InputError: If ``ceiling`` is not above ``floor``, or if floor or episode length are unknown.
+        InputError: If ``ceiling`` is not above ``floor``, if they claim more than the rules of a known environment
+            prove, or if floor or episode length are unknown.
     """
     source = Source.of(
         env,
@@ -97,7 +101,7 @@ class Inspected:
         source: How it is made.
         spaces: Its observations and actions.
         max_steps: After how many steps episodes are cut off, None if never.
-        rules: How low and high its rewards can be, None if that is unknown.
+        proved: How low and high its rewards can be, as its rules prove it; None if they prove nothing.
         reward_range: The range of every reward that was given.
         is_known: Whether it is an environment of Gymnasium whose rules are known, as it is registered.
         is_cartpole: Whether it is exactly the CartPole that is also written as tensors.
@@ -106,10 +110,15 @@ class Inspected:
     source: Source
     spaces: Spaces
     max_steps: int | None
-    rules: Rules | None
+    proved: Rules | None
     reward_range: tuple[float, float] | None
     is_known: bool
     is_cartpole: bool
+
+    @property
+    def rules(self) -> Rules | None:
+        """How low and high its rewards can be: the range that was given, else what is proved."""
+        return self.proved if self.reward_range is None else of_rewards(*self.reward_range)
 
     def missing(self, floor: float | None) -> list[str]:
         """Return what has to be given, each with the way to find it."""
@@ -126,7 +135,7 @@ class Inspected:
         return wanted
 
     def limits(self, gamma: float | None = None) -> tuple[float | None, float | None]:
-        """Return the floor and ceiling that the rules prove, of the discounted return if there is a discount."""
+        """Return floor and ceiling where none are given, of the discounted return if there is a discount."""
         assert self.max_steps is not None
         return (None, None) if self.rules is None else self.rules.limits(self.max_steps, gamma)
 
@@ -139,6 +148,7 @@ class Inspected:
         low, high = lowest if floor is None else floor, highest if ceiling is None else ceiling
         assert low is not None
         check_limits(low, high)
+        stated = self._stated(low, high, gamma)
         make = replace(self.source, max_steps=self.max_steps).open
         if not self.is_known:
             check_seeded(self.source.name, make)
@@ -149,7 +159,7 @@ class Inspected:
             environment=self.source.name,
             made_with=self.source.setup,
             spaces=replace(self.spaces, n_stack=n_stack),
-            scoring=Scoring(max_steps=self.max_steps, floor=low, ceiling=high, reward_range=rewards),
+            scoring=Scoring(max_steps=self.max_steps, floor=low, ceiling=high, reward_range=rewards, stated=stated),
             # The same rules as tensors are twenty times as fast.
             backend=tensors(partial(CartPole, max_steps=self.max_steps), make) if self.is_cartpole else rows,
             # Agents that come with an environment of their own choice are mostly small networks over one observation.
@@ -159,25 +169,59 @@ class Inspected:
         )
         return made if gamma is None else discounted(made, gamma, limits=(low, high))
 
+    def _stated(self, floor: float, ceiling: float | None, gamma: float | None) -> tuple[str, ...]:
+        """Return which limits nothing proves, after refusing those that claim more than the rules prove."""
+        assert self.max_steps is not None
+        proved = NOTHING if self.proved is None else self.proved
+        least, most = proved.limits(self.max_steps, gamma)
+        low, high = (None, None) if self.rules is None else self.rules.rewards
+        self._refuse_above("a reward range from", "rewards", low, proved.rewards[0])
+        self._refuse_below("a reward range to", "rewards", high, proved.rewards[1])
+        tight_floor, tight_ceiling = proved.tightest(self.max_steps, gamma)
+        self._refuse_above("floor", "returns", floor, tight_floor)
+        self._refuse_below("ceiling", "returns", ceiling, tight_ceiling)
+        unproved = {"floor": least is None, "ceiling": most is None, "rewards": proved.reward_range is None}
+        return tuple(name for name in LIMITS if unproved[name])
+
+    def _refuse_above(self, what: str, of: str, claimed: float | None, proved: float | None) -> None:
+        if claimed is not None and proved is not None and claimed > proved:
+            raise self._too_much(f"{what} {claimed:.12g}", f"{of} down to {proved:.9g}", f"at most {proved:.9g}")
+
+    def _refuse_below(self, what: str, of: str, claimed: float | None, proved: float | None) -> None:
+        if claimed is not None and proved is not None and claimed < proved:
+            raise self._too_much(f"{what} {claimed:.12g}", f"{of} up to {proved:.9g}", f"at least {proved:.9g}")
+
+    def _too_much(self, claim: str, allowed: str, possible: str) -> InputError:
+        assert self.proved is not None
+        return InputError(
+            f"{claim} claims more than the rules of {self.source.title} prove, which allow {allowed} "
+            f"({self.proved.proof}); leave it out, or give {possible}"
+        )
+
 
 def inspect(source: Source, *, reward_range: tuple[float, float] | None = None) -> Inspected:
-    """Open an environment once and return what it says about itself."""
+    """Open an environment once, in a process of its own, and return what it says about itself."""
+    facts = run_apart(f"opening {source.name}", _inspected, source)
+    source.load()
+    return Inspected(source=source, reward_range=reward_range, **facts)
+
+
+def _inspected(source: Source, _: int) -> dict[str, Any]:
+    """Return what an environment says about itself, by the names of ``Inspected``."""
     opened = source.open()
     try:
         _check_resets(opened)
-        # A function may have changed the rules behind an environment's back.
-        known = known_rules(opened, FlatObservation) if source.is_plain(*TRANSPARENT) else None
-        low, high = reward_range or (1.0, 1.0)
-        return Inspected(
-            source=source,
-            spaces=_spaces(opened),
-            max_steps=step_limit(opened),
-            rules=known if reward_range is None else of_rewards(*reward_range),
-            reward_range=reward_range,
-            is_known=known is not None,
-            # Where the range is wrong, it is Gymnasium's rewards that show it.
-            is_cartpole=known is not None and low <= 1 <= high and is_cartpole(opened),
-        )
+        # A function may have changed the rules behind an environment's back, so its names must say the same.
+        named = named_rules(source.name, **source.setup)
+        proved = named if named == known_rules(opened, FlatObservation) else None
+        is_known = proved is not None and source.name in KNOWN
+        return {
+            "spaces": _spaces(opened),
+            "max_steps": step_limit(opened),
+            "proved": proved,
+            "is_known": is_known,
+            "is_cartpole": is_known and is_cartpole(opened),
+        }
     finally:
         opened.close()
 

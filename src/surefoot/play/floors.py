@@ -8,13 +8,16 @@ return of T steps lies between T times the lowest and T times the highest reward
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
+import numpy as np
 from gymnasium import wrappers
 
 from surefoot.errors import InputError
+from surefoot.play.envs.source import parse_wrapper
 
 DOCS = "docs/guides/floor-and-ceiling.md"
 
@@ -34,19 +37,37 @@ class Rules:
     proof: str
 
     @property
+    def rewards(self) -> tuple[float | None, float | None]:
+        """Lowest and highest reward of one step, 0 among them; None where there is no bound."""
+        low, high = self.step
+        return None if low is None else low + self.once[0], None if high is None else high + self.once[1]
+
+    @property
     def reward_range(self) -> tuple[float, float] | None:
         """Lowest and highest reward of one step, where both are known."""
-        low, high = self.step
-        return None if low is None or high is None else (low + self.once[0], high + self.once[1])
+        low, high = self.rewards
+        return None if low is None or high is None else (low, high)
 
     def limits(self, max_steps: int, gamma: float | None = None) -> tuple[float | None, float | None]:
         """Return floor and ceiling of the return, or of the discounted return, of at most ``max_steps`` steps."""
+        return self._ends(max_steps, gamma, _with_room)
+
+    def tightest(self, max_steps: int, gamma: float | None = None) -> tuple[float | None, float | None]:
+        """Return the same without room for the rounding of sums: whoever states more than this has no proof."""
+        return self._ends(max_steps, gamma, _without_room)
+
+    def _ends(
+        self, max_steps: int, gamma: float | None, moved: Callable[[float, bool], float]
+    ) -> tuple[float | None, float | None]:
         steps = float(max_steps) if gamma is None else discounted_steps(gamma, max_steps)
         floor, ceiling = (
-            None if one is None else _with_room(sign * (one * steps + extra), exact=gamma is None and one == round(one))
+            None if one is None else moved(sign * (one * steps + extra), gamma is None and one == round(one))
             for one, extra, sign in zip(self.step, self.once, (-1, 1), strict=True)
         )
         return None if floor is None else -floor, ceiling
+
+
+NOTHING = Rules(step=(None, None), proof="nothing is known of its rewards")
 
 
 def discounted_steps(gamma: float, max_steps: int) -> float:
@@ -57,7 +78,12 @@ def discounted_steps(gamma: float, max_steps: int) -> float:
     return share / (1 - gamma)
 
 
-def _with_room(value: float, *, exact: bool) -> float:
+def _without_room(value: float, exact: bool) -> float:
+    """Return the value itself, as far as it can be computed."""
+    return value if exact else value - 1e-12 * abs(value)
+
+
+def _with_room(value: float, exact: bool) -> float:
     """Return a bound above the value, for the rounding of a sum of many rewards; sums of whole ones are exact."""
     return value if exact or value == 0 else math.ceil(value * 1e6 + 1) / 1e6
 
@@ -141,27 +167,106 @@ for _version in ("v4", "v5"):
 
 # Wrappers that pass actions and rewards on as they are.
 TRANSPARENT = (wrappers.OrderEnforcing, wrappers.PassiveEnvChecker, wrappers.TimeLimit, wrappers.FlattenObservation)
+# All wrappers that rules are known behind, by what they are called in setups.
+NAMED = {
+    f"{module}:{kind.__name__}": kind
+    for kind in (*TRANSPARENT, wrappers.ClipReward)
+    for module in (kind.__module__, "gymnasium.wrappers")
+}
 
 
 def known_rules(environment: gymnasium.Env[Any, Any], *transparent: type) -> Rules | None:
-    """Return the rules of an environment of the table, made as it is registered, behind nothing that changes rewards.
+    """Return the rules of an environment, behind nothing that changes rewards but Gymnasium's ClipReward.
+
+    They are those of the table, for an environment that is made as it is registered. Behind ClipReward there are rules
+    for every environment.
 
     Args:
         environment: The environment, with its wrappers.
         transparent: Further wrappers that change neither actions nor rewards.
     """
-    spec, layer = environment.spec, environment
+    spec, layer, clips = environment.spec, environment, []
     while isinstance(layer, gymnasium.Wrapper):
-        if type(layer) not in (*TRANSPARENT, *transparent):
+        if type(layer) is wrappers.ClipReward:
+            clips.append(layer._saved_kwargs)
+        elif type(layer) not in (*TRANSPARENT, *transparent):
             return None
         layer = layer.env
-    if spec is None or spec.id not in KNOWN or spec.id not in gymnasium.registry:
+    rules = None
+    if spec is not None and _is_registered(spec.id, spec.kwargs):
+        kind = f"{type(layer).__module__}:{type(layer).__name__}"
+        rules = KNOWN[spec.id] if kind == gymnasium.registry[spec.id].entry_point else None
+    for arguments in reversed(clips):  # the innermost comes first
+        rules = _clipped(rules, arguments)
+    return rules
+
+
+def named_rules(
+    environment: str,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    wrappers: Sequence[str] = (),
+    env_modules: Sequence[str] = (),
+) -> Rules | None:
+    """Return the rules that follow from how a setup names an environment; nothing is imported or made.
+
+    Args:
+        environment: A Gymnasium ID; nothing is known of ``module:factory``.
+        env_kwargs: What it is made with.
+        wrappers: What is around it, from the inside out, as in setups.
+        env_modules: Modules that are imported before: these may change anything.
+    """
+    if env_modules or ":" in environment:
         return None
-    kind, registered = f"{type(layer).__module__}:{type(layer).__name__}", gymnasium.registry[spec.id]
-    own = kind.startswith("gymnasium.envs.") and kind == registered.entry_point
-    return KNOWN[spec.id] if own and _plain(spec) == _plain(registered) else None
+    rules = KNOWN[environment] if _is_registered(environment, env_kwargs or {}) else None
+    for text in wrappers:
+        name = text.partition("=")[0]
+        kind = NAMED.get(name if ":" in name else f"gymnasium.wrappers:{name}")
+        if kind is None:
+            return None
+        if kind not in TRANSPARENT:
+            rules = _clipped(rules, parse_wrapper(text)[1])
+    return rules
 
 
-def _plain(spec: Any) -> dict[str, Any]:
+def _is_registered(name: str, arguments: Mapping[str, Any]) -> bool:
+    """Return whether the table has this environment, and these are the arguments Gymnasium itself registers it with."""
+    registered = gymnasium.registry.get(name)
+    if name not in KNOWN or registered is None or not str(registered.entry_point).startswith("gymnasium.envs."):
+        return False
+    return _plain({**registered.kwargs, **arguments}) == _plain(registered.kwargs)
+
+
+def _plain(arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments that an environment is made with; rendering changes nothing."""
-    return {name: value for name, value in spec.kwargs.items() if name != "render_mode"}
+    return {name: value for name, value in arguments.items() if name != "render_mode"}
+
+
+def _clipped(rules: Rules | None, arguments: Mapping[str, Any]) -> Rules | None:
+    """Return the rules behind ClipReward; None where its ends are rounded.
+
+    Rewards of 32 bits are clipped to the ends as 32 bits have them: -0.1 becomes a little less.
+    """
+    ends = [arguments.get(name) for name in ("min_reward", "max_reward")]
+    if not all(end is None or _is_exact(end) for end in ends):
+        return None
+    low = -math.inf if ends[0] is None else float(ends[0])
+    high = math.inf if ends[1] is None else float(ends[1])
+    least, most = (NOTHING if rules is None else rules).rewards
+    least = min(max(-math.inf if least is None else least, low), high)
+    most = min(max(math.inf if most is None else most, low), high)
+    return Rules(
+        # An episode may be short, so that 0 is among what a step adds.
+        step=(_finite(min(least, 0.0)), _finite(max(most, 0.0))),
+        proof=f"every reward is clipped to [{low:g}, {high:g}] (`ClipReward`)",
+    )
+
+
+def _finite(end: float) -> float | None:
+    return end if math.isfinite(end) else None
+
+
+def _is_exact(end: Any) -> bool:
+    """Return whether this is a number that 32 bits represent."""
+    number = isinstance(end, int | float) and not isinstance(end, bool)
+    return number and abs(end) <= float(np.finfo(np.float32).max) and float(np.float32(end)) == end

@@ -21,6 +21,7 @@ from surefoot.play.channel import Channel, Ledger, Rows, units_of
 from surefoot.play.envs.base import BatchEnv
 from surefoot.play.meter import Meter
 from surefoot.play.plan import Plan
+from surefoot.play.row_checks import RowChecks
 from surefoot.play.streams import Stream, block_seeds, policy_seeds
 from surefoot.play.workers import keep_freed_memory, single_thread
 
@@ -127,20 +128,25 @@ class Loop:
     def run(self, first: int, watch: Watch | None = None, meter: Meter | None = None) -> None:
         """Run to the end of the last episode; ``table`` then has returns, lengths and spending per episode."""
         observation = self.env.reset()
-        self.memory = self.recall.empty(observation)
+        self.memory = self.recall.empty(observation.float())
         action: Tensor | None = None
         attacked, clock = self.channel.ledger is not None, 0
+        row_checks = RowChecks(self.policy)
         while self.number.numel():
             # Looked at when the block is over, because asking a GPU at every step would make it wait. One number is
             # kept: a small tensor of every step would lie between the large ones, whose memory could not be reused.
             scaled = observation if self.units is None else observation / self.units
-            torch.maximum(self.largest, scaled.abs().amax(), out=self.largest)
+            torch.maximum(self.largest, scaled.abs().amax().float(), out=self.largest)
             seen = self.channel.send(observation, self._rows(first, action) if attacked else None)
             if watch is not None:
                 watch(self._step(observation, seen, action))
-            self.memory = self.recall.advance(self.memory, seen, action, self.fresh)
+            before = (self.memory, seen, action, self.fresh)
+            self.memory = self.recall.advance(*before)
             self.fresh = None
             action = self.policy.act(self.memory, self.steps)
+            if row_checks.due():
+                row_checks.check(before, self.memory, action)
+            del before  # memory to be used again
             observation, reward, over = self.env.step(action)
             self._count(torch.where(self.alive, reward, self.nothing))
             self.steps += self.alive
@@ -219,7 +225,8 @@ class Loop:
 
     def _step(self, observation: Tensor, seen: Tensor, action: Tensor | None) -> Step:
         ledger = self.channel.ledger
-        return Step(observation=observation, seen=seen, action=action, spent=None if ledger is None else ledger.spent)
+        spent = None if ledger is None else ledger.spent
+        return Step(observation=observation.float(), seen=seen, action=action, spent=spent)
 
 
 class RewardSums:

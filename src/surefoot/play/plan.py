@@ -6,6 +6,7 @@ the plan and its number alone.
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, replace
 from typing import Any
@@ -17,9 +18,9 @@ from torch import nn
 from surefoot.agents.memory import Recurrent
 from surefoot.agents.networks import weights_hash
 from surefoot.agents.policies import Policy
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import LIMITS, MOST_BLOCKS, Episodes, Noise
 from surefoot.errors import InputError
-from surefoot.files import MOST_ARRAYS, check_size
+from surefoot.files import MOST_ARRAYS, check_size, sha256
 from surefoot.play.channel import Attacker
 from surefoot.play.streams import check_purpose, seed_sequence
 from surefoot.play.task import Task
@@ -67,6 +68,11 @@ class Plan:
                 raise InputError(f"{name} must be at least 1, got {value}")
         if self.n_episodes > MOST_EPISODES:
             raise InputError(f"n_episodes must be at most {MOST_EPISODES}, got {self.n_episodes}")
+        if self.n_blocks > MOST_BLOCKS:
+            raise InputError(
+                f"{self.n_episodes:,} episodes in blocks of {self.block_size} make {self.n_blocks:,} blocks, expected "
+                f"at most {MOST_BLOCKS:,}; run more episodes in parallel (n_envs)"
+            )
         seed_sequence(self.seed)
         check_purpose(self.purpose)
         self.noise.over(self.task.spaces.shape)
@@ -140,7 +146,15 @@ class Plan:
             **({"stochastic": True} if self.policy.stochastic else {}),
             **({} if self.policy.pixel_max is None else {"pixel_max": self.policy.pixel_max}),
             **({} if scoring.gamma is None else {"discount": scoring.gamma}),
+            **self._stated(),
         }
+
+    def _stated(self) -> dict[str, list[str]]:
+        """Return which limits of the return, and of a reward where rewards are kept, the user stated."""
+        scoring = self.task.scoring
+        used = {"floor": True, "ceiling": scoring.ceiling is not None, "rewards": self.per_step}
+        stated = [name for name in LIMITS if used[name] and name in scoring.stated]
+        return {"stated_by_user": stated} if stated else {}
 
     def probe(self) -> Episodes:
         """Return a record of the lowest and the highest return, to try a query on before hours of simulation."""
@@ -155,6 +169,27 @@ class Plan:
             discount=scoring.gamma,
         )
         return replace(made_up, reward_sums=np.zeros((1, scoring.max_steps))) if self.per_step else made_up
+
+
+def own_seed(*plans: Plan) -> int:
+    """Return the seed that follows from agents and setups.
+
+    An agent cannot contain the random numbers of its own certificate, because changing the agent changes the seed. 128
+    bits: an author who tries G agents, each with answers for K seeds, hits one of them with probability G K / 2^128.
+    """
+    setups = []
+    for plan in plans:
+        setup = plan.setup()
+        del setup["seed"]
+        if plan.policy.sha256:
+            del setup["agent"]  # the same weights in a file of another name are the same agent
+        setups.append(setup)
+    return int(sha256(json.dumps(setups, sort_keys=True).encode())[:32], 16)
+
+
+def seeded_plan(plan: Plan, seed: int | None) -> Plan:
+    """Return the plan with this seed, or with its own where none is given."""
+    return replace(plan, seed=own_seed(plan) if seed is None else seed)
 
 
 def gpus() -> list[str]:

@@ -9,10 +9,11 @@ from dataclasses import replace
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
 from surefoot.play import meter
+from surefoot.play.independence import check_independence
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
 from surefoot.play.processor import processor
-from surefoot.play.workers import Workers, as_workers
+from surefoot.play.workers import DeadWorkerError, Workers, as_workers
 
 Progress = Callable[[int, int], None]
 
@@ -27,7 +28,9 @@ def play(
 ) -> Episodes:
     """Run every block of the plan and return the record; for the arguments see ``blocks_in_order``."""
     blocks = blocks_in_order(plan, workers=workers, done=done, on_block=on_block, progress=progress)
-    return Episodes.concat(list(blocks))
+    episodes = Episodes.concat(list(blocks))
+    check_independence(episodes)
+    return episodes
 
 
 def blocks_in_order(
@@ -78,12 +81,22 @@ def run_blocks(
     """Yield the blocks as they are finished, with their numbers."""
     if plan.gpu_share:
         plan = replace(plan, policy=plan.policy.to("cpu"))  # what is on a GPU cannot be sent to another process
-    yield from as_workers(workers).spread(run_block, plan, indices, gpu=plan.gpu_share, fingerprint=record_hash)
+    try:
+        yield from as_workers(workers).spread(run_block, plan, indices, gpu=plan.gpu_share, fingerprint=record_hash)
+    except DeadWorkerError as error:
+        raise InputError(f"{error} (environment {plan.task.name}, agent {plan.policy.name})") from error
 
 
 def run_block(plan: Plan, index: int) -> Episodes:
     """Run one block, and note on which kind of processor."""
-    return replace(play_block(plan, index), processors=((processor(plan.device), 1),))
+    try:
+        played = play_block(plan, index)
+    except (Exception, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:  # sys.exit, above all: it must not end the command as if all were well
+        who = f"the agent {plan.policy.name} or the environment {plan.task.name}"
+        raise InputError(f"{who} failed: {type(error).__name__}: {error}") from error
+    return replace(played, processors=((processor(plan.device), 1),))
 
 
 def record_hash(block: Episodes) -> str:

@@ -42,6 +42,7 @@ class Purpose(IntEnum):
     DIRECTION = 8  # not of a plan: see direction_seeds
     TAPED = 9  # one episode to look at
     VALUE_GAPS = 10  # units of an agent's values, for attacks
+    VERIFICATION = 11  # fresh episodes of a verification
 
 
 # How many numbers of its own a plan's purpose has behind its first part.
@@ -54,6 +55,7 @@ _NUMBERS: dict[int, int] = {
     Purpose.PILOT: 0,
     Purpose.TAPED: 0,
     Purpose.VALUE_GAPS: 0,
+    Purpose.VERIFICATION: 0,
 }
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from surefoot.agents.policies import Spaces
-from surefoot.episodes import Baseline
+from surefoot.episodes import LIMITS, Baseline
 from surefoot.play.envs.atari.emulators import Cartridge
 from surefoot.play.envs.base import BatchEnv
 
@@ -28,6 +28,7 @@ class Scoring:
         holds_throughout: Whether the rewards so far are between floor and ceiling after every step, not only the last.
         reward_range: Lowest and highest reward of one step, 0 among them, where they are known.
         gamma: The discount, where the return is sum gamma^t r_t; None for the plain sum.
+        stated: Which of these limits nothing proves: whoever made the task stated them.
     """
 
     max_steps: int
@@ -36,6 +37,7 @@ class Scoring:
     holds_throughout: bool = False
     reward_range: tuple[float, float] | None = None
     gamma: float | None = None
+    stated: tuple[str, ...] = LIMITS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,6 @@ import numpy as np
 import torch
 
 from surefoot.agents.policies import Spaces
-from surefoot.episodes import Baseline
 from surefoot.errors import InputError, did_you_mean
 from surefoot.play.envs.atari.emulators import Cartridge, ale
 from surefoot.play.envs.atari.env import SHAPE, Atari, AtariEnvironment
@@ -20,6 +19,7 @@ from surefoot.play.envs.cartpole import CartPole
 from surefoot.play.envs.mountain_car import HIGH, LOW, MountainCar, open_mountain_car
 from surefoot.play.envs.source import Source
 from surefoot.play.floors import discounted_steps
+from surefoot.play.measured_baselines import BASELINES
 from surefoot.play.streams import Stream
 from surefoot.play.task import Backend, BaselineSearch, Blocks, PaperSetup, Scoring, Task
 from surefoot.play.workers import usable_cores
@@ -49,17 +49,16 @@ def _emulators(cartridge: Cartridge, n_envs: int, seeds: np.random.SeedSequence,
     return Atari(cartridge, n_envs, seeds, device, processes)
 
 
-def _measured(task: str, mean: float, sem: float, n_episodes: int, what: str) -> Baseline:
-    return Baseline(mean=mean, sem=sem, n_episodes=n_episodes, what=what, command=f"surefoot baseline {task}")
-
-
 VECTOR_BUDGETS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
 ATARI_BUDGETS = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
 
 
 def _scoring(max_steps: int, limits: tuple[float, float], rewards: tuple[float, float]) -> Scoring:
     """Return how a task of the paper scores: counts that never leave their limits on the way, by 1 a step at most."""
-    return Scoring(max_steps=max_steps, floor=limits[0], ceiling=limits[1], holds_throughout=True, reward_range=rewards)
+    floor, ceiling = limits
+    return Scoring(
+        max_steps=max_steps, floor=floor, ceiling=ceiling, holds_throughout=True, reward_range=rewards, stated=()
+    )
 
 
 def _cartpole(n_stack: int, lambdas: tuple[float, ...]) -> Task:
@@ -71,9 +70,7 @@ def _cartpole(n_stack: int, lambdas: tuple[float, ...]) -> Task:
         backend=tensors(partial(CartPole, max_steps=200), Source(maker="CartPole-v1", max_steps=200).open),
         blocks=TENSOR_BLOCKS,
         paper=PaperSetup(method="per-threshold", budgets=VECTOR_BUDGETS, lambdas=lambdas),
-        baseline=_measured(
-            "cartpole-5", 40.815, 0.043, 100_000, "action 1 for 2 steps, then 0 and 1 alternating every 4 steps"
-        ),
+        baseline=BASELINES[f"cartpole-{n_stack}"],
     )
 
 
@@ -86,7 +83,7 @@ MOUNTAIN_CAR = Task(
     backend=tensors(partial(MountainCar, max_steps=999), partial(open_mountain_car, 999)),
     blocks=TENSOR_BLOCKS,
     paper=PaperSetup(method="binary", budgets=VECTOR_BUDGETS, lambdas=(0.001, 0.0001, 0.00001)),
-    baseline=_measured("mountain-car", 1.0, 0.0, 100_000, "actions -1 and 1 alternating every 32 steps"),
+    baseline=BASELINES["mountain-car"],
 )
 
 
@@ -99,7 +96,6 @@ def _atari(
     rewards: tuple[float, float] = (0.0, 1.0),
     lambdas: tuple[float, ...],
     episodes_per_env: tuple[int, int],
-    baseline: Baseline,
     search: BaselineSearch,
     method: str,
 ) -> Task:
@@ -114,7 +110,7 @@ def _atari(
             n_envs=32, episodes_per_env=episodes_per_env[0], gpu_n_envs=256, gpu_episodes_per_env=episodes_per_env[1]
         ),
         paper=PaperSetup(method=method, sigma=0.1, budgets=ATARI_BUDGETS, lambdas=lambdas),
-        baseline=baseline,
+        baseline=BASELINES[name],
         baseline_search=search,
     )
 
@@ -137,9 +133,6 @@ TASKS: dict[str, Task] = {
             (0.0, 1.0),
             lambdas=(0.1, 0.3, 0.5),
             episodes_per_env=(8, 20),
-            baseline=_measured(
-                "pong-1r", 0.0665, 0.0056, 2_000, "action 2 for 3 steps, then 3 and 2 alternating every 6 steps"
-            ),
             search=BaselineSearch(actions=PONG_MOVES, n_search=32, n_measure=2_000),
             method="binary",
         ),
@@ -151,9 +144,6 @@ TASKS: dict[str, Task] = {
             rewards=(-1.0, 1.0),
             lambdas=(0.1, 0.3, 0.5, 0.9, 1.3, 1.7),
             episodes_per_env=(2, 8),
-            baseline=_measured(
-                "pong-full", -20.35, 0.091, 100, "action 2 for 6 steps, then 3 and 2 alternating every 12 steps"
-            ),
             search=BaselineSearch(actions=PONG_MOVES, n_search=2, n_measure=100),
             method="dkw",
         ),
@@ -164,7 +154,6 @@ TASKS: dict[str, Task] = {
             FREEWAY_LIMITS,
             lambdas=(0.0, 0.06, 0.12),
             episodes_per_env=(4, 20),
-            baseline=_measured("freeway", 1.52, 0.039, 500, "action 1 at every step"),
             search=BaselineSearch(n_search=8, n_measure=500),
             method="dkw",
         ),

@@ -13,11 +13,12 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -31,6 +32,10 @@ LOOK = 5.0  # seconds after which a wait for results is interrupted to look arou
 KEPT = 2**24  # bytes
 
 _job: tuple[Callable[[Any, int], Any], Any] | None = None
+
+
+class DeadWorkerError(InputError):
+    """A process ended before it had returned what was asked for."""
 
 
 class Workers(Protocol):
@@ -64,9 +69,16 @@ class Workers(Protocol):
 
 @dataclass(frozen=True)
 class Processes:
-    """Processes of this machine; one of them is this process itself."""
+    """Processes of this machine.
+
+    Attributes:
+        n: How many blocks they run at a time.
+        isolated: Whether no block is run in this process, not even by one worker: an environment or an agent that ends
+            its process, or crashes it, is then an error, and meets nothing that was run here before.
+    """
 
     n: int
+    isolated: bool = False
 
     def __post_init__(self) -> None:
         if self.n < 1:
@@ -91,35 +103,74 @@ class Processes:
     ) -> Generator[tuple[int, Result], None, None]:
         """Yield (index, work(plan, index)) as they are finished; see ``Workers``."""
         workers = min(self.n, len(indices))
-        # One process fills a GPU, unless it needs a part of it only.
-        if workers <= 1 or gpu >= 1:
+        if gpu >= 1:
+            workers = min(1, workers)  # one process fills a GPU, unless it needs a part of it only
+        if workers < (1 if self.isolated else 2):
             yield from ((index, work(plan, index)) for index in indices)
             return
         # Forked workers inherit the plan: nothing is imported again and any callable can be a policy. They could not
         # use CUDA again.
-        method = "fork" if sys.platform == "linux" and not gpu else "spawn"
         executor = ProcessPoolExecutor(
             workers,
-            mp_context=multiprocessing.get_context(method),
+            mp_context=multiprocessing.get_context("fork" if can_fork() and not gpu else "spawn"),
             initializer=_begin,
             initargs=(work, plan, os.getpid()),
         )
+        crew = executor._processes  # a table that the executor forgets when it is broken, and this keeps
         try:
             flight = Flight[Result](lambda index: _submit(executor, index))
             # Two blocks per worker in flight, so that no worker waits and little is lost when the run is stopped.
             yield from ((index, future.result()) for index, future in flight.over(indices, lambda: 2 * workers))
         except BrokenProcessPool as error:
-            raise InputError(
-                "a worker process died (out of memory?); finished blocks are kept, run again with fewer --workers"
-            ) from error
+            raise DeadWorkerError(_end_of(crew.values())) from error
         except pickle.PicklingError as error:
             raise InputError(f"this policy cannot be sent to worker processes ({error}); use one worker") from error
         finally:
             # Our own workers only: the caller may have other children.
-            crew = list((executor._processes or {}).values())
+            children = list(crew.values())
             executor.shutdown(wait=False, cancel_futures=True)
-            for child in crew:
+            for child in children:
                 child.terminate()
+
+
+def run_apart(what: str, work: Callable[[Plan, int], Result], plan: Plan, *, gpu: float = 0.0) -> Result:
+    """Return ``work(plan, 0)`` of a forked process, so that code of others ends that one at worst.
+
+    Where processes cannot be forked, or need a GPU, it is computed here: not everything can be sent to a fresh
+    interpreter.
+
+    Args:
+        what: What is done, in the message that it ended its process.
+        work: As for ``Workers.spread``.
+        plan: Its first argument.
+        gpu: Share of a GPU that it needs.
+    """
+    try:
+        ((_, result),) = Processes(1, isolated=can_fork() and not gpu).spread(work, plan, [0], gpu=gpu)
+    except DeadWorkerError as error:
+        raise DeadWorkerError(f"{what}: {error}") from error
+    return result
+
+
+def can_fork() -> bool:
+    """Return whether processes that inherit everything can be started safely; elsewhere they begin from nothing."""
+    return sys.platform == "linux"
+
+
+def _end_of(children: Iterable[BaseProcess]) -> str:
+    """Return how the first worker that ended by itself did so; the others were then terminated."""
+    # The executor waits for them too, in a thread of its own: whoever comes second learns an exit code a moment later.
+    end = time.monotonic() + LOOK
+    while any(child.exitcode is None for child in children) and time.monotonic() < end:
+        time.sleep(0.01)
+    codes = [child.exitcode for child in children if child.exitcode not in (None, -signal.SIGTERM)]
+    code = codes[0] if codes else None
+    if code is None or code == -signal.SIGKILL:
+        return "a worker process died (out of memory?); finished blocks are kept, run again with fewer --workers"
+    if code < 0:
+        name = signal.Signals(-code).name
+        return f"a worker process crashed ({name}): compiled code of the environment or the agent failed"
+    return f"a worker process ended by itself (exit code {code}): the environment or the agent ended it, with os._exit"
 
 
 class Flight(Generic[Result]):
@@ -216,4 +267,18 @@ def _end_with(parent: int) -> None:
 def _work(index: int) -> Any:
     assert _job is not None
     work, plan = _job
-    return work(plan, index)
+    try:
+        return work(plan, index)
+    except Exception as error:
+        if _can_be_sent(error):
+            raise
+        raise RuntimeError(f"{type(error).__name__}: {error}") from error
+
+
+def _can_be_sent(error: Exception) -> bool:
+    """Return whether an error arrives whole in another process."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return False
+    return True

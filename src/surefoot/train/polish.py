@@ -83,7 +83,7 @@ def observe(task: Task, noise: Noise, policy: Policy, n_envs: int, seed: int) ->
         lambda _, given: features.append(given[0][alive])
     )
     observation, action = env.reset(), None
-    memory = policy.recall.empty(observation)
+    memory = policy.recall.empty(observation.float())
     for _ in range(task.scoring.max_steps):
         clean.append(observation[alive].flatten(1))
         memory = policy.recall.advance(memory, channel.send(observation), action, fresh)

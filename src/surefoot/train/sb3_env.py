@@ -48,7 +48,7 @@ class NoisyAndClean(VecEnv):
     def reset(self) -> dict[str, NDArray[np.float32]]:
         """Begin every episode."""
         observation = self.env.reset()
-        self.memory = self.recall.empty(observation)
+        self.memory = self.recall.empty(observation.float())
         self.steps.zero_()
         return self._observed(observation, torch.ones(self.num_envs, dtype=torch.bool))
 
@@ -98,7 +98,7 @@ class NoisyAndClean(VecEnv):
         seen = self.channel.send(observation)
         self.memory = self.recall.advance(self.memory, seen, None, fresh)
         left = 1 - self.steps.unsqueeze(1) / self.max_steps
-        clean = torch.cat((observation.flatten(1), left), dim=1)
+        clean = torch.cat((observation.float().flatten(1), left), dim=1)
         return {NOISY: self.memory.flatten(1).numpy().copy(), CLEAN: clean.numpy()}
 
 

@@ -18,11 +18,11 @@ class BatchEnv(Protocol):
     patience: int
 
     def reset(self) -> Tensor:
-        """Start every row and return the observations, float32."""
+        """Start every row and return the observations, float32 or, if the environment's are, float64."""
         ...
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Advance every row; return observations (float32), rewards (float64) and which rows are over."""
+        """Advance every row; return observations, rewards (float64) and which rows are over."""
         ...
 
     def restart(self, rows: Tensor) -> Tensor:

@@ -40,13 +40,18 @@ class Part:
         """How many numbers it has in the vector."""
         return spaces.flatdim(self.space)
 
-    def flat(self, observation: Any) -> NDArray[np.float32]:
+    @property
+    def kind(self) -> type[np.float32 | np.float64]:
+        """The type of its numbers in the vector."""
+        return np.float64 if self.space.dtype == np.float64 else np.float32
+
+    def flat(self, observation: Any) -> NDArray[np.float32 | np.float64]:
         """Return its numbers in an observation."""
         value = observation
         for key in self.path:
             value = value[key]
-        numbers = np.asarray(spaces.flatten(self.space, value), dtype=np.float32)
-        return numbers if self.unit == 1 else numbers / np.float32(self.unit)
+        numbers = np.asarray(spaces.flatten(self.space, value), dtype=self.kind)
+        return numbers if self.unit == 1 else numbers / self.kind(self.unit)
 
 
 def parts_of(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] = ()) -> Iterator[Part]:
@@ -79,15 +84,16 @@ def parts_of(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] = 
         )
 
 
-class FlatObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, Any]):
+class FlatObservation(gymnasium.ObservationWrapper[NDArray[np.float32 | np.float64], Any, Any]):
     """Observations in parts as one vector of floats, pictures divided by 255."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], parts: tuple[Part, ...]) -> None:
         super().__init__(env)
         self.parts = parts
-        self.observation_space = spaces.Box(-np.inf, np.inf, (sum(part.size for part in parts),), np.float32)
+        kind = np.result_type(*(part.kind for part in parts))
+        self.observation_space = spaces.Box(-np.inf, np.inf, (sum(part.size for part in parts),), kind.type)
 
-    def observation(self, observation: Any) -> NDArray[np.float32]:
+    def observation(self, observation: Any) -> NDArray[np.float32 | np.float64]:
         """Return the parts one after the other."""
         return np.concatenate([part.flat(observation) for part in self.parts])
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,7 @@ from torch import Tensor
 
 from surefoot.errors import InputError, is_out_of_memory
 
-TRIAL = 20  # steps of an episode that are tried
+Streams = tuple[Any, Any, Tensor]
 
 
 class Gymnasium:
@@ -39,7 +37,7 @@ class Gymnasium:
         reward_range: tuple[float, float] | None = None,
     ) -> None:
         *own, shared = np.split(seeds.generate_state(n_envs + 4, np.uint64), range(1, n_envs + 1))
-        self.outside = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
+        self.outside = global_streams()
         random.seed(shared.tobytes())
         np.random.seed(shared.view(np.uint32))  # noqa: NPY002
         torch.default_generator.manual_seed(int(shared[0]) >> 1)
@@ -102,9 +100,7 @@ class Gymnasium:
         for environment in self.environments:
             environment.close()
         self.environments = []
-        random.setstate(self.outside[0])
-        np.random.set_state(self.outside[1])  # noqa: NPY002
-        torch.set_rng_state(self.outside[2])
+        set_global_streams(self.outside)
 
     def _paid(self, results: Sequence[Any]) -> list[float]:
         """Return the rewards; one outside of the range that was given proves the range wrong."""
@@ -123,8 +119,10 @@ class Gymnasium:
         """Report an exception of the environment as what it is: neither an error of ours nor a result."""
         try:
             yield
-        except Exception as error:
-            if isinstance(error, InputError) or is_out_of_memory(error):
+        except (InputError, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # sys.exit too
+            if is_out_of_memory(error):
                 raise
             name = type(self.environments[0].unwrapped).__name__
             raise InputError(f"the environment {name} failed in {what}: {type(error).__name__}: {error}") from error
@@ -138,56 +136,18 @@ class Gymnasium:
             raise InputError("the environment returned an observation that is not finite")
         if batch.dtype == np.uint8:
             return torch.from_numpy(batch).to(self.device).float().div_(255)
-        return torch.from_numpy(batch.astype(np.float32)).to(self.device)
+        # All digits are kept until the noise is added: a deployed agent is given them too.
+        kind = np.float64 if batch.dtype == np.float64 else np.float32
+        return torch.from_numpy(batch.astype(kind, copy=False)).to(self.device)
 
 
-def check_seeded(name: str, make: Callable[[], Any]) -> None:
-    """Raise InputError if the seed does not govern what copies of an environment draw, as far as a trial shows.
-
-    Copies with different seeds must not run the same random episodes: all blocks would be one. Copies with the same
-    seed must: what they draw from then is shared by the copies of a process, and processes begin with equal ones.
-    An environment that fails on made-up actions is not judged by them.
-    """
-    try:
-        one, again, other = (_trial(make, seed) for seed in (0, 0, 1))
-    except Exception:
-        return
-    if one == again and (one != other or one[0] == one[1]):
-        return
-    wrong = "the same seed run different episodes" if one != again else "different seeds run the same episodes"
-    raise InputError(
-        f"copies of {name} with {wrong}: episodes of a run would not be independent, or could not be repeated; let it "
-        "draw from self.np_random, which super().reset(seed=seed) seeds"
-    )
+def global_streams() -> Streams:
+    """Return the states of the global generators of Python, numpy and torch."""
+    return random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
 
 
-def check_made_again(name: str, environment: Any, make: Callable[[], Any]) -> None:
-    """Raise InputError if an environment behaves otherwise than what is made in its place, as far as a trial shows."""
-    try:
-        one, other = (_trial(way, 0) for way in (partial(copy.deepcopy, environment), make))
-    except Exception:  # not every environment can be copied
-        return
-    if one != other:
-        raise InputError(
-            f"{name} as given behaves otherwise than what its spec makes, and copies are made by the spec (was an "
-            "attribute changed?); give a function that makes it"
-        )
-
-
-def _trial(make: Callable[[], Any], seed: int) -> list[bytes]:
-    """Return what is observed and paid in two episodes, or their beginnings, with the same made-up actions."""
-    batch = Gymnasium(make, 1, np.random.SeedSequence(seed), torch.device("cpu"))
-    (environment,), seen = batch.environments, []
-    try:
-        for begin in (batch.reset, partial(batch.restart, torch.ones(1, dtype=torch.bool))):
-            environment.action_space.seed(0)
-            episode = [begin().numpy().tobytes()]
-            over = False
-            while not over and len(episode) <= TRIAL:
-                observation, reward, terminated, truncated, _ = environment.step(environment.action_space.sample())
-                episode.append(np.asarray(observation).tobytes() + np.float64(reward).tobytes())
-                over = bool(terminated or truncated)
-            seen.append(b"".join(episode))
-    finally:
-        batch.close()
-    return seen
+def set_global_streams(streams: Streams) -> None:
+    """Put the global generators into these states."""
+    random.setstate(streams[0])
+    np.random.set_state(streams[1])  # noqa: NPY002
+    torch.set_rng_state(streams[2])

@@ -5,22 +5,27 @@ Copies of one environment are made by every process that runs episodes, so what 
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec
 
 from surefoot.agents.imported import attribute, called, imported
+from surefoot.episodes import MOST_STEPS
 from surefoot.errors import InputError
+from surefoot.files import MOST_ARRAYS, check_size
 from surefoot.play.envs.flat import flattened
 
 # What registers the environments that published agents are trained on, besides Gymnasium.
@@ -35,6 +40,7 @@ PACKAGES = {
 }
 Environment = gymnasium.Env[Any, Any]
 Maker = str | EnvSpec | Callable[..., Any]
+MOST_KWARGS = 2**14  # letters: a map of FrozenLake with 100 x 100 fields, whose table takes a second to make
 LEARNERS = (gymnasium.wrappers.NormalizeObservation, gymnasium.wrappers.NormalizeReward)
 
 
@@ -50,6 +56,7 @@ class Source:
             class without a module is one of ``gymnasium.wrappers``.
         modules: Imported before; they may register IDs.
         max_steps: After how many steps episodes are cut off, if not after the environment's own number.
+        files: The files that its arguments and those of its wrappers name, and their hashes.
     """
 
     maker: Maker
@@ -57,17 +64,26 @@ class Source:
     wrappers: tuple[str | Callable[[Any], Any], ...] = ()
     modules: tuple[str, ...] = ()
     max_steps: int | None = None
+    files: Mapping[str, str] = field(init=False)
 
     def __post_init__(self) -> None:
-        if self.max_steps is not None and self.max_steps < 1:
-            raise InputError(f"a step limit must be at least 1, got {self.max_steps}")
+        if self.max_steps is not None and not 1 <= self.max_steps <= MOST_STEPS:
+            raise InputError(f"a step limit must be from 1 to {MOST_STEPS:,}, got {self.max_steps}")
         try:
-            json.dumps(dict(self.kwargs))
-        except (TypeError, ValueError) as error:
+            size = len(json.dumps(dict(self.kwargs)))
+        except (TypeError, ValueError, RecursionError) as error:
             raise InputError(
                 f"env_kwargs must be plain values, which are written into the record ({error}); "
                 "give a function that makes the environment instead"
             ) from error
+        if size > MOST_KWARGS:
+            raise InputError(
+                f"env_kwargs take {size:,} letters, expected at most {MOST_KWARGS:,}; give a function that makes the "
+                "environment instead"
+            )
+        inside = [parse_wrapper(one)[1] for one in self._wrapper_names]
+        # Before anything is opened: a pipe would be waited for.
+        object.__setattr__(self, "files", _hashed_files([self._all_kwargs, *inside]))
 
     @classmethod
     def of(cls, environment: object, **others: Any) -> Source:
@@ -104,13 +120,33 @@ class Source:
         """What a record says of it besides its name, as JSON data; nothing of what is not used."""
         layers = self.maker.additional_wrappers if isinstance(self.maker, EnvSpec) else ()
         inner = [f"{layer.entry_point}={json.dumps(layer.kwargs, default=repr)}" for layer in layers]
-        made = dict(self.maker.kwargs) if isinstance(self.maker, EnvSpec) else {}
         found = {
-            "env_kwargs": {**made, **self.kwargs},
+            "env_kwargs": self._all_kwargs,
+            "env_files": self.files,
             "env_modules": list(self.modules),
             "wrappers": inner + [_name(one) for one in self.wrappers],
         }
         return {key: value for key, value in found.items() if value}
+
+    def load(self) -> None:
+        """Import what makes the environment and make none: forked processes then need not import it again."""
+        for module in self.modules:
+            imported(module)
+        for wrapper in self.wrappers:
+            _wrapper(wrapper)
+        maker = _factory(self.maker) if isinstance(self.maker, str) else self.maker
+        spec = gymnasium.registry.get(maker) if isinstance(maker, str) else maker
+        if isinstance(spec, EnvSpec) and isinstance(spec.entry_point, str):
+            imported(spec.entry_point.partition(":")[0])
+
+    @property
+    def _all_kwargs(self) -> dict[str, Any]:
+        made = dict(self.maker.kwargs) if isinstance(self.maker, EnvSpec) else {}
+        return {**made, **self.kwargs}
+
+    @property
+    def _wrapper_names(self) -> list[str]:
+        return [one for one in self.wrappers if isinstance(one, str)]
 
     def open(self) -> Environment:
         """Make one environment, with vectors for structured observations and numbers for structured actions."""
@@ -143,14 +179,44 @@ class Source:
             reason, today = str(error).strip().splitlines()[0].rstrip("."), successor(self.name)
             way = f"; {_elsewhere(self.name)}" if today is None else f"; its successor is {today}: give --env {today}"
             raise InputError(f"Gymnasium cannot make the environment {self.name!r}: {reason}{way}") from error
+        except (KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as error:  # code of its author, which may call sys.exit
+            raise InputError(f"{self.name} failed: {type(error).__name__}: {error}") from error
 
-    def is_plain(self, *harmless: type) -> bool:
-        """Return whether Gymnasium alone makes it, and wraps it in nothing but what it registers and ``harmless``."""
-        layers = [one.entry_point for one in self.maker.additional_wrappers] if isinstance(self.maker, EnvSpec) else []
-        added = [_wrapper(one) for one in (*layers, *self.wrappers)]
-        kinds = [one.func if isinstance(one, partial) else one for one in added]
-        made = not callable(_factory(self.maker) if isinstance(self.maker, str) else self.maker)
-        return made and all(kind in harmless for kind in kinds)
+
+def _hashed_files(arguments: Any) -> dict[str, str]:
+    """Return the hashes of the files that texts in the arguments of an environment name."""
+    found = {}
+    for text in _texts(arguments):
+        place = os.path.expanduser(text)  # noqa: PTH111 - a text may be no path at all
+        if not os.path.lexists(place):
+            continue
+        path = Path(place)
+        if not path.is_file():
+            raise InputError(
+                f"{text!r} in the arguments of the environment is a directory, or no regular file, whose content no "
+                "hash can cover; give files one by one, or run the command from another directory if no file is meant"
+            )
+        check_size(path, "file of an environment", path.stat().st_size, MOST_ARRAYS)
+        try:
+            with path.open("rb") as file:
+                found[text] = hashlib.file_digest(file, "sha256").hexdigest()
+        except OSError as error:
+            raise InputError(f"cannot read {path}: {error.strerror}") from error
+    return found
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield all texts in nested arguments."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _texts(part)
+    elif isinstance(value, list | tuple):
+        for part in value:
+            yield from _texts(part)
 
 
 def _quiet_mujoco(environment: str | EnvSpec) -> None:

@@ -106,7 +106,8 @@ def _helper(
 ) -> subprocess.Popen[bytes]:
     # A fresh interpreter: a fork of a process that uses CUDA or threads may hang.
     helper = subprocess.Popen(
-        [sys.executable, "-c", "from surefoot.play.envs.atari.processes import serve; serve()"],
+        # Without the working directory, which would come first: it may be a folder of somebody else.
+        [sys.executable, "-P", "-c", "from surefoot.play.envs.atari.processes import serve; serve()"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         pass_fds=(memory,),

@@ -1,0 +1,63 @@
+"""While episodes run: at random steps, whether the agent answers each row by itself (``agents.row_checks``)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from surefoot.agents.policies import Policy
+from surefoot.agents.row_checks import Ask, Parts, check_rows, numbers_of, unforeseeable
+
+RATE = 0.005  # share of the steps of a long block that are checked
+WHOLE = 0.1  # share of the checks in which as many rows are asked again as there are
+
+
+class RowChecks:
+    """The checks of one block. They change nothing of it: their random numbers are not the run's.
+
+    The first step is checked, step t with probability t^-1.5, later ones with ``RATE``: a block has a few checks,
+    however short it is, and a long one has them up to its end.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self.policy = policy
+        # What the agent draws makes its answers differ; what does not look at observations cannot mix them up.
+        self.needed = not policy.stochastic and not policy.open_loop
+        self.random = unforeseeable()
+        self.step = 0
+
+    def due(self) -> bool:
+        """Count one more step, and return whether it is checked."""
+        self.step += 1
+        return self.needed and self.random.random() < max(RATE, self.step**-1.5)
+
+    def check(
+        self, before: tuple[Tensor, Tensor, Tensor | None, Tensor | None], memory: Tensor, action: Tensor
+    ) -> None:
+        """Raise InputError if rows of this step are answered differently in other company.
+
+        Args:
+            before: What the agent's memory was advanced with: memory, noisy observation, last action, fresh rows.
+            memory: The memory after that.
+            action: What the agent answered.
+        """
+        policy, count = self.policy, len(action)
+        size = count if self.random.random() < WHOLE else int(count ** self.random.random())
+        # A frame stack is copied row by row. Any other memory is the agent's own, and is compared too.
+        own_memory = policy.memory is not None
+        ask: Ask = self._remember_and_act if own_memory else self._act
+        parts: Parts = before if own_memory else (memory,)
+        answers = numbers_of(action, policy.n_actions)
+        together = _joined(answers, memory) if own_memory else answers
+        check_rows(ask, parts, together, self.random, sizes=[max(2, size)], where=f"step {self.step}, ")
+
+    def _act(self, memory: Tensor) -> Tensor:
+        return numbers_of(self.policy.act(memory), self.policy.n_actions)
+
+    def _remember_and_act(self, memory: Tensor, seen: Tensor, action: Tensor | None, fresh: Tensor | None) -> Tensor:
+        after = self.policy.recall.advance(memory, seen, action, fresh)
+        return _joined(self._act(after), after)
+
+
+def _joined(answers: Tensor, memory: Tensor) -> Tensor:
+    return torch.cat((answers.to(memory.dtype), memory.flatten(1)), dim=1)

@@ -1,0 +1,215 @@
+"""Environments and agents that break one rule each, and ``Honest``, their twin that breaks none.
+
+``module:name`` reaches them from the command line.
+"""
+
+import ctypes
+import faulthandler
+import os
+import sys
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.spaces import Box, Discrete
+from torch import nn
+
+STEPS = 25  # of every episode
+HERE = os.getpid()  # of the tests, where they import this: it must not end there as if all tests had passed
+shared = np.random.default_rng(0)
+
+
+def leave():
+    """End this process, unless it is that of the tests."""
+    assert os.getpid() != HERE
+    os._exit(0)
+
+
+class Stopped(BaseException):
+    """Not an Exception."""
+
+
+class Honest(gymnasium.Env):
+    """Fresh numbers at every step, and one fair coin at the end."""
+
+    observation_space = Box(-1.0, 1.0, (4,), np.float32)
+    action_space = Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.clock = 0
+        return self.seen(), {}
+
+    def step(self, action):
+        self.clock += 1
+        self.misbehave()
+        over = self.clock == STEPS
+        return self.seen(), self.paid() if over else 0.0, over, False, {}
+
+    def seen(self):
+        return self.np_random.uniform(-1, 1, 4).astype(np.float32)
+
+    def paid(self):
+        return float(self.np_random.random() < 0.5)
+
+    def misbehave(self):
+        """Do nothing."""
+
+
+# --- those that end their process ---
+
+
+class Exits(Honest):
+    def misbehave(self):
+        sys.exit(0)
+
+
+class Leaves(Honest):
+    def misbehave(self):
+        leave()
+
+
+class Stops(Honest):
+    def misbehave(self):
+        raise Stopped("enough")
+
+
+class Crashes(Honest):
+    def misbehave(self):
+        assert os.getpid() != HERE
+        faulthandler.disable()  # pytest's would print all threads
+        ctypes.string_at(0)
+
+
+class LeavesLate(Honest):
+    """Ends its process after more steps than a trial takes."""
+
+    steps = 0
+
+    def misbehave(self):
+        LeavesLate.steps += 1
+        if LeavesLate.steps > 4_000:
+            leave()
+
+
+class LeavesAtBirth(Honest):
+    def __init__(self):
+        leave()
+
+
+# --- those whose episodes depend on each other ---
+
+
+class LateDraw(Honest):
+    """Pays by a generator of its module, which it touches late in an episode."""
+
+    def paid(self):
+        return float(shared.random() < 0.5)
+
+
+class Harder(Honest):
+    """Pays less with every reset of a copy."""
+
+    begun = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.begun += 1
+        return super().reset(seed=seed)
+
+    def paid(self):
+        return 1.0 / self.begun
+
+
+class FatePerObject(Honest):
+    """Is good or bad for ever, by what it draws first."""
+
+    fate = None
+
+    def reset(self, *, seed=None, options=None):
+        found = super().reset(seed=seed)
+        if self.fate is None:
+            self.fate = float(self.np_random.random())
+        return found
+
+    def paid(self):
+        return self.fate
+
+
+class Touching(Honest):
+    """Keeps its clock in the class: copies that are stepped in turn share it."""
+
+    @property
+    def clock(self):
+        return Touching.now
+
+    @clock.setter
+    def clock(self, value):
+        Touching.now = value
+
+
+class Drifting(Honest):
+    """Differs after a reset by rounding alone, as some simulators do."""
+
+    begun = 0
+
+    def reset(self, *, seed=None, options=None):
+        self.begun += 1
+        return super().reset(seed=seed)
+
+    def seen(self):
+        return (super().seen() * (1 + 1e-6 * self.begun)).clip(-1, 1).astype(np.float32)
+
+
+class Acting(Honest):
+    """Pays the action. All copies have one action space, an attribute of the class."""
+
+    def step(self, action):
+        seen, _, *rest = super().step(action)
+        return seen, float(action), *rest
+
+
+class GlobalDraws(Honest):
+    """Draws from numpy's global generator, which is seeded for every block."""
+
+    def seen(self):
+        return np.random.uniform(-1, 1, 4).astype(np.float32)  # noqa: NPY002
+
+    def paid(self):
+        return float(np.random.random() < 0.5)  # noqa: NPY002
+
+
+class Patient(Honest):
+    """Is good for the first 300 resets of a process."""
+
+    begun = 0
+
+    def reset(self, *, seed=None, options=None):
+        Patient.begun += 1
+        return super().reset(seed=seed)
+
+    def paid(self):
+        return super().paid() if Patient.begun <= 300 else 0.0
+
+
+# --- agents ---
+
+
+def agent(seen):
+    return 0
+
+
+def exits(seen):
+    sys.exit(0)
+
+
+def leaves(seen):
+    leave()
+
+
+class Module(nn.Module):
+    """Calls sys.exit in a run, not on the made-up observations of a trial, which are 61 rows."""
+
+    def forward(self, seen):
+        if len(seen) < 37:
+            sys.exit(0)
+        return torch.stack((torch.ones(len(seen)), torch.zeros(len(seen))), dim=1)

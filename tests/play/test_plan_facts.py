@@ -1,0 +1,197 @@
+"""What a plan says of itself, and what is made of it: every difference that changes episodes is in the record."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import surefoot
+from surefoot.agents.policies import Policy, Spaces
+from surefoot.episodes import Episodes, Noise
+from surefoot.errors import InputError
+from surefoot.play import baseline
+from surefoot.play.baseline import find_baseline
+from surefoot.play.environments import inspect, make_task, task_of_card
+from surefoot.play.envs.source import Source
+from surefoot.play.plan import Plan, agent_hash
+from surefoot.play.rollout import play
+from surefoot.play.streams import Purpose
+from surefoot.play.tasks import TASKS, discounted
+from surefoot.play.workers import Processes, usable_cores
+from toys import Constant, Spy, actor_with_critic, balancer, constant, fixed, pay_steps, recurrent, short_pole, toy_task
+
+TASK = short_pole(30)
+BASE = Plan(task=TASK, policy=balancer(), noise=Noise.of(0.2), n_episodes=7, n_envs=2, episodes_per_env=1)
+CHANGES = {
+    "sigma": {"noise": Noise.of(0.3)},
+    "features": {"noise": Noise.of([0.2, 0.2, 0.2, 0.4])},
+    "seed": {"seed": 1},
+    "stream": {"purpose": (Purpose.PILOT,)},
+    "planned": {"n_episodes": 8},
+    "slots": {"n_envs": 3},
+    "block": {"episodes_per_env": 2},
+    "device": {"device": "cuda"},
+    "agent": {"policy": replace(balancer(), name="other")},
+    "agent_sha256": {"policy": replace(balancer(), sha256="other")},
+    "frames": {"policy": balancer(2)},
+    "memory": {"policy": replace(recurrent(), sha256="by-hand")},
+    "stochastic": {"policy": replace(balancer(), stochastic=True)},
+    "pixel_max": {"policy": replace(balancer(), pixel_max=255.0)},
+    "adversary": {"attacker": Spy()},
+    "budget": {"attacker": Spy(), "budget": 0.3},
+    "rewards": {"per_step": True},
+    "discount": {"task": discounted(TASK, 0.9)},
+    "limit": {"task": short_pole(31)},
+    "ceiling": {"task": replace(TASK, scoring=replace(TASK.scoring, ceiling=40.0))},
+    "floor": {"task": replace(TASK, scoring=replace(TASK.scoring, floor=-1.0))},
+    "task": {"task": replace(TASK, name="other")},
+    "environment": {"task": replace(TASK, environment="other")},
+    "env_kwargs": {"task": replace(TASK, made_with={"env_kwargs": {"g": 1}})},
+    "method": {"task": replace(TASK, paper=replace(TASK.paper, method="dkw"))},
+}
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_whatever_changes_episodes_changes_the_setup(name):
+    """Otherwise a run directory of other episodes would be resumed, and a verification would rerun others."""
+    before, after = BASE.setup(), replace(BASE, **CHANGES[name]).setup()
+    assert before.get(name) != after.get(name)
+
+
+def test_an_attack_that_is_not_there_has_no_budget():
+    assert replace(BASE, budget=0.3).setup()["budget"] is None
+
+
+def test_the_probe_has_the_noise_and_the_limits_of_the_plan():
+    plan = replace(BASE, noise=Noise.of([0.2, 0.2, 0.2, 0.4]), per_step=True)
+    probe = plan.probe()
+    assert (probe.sigma, tuple(probe.metadata["features"])) == (0.2, (0.2, 0.2, 0.2, 0.4))
+    assert probe.returns.tolist() == [0.0, 30.0]
+    assert (probe.floor, probe.ceiling, probe.reward_sums.shape) == (0.0, 30.0, (1, 30))
+    assert replace(BASE, task=discounted(TASK, 0.9)).probe().metadata["discount"] == 0.9
+
+
+@pytest.mark.parametrize(("n_episodes", "blocks", "last"), [(1, 1, 1), (2, 1, 2), (3, 2, 1), (8, 4, 2)])
+def test_blocks_have_all_episodes_and_no_more(n_episodes, blocks, last):
+    plan = replace(BASE, n_episodes=n_episodes)
+    assert (plan.n_blocks, plan.block_length(blocks - 1)) == (blocks, last)
+    assert sum(plan.block_length(index) for index in range(plan.n_blocks)) == n_episodes
+
+
+def test_a_block_fills_a_gpu_and_one_that_waits_for_emulators_half_of_it():
+    pong = TASKS["pong-1r"]
+    player = Policy(Constant(), 4, pong.spaces.shape, pong.spaces.n_actions)
+    shares = {
+        device: (
+            replace(BASE, device=device).gpu_share,
+            Plan(task=pong, policy=player, noise=Noise.of(0.1), device=device).gpu_share,
+        )
+        for device in ("cpu", "cuda")
+    }
+    assert shares == {"cpu": (0.0, 0.0), "cuda": (1.0, 0.5)}
+    assert [Processes(4).at_a_time(share) for share in (0.0, 0.5, 1.0)] == [4, 4, 1]
+
+
+def test_cores_are_lowered_and_never_raised(monkeypatch):
+    monkeypatch.setattr("surefoot.play.workers._allowed_cores", lambda: 3)
+    for given, cores in (("", 3), ("2", 2), ("8", 3), ("0", 1), ("many", 3)):
+        monkeypatch.setenv("SUREFOOT_CORES", given)
+        assert usable_cores() == cores, given
+
+
+def test_the_hash_of_an_agent_in_memory_is_of_all_its_weights():
+    """Actor, critic, memory, and the hash it came with."""
+    one = actor_with_critic(seed=0)
+    others = [
+        replace(one, network=actor_with_critic(seed=1).network),
+        replace(one, critic=actor_with_critic(seed=1).critic),
+        replace(one, sha256="known"),
+        replace(one, memory=recurrent().memory),
+    ]
+    assert agent_hash(one) == agent_hash(actor_with_critic(seed=0))
+    assert len({agent_hash(agent) for agent in (one, *others)}) == 5
+
+
+@pytest.mark.parametrize("limits", [{"ceiling": 2.0}, {"floor": 4.0, "ceiling": 5.0}])
+def test_a_return_outside_of_the_limits_stops_the_run_at_its_block(limits):
+    """Episodes of three rewards of 1; planted: limits that they leave."""
+    task = toy_task(fixed(3), pay_steps, **{"ceiling": 3.0, **limits})
+    plan = Plan(task=task, policy=constant(), noise=Noise.of(0.1), n_episodes=4, n_envs=2, episodes_per_env=1)
+    with pytest.raises(InputError, match="in episodes 0 to 1 of toy: no return may be"):
+        play(plan)
+    honest = toy_task(fixed(3), pay_steps, ceiling=3.0)
+    assert play(replace(plan, task=honest)).returns.tolist() == [3.0] * 4
+
+
+# --- environments -----------------------------------------------------------------------------------------------------
+
+
+def test_a_model_card_says_all_that_an_environment_is_made_with():
+    made = {"env": "Pendulum-v1", "floor": -50.0, "ceiling": 3.0, "max_steps": 30, "env_kwargs": {"g": 2.0}}
+    task = task_of_card({"task": "any", "environment": {**made, "wrappers": ["TimeAwareObservation"]}})
+    assert (task.scoring.floor, task.scoring.ceiling, task.scoring.max_steps) == (-50.0, 3.0, 30)
+    assert task.made_with == {"env_kwargs": {"g": 2.0}, "wrappers": ["TimeAwareObservation"]}
+    with_module = task_of_card({"task": "any", "environment": {**made, "env_modules": ["json"]}})
+    assert with_module.made_with["env_modules"] == ["json"]
+    assert task_of_card({"task": "cartpole-1"}) is TASKS["cartpole-1"]
+
+
+def test_an_environment_whose_actions_do_not_begin_at_0_says_so():
+    import gymnasium
+
+    class Late(gymnasium.Env):
+        observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+        action_space = gymnasium.spaces.Discrete(3, start=5)
+
+        def reset(self, *, seed=None, options=None):
+            super().reset(seed=seed)
+            return self.np_random.normal(size=2).astype(np.float32), {}
+
+        def step(self, action):
+            assert action in (5, 6, 7)
+            return self.np_random.normal(size=2).astype(np.float32), 1.0, False, False, {}
+
+    task = make_task(Late, floor=0, ceiling=4, max_steps=4)
+    assert (task.spaces.n_actions, task.spaces.first_action) == (3, 5)
+    assert task.spaces == Spaces(shape=(2,), n_actions=3, first_action=5)
+    record = surefoot.rollout(task, lambda seen: 2, sigma=0.1, n_episodes=2)
+    assert record.returns.tolist() == [4.0, 4.0]
+
+
+@pytest.mark.parametrize(("gamma", "highest"), [(None, 500.0), (0.5, 2.0)])
+def test_limits_that_follow_from_the_rules_are_those_of_the_discounted_return(gamma, highest):
+    found = inspect(Source(maker="CartPole-v1"))
+    task = found.task(floor=None, ceiling=None, gamma=gamma)
+    assert (task.scoring.floor, task.scoring.gamma) == (0.0, gamma)
+    assert task.scoring.ceiling == pytest.approx(highest, abs=1e-5)
+    assert found.task(floor=-1.0, ceiling=7.0, gamma=gamma).scoring.ceiling == 7.0
+
+
+# --- the open-loop baseline -------------------------------------------------------------------------------------------
+
+
+def test_the_baseline_is_the_best_wave_measured_on_other_episodes_of_the_seed(monkeypatch):
+    """Eight actions, each worth its number: the six best alternate, the best of all is measured."""
+    plans = []
+
+    def played(plan, **_):
+        plans.append(plan)
+        worth = float(plan.policy.network.wave.first + plan.policy.network.wave.second)
+        return Episodes.from_returns([worth, worth], sigma=0.0, floor=0.0, ceiling=20.0)
+
+    monkeypatch.setattr(baseline, "play", played)
+    task = toy_task(fixed(2), pay_steps, choices=8, ceiling=20.0)
+    found = find_baseline(task, seed=5, search=3, measure=9)
+    *tried, measured = plans
+    assert found.mean == 14.0
+    assert found.what == "action 7 at every step"
+    assert {plan.seed for plan in plans} == {5}
+    assert [plan.purpose for plan in tried] == [(Purpose.BASELINE_SEARCH, number) for number in range(len(tried))]
+    assert {plan.n_episodes for plan in tried} == {3}
+    assert (measured.purpose, measured.n_episodes) == ((Purpose.BASELINE,), 9)
+    waves = [plan.policy.network.wave for plan in tried]
+    assert {wave.first for wave in waves if wave.first == wave.second} == set(range(8))
+    assert {wave.first for wave in waves if wave.first != wave.second} == set(range(2, 8))
+    assert {plan.noise.sigma for plan in plans} == {0.0}
+    assert isinstance(measured.policy.network, torch.nn.Module)

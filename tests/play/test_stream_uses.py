@@ -1,0 +1,165 @@
+"""Who draws from which seed stream: every place that names one, in one table.
+
+A certificate is void if its episodes share random numbers with those that chose its sigma, its weights or its attack,
+and no number of a run shows that. So the sources are read: a new place, or one that names another seed or purpose,
+fails here until it is entered in the table. Before you enter one, ask whose random numbers these were until now.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from surefoot.play.streams import Purpose
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDERS = ("src", "study", "zoo")
+MAKERS = {"seed_sequence", "block_seeds", "policy_seeds", "training_seeds", "direction_seeds"}
+DEFAULT = {"seed": "0", "purpose": "()"}  # of a Plan that does not say
+
+# By file and function: the seed and purpose of a plan, the number of a validation, the purposes that are named, and the
+# streams that are made. A plan without purpose is a certificate's, and another's where ``replace`` gives it a purpose.
+USES = {
+    # Episodes, under attack or not.
+    "src/surefoot/cli/options.py plan_of": ["Plan: arguments.seed, ()"],
+    "src/surefoot/cli/compare.py _plan": ["Plan: arguments.seed, ()"],
+    "src/surefoot/cli/plan.py _forecasts": ["replace: purpose (Purpose.PILOT,)", "(Purpose.PILOT,)"],
+    "src/surefoot/runs/rollout.py rollout": [
+        "Plan: seed, () if attacker is None else (Purpose.ATTACK,)",
+        "(Purpose.ATTACK,)",
+    ],
+    "src/surefoot/runs/attack_curve.py attack": ["Plan: seed, ()"],
+    "src/surefoot/runs/attacked.py AttackGrid.plan": ["replace: purpose (Purpose.ATTACK,)", "(Purpose.ATTACK,)"],
+    "src/surefoot/runs/taped_episode.py _taped": ["replace: purpose (Purpose.TAPED,)", "(Purpose.TAPED,)"],
+    "src/surefoot/attacks/value_gaps.py default_lambdas": ["(Purpose.VALUE_GAPS,)", "replace: purpose purpose"],
+    "src/surefoot/attacks/composed.py _direction": ["direction_seeds(seed, episode)"],
+    "src/surefoot/play/baseline.py find_baseline.score": ["(Purpose.BASELINE_SEARCH, first + number)"],
+    "src/surefoot/play/baseline.py find_baseline": ["(Purpose.BASELINE,)"],
+    "src/surefoot/play/baseline.py _plan": ["Plan: seed, purpose"],
+    "src/surefoot/play/loop.py play_block": [
+        "block_seeds(plan.seed, plan.purpose, index)",
+        "policy_seeds(plan.seed, plan.purpose, index)",
+    ],
+    "src/surefoot/play/plan.py Plan.__post_init__": ["seed_sequence(self.seed)"],
+    "src/surefoot/verification/play_again.py plan_of": ["Plan: seed, ()"],
+    "study/measure.py unattacked": ["Plan: SEED, ()"],
+    "study/mujoco.py run": ["Plan: 0, ()"],
+    # Training, and what selects weights and sigmas.
+    "src/surefoot/play/envs/noisy.py NoisyObservation._reseed": ["seed_sequence(seed, WRAPPER)"],
+    "src/surefoot/train/selection.py validate": [
+        "Plan: run.seed, (Purpose.VALIDATION, number)",
+        "(Purpose.VALIDATION, number)",
+    ],
+    "src/surefoot/train/selection.py best_sigma": ["Plan: seed, (Purpose.PILOT,)", "(Purpose.PILOT,)"],
+    "src/surefoot/train/certified_eval.py CertifiedEvalCallback._evaluate": [
+        "Plan: self.seed, (Purpose.VALIDATION, number)",
+        "(Purpose.VALIDATION, number)",
+    ],
+    "src/surefoot/train/validation.py Validation._on_step": ["validate: number"],
+    "src/surefoot/train/train.py train": ["replace: seed run.seed + number"],
+    "src/surefoot/train/ppo.py validate": ["validate: learner.iteration"],
+    "src/surefoot/train/ppo.py Learner.__init__": ["training_seeds(seed, 0)"],
+    "src/surefoot/train/ppo.py train_ppo": ["training_seeds(run.seed, learner.iteration)"],
+    "src/surefoot/train/ppo.py _steps_what_is_over": ["training_seeds(0, 0)"],
+    "src/surefoot/train/sb3_ppo.py build_model": ["training_seeds(seed, begun)"],
+    "src/surefoot/train/sb3_ppo.py Validation.validate": ["validate: len(curve.rows)"],
+    "src/surefoot/train/polish.py polish": ["validate: 0"],  # the judge's; rounds of the search count from 1
+    "src/surefoot/train/polish.py _Search._value": ["validate: number"],
+    "src/surefoot/train/polish.py observe": ["training_seeds(seed, 0)"],
+    "src/surefoot/train/polish.py _Search.best": ["training_seeds(self.run.seed, 0)"],
+    "src/surefoot/train/atari/train.py validate": ["validate: curve.steps"],
+    "src/surefoot/train/atari/fine_tune.py Actor.__init__": ["training_seeds(seed, 0)"],
+    "src/surefoot/train/atari/learner.py Learner.__init__": ["training_seeds(seed, 0)"],
+    "src/surefoot/train/atari/players.py Emulated.__init__": ["training_seeds(seed, first_step)"],
+    "src/surefoot/train/atari/student.py Student.__init__": ["training_seeds(seed, 0)"],
+    "zoo/build.py select": ["Plan: 0, (Purpose.SELECTION,)", "(Purpose.SELECTION,)"],
+}
+
+
+def uses_of(source: str) -> dict[str, list[str]]:
+    """Return every use of a seed stream in a module, by the function it is in."""
+    found: dict[str, list[str]] = {}
+    for place, node in _within(ast.parse(source), ""):
+        said = _said(node)
+        if said is not None:
+            found.setdefault(place, []).append(said)
+    return found
+
+
+def _within(tree: ast.AST, place: str) -> Iterator[tuple[str, ast.AST]]:
+    """Yield every node with the dotted name of the class and function that it is in."""
+    for node in ast.iter_child_nodes(tree):
+        own = f"{place}.{node.name}".lstrip(".") if isinstance(node, ast.FunctionDef | ast.ClassDef) else place
+        yield own, node
+        yield from _within(node, own)
+
+
+def _said(node: ast.AST) -> str | None:
+    """Return what a node says of streams, None if nothing."""
+    if isinstance(node, ast.Tuple) and any(_is_purpose(part) for part in node.elts):
+        return ast.unparse(node)
+    if not isinstance(node, ast.Call):
+        return None
+    name = ast.unparse(node.func).rpartition(".")[2]
+    given = {word.arg: ast.unparse(word.value) for word in node.keywords}
+    if name == "Plan":
+        return "Plan: {seed}, {purpose}".format(**DEFAULT | given)
+    if name == "replace" and given.keys() & DEFAULT.keys():
+        return "replace: " + ", ".join(f"{key} {given[key]}" for key in DEFAULT if key in given)
+    if name == "validate" and "number" in given:
+        return f"validate: {given['number']}"
+    return ast.unparse(node) if name in MAKERS else None
+
+
+def _is_purpose(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and ast.unparse(node.value) == "Purpose"
+
+
+def all_uses() -> dict[str, list[str]]:
+    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    return {
+        f"{path.relative_to(ROOT)} {place}": said
+        for path in paths
+        if path.name != "streams.py"
+        for place, said in uses_of(path.read_text(encoding="utf-8")).items()
+    }
+
+
+def test_every_use_of_a_seed_stream_is_the_one_in_the_table():
+    found = all_uses()
+    changed = {place: said for place, said in found.items() if USES.get(place) != said}
+    assert changed == {}, "not in the table, or not so"
+    assert set(USES) - set(found) == set(), "in the table, and gone"
+
+
+def test_every_purpose_of_a_plan_is_somebodys():
+    named = {Purpose[name] for said in USES.values() for one in said for name in re.findall(r"Purpose\.(\w+)", one)}
+    assert named == set(Purpose) - {Purpose.TRAINING, Purpose.DIRECTION}  # those two have makers of their own
+
+
+HONEST = """
+def pilot(plan, seed):
+    play(replace(plan, purpose=(Purpose.PILOT,)))
+    return Plan(task=task, seed=seed)
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("replace(plan, purpose=(Purpose.PILOT,))", "plan"),
+        ("Purpose.PILOT", "Purpose.ATTACK"),
+        ("(Purpose.PILOT,)", "()"),
+        (", seed=seed", ""),
+        ("seed=seed", "seed=0"),
+        ("def pilot", "def other"),
+        ("return Plan", "block_seeds(seed, (), 0)\n    return Plan"),
+    ],
+)
+def test_planted_another_stream_is_noticed(old, new):
+    assert uses_of(HONEST) == {"pilot": ["replace: purpose (Purpose.PILOT,)", "(Purpose.PILOT,)", "Plan: seed, ()"]}
+    assert uses_of(HONEST.replace(old, new)) != uses_of(HONEST)

@@ -1,0 +1,329 @@
+"""Every option of ``surefoot train`` arrives in the training run, and validations are run as they are meant."""
+
+import shlex
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+from surefoot.agents import files as zoo
+from surefoot.agents.policies import Policy
+from surefoot.cli import main as cli
+from surefoot.episodes import Episodes, Noise
+from surefoot.errors import InputError
+from surefoot.play.streams import Purpose, Stream, training_seeds
+from surefoot.play.tasks import get_task
+from surefoot.proof.forecast import forecast
+from surefoot.train import certified_eval, selection
+from surefoot.train.certified_eval import CertifiedEvalCallback
+from surefoot.train.folder import TrainingFolder, TrainingRun, has_checkpoint
+from surefoot.train.polish import polish
+from surefoot.train.sb3_env import CLEAN, NOISY, NoisyAndClean
+from surefoot.train.settings import PolishSettings, find_ppo
+from toys import balancer, fixed, pay_steps, short_pole, toy_task
+
+
+class Reached(BaseException):
+    """Where the training would begin."""
+
+
+@pytest.fixture
+def asked(tmp_path, monkeypatch):
+    """Return what types a command and returns the trainer's arguments."""
+    monkeypatch.chdir(tmp_path)
+
+    def ask(door, words):
+        seen = []
+
+        def train(*given, **named):
+            seen.append((given, named))
+            raise Reached
+
+        with monkeypatch.context() as patched:
+            patched.setattr(door, train)
+            with pytest.raises(Reached):
+                cli.main(["train", *shlex.split(words), "--quiet", "--device", "cpu"])
+        return seen[0]
+
+    return ask
+
+
+PPO = "surefoot.train.ppo.train_ppo"
+
+
+def test_what_a_plain_command_trains(asked):
+    (run, settings), _ = asked(PPO, "cartpole-1 --sigma 0.3")
+    assert (run.task, run.sigma, run.seed, run.device, run.resume) == (get_task("cartpole-1"), 0.3, 0, "cpu", False)
+    assert (run.time_limit, run.for_budget, run.budget, run.preset) == (None, None, 0.6, "ppo")
+    assert settings == find_ppo("ppo", "cartpole-1")
+
+
+@pytest.mark.parametrize(
+    ("words", "attribute", "value"),
+    [
+        ("--seed 5", "seed", 5),
+        ("--time-limit 3", "time_limit", 3.0),
+        ("--for-budget 0.7", "for_budget", 0.7),
+        ("--for-budget 0.7", "budget", 0.7),
+        ("--resume", "resume", True),
+        ("--preset ppo-large", "preset", "ppo-large"),
+    ],
+)
+def test_an_option_of_train_arrives(asked, words, attribute, value):
+    (run, _), _ = asked(PPO, f"cartpole-1 --sigma 0.3 {words}")
+    assert getattr(run, attribute) == value
+    assert run.command == f"surefoot train cartpole-1 --sigma 0.3 {words} --quiet --device cpu"
+
+
+def test_settings_of_train_arrive(asked):
+    (_, settings), _ = asked(PPO, "cartpole-1 --sigma 0.3 --memory gru --set total_steps=123")
+    assert settings.total_steps == 123
+    assert settings == find_ppo("ppo", "cartpole-1").with_memory("gru").__class__(
+        **{**vars(find_ppo("ppo", "cartpole-1").with_memory("gru")), "total_steps": 123}
+    )
+    (_, table), _ = asked("surefoot.train.train.train", "cartpole-1 --sigma 0.3 --preset paper --repeats 7")
+    assert table.repeats == 7
+    _, named = asked(
+        "surefoot.train.polish.polish", "cartpole-1 --sigma 0.3 --preset polish --init-from cartpole-1-s0.2"
+    )
+    assert named["init_from"].sha256 == zoo.load("cartpole-1-s0.2").sha256
+
+
+@pytest.mark.parametrize(("memory", "recurrent"), [("gru", True), ("frames=2", False)])
+def test_sigma_is_selected_at_the_budget_with_the_seed_and_for_the_memory(asked, monkeypatch, memory, recurrent):
+    seen = []
+
+    def best_sigma(task, budget, **options):
+        seen.append((task.name, budget, options))
+        return SimpleNamespace(sigma=0.25)
+
+    monkeypatch.setattr("surefoot.train.selection.best_sigma", best_sigma)
+    (run, _), _ = asked(PPO, f"cartpole-5 --for-budget 0.7 --seed 5 --memory {memory}")
+    assert run.sigma == 0.25
+    assert seen == [("cartpole-5", 0.7, {"recurrent": recurrent, "seed": 5, "device": "cpu"})]
+
+
+# --- validation -------------------------------------------------------------------------------------------------------
+
+
+def played_plans(monkeypatch, module):
+    plans = []
+
+    def play(plan):
+        plans.append(plan)
+        return Episodes(
+            returns=np.array([float(len(plans))] * 30),
+            sigma=plan.noise.sigma,
+            floor=0.0,
+            ceiling=30.0,
+            lengths=np.full(30, 3),
+            metadata=plan.facts() | {"planned": 30},
+        )
+
+    monkeypatch.setattr(module, "play", play)
+    return plans
+
+
+def test_a_validation_is_run_as_it_is_asked_for(monkeypatch, tmp_path):
+    plans = played_plans(monkeypatch, selection)
+    run = TrainingRun(task=short_pole(30), sigma=0.3, out=tmp_path, seed=5)
+    selection.validate(run, balancer(), 7, number=4, n_envs=2)
+    (plan,) = plans
+    assert (plan.task, plan.noise, plan.n_episodes, plan.seed) == (run.task, Noise.of(0.3), 7, 5)
+    assert (plan.purpose, plan.device, plan.block_envs) == ((Purpose.VALIDATION, 4), "cpu", 2)
+
+
+def test_what_validation_predicts_is_about_the_budget_and_as_many_episodes():
+    returns = np.resize([20.0, 30.0, 30.0], 60)
+    played = Episodes.from_returns(returns, sigma=0.3, floor=0, ceiling=30)
+    expected = forecast(played, budget=0.6, alpha=selection.ALPHA, n_episodes=60).limit
+    assert selection.predicted_bound(played, 0.6) == expected
+    assert selection.predicted_bound(played, 0.1) > expected
+    quiet = Episodes.from_returns(returns, sigma=0.0, floor=0, ceiling=30)
+    assert selection.predicted_bound(quiet, 0.6) == returns.mean()
+
+
+@pytest.mark.parametrize("recurrent", [True, False])
+def test_the_best_sigma_compares_the_pretrained_agents_of_the_task(monkeypatch, recurrent):
+    plans = played_plans(monkeypatch, selection)
+    task = get_task("cartpole-5")
+    selection.best_sigma(task, 0.4, recurrent=recurrent, seed=5, device="cpu")
+    cards = {name: zoo.load_card(name) for name in zoo.list_agents()}
+    wanted = {
+        name
+        for name, card in cards.items()
+        if card["task"] == "cartpole-5" and card["sigma"] > 0 and ("gru" in name) == recurrent
+    }
+    assert {plan.policy.name for plan in plans} == wanted
+    for plan in plans:
+        assert plan.noise.sigma == cards[plan.policy.name]["sigma"]
+        assert (plan.task, plan.seed, plan.purpose, plan.n_episodes) == (task, 5, (Purpose.PILOT,), selection.N_PILOT)
+    with pytest.raises(InputError, match=r"there are no pretrained agents of toy .* give --sigma, such as 0\.2"):
+        selection.best_sigma(toy_task(fixed(1), pay_steps), 0.4, recurrent=False, seed=0, device="cpu")
+
+
+def test_every_evaluation_of_the_callback_is_on_fresh_episodes(monkeypatch):
+    plans = played_plans(monkeypatch, certified_eval)
+    monkeypatch.setattr(certified_eval, "resolve", lambda model, spaces: balancer())
+    logged = {}
+    logger = SimpleNamespace(
+        record=lambda key, value, **_: logged.setdefault(key, []).append(value), dump=lambda _: None
+    )
+    callback = CertifiedEvalCallback(
+        short_pole(30), sigma=0.3, budget=0.1, n_eval_episodes=7, eval_freq=10, seed=5, verbose=0
+    )
+    callback.model = SimpleNamespace(logger=logger)
+    for call in range(1, 31):
+        callback.n_calls = call
+        assert callback._on_step()
+    assert [plan.purpose for plan in plans] == [(Purpose.VALIDATION, number) for number in (1, 2, 3)]
+    for plan in plans:
+        assert (plan.n_episodes, plan.seed, plan.noise.sigma) == (7, 5, 0.3)
+    bounds = logged["certified/lower_B0.1"]
+    assert bounds == sorted(bounds)
+    assert callback.best.lower[0] == bounds[-1]  # the best, not the first
+    assert callback.best.budgets.tolist() == [0.1]
+    assert callback.best.confidence == 1 - selection.ALPHA
+    assert logged["eval/mean_reward"] == [1.0, 2.0, 3.0]
+    assert logged["eval/mean_ep_length"] == [3.0] * 3
+
+
+def test_the_model_with_the_best_bound_is_kept_and_not_the_one_with_the_best_mean(monkeypatch, tmp_path):
+    """The first fails never and the second in one of ten episodes, with the better mean."""
+    returns = iter([[24.0] * 100, [30.0] * 90 + [0.0] * 10, [24.0] * 100])
+    monkeypatch.setattr(certified_eval, "resolve", lambda model, spaces: balancer())
+    monkeypatch.setattr(
+        certified_eval,
+        "play",
+        lambda plan: Episodes.from_returns(next(returns), sigma=0.3, floor=0, ceiling=30, lengths=[3] * 100),
+    )
+    saved = []
+    quiet = SimpleNamespace(record=lambda *_, **__: None, dump=lambda _: None)
+    callback = CertifiedEvalCallback(
+        short_pole(30), sigma=0.3, budget=0.6, eval_freq=1, verbose=0, best_model_save_path=tmp_path
+    )
+    callback.model = SimpleNamespace(logger=quiet, save=saved.append, get_vec_normalize_env=lambda: None)
+    for call in (1, 2, 3):
+        callback.n_calls = call
+        callback._on_step()
+    assert callback.best.estimate == 24.0
+    assert saved == [tmp_path / "best_model.zip"]  # once: as good is not better
+
+
+def test_the_search_of_polishing_has_more_noise_and_the_same_budget_in_units_of_it(tmp_path, monkeypatch):
+    asked = []
+
+    def validate(run, policy, n_episodes, *, number):
+        asked.append((run.sigma, run.budget, run.seed, n_episodes, number))
+        return Episodes.from_returns([1.0, 2.0], sigma=run.sigma, floor=0, ceiling=30, lengths=[1, 2])
+
+    monkeypatch.setattr(selection, "validate", validate)
+    settings = PolishSettings(rounds=1, pairs=1, episodes=4, observed=5, validation_episodes=6, stress=1.5)
+    run = TrainingRun(task=get_task("cartpole-1"), sigma=0.2, out=tmp_path / "run", seed=3, for_budget=0.5)
+    polish(run, settings, init_from=zoo.load("cartpole-1-s0.2"))
+    searched, judged = asked[:2], asked[2:]
+    assert searched == [(pytest.approx(0.3), 0.75, 3, 4, 1)] * 2
+    assert judged == [(0.2, 0.5, 3, 6, 0)] * 2
+
+
+# --- the environment of training --------------------------------------------------------------------------------------
+
+
+def test_the_agent_sees_noise_and_the_critic_the_clean_observation_and_the_time_left():
+    task = toy_task(fixed(4), pay_steps, clean=(2.0, -3.0), ceiling=4.0, max_steps=8)
+    env = NoisyAndClean(task, Noise.of(0.5), n_stack=3, n_envs=200, seeds=training_seeds(0, 0)[:2])
+    seen = env.reset()
+    assert seen[NOISY].shape == (200, 6)
+    frames = seen[NOISY].reshape(200, 3, 2)
+    assert np.array_equal(frames[:, 0], frames[:, 2])  # the first one fills the stack
+    spread = (frames[:, 2] - [2.0, -3.0]).std()
+    assert 0.4 < spread < 0.6
+    assert np.array_equal(seen[CLEAN], np.tile([2.0, -3.0, 1.0], (200, 1)))
+    # Environment and noise draw from streams of their own.
+    first, second = training_seeds(0, 0)[:2]
+    twin = NoisyAndClean(task, Noise.of(0.5), n_stack=3, n_envs=200, seeds=(first, second)).reset()
+    assert np.array_equal(twin[NOISY], seen[NOISY])
+    same_game = NoisyAndClean(task, Noise.of(0.5), n_stack=3, n_envs=200, seeds=(first, first)).reset()
+    assert not np.array_equal(same_game[NOISY], seen[NOISY])
+    expected = np.array([2.0, -3.0]) + 0.5 * Stream(second, torch.device("cpu")).normal((200, 2)).numpy()
+    assert np.allclose(frames[:, 2], expected, atol=1e-6)
+    lefts = []
+    for step in range(1, 5):
+        before = seen[NOISY].reshape(200, 3, 2)
+        env.step_async(np.zeros(200, dtype=np.int64))
+        seen, rewards, over, _ = env.step_wait()
+        frames = seen[NOISY].reshape(200, 3, 2)
+        assert (rewards == 1).all()
+        assert over.all() == (step == 4) == over.any()
+        if step < 4:
+            assert np.array_equal(frames[:, :2], before[:, 1:])
+        else:
+            assert np.array_equal(frames[:, 0], frames[:, 2])  # a new episode remembers nothing of the last
+        lefts.append(float(seen[CLEAN][0, 2]))
+    assert lefts == [7 / 8, 6 / 8, 5 / 8, 1.0]
+
+
+# --- checkpoints ------------------------------------------------------------------------------------------------------
+
+
+def saved(folder, number):
+    folder.curve.steps = number
+    folder.curve.add(np.array([float(number)]), 0.0, {"w": np.array([number])})
+    folder.save({"number": number}, checkpoint_a=weights(number), checkpoint_b=weights(-number))
+
+
+def weights(number):
+    return {"x": np.array([number])}
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(tmp_path, monkeypatch):
+    """At any of the three writes: what is loaded then is the whole of the old one, or that without what is newer."""
+    import errno
+    import os
+
+    real = os.fsync
+    for at in range(3):
+        folder = TrainingFolder(tmp_path / f"full-{at}", resume=False)
+        saved(folder, 1)
+        writes = []
+
+        def fsync(handle, writes=writes, at=at):
+            writes.append(handle)
+            if len(writes) > at:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            real(handle)
+
+        monkeypatch.setattr("surefoot.files.os.fsync", fsync)
+        with pytest.raises(InputError, match="No space left on device"):
+            saved(folder, 2)
+        monkeypatch.setattr("surefoot.files.os.fsync", real)
+        again = TrainingFolder(folder.path, resume=True)
+        header, parts = again.load()
+        expected = 2 if at == 2 else 1
+        assert (header["number"], parts["checkpoint-a"]["x"].tolist()) == (expected, [expected])
+        assert again.curve.best_weights["w"].tolist() == [expected]
+        assert again.curve.steps == expected
+        assert ("checkpoint-b" in parts) == (at != 1)  # what is newer than the first part is not loaded
+
+
+def test_an_agent_that_cannot_be_written_leaves_the_checkpoint(tmp_path, monkeypatch):
+    folder = TrainingFolder(tmp_path / "run", resume=False)
+    saved(folder, 1)
+    policy = zoo.load("cartpole-1-s0.2")
+    card = {"task": "cartpole-1", "sigma": 0.2, "training": {}}
+
+    def full(*_):
+        raise InputError("cannot write: No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("surefoot.train.folder.zoo.save", full)
+        with pytest.raises(InputError, match="No space left"):
+            folder.finish(policy, card)
+    assert has_checkpoint(folder.path)
+    assert TrainingFolder(folder.path, resume=True).load()[0]["number"] == 1
+    folder.finish(policy, card, keep_checkpoint=True)
+    assert has_checkpoint(folder.path)
+    folder.finish(policy, card)
+    assert not has_checkpoint(folder.path)
+    assert isinstance(zoo.load(str(folder.path)), Policy)
