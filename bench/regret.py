@@ -3,11 +3,12 @@
     python bench/regret.py                    # about an hour on one core; results go to bench/results/regret.json
     python bench/regret.py --sizes 1000       # only these; what the file has for other sizes, of its planner, stays
     python bench/regret.py --sizes 1000 --draws 4 --out /tmp/regret.json
+    python bench/regret.py --sources fractions --out /tmp/fractions.json    # only those with that in their names
 
 Every source is a distribution of returns: a record of this repository or a synthetic one. Each draw is a fresh sample
 of n returns, certified at 95% for a grid of scaled budgets (B / sigma) and for single ones. The best single method is
-the best of `betting`, `band`, `per-threshold` (spacing 1) and, where only floor and ceiling can come, `binary`, each on
-all n episodes. Values are measured above the floor. Differences below half a percent of the range from floor to ceiling
+the best of `betting`, `band`, `per-threshold` (spacing 1; for fractions 0.01) and, where only floor and ceiling can
+come, `binary`, each on all n episodes. Wins and losses are declared where the record's task declares them. Values are measured above the floor. Differences below half a percent of the range from floor to ceiling
 count as none: there both certificates say next to nothing, and a quotient would compare noise.
 """
 
@@ -56,6 +57,8 @@ class Source:
     single: tuple[float, ...] = (1.0, 2.0, 3.0)
     large: bool = False
     binary: bool = False
+    declared: bool = False
+    spacing: float = 1.0
 
 
 def resampled(name: str, returns: Floats, floor: float, ceiling: float, **more: Any) -> Source:
@@ -74,7 +77,8 @@ def recorded() -> Iterator[Source]:
         wide = 0.4 if "pong" in path.stem or "freeway" in path.stem else 1.0
         grid = np.linspace(0, wide, 6) / episodes.sigma
         asked = {"grid": tuple(grid.tolist()), "single": tuple(grid[[1, 2, 3]].tolist())}
-        yield resampled(path.stem, episodes.returns, episodes.floor, episodes.ceiling, **asked)
+        declared = episodes.metadata.get("method") == "binary"
+        yield resampled(path.stem, episodes.returns, episodes.floor, episodes.ceiling, declared=declared, **asked)
     with np.load(STUDY / "published" / "near-perfect.npz") as agents:
         for name in agents.files:
             grid = np.linspace(0, 1, 6) / float(name.split("-s")[-1])
@@ -88,13 +92,24 @@ def atoms(name: str, floor: float, ceiling: float, values: list[float], weights:
     return Source(name, lambda rng, n: rng.choice(np.array(values), n, p=weights), floor, ceiling, binary=two)
 
 
-def mixed(name: str, ceiling: float, rare: float, low: Draw) -> Source:
+def mixed(name: str, ceiling: float, rare: float, low: Draw, **more: Any) -> Source:
     """Return the ceiling with few exceptions, which have a distribution of their own from the floor 0 up."""
 
     def draw(rng: np.random.Generator, n: int) -> Floats:
         return np.where(rng.random(n) < rare, low(rng, n), ceiling)
 
-    return Source(name, draw, 0.0, ceiling)
+    return Source(name, draw, 0.0, ceiling, **more)
+
+
+def fractions() -> Iterator[Source]:
+    """Yield nearly perfect scores with partial failures, as fractions and, the same draws, in percent."""
+    for unit, name, spacing in ((1.0, "fractions", 0.01), (100.0, "percent", 1.0)):
+        for rare, least in ((0.001, 0.8), (0.001, 0.0), (0.02, 0.0)):
+
+            def low(rng: np.random.Generator, n: int, unit: float = unit, least: float = least) -> Floats:
+                return unit * rng.uniform(least, 1.0, n)
+
+            yield mixed(f"{name}, {rare:g} from {least:g} up", unit, rare, low, spacing=spacing)
 
 
 def synthetic() -> tuple[Source, ...]:
@@ -119,6 +134,7 @@ def synthetic() -> tuple[Source, ...]:
         mixed("perfect but for one in 3000, low", 200.0, 1 / 3000, lambda rng, n: 20 * rng.random(n)),
         mixed("500 with rare whole numbers", 500.0, 0.01, lambda rng, n: np.floor(500 * rng.beta(2, 1, n))),
         atoms("always perfect", 0.0, 200.0, [200.0], [1.0]),
+        *fractions(),
     )
 
 
@@ -131,9 +147,11 @@ def lower_of(choice: Choice, returns: Floats, radii: Floats, floor: float) -> Fl
     return np.maximum(mean_lower(band, floor, radii), floor)
 
 
-def singles(returns: Floats, radii: Floats, floor: float, ceiling: float, binary: bool = False) -> dict[str, Floats]:
+def singles(
+    returns: Floats, radii: Floats, floor: float, ceiling: float, binary: bool = False, spacing: float = 1.0
+) -> dict[str, Floats]:
     """Return the lower bounds of each single method on all returns."""
-    thresholds = np.append(np.arange(floor, ceiling), ceiling)
+    thresholds = np.append(floor + spacing * np.arange(round((ceiling - floor) / spacing)), ceiling)
     bands = {
         "band": cdf.tail_tight(returns, ALPHA),
         "per-threshold": cdf.per_threshold(returns, thresholds, ALPHA, floor, ceiling),
@@ -149,8 +167,8 @@ def compared(source: Source, asked: tuple[float, ...], n: int, draws: int) -> li
     radii, ours, theirs, chosen = np.array(asked), [], [], Counter[str]()
     for seed in range(draws):
         returns = source.draw(np.random.default_rng([seed, n]), n)
-        found = singles(returns, radii, source.floor, source.ceiling, source.binary)
-        choice = choose(returns, radii, ALPHA, source.floor, source.ceiling)
+        found = singles(returns, radii, source.floor, source.ceiling, source.binary, source.spacing)
+        choice = choose(returns, radii, ALPHA, source.floor, source.ceiling, declared=source.declared)
         chosen[choice.method] += 1
         same = choice.method == "betting"  # which has the same pilot episodes without a choice
         ours.append((found["betting"] if same else lower_of(choice, returns, radii, source.floor)) - source.floor)
@@ -199,18 +217,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--draws", type=int, help="the same number for all sizes")
     parser.add_argument("--sizes", type=int, nargs="+", choices=DRAWS, default=list(DRAWS))
+    parser.add_argument("--sources", default="", help="only sources with this in their names")
     parser.add_argument("--out", type=Path, default=HERE / "results" / "regret.json")
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for n in given.sizes:
         for source in (*recorded(), *synthetic()):
-            if n >= LARGE and not source.large:
+            if (n >= LARGE and not source.large) or given.sources not in source.name:
                 continue
             for asked in (source.grid, *((radius,) for radius in source.single)):
                 rows += compared(source, asked, n, given.draws or DRAWS[n])
             print(n, source.name, json.dumps(rows[-1]["chosen"]), flush=True)
     before = json.loads(given.out.read_text()) if given.out.exists() else {"draws": {}, "planner": {}, "cells": []}
-    kept = [row for row in before["cells"] if row["n"] not in given.sizes]
+    again = {(row["n"], row["source"]) for row in rows}
+    kept = [row for row in before["cells"] if (row["n"], row["source"]) not in again]
     rows = sorted(kept + rows, key=lambda row: int(row["n"]))
     lines = summary(rows)
     print(json.dumps(lines, indent=1))

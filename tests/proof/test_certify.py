@@ -323,7 +323,7 @@ def test_refuses_methods() -> None:
 def test_refuses_steps() -> None:
     with pytest.raises(InputError, match="threshold spacing must be a finite number > 0, got 0"):
         certify(record([1.0]), [0], method="per-threshold", threshold_spacing=0)
-    with pytest.raises(InputError, match="makes 100000000 thresholds, expected at most 1000000"):
+    with pytest.raises(InputError, match="makes 100000000 thresholds, expected at most 100000"):
         certify(record([1.0]), [0], method="per-threshold", threshold_spacing=1e-7)
 
 

@@ -78,3 +78,15 @@ def test_honest_pairs_raise_no_alarm():
     records = [attacked_record(rng.random(500) < worst, 0.2) for _ in range(200)]
     assert inconsistencies(document, records) == []
     assert FALSE_ALARM == 1e-6
+
+
+def test_agents_without_a_hash_are_not_compared_by_their_names():
+    """Two modules called Agent: a correct pair of certificate and attack must not be called inconsistent."""
+    dead, whole = np.zeros(2_000), certificate_of(np.ones(10_000))
+    assert len(inconsistencies(whole, [attacked_record(dead, 0.1)])) == 1  # with the same hash they are
+    nameless = replace(whole, metadata={**whole.metadata, "agent_sha256": None})
+    for digest in (None, "", "other"):
+        assert inconsistencies(nameless, [attacked_record(dead, 0.1, agent_sha256=digest)]) == []
+        assert inconsistencies(whole, [attacked_record(dead, 0.1, agent_sha256=digest)]) == []
+    empty = replace(whole, metadata={**whole.metadata, "agent_sha256": ""})
+    assert inconsistencies(empty, [attacked_record(dead, 0.1, agent_sha256="")]) == []

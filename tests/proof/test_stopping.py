@@ -22,6 +22,7 @@ from surefoot.proof.forecast import best_achievable, forecast
 from surefoot.proof.query import Query, certify
 from surefoot.proof.stopping import Monitor, StoppingRule
 from surefoot.runs.certified import certified_run
+from surefoot.runs.rollout import rollout
 from toys import constant, geometric, pay_steps, toy_task
 
 
@@ -285,13 +286,17 @@ def test_a_plan_and_a_table_for_people(capsys):
 
 
 def test_tuning_certifies_on_other_episodes(capsys):
-    shared = ("tune", "cartpole-5", "--budget", 0.2, "--sigmas", "0.2,0.4", "--pilot-episodes", 300, "--episodes", 400,
+    """As many of both: on one stream of random numbers they would be the same episodes, with the same mean."""
+    shared = ("tune", "cartpole-5", "--budget", 0.2, "--sigmas", "0.2,0.4", "--pilot-episodes", 300, "--episodes", 300,
               "--workers", 1, "--json", "--quiet")  # fmt: skip
     made = json.loads(run(capsys, *shared)[1])
     (chosen,) = made["certificates"]
-    assert (chosen["sigma"], chosen["confidence"], chosen["n_episodes"]) == (0.2, 0.95, 400)
+    assert (chosen["sigma"], chosen["confidence"], chosen["n_episodes"]) == (0.2, 0.95, 300)
     assert "selected on 300 other episodes" in made["how"]
-    assert made["forecasts"][0]["estimate"] != chosen["estimate"]  # another random stream
+    assert [one["sigma"] for one in made["forecasts"]] == [0.2, 0.4]
+    assert made["forecasts"][0]["estimate"] != chosen["estimate"]
+    own = rollout("cartpole-5", "cartpole-5-s0.2", sigma=0.2, n_episodes=300)
+    assert chosen["estimate"] == own.returns.mean()  # those that surefoot certify would run
     both = json.loads(run(capsys, *shared, "--all-sigmas")[1])
     assert [one["confidence"] for one in both["certificates"]] == [0.975, 0.975]
     assert both["forecasts"] == []

@@ -9,7 +9,10 @@ budgets: each threshold uses a part of alpha, once for all budgets, and each bud
 values of a distribution are thresholds where they are fewer than twice the budgets.
 
 A pilot that saw the same return again and again does not show the possible values. A nearly perfect agent fails too
-rarely for that, and thresholds at the values of its pilot episodes would count every failure as the floor.
+rarely for that, and thresholds at the values of its pilot episodes would count every failure as the floor. So there
+are only wins and losses where the task says so or the pilot saw both, and few values only where the pilot episodes
+lie on a lattice from floor to ceiling that chance does not explain. Nothing here knows the unit of the return: a
+score in percent gets the certificate of the same score as a fraction, times 100.
 """
 
 from __future__ import annotations
@@ -28,8 +31,13 @@ from surefoot.proof.bounds.samples import Sample
 Floats = NDArray[np.float64]
 
 FEWEST = 20  # episodes from which on a pilot is taken
-_KNOWN = 64  # with no more whole numbers than that from floor to ceiling all of them are thresholds
-_UNSEEN = 1.0  # weight, in episodes, of those whole numbers together that the pilot did not see
+_MOST_STEPS = 63  # of a lattice from floor to ceiling: with more values than that other methods are better anyway
+_ON_LATTICE = (
+    1e-10  # of the range: returns that are so close to a point of the lattice are that point, but for rounding
+)
+_SPREAD = 100  # values that a return is taken to have where nothing shows that it has few
+_BY_CHANCE = 0.001  # largest probability with which so many of these would be points of the lattice
+_UNSEEN = 1.0  # weight, in episodes, of those points together that the pilot did not see
 _EACH = 2  # thresholds per budget from which on bets are better than bounds per threshold on few values
 
 
@@ -57,30 +65,36 @@ class Choice:
         return {"method": self.method, "pilot": self.pilot, **(spread if self.points.size else {})}
 
 
-def choose(returns: Floats, radii: Floats, alpha: float, floor: float, ceiling: float | None) -> Choice:
+def choose(
+    returns: Floats, radii: Floats, alpha: float, floor: float, ceiling: float | None, *, declared: bool = False
+) -> Choice:
     """Select a method on the first returns, and on no other, for the rest of them."""
-    return select(returns[: pilot_size(returns.size)], returns.size, radii, alpha, floor, ceiling)
+    first = returns[: pilot_size(returns.size)]
+    return select(first, returns.size, radii, alpha, floor, ceiling, declared=declared)
 
 
-def select(first: Floats, n: int, radii: Floats, alpha: float, floor: float, ceiling: float | None) -> Choice:
-    """Select a method for n returns of which only the first ones, at most the pilot episodes, are given."""
+def select(
+    first: Floats, n: int, radii: Floats, alpha: float, floor: float, ceiling: float | None, *, declared: bool = False
+) -> Choice:
+    """Select a method for n returns of which only the first ones, at most the pilot episodes, are given.
+
+    ``declared``  whether the task says that episodes are won or lost: no return is between floor and ceiling
+    """
     none = (np.empty(0),) * 3
     if n < FEWEST:
         return Choice("band", 0, *none)
     short = first[: short_pilot(n)]
-    known = _values(short, floor, ceiling)
-    if known is not None and (known.size > short.size or np.unique(short).size > math.sqrt(short.size)):
-        known = None
+    if ceiling is not None and _won_or_lost(short, floor, ceiling, declared=declared):
+        ends = np.array([floor, ceiling])
+        return Choice("binary", short.size, ends, np.array([0.0, alpha]), np.array([alpha, 0.0]))
+    law = _few_values(short, floor, ceiling)
     # after a start that was always the ceiling, or for upper bounds the floor, bets begin early (``ceiling_bets``):
     # what they bet on must not select them
     at_one_end = bool(np.all(short == ceiling) or np.all(short == floor))
-    pilot = first if known is None and not at_one_end else short
-    if ceiling is not None and _won_or_lost(pilot, floor, ceiling):
-        ends = np.array([floor, ceiling])
-        return Choice("binary", pilot.size, ends, np.array([0.0, alpha]), np.array([alpha, 0.0]))
-    if known is None or known.size - 1 >= _EACH * np.unique(radii).size:  # the floor is no threshold
+    pilot = first if law is None and not at_one_end else short
+    if law is None or law.values.size - 1 >= _EACH * np.unique(radii).size:  # the floor is no threshold
         return Choice("betting", pilot.size, *none)
-    return Choice("per-threshold", pilot.size, *_spread(known, pilot, radii, alpha, floor, ceiling, n))
+    return Choice("per-threshold", pilot.size, *_spread(law, radii, alpha, floor, ceiling, n - pilot.size))
 
 
 def short_pilot(n: int) -> int:
@@ -89,13 +103,13 @@ def short_pilot(n: int) -> int:
 
 
 def _spread(
-    known: Floats, pilot: Floats, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: int
+    law: Sample, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: int
 ) -> tuple[Floats, Floats, Floats]:
-    """Return thresholds with an alpha for each side; the upper side is the mirror image of the lower one."""
-    below, reach = threshold_shares(_law(known, pilot), radii, alpha, floor, n - pilot.size)
+    """Return thresholds with an alpha for each side, for n returns; the upper side is the mirror image of the lower."""
+    below, reach = threshold_shares(_lowered(law), radii, alpha, floor, n)
     if ceiling is None:
         return below, reach, np.zeros(below.size)
-    above, stay = threshold_shares(_law(-known[::-1], -pilot), radii, alpha, -ceiling, n - pilot.size)
+    above, stay = threshold_shares(_lowered(law.mirrored()), radii, alpha, -ceiling, n)
     points = np.unique(np.concatenate([below, -above]))
     risks = np.zeros((2, points.size))
     risks[0, np.searchsorted(points, below)] = reach
@@ -103,24 +117,43 @@ def _spread(
     return points, risks[0], risks[1]
 
 
-def _law(known: Floats, pilot: Floats) -> Sample:
-    """Return the distribution of the pilot with some doubt: known values that it did not see may still come."""
-    counts, seen = np.zeros(known.size), Sample.of(pilot)
-    counts[np.searchsorted(known, seen.values)] = seen.counts
-    unseen = counts == 0
-    return Sample(known, np.where(unseen, _UNSEEN / max(1, unseen.sum()), counts))
+def _lowered(law: Sample) -> Sample:
+    """Return the values as thresholds that a return reaches even if it was rounded; sums of whole numbers are exact."""
+    if np.array_equal(np.round(law.values), law.values):
+        return law
+    return Sample(law.values - 2 * _ON_LATTICE * (law.values[-1] - law.values[0]), law.counts)
 
 
-def _values(pilot: Floats, floor: float, ceiling: float | None) -> Floats | None:
-    """Return all values that whole numbers can take, or None if the pilot has others or there are too many."""
+def _few_values(pilot: Floats, floor: float, ceiling: float | None) -> Sample | None:
+    """Return all values of a return and how often the pilot saw each, or None if nothing shows that they are few.
+
+    The coarsest lattice from floor to ceiling with all returns of the pilot on it is taken for the set of all values,
+    unless returns of many values would lie on it by chance. Those at the two ends tell nothing. Of the others each is a
+    hint, but the most common return is three hints, however often it came: an agent may do the same again and again and
+    fail in many ways. Points that the pilot did not see may still come.
+    """
     top = float(pilot.max()) if ceiling is None else ceiling
-    if not np.all(np.round(pilot) == pilot) or floor != round(floor) or not 0 < top - floor < _KNOWN:
+    if not top > floor:
         return None
-    return np.unique(np.append(np.arange(floor, top), top))
+    for steps in range(1, _MOST_STEPS + 1):
+        places = (pilot - floor) / (top - floor) * steps
+        if np.all(np.abs(places - np.round(places)) <= _ON_LATTICE * steps):
+            break
+    else:
+        return None
+    counts = np.bincount(np.round(places).astype(np.int64), minlength=steps + 1).astype(np.float64)
+    seen = np.count_nonzero(counts)
+    if steps >= pilot.size or seen > math.sqrt(pilot.size):
+        return None
+    hints = counts.copy()
+    hints[counts.argmax()] = 3.0
+    if ((steps - 1) / _SPREAD) ** hints[1:-1].sum() > _BY_CHANCE:
+        return None
+    points = np.append(floor + (top - floor) / steps * np.arange(steps), top)
+    return Sample(points, np.where(counts == 0, _UNSEEN / max(1, steps + 1 - seen), counts))
 
 
-def _won_or_lost(pilot: Floats, floor: float, ceiling: float) -> bool:
-    """Return whether only floor and ceiling came; where one of them is missing, whether nothing can lie between."""
-    whole = ceiling - floor == 1 and floor == round(floor)
+def _won_or_lost(pilot: Floats, floor: float, ceiling: float, *, declared: bool) -> bool:
+    """Return whether there are wins and losses only: no other return came, and the task says so or both came."""
     both = bool((pilot == floor).any() and (pilot == ceiling).any())
-    return bool(np.isin(pilot, [floor, ceiling]).all()) and (both or whole)
+    return bool(np.isin(pilot, [floor, ceiling]).all()) and (declared or both)

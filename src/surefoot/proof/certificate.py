@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.episodes import Baseline, Episodes, checked_returns
+from surefoot.episodes import LIMITS, MOST_ASKED, Baseline, Episodes, checked_returns, names_limits
 from surefoot.errors import InputError
 from surefoot.files import extremes, number, numbers, pieces, read_json, untrusted, write_json
 from surefoot.proof import wording
@@ -39,7 +39,13 @@ RENAMED = {
 }
 FILES = ("certificate.json", "shared.json", "per-step.json")
 _SETUP = ("task", "agent", "agent_sha256", "seed")
-_OPTIONAL = {"discount": "gamma", "features": "sigma_per_feature", "stochastic": "stochastic"}  # in setup: in the file
+# In the setup: in the file.
+_OPTIONAL = {
+    "discount": "gamma",
+    "features": "sigma_per_feature",
+    "stochastic": "stochastic",
+    "stated_by_user": "stated_by_user",
+}
 _REQUESTED = ("norm", "probabilities", "quantiles")
 
 
@@ -281,9 +287,12 @@ def frozen(values: Floats) -> Floats:
 
 
 def same_setup(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether both have the same task, agent and noise; agents are compared by hash where there is one."""
-    keys = ("sigma", "features", "stochastic", "task", "agent_sha256" if one.get("agent_sha256") else "agent")
-    return all(one.get(key) == other.get(key) for key in keys)
+    """Return whether both have the same task, agent and noise; of agents without a hash nothing says so.
+
+    Agents are never compared by name: all of CleanRL's have the same.
+    """
+    keys = ("sigma", "features", "stochastic", "task", "agent_sha256")
+    return bool(one.get("agent_sha256")) and all(one.get(key) == other.get(key) for key in keys)
 
 
 def checked_episodes(episodes: Episodes, *, stopped: bool = False) -> Floats:
@@ -307,6 +316,9 @@ def fields_of(
 ) -> dict[str, Any]:
     """Check episodes and return the fields that all certificates of them have in common, without bounds."""
     returns = checked_episodes(episodes, stopped=stopped)
+    metadata = {key: value for key, value in episodes.metadata.items() if key != "stated_by_user"}
+    if episodes.stated_by_user:
+        metadata["stated_by_user"] = episodes.stated_by_user
     mean = sum(float(piece.sum()) for piece in pieces(returns)) / returns.size
     squares = sum(float(np.square(piece - mean).sum()) for piece in pieces(returns))
     return {
@@ -320,7 +332,7 @@ def fields_of(
         "sigma": float(episodes.sigma),
         "floor": float(episodes.floor),
         "ceiling": None if episodes.ceiling is None else float(episodes.ceiling),
-        "metadata": dict(episodes.metadata),
+        "metadata": metadata,
         "record_sha256": episodes.sha256,
         "observed": extremes(returns),
     }
@@ -345,6 +357,10 @@ def _common_fields(content: Mapping[str, Any]) -> dict[str, Any]:
     upper = None if content["upper"] is None else _array(content["upper"])
     if not budgets.size or budgets.size != lower.size or (upper is not None and upper.size != budgets.size):
         raise ValueError("expected one lower and one upper bound per budget")
+    if budgets.size > MOST_ASKED:
+        raise ValueError(f"{budgets.size} budgets, expected at most {MOST_ASKED}")
+    if not names_limits(content.get("stated_by_user", [])):
+        raise ValueError(f"expected stated_by_user to list some of {', '.join(LIMITS)}")
     return {
         "budgets": budgets,
         "lower": lower,

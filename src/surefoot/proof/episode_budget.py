@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from surefoot.episodes import Episodes
+from surefoot.episodes import MOST_THRESHOLDS, Episodes
 from surefoot.errors import InputError
 from surefoot.files import number
 from surefoot.proof import wording
@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 
 METHODS = ("auto", "paper", "betting", "sequential", "band", "per-threshold", "dkw", "dkw-one-sided", "binary")
 PLANNED = ("auto", "betting", "sequential")  # methods that decide on earlier returns what they do with later ones
-
-_MOST_THRESHOLDS = 1_000_000
 
 
 @dataclass(frozen=True)
@@ -212,7 +210,8 @@ def _source(
         return both_sides(returns, scaled, alpha, floor, ceiling, anytime=method == "sequential"), None
     if method != "auto":
         return _fixed_band(method, returns, episodes, alpha, query.threshold_spacing), None
-    choice = choose(returns, scaled, alpha, floor, ceiling)
+    declared = episodes.metadata.get("method") == "binary"
+    choice = choose(returns, scaled, alpha, floor, ceiling, declared=declared)
     rest = returns[choice.pilot :]
     if choice.method == "betting":  # which bets on nothing that selected it
         return both_sides(returns, scaled, alpha, floor, ceiling), choice.to_json()
@@ -258,10 +257,10 @@ def _columns(bounds: Sequence[Bounds]) -> dict[str, list[float | None]]:
 def _thresholds(floor: float, ceiling: float, spacing: float) -> Floats:
     """Return floor, floor + spacing, ... and the ceiling last."""
     count = (ceiling - floor) / spacing
-    if count > _MOST_THRESHOLDS:
+    if count > MOST_THRESHOLDS:
         raise InputError(
             f"a threshold spacing of {spacing:g} from {floor:g} to {ceiling:g} makes {count:.0f} thresholds, "
-            f"expected at most {_MOST_THRESHOLDS}; use a larger spacing or the method 'band'"
+            f"expected at most {MOST_THRESHOLDS}; use a larger spacing or the method 'band'"
         )
     below = np.arange(max(1, math.ceil(count - 1e-9)))  # no threshold a rounding error below the ceiling
     return np.append(floor + spacing * below, ceiling)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from surefoot.episodes import Episodes
+from surefoot.episodes import MOST_ASKED, Episodes
 from surefoot.errors import InputError, old_arguments
 from surefoot.proof.certificate import Certificate, checked_budget
 from surefoot.proof.episode_budget import EpisodeBudget, EpisodeCertificate
@@ -102,6 +102,9 @@ class Query:
             raise InputError(f"threshold spacing must be a finite number > 0, got {self.threshold_spacing}")
         if not self.budgets:
             raise InputError("expected at least one budget, got none")
+        for name in ("budgets", "thresholds", "quantiles"):
+            if len(getattr(self, name)) > MOST_ASKED:
+                raise InputError(f"expected at most {MOST_ASKED:,} {name}, got {len(getattr(self, name)):,}")
         object.__setattr__(self, "budgets", tuple(checked_budget(budget) for budget in self.budgets))
 
     def answer(self, episodes: Episodes) -> Certificate:

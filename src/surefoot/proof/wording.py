@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -97,8 +97,27 @@ def headline(certificate: Certificate, required: float | None = None, baseline: 
         f"With {percent(certificate.confidence)} confidence, the expected {_return(certificate)}{certificate.per} of "
         f"the smoothed agent is at least {lower}{best} under any observation attack{_where(certificate)} with "
         f"{'' if name == 'l2' else f'{name} '}budget {budget_texts(certificate)[index]} "
-        f"({certificate.scope.format(norm=name)})."
+        f"({certificate.scope.format(norm=name)}){assumption(certificate)}."
     )
+
+
+def assumption(certificate: Certificate) -> str:
+    """Return what the bounds assume because the user stated it, as the end of a sentence; empty if nothing."""
+    stated = certificate.metadata.get("stated_by_user") or ()
+    assumed = [assumed_returns(stated, certificate.floor, certificate.ceiling)]
+    rewards = getattr(certificate, "reward_range", None)  # of certificates against a budget per step
+    if "rewards" in stated and rewards is not None:
+        assumed.append(f"every reward is between {exact(rewards[0])} and {exact(rewards[1])}")
+    said = " and ".join(filter(None, assumed))
+    return f", assuming that {said} (stated by the user, not proved)" if said else ""
+
+
+def assumed_returns(stated: Collection[str], floor: float, ceiling: float | None) -> str:
+    """Return which returns are assumed not to occur because the user stated floor or ceiling; empty if none."""
+    beyond = [f"below {exact(floor)}"] if "floor" in stated else []
+    if "ceiling" in stated and ceiling is not None:
+        beyond.append(f"above {exact(ceiling)}")
+    return f"no return is {' or '.join(beyond)}" if beyond else ""
 
 
 def _where(certificate: Certificate) -> str:
@@ -211,7 +230,8 @@ def statement(certificate: Certificate, attack: str, both: str = "") -> str:
         f"Under every attack {attack}, the expected {_return(certificate)}{certificate.per} of the smoothed agent "
         f"(noise sigma {noise}{steps}) is at least lower[i]"
         + (" and at most upper[i]" if bounded else "")
-        + f". With confidence {exact(certificate.confidence)} all lower bounds hold simultaneously, for all budgets"
+        + f"{assumption(certificate)}. With confidence {exact(certificate.confidence)} all lower bounds hold "
+        + "simultaneously, for all budgets"
         + (f", and so do all upper bounds{both}." if bounded else ".")
     )
 

@@ -63,7 +63,8 @@ class Split:
         total = rounds + float(past.counts.sum())
         known = np.log(1 / np.array([alpha, alpha / 32]))
         lost = np.array([self._expected(past, total, rounds, share) for share in (alpha, alpha / 32)])
-        lost = np.maximum(self.plain - lost, 1e-12 * (1 + abs(floor)))
+        width = self.plain.max() - floor if ceiling is None else ceiling - floor
+        lost = np.maximum(self.plain - lost, 1e-12 * (width + abs(floor)) + 1e-300)
         # what is lost grows with l = log(1/share) like root l for plain means and like l where few events count
         basis = np.stack([np.sqrt(known), known])
         self.model = np.maximum(np.linalg.solve(basis.T, lost), 0.0)
