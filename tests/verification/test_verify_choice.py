@@ -49,6 +49,16 @@ def test_how_many_different_returns_a_short_pilot_may_have(values):
     assert check_choice(returns, Claim("auto", 0.05, 1.0, 0.0, 10.0, (2.0,)), made) == []
 
 
+def test_declared_wins_and_losses_are_part_of_the_choice():
+    """A pilot of wins alone: what is right for a task that declares them is wrong for another, both ways."""
+    returns, claim = np.ones(700), Claim("auto", 0.05, 1.0, 0.0, 1.0, (2.0,))
+    for declared, method in ((True, "binary"), (False, "betting")):
+        made = choose(returns, np.array([2.0]), 0.05, 0.0, 1.0, declared=declared).to_json()
+        assert made["method"] == method
+        assert check_choice(returns, claim, made, declared=declared) == []
+        assert "select the method" in check_choice(returns, claim, made, declared=not declared)[0]
+
+
 def test_more_possible_values_than_short_pilot_episodes_need_the_longer_one():
     returns = np.resize([0.0, 1.0], 700)
     assert choose(returns, np.array([2.0]), 0.05, 0.0, 12.0).pilot == 13
@@ -92,9 +102,9 @@ def test_planted_a_choice_made_with_hindsight():
 def test_planted_a_planner_that_peeks(monkeypatch):
     """A planner that finds the last returns behind the first ones is given the first ones alone, and is caught."""
 
-    def peeking(first, n, radii, alpha, floor, ceiling):
+    def peeking(first, n, radii, alpha, floor, ceiling, *, declared=False):
         everything = first if first.base is None else first.base
-        return honest(everything[::-1][: first.size], n, radii, alpha, floor, ceiling)
+        return honest(everything[::-1][: first.size], n, radii, alpha, floor, ceiling, declared=declared)
 
     honest = plan_again.select
     found = 0

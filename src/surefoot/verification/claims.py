@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.files import extremes, pieces
+from surefoot.episodes import LARGEST, MOST_ASKED, MOST_THRESHOLDS
+from surefoot.files import extremes, is_count, pieces
+from surefoot.play.independence import dependent_returns, repeated_blocks
 from surefoot.verification.plan_again import check_choice, other_planner, plan_shared, recompute_bets
 from surefoot.verification.recompute.auto import chosen_method, recompute_auto
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side, recompute
@@ -80,6 +81,7 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
         "bets",
         "planner",
         "max_steps",
+        "stated_by_user",
         *(("probabilities", "quantiles") if raw.name == "certificate.json" else ()),
     }
     strange = sorted((set(raw.certificate) - optional) ^ FIELDS[raw.name])
@@ -156,39 +158,23 @@ def _check_returns(raw: Raw, verdict: Verdict) -> bool:
     low: Any = raw.setup.get("floor")
     high: Any = raw.setup.get("ceiling")
     wrong, (least, greatest) = [], extremes(raw.returns)
+    ends = [end for end in (low, high, least, greatest) if is_number(end)]
     if not is_number(low) or not (high is None or (is_number(high) and high > low)):
         wrong.append(f"floor {low!r} and ceiling {high!r} are not a valid range")
     elif not (math.isfinite(least) and math.isfinite(greatest) and least >= low):
         wrong.append("a return is not finite or is below the floor")
     elif high is not None and greatest > high:
         wrong.append("a return is above the ceiling")
-    verdict.judge("returns", wrong + _twins(raw), "finite, within floor and ceiling, no repeated blocks")
+    elif max(abs(end) for end in ends) > LARGEST:
+        wrong.append(f"a return, the floor or the ceiling is beyond {LARGEST:g}: sums of squares leave the floats")
+    repeated = repeated_blocks(raw.returns, raw.setup.get("block"))
+    verdict.judge("returns", wrong + repeated, "finite, within floor and ceiling, no repeated blocks")
+    if not wrong and is_count(raw.setup.get("slots")):
+        dependent = dependent_returns(raw.returns, raw.setup)
+        verdict.judge("independence", dependent, "blocks, environments and their turns differ by chance only")
     misfit = misshapen(raw)
     verdict.judge("arrays", misfit, f"{', '.join(sorted(raw.arrays))}: of declared types, shapes and ranges")
     return not wrong and not misfit
-
-
-def _twins(raw: Raw) -> list[str]:
-    """Find blocks that agree in every outcome although such agreement has a probability below 10^-12."""
-    size = raw.setup.get("block")
-    if not isinstance(size, int) or size < 1:
-        return []
-    seen: dict[bytes, int] = {}
-    twins = []
-    for index, begin in enumerate(range(0, raw.returns.size, size)):
-        block = hashlib.sha256(raw.returns[begin : begin + size].tobytes()).digest()
-        if seen.setdefault(block, index) != index:
-            twins.append((index, seen[block], begin))
-    if not twins:
-        return []
-    values, counts = np.unique(raw.returns, return_counts=True)
-    surprise = -np.log(counts / raw.returns.size)
-    found = []
-    for index, first, begin in twins:
-        place = np.searchsorted(values, raw.returns[begin : begin + size])
-        if surprise[place].sum() > math.log(1e12):
-            found.append(f"block {index} repeats block {first}")
-    return found
 
 
 def _limits(raw: Raw) -> list[str]:
@@ -208,7 +194,8 @@ def _recomputed(raw: Raw, claim: Claim) -> tuple[Side, Side | None, list[str]]:
     method = chosen_method(raw.returns.size, choice) if claim.method == "auto" else claim.method
     other = other_planner(raw.certificate)
     if claim.method == "auto":
-        wrong = [] if other else check_choice(raw.returns, claim, choice)
+        declared = raw.setup.get("method") == "binary"
+        wrong = [] if other else check_choice(raw.returns, claim, choice, declared=declared)
     else:
         wrong = (
             []
@@ -287,10 +274,19 @@ def claim_of(certificate: dict[str, Any]) -> Claim:
     if not (0 < confidence < 1 and sigma > 0):
         raise CannotRecomputeError(f"confidence {confidence} and sigma {sigma} do not allow a certificate")
     if not isinstance(budgets, list) or not budgets or not all(is_number(b) and b >= 0 for b in budgets):
-        raise CannotRecomputeError(f"budgets are {budgets!r}, expected numbers >= 0")
+        raise CannotRecomputeError(f"budgets are {budgets!r:.200}, expected numbers >= 0")
+    for name in ("budgets", "probabilities", "quantiles"):
+        asked = certificate.get(name)
+        if isinstance(asked, list) and len(asked) > MOST_ASKED:
+            raise CannotRecomputeError(f"there are {len(asked)} {name}, expected at most {MOST_ASKED}")
     if not (ceiling is None or is_number(ceiling)) or not (step is None or is_number(step)):
         raise CannotRecomputeError(f"ceiling is {ceiling!r} and threshold_spacing {step!r}, expected numbers or null")
     method = str(certificate.get("method"))
+    coarse = ceiling is None or step is None or (ceiling - floor) / MOST_THRESHOLDS <= step
+    if method == "per-threshold" and not coarse:
+        raise CannotRecomputeError(
+            f"a threshold spacing of {step!r} from {floor} to {ceiling} makes more than {MOST_THRESHOLDS} thresholds"
+        )
     return Claim(method, 1 - confidence, sigma, floor, ceiling, tuple(map(float, budgets)), step)
 
 

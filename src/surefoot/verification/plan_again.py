@@ -48,10 +48,18 @@ def plan_shared(pilot: Floats, rounds: int, width: float | None, claim: SharedCl
     return relative_entropy.planned(pilot, rounds, width, claim.alpha, claim.costs)
 
 
-def check_choice(returns: Floats, claim: Claim, choice: Any) -> list[str]:
-    """Return where the record differs from what the planner selects, given the pilot episodes alone."""
+def check_choice(returns: Floats, claim: Claim, choice: Any, *, declared: bool = False) -> list[str]:
+    """Return where the record differs from what the planner selects, given the pilot episodes alone.
+
+    Args:
+        returns: All returns in order.
+        claim: What the certificate says its bounds were computed from.
+        choice: What the certificate says was selected.
+        declared: Whether the setup says that episodes are won or lost.
+    """
     n, radii = returns.size, np.array([budget / claim.sigma for budget in claim.budgets])
-    again = select(returns[: pilot_size(n)].copy(), n, radii, claim.alpha, claim.floor, claim.ceiling)
+    pilot = returns[: pilot_size(n)].copy()
+    again = select(pilot, n, radii, claim.alpha, claim.floor, claim.ceiling, declared=declared)
     if choice["pilot"] != again.pilot:
         return [f"the method is selected on {again.pilot} episodes, not on {choice['pilot']!r}"]
     if choice["method"] != again.method:
@@ -127,11 +135,14 @@ def _players(
         return made
     past = Sample.of(returns[:inspected].copy())
     left = None if n is None else n - inspected
+    recorded: dict[float, list[float]] = {}
+    for row in rows:
+        if "unsplit" not in row:
+            recorded.setdefault(row["radius"], []).append(row["alpha"])
     for radius, share in shares_by_radius(past, radii, alpha, floor, ceiling, left).items():
         group = players(radius, share, floor, n, before)
         # shares are searched for, so that another machine may have found one that differs by rounding
-        own = [row["alpha"] for row in rows if row["radius"] == radius and "unsplit" not in row]
-        near = [alpha for alpha in own if alike(alpha, group[0].alpha, SHARE)]
+        near = [alpha for alpha in recorded.get(radius, []) if alike(alpha, group[0].alpha, SHARE)]
         if near and near[0] != group[0].alpha:
             group = players(radius, share * (near[0] / group[0].alpha), floor, n, before)
         made += [(radius, one) for one in group]

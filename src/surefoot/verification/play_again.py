@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from surefoot.agents.files import list_agents
 from surefoot.agents.policies import Policy
@@ -16,19 +19,21 @@ from surefoot.agents.resolve import needs_spaces, resolve
 from surefoot.episodes import Noise
 from surefoot.errors import InputError, NotAllowedError
 from surefoot.files import versions
-from surefoot.play.environments import make_task
-from surefoot.play.envs.source import registered_steps
-from surefoot.play.plan import Plan
+from surefoot.play.environments import inspect
+from surefoot.play.envs.source import Source, registered_steps
+from surefoot.play.plan import Plan, own_seed
 from surefoot.play.processor import processor
 from surefoot.play.rollout import run_blocks
+from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
 from surefoot.play.tasks import TASKS, discounted, get_task
-from surefoot.play.workers import Processes, Workers
+from surefoot.play.workers import DeadWorkerError, Processes, Workers
 from surefoot.verification.recompute.run_files import Raw, differences
 
 Report = Callable[[int, int], None]
 # An environment, its wrappers and the modules that register it, which may be imported and called.
 Code = tuple[str, tuple[str, ...], tuple[str, ...]]
+Kwargs = Mapping[str, Any]
 
 
 class CannotReplayError(Exception):
@@ -41,9 +46,10 @@ class ForgedError(Exception):
 
 def plan_of(
     raw: Raw,
-    agent: str | None,
+    agent: object,
     *,
     allowed: Code | None = None,
+    env_kwargs: Kwargs | None = None,
     allow_pickle: bool = False,
     vecnormalize: str | None = None,
 ) -> Plan:
@@ -54,11 +60,11 @@ def plan_of(
             "the setup does not say how the episodes were run (precomputed returns, or a function as agent)"
         )
     try:
-        task = _task(setup, allowed)
+        task = _task(setup, allowed, env_kwargs)
         policy = _policy(raw, task, agent, allow_pickle, vecnormalize)
-        device = str(setup["device"])
-        if torch.device(device).type == "cuda" and not torch.cuda.is_available():
-            raise CannotReplayError("the episodes were run on a CUDA device, and torch finds none here")
+        device = setup["device"]
+        if device not in ("cpu", "cuda"):
+            raise ForgedError(f"the device must be cpu or cuda, got {device!r:.60}")
         noise, count, seed = Noise.of(setup.get("features", setup["sigma"])), int(setup["planned"]), int(setup["seed"])
         if setup.get("discount") is not None:
             known = str(setup.get("task")) in TASKS
@@ -77,7 +83,9 @@ def plan_of(
             device=device,
             per_step=steps,
         )
-    except (InputError, KeyError, TypeError, ValueError, ZeroDivisionError, RuntimeError) as error:
+    except DeadWorkerError:  # which says something about the environment, not about the setup
+        raise
+    except (InputError, KeyError, TypeError, ValueError, ArithmeticError, RuntimeError) as error:
         raise ForgedError(f"the setup cannot be run: {error}") from error
     # The plan has the task's own blocks and the seed stream of certificates: choosing them would be choosing
     # among many runs. The task's method does not affect the episodes, and older data of Freeway and Pong name another.
@@ -96,13 +104,62 @@ def other_limit(plan: Plan) -> str | None:
     return f"that cutting episodes off after {steps} steps is meant: {plan.task.environment} has {known}"
 
 
+def origin_of_seed(plan: Plan) -> str:
+    """Return in words where the seed of a run comes from."""
+    if plan.seed == own_seed(plan):
+        return "derived from the hash of agent and setup: the agent cannot contain it"
+    return f"{plan.seed}, chosen by the author, so that agent and simulator may have known it: see the fresh episodes"
+
+
+def is_on_missing_gpu(plan: Plan) -> bool:
+    """Return whether the episodes were run on a GPU, whose bits only another GPU repeats, and there is none here."""
+    return torch.device(plan.device).type == "cuda" and not torch.cuda.is_available()
+
+
+def is_here(workers: int | Workers) -> bool:
+    """Return whether workers are processes of this machine; others are trusted only as far as they are checked."""
+    return isinstance(workers, int | Processes)
+
+
+def run_fresh(
+    plan: Plan, n_episodes: int, workers: int | Workers, progress: Report | None = None
+) -> NDArray[np.float64]:
+    """Return the returns of episodes that nobody could foresee: another seed, seed stream, and size of blocks."""
+    if is_on_missing_gpu(plan):
+        plan = replace(plan, device="cpu")  # other bits, but the same distribution
+    few = max(1, -(-plan.block_envs // 2))
+    fresh = replace(
+        plan,
+        seed=secrets.randbits(127),
+        purpose=(Purpose.VERIFICATION,),
+        n_episodes=n_episodes,
+        n_envs=few + secrets.randbelow(plan.block_envs - few + 1),
+        per_step=False,
+    )
+    if fresh.gpu_share:
+        workers = 1  # processes would only share the GPU
+    blocks = []
+    for done, (index, played) in enumerate(run_blocks(fresh, range(fresh.n_blocks), workers), start=1):
+        blocks.append((index, played.returns))
+        if progress is not None:
+            progress(done, fresh.n_blocks)
+    return np.concatenate([returns for _, returns in sorted(blocks, key=lambda one: one[0])])
+
+
 def replay(
     raw: Raw, plan: Plan, blocks: list[int], workers: int | Workers, progress: Report | None = None
 ) -> list[str]:
-    """Rerun the blocks; return what differs from the episode data."""
+    """Rerun the blocks in this order; return what differs from the episode data.
+
+    They are rerun in new processes, in which the environment has run nothing before: what an environment or an agent
+    keeps from one block to the next then shows. Only on a GPU a task of ours, which keeps nothing, runs in this one.
+    """
     wrong, where = [], processor(plan.device)
-    if plan.gpu_share and isinstance(workers, int | Processes):
-        workers = 1  # processes would only share the GPU
+    if isinstance(workers, int | Processes):
+        n = workers if isinstance(workers, int) else workers.n
+        own = bool(plan.gpu_share) and plan.task.name in TASKS
+        # Several processes would only share the GPU.
+        workers = Processes(1 if plan.gpu_share else n, isolated=not own)
     for done, (index, played) in enumerate(run_blocks(plan, blocks, workers), start=1):
         begin = index * plan.block_size
         fresh = {"returns": played.returns, "lengths": played.lengths}
@@ -142,38 +199,51 @@ def _without_method(setup: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in setup.items() if key != "method"}
 
 
-def _task(setup: dict[str, Any], allowed: Code | None) -> Task:
+def _task(setup: dict[str, Any], allowed: Code | None, env_kwargs: Kwargs | None) -> Task:
     name = str(setup.get("task"))
     if name in TASKS:
         return get_task(name)
     wanted = str(setup.get("environment"))
     wrappers, modules = (tuple(map(str, setup.get(name, ()))) for name in ("wrappers", "env_modules"))
+    kwargs = dict(setup.get("env_kwargs", {}))
+    words = ["--env", wanted, *(word for one in wrappers for word in ("--wrapper", one))]
+    words += [word for one in modules for word in ("--env-module", one)]
+    words += ["--env-kwargs", json.dumps(kwargs)] if kwargs else []
     if (":" in wanted or wrappers or modules) and allowed != (wanted, wrappers, modules):
         # Modules are imported and wrappers called: a certificate must not choose what is executed here.
-        words = ["--env", wanted, *(word for one in wrappers for word in ("--wrapper", one))]
-        words += [word for one in modules for word in ("--env-module", one)]
         raise CannotReplayError(
             f"the environment {wanted!r} would import a module; use {shlex.join(words)} to allow it"
         )
-    task = make_task(
-        wanted,
-        floor=float(setup["floor"]),
-        ceiling=setup["ceiling"],
-        n_stack=1,
-        max_steps=int(setup["limit"]),
-        env_kwargs=dict(setup.get("env_kwargs", {})),
+    # Nor which files are opened: numbers name none.
+    harmless = all(value is None or isinstance(value, bool | int | float) for value in kwargs.values())
+    if not (harmless and env_kwargs is None) and _written(kwargs) != _written(env_kwargs or {}):
+        raise CannotReplayError(
+            f"the arguments of the environment {wanted!r} may name files; use {shlex.join(words)} to allow it"
+        )
+    source = Source(
+        maker=wanted,
+        kwargs=kwargs,
         wrappers=wrappers,
-        env_modules=modules,
+        modules=modules,
+        max_steps=int(setup["limit"]),
     )
+    rewards = setup.get("rewards")
+    facts = inspect(source, reward_range=None if rewards is None else (float(rewards[0]), float(rewards[1])))
+    gamma = None if setup.get("discount") is None else float(setup["discount"])
+    task = facts.task(floor=float(setup["floor"]), ceiling=setup["ceiling"], gamma=gamma)
     # No ceiling is no ceiling, even where one is known today.
     return replace(task, scoring=replace(task.scoring, ceiling=setup["ceiling"]))
 
 
-def _policy(raw: Raw, task: Task, agent: str | None, allow_pickle: bool, vecnormalize: str | None) -> Policy:
+def _written(kwargs: Kwargs) -> str:
+    return json.dumps(dict(kwargs), sort_keys=True, default=repr)
+
+
+def _policy(raw: Raw, task: Task, agent: object, allow_pickle: bool, vecnormalize: str | None) -> Policy:
     name, expected = str(raw.setup.get("agent")), raw.setup["agent_sha256"]
     if agent is None and name not in list_agents():
         raise CannotReplayError(f"the agent {name!r} is not a pretrained agent; give its file with --agent")
-    wanted = agent or name
+    wanted = name if agent is None else agent
     try:
         policy = resolve(
             wanted,
@@ -187,9 +257,8 @@ def _policy(raw: Raw, task: Task, agent: str | None, allow_pickle: bool, vecnorm
     except NotAllowedError as error:
         raise CannotReplayError(str(error)) from error
     if policy.sha256 != expected:
-        raise ForgedError(
-            f"the weights of {agent or name} have hash {policy.sha256}, the episodes were run with {expected}"
-        )
+        given = wanted if isinstance(wanted, str) else policy.name
+        raise ForgedError(f"the weights of {given} have hash {policy.sha256}, the episodes were run with {expected}")
     return policy
 
 

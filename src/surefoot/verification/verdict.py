@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
+MOST_LETTERS = 5_000  # about one check
 PASSED, FAILED, IMPOSSIBLE, SKIPPED = "passed", "failed", "impossible", "skipped"
+REPLAY, FRESH = "replay", "fresh episodes"  # the checks that run episodes
+VERIFIED, UNCHECKED, REFUTED = "verified", "unchecked", "failed"
 
 
 @dataclass(frozen=True)
@@ -19,53 +23,120 @@ class Check:
 
 @dataclass
 class Verdict:
-    """All checks of one run; ``verified`` only if none failed and none that was asked for was impossible."""
+    """All checks of one run.
+
+    Attributes:
+        run: The run directory.
+        checks: Every check with its result.
+        replayed: Numbers of the blocks that were rerun.
+        blocks: How many blocks the run has.
+        block_episodes: How many episodes a block has.
+        forged_blocks: How few forged blocks may have raised a bound by more than 1%.
+        miss_one: Probability that one forged block was missed.
+        miss_least: Probability that the least forgery that raises a bound by more than 1% was missed.
+        seed: The seed that chose the blocks.
+        fresh: What the fresh episodes showed, as JSON data.
+        not_checked: What no check is about, most special first.
+    """
 
     run: str
     checks: list[Check] = field(default_factory=list)
     replayed: list[int] = field(default_factory=list)
     blocks: int | None = None
+    block_episodes: int | None = None
+    forged_blocks: int | None = None
+    miss_one: float | None = None
+    miss_least: float | None = None
     seed: int | None = None
+    fresh: dict[str, Any] | None = None
     not_checked: list[str] = field(default_factory=list)
-    fooled: float | None = None  # probability that forging one episode in a hundred goes unnoticed
 
     @property
-    def trust(self) -> str:
-        """What probability of being fooled is left, in words."""
-        if not self.verified or self.fooled is None:
-            return "Do not rely on this certificate."
-        if self.fooled == 0:
-            return "Enough episodes were rerun that a forgery of one in a hundred of them would have been detected."
-        if self.fooled == 1:
-            return "The returns may be invented: no episodes, or too few, were rerun (use --blocks all)."
-        return (
-            "If one episode in a hundred, or more, had been forged, and everything else made to agree, this check "
-            f"would have missed it with probability {self.fooled:.2g} (--blocks all: 0)."
-        )
+    def verdict(self) -> str:
+        """The result in a word: verified, failed, or unchecked where nothing failed but not all could be checked."""
+        if any(check.result == FAILED for check in self.checks):
+            return REFUTED
+        rerun = bool(self.replayed) and self.fresh is not None
+        if rerun and all(check.result == PASSED for check in self.checks):
+            return VERIFIED
+        return UNCHECKED
 
     @property
     def verified(self) -> bool:
-        """Whether everything that was asked for was checked and is correct."""
-        return bool(self.checks) and all(check.result in (PASSED, SKIPPED) for check in self.checks)
+        """Whether everything was checked and is correct: bounds recomputed, episodes rerun, fresh episodes agree."""
+        return self.verdict == VERIFIED
+
+    @property
+    def bounds_recomputed(self) -> bool:
+        """Whether every bound follows from the recorded returns, wherever those come from."""
+        files = [check for check in self.checks if check.name not in (REPLAY, FRESH)]
+        return any(check.name.endswith("bounds") for check in files) and all(one.result == PASSED for one in files)
+
+    @property
+    def trust(self) -> str:
+        """What a forger could still have done, in words."""
+        if self.verdict == REFUTED:
+            return "Do not rely on this certificate."
+        if self.verdict == UNCHECKED:
+            if not self.bounds_recomputed:
+                return "Not everything could be checked (UNKNOWN above): do not rely on this certificate."
+            return (
+                "The bounds follow from the returns, but the returns may be invented: episodes were not rerun, or not "
+                "compared with fresh ones."
+            )
+        if self.miss_one == 0:
+            return "Every episode was rerun: no recorded return is forged."
+        assert self.miss_one is not None
+        assert self.miss_least is not None
+        return (
+            f"If one block ({self.block_episodes:,} episodes) had been forged, and everything else made to agree, this "
+            f"check would have missed it with probability {self.miss_one:.2g}. A forgery that raises a bound by more "
+            f"than 1% needs at least {self.forged_blocks:,} of the {self.blocks:,} blocks, and would have been missed "
+            f"with probability {self.miss_least:.2g} (--blocks all: 0)."
+        )
+
+    @property
+    def fresh_bounds(self) -> str:
+        """What the fresh episodes prove by themselves, which limits what they can have missed, in words."""
+        if self.fresh is None:
+            return ""
+        pairs = zip(self.fresh["lower"], self.fresh["budgets"], strict=True)
+        shown = ", ".join(f"{_rounded_down(lower)} at {budget:.4g}" for lower, budget in pairs)
+        return (
+            f"The {self.fresh['n_episodes']:,} fresh episodes prove by themselves, with confidence "
+            f"{self.fresh['confidence']:g}, a mean of at least: {shown} (budgets as those of an episode). What a "
+            "certificate claims beyond that they may have missed."
+        )
 
     def judge(self, name: str, problems: list[str], good: str) -> None:
         """Add one check: failed, with the problems, or passed, with what was found."""
-        self.checks.append(Check(name, FAILED if problems else PASSED, "; ".join(problems) or good))
+        self.note(name, FAILED if problems else PASSED, "; ".join(problems) or good)
 
     def note(self, name: str, result: str, detail: str) -> None:
         """Add a check with its result."""
-        self.checks.append(Check(name, result, detail))
+        # A forged file may have a million things wrong, each as long as it likes.
+        short = detail if len(detail) <= MOST_LETTERS else f"{detail[:MOST_LETTERS]}..."
+        self.checks.append(Check(name, result, short))
 
     def to_json(self) -> dict[str, Any]:
         """Return the verification result as JSON data."""
         return {
             "schema": 1,
             "run": self.run,
+            "verdict": self.verdict,
             "verified": self.verified,
+            "bounds_recomputed": self.bounds_recomputed,
             "checks": [{"name": c.name, "result": c.result, "detail": c.detail} for c in self.checks],
             "replayed_blocks": self.replayed,
             "blocks": self.blocks,
             "sampling_seed": self.seed,
-            "unnoticed_forgery_probability": self.fooled,
+            "miss_one_forged_block": self.miss_one,
+            "miss_least_forgery": self.miss_least,
+            "fresh_episodes": self.fresh,
             "not_checked": self.not_checked,
         }
+
+
+def _rounded_down(value: float) -> str:
+    """Return a lower bound with two decimals, never above it."""
+    return f"{math.floor(value * 100) / 100:.2f}"

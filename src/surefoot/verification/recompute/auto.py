@@ -23,6 +23,7 @@ from surefoot.verification.recompute.bands import (
 )
 
 Floats = NDArray[np.float64]
+MOST_THRESHOLDS = 10_000  # the method selects them among some hundred values
 
 
 def chosen_method(n: int, choice: Any) -> str:
@@ -43,7 +44,7 @@ def recompute_auto(returns: Floats, claim: Claim, choice: Any) -> tuple[Side, Si
         return recompute(rest, replace(claim, method="band"))
     points, reach, stay = (np.array(choice.get(key), dtype=np.float64) for key in ("thresholds", "reach", "stay"))
     fits = points.ndim == 1 and points.shape == reach.shape == stay.shape and points.size > 0
-    if not fits or not np.all(np.diff(points) > 0):
+    if not fits or points.size > MOST_THRESHOLDS or not np.all(np.diff(points) > 0):
         raise CannotRecomputeError("the selected method has no ascending thresholds with an alpha for each")
     if min(reach.min(), stay.min()) < 0 or max(reach.sum(), stay.sum()) > claim.alpha * (1 + 1e-9):
         raise CannotRecomputeError("the alphas of the thresholds are invalid, or exceed the alpha of the certificate")

@@ -103,7 +103,7 @@ def _certificate(path: Path) -> dict[str, Any]:
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return in words where two dictionaries differ."""
     keys = sorted(key for key in {*one, *other} if not same(one.get(key), other.get(key)))
-    return [f"{key} is {one.get(key)!r} and {other.get(key)!r}" for key in keys]
+    return [f"{key} is {one.get(key)!r:.200} and {other.get(key)!r:.200}" for key in keys]
 
 
 def same(one: Any, other: Any) -> bool:

@@ -66,13 +66,30 @@ def sentence(name: str, certificate: Mapping[str, Any]) -> str:
         f"Under every {words['attack']} {attack}, the expected {what}{per} of the smoothed agent (noise sigma "
         f"{_noise(certificate, words['changes'])}{_steps(certificate)}) is at least {words['lower']}"
     )
+    assumed = _assumed(certificate)
     confidence = f"With confidence {_digits(certificate.get('confidence'))} {words['all lower']}"
     if not bounded:
-        return f"{said}. {confidence}."
+        return f"{said}{assumed}. {confidence}."
     return (
-        f"{said} and at most {words['upper']}. {confidence}, and so do all upper {words['bounds']}"
+        f"{said} and at most {words['upper']}{assumed}. {confidence}, and so do all upper {words['bounds']}"
         f"{_both(certificate, words) if name == 'certificate.json' else ''}."
     )
+
+
+def _assumed(certificate: Mapping[str, Any]) -> str:
+    """Return what the sentence must assume, because the certificate says that the user stated it."""
+    stated, said = certificate.get("stated_by_user"), []
+    if not isinstance(stated, list):
+        return ""
+    if "floor" in stated:
+        said.append(f"no return is below {_digits(certificate.get('floor'))}")
+    if "ceiling" in stated:
+        above = f"above {_digits(certificate.get('ceiling'))}"
+        said = [f"{said[0]} or {above}"] if said else [f"no return is {above}"]
+    rewards = certificate.get("reward_range")
+    if "rewards" in stated and isinstance(rewards, list) and len(rewards) == 2:
+        said.append(f"every reward is between {_digits(rewards[0])} and {_digits(rewards[1])}")
+    return f", assuming that {' and '.join(said)} (stated by the user, not proved)" if said else ""
 
 
 def _both(certificate: Mapping[str, Any], words: Mapping[str, str]) -> str:

@@ -1,0 +1,94 @@
+"""Whether fresh episodes contradict a record: bets that the record of an honest author seldom loses.
+
+An agent that knows the seed of its certificate by heart, or whose simulator does, repeats its record bit for bit in
+every rerun. Only episodes whose seed nobody knew before show what it earns.
+
+Bet without replacement. Let the recorded and the fresh returns be independent draws of one distribution. Given all of
+them as a set of N numbers, every order is equally likely. So for any scores s that depend on the returns as a set
+alone, the i-th fresh score has, given those before it, the mean
+
+    m_i = (sum of all N scores - sum of the first i - 1 fresh scores) / (N - i + 1),
+
+and for every share f in [0, 1) the capital  prod_i (1 + f (m_i - s_i) / (max s - m_i))  is a nonnegative martingale
+that starts at 1. So is the average of such capitals over shares and scores, and the probability that it ever reaches
+1 / a is at most a (Ville's inequality).
+
+The scores at scaled budget c are the tangent of the worst-case mean  floor + int g_c(S(x)) dx  at the distribution S of
+all N returns: s(x) = int up to x of g_c'(S(y)) dy, with g_c'(p) = exp(c Phi^-1(p) - c^2 / 2). At c = 0 this is the
+return itself; at large c it counts rare failures for much.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, ndtri
+
+Floats = NDArray[np.float64]
+# Shares of the largest bet that cannot lose all: from nearly everything, for failures that a record does not have, to
+# small ones, for means that differ a little.
+SHARES = 0.9 * 0.5 ** np.arange(14)
+MOST_RADIUS = 6.0  # beyond it one failure outweighs all else, and exponentials overflow
+
+
+def log_capital(recorded: Floats, fresh: Floats, radii: Sequence[float]) -> float:
+    """Return the logarithm of the largest capital of bets that the fresh returns are worse than the recorded ones.
+
+    Args:
+        recorded: Returns of the record.
+        fresh: Returns of fresh episodes, in order.
+        radii: Scaled budgets whose worst-case means are bet on; 0 is added.
+    """
+    asked = sorted({0.0, *(min(float(radius), MOST_RADIUS) for radius in radii)})
+    logs = [_log_capitals(*_scores(recorded, fresh, radius)) for radius in asked]
+    every = np.concatenate(logs)  # (scores and shares, fresh episodes)
+    highest = every.max(axis=0)
+    average = highest + np.log(np.exp(every - highest).mean(axis=0))
+    return float(max(0.0, average.max()))
+
+
+def _scores(recorded: Floats, fresh: Floats, radius: float) -> tuple[Floats, Floats]:
+    """Return the scores of recorded and fresh returns: tangents at the distribution of both together."""
+    pool = np.concatenate([recorded, fresh])
+    values, n_below = np.unique(np.sort(pool), return_index=True)
+    # P(X >= value) in the pool; at the least value it is 1, which nothing is scored for.
+    survival = 1 - n_below / pool.size
+    slope = np.exp(radius * ndtri(survival[1:]) - radius**2 / 2)
+    rises = np.concatenate([[0.0], np.cumsum(slope * np.diff(values))])
+    scores = rises / max(rises[-1], np.finfo(np.float64).tiny)
+    return scores[np.searchsorted(values, recorded)], scores[np.searchsorted(values, fresh)]
+
+
+def _log_capitals(recorded: Floats, fresh: Floats) -> Floats:
+    """Return the logarithm of the capital of every share after every fresh episode."""
+    n_left = recorded.size + fresh.size - np.arange(fresh.size)
+    sum_left = recorded.sum() + np.cumsum(fresh[::-1])[::-1]
+    mean = np.clip(sum_left / n_left, 0.0, 1.0)
+    # Where nothing but the best score is left there is nothing to bet on.
+    room = np.where(1 - mean > 1e-12, 1 - mean, np.inf)
+    gain = (mean - fresh) / room
+    return np.cumsum(np.log1p(SHARES[:, None] * np.maximum(gain, -1.0)), axis=1)
+
+
+def highest_worst_means(
+    fresh: Floats, radii: Sequence[float], floor: float, ceiling: float | None, level: float
+) -> Floats:
+    """Return what the worst-case means cannot be above, but with probability ``level``, by the fresh returns alone.
+
+    With probability 1 - level P(X >= x) is at most the share of returns that are at least x, plus
+    sqrt(log(1 / level) / (2 n)), for all x simultaneously (Dvoretzky, Kiefer, Wolfowitz; Massart), and the worst-case
+    mean rises with it. Without a ceiling nothing bounds what was not seen.
+    """
+    if ceiling is None:
+        return np.full(len(radii), np.inf)
+    n = fresh.size
+    margin = math.sqrt(math.log(1 / level) / (2 * n))
+    ordered = np.sort(fresh)
+    edges = np.concatenate([[floor], ordered, [ceiling]])
+    # P(X >= x) for x between two neighbors, from above the floor to the ceiling.
+    survival = np.minimum(1 - np.arange(n + 1) / n + margin, 1.0)
+    widths = np.diff(edges)
+    return np.array([floor + float(np.sum(widths * ndtr(ndtri(survival) - radius))) for radius in radii])

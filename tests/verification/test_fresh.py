@@ -1,0 +1,194 @@
+"""Fresh episodes: what an agent earns under a seed that nobody knew must not contradict what is recorded."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from memorizing import forget, memorize, write_onnx
+
+from surefoot.agents.resolve import resolve
+from surefoot.cli import main as cli
+from surefoot.episodes import Noise
+from surefoot.play.plan import Plan, own_seed, seeded_plan
+from surefoot.play.tasks import get_task
+from surefoot.proof.query import Query
+from surefoot.runs.certified import certified_run
+from surefoot.verification.recompute import fresh as bets
+from surefoot.verification.recompute.fresh import highest_worst_means, log_capital
+from surefoot.verification.verify import verify
+
+# --- the bet --------------------------------------------------------------------------------------------------------
+
+POOL = np.array([0.0, 1.0, 1.0, 2.0, 5.0, 5.0])
+
+
+def capitals(order, n_fresh, scores=bets._scores):
+    """Return the final capital of every score and share, for one order of the pool."""
+    fresh, recorded = np.array(order[:n_fresh]), np.array(order[n_fresh:])
+    logs = [bets._log_capitals(*scores(recorded, fresh, radius)) for radius in (0.0, 1.0, 3.0)]
+    return np.exp(np.concatenate(logs)[:, -1])
+
+
+@pytest.mark.parametrize("n_fresh", [1, 2, 3, 5])
+def test_the_bet_is_fair_over_all_orders(n_fresh):
+    """Exactly: the average of the capital over all orders of recorded and fresh returns is 1."""
+    every = [capitals(order, n_fresh) for order in itertools.permutations(POOL)]
+    assert np.mean(every, axis=0) == pytest.approx(1, abs=1e-9)
+
+
+def test_scores_made_from_the_record_alone_are_not_fair():
+    """The planted error: scores that know which returns are recorded."""
+
+    def biased(recorded, fresh, radius):
+        scale = max(recorded.max(), fresh.max())
+        known = np.isin(fresh, recorded)
+        return recorded / scale, np.where(known, fresh, 0.0) / scale
+
+    every = [capitals(order, 3, biased) for order in itertools.permutations(POOL)]
+    assert np.mean(every) > 1.05
+
+
+def test_honest_records_are_hardly_ever_contradicted():
+    """3,000 honest pairs at level 0.05: more than 195 alarms would have a probability below 1e-4."""
+    rng = np.random.default_rng(1)
+    alarms = 0
+    for _ in range(3_000):
+        recorded, fresh = rng.binomial(1, 0.95, (2, 60)).astype(float)
+        alarms += log_capital(recorded, fresh, [0.0, 1.0, 2.0]) >= math.log(20)
+    assert alarms <= 195
+
+
+def test_worse_fresh_episodes_are_noticed():
+    rng = np.random.default_rng(2)
+    recorded = rng.normal(180, 20, 10_000).clip(0, 200)
+    worse = rng.normal(178, 20, 10_000).clip(0, 200)
+    level = math.log(2 / 1e-4)
+    assert log_capital(recorded, worse, [0.0, 1.0]) > level
+    assert log_capital(worse, recorded, [0.0, 1.0]) < 1  # better ones are no contradiction
+    perfect = np.full(10_000, 200.0)
+    failing = perfect.copy()
+    failing[rng.choice(10_000, 30, replace=False)] = 40.0
+    assert log_capital(perfect, failing, [0.0, 2.0, 4.0]) > level
+
+
+def test_the_highest_worst_mean_covers_the_truth():
+    """The worst-case mean of a coin: above its limit in at most 1% of draws; 3,000 draws, at most 55 (1e-6)."""
+    from scipy.special import ndtr, ndtri
+
+    rng = np.random.default_rng(3)
+    truth = ndtr(ndtri(0.9) - 1.0)
+    below = 0
+    for _ in range(3_000):
+        fresh = rng.binomial(1, 0.9, 100).astype(float)
+        below += highest_worst_means(fresh, [1.0], 0.0, 1.0, 0.01)[0] < truth
+    assert below <= 55
+    assert highest_worst_means(fresh, [0.0, 1.0], 0.0, None, 0.01) == pytest.approx([math.inf, math.inf])
+
+
+def test_the_highest_worst_mean_uses_its_level():
+    """The planted error: without its margin it is below the truth in about half of all draws."""
+    rng = np.random.default_rng(3)
+    draws = [highest_worst_means(rng.binomial(1, 0.9, 100) * 1.0, [0.0], 0.0, 1.0, 1.0)[0] < 0.9 for _ in range(300)]
+    assert np.mean(draws) > 0.3
+
+
+# --- agents that know the seed --------------------------------------------------------------------------------------
+
+SIGMA = 10.0
+
+
+def certified(folder, agent, *, seed=None, n_episodes=90, **query):
+    task = get_task("cartpole-1")
+    plan = Plan(task=task, policy=resolve(agent, task.spaces), noise=Noise.of(SIGMA), n_episodes=n_episodes)
+    return certified_run(seeded_plan(plan, seed), Query(budgets=(0.0, 1.0, 10.0), **query), folder)
+
+
+@pytest.fixture(scope="module")
+def memorizing(tmp_path_factory):
+    """An agent in an ONNX file that knows the noise of 240 episodes of seed 0, and one of its size that does not."""
+    folder = tmp_path_factory.mktemp("memorizing")
+    table = memorize(get_task("cartpole-1"), Noise.of(SIGMA), 240, 0)
+    write_onnx(folder / "knowing.onnx", table)
+    write_onnx(folder / "honest.onnx", forget(table))
+    return folder
+
+
+def test_an_agent_that_knows_the_seed_by_heart_is_refused(memorizing, tmp_path):
+    agent = str(memorizing / "knowing.onnx")
+    made = certified(tmp_path / "run", agent, seed=0)
+    assert made.lower[0] > 150  # nothing in the files is false
+    verdict = verify(tmp_path / "run", agent=agent, blocks=None)
+    results = {check.name: check for check in verdict.checks}
+    assert results["replay"].result == "passed"
+    assert results["seed"].detail.startswith("0, chosen by the author")
+    assert results["fresh episodes"].result == "failed"
+    assert "fresh episodes have a mean of" in results["fresh episodes"].detail
+    assert (verdict.verdict, verdict.verified) == ("failed", False)
+    assert "Do not rely" in verdict.trust
+
+
+def test_its_honest_twin_is_verified(memorizing, tmp_path):
+    agent = str(memorizing / "honest.onnx")
+    certified(tmp_path / "run", agent, seed=0)
+    verdict = verify(tmp_path / "run", agent=agent, blocks=None)
+    assert verdict.verified, verdict.checks
+    assert verdict.fresh["n_episodes"] == 90
+    assert "The 90 fresh episodes prove by themselves" in verdict.fresh_bounds
+
+
+def test_a_sequential_run_of_an_agent_that_knows_its_seed_is_refused(memorizing, tmp_path, capsys):
+    agent = str(memorizing / "knowing.onnx")
+    folder = str(tmp_path / "run")
+    call = ["certify", "cartpole-1", "--agent", agent, "--sigma", "10", "--seed", "0", "--budgets", "0,1"]
+    assert cli.main([*call, "--require", "60@0", "--max-episodes", "240", "--out", folder, "--quiet"]) == 0
+    assert cli.main(["verify", folder, "--agent", agent, "--quiet", "--fresh", "200"]) == 1
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "FAILED fresh episodes" in shown
+    assert "is certified, fresh episodes show that the worst-case mean is below" in shown
+
+
+def test_by_default_an_agent_cannot_know_its_seed(memorizing, tmp_path):
+    """The seed follows from the agent: the one that knows seed 0 by heart is run on another."""
+    made = certified(tmp_path / "run", str(memorizing / "knowing.onnx"))
+    assert made.lower[0] < 50
+    assert made.metadata["seed"] > 2**64
+    verdict = verify(tmp_path / "run", agent=str(memorizing / "knowing.onnx"))
+    assert verdict.verified
+    assert any("the agent cannot contain it" in check.detail for check in verdict.checks)
+
+
+def test_every_part_of_agent_and_setup_changes_the_seed(memorizing):
+    task = get_task("cartpole-1")
+    knowing = resolve(str(memorizing / "knowing.onnx"), task.spaces)
+    honest = resolve(str(memorizing / "honest.onnx"), task.spaces)
+    plan = Plan(task=task, policy=knowing, noise=Noise.of(SIGMA), n_episodes=90)
+    others = [
+        Plan(task=task, policy=honest, noise=Noise.of(SIGMA), n_episodes=90),
+        Plan(task=task, policy=knowing, noise=Noise.of(9.0), n_episodes=90),
+        Plan(task=task, policy=knowing, noise=Noise.of(SIGMA), n_episodes=91),
+        Plan(task=task, policy=knowing, noise=Noise.of(SIGMA), n_episodes=90, per_step=True),
+    ]
+    seeds = {own_seed(one) for one in (plan, *others)}
+    assert len(seeds) == 5
+    assert own_seed(plan) == own_seed(seeded_plan(plan, 7))  # but not the seed itself
+
+
+# --- what is not verified -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [["--blocks", "0"], ["--fresh", "0"]])
+def test_nothing_is_verified_without_a_rerun_and_fresh_episodes(memorizing, tmp_path, capsys, options):
+    agent = str(memorizing / "honest.onnx")
+    certified(tmp_path / "run", agent, method="dkw")
+    assert cli.main(["verify", str(tmp_path / "run"), "--agent", agent, "--quiet", *options]) == 4
+    shown = capsys.readouterr().out
+    assert shown.startswith("COULD NOT BE CHECKED: ")
+    assert "The bounds follow from the returns, but the returns may be invented" in " ".join(shown.split())
+    verdict = verify(tmp_path / "run", agent=agent, blocks=0)
+    assert (verdict.verdict, verdict.verified, verdict.bounds_recomputed) == ("unchecked", False, True)
+
+
+def test_a_number_of_fresh_episodes_that_makes_no_sense(tmp_path, capsys):
+    assert cli.main(["verify", str(tmp_path), "--fresh", "-1"]) == 2
+    assert "fresh must be from 0 to 10000000, got -1" in capsys.readouterr().err
