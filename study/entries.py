@@ -14,7 +14,6 @@ from typing import Any
 
 import surefoot
 from study.numbers import CONFIDENCE, DATA, Agent
-from surefoot.agents.files import list_agents
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
@@ -92,20 +91,30 @@ def _unlike_the_others(certificate: Certificate) -> Iterator[str]:
         yield "the return is discounted"
 
 
-def refusals(entry: Entry, *, blocks: int | None = None) -> list[str]:
-    """Return what speaks against an entry: every failed check of ``surefoot verify``, and contradicting attacks.
+def is_rerun_anywhere(entry: Entry) -> bool:
+    """Return whether every machine can rerun the entry's episodes bit for bit: those run on a GPU need one."""
+    return bool(Episodes.load(entry.folder / "episodes.npz").setup["device"] == "cpu")
+
+
+def refusals(entry: Entry, *, blocks: int | None = None, fresh: int | None = None) -> list[str]:
+    """Return what speaks against an entry: every check of ``surefoot verify`` that did not pass, contradicting attacks.
+
+    Nothing is accepted that could not be rerun, but for one thing: of episodes that were run on a GPU, where there is
+    none, fresh episodes are compared with the record. Such entries are listed apart (``is_rerun_anywhere``).
 
     Args:
         entry: The entry.
-        blocks: How many blocks of episodes to rerun; by default as many as ``surefoot verify`` does. Episodes that were
-            run on a GPU are not rerun without one, nor are those of an agent that is not there.
+        blocks: How many blocks of episodes to rerun; by default as many as ``surefoot verify`` does.
+        fresh: How many fresh episodes to run; by default as many as ``surefoot verify`` does.
     """
-    known = entry.agent is not None or entry.certificate.metadata["agent"] in list_agents()
-    here = Episodes.load(entry.folder / "episodes.npz").setup["device"] in {"cpu", resolve_device("auto")}
-    rerun: Any = 0 if not (known and here) else "enough" if blocks is None else blocks
     path = None if entry.agent is None else str(entry.agent)
-    verdict = surefoot.verify(entry.folder, agent=path, blocks=rerun)
-    failed = [f"{check.name}: {check.detail}" for check in verdict.checks if check.result not in {"passed", "skipped"}]
+    verdict = surefoot.verify(entry.folder, agent=path, blocks="enough" if blocks is None else blocks, fresh=fresh)
+    away = not is_rerun_anywhere(entry) and resolve_device("auto") == "cpu"
+    excused = {"replay"} if away else set()
+    bad = [check for check in verdict.checks if check.result != "passed" and check.name not in excused]
+    failed = [f"{check.name}: {check.detail}" for check in bad]
+    if verdict.fresh is None:
+        failed.append("no fresh episodes were run")
     return failed + [
         f"an attack with budget {budget:g} reached {mean:g} ± {sem:g}, certified are {bound:g}"
         for budget, mean, sem in _attacked(entry.attacks)

@@ -151,12 +151,13 @@ def _change(before: Row, after: Row) -> list[str]:
 
 
 def _board(found: Row, game: str) -> Table:
-    """Return the entries of a game, the highest bound at the largest budget first."""
+    """Return the entries of a game: first those that every machine can rerun, the highest bound first."""
     digits = digits_of(TASKS[GAMES[game][0]].scoring.ceiling)
-    rows = sorted((row for row in found["board"] if row["task"] in GAMES[game]), key=lambda row: -row["lower"][-1])
+    rows = [row for row in found["board"] if row["task"] in GAMES[game]]
+    rows.sort(key=lambda row: (row["device"] != "cpu", -row["lower"][-1]))
     lines = [
         [
-            f"`{row['agent']}`",
+            f"`{row['agent']}`" + ("" if row["device"] == "cpu" else " (GPU)"),
             *(certified(value, digits) for value in row["lower"]),
             measured(row["mean"], row["sem"], digits + 1),
             *_strongest(row, digits),

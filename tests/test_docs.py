@@ -14,6 +14,7 @@ import pytest
 import surefoot
 from study.paper import TARGETS
 from surefoot.cli.main import build_parser
+from surefoot.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[1]
 TOP = ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "zoo/README.md", "study/README.md")
@@ -139,13 +140,30 @@ def test_code_keeps_to_eighty_columns(page):
     assert [line for block in code for line in block.splitlines() if len(line) > 80] == []
 
 
+def shown_commands(text):
+    """Return the words of every surefoot command in the shell code of a page."""
+    lines = [line for code in blocks(text, "sh") for line in code.replace("\\\n", " ").splitlines()]
+    whole = [line.split("#")[0].split(">")[0] for line in lines]
+    return [shlex.split(line)[1:] for line in whole if line.startswith("surefoot ")]
+
+
 def test_the_commands_of_the_documentation_parse():
-    for page in PAGES:
-        for code in blocks(page.read_text(encoding="utf-8"), "sh"):
-            whole = code.replace("\\\n", " ")
-            for line in (line.split("#")[0].split(">")[0] for line in whole.splitlines()):
-                if line.startswith("surefoot "):
-                    build_parser().parse_args(shlex.split(line)[1:])
+    shown = {page: shown_commands(page.read_text(encoding="utf-8")) for page in PAGES}
+    for words in (words for commands in shown.values() for words in commands):
+        build_parser().parse_args(words)
+    # As many as there are: if none is found, none is wrong.
+    assert sum(len(commands) for commands in shown.values()) >= 60
+    assert sum(bool(commands) for commands in shown.values()) >= 10
+    used = {words[0] for commands in shown.values() for words in commands}
+    assert used >= {"certify", "verify", "plan", "tune", "attack", "compare", "merge", "report", "train"}
+
+
+def test_planted_a_command_that_does_not_parse_is_found():
+    page = "```sh\nsurefoot certify cartpole-5 \\\n  --no-such-option 3  # as it was\n```\n"
+    (words,) = shown_commands(page)
+    assert words == ["certify", "cartpole-5", "--no-such-option", "3"]
+    with pytest.raises(InputError, match="unknown option --no-such-option"):
+        build_parser().parse_args(words)
 
 
 @NEEDS_TORCH

@@ -3,9 +3,13 @@
 ``certify`` and ``Episodes`` need numpy and scipy only; everything that plays loads torch when first used.
 """
 
-from __future__ import annotations
-
 import sys
+
+# ``python -m surefoot`` puts the working directory first, where a folder of somebody else may have its own numpy.py. It
+# is taken away before anything is imported; "-m" is the name of the program only while Python looks for the module.
+if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and not __file__.startswith(f"{sys.path[0]}/surefoot/"):
+    del sys.path[0]
+
 import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

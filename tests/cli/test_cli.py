@@ -465,9 +465,9 @@ def armed(source, target):
 def test_a_malicious_zip_does_not_run(capsys, models):
     armed(models / "DQN-CartPole-v1.zip", "evil.zip")
     setup = ("certify", "--env", "CartPole-v1", "--agent", "evil.zip", "--sigma", 0.1, "--floor", 0)
-    surefoot_command(*setup, "--episodes", 2, "--json")
+    surefoot_command(*setup, "--episodes", 2, "--json", code=2)
     assert not Path("ran").exists()
-    capsys.readouterr()
+    assert "which has no place in it; if you trust its author, use --allow-pickle" in capsys.readouterr().err
     surefoot_command(*setup, "--episodes", 2, "--out", "trusted", "--allow-pickle", code=2)
     assert Path("ran").exists()  # the bomb is live: trusting it runs it
     assert capsys.readouterr().err.count("\n") == 1

@@ -36,7 +36,8 @@ def run(capsys, *arguments, code=0):
 
 def test_a_factory_is_certified_verified_and_attacked(capsys):
     out = run(capsys, "certify", *GIVEN, *AGENT, "--sigma", 0.2, "--episodes", 40, "--out", "run", "--workers", 1).out
-    assert "Floor 0 and ceiling 20 follow from --reward-range." in out
+    assert "Floor 0 and ceiling 20 follow from --reward-range, which you state" in out
+    assert "no return is below 0 or above 20 (stated by the user, not proved)." in " ".join(out.split())
     setup = json.loads(Path("run/setup.json").read_text())
     assert setup["environment"] == "pole_of_mine:make"
     assert (setup["env_kwargs"], setup["wrappers"]) == ({"length": 0.6}, ['ClipReward={"max_reward": 1.0}'])

@@ -110,7 +110,9 @@ def test_the_statement_is_over_the_agents_hash_and_holds_the_certificate(played)
     assert {file["name"]: file["digest"]["sha256"] for file in files} == {
         name: hashlib.sha256((played / name).read_bytes()).hexdigest() for name in ("certificate.json", "episodes.npz")
     }
-    assert made["predicate"]["verification"]["verified"] is True
+    assert made["predicate"]["recomputation"]["bounds_recomputed"] is True
+    assert "verified" not in json.dumps(made["predicate"]["recomputation"]["checks"])
+    assert "verified" not in made["predicate"]["recomputation"]
 
 
 def test_another_agent_has_another_subject(played):
@@ -138,10 +140,50 @@ def test_the_page_tells_an_auditor_what_is_claimed_checked_and_not(played):
 def test_what_is_forged_or_no_certificate_has_no_evidence(runs, capsys):
     stated = read_json(runs / "a" / "certificate.json")
     write_json(runs / "a" / "certificate.json", {**stated, "lower": [value + 1 for value in stated["lower"]]})
-    for folder, why in (("a", "could not be verified"), ("b", "holds an attack")):
+    for folder, why in (("a", "could not be recomputed"), ("b", "holds an attack")):
         assert cli.main(["report", folder, "--evidence"]) == 2
         assert why in capsys.readouterr().err
     certified(runs / "c", agent=None)
     assert cli.main(["report", "c", "--evidence"]) == 2
     assert cli.main(["report", "a", "b", "--evidence"]) == 2
     assert not list(runs.rglob("evidence*"))
+
+
+def test_every_column_of_the_csv_is_the_number_it_is_named_for(runs):
+    """All of them differ, so that none stands for another."""
+    stated, attack = read_json(runs / "a" / "certificate.json"), read_json(runs / "b" / "attack.json")
+    made = list(csv.DictReader(io.StringIO(as_csv([read_run(runs / "a"), read_run(runs / "b")]))))
+    proved = [row for row in made if row["kind"] == "certificate"]
+    measured = [row for row in made if row["kind"] == "attack"]
+    for place, row in enumerate(proved):
+        for column, key in (("budget", "budgets"), ("lower", "lower"), ("upper", "upper")):
+            assert float(row[column]) == stated[key][place]
+        for column, key in (("mean", "estimate"), ("standard_error", "estimate_sem"), ("confidence", "confidence")):
+            assert float(row[column]) == stated[key]
+        assert (float(row["sigma"]), int(row["episodes"]), row["method"]) == (0.2, 900, "per-threshold")
+        assert float(row["open_loop_baseline"]) == 40.815
+    assert len(proved) == len(stated["budgets"])
+    for place, row in enumerate(measured):
+        for column, key in (
+            ("budget", "budgets"),
+            ("mean", "curve"),
+            ("standard_error", "curve_sem"),
+            ("lambda", "curve_lambda"),
+        ):
+            assert float(row[column]) == attack[key][place]
+        assert (row["lower"], row["upper"], int(row["episodes"])) == ("", "", 100)
+        assert (row["task"], row["agent"], row["agent_sha256"]) == ("cartpole-5", "agent-a", "hash of agent-a")
+    assert len(measured) == 2
+
+
+def test_runs_match_by_task_agent_and_noise_of_both(tmp_path):
+    certified(tmp_path / "own")
+    attacked(tmp_path / "attack")
+    attacked(tmp_path / "noisier", sigma=0.4)
+    attacked(tmp_path / "other", agent="agent-b")
+    own, attack, noisier, other = (read_run(tmp_path / name) for name in ("own", "attack", "noisier", "other"))
+    assert own.matches(attack)
+    assert attack.matches(own)
+    for stranger in (noisier, other):
+        assert not own.matches(stranger)
+        assert not stranger.matches(own)

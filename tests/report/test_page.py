@@ -115,8 +115,8 @@ def test_another_attacker_speaks_for_itself_on_axes_of_its_own(tmp_path):
     write_json(tmp_path / "a" / "per-step.json", stated)
     text = build_page([read_run(tmp_path / "a")])
     lower, scope = format_lower(stated["lower"][3], 2), "l2 norm of the perturbation of each single observation"
-    said = f"at least {lower} (maximum 200) under any observation attack with budget 0.4 ({scope})."
-    assert said in text
+    said = f"at least {lower} (maximum 200) under any observation attack with budget 0.4 ({scope}), assuming that no "
+    assert f"{said}return is below 0 or above 200 (stated by the user, not proved)." in text
     assert f"The <b>budget</b> bounds the\n{scope}, in" in text
     assert "perturbations of one episode" not in text
     assert "budget for each single step" not in text

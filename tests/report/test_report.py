@@ -149,7 +149,8 @@ def test_a_range_too_small_to_see_is_still_shown():
 def test_the_headline_is_the_largest_budget_that_says_something(budgets, mean, about):
     made, known = certificate(budgets=budgets), None if mean is None else baseline(mean)
     sentence = headline(made, baseline=known)
-    assert f"budget {exact(about)} (total l2 norm of the perturbations of one episode)." in sentence
+    assumed = "assuming that no return is below 0 or above 200 (stated by the user, not proved)"
+    assert f"budget {exact(about)} (total l2 norm of the perturbations of one episode), {assumed}." in sentence
     assert f"at least {format_lower(made.at(about).lower)} (maximum 200) under any observation attack" in sentence
     assert sentence.startswith("With 95% confidence")
     assert "\n" not in sentence

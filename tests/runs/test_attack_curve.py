@@ -96,14 +96,28 @@ def test_episodes_under_an_attacker_of_ones_own():
 
 
 def test_episodes_under_an_attack_by_name():
-    """The same as those of ``surefoot.attack``; planted: a budget that is not handed on changes nothing."""
-    options = {"sigma": 0.0, "n_episodes": 8, "seed": 3}
-    named = surefoot.rollout(TASK, AGENT, attacker="paper", budget=0.6, **options)
-    known = surefoot.attack(TASK, AGENT, method="paper", budgets=[0.6], lambdas=[0.0], **options).records[0]
+    """The same as those of ``surefoot.attack``, of episodes that differ; another seed, budget or attack gives others.
+
+    Planted: a budget that is not handed on changes nothing.
+    """
+    options = {"sigma": 0.3, "n_episodes": 12, "seed": 3}
+    task = surefoot.get_task("cartpole-1")
+    name = "constant-direction"
+    named = surefoot.rollout(task, AGENT, attacker=name, budget=2.0, **options)
+    known = surefoot.attack(task, AGENT, method=name, budgets=[2.0], **options).records[0]
     assert named.returns.tolist() == known.returns.tolist()
-    assert named.metadata["adversary"] == known.metadata["adversary"]
-    assert 0 < named.budget_used.max() <= 0.6
-    assert surefoot.rollout(TASK, AGENT, attacker="paper", **options).budget_used.max() == 0
+    assert len(set(named.returns.tolist())) > 6  # none of this could be seen at the ceiling
+    assert named.metadata == known.metadata
+    assert 1.0 < named.budget_used.max() <= 2.0
+    for other in ({"seed": 4}, {"sigma": 0.2}):
+        assert (
+            surefoot.rollout(task, AGENT, attacker=name, budget=2.0, **options | other).returns.tolist()
+            != named.returns.tolist()
+        )
+    for attacker, budget in ((name, 1.0), ("random", 2.0)):
+        another = surefoot.rollout(task, AGENT, attacker=attacker, budget=budget, **options)
+        assert another.returns.tolist() != named.returns.tolist()
+    assert surefoot.rollout(task, AGENT, attacker=name, **options).budget_used.max() == 0
     with pytest.raises(InputError, match=r"method must be one of paper, .* got 'adaptiv'; did you mean adaptive\?"):
         surefoot.rollout(TASK, AGENT, attacker="adaptiv", budget=0.6, **options)
     with pytest.raises(InputError, match="this attack needs gradients"):

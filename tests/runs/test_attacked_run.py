@@ -15,7 +15,7 @@ from surefoot.attacks.registry import METHODS
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes, Noise
 from surefoot.play.plan import Plan
-from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, matching_certificates
+from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run
 from toys import short_pole
 
 TASK = short_pole(30)
@@ -157,14 +157,6 @@ def test_the_command_reports_a_planted_inconsistency_with_exit_code_3(tmp_path, 
     code, _, err = command(capsys, *arguments, "--out", str(tmp_path / "x"), "--certificate", str(tmp_path / "other"))
     assert code == 2
     assert "is about another task, agent or sigma" in err
-
-
-def test_certificates_beside_the_attack_are_found(tmp_path):
-    plan = attack()
-    assert matching_certificates(plan, None, tmp_path) == []
-    (tmp_path / "broken").mkdir()
-    (tmp_path / "broken" / "certificate.json").write_text("{")
-    assert matching_certificates(plan, None, tmp_path) == []
 
 
 def test_old_names_of_methods_work_for_now_and_warn(tmp_path, capsys):

@@ -12,7 +12,6 @@ import torch
 
 import surefoot
 import waiting_env
-from surefoot.agents.callables import ROWS
 from surefoot.agents.policies import Policy
 from surefoot.agents.resolve import resolve
 from surefoot.episodes import Episodes, Noise
@@ -63,7 +62,9 @@ def test_a_function_sees_one_observation_or_its_frames():
 
     rollout("cartpole-1", watch, sigma=0.1, n_episodes=3)
     rollout("cartpole-5", watch, sigma=0.1, n_episodes=3)
-    assert shapes - {(ROWS, 4), (ROWS, 5, 4)} == {(4,), (5, 4)}  # a trial shows whether it takes many at once
+    assert {shape for shape in shapes if shape[0] <= 100} == {(4,), (5, 4)}
+    # A trial shows whether it takes many at once.
+    assert all(shape[1:] in {(4,), (5, 4)} for shape in shapes if shape[0] > 100)
 
 
 def test_a_function_is_certified_like_anybody():
@@ -271,9 +272,9 @@ def test_a_damaged_run_is_an_error_and_not_a_result(tmp_path, damage):
 
 
 def test_returns_below_the_floor_are_no_certificate(tmp_path):
-    task = make_task("CartPole-v1", floor=400, ceiling=500)
+    task = make_task("CartPole-v1", floor=0, env_kwargs={"sutton_barto_reward": True})  # a pole that falls costs 1
     plan = Plan(task=task, policy=balancer(), noise=Noise.of(5.0), n_episodes=3)
-    with pytest.raises(InputError, match="below the floor 400"):
+    with pytest.raises(InputError, match="below the floor 0, got -1"):
         certified_run(plan, QUESTIONS, tmp_path / "run")
     assert not (tmp_path / "run" / "certificate.json").exists()
 

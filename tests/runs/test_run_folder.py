@@ -78,7 +78,11 @@ TOY = Plan(
 
 
 def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_bytes(tmp_path):
-    """At every single thing that it does to its folder: each file opened, half written, renamed or deleted."""
+    """At every single thing that it does to its folder: each file opened, half written, renamed or deleted.
+
+    The rerun replaces blocks that are lost, so they are counted before it: killed one change later, a run must not
+    have fewer.
+    """
 
     def run(folder, plan):
         with RunFolder(folder, plan.facts()).opened() as store:
@@ -87,9 +91,13 @@ def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_bytes(tmp_path):
     run(tmp_path / "whole", TOY)
     expected = killing.contents(tmp_path / "whole")
     assert set(expected) == {"setup.json", "episodes.npz"}
+    most_kept = 0
     for at in range(200):
         folder = tmp_path / f"killed-{at}"
         died = killing.killed(lambda folder=folder: run(folder, TOY), folder, at)
+        kept = kept_blocks(folder, TOY)
+        assert kept >= most_kept, f"a block was lost at change {at}"
+        most_kept = kept
         if at % 6 == 0:  # and once more while it resumes
             killing.killed(lambda folder=folder: run(folder, TOY), folder, at // 2)
         run(folder, TOY)
@@ -99,6 +107,14 @@ def test_a_run_killed_at_any_of_its_writes_resumes_to_the_same_bytes(tmp_path):
             break
     assert not died
     assert at > 25
+    assert most_kept == TOY.n_blocks
+
+
+def kept_blocks(folder, plan):
+    """Return how many blocks are there and can be read, in one file or each in its own."""
+    if (folder / "episodes.npz").exists():
+        return -(-len(Episodes.load(folder / "episodes.npz")) // plan.block_size)
+    return sum(len(Episodes.load(path)) > 0 for path in (folder / "blocks").glob("[0-9]*.npz"))
 
 
 def test_a_lock_is_not_opened_through_a_link_and_nothing_is_cut_off(tmp_path):
@@ -159,6 +175,18 @@ def test_finished_blocks_are_taken_from_the_disk(tmp_path):
     assert (np.delete(again.returns, slice(40, 80)) == np.delete(whole.returns, slice(40, 80))).all()
 
 
+def test_dependent_episodes_are_not_written(tmp_path):
+    """Blocks of a sequential run, or merged shares, that nobody has looked at together before."""
+    episodes = play(PLAN)
+    twice = replace(episodes, returns=np.tile(np.arange(40.0), 6)[:230])
+    with RunFolder(tmp_path / "run", PLAN.facts()).opened() as store:
+        with pytest.raises(InputError, match="block 1 repeats block 0"):
+            store.finish(twice)
+        assert not store.record.exists()
+        store.finish(episodes)
+        assert store.record.exists()
+
+
 def test_what_a_kill_left_half_written_does_no_harm(tmp_path):
     with RunFolder(tmp_path, PLAN.facts()).opened() as store:
         store.save_block(0, play(PLAN, done=store.finished(), on_block=store.save_block)[0:40])
@@ -189,6 +217,17 @@ def test_a_folder_of_another_setup_is_refused(tmp_path, change, match):
     ):
         pass
     assert (tmp_path / "setup.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("there", [{"discount": 0.9}, {"stochastic": True}, {"wrappers": ["w:W"]}])
+def test_a_folder_whose_setup_says_more_is_refused(tmp_path, there):
+    """What is left out of a setup where it is not used: the episodes there are of another kind all the same."""
+    with RunFolder(tmp_path, {**TOY.facts(), **there}).opened() as store:
+        store.save_block(0, play(TOY)[:3])
+    (name,) = there
+    with pytest.raises(InputError, match=rf"another setup \({name} .* there, None now\)"):
+        run(tmp_path, TOY)
+    assert (tmp_path / "blocks" / "000000.npz").exists()
 
 
 @pytest.mark.parametrize("mistake", [InputError("wrong floor"), KeyboardInterrupt()])

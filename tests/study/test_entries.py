@@ -2,14 +2,20 @@
 
 import json
 import shutil
+from dataclasses import replace
 
+import numpy as np
 import pytest
+import torch
 
 from study.entries import ENTRIES, NAME, read_entries, read_entry, refusals, row
 from study.records import NUMBERS
 from study.records_page import BUDGETS
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json
+from surefoot.play.tasks import get_task
+from surefoot.proof.query import certify
 
 QUICK = "mountain-car-gru-s1"
 
@@ -36,7 +42,43 @@ def test_every_entry_is_on_the_board_with_its_source_and_license():
 
 
 def test_a_true_entry_is_accepted_after_a_rerun():
-    assert refusals(read_entry(ENTRIES / QUICK), blocks=1) == []
+    assert refusals(read_entry(ENTRIES / QUICK), blocks=1, fresh=200) == []
+
+
+def test_an_entry_that_was_not_rerun_is_refused():
+    reasons = refusals(read_entry(ENTRIES / QUICK), blocks=0)
+    assert reasons == ["replay: not asked for", "no fresh episodes were run"]
+
+
+def test_an_entry_of_an_agent_that_nobody_has_is_refused(entry):
+    """Invented returns of an unknown agent were accepted, because there was nothing to rerun."""
+    episodes = Episodes.load(entry / "episodes.npz")
+    metadata = {**episodes.metadata, "agent": "mine", "agent_sha256": "0" * 64}
+    replace(episodes, metadata=metadata).save(entry / "episodes.npz")
+    change(entry / "certificate.json", agent="mine", agent_sha256="0" * 64)
+    for attack in entry.glob("attack*.json"):
+        change(attack, agent_sha256="0" * 64)
+    assert any("give its file with --agent" in reason for reason in refusals(read_entry(entry)))
+
+
+def test_invented_returns_of_a_gpu_are_refused_by_fresh_episodes(tmp_path):
+    """Nothing reruns a GPU's bits on this machine; fresh episodes show what the agent earns."""
+    entry = shutil.copytree(ENTRIES / "cartpole-1-ppo-s0.4", tmp_path / "false")
+    episodes = Episodes.load(entry / "episodes.npz")
+    assert episodes.returns.mean() < 170
+    n_envs, episodes_per_env = get_task("cartpole-1").blocks.on(torch.device("cuda"))
+    metadata = {**episodes.metadata, "device": "cuda", "slots": n_envs, "block": n_envs * episodes_per_env}
+    returns = np.where(np.arange(10_000) % 7, 200.0, 199.0)
+    false = replace(episodes, returns=returns, lengths=returns.astype(int), metadata=metadata, processors=())
+    false.save(entry / "episodes.npz")
+    certify(false, [0.4, 1.0], 0.95).save(entry)
+    reasons = refusals(read_entry(entry), fresh=500)
+    assert any(reason.startswith("fresh episodes: 500 fresh episodes have a mean of") for reason in reasons), reasons
+    if not torch.cuda.is_available():
+        honest = replace(episodes, metadata=metadata, processors=())
+        honest.save(entry / "episodes.npz")
+        certify(honest, [0.4, 1.0], 0.95).save(entry)
+        assert refusals(read_entry(entry), fresh=500) == []
 
 
 def test_a_raised_bound_is_refused(entry):
@@ -73,8 +115,8 @@ def test_an_entry_that_cannot_be_compared_is_refused(entry, file, changes, reaso
 
 def test_an_entry_that_an_attack_contradicts_is_refused(entry):
     change(entry / "attack-structured.json", curve=[0.5], curve_sem=[0.01])
-    (reason,) = refusals(read_entry(entry), blocks=0)
-    assert reason.startswith("an attack with budget 1 reached 0.5")
+    reasons = refusals(read_entry(entry), blocks=0)
+    assert any(reason.startswith("an attack with budget 1 reached 0.5") for reason in reasons)
 
 
 def test_an_attack_that_used_no_budget_is_not_the_strongest(entry):
@@ -87,10 +129,10 @@ def test_an_attack_that_used_no_budget_is_not_the_strongest(entry):
 def test_make_records_stops_at_a_false_entry(tmp_path, monkeypatch, capsys):
     from study import records
 
-    entry = shutil.copytree(ENTRIES / "freeway-student-s0.4", tmp_path / "false")  # run on a GPU: nothing to rerun here
+    entry = shutil.copytree(ENTRIES / QUICK, tmp_path / "false")
     lower = json.loads((entry / "certificate.json").read_text())["lower"]
-    change(entry / "certificate.json", lower=[value + 0.01 for value in lower])
+    change(entry / "certificate.json", lower=[value + 0.0001 for value in lower])
     monkeypatch.setattr(records, "read_entries", lambda: [read_entry(entry)])
     with pytest.raises(SystemExit):
-        records.verify_entries()
+        records.verify_entries(blocks=1)
     assert "records/false: refused" in capsys.readouterr().err

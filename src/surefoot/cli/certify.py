@@ -64,7 +64,7 @@ def add_certify(commands: Any) -> None:
     _add_attack_model(parser)
     _add_statistics(parser)
     _add_stopping(parser)
-    add_common(parser)
+    add_common(parser, own_seed=True)
     add_share(parser)
     parser.set_defaults(run=run_certify)
 
@@ -190,6 +190,8 @@ def run_certify(arguments: argparse.Namespace) -> int:
         print(f"\n{'Proved' if proved else 'NOT proved'}: a mean of {required.mean:g} at budget {required.budget:g}.")
     for line in () if task is None else (*limits_note(arguments, task), *_units_note(arguments, certificate)):
         say(line)
+    if arguments.seed is not None and task is not None:
+        say(f"Seed {arguments.seed} was given; the default follows from agent and setup, so that no agent can know it.")
     if (certificate.method_selection or {}).get("stopped") == "stopped by hand":
         say("Interrupted: run the same command again to continue.")
     if taken is not None:
@@ -206,7 +208,7 @@ def _certify_returns(arguments: argparse.Namespace) -> tuple[Certificate, str]:
     from surefoot.runs.returns import read_returns
 
     shaping = tuple(name for name in DEFINED if name not in {"floor", "ceiling"})
-    running = ("agent", "workers", "ray", "blocks", *shaping, "gamma", "tol", "tol_budget", "max_episodes")
+    running = ("agent", "workers", "ray", "blocks", "seed", *shaping, "gamma", "tol", "tol_budget", "max_episodes")
     refuse(arguments, running, "--returns: no episodes are run")
     if arguments.units != "raw":
         raise InputError("--units normalized cannot be combined with --returns: there is no agent with statistics")

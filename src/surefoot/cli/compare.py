@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import textwrap
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surefoot.cli.options import add_common, add_workers, keeping, print_json, progress_bar, workers_of
+from surefoot.cli.options import add_common, add_workers, keeping, print_json, progress_bar, resolve_agent, workers_of
 from surefoot.cli.parser import AGENT, ATTACK, STATISTICS, STOPPING, add_command, section
 from surefoot.cli.task import add_task, is_path, task_of
 from surefoot.episodes import Noise
@@ -57,22 +58,27 @@ def add_compare(commands: Any) -> None:
         "--episodes", type=int, default=10_000, metavar="N", help="episodes of each agent at most (default: 10,000)"
     )
     add_workers(parser)
-    add_common(parser)
+    add_common(parser, own_seed=True)
     parser.set_defaults(run=run_compare)
 
 
 def run_compare(arguments: argparse.Namespace) -> int:
     """Compare two agents; 1 if A is not proved better."""
+    from surefoot.play.plan import own_seed
     from surefoot.proof.comparison import Contest
+    from surefoot.proof.wording import assumed_returns
     from surefoot.runs.compared import NAME, SIDES, compared_run
     from surefoot.runs.folder import check_reusable
 
     task = _task(arguments)
     a = _plan(arguments, task, arguments.a, arguments.sigma)
-    b = _attacked(arguments, _plan(arguments, task, arguments.b, arguments.sigma_b, a.noise.sigma))
+    b = _plan(arguments, task, arguments.b, arguments.sigma_b, a.noise.sigma)
+    folder = arguments.out or Path("runs") / _name(a, b, arguments.seed)
+    seed = own_seed(a, b) if arguments.seed is None else arguments.seed
+    a = replace(a, seed=seed)
+    b = _attacked(arguments, replace(b, seed=seed))
     limits = (task.scoring.floor, task.scoring.ceiling)
     contest = Contest(budget=arguments.budget, sigma=a.noise.sigma, confidence=arguments.confidence, limits=limits)
-    folder = arguments.out or Path("runs") / _name(a, b)
     for side, plan in zip(SIDES, (a, b), strict=True):
         check_reusable(plan, folder / side)
     with (
@@ -94,6 +100,8 @@ def run_compare(arguments: argparse.Namespace) -> int:
         return 0 if result.proved else 1
     said = result.sentence(_words(a), _words(b), attacked=b.attacker is not None)
     print(textwrap.fill(said, 78, break_on_hyphens=False))
+    if assumed := assumed_returns(task.scoring.stated, *limits):
+        print(f"This assumes that {assumed} (stated by the user, not proved).")
     means = " and ".join(f"{mean:.2f}" for mean in result.estimates)
     print(f"\nMean returns: {means} (estimates); {' and '.join(f'{n:,}' for n in result.n_episodes)} episodes")
     if result.stopped == "out of reach":
@@ -126,7 +134,6 @@ def _plan(
     arguments: argparse.Namespace, task: Task, agent: str, sigma: float | None, otherwise: float | None = None
 ) -> Plan:
     """Return the run of one agent; a noise that is not given is that of its card, or ``otherwise``."""
-    from surefoot.agents.resolve import resolve
     from surefoot.play.plan import Plan, resolve_device
 
     noise = _card(agent).get("sigma", otherwise) if sigma is None else sigma
@@ -134,10 +141,9 @@ def _plan(
         raise InputError(f"{agent} does not say what noise it was trained with; give --sigma S")
     return Plan(
         task=task,
-        policy=resolve(agent, task.spaces, allow_pickle=arguments.allow_pickle),
+        policy=resolve_agent(agent, task, allow_pickle=arguments.allow_pickle),
         noise=Noise.of(float(noise)),
         n_episodes=arguments.episodes,
-        seed=arguments.seed,
         device=resolve_device(arguments.device, remote=arguments.ray is not None),
     )
 
@@ -155,7 +161,8 @@ def _words(plan: Plan) -> str:
     return f"{plan.policy.name}, {f'sigma {plan.noise.sigma:g}' if plan.noise.sigma else 'undefended'}"
 
 
-def _name(a: Plan, b: Plan) -> str:
+def _name(a: Plan, b: Plan, seed: int | None) -> str:
     from surefoot.files import safe_name
 
-    return safe_name(f"compare-{a.policy.name}-{b.policy.name}-seed{a.seed}-n{a.n_episodes}")
+    given = "" if seed is None else f"-seed{seed}"
+    return safe_name(f"compare-{a.policy.name}-{b.policy.name}{given}-n{a.n_episodes}")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
 import os
 import shlex
 import sys
 import traceback
-from collections.abc import Sequence
-from contextlib import redirect_stdout, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stdout, suppress
 from typing import Any, TextIO, cast
 
 from surefoot import __version__
@@ -52,10 +53,26 @@ class PlainText:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        self.is_broken = False
 
     def write(self, text: str) -> int:
         """Write the text, with control characters spelled out."""
-        return self._stream.write(printable(text))
+        with self._noting():
+            return self._stream.write(printable(text))
+
+    def flush(self) -> None:
+        """Write what is left."""
+        with self._noting():
+            self._stream.flush()
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Note that the reader has stopped reading: broken pipes of other code are none of ours."""
+        try:
+            yield
+        except BrokenPipeError:
+            self.is_broken = True
+            raise
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -68,14 +85,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a sign the terminal cannot show is no reason to fail
     given = [_renewed(word) if index == 0 or word.startswith("--") else word for index, word in enumerate(given)]
+    output = PlainText(sys.stdout)
     try:
-        with redirect_stdout(cast("TextIO", PlainText(sys.stdout))):
+        with redirect_stdout(cast("TextIO", output)):
             parser = build_parser()
             if "_ARGCOMPLETE" in os.environ:  # the shell asks what could be typed next
                 _complete(parser)
             parsed = parser.parse_args(given or ["--help"])
             parsed.command_line = shlex.join(["surefoot", *given])
-            code: int | None = parsed.run(parsed)
+            code = _run(parsed, output)
             sys.stdout.flush()
     except InputError as error:
         return _fail(str(error))
@@ -99,8 +117,27 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         return _crash(error)
     else:
-        return code or 0
+        return code
     return 0
+
+
+def _run(parsed: argparse.Namespace, output: PlainText) -> int:
+    """Run a command; whatever code of others raises to end it is an error, sys.exit(0) above all."""
+    try:
+        return int(parsed.run(parsed) or 0)
+    except BrokenPipeError as error:
+        if output.is_broken:
+            raise
+        raise RuntimeError("a pipe of other code broke, not that of the output") from error
+    except (Exception, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as error:
+        if output.is_broken:  # rich exits when it notices
+            raise BrokenPipeError from error
+        raise InputError(
+            f"the command was ended before it had finished, by {type(error).__name__}: {error}; the environment or the "
+            "agent must not end its process"
+        ) from error
 
 
 def _crash(error: Exception) -> int:

@@ -21,7 +21,7 @@ def add_merge(commands: Any) -> None:
         details="Shares that overlap, leave gaps or have different setups are rejected. Then run the same command "
         "without --blocks: it finds the episodes.",
         examples=(
-            "surefoot merge runs/cartpole-5-s0.2-sigma0.2-seed0-n10000-blocks*of8",
+            "surefoot merge runs/cartpole-5-s0.2-sigma0.2-n10000-blocks*of8",
             "surefoot merge shares/* --out runs/all",
             "surefoot merge shares/* --out runs/all --json",
         ),

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,16 +24,23 @@ from surefoot.errors import InputError
 from surefoot.proof.wording import COLUMNS
 
 if TYPE_CHECKING:
+    from surefoot.agents.policies import Policy
     from surefoot.play.plan import Plan
     from surefoot.play.task import Task
     from surefoot.play.workers import Workers
     from surefoot.runs.shares import Share
 
 
-def add_common(parser: argparse.ArgumentParser, *, writes: bool = True) -> None:
-    """Add the options that every long run has; one that ``writes`` no files needs no directory for them."""
+def add_common(parser: argparse.ArgumentParser, *, writes: bool = True, own_seed: bool = False) -> None:
+    """Add the options that every long run has.
+
+    Args:
+        parser: Of the command.
+        writes: Whether it writes files, and needs a directory for them.
+        own_seed: Whether the seed follows from agent and setup where none is given.
+    """
     run = section(parser, RUN)
-    add_seed(parser)
+    add_seed(parser, own=own_seed)
     run.add_argument(
         "--device", default="auto", choices=("auto", "cpu", "cuda"), help="where networks run (default: auto)"
     )
@@ -41,10 +49,15 @@ def add_common(parser: argparse.ArgumentParser, *, writes: bool = True) -> None:
     add_output(parser)
 
 
-def add_seed(parser: argparse.ArgumentParser) -> None:
-    """Add the seed."""
+def add_seed(parser: argparse.ArgumentParser, *, own: bool = False) -> None:
+    """Add the seed; ``own`` as in ``add_common``."""
+    default = "derived from agent and setup, so that no agent can know it" if own else "0"
     section(parser, RUN).add_argument(
-        "--seed", type=int, default=0, metavar="K", help="seed of all random numbers (default: 0)"
+        "--seed",
+        type=int,
+        default=None if own else 0,
+        metavar="K",
+        help=f"seed of all random numbers (default: {default})",
     )
 
 
@@ -134,18 +147,17 @@ def plan_of(
 ) -> Plan:
     """Return the run that the options describe: of the agent they name, else of the task's pretrained one."""
     from surefoot.agents.files import default_agent
-    from surefoot.agents.resolve import resolve
-    from surefoot.play.plan import Plan, resolve_device
+    from surefoot.play.plan import Plan, resolve_device, seeded_plan
 
     noise = Noise.of(sigma)
     if noise.features is not None and arguments.agent is None:
         raise InputError("there is no pretrained agent for a sigma per feature; name one with --agent")
     agent = default_agent(task.name, noise.sigma) if arguments.agent is None else arguments.agent
-    return Plan(
+    plan = Plan(
         task=task,
-        policy=resolve(
+        policy=resolve_agent(
             agent,
-            task.spaces,
+            task,
             n_stack=arguments.n_stack,
             stochastic=arguments.stochastic,
             pixel_max=arguments.pixel_max,
@@ -154,10 +166,26 @@ def plan_of(
         ),
         noise=noise,
         n_episodes=n_episodes,
-        seed=arguments.seed,
         device=resolve_device(arguments.device, remote=arguments.ray is not None),
         per_step=per_step,
     )
+    return seeded_plan(plan, arguments.seed)
+
+
+def resolve_agent(agent: str, task: Task, **options: Any) -> Policy:
+    """Return the agent that is named; one that is code is first tried in a process that it may end."""
+    from surefoot.agents.imported import NAMED
+    from surefoot.agents.resolve import resolve
+    from surefoot.play.workers import run_apart
+
+    make = partial(resolve, agent, task.spaces, **options)
+    if NAMED.fullmatch(agent):
+        run_apart(f"trying the agent {agent}", _try, make)
+    return make()
+
+
+def _try(make: Callable[[], object], _: int) -> None:
+    make()
 
 
 def check_shareable(plan: Plan) -> None:
@@ -174,11 +202,12 @@ def workers_of(arguments: argparse.Namespace, gpu: float = 0.0) -> Iterator[Work
         arguments: What was typed.
         gpu: Share of a GPU that a block fills; as many processes share one by default.
     """
-    from surefoot.play.workers import Processes, usable_cores
+    from surefoot.play.workers import Processes, can_fork, usable_cores
 
     if arguments.ray is None:
         most = round(1 / gpu) if gpu else usable_cores()
-        yield Processes(most if arguments.workers is None else arguments.workers)
+        n = most if arguments.workers is None else arguments.workers
+        yield Processes(n, isolated=can_fork() and not gpu)
         return
     refuse(arguments, ("workers",), "--ray: the cluster's nodes run as many blocks as they have CPUs")
     from surefoot.play.ray_cluster import ray_cluster

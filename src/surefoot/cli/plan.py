@@ -108,7 +108,7 @@ def _add_shared(parser: argparse.ArgumentParser, *, writes: bool) -> None:
         metavar="C",
         help="probability that all lower bounds hold simultaneously (default: 0.95)",
     )
-    add_common(parser, writes=writes)
+    add_common(parser, writes=writes, own_seed=True)
 
 
 def run_plan(arguments: argparse.Namespace) -> None:
@@ -162,6 +162,7 @@ def run_tune(arguments: argparse.Namespace) -> None:
 
 
 def _tune(arguments: argparse.Namespace, plans: list[Plan], workers: Workers) -> None:
+    from surefoot.play.plan import seeded_plan
     from surefoot.proof.forecast import best
     from surefoot.proof.query import Query
     from surefoot.report.page import NAME
@@ -173,7 +174,7 @@ def _tune(arguments: argparse.Namespace, plans: list[Plan], workers: Workers) ->
     query = Query(budgets=(arguments.budget,), confidence=confidence)
     made, written = [], []
     for plan in kept:
-        whole = replace(plan, n_episodes=arguments.episodes)
+        whole = seeded_plan(replace(plan, n_episodes=arguments.episodes), arguments.seed)
         folder = (arguments.out or Path("runs")) / run_name(whole)
         what = f"sigma {plan.noise.sigma:g}"
         with keeping(arguments.out or folder), progress_bar(what, "episodes", arguments) as report:

@@ -34,7 +34,6 @@ def add_task(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--env", metavar="ID", help="any Gymnasium environment instead of TASK: its ID, or module:factory"
     )
-    what.add_argument("--env-kwargs", type=_json, metavar="JSON", help="arguments of --env, such as '{\"g\": 9.0}'")
     add_code(parser)
     what.add_argument("--max-steps", type=int, metavar="T", help="maximum episode length, for an --env that has none")
     for name, end in (("floor", "lowest"), ("ceiling", "highest")):
@@ -53,8 +52,9 @@ def add_task(parser: argparse.ArgumentParser) -> None:
 
 
 def add_code(parser: argparse.ArgumentParser) -> None:
-    """Add the options that name code around --env."""
+    """Add the options that say how --env is made, and name code around it."""
     what = section(parser, AGENT)
+    what.add_argument("--env-kwargs", type=_json, metavar="JSON", help="arguments of --env, such as '{\"g\": 9.0}'")
     what.add_argument(
         "--env-module", action="append", metavar="MODULE", help="module to import first, which registers --env"
     )
@@ -186,7 +186,12 @@ def limits_note(arguments: argparse.Namespace, task: Task) -> list[str]:
     lines, scoring = [], task.scoring
     if arguments.task is None and arguments.floor is None:
         top = "no ceiling" if scoring.ceiling is None else f"ceiling {scoring.ceiling:g}"
-        whence = f"the rules of {task.environment} ({DOCS})" if arguments.reward_range is None else "--reward-range"
+        if "floor" in scoring.stated:
+            whence = "--reward-range, which you state: rewards that are run are checked, nothing proves the others"
+        elif arguments.reward_range is not None:
+            whence = "--reward-range"
+        else:
+            whence = f"the rules of {task.environment} ({DOCS})"
         lines.append(f"Floor {scoring.floor:g} and {top} follow from {whence}.")
     known = registered_steps(task.environment)
     if arguments.max_steps is not None and known not in (None, scoring.max_steps):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 SHOWN = 2  # lines about what was not checked: those that are special to a run come first
 LONG_HASH = re.compile(r"\b([0-9a-f]{12})[0-9a-f]{52}\b")
+EXIT_CODES = {"verified": 0, "failed": 1, "unchecked": 4}
+HEADINGS = {"verified": "Verified", "failed": "FAILED", "unchecked": "COULD NOT BE CHECKED"}
 MARKS = {"passed": "ok", "failed": "FAILED", "impossible": "UNKNOWN", "skipped": "skipped"}
 
 
@@ -25,11 +27,12 @@ def add_verify(commands: Any) -> None:
     parser = add_command(
         commands,
         "verify",
-        "check a certificate: recompute its bounds, rerun some of its episodes",
+        "check a certificate: recompute its bounds, rerun its episodes, run fresh ones",
         usage="RUN_DIR [options]",
-        details="Exit code 0 if it is verified, 1 if not.",
+        details="Exit code 0: verified. 1: a check failed, do not rely on the certificate. 4: nothing failed, but not "
+        "everything could be checked.",
         examples=(
-            "surefoot verify runs/cartpole-5-s0.2-sigma0.2-seed0-n10000",
+            "surefoot verify runs/cartpole-5-s0.2-sigma0.2-n10000",
             "surefoot verify RUN_DIR --blocks all",
             "surefoot verify RUN_DIR --agent model.zip --json",
         ),
@@ -45,8 +48,15 @@ def add_verify(commands: Any) -> None:
         type=_blocks,
         default="enough",
         metavar="N",
-        help="blocks of episodes to rerun: a number, or all (default: enough to notice with probability 0.99 that one "
-        "episode in 100 is forged)",
+        help="blocks of episodes to rerun: a number, or all (default: enough to notice with probability 0.99 a forgery "
+        "that raises a bound by more than 1%%)",
+    )
+    checked.add_argument(
+        "--fresh",
+        type=int,
+        metavar="N",
+        help="fresh episodes to run under a seed drawn now, which must not contradict the record (default: as many as "
+        "the run has, 10,000 at most)",
     )
     checked.add_argument(
         "--seed", type=int, metavar="K", help="seed that chooses the blocks to rerun (default: unpredictable)"
@@ -69,10 +79,12 @@ def run_verify(arguments: argparse.Namespace) -> int:
             arguments.run_dir,
             agent=arguments.agent,
             blocks=arguments.blocks,
+            fresh=arguments.fresh,
             seed=arguments.seed,
             environment=arguments.env,
             wrappers=arguments.wrapper or (),
             env_modules=arguments.env_module or (),
+            env_kwargs=arguments.env_kwargs,
             allow_pickle=arguments.allow_pickle,
             vecnormalize=arguments.vecnormalize,
             workers=workers,
@@ -82,13 +94,13 @@ def run_verify(arguments: argparse.Namespace) -> int:
         print_json(verdict.to_json())
     else:
         _show(verdict, verbose=arguments.verbose)
-    return 0 if verdict.verified else 1
+    return EXIT_CODES[verdict.verdict]
 
 
 def _show(verdict: Verdict, *, verbose: bool) -> None:
     """Print the result, the checks, and what was not checked."""
     passed = sum(check.result == "passed" for check in verdict.checks)
-    print(f"{'Verified' if verdict.verified else 'NOT VERIFIED'}: {verdict.run}")
+    print(f"{HEADINGS[verdict.verdict]}: {verdict.run}")
     rerun = "" if verdict.blocks is None else f"; {len(verdict.replayed):,} of {verdict.blocks:,} blocks rerun"
     print(f"{passed} of {len(verdict.checks)} checks passed{rerun}\n")
     width = max((len(check.name) for check in verdict.checks), default=0)
@@ -97,6 +109,8 @@ def _show(verdict: Verdict, *, verbose: bool) -> None:
         say(f"{MARKS[check.result]:7} {check.name:{width}}  {detail}", indent=" " * (width + 10))
     print()
     say(verdict.trust)
+    if verdict.verified:
+        say(verdict.fresh_bounds)
     print("\nNot checked:")
     for line in verdict.not_checked if verbose else verdict.not_checked[:SHOWN]:
         say(f"- {line}", indent="  ")

@@ -35,15 +35,16 @@ def write_evidence(run: FinishedRun, verdict: Mapping[str, Any], folder: Path, o
         The paths of both files.
 
     Raises:
-        InputError: If the run is not a certificate of an agent with a known hash, or was not verified.
+        InputError: If the run is not a certificate of an agent with a known hash, or its bounds were not recomputed.
     """
     if run.certificate is None:
         raise InputError(f"{folder} holds an attack; evidence is written for a certificate")
     if not run.identity.get("agent_sha256"):
         raise InputError(f"{folder} does not name its agent's hash; evidence is about one agent: certify with --agent")
-    if not verdict["verified"]:
-        wrong = "; ".join(f"{c['name']}: {c['detail']}" for c in verdict["checks"] if c["result"] != "passed")
-        raise InputError(f"{folder} could not be verified, so no evidence is written ({wrong})")
+    if not verdict["bounds_recomputed"]:
+        bad = ("failed", "impossible")
+        wrong = "; ".join(f"{c['name']}: {c['detail']}" for c in verdict["checks"] if c["result"] in bad)
+        raise InputError(f"the bounds of {folder} could not be recomputed, so no evidence is written ({wrong})")
     page = out or folder / PAGE
     signed = page.with_name(STATEMENT)
     text = json.dumps(statement(run, run.certificate, verdict), indent=1, allow_nan=False) + "\n"
@@ -66,7 +67,7 @@ def statement(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any])
             "certificate": stated.to_json(),
             "setup": dict(run.setup),
             "versions": run.notes.get("versions"),
-            "verification": dict(verdict),
+            "recomputation": {key: value for key, value in verdict.items() if key not in ("verified", "verdict")},
             "made_by": versions(),
         },
     }
@@ -90,7 +91,7 @@ def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], fol
             "episodes": f"{stated.n_episodes:,}",
             "alpha": exact(float(f"{1 - stated.confidence:.12g}")),
             "facts": f'<dl class="facts">{facts}</dl>',
-            "verified": f"{passed} checks passed, none failed.",
+            "recomputed": f"{passed} checks passed, none failed; no episode was rerun, so this is not a verification.",
             "checks": f'<div class="words">{html.table("Checks", ["check", "result", "found"], checks)}</div>',
             "not-checked": "".join(html.tag("li", line) for line in verdict["not_checked"]),
             "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),

@@ -75,14 +75,16 @@ def as_csv(runs: Sequence[FinishedRun]) -> str:
     writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     writer.writeheader()
     for run, label in zip(runs, labels(runs), strict=True):
-        writer.writerows({**_about(run, label), **row} for row in _raw(run))
+        for row in _raw(run):
+            cells = {**_about(run, label), **row}
+            writer.writerow({name: _cell(cell) for name, cell in cells.items()})
     return text.getvalue()
 
 
 def _about(run: FinishedRun, label: str) -> dict[str, Any]:
     known = {key: run.identity.get(key) for key in ("task", "agent", "agent_sha256")}
-    texts = {key: None if value is None else _cell(str(value)) for key, value in {"run": label, **known}.items()}
-    return {**texts, "sigma": run.sigma, "open_loop_baseline": None if run.baseline is None else run.baseline.mean}
+    baseline = None if run.baseline is None else run.baseline.mean
+    return {"run": label, **known, "sigma": run.sigma, "open_loop_baseline": baseline}
 
 
 def _raw(run: FinishedRun) -> Iterator[dict[str, Any]]:
@@ -142,7 +144,9 @@ def _tex(text: str) -> str:
     return "".join(_LATEX.get(letter, letter) for letter in " ".join(printable(text).split()))
 
 
-def _cell(text: str) -> str:
-    """Return text that a spreadsheet does not compute."""
-    plain = printable(text)
-    return f"'{plain}" if plain[:1] in ("=", "+", "-", "@", "\t") else plain
+def _cell(value: Any) -> Any:
+    """Return a number or nothing as it is, and everything else as text that a spreadsheet does not compute."""
+    if value is None or isinstance(value, int | float):
+        return value
+    plain = printable(str(value))
+    return f"'{plain}" if plain.lstrip()[:1] in ("=", "+", "-", "@") else plain

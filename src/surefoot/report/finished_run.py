@@ -58,8 +58,7 @@ class FinishedRun:
 
     def is_about(self, identity: Mapping[str, Any], sigma: Any) -> bool:
         """Return whether these files are about the same agent in the same task with the same noise."""
-        own = {**self.identity, "sigma": self.sigma}
-        return own.get("agent") is not None and same_setup(own, {**identity, "sigma": sigma})
+        return same_setup({**self.identity, "sigma": self.sigma}, {**identity, "sigma": sigma})
 
     def matches(self, other: FinishedRun) -> bool:
         """Return whether another run is about the same agent in the same task with the same noise."""

@@ -194,11 +194,13 @@ def _setup(run: FinishedRun, label: str) -> str:
     items = "".join(
         f"<div><dt>{escape(key)}</dt><dd>{_fact(key, v)}</dd></div>" for key, v in known_facts(run) if v is not None
     )
-    command = str(run.notes.get("command") or "")
+    # Text of a file: with its line breaks spelled out, and without a button, nobody pastes what was not read.
+    command = printable(str(run.notes.get("command") or "")).replace("\n", "\\n").replace("\t", "\\t")
     # A word of its own, so that no line breaks inside an option.
     words = " ".join(f"<span>{escape(word)}</span>" for word in command.split(" "))
-    typed = f'<pre tabindex="0"><code>{words}</code></pre>{_copy(command, "the command")}'
-    repeat = f'<p>To reproduce it:</p><div class="typed">{typed}</div>' if command else ""
+    typed = f'<pre tabindex="0"><code>{words}</code></pre>'
+    said = "It was made with, as run.json says (read it before you run it):"
+    repeat = f'<p>{said}</p><div class="typed">{typed}</div>' if command else ""
     return f'<article class="setup"><h3>{escape(label)}</h3>{repeat}<dl class="facts">{items}</dl></article>'
 
 
@@ -223,6 +225,9 @@ def known_facts(run: FinishedRun) -> Iterator[tuple[str, Any]]:
     if stated is not None:
         facts |= {key: getattr(stated, key) for key in ("method", "confidence", "sigma", "floor", "ceiling")}
         facts["episodes"] = stated.n_episodes
+        facts.pop("stated_by_user", None)
+        for name in {"floor", "ceiling"} & set(stated.metadata.get("stated_by_user") or ()):
+            facts[name] = f"{plain(facts[name])}, stated by the user, not proved"
     if run.attack is not None:
         facts |= {key: run.attack.get(key) for key in ("method", "episodes", "draws", "lambdas")}
         facts = {

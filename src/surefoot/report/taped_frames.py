@@ -16,6 +16,8 @@ from surefoot.report.finished_run import FinishedRun
 
 COLUMNS = 10  # pictures in a row of a sheet
 MOST_COORDINATES = 12
+MOST_STEPS = 500  # of a replay
+MOST_TAPED = 2**26  # bytes of all its arrays, header included
 SCHEMA = 1
 
 
@@ -32,6 +34,7 @@ def replay_data(run: FinishedRun, label: str) -> dict[str, Any] | None:
 def _data(facts: Mapping[str, Any], arrays: Mapping[str, Any], label: str) -> dict[str, Any]:
     if facts.get("schema") != SCHEMA:
         raise ValueError(f"schema {facts.get('schema')}, expected {SCHEMA}")
+    _check_tracks(arrays)
     sigma = float(facts["sigma"])
     panels = [_panel("True state", "clean", arrays, "quiet", "clean")]
     if sigma > 0:
@@ -50,6 +53,18 @@ def _data(facts: Mapping[str, Any], arrays: Mapping[str, Any], label: str) -> di
         "start": _largest(arrays),
         "panels": panels,
     }
+
+
+def _check_tracks(arrays: Mapping[str, Any]) -> None:
+    """Reject what is not at most ``MOST_STEPS`` observations, actions and budgets used of one length and shape."""
+    for track in ("quiet", "attacked") if "attacked_seen" in arrays else ("quiet",):
+        clean = arrays[f"{track}_clean"]
+        if not 1 <= len(clean) <= MOST_STEPS or clean[0].shape != arrays["quiet_clean"].shape[1:] or not clean.size:
+            raise ValueError(f"expected from 1 to {MOST_STEPS} observations of one shape, got {clean.shape}")
+        shapes = {"seen": clean.shape, "actions": clean.shape[:1], "spent": clean.shape[:1]}
+        for what, shape in shapes.items():
+            if arrays[f"{track}_{what}"].shape != shape:
+                raise ValueError(f"{track}_{what} has the shape {arrays[f'{track}_{what}'].shape}, expected {shape}")
 
 
 def _panel(title: str, role: str, arrays: Mapping[str, Any], track: str, what: str) -> dict[str, Any]:
@@ -84,7 +99,7 @@ def _largest(arrays: Mapping[str, Any]) -> int:
 def _rounded(values: NDArray[Any]) -> list[Any]:
     if values.ndim == 1:
         return [float(f"{value:.5g}") for value in values.tolist()]
-    return [[float(f"{value:.5g}") for value in row[:MOST_COORDINATES]] for row in values.tolist()]
+    return [[float(f"{value:.5g}") for value in row] for row in values[:, :MOST_COORDINATES].tolist()]
 
 
 def sheet(pictures: NDArray[Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from surefoot.episodes import Episodes
 from surefoot.files import read_json, safe_name, sha256, versions, write_json
-from surefoot.play.plan import Plan
+from surefoot.play.plan import Plan, own_seed
 from surefoot.play.rollout import blocks_in_order
 from surefoot.play.workers import Workers, as_workers
 from surefoot.proof.certificate import Certificate
@@ -35,9 +35,8 @@ def run_name(plan: Plan) -> str:
     agent = plan.policy.name if whole in plan.policy.name else f"{whole}-{plan.policy.name}"
     agent += changed
     where = "-cuda" if plan.device == "cuda" else ""
-    name = (
-        f"{agent}-sigma{_noise_name(plan)}-seed{plan.seed}-n{plan.n_episodes}{where}{'-steps' if plan.per_step else ''}"
-    )
+    seed = "" if plan.seed == own_seed(plan) else f"-seed{plan.seed}"
+    name = f"{agent}-sigma{_noise_name(plan)}{seed}-n{plan.n_episodes}{where}{'-steps' if plan.per_step else ''}"
     name += "" if plan.task.scoring.gamma is None else f"-discount{plan.task.scoring.gamma:g}"
     # File systems take names of up to 255 bytes.
     return safe_name(name) if len(name) <= MOST_LETTERS else f"{safe_name(name[:MOST_LETTERS])}-{_short(name)}"

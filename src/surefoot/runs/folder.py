@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import PART, read_json, sweep, write_json
+from surefoot.play.independence import check_independence
 
 if TYPE_CHECKING:
     from surefoot.play.plan import Plan
@@ -79,7 +80,8 @@ class RunFolder:
         block.save(self.folder / "blocks" / f"{index:06d}.npz")
 
     def finish(self, episodes: Episodes) -> None:
-        """Write all episodes, then delete the blocks they came in."""
+        """Write all episodes, if they look independent, then delete the blocks they came in."""
+        check_independence(episodes)
         self._check_there()
         episodes.save(self.record)
         self._drop_blocks()

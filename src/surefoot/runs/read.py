@@ -8,11 +8,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from surefoot.episodes import Baseline, Episodes
+from surefoot.episodes import MOST_ASKED, Baseline, Episodes
 from surefoot.errors import InputError
-from surefoot.files import number, numbers, read_json, read_npz, untrusted
+from surefoot.files import (
+    MOST_TEXT,
+    is_count,
+    number,
+    numbers,
+    open_regular,
+    read_bytes,
+    read_json,
+    read_npz,
+    sha256,
+    untrusted,
+)
+from surefoot.play.measured_baselines import BASELINES
 from surefoot.proof.certificate import FILES, Certificate
 from surefoot.report.finished_run import FinishedRun
+from surefoot.report.taped_frames import MOST_TAPED
 from surefoot.runs.folder import configuration_name
 
 SCHEMA = 1
@@ -75,29 +88,38 @@ def _run(
     records: list[Episodes],
     setup: Path,
 ) -> FinishedRun:
-    notes, tape = _optional(folder / "run.json"), folder / "replay.npz"
+    notes, tape, written = _optional(folder / "run.json"), folder / "replay.npz", _optional(setup)
     return FinishedRun(
         name=folder.resolve().name,
         certificate=certificate,
         attack=attack,
         records=records,
         identity={key: content.get(key) for key in _IDENTITY},
-        setup=_optional(setup),
+        setup=written,
         notes=notes,
-        tape=read_npz(tape, "replay") if tape.exists() else None,
-        digests={
-            name: _digest(folder / name) for name in (*FILES, "attack.json", "episodes.npz") if (folder / name).exists()
-        },
-        baseline=_baseline(notes.get("blind")),
+        tape=read_npz(tape, "replay", most=MOST_TAPED) if tape.exists() else None,
+        digests={name: _digest(folder / name) for name in _hashed(certificate) if (folder / name).exists()},
+        baseline=_baseline(written, notes.get("blind")),
     )
 
 
+def _hashed(certificate: Certificate | None) -> tuple[str, ...]:
+    """Return the files whose hashes a report states; episode data only where they were read, and so are undamaged."""
+    return (*FILES, "attack.json", *(() if certificate is None else ("episodes.npz",)))
+
+
 def _digest(path: Path) -> str:
-    with path.open("rb") as file:
+    if path.suffix == ".json":
+        return sha256(read_bytes(path, "JSON file", MOST_TEXT))
+    with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _baseline(found: Any) -> Baseline | None:
+def _baseline(setup: Mapping[str, Any], found: Any) -> Baseline | None:
+    """Return the open-loop baseline: the measured one of our own tasks, and only of others what ``run.json`` says."""
+    name = setup.get("task")
+    if isinstance(name, str) and name in BASELINES and is_count(setup.get("block")):
+        return BASELINES[name] if setup.get("discount") is None else None
     try:
         return Baseline(
             mean=number(found["mean"]),
@@ -116,6 +138,8 @@ def _check_attack(content: Mapping[str, Any]) -> None:
     length = len(numbers(content["budgets"]))
     if not length or any(len(numbers(content[key])) != length for key in ("curve", "curve_sem")):
         raise ValueError("expected one mean and one standard error per budget")
+    if length > MOST_ASKED:
+        raise ValueError(f"{length} budgets, expected at most {MOST_ASKED}")
     if len(content["curve_lambda"]) != length or len(content["spending"]) != length:
         raise ValueError("expected one value gap and one list of spending per budget")
     for spending in content["spending"]:

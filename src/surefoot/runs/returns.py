@@ -13,7 +13,16 @@ from numpy.typing import NDArray
 
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
-from surefoot.files import MOST_TEXT, check_size, parse_json, parsed_array, read_array, read_arrays, untrusted
+from surefoot.files import (
+    MOST_TEXT,
+    check_size,
+    parse_json,
+    parsed_array,
+    read_array,
+    read_arrays,
+    read_bytes,
+    untrusted,
+)
 
 STANDARD_INPUT = Path("-")
 KINDS = ".npy, .npz, .csv, .txt or .json"
@@ -70,8 +79,10 @@ def _numbers(path: Path) -> Found:
     if path != STANDARD_INPUT and path.suffix not in (".csv", ".txt", ".json"):
         raise InputError(f"--returns {path} must end in {KINDS}, or be - for standard input")
     with untrusted(path, "file of returns"):
-        content = sys.stdin.buffer.read(MOST_TEXT + 1) if path == STANDARD_INPUT else path.read_bytes()
-        check_size(path, "file of returns", len(content), MOST_TEXT)
+        what = "file of returns"
+        standard = path == STANDARD_INPUT
+        content = sys.stdin.buffer.read(MOST_TEXT + 1) if standard else read_bytes(path, what, MOST_TEXT)
+        check_size(path, what, len(content), MOST_TEXT)
         if content.startswith(b"\x93NUMPY"):
             return parsed_array(io.BytesIO(content), len(content)), "all numbers of the array"
         text = content.decode("utf-8-sig").strip()

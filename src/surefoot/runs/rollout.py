@@ -10,7 +10,7 @@ from surefoot.agents.resolve import resolve
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.play.channel import Attacker
-from surefoot.play.plan import Plan, resolve_device
+from surefoot.play.plan import Plan, resolve_device, seeded_plan
 from surefoot.play.rollout import Progress, play
 from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
@@ -24,7 +24,7 @@ def rollout(
     *,
     sigma: Sigma,
     n_episodes: int = 10_000,
-    seed: int = 0,
+    seed: int | None = None,
     device: str = "cpu",
     workers: int = 1,
     backend: Literal["processes", "ray"] = "processes",
@@ -50,7 +50,8 @@ def rollout(
             feature; budgets then count the perturbation of feature i divided by sigma_i / (the least sigma). For
             observations in parts also by name, ``{"camera": 0.1}``: the others have no noise, and are not attacked.
         n_episodes: Number of episodes.
-        seed: Seed of the run; the same seed gives the same returns.
+        seed: Seed of the run; the same seed gives the same returns. By default it follows from agent and setup, so
+            that no agent can contain it.
         device: "cpu", "cuda" or "auto".
         workers: Processes to run episodes with; they do not change the results.
         backend: "ray" runs episodes on the Ray cluster that this process is connected to, else on that of
@@ -91,12 +92,12 @@ def rollout(
         ),
         noise=Noise.of(task.spaces.sigma_of(sigma)),
         n_episodes=n_episodes,
-        seed=seed,
         purpose=() if attacker is None else (Purpose.ATTACK,),
         device=resolve_device(device, remote=backend == "ray"),
         n_envs=n_envs,
         per_step=per_step,
     )
+    plan = seeded_plan(plan, seed)
     if isinstance(attacker, str):
         plan = AttackGrid(base=plan, budgets=(budget,), method=attacker).plan(budget, 0.0)
     elif attacker is not None:

@@ -23,11 +23,13 @@ from surefoot.play.channel import Attacker
 from surefoot.play.loop import Step, play_block
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Purpose
+from surefoot.play.workers import run_apart
+from surefoot.report.taped_frames import MOST_STEPS, MOST_TAPED
 
 SCHEMA = 1
 NAME = "replay.npz"
-MOST_STEPS = 500
 MOST_PICTURES = 150
+ROOM = 2**16  # bytes of what else is in the file: the header, types and shapes
 # Up to this size an observation is a list of numbers, on which the paper's attack takes a moment.
 SMALL = 64
 TRIES, NOISE_SAMPLES = 3, 4  # fewer than in an attack that is to be measured
@@ -65,11 +67,13 @@ def record_replay(plan: Plan, attacked: Plan | None, folder: Path) -> str | None
     """
     (folder / NAME).unlink(missing_ok=True)
     try:
-        arrays = {**_taped(plan, "quiet")}
-        if attacked is not None:
-            arrays |= _taped(attacked, "attacked")
+        # An environment that ends its process must not end this one.
+        arrays = run_apart("recording an episode", _both_taped, (plan, attacked), gpu=plan.gpu_share)
     except Exception as error:
         return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+    size = sum(array.nbytes for array in arrays.values())
+    if size > MOST_TAPED - ROOM:
+        return f"its observations would take {size:,} bytes, more than a page can show"
     write_npz(folder / NAME, {"schema": SCHEMA, **_facts(plan, attacked)}, arrays)
     return None
 
@@ -91,6 +95,14 @@ def _quick_attack(plan: Plan, budget: float) -> Attacker:
             0.0, step=budget / TRIES, multiplier=1.0, smoothing=Smoothing(plan.noise.sigma, NOISE_SAMPLES)
         )
     return Composed(Evenly(budget, plan.task.scoring.max_steps), ConstantDirection())
+
+
+def _both_taped(plans: tuple[Plan, Plan | None], _: int) -> dict[str, NDArray[Any]]:
+    plan, attacked = plans
+    arrays = {**_taped(plan, "quiet")}
+    if attacked is not None:
+        arrays |= _taped(attacked, "attacked")
+    return arrays
 
 
 def _taped(plan: Plan, name: str) -> Mapping[str, NDArray[Any]]:

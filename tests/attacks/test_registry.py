@@ -1,0 +1,132 @@
+"""The attacks by name: what each is built with, and that it is the configuration's."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from surefoot.attacks.adaptive_pgd import AdaptivePGD
+from surefoot.attacks.composed import WhenItMatters
+from surefoot.attacks.ddpg import DdpgAttack
+from surefoot.attacks.dqn import PaperAttack
+from surefoot.attacks.opposite_action import OppositeAction
+from surefoot.attacks.registry import METHODS, Configuration, default_method
+from surefoot.attacks.value_gaps import GapRecorder, default_lambdas
+from surefoot.attacks.victim import UNDEFENDED, Smoothing
+from surefoot.episodes import Noise
+from surefoot.play.channel import Channel, Ledger, Rows
+from surefoot.play.plan import Plan
+from surefoot.play.streams import Stream, block_seeds
+from surefoot.play.tasks import TASKS
+from toys import Spy, actor_with_critic, balancer, short_pole
+
+POLE, CAR = short_pole(30), TASKS["mountain-car"]
+SMOOTHING = Smoothing(0.3, 17)
+
+
+def built(method, *, task=POLE, policy=None, smoothing=SMOOTHING, **changes):
+    agent = policy or (balancer() if task is POLE else actor_with_critic())
+    options = {"budget": 0.7, "lambda_q": 0.25, **changes}
+    return METHODS[method].build(Configuration(task=task, policy=agent, smoothing=smoothing, **options))
+
+
+def test_the_papers_attacks_stay_in_the_box_of_the_task():
+    discrete, continuous = built("paper"), built("paper", task=CAR)
+    assert isinstance(discrete, PaperAttack)
+    assert isinstance(continuous, DdpgAttack)
+    assert (discrete.low, discrete.high) == (None, None)
+    assert (continuous.low, continuous.high) == CAR.box
+    assert (discrete.lambda_q, continuous.weight) == (0.25, 0.25)
+    assert discrete.smoothing == continuous.smoothing == SMOOTHING
+
+
+@pytest.mark.parametrize(("given", "used"), [(17, 8), (5, 5)])
+def test_the_adaptive_attack_averages_over_fewer_samples_without_gradients(given, used):
+    """But never over more than were asked for."""
+    smoothing = Smoothing(0.3, given)
+    blind = replace(balancer(), differentiable=False)
+    for policy, samples, tries in ((None, given, 3), (blind, used, 2)):
+        made = built("adaptive", policy=policy, smoothing=smoothing)
+        assert isinstance(made.timing, WhenItMatters)
+        assert isinstance(made.direction, AdaptivePGD)
+        assert made.timing.smoothing == made.direction.smoothing == Smoothing(0.3, samples)
+        assert (made.timing.lambda_q, made.direction.tries) == (0.25, tries)
+
+
+def test_the_adaptive_attack_on_continuous_actions_spends_its_budget_early():
+    made = built("adaptive", task=CAR)
+    assert isinstance(made.direction, OppositeAction)
+    assert (made.timing.budget, made.timing.steps) == (0.7, round(0.75 * CAR.scoring.max_steps))
+    assert made.direction.smoothing == SMOOTHING
+
+
+@pytest.mark.parametrize("method", ["random", "constant-direction"])
+def test_attacks_that_spend_evenly_do_so_over_the_longest_episode(method):
+    made = built(method)
+    assert (made.timing.budget, made.timing.steps) == (0.7, 30)
+
+
+def test_the_papers_attack_is_the_default_where_it_is_possible():
+    assert default_method(POLE, balancer()) == "paper"
+    assert default_method(POLE, replace(balancer(), differentiable=False)) == "adaptive"
+    assert default_method(CAR, actor_with_critic()) == "paper"
+    assert default_method(CAR, replace(actor_with_critic(), critic=None)) == "adaptive"
+
+
+class Values(torch.nn.Module):
+    """Values of three actions whose best and worst are 1 apart; the mean is elsewhere."""
+
+    def forward(self, history):
+        return torch.tensor([2.0, 1.25, 1.0]).repeat(len(history), 1)
+
+
+def shown():
+    """Return what an attacker of that agent is shown at its first step."""
+    policy = replace(balancer(), network=Values(), n_actions=3)
+    spy, cpu = Spy(), torch.device("cpu")
+    streams = [Stream(seeds, cpu) for seeds in block_seeds(0, (), 0)]
+    ledger = Ledger(
+        attacker=spy,
+        budget=0.7,
+        policy=policy,
+        stream=streams[2],
+        unit=None,
+        n_envs=2,
+        shape=(4,),
+        max_steps=5,
+    )
+    channel = Channel(noise=Noise.of(0.3), n_envs=2, shape=(4,), stream=streams[1], ledger=ledger)
+    seen = []
+    spy.what = lambda view: seen.append(view) or torch.zeros_like(view.observation)
+    rows = Rows(
+        episode=torch.arange(2),
+        step=torch.zeros(2, dtype=torch.int64),
+        fresh=torch.ones(2, dtype=torch.bool),
+        state=None,
+        memory=torch.zeros(2, 1, 4),
+        action=None,
+    )
+    channel.send(torch.zeros(2, 4), rows)
+    return seen[0]
+
+
+@pytest.mark.parametrize(("lambda_q", "attacks"), [(0.9, True), (1.0, True), (1.1, False)])
+def test_a_gap_as_large_as_the_threshold_matters(lambda_q, attacks):
+    view = shown()
+    allowed = WhenItMatters(lambda_q, UNDEFENDED).allowance(view)
+    assert allowed.tolist() == (view.left.tolist() if attacks else [0.0, 0.0])
+    assert view.left.tolist() == pytest.approx([0.7, 0.7])
+
+
+def test_the_gap_that_is_noted_is_from_the_best_to_the_worst_action():
+    recorder = GapRecorder(UNDEFENDED)
+    assert not recorder.propose(shown()).any()
+    assert recorder.gaps[0].tolist() == [1.0, 1.0]
+
+
+def test_by_default_an_attack_without_a_threshold_is_among_those_tried():
+    plan = Plan(task=POLE, policy=balancer(), noise=Noise.of(0.2), n_episodes=2)
+    lambdas = default_lambdas(plan, Smoothing(0.2, 2))
+    assert lambdas[0] == 0.0
+    assert len(lambdas) == 4
+    assert list(lambdas) == sorted(lambdas)

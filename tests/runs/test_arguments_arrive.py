@@ -1,0 +1,207 @@
+"""Every argument of the functions that run episodes from Python arrives in the plan, the grid or the agent's lookup."""
+
+import numpy as np
+import pytest
+
+import surefoot
+from surefoot.episodes import Episodes, Noise
+from surefoot.errors import InputError
+from surefoot.play.plan import Plan
+from surefoot.play.streams import Purpose
+from surefoot.runs import attack_curve, rollout, taped_episode
+from surefoot.runs.returns import read_returns
+from surefoot.runs.taped_episode import attacked_plan
+from toys import actor_with_critic, balancer, short_pole
+
+TASK = short_pole(30)
+SILENT = {
+    "n_stack": None,
+    "batched": None,
+    "stochastic": False,
+    "pixel_max": None,
+    "allow_pickle": False,
+    "vecnormalize": None,
+}
+DECLARED = {
+    "n_stack": 3,
+    "batched": True,
+    "stochastic": True,
+    "pixel_max": 255.0,
+    "allow_pickle": True,
+    "vecnormalize": "none",
+}
+
+
+class Reached(BaseException):
+    """Where episodes would be run."""
+
+
+@pytest.fixture(params=[rollout, attack_curve], ids=["rollout", "attack"])
+def asked(request, monkeypatch):
+    """Return what calls one of the two functions and returns the plan, the workers, the progress and the lookup."""
+    module, seen = request.param, {}
+
+    def resolve(agent, spaces, **options):
+        seen.update(agent=agent, spaces=spaces, options=options)
+        return balancer()
+
+    def play(plan, *, workers, progress=None):
+        seen.update(plan=plan, workers=workers, progress=progress)
+        raise Reached
+
+    monkeypatch.setattr(module, "resolve", resolve)
+    monkeypatch.setattr(module, "play", play)
+
+    def ask(**options):
+        more = {"budgets": [0.3], "method": "random"} if module is attack_curve else {}
+        function = module.rollout if module is rollout else module.attack
+        with pytest.raises(Reached):
+            function(TASK, "the agent", **{"sigma": 0.2, **more, **options})
+        return seen
+
+    return ask
+
+
+def test_without_options(asked):
+    seen = asked()
+    plan = seen["plan"]
+    assert (seen["agent"], seen["spaces"], seen["options"]) == ("the agent", TASK.spaces, SILENT)
+    assert (plan.task, plan.noise, plan.seed, plan.device, seen["workers"]) == (TASK, Noise.of(0.2), 0, "cpu", 1)
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_what_is_declared_about_the_agent_arrives(asked, name):
+    assert asked(**{name: DECLARED[name]})["options"] == SILENT | {name: DECLARED[name]}
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "attribute"),
+    [("n_episodes", 7, "n_episodes"), ("seed", 5, "seed"), ("sigma", 0.4, "noise.sigma"), ("device", "cpu", "device")],
+)
+def test_what_is_run_arrives(asked, option, value, attribute):
+    found = asked(**{option: value})["plan"]
+    for name in attribute.split("."):
+        found = getattr(found, name)
+    assert found == value
+
+
+def test_workers_and_progress_arrive(asked):
+    said = []
+    seen = asked(workers=3, progress_callback=lambda done, of: said.append((done, of)))
+    seen["progress"](2, 4)
+    assert seen["workers"] == 3
+    assert said == [(2, 4)]
+
+
+def rolled(monkeypatch, **options):
+    """Return the plan of a rollout."""
+    plans = []
+
+    def play(plan, **_):
+        plans.append(plan)
+        raise Reached
+
+    monkeypatch.setattr(rollout, "play", play)
+    with pytest.raises(Reached):
+        rollout.rollout(TASK, balancer(), **{"sigma": 0.2, **options})
+    return plans[0]
+
+
+def test_what_only_a_rollout_takes_arrives(monkeypatch):
+    assert rolled(monkeypatch, n_envs=3).block_envs == 3
+    assert rolled(monkeypatch, per_step=True).per_step
+    assert rolled(monkeypatch).purpose == ()
+    assert rolled(monkeypatch, sigma=[0.1, 0.2, 0.3, 0.4]).noise.features == (0.1, 0.2, 0.3, 0.4)
+    named = rolled(monkeypatch, attacker="random", budget=0.7)
+    assert (named.budget, named.purpose, named.noise.sigma) == (0.7, (Purpose.ATTACK,), 0.2)
+    assert named.attacker.timing.budget == 0.7
+    own = rolled(monkeypatch, attacker=named.attacker, budget=0.6, n_envs=3)
+    assert (own.budget, own.purpose, own.attacker, own.block_envs) == (0.6, (Purpose.ATTACK,), named.attacker, 3)
+
+
+def test_what_only_an_attack_takes_arrives(monkeypatch):
+    grids = []
+
+    def summary(grid, records):
+        grids.append(grid)
+        raise Reached
+
+    monkeypatch.setattr(attack_curve, "summary", summary)
+    monkeypatch.setattr(attack_curve, "play", lambda plan, **_: plan)
+    options = {"budgets": [0.3, 0.5], "sigma": 0.2, "noise_samples": 9, "lambdas": [0.1, 0.7], "method": "paper"}
+    with pytest.raises(Reached):
+        attack_curve.attack(TASK, balancer(), **options)
+    (grid,) = grids
+    assert (grid.budgets, grid.noise_samples, tuple(grid.lambdas)) == ((0.3, 0.5), 9, (0.1, 0.7))
+    assert (grid.method, grid.base.noise.sigma, grid.base.purpose) == ("paper", 0.2, ())
+
+
+def test_the_numbers_of_a_curve_are_those_of_its_summary():
+    numbers = {"budgets": [0.1, 0.2], "mean": [[1.0, 2.0], [3.0, 4.0]], "sem": [[5.0, 6.0], [7.0, 8.0]]}
+    numbers |= {"curve": [1.0, 3.0], "curve_sem": [5.0, 7.0], "lambdas": [0.0, 0.5]}
+    made = attack_curve._curve(numbers, ["a", "b"])
+    for name, key in (("budgets", "budgets"), ("mean", "mean"), ("sem", "sem"), ("lowest", "curve")):
+        assert np.array_equal(getattr(made, name), numbers[key])
+    assert made.lowest_sem.tolist() == [5.0, 7.0]
+    assert (made.lambdas, made.records, made.summary) == ((0.0, 0.5), ("a", "b"), numbers)
+
+
+# --- a taped episode --------------------------------------------------------------------------------------------------
+
+
+def test_the_attack_on_a_taped_episode_has_the_budget_and_the_noise_of_the_run():
+    plan = Plan(task=TASK, policy=balancer(), noise=Noise.of(0.2), n_episodes=4, seed=9)
+    under = attacked_plan(plan, 0.6)
+    assert (under.budget, under.seed, under.noise) == (0.6, 9, plan.noise)
+    assert under.attacker.smoothing.sigma == 0.2
+    assert under.attacker.step == pytest.approx(0.6 / taped_episode.TRIES)
+    assert attacked_plan(plan, 0.0) is None
+    car = surefoot.get_task("mountain-car")
+    slow = attacked_plan(Plan(task=car, policy=actor_with_critic(), noise=Noise.of(0.2), n_episodes=4), 0.6)
+    assert (slow.attacker.timing.budget, slow.attacker.timing.steps) == (0.6, car.scoring.max_steps)
+
+
+def test_quiet_and_attacked_tapes_begin_alike_and_are_of_the_plans_they_are_named_for(tmp_path):
+    from surefoot.files import read_npz
+
+    plan = Plan(task=TASK, policy=balancer(), noise=Noise.of(0.2), n_episodes=4, seed=9)
+    assert taped_episode.record_replay(plan, attacked_plan(plan, 0.6), tmp_path) is None
+    header, arrays = read_npz(tmp_path / "replay.npz", "replay")
+    assert np.array_equal(arrays["quiet_clean"][0], arrays["attacked_clean"][0])
+    assert not arrays["quiet_spent"].any()
+    assert 0 < arrays["attacked_spent"].max() <= 0.6
+    assert (header["budget"], header["seed"], header["sigma"], header["limit"]) == (0.6, 9, 0.2, 30)
+    noise = arrays["quiet_seen"] - arrays["quiet_clean"]
+    assert 0.05 < noise.std() < 0.8
+    own = surefoot.rollout(TASK, balancer(), sigma=0.2, n_episodes=1, seed=9)
+    assert own.metadata["stream"] == []
+    assert taped_episode.record_replay(plan, None, tmp_path) is None
+    header, arrays = read_npz(tmp_path / "replay.npz", "replay")
+    assert header["budget"] is None
+    assert not any(name.startswith("attacked") for name in arrays)
+
+
+# --- returns ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "match"),
+    [
+        ({"sigma": 0.3}, "run with sigma 0.2, got --sigma 0.3"),
+        ({"sigma": 0.1}, "run with sigma 0.2, got --sigma 0.1"),
+        ({"floor": -1.0}, "run with floor 0.0, got --floor -1.0"),
+        ({"floor": 1.0}, "run with floor 0.0, got --floor 1.0"),
+        ({"ceiling": 31.0}, "run with ceiling 30.0, got --ceiling 31.0"),
+        ({"ceiling": 29.0}, "run with ceiling 30.0, got --ceiling 29.0"),
+        ({"sigma": [0.2, 0.4]}, "other noise on some features"),
+    ],
+)
+def test_what_is_said_of_a_record_and_is_not_so_is_refused(tmp_path, given, match):
+    """Larger or smaller: both would be another claim about these episodes."""
+    Episodes.from_returns([5.0, 6.0], sigma=0.2, floor=0, ceiling=30).save(tmp_path / "episodes.npz")
+    silent = {"sigma": None, "floor": None, "ceiling": None}
+    record, _ = read_returns(tmp_path / "episodes.npz", **silent)
+    assert record.returns.tolist() == [5.0, 6.0]
+    read_returns(tmp_path / "episodes.npz", sigma=0.2, floor=0.0, ceiling=30.0)
+    with pytest.raises(InputError, match=match):
+        read_returns(tmp_path / "episodes.npz", **silent | given)

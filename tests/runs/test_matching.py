@@ -1,0 +1,350 @@
+"""Which runs belong together: certificates and attacks of one agent, records and their budgets, neighbors of a page."""
+
+import shutil
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from pages import attacked as written_attack
+from pages import certified as written_certificate
+from surefoot.episodes import Episodes, Noise
+from surefoot.errors import InputError
+from surefoot.files import read_json, write_json
+from surefoot.play.plan import Plan
+from surefoot.proof.query import Query, certify, certify_shared_budget
+from surefoot.proof.stopping import StoppingRule
+from surefoot.report.sentences import IDLE
+from surefoot.runs import attacked
+from surefoot.runs import certified as certified_module
+from surefoot.runs.attacked import AttackGrid, matching_certificates, summary, within
+from surefoot.runs.certified import certified_run, run_name
+from surefoot.runs.finish import MOST_NEIGHBORS, write_run_report
+from surefoot.runs.folder import RunFolder, configuration_name, kept_episodes
+from surefoot.runs.read import neighbors, read_run
+from surefoot.runs.shares import Share, run_share
+from toys import balancer, short_pole
+
+TASK, SIGMA = short_pole(30), 0.2
+BASE = Plan(task=TASK, policy=balancer(), noise=Noise.of(SIGMA), n_episodes=8, n_envs=2, episodes_per_env=1)
+GRID = AttackGrid(base=BASE, budgets=(0.1, 0.2), lambdas=(0.0, 0.2), noise_samples=3)
+FACTS = {"task": TASK.name, "agent": BASE.policy.name, "agent_sha256": BASE.policy.sha256, "method": "dkw"}
+
+
+# --- certificates -----------------------------------------------------------------------------------------------------
+
+
+def episodes(sigma=SIGMA, **changes):
+    returns = np.resize([30.0, 29.0], 200)
+    return Episodes.from_returns(returns, sigma=sigma, floor=0, ceiling=30, **{**FACTS, **changes})
+
+
+@pytest.fixture
+def beside(tmp_path):
+    """Certificates next to an attack: two of its setup, and every kind that is about something else."""
+    made = {
+        "fits": certify(episodes(), [0.1]),
+        "fits-too": certify(episodes(seed=7), [0.1, 0.2], method="dkw"),
+        "other-agent": certify(episodes(agent_sha256="another"), [0.1]),
+        "other-task": certify(episodes(task="cartpole-1"), [0.1]),
+        "other-sigma": certify(episodes(sigma=0.4), [0.1]),
+        "other-features": certify(
+            Episodes.from_returns([30.0] * 50, sigma=(0.2, 0.4, 0.4, 0.4), floor=0, ceiling=30, **FACTS), [0.1]
+        ),
+        "stochastic": certify(episodes(stochastic=True), [0.1]),
+        "discounted": certify(episodes(discount=0.9), [0.1]),
+        "shared": certify_shared_budget(episodes(), [0.1], 3),
+    }
+    for name, certificate in made.items():
+        (tmp_path / name).mkdir()
+        certificate.save(tmp_path / name)
+    (tmp_path / "broken").mkdir()
+    (tmp_path / "broken" / "certificate.json").write_text("{")
+    return tmp_path
+
+
+def test_certificates_beside_the_attack_are_found(beside):
+    """Those of its setup, all of them, and no others: a false match is a false contradiction."""
+    found = matching_certificates(GRID, None, beside)
+    assert [path.parent.name for path, _ in found] == ["fits", "fits-too"]
+    assert [certificate.budgets.tolist() for _, certificate in found] == [[0.1], [0.1, 0.2]]
+    assert matching_certificates(GRID, None, beside / "fits") == []
+
+
+@pytest.mark.parametrize(
+    "name", ["other-agent", "other-task", "other-sigma", "other-features", "stochastic", "discounted"]
+)
+def test_a_certificate_that_is_named_and_does_not_fit_is_refused(beside, name):
+    with pytest.raises(InputError, match="is about another task, agent or sigma than this attack"):
+        matching_certificates(GRID, beside / name, beside)
+
+
+def test_a_certificate_that_is_named_is_the_only_one(beside, tmp_path):
+    ((path, _),) = matching_certificates(GRID, beside / "fits-too", beside)
+    assert path == beside / "fits-too" / "certificate.json"
+    ((path, _),) = matching_certificates(GRID, beside / "fits" / "certificate.json", beside)
+    assert path == beside / "fits" / "certificate.json"
+    with pytest.raises(InputError, match=r"certificate\.json"):
+        matching_certificates(GRID, beside / "shared", beside)  # it has only a shared budget's
+
+
+# --- what an attack's summary says ------------------------------------------------------------------------------------
+
+RETURNS = {
+    (0.1, 0.0): [20.0, 24.0],
+    (0.1, 0.2): [10.0, 20.0],
+    (0.2, 0.0): [5.0, 6.0],
+    (0.2, 0.2): [7.0, 27.0],
+}
+USED = {(0.1, 0.0): 0.05, (0.1, 0.2): 0.00099, (0.2, 0.0): 0.0021, (0.2, 0.2): 0.2}
+
+
+def records():
+    steps = np.array([1.0, 2.0, 0.0])
+    return {
+        place: Episodes(
+            returns=np.array(values),
+            sigma=SIGMA,
+            floor=0.0,
+            ceiling=30.0,
+            budget_used=np.full(2, USED[place]),
+            budget_used_per_step=steps * (1 + index),
+            metadata={},
+        )
+        for index, (place, values) in enumerate(RETURNS.items())
+    }
+
+
+def test_the_curve_is_the_lowest_mean_of_each_budget_with_its_own_error_lambda_and_spending():
+    """The lowest of the first budget is at the second lambda, that of the second at the first; errors say otherwise."""
+    made = summary(GRID, records())
+    assert made["mean"] == [[22.0, 15.0], [5.5, 17.0]]
+    assert made["sem"] == pytest.approx(np.array([[2.0, 5.0], [0.5, 10.0]]))
+    assert (made["curve"], made["curve_sem"], made["curve_lambda"]) == (
+        [15.0, 5.5],
+        pytest.approx([5.0, 0.5]),
+        [0.2, 0.0],
+    )
+    assert made["spending"] == [[1.0, 2.0], [1.5, 3.0]]  # of two episodes; nothing is listed after the last step used
+    assert made["largest_spent"] == 0.2
+    assert made["mean_spent"] == pytest.approx(np.array([[0.05, 0.00099], [0.0021, 0.2]]))
+    assert made["did_not_attack"] == [[False, True], [False, False]]
+    assert IDLE * 0.1 > 0.00099 > IDLE * 0.05
+    facts = {
+        key: made[key] for key in ("task", "agent", "agent_sha256", "sigma", "seed", "episodes", "draws", "method")
+    }
+    assert facts == {
+        **{key: FACTS[key] for key in ("task", "agent", "agent_sha256")},
+        "sigma": SIGMA,
+        "seed": 0,
+        "episodes": 8,
+        "draws": 3,
+        "method": "paper",
+    }
+
+
+def test_the_taped_attack_is_the_strongest_at_the_largest_budget(tmp_path, monkeypatch):
+    taped = []
+    monkeypatch.setattr(attacked, "record_replay", lambda quiet, under, folder: taped.append((quiet, under)))
+    grid = replace(GRID, budgets=(0.1, 0.2, 0.15))
+    attacked._replay(grid, {"curve_lambda": [0.0, 0.2, 0.0]}, tmp_path)
+    ((quiet, under),) = taped
+    assert (quiet.attacker, quiet.budget) == (None, 0.0)
+    assert (under.budget, under.attacker.describe()["margin"]) == (0.2, 0.2)
+
+
+def test_progress_counts_the_configurations_before(tmp_path):
+    said = []
+    report = within(lambda done, of: said.append((done, of)), 2, 5)
+    report(3, 8)
+    assert said == [(19, 40)]
+    assert within(None, 2, 5) is None
+
+
+def test_attacks_average_over_the_noise_of_the_agent():
+    assert (GRID.smoothing.sigma, GRID.smoothing.n_samples) == (SIGMA, 3)
+    assert GRID.plan(0.1, 0.2).budget == 0.1
+    assert GRID.configurations() == [(0.1, 0.0), (0.1, 0.2), (0.2, 0.0), (0.2, 0.2)]
+
+
+# --- records and budgets ----------------------------------------------------------------------------------------------
+
+
+def test_every_record_of_an_attack_is_that_of_its_budget(tmp_path):
+    written_attack(tmp_path)
+    run = read_run(tmp_path)
+    assert [one.metadata["budget"] for one in run.records] == run.attack["budgets"] == [0.4, 1.0]
+    assert [one.returns.mean() for one in run.records] == run.attack["curve"]
+
+
+@pytest.mark.parametrize("missing", ["B0.4-lambda0", "B1-lambda0.5"])
+def test_a_missing_configuration_does_not_shift_records_to_other_budgets(tmp_path, missing):
+    written_attack(tmp_path)
+    (tmp_path / missing / "episodes.npz").unlink()
+    run = read_run(tmp_path)
+    assert run.records == []
+    assert run.attack["budgets"] == [0.4, 1.0]
+
+
+def test_records_are_those_of_the_lambda_with_the_lowest_mean_at_their_budget(tmp_path):
+    """Here the second at the first budget and the first at the second."""
+    result = written_attack(tmp_path)
+    write_json(tmp_path / "attack.json", {**result, "curve_lambda": [0.5, 0.0]})
+    (tmp_path / "B0.4-lambda0").rename(tmp_path / "B0.4-lambda0.5")
+    (tmp_path / "B1-lambda0.5").rename(tmp_path / "B1-lambda0")
+    assert [one.metadata["budget"] for one in read_run(tmp_path).records] == [0.4, 1.0]
+
+
+def test_episodes_that_are_kept_are_counted_in_finished_and_unfinished_directories(tmp_path):
+    """Of a finished configuration all, of one that was begun its blocks, the last one shorter, of none nothing."""
+    plan = replace(BASE, n_episodes=7)
+    with RunFolder(tmp_path / "done", plan.setup()).opened() as store:
+        store.recorded(plan)
+    run_share(plan, Share(2, 2), tmp_path / "begun")  # blocks 1 and 3: two episodes and one
+    with RunFolder(tmp_path / "empty", plan.setup()).opened():
+        pass
+    assert kept_episodes(tmp_path / "done") == 7
+    assert kept_episodes(tmp_path / "begun") == 3
+    assert kept_episodes(tmp_path) == 10
+
+
+def test_the_names_of_configurations_are_their_budgets_and_lambdas():
+    assert configuration_name(0.2, None) == "B0.2"
+    assert configuration_name(0.2, 0.0) == "B0.2-lambda0"
+    assert configuration_name(1e-05, 0.75) == "B1e-05-lambda0.75"
+
+
+# --- neighbors --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def street(tmp_path):
+    """A certificate, attacks on its agent and on others, and another certificate of the same agent."""
+    home = tmp_path / "street"
+    written_certificate(home / "certificate")
+    written_certificate(home / "certificate-again")
+    written_attack(home / "attack")
+    written_attack(home / "attack-on-another", agent="agent-b")
+    written_attack(home / "attack-with-other-noise", sigma=0.4)
+    return home
+
+
+def test_the_neighbors_of_a_certificate_are_the_attacks_on_its_agent_and_the_other_way_round(street):
+    of_certificate = neighbors(street / "certificate", read_run(street / "certificate"))
+    assert [run.name for run in of_certificate] == ["attack"]
+    of_attack = neighbors(street / "attack", read_run(street / "attack"))
+    assert [run.name for run in of_attack] == ["certificate", "certificate-again"]
+    assert neighbors(street / "attack-on-another", read_run(street / "attack-on-another")) == []
+
+
+def test_a_run_is_not_its_own_neighbor(street):
+    """A directory may hold both, a certificate and an attack."""
+    shutil.copy(street / "attack" / "attack.json", street / "certificate")
+    names = [run.name for run in neighbors(street / "certificate", read_run(street / "certificate"))]
+    assert names == ["attack"]
+
+
+def test_a_page_shows_a_few_neighbors(street, monkeypatch):
+    shown = []
+    monkeypatch.setattr(
+        "surefoot.runs.finish.write_report", lambda runs, path: shown.append([run.name for run in runs])
+    )
+    for number in range(MOST_NEIGHBORS + 3):
+        shutil.copytree(street / "attack", street / f"attack-{number}")
+    write_run_report(street / "certificate")
+    assert shown[0][0] == "certificate"
+    assert len(shown[0]) == 1 + MOST_NEIGHBORS
+    write_run_report(street / "attack-on-another")
+    assert shown[1] == ["attack-on-another"]
+
+
+def test_a_certificate_in_memory_is_shown_only_if_it_is_the_one_in_the_directory(street, monkeypatch):
+    shown = []
+    monkeypatch.setattr("surefoot.runs.finish.write_report", lambda runs, path: shown.append(runs[0].certificate))
+    own = read_run(street / "certificate").certificate
+    write_run_report(street / "certificate", own)
+    assert shown[0] is own
+    other = replace(own, lower=own.lower + 1)
+    write_run_report(street / "certificate", other)
+    assert shown[1] is not other
+    assert shown[1].lower.tolist() == own.lower.tolist()
+
+
+# --- names and setups of runs -----------------------------------------------------------------------------------------
+
+
+def test_runs_that_differ_have_names_that_differ():
+    from surefoot.play.tasks import discounted
+
+    plans = [
+        BASE,
+        replace(BASE, seed=1),
+        replace(BASE, n_episodes=9),
+        replace(BASE, noise=Noise.of(0.3)),
+        replace(BASE, noise=Noise.of([0.2, 0.2, 0.2, 0.3])),
+        replace(BASE, per_step=True),
+        replace(BASE, device="cuda"),
+        replace(BASE, task=discounted(TASK, 0.9)),
+        replace(BASE, task=discounted(TASK, 0.8)),
+        replace(BASE, policy=replace(balancer(), name="other")),
+    ]
+    names = [run_name(plan) for plan in plans]
+    assert len(set(names)) == len(plans)
+    grids = [
+        GRID,
+        replace(GRID, method="random"),
+        *(replace(GRID, base=plan) for plan in (plans[1], plans[2], plans[3])),
+    ]
+    assert len({grid.name for grid in grids}) == len(grids)
+
+
+def test_another_goal_is_another_setup(tmp_path):
+    """Bets are made for their goal: with another one they would be made on returns that were seen."""
+    query = Query(budgets=(0.0, 0.2), confidence=0.9)
+    made = certified_run(BASE, query, tmp_path, goal=StoppingRule(budget=0.2, tolerance=0.5))
+    assert made.confidence == 0.9
+    assert made.method_selection["until"] == 0.5
+    for goal in (StoppingRule(budget=0.1, tolerance=0.5), StoppingRule(budget=0.2, tolerance=0.4), None):
+        with pytest.raises(InputError, match="another setup"):
+            certified_run(BASE, query, tmp_path, goal=goal)
+    again = certified_run(BASE, query, tmp_path, goal=StoppingRule(budget=0.2, tolerance=0.5))
+    assert again.lower.tolist() == made.lower.tolist()
+
+
+def test_what_was_written_down_about_the_play_stays_when_it_is_certified_again(tmp_path, monkeypatch):
+    certified_run(BASE, Query(budgets=(0.0,)), tmp_path, workers=1, required=0.4)
+    first = read_json(tmp_path / "run.json")
+    assert (first["resumed"], first["workers"], first["required_budget"]) == (False, 1, 0.4)
+    assert first["agent_sha256"] == BASE.policy.sha256
+    write_json(tmp_path / "run.json", {**first, "wall_seconds": 12345.0, "workers": 77, "versions": {"numpy": "0"}})
+    certified_run(BASE, Query(budgets=(0.0, 0.1), threshold_spacing=2.0), tmp_path)
+    again = read_json(tmp_path / "run.json")
+    kept = (again["wall_seconds"], again["workers"], again["versions"], again["resumed"], again["step"])
+    assert kept == (12345.0, 77, {"numpy": "0"}, True, 2.0)
+    assert again["certified_with"] == first["versions"]
+
+
+def test_a_run_that_found_blocks_says_that_it_was_resumed(tmp_path):
+    run_share(BASE, Share(1, 2), tmp_path)
+    certified_run(BASE, Query(budgets=(0.0,)), tmp_path)
+    assert read_json(tmp_path / "run.json")["resumed"] is True
+
+
+def test_budgets_of_other_threats_are_not_shown_as_those_of_one_episode(tmp_path, monkeypatch):
+    from surefoot.proof.shared_budget import SharedBudget
+
+    taped = []
+    monkeypatch.setattr(certified_module, "record_replay", lambda quiet, under, folder: taped.append(under))
+    certified_run(BASE, Query(budgets=(0.3,)), tmp_path / "episode", required=0.3)
+    certified_run(BASE, Query(budgets=(0.3,), threat=SharedBudget(3)), tmp_path / "shared")
+    assert taped[0].budget == 0.3
+    assert taped[1] is None
+
+
+def test_the_blocks_of_another_share_do_not_count(tmp_path):
+    """In a directory with blocks of two shares, each share has its own episodes."""
+    run_share(BASE, Share(2, 2), tmp_path)
+    said = []
+    assert run_share(BASE, Share(1, 2), tmp_path, progress=lambda done, of: said.append((done, of))) == 4
+    assert said[0] == (0, 4)
+    assert len(list((tmp_path / "blocks").glob("*.npz"))) == BASE.n_blocks
