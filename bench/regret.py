@@ -8,8 +8,9 @@
 Every source is a distribution of returns: a record of this repository or a synthetic one. Each draw is a fresh sample
 of n returns, certified at 95% for a grid of scaled budgets (B / sigma) and for single ones. The best single method is
 the best of `betting`, `band`, `per-threshold` (spacing 1; for fractions 0.01) and, where only floor and ceiling can
-come, `binary`, each on all n episodes. Wins and losses are declared where the record's task declares them. Values are measured above the floor. Differences below half a percent of the range from floor to ceiling
-count as none: there both certificates say next to nothing, and a quotient would compare noise.
+come, `binary`, each on all n episodes. Wins and losses are declared where the record's task declares them. Values are
+measured above the floor. Differences below half a percent of the range from floor to ceiling count as none: there both
+certificates say next to nothing, and a quotient would compare noise.
 """
 
 from __future__ import annotations
