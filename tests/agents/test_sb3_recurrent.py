@@ -18,6 +18,8 @@ from surefoot.agents.smoothed import SmoothedPolicy
 from surefoot.errors import InputError
 from toys import recurrent
 
+pytestmark = pytest.mark.filterwarnings("ignore:sigma is 0:surefoot.PredictableNoiseWarning")
+
 LSTM = {"lstm_hidden_size": 12}
 MODELS = {
     "discrete": {"actions": THREE},

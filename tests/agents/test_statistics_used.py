@@ -179,6 +179,7 @@ def test_the_smallest_stack_is_asked_about_too(shape, question):
         assert smooth(made, 0.1, vecnormalize="none").policy.shape == shape
 
 
+@pytest.mark.filterwarnings("ignore:sigma is 0:surefoot.PredictableNoiseWarning")
 def test_the_deployed_agent_of_a_folder_has_its_statistics(stored, tmp_path):
     agent = smooth(stored, 0.0, n_stack=1)
     seen = (5 + 4 * np.random.default_rng(1).normal(size=(200, 20))).astype(np.float32)

@@ -349,7 +349,7 @@ def test_smoothed_agents_take_raw_observations(files):
     model, wrapper, path, statistics = files
     with pytest.warns(surefoot.PredictableNoiseWarning):
         agents = [
-            surefoot.smooth(a, 1e-6, shape=(4,), vecnormalize=v, seed=0) for a, v in ((path, statistics), (model, None))
+            surefoot.smooth(a, 0.0, shape=(4,), vecnormalize=v, seed=0) for a, v in ((path, statistics), (model, None))
         ]
     seen = raw()
     expected, _ = model.predict(wrapper.normalize_obs(seen), deterministic=True)

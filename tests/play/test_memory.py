@@ -24,6 +24,8 @@ from toys import Spy, balancer, geometric, layers, pay_action, pay_first_choice,
 SIGMA, CLEAN, LIMIT = 0.5, (0.3, -0.2, 0.1, 0.4), 30
 
 
+pytestmark = pytest.mark.filterwarnings("ignore:sigma is 0:surefoot.PredictableNoiseWarning")
+
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 

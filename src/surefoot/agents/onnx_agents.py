@@ -72,7 +72,11 @@ def read_onnx(path: Path, spaces: Spaces) -> Policy:
     """
     content = read_bytes(path, "ONNX model", MOST_ARRAYS)
     external = path.with_name(f"{path.name}.data")
-    weights = {external.name: read_bytes(external, "ONNX model", MOST_ARRAYS)} if needs_data_file(path, content) else {}
+    weights = {}
+    if needs_data_file(path, content):
+        if not external.exists():
+            raise InputError(f"{path} keeps weights in another file, and there is no file {external}; copy it there")
+        weights[external.name] = read_bytes(external, "ONNX model", MOST_ARRAYS)
     inner = Onnx(content, weights)
     shape = _input_shape(path, inner, spaces)
     try:
