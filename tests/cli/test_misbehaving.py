@@ -106,7 +106,8 @@ def test_verify(capsys, certified, monkeypatch, kind, workers):
     ],
 )
 @pytest.mark.parametrize("workers", [1, 2])
-def test_agents_that_are_code(capsys, agent, message, workers):
+def test_agents_that_are_code(capsys, monkeypatch, agent, message, workers):
+    monkeypatch.setattr(misbehaving, "started", [])  # other tests have run environments in this process
     call = ("certify", "--env", "misbehaving:Honest", "--agent", agent, *FEW, "--workers", workers, "--out", "run")
     fails(capsys, message, *call, "--episodes", 300)
     assert run(capsys, *call[:4], "misbehaving:agent", *call[5:], "--episodes", 300)[0] == 0

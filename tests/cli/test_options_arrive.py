@@ -22,7 +22,7 @@ from surefoot.agents.normalization import Statistics, normalized
 from surefoot.agents.policies import Policy
 from surefoot.cli import main as cli
 from surefoot.episodes import Noise
-from surefoot.play.plan import MOST_EPISODES
+from surefoot.play.plan import MOST_EPISODES, own_seed
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import get_task
 from surefoot.proof.query import Norm
@@ -104,7 +104,8 @@ def asked(tmp_path, monkeypatch) -> Callable[..., Call]:
 def test_what_a_plain_command_asks_for(asked):
     """The honest twin of all rows below: without options each of them is something else."""
     made = asked("certify", "cartpole-1")
-    assert (made.plan.n_episodes, made.plan.seed, made.plan.purpose, made.plan.device) == (10_000, 0, (), "cpu")
+    assert (made.plan.n_episodes, made.plan.purpose, made.plan.device) == (10_000, (), "cpu")
+    assert made.plan.seed == own_seed(made.plan)
     assert (made.plan.noise, made.plan.per_step, made.plan.task) == (Noise.of(0.2), False, get_task("cartpole-1"))
     assert made.query.budgets == get_task("cartpole-1").paper.budgets
     assert (made.query.confidence, made.query.method, made.query.norm) == (0.95, None, None)
@@ -262,6 +263,8 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("verify", "--agent x", {"named.agent": "x", "given.0": Path("DIR")}),
     ("verify", "--blocks 3", {"named.blocks": 3}),
     ("verify", "--blocks all", {"named.blocks": None}),
+    ("verify", "--fresh 7", {"named.fresh": 7}),
+    ("verify", """--env-kwargs '{"g": 2.0}'""", {"named.env_kwargs": {"g": 2.0}}),
     ("verify", "--seed 5", {"named.seed": 5}),
     ("verify", "--env my:Env", {"named.environment": "my:Env"}),
     ("verify", "--env-module m --env-module n", {"named.env_modules": ["m", "n"]}),

@@ -25,11 +25,12 @@ DEFAULT = {"seed": "0", "purpose": "()"}  # of a Plan that does not say
 # streams that are made. A plan without purpose is a certificate's, and another's where ``replace`` gives it a purpose.
 USES = {
     # Episodes, under attack or not.
-    "src/surefoot/cli/options.py plan_of": ["Plan: arguments.seed, ()"],
-    "src/surefoot/cli/compare.py _plan": ["Plan: arguments.seed, ()"],
+    "src/surefoot/cli/options.py plan_of": ["Plan: 0, ()"],
+    "src/surefoot/cli/compare.py _plan": ["Plan: 0, ()"],
+    "src/surefoot/cli/compare.py run_compare": ["replace: seed seed", "replace: seed seed"],
     "src/surefoot/cli/plan.py _forecasts": ["replace: purpose (Purpose.PILOT,)", "(Purpose.PILOT,)"],
     "src/surefoot/runs/rollout.py rollout": [
-        "Plan: seed, () if attacker is None else (Purpose.ATTACK,)",
+        "Plan: 0, () if attacker is None else (Purpose.ATTACK,)",
         "(Purpose.ATTACK,)",
     ],
     "src/surefoot/runs/attack_curve.py attack": ["Plan: seed, ()"],
@@ -45,7 +46,12 @@ USES = {
         "policy_seeds(plan.seed, plan.purpose, index)",
     ],
     "src/surefoot/play/plan.py Plan.__post_init__": ["seed_sequence(self.seed)"],
+    "src/surefoot/play/plan.py seeded_plan": ["replace: seed own_seed(plan) if seed is None else seed"],
     "src/surefoot/verification/play_again.py plan_of": ["Plan: seed, ()"],
+    "src/surefoot/verification/play_again.py run_fresh": [
+        "replace: seed secrets.randbits(127), purpose (Purpose.VERIFICATION,)",
+        "(Purpose.VERIFICATION,)",
+    ],
     "study/measure.py unattacked": ["Plan: SEED, ()"],
     "study/mujoco.py run": ["Plan: 0, ()"],
     # Training, and what selects weights and sigmas.

@@ -215,7 +215,7 @@ def test_required_and_proved_or_not(capsys):
     assert "NOT proved: a mean of 199 at budget 0.4." in shown
     said = "under any observation attack with budget 0.4 (total l2 norm of the perturbations of one episode)."
     assert said in " ".join(shown.split())
-    assert said in Path("runs/cartpole-5-s0.2-sigma0.2-seed0-n300/report.html").read_text()
+    assert said in Path("runs/cartpole-5-s0.2-sigma0.2-n300/report.html").read_text()
 
 
 def test_returns_may_be_required_too(capsys):
@@ -231,7 +231,7 @@ def test_the_command_stops_by_itself(capsys):
     assert code == 0
     assert made["method_selection"]["stopped"] == "proved"
     assert made["n_episodes"] < 3000
-    assert Path("runs/cartpole-5-s0.2-sigma0.2-seed0-n3000-sequential/certificate.json").exists()
+    assert Path("runs/cartpole-5-s0.2-sigma0.2-n3000-sequential/certificate.json").exists()
 
 
 BAD = {

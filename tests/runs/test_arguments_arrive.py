@@ -63,7 +63,7 @@ def asked(request, monkeypatch):
 
 
 def test_without_options(asked):
-    seen = asked()
+    seen = asked(seed=0)
     plan = seen["plan"]
     assert (seen["agent"], seen["spaces"], seen["options"]) == ("the agent", TASK.spaces, SILENT)
     assert (plan.task, plan.noise, plan.seed, plan.device, seen["workers"]) == (TASK, Noise.of(0.2), 0, "cpu", 1)

@@ -1,4 +1,4 @@
-"""What the leaderboard accepts: a verdict without failed and without impossible checks, and attacks that agree."""
+"""What the leaderboard accepts: a verdict whose checks all passed, with fresh episodes, and attacks that agree."""
 
 import json
 import shutil
@@ -15,7 +15,7 @@ from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_arrays, write_json
 from surefoot.proof.forecast import best_achievable
 from surefoot.proof.query import certify
-from surefoot.verification.verdict import FAILED, IMPOSSIBLE, SKIPPED, Verdict
+from surefoot.verification.verdict import FAILED, IMPOSSIBLE, PASSED, SKIPPED, Verdict
 
 QUICK = "mountain-car-gru-s1"
 
@@ -25,8 +25,8 @@ def entry(tmp_path):
     return shutil.copytree(ENTRIES / QUICK, tmp_path / "copy")
 
 
-def judged(monkeypatch, result):
-    """Let the verification have one check with this result; return how it was asked."""
+def judged(monkeypatch, result, *, fresh=True):
+    """Let the verification have one check with this result, and fresh episodes; return how it was asked."""
     asked = []
 
     def verify(folder, **options):
@@ -34,51 +34,55 @@ def judged(monkeypatch, result):
         verdict = Verdict(run=str(folder), not_checked=[])
         verdict.judge("bounds", [], "as computed")
         verdict.note("replay", result, "said so")
+        verdict.fresh = 100 if fresh else None
         return verdict
 
     monkeypatch.setattr(surefoot, "verify", verify)
     return asked
 
 
-@pytest.mark.parametrize(("result", "accepted"), [(SKIPPED, True), (IMPOSSIBLE, False), (FAILED, False)])
-def test_a_check_that_was_impossible_is_no_check_that_passed(monkeypatch, result, accepted):
+@pytest.mark.parametrize("result", [SKIPPED, IMPOSSIBLE, FAILED])
+def test_a_check_that_was_impossible_is_no_check_that_passed(monkeypatch, result):
     judged(monkeypatch, result)
-    assert refusals(read_entry(ENTRIES / QUICK)) == ([] if accepted else ["replay: said so"])
+    assert refusals(read_entry(ENTRIES / QUICK)) == ["replay: said so"]
+    judged(monkeypatch, PASSED)
+    assert refusals(read_entry(ENTRIES / QUICK)) == []
+
+
+def test_nothing_is_accepted_without_fresh_episodes(monkeypatch):
+    judged(monkeypatch, PASSED, fresh=False)
+    assert refusals(read_entry(ENTRIES / QUICK)) == ["no fresh episodes were run"]
 
 
 def test_the_entry_itself_is_verified_with_its_own_agent(monkeypatch, entry):
-    asked = judged(monkeypatch, SKIPPED)
-    refusals(read_entry(entry), blocks=3)
+    asked = judged(monkeypatch, PASSED)
+    refusals(read_entry(entry), blocks=3, fresh=7)
     (entry / "entry.json").write_text(json.dumps({**read_json(entry / "entry.json"), "agent": "mine.zip"}))
     refusals(read_entry(entry))
     assert asked == [
-        (entry, {"agent": None, "blocks": 3}),
-        (entry, {"agent": str(entry / "mine.zip"), "blocks": "enough"}),
+        (entry, {"agent": None, "blocks": 3, "fresh": 7}),
+        (entry, {"agent": str(entry / "mine.zip"), "blocks": "enough", "fresh": None}),
     ]
 
 
-def test_blocks_of_an_agent_that_is_not_there_are_not_rerun(monkeypatch, entry):
-    asked = judged(monkeypatch, SKIPPED)
-    monkeypatch.setattr(entries, "list_agents", list)
-    refusals(read_entry(entry), blocks=3)
-    assert asked[0][1] == {"agent": None, "blocks": 0}
-
-
-def test_blocks_that_were_run_on_a_gpu_are_rerun_only_on_one(monkeypatch, entry):
+def test_a_rerun_is_excused_only_of_episodes_of_a_gpu_where_there_is_none(monkeypatch, entry):
     from dataclasses import replace
 
-    asked = judged(monkeypatch, SKIPPED)
-    record = Episodes.load(entry / "episodes.npz")
-    replace(record, metadata={**record.metadata, "device": "cuda"}).save(entry / "episodes.npz")
-    for here in ("cpu", "cuda"):
+    judged(monkeypatch, IMPOSSIBLE)
+    for recorded, here, reasons in (
+        ("cuda", "cpu", []),
+        ("cuda", "cuda", ["replay: said so"]),
+        ("cpu", "cpu", ["replay: said so"]),
+    ):
+        record = Episodes.load(entry / "episodes.npz")
+        replace(record, metadata={**record.metadata, "device": recorded}).save(entry / "episodes.npz")
         monkeypatch.setattr(entries, "resolve_device", lambda name, here=here: here)
-        refusals(read_entry(entry), blocks=3)
-    assert [options["blocks"] for _, options in asked] == [0, 3]
+        assert refusals(read_entry(entry), blocks=3) == reasons
 
 
 @pytest.mark.parametrize(("below", "accepted"), [(4.9, True), (5.1, False)])
 def test_an_attack_contradicts_from_five_standard_errors_on(monkeypatch, entry, below, accepted):
-    judged(monkeypatch, SKIPPED)
+    judged(monkeypatch, PASSED)
     path = entry / "attack-structured.json"
     attack = read_json(path)
     (budget,) = attack["budgets"]

@@ -42,8 +42,7 @@ def asked(tmp_path, monkeypatch):
 
         with monkeypatch.context() as patched:
             patched.setattr(door, train)
-            with pytest.raises(Reached):
-                cli.main(["train", *shlex.split(words), "--quiet", "--device", "cpu"])
+            assert cli.main(["train", *shlex.split(words), "--quiet", "--device", "cpu"]) == 2  # ended at the door
         return seen[0]
 
     return ask

@@ -72,8 +72,12 @@ def check_rows(
 
 def _asked_again(ask: Ask, parts: Parts, company: str, where: str) -> Tensor:
     """Return the answers; what answered before and fails now does not answer each row by itself."""
+    count = next(len(part) for part in parts if part is not None)
     try:
-        return ask(*parts)
+        answers = ask(*parts)
+        if len(answers) != count:
+            raise ValueError(f"{len(answers)} answers to {count} rows")
+        return answers
     except Exception as error:
         if is_out_of_memory(error):
             raise

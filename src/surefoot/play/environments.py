@@ -212,7 +212,13 @@ def _inspected(source: Source, _: int) -> dict[str, Any]:
     try:
         _check_resets(opened)
         # A function may have changed the rules behind an environment's back, so its names must say the same.
-        named = named_rules(source.name, **source.setup)
+        made = source.setup
+        named = named_rules(
+            source.name,
+            env_kwargs=made.get("env_kwargs"),
+            wrappers=made.get("wrappers", ()),
+            env_modules=made.get("env_modules", ()),
+        )
         proved = named if named == known_rules(opened, FlatObservation) else None
         is_known = proved is not None and source.name in KNOWN
         return {

@@ -63,7 +63,8 @@ class Split:
         total = rounds + float(past.counts.sum())
         known = np.log(1 / np.array([alpha, alpha / 32]))
         lost = np.array([self._expected(past, total, rounds, share) for share in (alpha, alpha / 32)])
-        width = self.plain.max() - floor if ceiling is None else ceiling - floor
+        # in the unit of the return, and not in that of a ceiling far above all returns
+        width = self.plain.max() - floor
         lost = np.maximum(self.plain - lost, 1e-12 * (width + abs(floor)) + 1e-300)
         # what is lost grows with l = log(1/share) like root l for plain means and like l where few events count
         basis = np.stack([np.sqrt(known), known])
