@@ -128,18 +128,6 @@ def test_a_broken_link_is_noticed():
     assert broken_links(ROOT / "README.md", text) == broken
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_prose_keeps_its_width(page):
-    lines = prose(page.read_text(encoding="utf-8")).splitlines()
-    assert [line for line in lines if len(line) > 120 and not line.startswith(("|", "!["))] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_code_keeps_to_eighty_columns(page):
-    code = re.findall(r"^```\w+\n(.*?)^```", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE)
-    assert [line for block in code for line in block.splitlines() if len(line) > 80] == []
-
-
 def shown_commands(text):
     """Return the words of every surefoot command in the shell code of a page."""
     lines = [line for code in blocks(text, "sh") for line in code.replace("\\\n", " ").splitlines()]
@@ -268,11 +256,6 @@ def test_the_citation_names_this_version():
     assert text.startswith("cff-version: 1.2.0\n")
     assert f"\nversion: {surefoot.__version__}\n" in text
     assert f"## {surefoot.__version__}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-
-
-def test_the_readme_is_short():
-    """About a hundred lines, the printed output and BibTeX among them."""
-    assert len([line for line in README.splitlines() if line.strip()]) <= 110
 
 
 def missing_modules(text):

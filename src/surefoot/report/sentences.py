@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -144,12 +145,13 @@ def attack_notes(attack: Mapping[str, Any]) -> list[str]:
         notes.append("* did not attack: used less than 1% of its budget.")
     curve, sem, budgets = attack["curve"], attack["curve_sem"], attack["budgets"]
     first, last = budgets.index(min(budgets)), budgets.index(max(budgets))
-    flat = len(budgets) > 1 and curve[last] >= curve[first] - 2 * (sem[last] + sem[first])
+    # Two standard errors of the difference of two independent means.
+    flat = len(budgets) > 1 and curve[last] >= curve[first] - 2 * math.hypot(sem[last], sem[first])
     if flat or (attack["did_not_attack"] and all(all(row) for row in attack["did_not_attack"])):
         untried = ["--method adaptive"] if attack["method"] != "adaptive" else []
         untried += ["lambda 0"] if not {0.0, None} & set(attack["lambdas"]) else []
         notes.append(
-            "Warning: the mean return does not fall with the budget. This does not show that the agent is robust; try "
+            "Warning: the mean return does not fall significantly with the budget. This does not show that the agent is robust; try "
             f"{', '.join([*untried, 'or larger --budgets' if untried else 'larger --budgets'])}."
         )
     return notes
