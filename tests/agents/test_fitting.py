@@ -14,8 +14,6 @@ from surefoot.agents import files as zoo
 from surefoot.agents.fit import Bright, brightened, check_actions, fit_to, single_shape
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import resolve
-from surefoot.agents.sb3.read import _with_bounds
-from surefoot.agents.sb3.settings import Facts
 from surefoot.errors import InputError
 from toys import balancer, echo
 
@@ -92,19 +90,6 @@ def test_bytes_and_fractions_are_not_the_same_agent():
     for spaces, most in ((pictures, None), (SPACES, 255.0), (pictures, 0.0), (pictures, float("inf"))):
         with pytest.raises(InputError, match="pixel"):
             brightened(known, spaces, most)
-
-
-def facts(width=2, **more):
-    return Facts(module="m", shape=(4,), n_actions=None, width=width, limits=None, settings={}, **more)
-
-
-def test_bounds_of_actions_come_from_an_environment_that_takes_as_many(tmp_path):
-    two = Spaces(shape=(4,), n_actions=None, low=(-1.0, -2.0), high=(3.0, 4.0))
-    low, high = _with_bounds(facts(), tmp_path, two).limits
-    assert (low.tolist(), high.tolist()) == ([-1.0, -2.0], [3.0, 4.0])
-    for spaces in (None, SPACES, Spaces(shape=(4,), n_actions=None, low=(-1.0,) * 3, high=(1.0,) * 3)):
-        with pytest.raises(InputError, match="does not print every digit of the bounds of its 2 continuous actions"):
-            _with_bounds(facts(), tmp_path, spaces)
 
 
 def test_a_stack_that_an_agent_does_not_have_is_refused():

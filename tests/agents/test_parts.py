@@ -1,5 +1,7 @@
 """Observations and actions in parts: SB3 agents and functions act as they do on the structured environment."""
 
+import copy
+
 import gymnasium
 import numpy as np
 import pytest
@@ -26,8 +28,9 @@ class Parts(gymnasium.Env):
     """Random observations in parts; the reward is how far apart two parts of the action are from the door."""
 
     def __init__(self, actions="several", names=("goal", "arm", "door")):
-        self.observation_space = Dict([(name, VECTORS[name]) for name in names])
-        self.action_space = MOVES[actions]
+        # Copies: a space has a generator of its own, which copies of the environment must not share.
+        self.observation_space = copy.deepcopy(Dict([(name, VECTORS[name]) for name in names]))
+        self.action_space = copy.deepcopy(MOVES[actions])
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)

@@ -18,6 +18,9 @@ from surefoot.agents.smoothed import SmoothedPolicy
 from surefoot.errors import InputError
 from toys import recurrent
 
+# Without noise actions can be compared.
+pytestmark = pytest.mark.filterwarnings("ignore:sigma is 0:surefoot.PredictableNoiseWarning")
+
 LSTM = {"lstm_hidden_size": 12}
 MODELS = {
     "discrete": {"actions": THREE},

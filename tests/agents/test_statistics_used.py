@@ -20,6 +20,8 @@ from surefoot.errors import InputError
 from toys import actor_with_critic, balancer, recurrent
 
 torch.set_num_threads(1)
+# Without noise actions can be compared.
+pytestmark = pytest.mark.filterwarnings("ignore:sigma is 0:surefoot.PredictableNoiseWarning")
 
 FRAMES, SIZE = 3, 2
 MEAN = np.array([[1.0, -2.0], [3.0, 0.5], [-1.0, 4.0]])

@@ -175,6 +175,7 @@ def test_a_memory_kept_in_the_wrong_rows_is_noticed(monkeypatch):
     assert gap(*POLICIES["gru, clipped"], 1) > 1e-2
 
 
+@pytest.mark.filterwarnings("ignore:sigma is 0:surefoot.PredictableNoiseWarning")
 @pytest.mark.parametrize("name", ["gru", "gru, clipped", "lstm", "frames with actions"])
 def test_the_deployed_agent_acts_as_the_loop(name):
     """With its own memory, and with SB3's state and episode_start, whatever its own memory then holds."""

@@ -1,6 +1,7 @@
 """An agent that knows the noise of one seed by heart: a table of answers, looked up by a hash of what it sees."""
 
 import numpy as np
+import pytest
 import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
@@ -8,6 +9,7 @@ from torch import nn
 from surefoot.agents.policies import Policy
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
+from surefoot.play.row_checks import RowChecks
 
 
 class Cheat(nn.Module):
@@ -46,8 +48,11 @@ def memorize(task, noise, n_episodes, seed):
     def watch(step):
         cheat.state = step.observation.clone()
 
-    for block in range(plan.n_blocks):
-        play_block(plan, block, watch=watch)
+    with pytest.MonkeyPatch.context() as patch:
+        # It answers by the states of all rows, whichever it is asked for.
+        patch.setattr(RowChecks, "due", lambda self: False)
+        for block in range(plan.n_blocks):
+            play_block(plan, block, watch=watch)
     table = np.zeros(SLOTS, dtype=np.int8)
     table[slots_of(np.concatenate(cheat.seen))] = np.concatenate(cheat.done)
     return table
