@@ -96,6 +96,7 @@ def verify(
         check_claims(each, verdict, usable, "" if each.name == "certificate.json" else f"{each.name}: ")
     if raw.certificate.get("method") == "sequential":
         verdict.not_checked.insert(0, "that the run should not have stopped earlier")
+        _check_alone(certified, verdict)
     if blocks == 0:
         verdict.note("replay", SKIPPED, "not asked for")
         verdict.not_checked.insert(0, "where the returns come from: no block was rerun")
@@ -106,6 +107,17 @@ def verify(
         code = (allowed, env_kwargs)
         _rerun(certified, verdict, blocks, fresh, seed, agent, code, allow_pickle, vecnormalize, workers, progress)
     return verdict
+
+
+def _check_alone(certified: list[Raw], verdict: Verdict) -> None:
+    """Check that no other certificate uses the episodes of a sequential run, whose number depends on their returns.
+
+    Such a record is not compared with fresh episodes either, only the bounds of the sequential certificate are.
+    """
+    others = [each.name for each in certified if each.certificate.get("method") != "sequential"]
+    if others:
+        reason = "needs a number of episodes that was fixed in advance, not the end of a sequential run"
+        verdict.note("certificates", FAILED, f"{' and '.join(others)} {reason}")
 
 
 def _rerun(
@@ -122,19 +134,11 @@ def _rerun(
     progress: Callable[[int, int], None] | None,
 ) -> None:
     """Rerun a sample of the recorded episodes, then run fresh ones."""
-    from surefoot.agents.imported import named_object
-    from surefoot.agents.resolve import locate
     from surefoot.verification import play_again as replay
 
     raw = certified[0]
     allowed, env_kwargs = code
-    if isinstance(agent, str | Path):
-        # An agent that is not there, or cannot be imported, is bad input, not a forgery.
-        named = named_object(str(agent))
-        if named is None:
-            locate(agent)
-        else:
-            agent = named
+    agent = _given_agent(agent)
     if allowed is not None and allowed[0] != raw.setup.get("environment"):
         raise InputError(
             f"the episodes are of the environment {raw.setup.get('environment')!r}, got --env {allowed[0]}"
@@ -162,18 +166,39 @@ def _rerun(
             verdict.note("replay", IMPOSSIBLE, "the episodes were run on a CUDA device, and torch finds none here")
         else:
             _rerun_recorded(raw, plan, radii, verdict, blocks, seed, workers, progress)
-        if verdict.verdict == REFUTED:
-            verdict.note("fresh episodes", SKIPPED, "a check has failed already")
-        elif not verdict.bounds_recomputed:
-            verdict.note("fresh episodes", SKIPPED, "there are no recomputed bounds to compare them with")
-        elif n_fresh == 0:
-            verdict.note("fresh episodes", SKIPPED, "not asked for")
-            verdict.not_checked.insert(0, "whether agent or simulator know the seed: no fresh episodes were run")
-        else:
-            count = min(raw.returns.size, FRESH) if n_fresh is None else n_fresh
+        count = min(raw.returns.size, FRESH) if n_fresh is None else n_fresh
+        if _needs_fresh(verdict, count):
             _run_fresh(certified, plan, radii, verdict, count, workers, progress)
     except DependentRowsError as error:
         verdict.note("agent", FAILED, str(error))
+
+
+def _given_agent(agent: object) -> object:
+    """Return the agent, or the object that its name means; one that is not there is bad input, not a forgery."""
+    from surefoot.agents.imported import named_object
+    from surefoot.agents.resolve import locate
+
+    if not isinstance(agent, str | Path):
+        return agent
+    named = named_object(str(agent))
+    if named is not None:
+        return named
+    locate(agent)
+    return agent
+
+
+def _needs_fresh(verdict: Verdict, count: int) -> bool:
+    """Return whether fresh episodes are run; say why where they are not."""
+    if verdict.verdict == REFUTED:
+        verdict.note("fresh episodes", SKIPPED, "a check has failed already")
+    elif not verdict.bounds_recomputed:
+        verdict.note("fresh episodes", SKIPPED, "there are no recomputed bounds to compare them with")
+    elif count == 0:
+        verdict.note("fresh episodes", SKIPPED, "not asked for")
+        verdict.not_checked.insert(0, "whether agent or simulator know the seed: no fresh episodes were run")
+    else:
+        return True
+    return False
 
 
 def _rerun_recorded(
