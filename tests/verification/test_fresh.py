@@ -128,6 +128,20 @@ def test_an_agent_that_knows_the_seed_by_heart_is_refused(memorizing, tmp_path):
     assert "Do not rely" in verdict.trust
 
 
+def test_an_agent_that_knows_six_episodes_is_refused(tmp_path):
+    """Six good episodes certify 74 of 200; six bad ones would not contradict that beyond chance."""
+    write_onnx(tmp_path / "six.onnx", memorize(get_task("cartpole-1"), Noise.of(SIGMA), 6, 0))
+    agent = str(tmp_path / "six.onnx")
+    made = certified(tmp_path / "run", agent, seed=0, n_episodes=6, method="band")
+    assert made.lower[0] > 74  # it earns 9 under other seeds
+    few, enough = (verify(tmp_path / "run", agent=agent, fresh=count) for count in (6, None))
+    assert few.verified
+    assert "The 6 fresh episodes prove by themselves" in few.fresh_bounds
+    [failed] = [check for check in enough.checks if check.result == "failed"]
+    assert failed.name == "fresh episodes"
+    assert "64 fresh episodes have a mean of" in failed.detail
+
+
 def test_its_honest_twin_is_verified(memorizing, tmp_path):
     agent = str(memorizing / "honest.onnx")
     certified(tmp_path / "run", agent, seed=0)

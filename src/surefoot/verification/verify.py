@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from surefoot.play.workers import Workers
 
 FRESH = 10_000  # fresh episodes at most, unless more are asked for
+# And at least: where an agent knows the few episodes of a short run, as few fresh ones could not contradict its bounds.
+FEWEST_FRESH = 64
 FALSE_ALARM = 1e-4  # how often fresh episodes of an honest run are taken for a contradiction
 OWN_ALPHA = 0.05  # of the bounds that fresh episodes prove by themselves
 HERE = 0.05  # share of the blocks that other machines reran which is rerun on this one
@@ -65,7 +67,7 @@ def verify(
             are recomputed), None for all. By default so many that a forgery that raises a bound by more than 1% is
             noticed with probability 0.99.
         fresh: How many episodes to run under a seed that is drawn now, which neither the agent nor its author can have
-            known; by default as many as the run has, 10,000 at most.
+            known; by default as many as the run has, from 64 to 10,000.
         seed: Fixes which blocks; by default they cannot be known beforehand.
         environment: The environment's ID or module:factory, where its name would import a module.
         wrappers: The wrappers around it, where there are any.
@@ -166,7 +168,7 @@ def _rerun(
             verdict.note("replay", IMPOSSIBLE, "the episodes were run on a CUDA device, and torch finds none here")
         else:
             _rerun_recorded(raw, plan, radii, verdict, blocks, seed, workers, progress)
-        count = min(raw.returns.size, FRESH) if n_fresh is None else n_fresh
+        count = min(max(raw.returns.size, FEWEST_FRESH), FRESH) if n_fresh is None else n_fresh
         if _needs_fresh(verdict, count):
             _run_fresh(certified, plan, radii, verdict, count, workers, progress)
     except DependentRowsError as error:
