@@ -3,7 +3,8 @@
     python bench/fuzz.py                 # writes bench/results/fuzz.json
     python bench/fuzz.py --first 123 --cases 1
 
-SB3 zips, model cards, weights, certificates, episode data, returns and arguments, each case from its own seed.
+Agents of every format with what is published next to them, run and attack directories, returns and arguments, each
+case from its own seed.
 """
 
 from __future__ import annotations
@@ -39,7 +40,8 @@ def main() -> None:
             if found is not None:
                 wrong.append(found)
                 print(found, flush=True)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    # Of this process, and of the largest of those in which episodes were rerun.
+    peak = max(resource.getrusage(who).ru_maxrss for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)) * 1024
     result = {
         "cases": arguments.cases,
         "wrong": wrong,

@@ -1,7 +1,8 @@
 """Files and arguments as a stranger might make them: seeded, bounded, and nothing may crash, stay behind or swell.
 
-A case is a real file of one kind (SB3 zip, model card, weights, certificate, episode data, returns) that was damaged
-in one of many ways and is then opened by the command that would open it; or a command line of random words.
+A case is a real file of one kind (SB3 zip, model card, weights, ONNX model, statistics and settings of a published
+agent, certificate, episode data, setup, notes, recorded episode, attack, returns) that was damaged in one of many ways
+and is then opened by a command that would open it; or a command line of random words.
 """
 
 import contextlib
@@ -16,8 +17,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import gymnasium
 import numpy as np
+from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
+import mixing_agents
 from surefoot.agents import files as zoo
 from surefoot.agents.sb3.write import write_zip
 from surefoot.cli import main as cli
@@ -41,6 +45,9 @@ SCRAPS: list[Any] = [
     {"a": 1},
     "nan",
 ]
+PUBLISHED = ["certify", "{}/published", "--episodes", "0", "--sigma", "0.1"]
+VERIFIED = ["verify", "{}/run", "--blocks", "0"]
+RERUN = ["verify", "{}/run", "--blocks", "1", "--fresh", "1"]
 COMMANDS: dict[str, tuple[list[str], ...]] = {
     "certificate.json": (["verify", "{}", "--blocks", "0"], ["report", "{}"]),
     "episodes.npz": (["verify", "{}", "--blocks", "0"], ["certify", "--returns", "{}/episodes.npz"]),
@@ -48,7 +55,20 @@ COMMANDS: dict[str, tuple[list[str], ...]] = {
     "agent.npz": (["export", "{}/agent", "--out", "{}/out.zip"],),
     "model.zip": (["certify", "cartpole-1", "--agent", "{}/model.zip", "--episodes", "0", "--sigma", "0.1"],),
     "returns.npy": (["certify", "--returns", "{}/returns.npy", "--sigma", "0.1", "--floor", "0"],),
+    "model.onnx": (["certify", "cartpole-1", "--agent", "{}/model.onnx", "--episodes", "0", "--sigma", "0.1"],),
+    "published/vecnormalize.pkl": (PUBLISHED,),
+    "published/config.yml": (PUBLISHED,),
+    "published/args.yml": (PUBLISHED,),
+    "run/setup.json": (VERIFIED, ["report", "{}/run"]),
+    "run/run.json": (VERIFIED, ["report", "{}/run"]),
+    "run/episodes.npz": (VERIFIED, RERUN, ["report", "{}/run"]),
+    "run/replay.npz": (["report", "{}/run"],),
+    "attack/attack.json": (["report", "{}/attack"], ["report", "{}/run", "{}/attack"]),
+    "attack/B0.1/episodes.npz": (["report", "{}/attack"],),
 }
+# Files that are not damaged, but belong to those that are.
+COMPANIONS = ("published/CartPole-v1.zip", "run/certificate.json", "attack/run.json", "attack/B0.1/setup.json")
+WRITTEN = {"report.html", "out.zip", "run/report.html", "attack/report.html"}  # by commands that did well
 WORDS = ["certify", "verify", "report", "attack", "plan", "tune", "agents", "export", "baseline", "train", "--help"]
 WORDS += ["cartpole-1", "--env", "CartPole-v1", "--sigma", "0.1", "-1", "nan", "1e999", "9" * 40, "--floor", "--agent"]
 WORDS += [
@@ -79,7 +99,30 @@ def originals(folder: Path) -> dict[str, bytes]:
     episodes.save(folder / "episodes.npz")
     certify(episodes, [0.0, 0.1], method="band").save(folder)
     np.save(folder / "returns.npy", np.arange(40.0))
-    return {name: (folder / name).read_bytes() for name in COMMANDS}
+    mixing_agents.honest(folder / "model.onnx")
+    _publish(folder / "published", policy)
+    _run_small(folder)
+    return {name: (folder / name).read_bytes() for name in (*COMMANDS, *COMPANIONS)}
+
+
+def _publish(folder: Path, policy: Any) -> None:
+    """Write an agent as RL Baselines3 Zoo publishes it."""
+    write_zip(policy, folder / "CartPole-v1.zip")
+    statistics = VecNormalize(DummyVecEnv([lambda: gymnasium.make("CartPole-v1")]))
+    statistics.save(str(folder / "vecnormalize.pkl"))
+    (folder / "config.yml").write_text("normalize: true\nnormalize_kwargs: dict(norm_obs=True)\nenv_wrapper: []\n")
+    (folder / "args.yml").write_text("algo: dqn\nenv: CartPole-v1\nenv_kwargs: {render_mode: null}\n")
+
+
+def _run_small(folder: Path) -> None:
+    """Certify and attack an agent in a few episodes."""
+    agent = ["cartpole-1", "--agent", "cartpole-1-s0.2", "--sigma", "0.2", "--quiet", "--workers", "1"]
+    for call in (
+        ["certify", *agent, "--episodes", "8", "--out", f"{folder}/run"],
+        ["attack", *agent, "--episodes", "4", "--method", "random", "--budgets", "0.1", "--out", f"{folder}/attack"],
+    ):
+        code, shown = _called(call, folder)
+        assert code == 0, shown
 
 
 def damaged(content: bytes, name: str, rng: random.Random) -> bytes:
@@ -152,6 +195,7 @@ def case(number: int, good: Mapping[str, bytes], folder: Path) -> dict[str, Any]
     """Run one case; return what went wrong, or None. The folder must be empty before, and is so afterwards."""
     rng = random.Random(number)
     for name, content in good.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
     if rng.random() < 0.25:
         words = [rng.choice(WORDS) for _ in range(rng.randrange(1, 7))]
@@ -161,12 +205,14 @@ def case(number: int, good: Mapping[str, bytes], folder: Path) -> dict[str, Any]
         name = rng.choice(list(COMMANDS))
         (folder / name).write_bytes(damaged(good[name], name, rng))
         words = [word.format(folder) for word in rng.choice(COMMANDS[name])]
-    before = {*good, "report.html", "out.zip"}
     code, shown = _called(words, folder)
-    left = sorted({path.name for path in folder.iterdir()} - before)
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir()}
+    left = sorted(there - WRITTEN - set(good))
     for path in folder.iterdir():
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    if code not in (0, 1, 2) or "Traceback" in shown or left or "\x1b" in shown:
+    # 4: nothing failed, but not everything could be checked.
+    expected = (0, 1, 2, 4) if words[0] == "verify" else (0, 1, 2)
+    if code not in expected or "Traceback" in shown or left or "\x1b" in shown:
         return {"case": number, "words": words, "code": code, "left": left, "shown": shown[-400:]}
     return None
 

@@ -98,6 +98,18 @@ def test_the_command_says_it_in_one_line(tmp_path, capsys, same_draws):
     assert not (tmp_path / "run" / "certificate.json").exists()
 
 
+def test_an_agent_that_answers_for_rows_it_was_not_asked_is_refused(same_draws):
+    """Not by a traceback: it answers the two hundred rows of the run, whichever it is given."""
+
+    class Stubborn(mixing_agents.Leaning):
+        def forward(self, seen):
+            return super().forward(seen if len(seen) == 200 else torch.zeros(200, 1, 4))
+
+    policy = Policy(Stubborn(), 1, TASK.spaces.shape, TASK.spaces.n_actions)
+    with pytest.raises(DependentRowsError, match=r"all rows together, but not alone \(step 1, 200 answers to 1 rows\)"):
+        play(plan_of(policy))
+
+
 def test_the_mean_over_the_rows_is_noticed_though_the_run_never_shows_it(tmp_path, same_draws):
     """Every block is lucky: only copies of one row move the mean so far."""
     lucky = resolve(mixing_agents.coin(tmp_path / "a.onnx", level=0.35, most=150), TASK.spaces)

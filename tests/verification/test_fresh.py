@@ -9,10 +9,10 @@ from memorizing import forget, memorize, write_onnx
 
 from surefoot.agents.resolve import resolve
 from surefoot.cli import main as cli
-from surefoot.episodes import Noise
+from surefoot.episodes import Episodes, Noise
 from surefoot.play.plan import Plan, own_seed, seeded_plan
 from surefoot.play.tasks import get_task
-from surefoot.proof.query import Query
+from surefoot.proof.query import Query, certify_shared_budget
 from surefoot.runs.certified import certified_run
 from surefoot.verification.recompute import fresh as bets
 from surefoot.verification.recompute.fresh import highest_worst_means, log_capital
@@ -128,6 +128,20 @@ def test_an_agent_that_knows_the_seed_by_heart_is_refused(memorizing, tmp_path):
     assert "Do not rely" in verdict.trust
 
 
+def test_an_agent_that_knows_six_episodes_is_refused(tmp_path):
+    """Six good episodes certify 74 of 200; six bad ones would not contradict that beyond chance."""
+    write_onnx(tmp_path / "six.onnx", memorize(get_task("cartpole-1"), Noise.of(SIGMA), 6, 0))
+    agent = str(tmp_path / "six.onnx")
+    made = certified(tmp_path / "run", agent, seed=0, n_episodes=6, method="band")
+    assert made.lower[0] > 74  # it earns 9 under other seeds
+    few, enough = (verify(tmp_path / "run", agent=agent, fresh=count) for count in (6, None))
+    assert few.verified
+    assert "The 6 fresh episodes prove by themselves" in few.fresh_bounds
+    [failed] = [check for check in enough.checks if check.result == "failed"]
+    assert failed.name == "fresh episodes"
+    assert "64 fresh episodes have a mean of" in failed.detail
+
+
 def test_its_honest_twin_is_verified(memorizing, tmp_path):
     agent = str(memorizing / "honest.onnx")
     certified(tmp_path / "run", agent, seed=0)
@@ -146,6 +160,21 @@ def test_a_sequential_run_of_an_agent_that_knows_its_seed_is_refused(memorizing,
     shown = " ".join(capsys.readouterr().out.split())
     assert "FAILED fresh episodes" in shown
     assert "is certified, fresh episodes show that the worst-case mean is below" in shown
+
+
+def test_a_sequential_certificate_does_not_hide_another_one_from_the_fresh_episodes(memorizing, tmp_path):
+    """It claims nothing, at an absurd budget; the one next to it claims what the agent knows by heart."""
+    agent = str(memorizing / "knowing.onnx")
+    call = ["certify", "cartpole-1", "--agent", agent, "--sigma", "10", "--seed", "0", "--budgets", "1000"]
+    call += ["--require", "1@1000", "--max-episodes", "90", "--quiet", "--workers", "1"]
+    assert cli.main([*call, "--out", str(tmp_path)]) == 1
+    assert verify(tmp_path, agent=agent).verified  # the honest twin: nothing is claimed
+    shared = certify_shared_budget(Episodes.load(tmp_path / "episodes.npz"), [0.0, 1.0], 5)
+    assert shared.lower[0] > 150
+    shared.save(tmp_path)
+    failed = {check.name: check.detail for check in verify(tmp_path, agent=agent).checks if check.result == "failed"}
+    assert failed.keys() == {"certificates"}
+    assert failed["certificates"].startswith("shared.json needs a number of episodes that was fixed in advance")
 
 
 def test_by_default_an_agent_cannot_know_its_seed(memorizing, tmp_path):

@@ -1,13 +1,26 @@
 """How many blocks are rerun: every forgery that raises a bound by more than 1% is noticed with probability 0.99."""
 
 import math
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from scipy.special import ndtr, ndtri
 
+from surefoot.agents import files as zoo
+from surefoot.episodes import Episodes, Noise
+from surefoot.play.environments import make_task
+from surefoot.play.plan import Plan
+from surefoot.play.tasks import get_task
+from surefoot.play.workers import Processes
+from surefoot.proof.query import Query
+from surefoot.runs.certified import certified_run
+from surefoot.verification import verify as whole
 from surefoot.verification.recompute.sampling import enough_blocks, least_forgery, miss_probability
+from surefoot.verification.verify import verify
+
+QUERY = Query(budgets=(0.0, 0.2), method="band")
 
 
 @pytest.mark.parametrize(("n_blocks", "n_forged"), [(1, 1), (4, 1), (20, 1), (200, 1), (200, 3), (2_000, 20), (50, 50)])
@@ -54,3 +67,68 @@ def test_the_least_forgery_is_the_least():
         changes.append(any(worst(true, r) < 0.99 * worst(returns, r) for r in radii))
     assert least_forgery(returns, 20, radii, 0.0) == 1 + changes.index(True)
     assert least_forgery(returns + 50, 20, radii, 50.0) == 1 + changes.index(True)
+
+
+# --- whole verifications ----------------------------------------------------------------------------------------------
+
+
+def certified(folder, task, n_episodes):
+    plan = Plan(task=task, policy=zoo.load("cartpole-1-s0.4"), noise=Noise.of(0.4), n_episodes=n_episodes)
+    return certified_run(plan, QUERY, folder)
+
+
+def invent(folder, returns):
+    """Write other returns, and make everything else agree."""
+    record = Episodes.load(folder / "episodes.npz")
+    forged = replace(record, returns=returns(record.returns))
+    forged.save(folder / "episodes.npz")
+    QUERY.answer(forged).save(folder)
+
+
+def failed(verdict):
+    return {check.name: check.detail for check in verdict.checks if check.result == "failed"}
+
+
+@pytest.mark.parametrize("ceiling", [None, 0.5])
+def test_without_a_ceiling_one_forged_block_decides(tmp_path, monkeypatch, ceiling):
+    """Where returns are bounded three blocks would be needed here; where they are not, one return is enough."""
+    monkeypatch.setattr(whole, "least_forgery", lambda *_: 3)
+    penalty = {"sutton_barto_reward": True}  # rules that are not in the table
+    certified(tmp_path, make_task("CartPole-v1", env_kwargs=penalty, max_steps=10, floor=-1, ceiling=ceiling), 300)
+    honest = verify(tmp_path)
+    assert honest.verified
+    assert honest.forged_blocks == (1 if ceiling is None else 3)
+    if ceiling is None:
+        invent(tmp_path, lambda returns: np.append(returns[:-1], 1e12))
+        assert failed(verify(tmp_path)).keys() == {"replay"}
+
+
+class LyingCluster:
+    """Machines that answer with the record itself; they do not run anything."""
+
+    def __init__(self, folder):
+        self.record = Episodes.load(folder / "episodes.npz")
+
+    def spread(self, work, plan, indices, *, gpu=0.0, fingerprint=None):
+        for index in indices:
+            begin = index * plan.block_size
+            yield index, self.record[begin : begin + plan.block_size]
+
+    def describe(self):
+        return "a cluster"
+
+    def at_a_time(self, gpu):
+        return 8
+
+
+def test_other_machines_that_lie_are_noticed(tmp_path):
+    certified(tmp_path, get_task("cartpole-1"), 120)
+    honest = verify(tmp_path, blocks=None, workers=LyingCluster(tmp_path))
+    assert honest.verified
+    [detail] = [check.detail for check in honest.checks if check.name == "replay"]
+    assert "by other machines, which are trusted, but for 1 random blocks rerun on this one" in detail
+    assert verify(tmp_path, blocks=None, workers=Processes(1)).verified
+    record = Episodes.load(tmp_path / "episodes.npz")
+    replace(record, lengths=np.full(120, 200)).save(tmp_path / "episodes.npz")
+    invent(tmp_path, lambda returns: np.full(returns.size, 200.0) - (np.arange(returns.size) % 7 == 0))
+    assert failed(verify(tmp_path, blocks=None, workers=LyingCluster(tmp_path))).keys() == {"replay"}

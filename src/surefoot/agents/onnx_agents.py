@@ -18,7 +18,7 @@ from surefoot.agents.callables import tried
 from surefoot.agents.onnx_model import needs_data_file
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
-from surefoot.files import MOST_ARRAYS, read_bytes, sha256
+from surefoot.files import MOST_ARRAYS, read_bytes, sha256, untrusted
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
@@ -70,13 +70,13 @@ def read_onnx(path: Path, spaces: Spaces) -> Policy:
         path: The file.
         spaces: Of the environment: its actions, and the shape of observations where the file leaves it open.
     """
-    content = read_bytes(path, "ONNX model", MOST_ARRAYS)
-    external = path.with_name(f"{path.name}.data")
     weights = {}
+    external = path.with_name(f"{path.name}.data")
+    with untrusted(path, "ONNX model"):
+        content = read_bytes(path, "ONNX model", MOST_ARRAYS)
     if needs_data_file(path, content):
-        if not external.exists():
-            raise InputError(f"{path} keeps weights in another file, and there is no file {external}; copy it there")
-        weights[external.name] = read_bytes(external, "ONNX model", MOST_ARRAYS)
+        with untrusted(external, "file of weights of an ONNX model"):
+            weights[external.name] = read_bytes(external, "file of weights of an ONNX model", MOST_ARRAYS)
     inner = Onnx(content, weights)
     shape = _input_shape(path, inner, spaces)
     try:

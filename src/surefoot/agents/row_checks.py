@@ -72,11 +72,11 @@ def check_rows(
 
 def _asked_again(ask: Ask, parts: Parts, company: str, where: str) -> Tensor:
     """Return the answers; what answered before and fails now does not answer each row by itself."""
-    count = next(len(part) for part in parts if part is not None)
+    n_rows = next(len(part) for part in parts if part is not None)
     try:
         answers = ask(*parts)
-        if len(answers) != count:
-            raise ValueError(f"{len(answers)} answers to {count} rows")
+        if len(answers) != n_rows:
+            raise ValueError(f"{len(answers)} answers to {n_rows} rows")
         return answers
     except Exception as error:
         if is_out_of_memory(error):

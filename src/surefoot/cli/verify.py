@@ -56,7 +56,7 @@ def add_verify(commands: Any) -> None:
         type=int,
         metavar="N",
         help="fresh episodes to run under a seed drawn now, which must not contradict the record (default: as many as "
-        "the run has, 10,000 at most)",
+        "the run has, from 64 to 10,000)",
     )
     checked.add_argument(
         "--seed", type=int, metavar="K", help="seed that chooses the blocks to rerun (default: unpredictable)"

@@ -72,8 +72,8 @@ def proved_limits(setup: Mapping[str, Any]) -> Proved:
     try:
         if name in TASKS:
             scoring = (TASKS[name] if gamma is None else discounted(TASKS[name], gamma)).scoring
-            ends, rewards = (scoring.floor, scoring.ceiling), scoring.reward_range or (None, None)
-            return Proved(f"the task {name}", *ends, ends, rewards, is_task=True)
+            own = (scoring.floor, scoring.ceiling)
+            return Proved(f"the task {name}", *own, own, scoring.reward_range or (None, None), is_task=True)
         made = {key: setup[key] for key in ("env_kwargs", "wrappers", "env_modules") if key in setup}
         environment = str(setup.get("environment"))
         rules = named_rules(environment, **made)

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from surefoot.play.workers import Workers
 
 FRESH = 10_000  # fresh episodes at most, unless more are asked for
+# And at least: where an agent knows the few episodes of a short run, as few fresh ones could not contradict its bounds.
+FEWEST_FRESH = 64
 FALSE_ALARM = 1e-4  # how often fresh episodes of an honest run are taken for a contradiction
 OWN_ALPHA = 0.05  # of the bounds that fresh episodes prove by themselves
 HERE = 0.05  # share of the blocks that other machines reran which is rerun on this one
@@ -65,7 +67,7 @@ def verify(
             are recomputed), None for all. By default so many that a forgery that raises a bound by more than 1% is
             noticed with probability 0.99.
         fresh: How many episodes to run under a seed that is drawn now, which neither the agent nor its author can have
-            known; by default as many as the run has, 10,000 at most.
+            known; by default as many as the run has, from 64 to 10,000.
         seed: Fixes which blocks; by default they cannot be known beforehand.
         environment: The environment's ID or module:factory, where its name would import a module.
         wrappers: The wrappers around it, where there are any.
@@ -96,6 +98,7 @@ def verify(
         check_claims(each, verdict, usable, "" if each.name == "certificate.json" else f"{each.name}: ")
     if raw.certificate.get("method") == "sequential":
         verdict.not_checked.insert(0, "that the run should not have stopped earlier")
+        _check_alone(certified, verdict)
     if blocks == 0:
         verdict.note("replay", SKIPPED, "not asked for")
         verdict.not_checked.insert(0, "where the returns come from: no block was rerun")
@@ -106,6 +109,17 @@ def verify(
         code = (allowed, env_kwargs)
         _rerun(certified, verdict, blocks, fresh, seed, agent, code, allow_pickle, vecnormalize, workers, progress)
     return verdict
+
+
+def _check_alone(certified: list[Raw], verdict: Verdict) -> None:
+    """Check that no other certificate uses the episodes of a sequential run, whose number depends on their returns.
+
+    Such a record is not compared with fresh episodes either, only the bounds of the sequential certificate are.
+    """
+    others = [each.name for each in certified if each.certificate.get("method") != "sequential"]
+    if others:
+        reason = "needs a number of episodes that was fixed in advance, not the end of a sequential run"
+        verdict.note("certificates", FAILED, f"{' and '.join(others)} {reason}")
 
 
 def _rerun(
@@ -122,19 +136,11 @@ def _rerun(
     progress: Callable[[int, int], None] | None,
 ) -> None:
     """Rerun a sample of the recorded episodes, then run fresh ones."""
-    from surefoot.agents.imported import named_object
-    from surefoot.agents.resolve import locate
     from surefoot.verification import play_again as replay
 
     raw = certified[0]
     allowed, env_kwargs = code
-    if isinstance(agent, str | Path):
-        # An agent that is not there, or cannot be imported, is bad input, not a forgery.
-        named = named_object(str(agent))
-        if named is None:
-            locate(agent)
-        else:
-            agent = named
+    agent = _given_agent(agent)
     if allowed is not None and allowed[0] != raw.setup.get("environment"):
         raise InputError(
             f"the episodes are of the environment {raw.setup.get('environment')!r}, got --env {allowed[0]}"
@@ -162,18 +168,39 @@ def _rerun(
             verdict.note("replay", IMPOSSIBLE, "the episodes were run on a CUDA device, and torch finds none here")
         else:
             _rerun_recorded(raw, plan, radii, verdict, blocks, seed, workers, progress)
-        if verdict.verdict == REFUTED:
-            verdict.note("fresh episodes", SKIPPED, "a check has failed already")
-        elif not verdict.bounds_recomputed:
-            verdict.note("fresh episodes", SKIPPED, "there are no recomputed bounds to compare them with")
-        elif n_fresh == 0:
-            verdict.note("fresh episodes", SKIPPED, "not asked for")
-            verdict.not_checked.insert(0, "whether agent or simulator know the seed: no fresh episodes were run")
-        else:
-            count = min(raw.returns.size, FRESH) if n_fresh is None else n_fresh
+        count = min(max(raw.returns.size, FEWEST_FRESH), FRESH) if n_fresh is None else n_fresh
+        if _needs_fresh(verdict, count):
             _run_fresh(certified, plan, radii, verdict, count, workers, progress)
     except DependentRowsError as error:
         verdict.note("agent", FAILED, str(error))
+
+
+def _given_agent(agent: object) -> object:
+    """Return the agent, or the object that its name means; one that is not there is bad input, not a forgery."""
+    from surefoot.agents.imported import named_object
+    from surefoot.agents.resolve import locate
+
+    if not isinstance(agent, str | Path):
+        return agent
+    named = named_object(str(agent))
+    if named is not None:
+        return named
+    locate(agent)
+    return agent
+
+
+def _needs_fresh(verdict: Verdict, count: int) -> bool:
+    """Return whether fresh episodes are run; say why where they are not."""
+    if verdict.verdict == REFUTED:
+        verdict.note("fresh episodes", SKIPPED, "a check has failed already")
+    elif not verdict.bounds_recomputed:
+        verdict.note("fresh episodes", SKIPPED, "there are no recomputed bounds to compare them with")
+    elif count == 0:
+        verdict.note("fresh episodes", SKIPPED, "not asked for")
+        verdict.not_checked.insert(0, "whether agent or simulator know the seed: no fresh episodes were run")
+    else:
+        return True
+    return False
 
 
 def _rerun_recorded(
