@@ -115,3 +115,9 @@ def test_the_command_names_what_it_took(tmp_path, capsys, monkeypatch):
     *_, said, last = capsys.readouterr().out.splitlines()
     assert (said, last) == ("Returns: the column 'r' of SB3's Monitor (monitor.csv)", "Report: run/report.html")
     assert json.loads(Path("run/run.json").read_text())["returns"] == "the column 'r' of SB3's Monitor"
+
+
+def test_the_command_names_standard_input(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"9 200 31.5")))
+    assert cli.main(["certify", "--returns", "-", "--sigma", "0.2", "--floor", "0"]) == 0
+    assert "Returns: all numbers of the text (standard input)\n" in capsys.readouterr().out

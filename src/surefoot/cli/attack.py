@@ -14,6 +14,7 @@ from rich.table import Table
 from surefoot.cli.options import (
     add_agent,
     add_common,
+    add_record,
     add_share,
     check_shareable,
     estimate,
@@ -72,6 +73,7 @@ def add_attack(commands: Any) -> None:
         "--certificate", type=Path, metavar="DIR", help="certified run to compare with (default: those next to --out)"
     )
     add_common(parser)
+    add_record(parser)
     add_share(parser)
     parser.set_defaults(run=run_attack)
 
@@ -151,7 +153,9 @@ def run_attack(arguments: argparse.Namespace) -> int:
             n_episodes = attacked_share(grid, arguments.blocks, folder, workers=workers, progress=report)
             show_share(arguments, folder, n_episodes)
             return 0
-        result = attacked_run(grid, folder, workers=workers, progress=report, command=arguments.command_line)
+        result = attacked_run(
+            grid, folder, workers=workers, progress=report, command=arguments.command_line, record=arguments.record
+        )
     certificates = matching_certificates(grid, arguments.certificate, folder.parent)
     found = [
         (path, inconsistency)
