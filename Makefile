@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $(STAMP)
 
 certify: setup
-	$(BIN)/surefoot certify cartpole-5 --agent cartpole-5-gru-polished-s0.35 --sigma 0.35 --episodes 10000 --confidence 0.95
+	$(BIN)/surefoot certify cartpole-5 --agent cartpole-5-gru-polished-s0.35 --sigma 0.35 --episodes 10000 --confidence 0.95 --record
 
 # A browser for the tests of the page; anywhere but on Debian and its kin install Chromium and chromedriver yourself.
 browser:

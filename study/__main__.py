@@ -40,7 +40,6 @@ def add_reproduce(commands: Any) -> None:
     size = run.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="measure with small runs, in minutes")
     size.add_argument("--full", action="store_true", help="measure from scratch at full size, in hours or days")
-    size.add_argument("--fresh", dest="full", action="store_true", help=argparse.SUPPRESS)  # its name in version 0.1
     run.add_argument("--data", type=Path, metavar="DIR", help="committed numbers (default: study/data)")
     run.add_argument(
         "--device", default="auto", choices=("auto", "cpu", "cuda"), help="where networks run (default: auto)"

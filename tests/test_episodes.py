@@ -1,14 +1,12 @@
 """The record: what it checks, how it is cut, joined, saved and loaded."""
 
 import json
-import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from surefoot import files
-from surefoot.episodes import RENAMED, Episodes
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import write_arrays
 from surefoot.proof.query import certify
@@ -226,102 +224,6 @@ def test_every_array_has_a_declared_shape_type_and_range(tmp_path, header, array
     untrusted(tmp_path / "e.npz", {**STEPS, **header}, **{**good, **arrays})
     with pytest.raises(InputError, match=match):
         Episodes.load(tmp_path / "e.npz")
-
-
-def test_the_old_name_still_works_and_warns():
-    with pytest.warns(DeprecationWarning, match=r"Episodes\.of is now Episodes\.from_returns"):
-        old = Episodes.of([1.0], sigma=0.1, floor=0, seed=3)
-    assert old.sha256 == Episodes.from_returns([1.0], sigma=0.1, floor=0, seed=3).sha256
-
-
-# --- records that are too large for memory --------------------------------------------------------------------------
-
-
-@pytest.fixture
-def large(monkeypatch):
-    """Let everything above a kilobyte count as large."""
-    monkeypatch.setattr(files, "MOST_ARRAYS", 1000)
-    for reader in (files.read_npz, files.read_arrays):
-        monkeypatch.setitem(reader.__kwdefaults__, "most", 1000)
-    monkeypatch.setattr(files, "PIECE", 64)
-
-
-def record(n=500):
-    returns = np.random.default_rng(1).integers(0, 200, n).astype(float)
-    return Episodes.from_returns(returns, sigma=0.2, floor=0.0, ceiling=200.0, lengths=returns + 1, limit=201)
-
-
-def test_a_large_record_is_stored_mapped_and_the_same(tmp_path, large):
-    made = record()
-    made.save(tmp_path / "episodes.npz")
-    found = Episodes.load(tmp_path / "episodes.npz")
-    assert isinstance(found.returns.base, np.memmap)
-    assert np.array_equal(found.returns, made.returns)
-    assert np.array_equal(found.lengths, made.lengths)
-    assert found.sha256 == made.sha256
-    with np.load(tmp_path / "episodes.npz") as plain:  # any reader of .npz files reads it
-        assert np.array_equal(plain["returns"], made.returns)
-    with pytest.raises(ValueError, match="read-only"):
-        found.returns[0] = 1.0
-
-
-def test_the_hash_does_not_depend_on_pieces(monkeypatch):
-    at_once = record().sha256
-    monkeypatch.setattr(files, "PIECE", 7)
-    assert record().sha256 == at_once
-    assert files.extremes(record().returns) == (record().returns.min(), record().returns.max())
-    assert math.isnan(files.extremes(np.array([1.0] * 20 + [math.nan]))[0])
-
-
-def test_a_damaged_large_record_is_rejected(tmp_path, large):
-    path = tmp_path / "episodes.npz"
-    record().save(path)
-    content = bytearray(path.read_bytes())
-    content[len(content) // 2] ^= 1
-    path.write_bytes(content)
-    with pytest.raises(InputError, match="checksum"):
-        Episodes.load(path)
-    path.write_bytes(content[: len(content) // 2])
-    with pytest.raises(InputError, match="not a readable"):
-        Episodes.load(path)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"strange": np.zeros(300)}, "unknown arrays"),
-        ({"lengths": np.zeros(500, dtype=np.int64)}, "lengths must be from 1"),
-        ({"lengths": np.ones(500)}, "lengths must be int64"),
-        ({"lengths": np.ones(499, dtype=np.int64)}, "shape"),
-        ({"returns": np.full(500, 201.0)}, "above the ceiling"),
-        ({"returns": np.full(500, math.nan)}, "finite"),
-    ],
-)
-def test_a_large_record_is_checked_like_a_small_one(change, message, tmp_path, large):
-    made = record()
-    arrays = {"returns": made.returns, "lengths": made.lengths, **change}
-    files.write_npz(tmp_path / "x.npz", {"schema": 1, **made.setup}, arrays)
-    with pytest.raises(InputError, match=message):
-        Episodes.load(tmp_path / "x.npz")
-
-
-def test_a_large_record_that_is_compressed_would_take_memory_and_is_rejected(tmp_path, large):
-    made = record()
-    header = np.frombuffer(json.dumps({"schema": 1, **made.setup}).encode(), dtype=np.uint8)
-    np.savez_compressed(tmp_path / "x.npz", header=header, returns=made.returns)
-    with pytest.raises(InputError, match="too large"):
-        Episodes.load(tmp_path / "x.npz")
-
-
-@pytest.mark.parametrize(("old", "new"), RENAMED.items())
-def test_old_attributes_still_work_and_warn(old, new):
-    record = replace(
-        made(agent="a"), budget_used=np.ones(4), budget_used_per_step=np.ones(9), reward_sums=np.ones((1, 9))
-    )
-    with pytest.warns(DeprecationWarning, match=rf"Episodes\.{old} is now Episodes\.{new}"):
-        assert getattr(record, old) is getattr(record, new)
-    with pytest.raises(AttributeError, match="Episodes has no attribute 'wins'"):
-        record.wins  # noqa: B018 - reading it is the test
 
 
 @pytest.mark.parametrize("count", [3, 5, 8])

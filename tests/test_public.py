@@ -37,23 +37,9 @@ def test_public_methods_are_documented(name):
         assert [m for m in own if not inspect.getdoc(m)] == []
 
 
-def test_names_are_sorted_and_unique():
-    assert surefoot.__all__ == sorted(set(surefoot.__all__))
-
-
 def test_names_that_are_not_there():
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         surefoot.nonsense  # noqa: B018
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [("find_task", "get_task"), ("task_of_environment", "make_task"), ("certify_shared", "certify_shared_budget")],
-)
-def test_old_names_warn_and_still_work(old, new):
-    with pytest.warns(DeprecationWarning, match=f"surefoot.{old} is now surefoot.{new}"):
-        assert getattr(surefoot, old) is getattr(surefoot, new)
-    assert old not in surefoot.__all__
 
 
 def test_the_version_is_one():

@@ -1,6 +1,7 @@
 """Surefoot: certified lower bounds on the return of reinforcement-learning agents under observation attacks.
 
-``certify`` and ``Episodes`` need numpy and scipy only; everything that plays loads torch when first used.
+Public names are loaded when they are first used: ``certify`` and ``Episodes`` need numpy and scipy only, whatever runs
+episodes needs torch.
 """
 
 import sys
@@ -10,97 +11,80 @@ import sys
 if sys.argv[:1] == ["-m"] and not sys.flags.safe_path and not __file__.startswith(f"{sys.path[0]}/surefoot/"):
     del sys.path[0]
 
-import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
 
-from surefoot.episodes import Episodes
-from surefoot.errors import InputError
-from surefoot.proof.certificate import Bounds, Certificate
-from surefoot.proof.episode_budget import EpisodeCertificate
-from surefoot.proof.query import Query, certify, certify_per_step, certify_shared_budget
-from surefoot.proof.shared_budget import SharedBudgetCertificate
-from surefoot.proof.step_budget import PerStepCertificate
+# Where each public name is defined. Type checkers do not run this module; they read the imports below.
+_PUBLIC = {
+    "AttackCurve": "surefoot.runs.attack_curve.AttackCurve",
+    "Bounds": "surefoot.proof.certificate.Bounds",
+    "Certificate": "surefoot.proof.certificate.Certificate",
+    "CertifiedEvalCallback": "surefoot.train.certified_eval.CertifiedEvalCallback",
+    "EpisodeCertificate": "surefoot.proof.episode_budget.EpisodeCertificate",
+    "Episodes": "surefoot.episodes.Episodes",
+    "InputError": "surefoot.errors.InputError",
+    "NoisyObservation": "surefoot.play.envs.noisy.NoisyObservation",
+    "PerStepCertificate": "surefoot.proof.step_budget.PerStepCertificate",
+    "Policy": "surefoot.agents.policies.Policy",
+    "PredictableNoiseWarning": "surefoot.agents.smoothed.PredictableNoiseWarning",
+    "Query": "surefoot.proof.query.Query",
+    "SharedBudgetCertificate": "surefoot.proof.shared_budget.SharedBudgetCertificate",
+    "SmoothedPolicy": "surefoot.agents.smoothed.SmoothedPolicy",
+    "Task": "surefoot.play.task.Task",
+    "attack": "surefoot.runs.attack_curve.attack",
+    "certify": "surefoot.proof.query.certify",
+    "certify_per_step": "surefoot.proof.query.certify_per_step",
+    "certify_shared_budget": "surefoot.proof.query.certify_shared_budget",
+    "explain_budget": "surefoot.report.budget_words.explain_budget",
+    "get_task": "surefoot.play.tasks.get_task",
+    "load_agent": "surefoot.agents.files.load",
+    "make_task": "surefoot.play.environments.make_task",
+    "rollout": "surefoot.runs.rollout.rollout",
+    "smooth": "surefoot.agents.smoothed.smooth",
+    "verify": "surefoot.verification.verify.verify",
+}
+__all__ = list(_PUBLIC)
 
 if TYPE_CHECKING:
-    from surefoot.agents.files import load as load_agent
-    from surefoot.agents.policies import Policy
-    from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, smooth
-    from surefoot.play.environments import make_task
-    from surefoot.play.envs.noisy import NoisyObservation
-    from surefoot.play.task import Task
-    from surefoot.play.tasks import get_task
-    from surefoot.report.budget_words import explain_budget
-    from surefoot.runs.attack_curve import AttackCurve, attack
-    from surefoot.runs.rollout import rollout
-    from surefoot.train.certified_eval import CertifiedEvalCallback
-    from surefoot.verification.verify import verify
-
-_LATER = {
-    "AttackCurve": ("surefoot.runs.attack_curve", "AttackCurve"),
-    "CertifiedEvalCallback": ("surefoot.train.certified_eval", "CertifiedEvalCallback"),
-    "NoisyObservation": ("surefoot.play.envs.noisy", "NoisyObservation"),
-    "Policy": ("surefoot.agents.policies", "Policy"),
-    "PredictableNoiseWarning": ("surefoot.agents.smoothed", "PredictableNoiseWarning"),
-    "SmoothedPolicy": ("surefoot.agents.smoothed", "SmoothedPolicy"),
-    "Task": ("surefoot.play.task", "Task"),
-    "attack": ("surefoot.runs.attack_curve", "attack"),
-    "explain_budget": ("surefoot.report.budget_words", "explain_budget"),
-    "get_task": ("surefoot.play.tasks", "get_task"),
-    "load_agent": ("surefoot.agents.files", "load"),
-    "rollout": ("surefoot.runs.rollout", "rollout"),
-    "smooth": ("surefoot.agents.smoothed", "smooth"),
-    "make_task": ("surefoot.play.environments", "make_task"),
-    "verify": ("surefoot.verification.verify", "verify"),
-}
-
-__all__ = [
-    "AttackCurve",
-    "Bounds",
-    "Certificate",
-    "CertifiedEvalCallback",
-    "EpisodeCertificate",
-    "Episodes",
-    "InputError",
-    "NoisyObservation",
-    "PerStepCertificate",
-    "Policy",
-    "PredictableNoiseWarning",
-    "Query",
-    "SharedBudgetCertificate",
-    "SmoothedPolicy",
-    "Task",
-    "attack",
-    "certify",
-    "certify_per_step",
-    "certify_shared_budget",
-    "explain_budget",
-    "get_task",
-    "load_agent",
-    "make_task",
-    "rollout",
-    "smooth",
-    "verify",
-]
-
-
-# Old names of public functions, for one minor version.
-_RENAMED = {"certify_shared": "certify_shared_budget", "find_task": "get_task", "task_of_environment": "make_task"}
+    from surefoot.agents.files import load as load_agent  # noqa: F401
+    from surefoot.agents.policies import Policy as Policy
+    from surefoot.agents.smoothed import PredictableNoiseWarning as PredictableNoiseWarning
+    from surefoot.agents.smoothed import SmoothedPolicy as SmoothedPolicy
+    from surefoot.agents.smoothed import smooth as smooth
+    from surefoot.episodes import Episodes as Episodes
+    from surefoot.errors import InputError as InputError
+    from surefoot.play.environments import make_task as make_task
+    from surefoot.play.envs.noisy import NoisyObservation as NoisyObservation
+    from surefoot.play.task import Task as Task
+    from surefoot.play.tasks import get_task as get_task
+    from surefoot.proof.certificate import Bounds as Bounds
+    from surefoot.proof.certificate import Certificate as Certificate
+    from surefoot.proof.episode_budget import EpisodeCertificate as EpisodeCertificate
+    from surefoot.proof.query import Query as Query
+    from surefoot.proof.query import certify as certify
+    from surefoot.proof.query import certify_per_step as certify_per_step
+    from surefoot.proof.query import certify_shared_budget as certify_shared_budget
+    from surefoot.proof.shared_budget import SharedBudgetCertificate as SharedBudgetCertificate
+    from surefoot.proof.step_budget import PerStepCertificate as PerStepCertificate
+    from surefoot.report.budget_words import explain_budget as explain_budget
+    from surefoot.runs.attack_curve import AttackCurve as AttackCurve
+    from surefoot.runs.attack_curve import attack as attack
+    from surefoot.runs.rollout import rollout as rollout
+    from surefoot.train.certified_eval import CertifiedEvalCallback as CertifiedEvalCallback
+    from surefoot.verification.verify import verify as verify
 
 
 def __getattr__(name: str) -> Any:
-    """Load what needs torch or gymnasium only when it is asked for."""
-    if name in _RENAMED:
-        message = f"surefoot.{name} is now surefoot.{_RENAMED[name]}; the old name will be removed in the next version"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return getattr(sys.modules[__name__], _RENAMED[name])
-    if name not in _LATER:
+    """Load a public name when it is first used."""
+    if name not in _PUBLIC:
         raise AttributeError(f"module 'surefoot' has no attribute {name!r}")
-    module, attribute = _LATER[name]
-    return getattr(import_module(module), attribute)
+    module, _, attribute = _PUBLIC[name].rpartition(".")
+    value = getattr(import_module(module), attribute)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_PUBLIC})

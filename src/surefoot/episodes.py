@@ -1,7 +1,8 @@
-"""The waist of the hourglass: what was played, as a frozen record that can lie on disk.
+"""Results of episodes, as an immutable record that can be saved.
 
-Whatever simulates writes ``Episodes``; whatever proves reads them. Sigma travels with the outcomes, so a certificate
-cannot be computed with another noise than the one that was played.
+``Episodes`` is the record: whatever runs episodes writes it, whatever proves reads it. Sigma is part of it, so that a
+certificate cannot be computed with another noise than the one that was run. ``checked_returns``, ``check_limits`` and
+``check_arrays`` are the checks of what is in it; ``Baseline`` is the open-loop baseline of a task.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
-from surefoot.files import bytes_of, extremes, is_count, pieces, read_npz, untrusted, write_npz
+from surefoot.files import extremes, is_count, read_npz, untrusted, write_npz
+from surefoot.noise import Noise, checked_sigma  # noqa: F401 - their old place
 
 SCHEMA = 1
 # The arrays of a record by their names in files, which are hashed, and as attributes.
@@ -33,90 +34,15 @@ ATTRIBUTES = {
     "gains": "reward_sums",
 }
 ARRAYS = {name: np.dtype(np.int64 if name == "lengths" else np.float64) for name in ATTRIBUTES}
-RENAMED = {name: new for name, new in {**ATTRIBUTES, "facts": "metadata"}.items() if name != new}
-COARSE = 2**13  # sigmas: up to here neighbors in single precision differ by at most a thousandth of sigma
-SMALLEST_SIGMA, LARGEST_SIGMA = 1e-37, 1e37  # single precision ends at 1.2e-38 and 3.4e38
 # What a user may state of returns without a proof: the ends of a return, and the range of a reward.
 LIMITS = ("floor", "ceiling", "rewards")
 LARGEST = 1e140  # of a return: sums of squares of larger ones leave the floats
 # What one certificate may answer and one run may consist of; more takes hours, here and for whoever verifies it.
 MOST_ASKED = 1_000  # budgets, thresholds, or quantiles
 MOST_THRESHOLDS = 100_000  # of the method "per-threshold"
+MOST_EPISODES = 10_000_000  # of a run, and returns of a file
 MOST_BLOCKS = 200_000  # of a run
 MOST_STEPS = 1_000_000  # of an episode
-
-
-@dataclass(frozen=True)
-class Noise:
-    """Gaussian noise on every new observation: one standard deviation, or one per feature.
-
-    Attributes:
-        sigma: The standard deviation; where features differ, the least of theirs. Budgets are then in units of the
-            least: the perturbation of feature i counts divided by sigma_i / sigma.
-        features: The standard deviation of each feature where they differ, else None. A feature with 0 has no noise,
-            and nothing is claimed about attacks on it: no attacker may change it.
-    """
-
-    sigma: float
-    features: tuple[float, ...] | None = None
-
-    def __post_init__(self) -> None:
-        checked_sigma(self.sigma)
-        if self.features is not None and not (
-            min(self.features) < max(self.features) and 0 < self.sigma == least_positive(self.features)
-        ):
-            raise InputError(f"sigma must be the least of the features' {self.features}, got {self.sigma}")
-
-    @classmethod
-    def of(cls, sigma: float | Sequence[float]) -> Noise:
-        """Return the noise with one sigma, or with one per feature; equal ones are one sigma."""
-        if isinstance(sigma, int | float | np.number):
-            return cls(checked_sigma(float(sigma)))
-        try:
-            features = tuple(checked_sigma(float(one)) for one in sigma)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"sigma must be a number, or numbers, one per feature, got {sigma!r}") from error
-        if not features:
-            raise InputError("a sigma per feature needs one for each feature, got none")
-        return cls(least_positive(features), None if min(features) == max(features) else features)
-
-    def over(self, shape: tuple[int, ...]) -> NDArray[np.float32]:
-        """Return the sigma of each feature of an observation of this shape, in single precision."""
-        for sigma in self.features or (self.sigma,):
-            if sigma > 0 and not SMALLEST_SIGMA <= sigma <= LARGEST_SIGMA:
-                raise InputError(
-                    f"a sigma must be 0 or from {SMALLEST_SIGMA:g} to {LARGEST_SIGMA:g}, got {sigma:g}: in single "
-                    "precision the noise would vanish, or be infinite"
-                )
-        if self.features is None:
-            return np.full(shape, self.sigma, dtype=np.float32)
-        if len(self.features) != math.prod(shape):
-            raise InputError(
-                f"a sigma per feature needs one for each of the {math.prod(shape)} features, got {len(self.features)}"
-            )
-        return np.array(self.features, dtype=np.float32).reshape(shape)
-
-    def check_observed(self, largest: float) -> None:
-        """Reject an observation that is too large for single precision to tell from noise this small.
-
-        Args:
-            largest: Its largest absolute value; where features differ, each in units of its own sigma.
-
-        Raises:
-            InputError: If neighboring floats there differ by more than a thousandth of sigma.
-        """
-        sigma = self.sigma if self.features is None else 1.0
-        if self.sigma > 0 and largest > COARSE * sigma:
-            raise InputError(
-                f"an observation is {largest / sigma:.3g} times as large as the sigma of its noise, expected at most "
-                f"{COARSE} times: single precision would be too coarse; subtract the mean of the observations, or use "
-                "a larger sigma"
-            )
-
-    @property
-    def setup(self) -> dict[str, Any]:
-        """What a record's setup says of features that differ."""
-        return {} if self.features is None else {"features": list(self.features)}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,13 +105,6 @@ class Episodes:
     processors: tuple[tuple[str, int], ...] = ()
 
     @classmethod
-    def of(cls, returns: ArrayLike, **named: Any) -> Episodes:
-        """Deprecated name of ``from_returns``."""
-        message = "Episodes.of is now Episodes.from_returns; the old name will be removed"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return cls.from_returns(returns, **named)
-
-    @classmethod
     def from_returns(
         cls,
         returns: ArrayLike,
@@ -206,14 +125,6 @@ class Episodes:
             lengths=None if lengths is None else np.array(lengths, dtype=np.int64),
             metadata={**metadata, **noise.setup},
         )
-
-    def __getattr__(self, name: str) -> Any:
-        """Find attributes by their old names, for one minor version."""
-        if name not in RENAMED:
-            raise AttributeError(f"Episodes has no attribute {name!r}")
-        message = f"Episodes.{name} is now Episodes.{RENAMED[name]}; the old name will be removed in the next version"
-        warnings.warn(message, DeprecationWarning, stacklevel=2)
-        return getattr(self, RENAMED[name])
 
     def __post_init__(self) -> None:
         for array in self._arrays().values():
@@ -280,7 +191,7 @@ class Episodes:
         if planned is not None and planned != len(self):
             raise InputError(
                 f"the record has {len(self)} of {planned} planned episodes; if it was stopped because of its returns, "
-                "only method 'sequential' (--method sequential) is valid; for other methods run all planned episodes"
+                "only method='sequential' is valid; for other methods run all planned episodes"
             )
 
     @property
@@ -298,8 +209,7 @@ class Episodes:
         digest = hashlib.sha256(json.dumps(self.setup, sort_keys=True, default=repr).encode())
         for name, array in sorted(self._arrays().items()):
             digest.update(f"{name}{array.shape}{array.dtype.str}".encode())
-            for piece in pieces(array):
-                digest.update(bytes_of(piece))
+            digest.update(array.tobytes())
         return digest.hexdigest()
 
     def _arrays(self) -> dict[str, NDArray[Any]]:
@@ -339,7 +249,7 @@ class Episodes:
     @classmethod
     def load(cls, path: str | Path) -> Episodes:
         """Read a record that ``save`` wrote."""
-        header, arrays = read_npz(Path(path), "record of episodes", "returns", mapped=True)
+        header, arrays = read_npz(Path(path), "record of episodes", "returns")
         schema = header.pop("schema")
         if schema != SCHEMA:
             raise InputError(f"{path} has schema {schema}, this version reads {SCHEMA}")
@@ -356,7 +266,7 @@ class Episodes:
             raise InputError(f"{path} has sigma {sigma}, but features with {header.get('features')}")
         with untrusted(path, "record of episodes"):
             processors = _checked_processors(header.pop("processors", []), len(arrays["returns"]), header.get("block"))
-            _check_arrays(path, arrays, header)
+            check_arrays(path, arrays, header)
         others = {ATTRIBUTES[name]: array for name, array in arrays.items() if name != "returns"}
         return cls(
             returns=checked_returns(arrays["returns"], floor, ceiling),
@@ -369,43 +279,73 @@ class Episodes:
         )
 
 
-def _check_arrays(path: object, arrays: Mapping[str, NDArray[Any]], setup: Mapping[str, Any]) -> None:
-    """Reject arrays that are not declared, or have another type, shape or range than the setup says."""
+def check_arrays(path: object, arrays: Mapping[str, NDArray[Any]], setup: Mapping[str, Any]) -> None:
+    """Reject arrays of a file that are not declared, or have another type, shape or range than the setup says.
+
+    Args:
+        path: The file, for the messages.
+        arrays: The arrays by their names in files; ``returns`` is one of them.
+        setup: What the file says of the run, as JSON data.
+
+    Raises:
+        InputError: If an array is not what it must be.
+    """
     if strange := sorted(set(arrays) - set(ARRAYS)):
         raise InputError(f"{path} has unknown arrays: {', '.join(strange)}")
-    n, limit, block, rewards = len(arrays["returns"]), *(setup.get(name) for name in ("limit", "block", "rewards"))
+    limit = setup.get("limit")
     if not is_count(limit) and limit is not None:
         raise InputError(f"{path} has a limit of {limit!r:.40} steps, expected a whole number")
-    shapes: dict[str, Any] = dict.fromkeys(("returns", "lengths", "spent"), (n,))
-    shapes["spending"] = arrays["spending"].shape[:1] if limit is None and "spending" in arrays else (limit,)
-    if "gains" in arrays:
-        if not (is_count(limit) and is_count(block) and isinstance(rewards, list)):
-            raise InputError(f"{path} has gains, but gains need the block, limit and rewards of the setup")
-        shapes["gains"] = (-(-n // block), limit)
+    shapes = _expected_shapes(path, arrays, setup)
     for name, array in arrays.items():
         if array.dtype != ARRAYS[name]:
             raise InputError(f"{path}: {name} must be {ARRAYS[name]}, got {array.dtype}")
         if array.shape != shapes[name]:
             raise InputError(f"{path}: {name} must have the shape {shapes[name]}, got {array.shape}")
     if "lengths" in arrays:
-        least, greatest = extremes(arrays["lengths"])
-        if not 1 <= least <= greatest <= (limit or math.inf):
+        shortest, longest = extremes(arrays["lengths"])
+        if not 1 <= shortest <= longest <= (limit or math.inf):
             raise InputError(f"{path}: lengths must be from 1 to {limit or 'the longest episode'}")
     for name in ("spent", "spending"):
-        least, greatest = extremes(arrays[name]) if name in arrays and arrays[name].size else (0, 0)
-        if not 0 <= least <= greatest < math.inf:
-            raise InputError(f"{path}: {name} must be finite numbers >= 0")
-    if is_count(block) and isinstance(rewards, list) and "gains" in arrays:
-        _check_gains(path, arrays["gains"], n, block, rewards)
+        if name in arrays and arrays[name].size:
+            least, greatest = extremes(arrays[name])
+            if not 0 <= least <= greatest < math.inf:  # false for NaN too
+                raise InputError(f"{path}: {name} must be finite numbers >= 0")
+    if "gains" in arrays:
+        _check_reward_sums(path, arrays["gains"], len(arrays["returns"]), setup["block"], setup["rewards"])
 
 
-def _check_gains(path: object, gains: NDArray[np.float64], n: int, block: int, rewards: Sequence[float]) -> None:
-    if not np.isfinite(gains).all():
+def _expected_shapes(
+    path: object, arrays: Mapping[str, NDArray[Any]], setup: Mapping[str, Any]
+) -> dict[str, tuple[int, ...]]:
+    """Return the shape that each array must have."""
+    n_episodes = len(arrays["returns"])
+    limit = setup.get("limit")
+    block = setup.get("block")
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("returns", "lengths", "spent"), (n_episodes,))
+    if limit is not None:
+        shapes["spending"] = (limit,)
+    elif "spending" in arrays:
+        shapes["spending"] = arrays["spending"].shape[:1]  # one number per step, of any number of steps
+    if "gains" in arrays:
+        if not (is_count(limit) and is_count(block) and isinstance(setup.get("rewards"), list)):
+            raise InputError(f"{path} has gains, but gains need the block, limit and rewards of the setup")
+        shapes["gains"] = (-(-n_episodes // block), limit)
+    return shapes
+
+
+def _check_reward_sums(
+    path: object, sums: NDArray[np.float64], n_episodes: int, block: int, rewards: Sequence[float]
+) -> None:
+    """Reject sums of rewards that rewards from the range, one per episode of the block, cannot have."""
+    if not np.isfinite(sums).all():
         raise InputError(f"{path}: gains must be finite")
     low, high = (float(limit) for limit in rewards)
-    sizes = np.minimum(block, n - block * np.arange(len(gains)))[:, None]
-    wide = 1e-9 * sizes * (high - low)  # rounding of a sum
-    if bool(((gains < low * sizes - wide) | (gains > high * sizes + wide)).any()):
+    first_episodes = block * np.arange(len(sums))
+    sizes = np.minimum(block, n_episodes - first_episodes)[:, None]
+    rounding = 1e-9 * sizes * (high - low)
+    too_low = sums < low * sizes - rounding
+    too_high = sums > high * sizes + rounding
+    if bool((too_low | too_high).any()):
         raise InputError(
             f"{path}: gains are outside of what {int(sizes[0, 0])} rewards from {low:g} to {high:g} sum to"
         )
@@ -420,10 +360,11 @@ def checked_returns(returns: ArrayLike, floor: float, ceiling: float | None) -> 
         raise InputError(f"returns must be numbers, one per episode ({error})") from error
     if given.dtype.kind not in "buif":  # a complex number or a date would become a float in silence
         raise InputError(f"returns must be numbers, one per episode, got values of type {given.dtype}")
-    # What cannot be written to is not copied: it may be a file larger than memory.
-    values = np.array(given, dtype=np.float64, copy=True if given.flags.writeable else None)
-    if values.ndim != 1 or values.size == 0:
-        raise InputError(f"returns must be a non-empty list, one number per episode, got shape {values.shape}")
+    if given.ndim != 1 or given.size == 0:
+        raise InputError(f"returns must be a non-empty list, one number per episode, got shape {given.shape}")
+    if given.size > MOST_EPISODES:
+        raise InputError(f"expected at most {MOST_EPISODES:,} returns, got {given.size:,}; certify the first ones")
+    values = np.array(given, dtype=np.float64)  # a copy: the caller may go on to change what was given
     least, greatest = extremes(values)
     if not (math.isfinite(least) and math.isfinite(greatest)):  # NaN if any return is
         bad = int(np.flatnonzero(~np.isfinite(values))[0])
@@ -456,18 +397,6 @@ def check_limits(floor: float, ceiling: float | None) -> None:
 def _check_size(value: float) -> None:
     if abs(value) > LARGEST:
         raise InputError(f"the range of the return is too large: expected at most {LARGEST:g}, got {value:g}")
-
-
-def least_positive(sigmas: Sequence[float]) -> float:
-    """Return the least sigma of the features that have noise; 0 if none has."""
-    return min((sigma for sigma in sigmas if sigma > 0), default=0.0)
-
-
-def checked_sigma(sigma: float) -> float:
-    """Return sigma as a float, refusing what is no standard deviation; 0 means no noise."""
-    if not (math.isfinite(sigma) and sigma >= 0):
-        raise InputError(f"sigma must be a finite number >= 0, got {sigma}")
-    return float(sigma)
 
 
 def _join(columns: Sequence[NDArray[Any] | None]) -> NDArray[Any] | None:

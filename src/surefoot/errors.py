@@ -1,16 +1,11 @@
-"""What a caller can fix: bad input, and arguments by their old names; and text of strangers, made harmless."""
+"""Errors that a caller can fix, hints at the word that was meant, and control characters of untrusted text, escaped."""
 
 from __future__ import annotations
 
 import difflib
-import functools
 import unicodedata
-import warnings
-from collections.abc import Callable, Iterable
-from typing import Any, ParamSpec, TypeVar
+from collections.abc import Iterable
 
-Given = ParamSpec("Given")
-Result = TypeVar("Result")
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # control, format, surrogate, private, unassigned; line separators
 
 
@@ -53,23 +48,3 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     known = list(known)
     close = ["cuda"] if word == "gpu" and "cuda" in known else difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {close[0]}?" if close else ""
-
-
-def old_arguments(**names: str) -> Callable[[Callable[Given, Result]], Callable[Given, Result]]:
-    """Accept keyword arguments by their old names, ``old="new"``, with a warning, for one more version."""
-
-    def accepting(function: Callable[Given, Result]) -> Callable[Given, Result]:
-        @functools.wraps(function)
-        def called(*given: Given.args, **named: Given.kwargs) -> Result:
-            renewed: dict[str, Any] = dict(named)
-            for old in names.keys() & named.keys():
-                if names[old] in named:
-                    raise InputError(f"{old} is the old name of {names[old]}; give {names[old]} alone")
-                message = f"{old} is now called {names[old]}; the old name will be removed"
-                warnings.warn(message, DeprecationWarning, stacklevel=2)
-                renewed[names[old]] = renewed.pop(old)
-            return function(*given, **renewed)
-
-        return called
-
-    return accepting

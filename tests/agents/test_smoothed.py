@@ -523,15 +523,6 @@ def test_functions_are_smoothed():
     assert moving.predict(np.ones((5, 4)))[0].shape == (5, 2)
 
 
-def test_old_argument_names_work_for_now_and_warn():
-    with pytest.warns(DeprecationWarning, match="frames is now called n_stack"):
-        assert smooth(watched(3), 0, frames=3).policy.n_stack == 3
-    with pytest.warns(DeprecationWarning, match="choices is now called n_actions"):
-        assert smooth(lambda seen: 1, 0, shape=(4,), choices=2).policy.n_actions == 2
-    with pytest.raises(InputError, match="frames is the old name of n_stack; give n_stack alone"):
-        smooth(watched(3), 0, frames=3, n_stack=3)
-
-
 # --- refusals ---
 
 

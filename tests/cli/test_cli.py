@@ -1041,22 +1041,6 @@ def test_budgets_are_read(text, budgets):
     assert parse_budgets(text) == budgets
 
 
-def test_old_names_of_options_and_commands_still_work_and_warn(capsys, tmp_path):
-    np.save(tmp_path / "r.npy", np.arange(50.0))
-    given = ("certify", "--returns", tmp_path / "r.npy", "--sigma", 1, "--floor", 0, "--ceiling", 50, "--json")
-    surefoot_command(*given, "--method", "per-threshold", "--threshold-spacing", 5)
-    new = capsys.readouterr()
-    surefoot_command(*given, "--method", "per-threshold", "--step", 5)
-    old = capsys.readouterr()
-    assert old.out == new.out
-    assert old.err == "surefoot: --step is now --threshold-spacing; the old name will be removed\n"
-    assert new.err == ""
-    for command, hidden in (("certify", "--until"), ("attack", "--draws"), ("train", "--minutes"), ("tune", "--all ")):
-        with pytest.raises(SystemExit):
-            cli.main([command, "--help"])
-        assert hidden not in capsys.readouterr().out
-
-
 def test_the_cost_of_a_plan_is_that_of_its_blocks_on_the_cores():
     cost = Cost(core_seconds=0.01, gpu_seconds=None, block=500)
     assert cost.seconds(1_000, 1) == 10.0

@@ -126,7 +126,9 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("certify", "--seed 5", {"plan.seed": 5}),
     ("certify", "--device cpu", {"plan.device": "cpu"}),
     ("certify", "--workers 3", {"named.workers.n": 3}),
-    ("certify", "--out here", {"given.2": Path("here")}),
+    ("certify", "--out here", {"given.2": Path("here"), "named.record": False}),
+    ("certify", "--record", {"named.record": True}),
+    ("attack", "--record", {"named.record": True}),
     ("certify", "--sigma 0.4", {"plan.noise": Noise.of(0.4), "agents.0.0": "cartpole-1-s0.4"}),
     ("certify", "--agent x --sigma 0.1,0.2,0.3,0.4", {"plan.noise.features": (0.1, 0.2, 0.3, 0.4)}),
     ("certify", "--agent mine.zip", {"agents.0.0": "mine.zip"}),
@@ -235,7 +237,7 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
             "given.0.noise": Noise.of(0.3),
             "given.1.noise": Noise.of(0.0),
             "given.2.budget": 0.2,
-            "given.2.scaled": 0.2 / 0.3,  # by A's noise
+            "given.2.scaled_budget": 0.2 / 0.3,  # by A's noise
             "given.2.confidence": 0.9,
             "given.2.floor": 0.0,
             "given.2.ceiling": 200.0,

@@ -127,11 +127,3 @@ def test_bad_input_is_named(call, match):
 
 def test_it_is_public():
     assert surefoot.certify_shared_budget is certify_shared_budget
-
-
-def test_the_old_names_still_work_and_warn():
-    now = certify_shared_budget(coins(), [0.1], 2)
-    with pytest.warns(DeprecationWarning, match="surefoot.certify_shared is now surefoot.certify_shared_budget"):
-        assert surefoot.certify_shared(coins(), [0.1], 2).to_json() == now.to_json()
-    with pytest.warns(DeprecationWarning, match="shared_by is now called n_shared_episodes"):
-        assert certify_shared_budget(coins(), [0.1], shared_by=2).to_json() == now.to_json()

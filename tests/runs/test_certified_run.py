@@ -194,8 +194,7 @@ def test_a_run_leaves_everything_and_is_not_played_twice(tmp_path, monkeypatch):
         task=TASK, policy=resolve("cartpole-5-s0.2", TASK.spaces), noise=Noise.of(0.2), n_episodes=60, n_envs=25
     )
     first = certified_run(plan, QUESTIONS, tmp_path)
-    left = {"certificate.json", "certificate.png", "episodes.npz", "run.json", "setup.json"}
-    left |= {"replay.npz", "report.html"}
+    left = {"certificate.json", "certificate.png", "episodes.npz", "run.json", "setup.json", "report.html"}
     assert {path.name for path in tmp_path.iterdir()} == left
     facts = json.loads((tmp_path / "run.json").read_text())
     assert facts["agent_sha256"] == plan.policy.sha256
@@ -210,6 +209,17 @@ def test_a_run_leaves_everything_and_is_not_played_twice(tmp_path, monkeypatch):
     assert (again.lower < first.lower).all()
     assert json.loads((tmp_path / "certificate.json").read_text())["confidence"] == 0.99
     assert json.loads((tmp_path / "run.json").read_text())["resumed"] is True
+
+
+def test_an_episode_is_recorded_and_a_figure_drawn_only_where_asked_for(tmp_path, monkeypatch):
+    plan = Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.2), n_episodes=50, n_envs=25)
+    with monkeypatch.context() as patched:
+        patched.setattr("surefoot.attacks.dqn.PaperAttack.__init__", lambda *_, **__: pytest.fail("attacked"))
+        certified_run(plan, QUESTIONS, tmp_path, figure=False)
+    made = {"certificate.json", "episodes.npz", "run.json", "setup.json", "report.html"}
+    assert {path.name for path in tmp_path.iterdir()} == made
+    certified_run(plan, QUESTIONS, tmp_path, record=True)
+    assert {path.name for path in tmp_path.iterdir()} == made | {"certificate.png", "replay.npz"}
 
 
 def test_a_reused_run_keeps_the_facts_of_its_play(tmp_path, monkeypatch):

@@ -184,7 +184,7 @@ def test_a_comparison_that_cannot_be_written_keeps_the_episodes_of_both(tmp_path
 
 def test_blocks_of_a_run_in_progress_are_not_forgotten_next_to_a_record(tmp_path):
     """A sequential run that goes on has both: its record, and newer blocks."""
-    from surefoot.runs.certified import blocks_on_disk
+    from surefoot.runs.sequential import blocks_on_disk
 
     with RunFolder(tmp_path, PLAN.setup()).opened() as store:
         store.finish(TRUTH[:4])

@@ -147,7 +147,7 @@ def test_the_taped_attack_is_the_strongest_at_the_largest_budget(tmp_path, monke
     taped = []
     monkeypatch.setattr(attacked, "record_replay", lambda quiet, under, folder: taped.append((quiet, under)))
     grid = replace(GRID, budgets=(0.1, 0.2, 0.15))
-    attacked._replay(grid, {"curve_lambda": [0.0, 0.2, 0.0]}, tmp_path)
+    attacked._record_replay(grid, {"curve_lambda": [0.0, 0.2, 0.0]}, tmp_path)
     ((quiet, under),) = taped
     assert (quiet.attacker, quiet.budget) == (None, 0.0)
     assert (under.budget, under.attacker.describe()["margin"]) == (0.2, 0.2)
@@ -335,8 +335,8 @@ def test_budgets_of_other_threats_are_not_shown_as_those_of_one_episode(tmp_path
 
     taped = []
     monkeypatch.setattr(certified_module, "record_replay", lambda quiet, under, folder: taped.append(under))
-    certified_run(BASE, Query(budgets=(0.3,)), tmp_path / "episode", required=0.3)
-    certified_run(BASE, Query(budgets=(0.3,), threat=SharedBudget(3)), tmp_path / "shared")
+    certified_run(BASE, Query(budgets=(0.3,)), tmp_path / "episode", required=0.3, record=True, figure=False)
+    certified_run(BASE, Query(budgets=(0.3,), threat=SharedBudget(3)), tmp_path / "shared", record=True)
     assert taped[0].budget == 0.3
     assert taped[1] is None
 

@@ -18,7 +18,22 @@ def test_a_recurrent_agent_from_certificate_to_export(tmp_path, monkeypatch, cap
     agent, run = tmp_path / "agent.json", tmp_path / "run"
     policy = recurrent("lstm", encoder=0, last_action=False, seed=7)
     zoo.save(policy, tmp_path / "agent", {"task": "cartpole-1", "sigma": 0.2})
-    command("certify", "cartpole-1", "--agent", agent, "--sigma", 0.2, "--episodes", 200, "--seed", 0, "--out", run, "--quiet")
+    command(
+        "certify",
+        "cartpole-1",
+        "--agent",
+        agent,
+        "--sigma",
+        0.2,
+        "--episodes",
+        200,
+        "--seed",
+        0,
+        "--out",
+        run,
+        "--record",
+        "--quiet",
+    )
     with np.load(run / "replay.npz") as tape:  # one episode without and one under attack
         assert len(tape["quiet_seen"]) > 1
         assert tape["attacked_spent"].max() > 0

@@ -2,7 +2,6 @@
 
 import io
 import json
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,12 +10,9 @@ import numpy as np
 import pytest
 
 from surefoot.cli import main as cli
-from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.files import read_arrays, read_npz
 from surefoot.runs.returns import read_returns
 
-SOURCES = Path(cli.__file__).parents[1]
 RETURNS = [9.0, 200.0, 31.5]
 MONITOR = '#{"t_start": 1700000000.0, "env_id": "CartPole-v1"}\nr,l,t\n9.0,9,0.1\n200.0,200,0.5\n31.5,31,0.9\n'
 READ = {
@@ -72,13 +68,15 @@ def test_what_is_ambiguous_or_wrong_is_refused(tmp_path, name):
     assert why in str(caught.value)
 
 
-def test_episode_data_larger_than_memory_are_read_too(tmp_path, monkeypatch):
-    monkeypatch.setattr("surefoot.files.MOST_ARRAYS", 2**10)
-    for function in (read_arrays, read_npz):
-        monkeypatch.setitem(function.__kwdefaults__, "most", 2**10)
-    record = Episodes.from_returns(np.arange(500.0), sigma=0.2, floor=0.0)
-    record.save(tmp_path / "large.npz")
-    assert read_returns(tmp_path / "large.npz", None, None, None)[0].sha256 == record.sha256
+@pytest.mark.parametrize("name", ["many.npy", "many.npz"])
+def test_more_returns_than_a_run_may_have_are_refused(tmp_path, monkeypatch, name):
+    monkeypatch.setattr("surefoot.episodes.MOST_EPISODES", 100)
+    save = np.save if name.endswith(".npy") else np.savez
+    save(tmp_path / name, np.zeros(100))
+    assert len(read(tmp_path / name)[0]) == 100
+    save(tmp_path / name, np.zeros(101))
+    with pytest.raises(InputError, match="expected at most 100 returns, got 101"):
+        read(tmp_path / name)
 
 
 def test_evaluations_of_one_agent_are_read_and_those_of_a_training_are_not(tmp_path):
@@ -119,33 +117,7 @@ def test_the_command_names_what_it_took(tmp_path, capsys, monkeypatch):
     assert json.loads(Path("run/run.json").read_text())["returns"] == "the column 'r' of SB3's Monitor"
 
 
-def test_proving_and_reporting_need_no_lock(tmp_path):
-    """Windows has no fcntl: there returns are certified, reports written and runs verified."""
-    (tmp_path / "r.txt").write_text("1 2 3")
-    code = (
-        "import sys\n"
-        "sys.modules['fcntl'] = None\n"
-        "from surefoot.cli.main import main\n"
-        "given = 'certify --returns r.txt --sigma 0.2 --floor 0 --out run'\n"
-        "assert main(given.split()) == 0\n"
-        "assert main(['verify', 'run', '--blocks', '0']) == 4\n"  # nothing is verified without a rerun
-        "assert main(['report', 'run']) == 0\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_a_directory_that_cannot_be_locked_is_not_claimed(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "fcntl", None)
-    assert (
-        cli.main([*["certify", "cartpole-1", "--episodes", "20", "--workers", "1", "--out"], str(tmp_path / "other")])
-        == 2
-    )
-    assert "needs Linux, macOS or WSL" in capsys.readouterr().err
-    assert not (tmp_path / "other").exists()
-
-
-def test_no_module_imports_the_lock_when_it_is_loaded():
-    texts = {path.name: path.read_text() for path in SOURCES.rglob("*.py") if "fcntl" in path.read_text()}
-    assert list(texts) == ["folder.py"]
-    assert "\nimport fcntl" not in texts["folder.py"]
+def test_the_command_names_standard_input(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"9 200 31.5")))
+    assert cli.main(["certify", "--returns", "-", "--sigma", "0.2", "--floor", "0"]) == 0
+    assert "Returns: all numbers of the text (standard input)\n" in capsys.readouterr().out

@@ -5,6 +5,7 @@ import os
 import resource
 import shutil
 import signal
+import threading
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -126,16 +127,39 @@ def test_a_lock_is_not_opened_through_a_link_and_nothing_is_cut_off(tmp_path):
     assert (tmp_path / "precious").read_text() == "keep me"
 
 
-def test_who_waited_for_a_lock_that_was_deleted_locks_the_new_one(tmp_path):
+def test_whoever_waits_for_a_lock_that_is_deleted_locks_a_new_one(tmp_path):
     """Otherwise a third process, which finds no lock file, would run in the same folder at the same time."""
-    store = RunFolder(tmp_path, TOY.facts())
-    old = store._locked()
-    (tmp_path / ".lock").unlink()
-    assert not store._is_there(old)
-    new = store._locked()
-    assert store._is_there(new)
-    for lock in (old, new):
-        os.close(lock)
+    entered, third = [], []
+
+    def wait():
+        with RunFolder(tmp_path, {}).opened() as store:
+            entered.append(store._is_there())
+            try:
+                with RunFolder(tmp_path, {}).opened():
+                    third.append("ran")
+            except InputError:
+                third.append("refused")
+
+    with RunFolder(tmp_path, {}).opened():
+        waiting = threading.Thread(target=wait)
+        waiting.start()
+        time.sleep(0.3)
+        assert not entered
+    waiting.join()
+    assert (entered, third) == ([True], ["refused"])
+    assert not (tmp_path / ".lock").exists()
+
+
+def test_the_lock_of_a_killed_run_does_not_block(tmp_path):
+    def claim_and_die():
+        with RunFolder(tmp_path, {}).opened():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    assert killing.ended(killing.forked(claim_and_die)) == -signal.SIGKILL
+    assert (tmp_path / ".lock").exists()
+    began = time.monotonic()
+    with RunFolder(tmp_path, {}).opened():
+        assert time.monotonic() - began < 1
 
 
 @pytest.mark.parametrize("what", ["folder", "setup"])
@@ -265,7 +289,7 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path):
 
 
 def test_a_folder_in_use_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("surefoot.runs.folder.PATIENCE", 1)
+    monkeypatch.setattr("surefoot.runs.folder.PATIENCE", 0.1)
     with (
         RunFolder(tmp_path, {}).opened(),
         pytest.raises(InputError, match="is in use by another run; choose another --out"),

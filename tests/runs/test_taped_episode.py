@@ -117,10 +117,9 @@ def test_it_is_no_episode_of_the_certificate_and_changes_none(tmp_path):
     assert not (np.abs(np.array(starts) - arrays["quiet_clean"][0]).max(axis=1) < 1e-6).any()
 
 
-def test_certified_numbers_do_not_depend_on_the_replay(tmp_path, monkeypatch):
-    with_one = certified_run(plan(), Query(budgets=(0, 0.2)), tmp_path / "a")
-    monkeypatch.setattr("surefoot.runs.certified.record_replay", lambda *_: None)
-    without = certified_run(plan(), Query(budgets=(0, 0.2)), tmp_path / "b")
+def test_certified_numbers_do_not_depend_on_the_replay(tmp_path):
+    with_one = certified_run(plan(), Query(budgets=(0, 0.2)), tmp_path / "a", record=True, figure=False)
+    without = certified_run(plan(), Query(budgets=(0, 0.2)), tmp_path / "b", figure=False)
     assert with_one.to_json() == without.to_json()
     assert (tmp_path / "a" / "replay.npz").exists()
     assert not (tmp_path / "b" / "replay.npz").exists()
@@ -186,6 +185,6 @@ def test_an_agent_whose_replay_fails_still_gets_its_page(tmp_path, monkeypatch):
 
     monkeypatch.setattr(replay, "_taped", broken)
     folder = tmp_path / "runs" / "this"  # among the runs of other tests an attack on the same agent might be replayed
-    certified_run(plan(), Query(budgets=(0, 0.2)), folder)
+    certified_run(plan(), Query(budgets=(0, 0.2)), folder, record=True, figure=False)
     assert json.loads((folder / "run.json").read_text())["replay"] == "InputError: <b>no</b> picture"
     assert "&lt;b&gt;no&lt;/b&gt; picture" in (folder / "report.html").read_text()

@@ -25,7 +25,7 @@ from surefoot.agents.fit import fit_to, single_shape
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import is_function, is_published, is_sb3_model, needs_spaces, resolve
 from surefoot.episodes import Noise
-from surefoot.errors import InputError, old_arguments
+from surefoot.errors import InputError
 
 State = tuple[NDArray[Any], ...]
 
@@ -34,7 +34,6 @@ class PredictableNoiseWarning(UserWarning):
     """The noise was given a seed: anyone who knows it can predict the noise, and then the certificate is void."""
 
 
-@old_arguments(frames="n_stack", choices="n_actions")
 def smooth(
     agent: object,
     sigma: float | Sequence[float],

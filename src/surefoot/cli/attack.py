@@ -14,6 +14,7 @@ from rich.table import Table
 from surefoot.cli.options import (
     add_agent,
     add_common,
+    add_record,
     add_share,
     check_shareable,
     estimate,
@@ -72,6 +73,7 @@ def add_attack(commands: Any) -> None:
         "--certificate", type=Path, metavar="DIR", help="certified run to compare with (default: those next to --out)"
     )
     add_common(parser)
+    add_record(parser)
     add_share(parser)
     parser.set_defaults(run=run_attack)
 
@@ -116,15 +118,6 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _method(name: str) -> str:
-    """Return the name of an attack; its old name is accepted with a warning."""
-    from surefoot.attacks.registry import OLD_NAMES
-
-    if name in OLD_NAMES:
-        print(f"surefoot: --method {name} is now {OLD_NAMES[name]}; the old name will be removed", file=sys.stderr)
-    return OLD_NAMES.get(name, name)
-
-
 def run_attack(arguments: argparse.Namespace) -> int:
     """Attack, compare, report."""
     from surefoot.attacks.registry import default_method
@@ -139,7 +132,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
     grid = AttackGrid(
         base=base,
         budgets=arguments.budgets,
-        method=default_method(base.task, base.policy) if arguments.method is None else _method(arguments.method),
+        method=default_method(base.task, base.policy) if arguments.method is None else arguments.method,
         noise_samples=arguments.noise_samples,
     )
     grid = replace(grid, lambdas=_lambdas(arguments, grid))
@@ -160,7 +153,9 @@ def run_attack(arguments: argparse.Namespace) -> int:
             n_episodes = attacked_share(grid, arguments.blocks, folder, workers=workers, progress=report)
             show_share(arguments, folder, n_episodes)
             return 0
-        result = attacked_run(grid, folder, workers=workers, progress=report, command=arguments.command_line)
+        result = attacked_run(
+            grid, folder, workers=workers, progress=report, command=arguments.command_line, record=arguments.record
+        )
     certificates = matching_certificates(grid, arguments.certificate, folder.parent)
     found = [
         (path, inconsistency)

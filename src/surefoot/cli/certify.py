@@ -12,6 +12,7 @@ from surefoot.cli.options import (
     Requirement,
     add_agent,
     add_common,
+    add_record,
     add_share,
     check_shareable,
     keeping,
@@ -65,6 +66,7 @@ def add_certify(commands: Any) -> None:
     _add_statistics(parser)
     _add_stopping(parser)
     add_common(parser, own_seed=True)
+    add_record(parser)
     add_share(parser)
     parser.set_defaults(run=run_certify)
 
@@ -195,7 +197,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
     if (certificate.method_selection or {}).get("stopped") == "stopped by hand":
         say("Interrupted: run the same command again to continue.")
     if taken is not None:
-        say(f"Returns: {taken} ({'standard input' if arguments.returns == '-' else arguments.returns})")
+        say(f"Returns: {taken} ({'standard input' if arguments.returns == Path('-') else arguments.returns})")
     if folder is not None:
         print(f"Report: {folder / NAME}")
     return 0 if proved else 1
@@ -210,6 +212,8 @@ def _certify_returns(arguments: argparse.Namespace) -> tuple[Certificate, str]:
     shaping = tuple(name for name in DEFINED if name not in {"floor", "ceiling"})
     running = ("agent", "workers", "ray", "blocks", "seed", *shaping, "gamma", "tol", "tol_budget", "max_episodes")
     refuse(arguments, running, "--returns: no episodes are run")
+    if arguments.record:
+        raise InputError("--record cannot be combined with --returns: no episodes are run")
     if arguments.units != "raw":
         raise InputError("--units normalized cannot be combined with --returns: there is no agent with statistics")
     if arguments.out is not None and (arguments.out / "setup.json").exists():
@@ -254,6 +258,7 @@ def _certify_played(arguments: argparse.Namespace) -> tuple[Certificate, Task, P
             workers=workers,
             progress=report,
             command=arguments.command_line,
+            record=arguments.record,
         )
     return certificate, task, folder
 

@@ -30,22 +30,6 @@ from surefoot.errors import InputError, is_out_of_memory, printable
 
 INTERRUPTED, CRASHED = 130, 70
 EXTRAS = {"torch", "gymnasium", "stable_baselines3", "matplotlib", "ray"}  # packages that a plain installation lacks
-OLD_NAMES = {  # of commands and options, for one more version
-    "blind": "baseline",
-    "--all": "--all-sigmas",
-    "--at": "--tol-budget",
-    "--at-least": "--thresholds",
-    "--discount": "--gamma",
-    "--draws": "--noise-samples",
-    "--minutes": "--time-limit",
-    "--pilot": "--pilot-episodes",
-    "--rewards": "--reward-range",
-    "--shared-by": "--shared-episodes",
-    "--start": "--init-from",
-    "--step": "--threshold-spacing",
-    "--trust-pickle": "--allow-pickle",
-    "--until": "--tol",
-}
 
 
 class PlainText:
@@ -84,7 +68,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a sign the terminal cannot show is no reason to fail
-    given = [_renewed(word) if index == 0 or word.startswith("--") else word for index, word in enumerate(given)]
     output = PlainText(sys.stdout)
     try:
         with redirect_stdout(cast("TextIO", output)):
@@ -155,15 +138,6 @@ def _complete(parser: Parser) -> None:
         import argcomplete
 
         argcomplete.autocomplete(parser)
-
-
-def _renewed(word: str) -> str:
-    """Return a command or an option (``--name`` or ``--name=value``) by its present name; an old one is reported."""
-    name, equals, value = word.partition("=")
-    if name not in OLD_NAMES:
-        return word
-    print(f"surefoot: {name} is now {OLD_NAMES[name]}; the old name will be removed", file=sys.stderr)
-    return f"{OLD_NAMES[name]}{equals}{value}"
 
 
 def _drop_output() -> None:

@@ -127,6 +127,13 @@ def add_workers(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_record(parser: argparse.ArgumentParser) -> None:
+    """Add the option that records an episode for the report."""
+    section(parser, RUN).add_argument(
+        "--record", action="store_true", help="record one more episode, without and under attack, for the report"
+    )
+
+
 def add_share(parser: argparse.ArgumentParser) -> None:
     """Add the option that runs a part of the episodes."""
     section(parser, RUN).add_argument(

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from surefoot.episodes import LIMITS, MOST_ASKED, Baseline, Episodes, checked_returns, names_limits
 from surefoot.errors import InputError
-from surefoot.files import extremes, number, numbers, pieces, read_json, untrusted, write_json
+from surefoot.files import extremes, number, numbers, read_json, untrusted, write_json
 from surefoot.proof import wording
 from surefoot.proof.rounding import exact, rounded_lower, rounded_upper
 
@@ -319,8 +319,8 @@ def fields_of(
     metadata = {key: value for key, value in episodes.metadata.items() if key != "stated_by_user"}
     if episodes.stated_by_user:
         metadata["stated_by_user"] = episodes.stated_by_user
-    mean = sum(float(piece.sum()) for piece in pieces(returns)) / returns.size
-    squares = sum(float(np.square(piece - mean).sum()) for piece in pieces(returns))
+    mean = float(returns.sum()) / returns.size
+    squares = float(np.square(returns - mean).sum())
     return {
         "budgets": frozen(np.array(budgets, dtype=np.float64)),
         "lower": np.empty(0),

@@ -29,10 +29,10 @@ from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.bounds.tangent_scores import plug_in
 from surefoot.proof.certificate import checked_budget
 from surefoot.proof.rounding import exact, format_lower, format_upper, percent, rounded_lower, rounded_upper
+from surefoot.proof.stopping import RunMonitor
 
 Floats = NDArray[np.float64]
 
-_GROWTH = 1.02  # the next look comes when there are this many times as many episodes, or after the next block
 _FEW = 1_000  # episodes before which nothing is given up
 _FAR = 4.0  # standard errors
 
@@ -93,8 +93,8 @@ class Comparison:
         return f"Not proved: {claim}. With {percent(self.confidence)} confidence, {bounds}."
 
 
-class Contest:
-    """Inspects the returns of both agents so far and says whether to stop."""
+class Contest(RunMonitor):
+    """Watches for a proof that A is better than B, or for the likelihood that there will be none."""
 
     def __init__(self, *, budget: float, sigma: float, confidence: float, limits: tuple[float, float | None]) -> None:
         """Fix in advance what is claimed.
@@ -108,47 +108,50 @@ class Contest:
         Raises:
             InputError: If there is no ceiling, without which B's mean has no upper bound, or if A has no noise.
         """
+        super().__init__()
         floor, ceiling = limits
         if ceiling is None:
-            raise InputError(
-                "a comparison needs a ceiling: without it the mean of B has no upper bound; give --ceiling"
-            )
+            raise InputError("a comparison needs a ceiling: without it the mean of B has no upper bound; give ceiling=")
         if not sigma > 0:
             raise InputError(f"A must have noise, got sigma {sigma:g}: without it nothing is certified")
         if not 0 < confidence < 1:
             raise InputError(f"confidence must be strictly between 0 and 1, got {confidence}")
-        self.budget, self.confidence, self.floor, self.ceiling = checked_budget(budget), confidence, floor, ceiling
-        self.scaled, alpha = budget / sigma, (1 - confidence) / 2
-        self._a = Bets([self.scaled], alpha, floor, ceiling)
-        self._b = Bets([0.0], alpha, -ceiling, -floor)
-        self._next = 1
-        self.so_far = ""  # the bounds at the last look, in a few words
+        self.budget = checked_budget(budget)
+        self.confidence = confidence
+        self.floor = floor
+        self.ceiling = ceiling
+        self.scaled_budget = budget / sigma
+        alpha = (1 - confidence) / 2  # for each of the two bounds: the claim needs both
+        self._bets_on_a = Bets([self.scaled_budget], alpha, floor, ceiling)
+        self._bets_on_b = Bets([0.0], alpha, -ceiling, -floor)  # on minus B's returns
 
-    def reason_to_stop(self, a: Floats, b: Floats) -> str | None:
-        """Return why no more episodes are needed, or None; the returns begin with those of earlier calls."""
-        if a.size < self._next:
-            return None
-        self._next = int(a.size * _GROWTH) + 1
+    @property
+    def goal(self) -> dict[str, Any]:
+        """What is claimed, as JSON data."""
+        return {"compare": self.budget, "confidence": self.confidence}
+
+    def _look(self, *returns: Floats) -> str | None:
+        a, b = returns
         now = self.result(a, b, "proved")
         self.so_far = f"A at least {format_lower(now.lower)}, B at most {format_upper(now.upper)}"
         if now.proved:
             return "proved"
-        return "out of reach" if self._hopeless(a, b) else None
+        return "out of reach" if self._is_hopeless(a, b) else None
 
-    def _hopeless(self, a: Floats, b: Floats) -> bool:
+    def _is_hopeless(self, a: Floats, b: Floats) -> bool:
         """Return whether the bounds would not meet with many more episodes either, as far as estimates say.
 
         It only ends the run; what is claimed does not depend on it. The plug-in value is biased up.
         """
         if min(a.size, b.size) < _FEW:
             return False
-        possible = float(plug_in(Sample.of(a), np.array([self.scaled]), self.floor)[0])
+        possible = float(plug_in(Sample.of(a), np.array([self.scaled_budget]), self.floor)[0])
         return bool(possible < b.mean() - _FAR * b.std() / b.size**0.5)
 
     def result(self, a: Floats, b: Floats, stopped: str) -> Comparison:
         """Return what these returns prove; ``stopped`` is the reason why there are no more."""
-        lower = self._a.after(a).at(self.scaled)
-        upper = -self._b.after(-b).at(0.0)
+        lower = self._bets_on_a.after(a).at(self.scaled_budget)
+        upper = -self._bets_on_b.after(-b).at(0.0)
         return Comparison(
             budget=self.budget,
             confidence=self.confidence,

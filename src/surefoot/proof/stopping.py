@@ -1,10 +1,12 @@
 """When a sequential run may stop: looks fixed by the number of episodes, and bounds valid at every look.
 
-The certificate is anytime-valid: it holds whenever and for whatever reason the run stops.
+``StoppingRule`` is what a run is for, ``Monitor`` watches its returns; ``RunMonitor`` is what all monitors have in
+common. The certificate is anytime-valid: it holds whenever and for whatever reason the run stops.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,8 +24,35 @@ from surefoot.proof.bounds.tangent_scores import plug_in
 from surefoot.proof.episode_budget import EpisodeCertificate, certificate_of
 from surefoot.proof.rounding import exact, format_lower
 
+Floats = NDArray[np.float64]
+
 _GROWTH = 1.02  # the next look comes when there are this many times as many episodes, or after the next block
 _FIRST_REFUTATION = 1000  # episodes
+
+
+class RunMonitor(ABC):
+    """Inspects the returns so far, of one run or of several that go on in turn, and says whether to stop.
+
+    Attributes:
+        so_far: The bounds at the last look, in a few words.
+    """
+
+    so_far: str = ""
+
+    def __init__(self) -> None:
+        self._next_look = 1  # number of episodes of the first run
+
+    def reason_to_stop(self, *returns: Floats) -> str | None:
+        """Return why no more episodes are needed, or None; the returns begin with those of earlier calls."""
+        n_episodes = returns[0].size
+        if n_episodes < self._next_look:
+            return None
+        self._next_look = int(n_episodes * _GROWTH) + 1
+        return self._look(*returns)
+
+    @abstractmethod
+    def _look(self, *returns: Floats) -> str | None:
+        """Compute the bounds, and return why no more episodes are needed, or None."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,46 +78,50 @@ class StoppingRule:
         return {"budget": self.budget, "until": self.tolerance, "require": self.require}
 
 
-class Monitor:
-    """Inspects the returns so far and says whether to stop."""
+class Monitor(RunMonitor):
+    """Watches for a required mean, or for a bound that is close enough to what is possible."""
 
     def __init__(
         self, rule: StoppingRule, *, confidence: float, sigma: float, floor: float, ceiling: float | None
     ) -> None:
-        self.rule, self.confidence, self.floor, self.ceiling = rule, confidence, floor, ceiling
-        self.alpha, self.scaled_budget = 1 - confidence, rule.budget / sigma
+        super().__init__()
+        self.rule = rule
+        self.confidence = confidence
+        self.floor = floor
+        self.ceiling = ceiling
+        self.alpha = 1 - confidence
+        self.scaled_budget = rule.budget / sigma
         candidate = None if rule.require is None else (self.scaled_budget, rule.require)
         self.bets = Bets([self.scaled_budget], self.alpha, floor, ceiling, claim=candidate)
-        self._next, self._refutations, self._next_refutation = 1, 0, _FIRST_REFUTATION
-        self.lower = floor
+        self._refutations = 0
+        self._next_refutation = _FIRST_REFUTATION
+        self._note(floor)
 
-    @property
-    def so_far(self) -> str:
-        """The bound at the last look, in a few words."""
-        wanted = "" if self.rule.require is None else f", required {exact(self.rule.require)}"
-        return f"bound {format_lower(self.lower)} at B = {exact(self.rule.budget)}{wanted}"
+    def _note(self, lower: float) -> None:
+        self.lower = lower
+        self.so_far = f"bound {format_lower(lower)} at B = {exact(self.rule.budget)}"
+        if self.rule.require is not None:
+            self.so_far += f", required {exact(self.rule.require)}"
 
-    def reason_to_stop(self, returns: NDArray[np.float64]) -> str | None:
-        """Return why no more episodes are needed, or None."""
-        if returns.size < self._next:
-            return None
-        self._next = int(returns.size * _GROWTH) + 1
-        self.lower = float(self.bets.after(returns).at(self.scaled_budget))
+    def _look(self, *returns: Floats) -> str | None:
+        (own,) = returns
+        self._note(float(self.bets.after(own).at(self.scaled_budget)))
         if self.rule.require is not None and self.lower >= self.rule.require:
             return "proved"
-        possible = float(plug_in(Sample.of(returns), np.array([self.scaled_budget]), self.floor)[0])
+        possible = float(plug_in(Sample.of(own), np.array([self.scaled_budget]), self.floor)[0])
         if self.rule.tolerance is not None and possible - self.lower <= self.rule.tolerance:
             return "close enough"
-        return "refuted" if self._refuted(returns) else None
+        return "refuted" if self._refuted(own) else None
 
-    def _refuted(self, returns: NDArray[np.float64]) -> bool:
+    def _refuted(self, returns: Floats) -> bool:
         """Return whether the worst case itself is below the requirement, so that no number of episodes could prove it.
 
         Checked whenever the number of episodes has doubled, the k-th time at alpha / 2^k: in total at most alpha.
         """
         if self.rule.require is None or self.ceiling is None or returns.size < self._next_refutation:
             return False
-        self._next_refutation, self._refutations = 2 * returns.size, self._refutations + 1
+        self._next_refutation = 2 * returns.size
+        self._refutations += 1
         band = tail_tight(returns, self.alpha / 2**self._refutations)
         return bool(worst_mean_upper(band, self.floor, self.ceiling, self.scaled_budget) < self.rule.require)
 
@@ -99,12 +132,11 @@ class Monitor:
         if self.ceiling is not None:
             scaled = [self.scaled_budget]
             mirror = worst_means(-episodes.returns, scaled, self.alpha, -self.ceiling, -self.floor, anytime=True)
-        fixed = {**self.rule.to_json(), "stopped": stopped}
         return certificate_of(
             episodes,
             budgets=budgets,
             confidence=self.confidence,
             method="sequential",
             source=Means(lower, mirror),
-            method_selection=fixed,
+            method_selection={**self.rule.to_json(), "stopped": stopped},
         )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.files import extremes, pieces
+from surefoot.files import extremes
 from surefoot.proof.rounding import exact
 from surefoot.report.charts import Group, digits_of
 
@@ -26,11 +26,11 @@ def histogram_data(group: Group) -> dict[str, Any] | None:
     edges = bins(*_range(group, [returns for _, returns, _ in named]))
     items = []
     for label, returns, digits in named:
-        counts = sum(np.histogram(piece, edges)[0] for piece in pieces(returns))
-        mean = sum(float(piece.sum()) for piece in pieces(returns)) / returns.size
+        counts = np.histogram(returns, edges)[0]
+        mean = float(returns.sum()) / returns.size
         items.append({
             "label": label,
-            "counts": np.asarray(counts).tolist(),
+            "counts": counts.tolist(),
             "total": int(returns.size),
             "mean": float(f"{mean:.8g}"),
             "meanText": f"{mean:.{digits}f}",
@@ -67,7 +67,7 @@ def _range(group: Group, returns: Sequence[NDArray[np.float64]]) -> tuple[float,
     Floor and ceiling of the return are in it, unless the returns would then crowd in a corner.
     """
     least, greatest = extremes(np.array([extremes(one) for one in returns]))
-    whole = all(bool((piece == np.round(piece)).all()) for one in returns for piece in pieces(one))
+    whole = all(bool((one == np.round(one)).all()) for one in returns)
     known = [(record.floor, record.ceiling) for run in group.runs for record in run.records]
     low, high = min(floor for floor, _ in known), max(ceiling or -math.inf for _, ceiling in known)
     crowded = not math.isfinite(high) or (high - low > MOST_BARS and greatest - least < 0.1 * (high - low))

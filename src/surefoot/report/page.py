@@ -25,8 +25,8 @@ LARGEST = 8_000_000  # bytes of a page
 MOST_OF_REPLAYS = 5_000_000
 SCRIPTS = ("draw.js", "curve.js", "outcomes.js", "scenes.js", "replay.js", "theme.js", "main.js")
 NOT_REPLAYED = (
-    "No episode is shown here, because the run recorded none. Certificates of precomputed returns, and run directories "
-    "of older versions, have none."
+    "No episode is shown here, because the run recorded none: run the same command with --record. Certificates of "
+    "precomputed returns have none."
 )
 
 

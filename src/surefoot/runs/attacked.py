@@ -16,13 +16,14 @@ from surefoot.attacks.value_gaps import default_lambdas
 from surefoot.attacks.victim import Smoothing
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError, did_you_mean
-from surefoot.files import safe_name, versions
+from surefoot.files import safe_name
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import Progress
 from surefoot.play.streams import Purpose
 from surefoot.play.workers import Workers, as_workers
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
+from surefoot.provenance import versions
 from surefoot.report.sentences import IDLE
 from surefoot.runs.finish import finish_run
 from surefoot.runs.folder import RunFolder, configuration_name
@@ -116,8 +117,18 @@ def attacked_run(
     workers: int | Workers = 1,
     progress: Progress | None = None,
     command: str | None = None,
+    record: bool = False,
 ) -> dict[str, Any]:
-    """Run the configurations that are missing, write everything to ``folder``, return ``attack.json``'s content."""
+    """Run the configurations that are missing, write everything to ``folder``, return ``attack.json``'s content.
+
+    Args:
+        grid: What to run.
+        folder: The run directory, with one directory for each configuration; a run that was killed resumes there.
+        workers: Number of processes, or other workers; they do not change the results.
+        progress: Called with the numbers of finished and of all episodes.
+        command: What was typed to get this; the report shows it.
+        record: Whether to record one more episode, without and under attack, for the report to show.
+    """
     began = time.monotonic()
     configurations = grid.configurations()
     records: dict[tuple[float, float | None], Episodes] = {}
@@ -129,13 +140,13 @@ def attacked_run(
         "versions": versions(),
         "wall_seconds": round(time.monotonic() - began, 3),
         "workers": as_workers(workers).describe(),
-        "replay": _replay(grid, result, folder),
+        "replay": _record_replay(grid, result, folder) if record else None,
     }
     finish_run(folder, result, metadata=metadata, baseline=grid.base.task.baseline, command=command)
     return result
 
 
-def _replay(grid: AttackGrid, result: dict[str, Any], folder: Path) -> str | None:
+def _record_replay(grid: AttackGrid, result: dict[str, Any], folder: Path) -> str | None:
     """Record one episode at the largest budget, with the lambda that hurt most; return why not, if not."""
     most = int(np.argmax(grid.budgets))
     under = grid.plan(grid.budgets[most], result["curve_lambda"][most])

@@ -28,6 +28,7 @@ def finish_run(
     metadata: Mapping[str, Any],
     baseline: Baseline | None,
     command: str | None,
+    figure: bool = True,
 ) -> Path:
     """Write everything a finished run contains besides its episodes.
 
@@ -37,15 +38,14 @@ def finish_run(
         metadata: What else ``run.json`` says: versions, times, why there is no taped episode.
         baseline: The task's open-loop baseline, if it has one.
         command: What was typed to get this, for readers who want to repeat it.
+        figure: Whether to draw a certificate as a PNG file.
 
     Returns:
         The path of the report.
     """
-    figure = _write_result(folder, result, baseline)
+    drawn = _write_result(folder, result, baseline, figure=figure)
     known = None if baseline is None else baseline.to_json()
-    write_json(
-        folder / "run.json", {"schema": SCHEMA, **metadata, "figure": figure, "blind": known, "command": command}
-    )
+    write_json(folder / "run.json", {"schema": SCHEMA, **metadata, "figure": drawn, "blind": known, "command": command})
     return write_run_report(folder, result if isinstance(result, Certificate) else None)
 
 
@@ -68,13 +68,15 @@ def write_run_report(folder: Path, certificate: Certificate | None = None) -> Pa
     return folder / NAME
 
 
-def _write_result(folder: Path, result: Certificate | Mapping[str, Any], baseline: Baseline | None) -> str | None:
+def _write_result(
+    folder: Path, result: Certificate | Mapping[str, Any], baseline: Baseline | None, *, figure: bool
+) -> str | None:
     """Write the result under its own name; return the name of the figure, if there is one."""
     if isinstance(result, Mapping):
         write_json(folder / "attack.json", result)
         return None
     result.save(folder)  # each kind under a name of its own, so that none is taken for another
-    if not isinstance(result, EpisodeCertificate):
+    if not figure or not isinstance(result, EpisodeCertificate):
         return None
     try:
         write_figure(folder / "certificate.png", result, baseline)

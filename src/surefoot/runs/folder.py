@@ -6,16 +6,16 @@ import json
 import os
 import re
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from filelock import FileLock, Timeout
+
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.files import PART, read_json, sweep, write_json
+from surefoot.files import PARTIAL, delete_partial_files, read_json, write_json
 from surefoot.play.independence import check_independence
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from surefoot.play.workers import Workers
 
 SCHEMA = 1
-PATIENCE = 25  # tenths of a second
+PATIENCE = 2.5  # seconds: workers of a killed run may hold its lock until they notice, about a second later
 
 
 class RunFolder:
@@ -32,7 +32,7 @@ class RunFolder:
 
     def __init__(self, folder: Path, setup: Mapping[str, Any]) -> None:
         self.folder = folder
-        self._lock: int | None = None
+        self._lock_file: os.stat_result | None = None  # while this process has the directory
         # As it will be read back: a tuple is written as a list, and must not look like another setup.
         self.setup: dict[str, Any] = json.loads(json.dumps({"schema": SCHEMA, **setup}))
 
@@ -44,26 +44,30 @@ class RunFolder:
     @contextmanager
     def opened(self) -> Iterator[RunFolder]:
         """Claim the directory for this process, after checking that it has the same setup or is empty."""
-        _check_system()
-        new = not self.folder.exists()
+        is_new = not self.folder.exists()
+        lock = FileLock(self._lock_path, mode=0o644)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            lock = self._locked()
+            lock.acquire(timeout=PATIENCE)
+        except Timeout as error:
+            raise InputError(f"{self.folder} is in use by another run; choose another --out") from error
         except OSError as error:
             raise InputError(f"cannot use {self.folder} for the run: {error.strerror}; choose another --out") from error
+        self._lock_file = self._lock_path.stat()
         try:
             self._claim()
-            self._lock = lock
             try:
                 yield self
             except BaseException:
                 self._unclaim()
                 raise
         finally:
-            if self._is_there(lock):
+            # While it is still locked: whoever waits for a lock file that is deleted locks a new one instead.
+            if self._is_there():
                 self._lock_path.unlink(missing_ok=True)
-            os.close(lock)
-            if new:
+            lock.release()
+            self._lock_file = None
+            if is_new:
                 with suppress(OSError):  # not empty: something was saved
                     self.folder.rmdir()
 
@@ -106,34 +110,14 @@ class RunFolder:
     def _lock_path(self) -> Path:
         return self.folder / ".lock"
 
-    def _locked(self) -> int:
-        """Open the lock file and lock it; the process that had it before may have deleted it in the meantime."""
-        import fcntl
-
-        for patience in range(PATIENCE, -1, -1):
-            # Not through a link, and nothing is cut off: a lock file has no content.
-            lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError as error:
-                os.close(lock)
-                if patience == 0:
-                    raise InputError(f"{self.folder} is in use by another run; choose another --out") from error
-                time.sleep(0.1)  # the workers of a killed run hold its lock until they notice, about a second later
-                continue
-            if self._is_there(lock):
-                return lock
-            os.close(lock)
-        raise InputError(f"{self.folder} is in use by other runs; choose another --out")
-
-    def _is_there(self, lock: int) -> bool:
-        """Return whether the lock file that is open is still the one in the directory."""
+    def _is_there(self) -> bool:
+        """Return whether the lock file is still the one that this process has locked."""
         with suppress(OSError):
-            return os.path.samestat(os.fstat(lock), self._lock_path.lstat())
+            return self._lock_file is not None and os.path.samestat(self._lock_file, self._lock_path.lstat())
         return False
 
     def _check_there(self) -> None:
-        if self._lock is None or not self._is_there(self._lock) or not (self.folder / "setup.json").exists():
+        if not self._is_there() or not (self.folder / "setup.json").exists():
             raise InputError(f"{self.folder} was deleted or replaced during the run; nothing more is written there")
 
     def _unclaim(self) -> None:
@@ -146,11 +130,11 @@ class RunFolder:
         if not path.exists():
             if any(entry.name != ".lock" and not _half_written(entry) for entry in self.folder.iterdir()):
                 raise InputError(f"{self.folder} is not empty and holds no run; choose another --out")
-            sweep(self.folder)
+            delete_partial_files(self.folder)
             write_json(path, self.setup)
             return
-        sweep(self.folder)
-        sweep(self.folder / "blocks")
+        delete_partial_files(self.folder)
+        delete_partial_files(self.folder / "blocks")
         there = read_json(path)
         keys = {*there, *self.setup}
         differing = sorted(key for key in keys if there.get(key) != self.setup.get(key))
@@ -165,15 +149,6 @@ def _short(value: Any) -> str:
     return re.sub(r"^([0-9a-f]{12})[0-9a-f]{52}$", r"\1", str(value))
 
 
-def _check_system() -> None:
-    """Raise InputError where directories cannot be locked; what only reads them works there too."""
-    if find_spec("fcntl") is None:
-        raise InputError(
-            "running episodes into a run directory needs Linux, macOS or WSL; on this system certify --returns, verify "
-            "and report work"
-        )
-
-
 def check_reusable(plan: Plan, folder: Path) -> None:
     """Reject a directory with episodes of an agent without a hash: nothing says whether they are of this agent."""
     if not plan.policy.sha256 and (folder / "setup.json").exists():
@@ -185,7 +160,7 @@ def check_reusable(plan: Plan, folder: Path) -> None:
 
 def _half_written(entry: Path) -> bool:
     """Return whether a killed run was just writing this file."""
-    return entry.name.startswith(".") and entry.name.endswith(PART)
+    return entry.name.startswith(".") and entry.name.endswith(PARTIAL)
 
 
 def kept_episodes(folder: Path) -> int:

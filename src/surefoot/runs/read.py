@@ -19,11 +19,11 @@ from surefoot.files import (
     read_bytes,
     read_json,
     read_npz,
-    sha256,
     untrusted,
 )
 from surefoot.play.measured_baselines import BASELINES
 from surefoot.proof.certificate import FILES, Certificate
+from surefoot.provenance import sha256
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.taped_frames import MOST_TAPED
 from surefoot.runs.folder import configuration_name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import io
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -48,7 +47,7 @@ def read_returns(
         InputError: If there are no returns, or more than one thing could be meant by them.
     """
     if path.suffix == ".npz":
-        arrays = read_arrays(path, mapped=True)
+        arrays = read_arrays(path)
         if "header" in arrays:
             return _recorded(path, sigma, floor, ceiling), "the returns of Surefoot's episode data"
     if sigma is None or floor is None:
@@ -84,7 +83,7 @@ def _numbers(path: Path) -> Found:
         content = sys.stdin.buffer.read(MOST_TEXT + 1) if standard else read_bytes(path, what, MOST_TEXT)
         check_size(path, what, len(content), MOST_TEXT)
         if content.startswith(b"\x93NUMPY"):
-            return parsed_array(io.BytesIO(content), len(content)), "all numbers of the array"
+            return parsed_array(content), "all numbers of the array"
         text = content.decode("utf-8-sig").strip()
         if path.suffix == ".json" or (path == STANDARD_INPUT and text[:1] in ("[", "{")):
             return _of_json(path, parse_json(text.encode()))

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.episodes import LARGEST, MOST_ASKED, MOST_THRESHOLDS
-from surefoot.files import extremes, is_count, pieces
+from surefoot.files import extremes, is_count
 from surefoot.play.independence import dependent_returns, repeated_blocks
 from surefoot.verification.plan_again import check_choice, other_planner, plan_shared, recompute_bets
 from surefoot.verification.recompute.auto import chosen_method, recompute_auto
@@ -306,13 +306,13 @@ def _compared(name: str, claimed: Any, found: Side, loose: float, sign: int, cla
 
 def _estimate(raw: Raw) -> list[str]:
     returns: NDArray[np.float64] = raw.returns
-    mean = math.fsum(one for piece in pieces(returns) for one in piece.tolist()) / returns.size
+    mean = math.fsum(returns.tolist()) / returns.size
     spread = max(1e-300, *(abs(one) for one in extremes(returns)))
     wrong = [] if close(raw.certificate.get("estimate"), mean, 1e-9 * spread) else [f"the mean return is {mean:.9g}"]
     error = raw.certificate.get("estimate_sem")
     if returns.size == 1:
         return wrong + ([] if error is None else ["a single episode has no standard error"])
-    squares = math.fsum(one for piece in pieces(returns) for one in ((piece - mean) ** 2).tolist())
+    squares = math.fsum(((returns - mean) ** 2).tolist())
     expected = math.sqrt(squares / (returns.size - 1) / returns.size)
     return wrong + ([] if close(error, expected, 1e-9 * spread) else [f"its standard error is {expected:.9g}"])
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.errors import DependentRowsError, InputError, old_arguments
+from surefoot.errors import DependentRowsError, InputError
 from surefoot.verification.claims import check_claims, check_record
 from surefoot.verification.limits import check_limits
 from surefoot.verification.recompute.bands import Claim, recompute
@@ -40,7 +40,6 @@ NEVER = (
 )
 
 
-@old_arguments(trust_pickle="allow_pickle")
 def verify(
     folder: str | Path,
     *,

@@ -6,13 +6,11 @@ import math
 import numpy as np
 import pytest
 
-from surefoot.episodes import Episodes
 from surefoot.proof.bounds import samples
 from surefoot.proof.bounds.bands import tail_tight
 from surefoot.proof.bounds.from_band import mean_lower, mean_upper
 from surefoot.proof.bounds.from_bets import both_sides
 from surefoot.proof.bounds.samples import Sample, Seen, coarse_step
-from surefoot.proof.query import certify
 
 RADII = [0.0, 1.5]
 
@@ -69,19 +67,6 @@ def test_planted_a_piece_left_out(monkeypatch):
     joined = Sample.joined
     monkeypatch.setattr(Sample, "joined", lambda parts: joined(parts[:-1]))
     assert not np.array_equal(everything(x), at_once)
-
-
-def test_a_mapped_file_is_certified_as_if_it_were_in_memory(tmp_path, monkeypatch):
-    x = returns_of("whole")
-    np.save(tmp_path / "x.npy", x)
-    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
-    in_pieces(monkeypatch)
-    for method in ("auto", "band", "per-threshold", "dkw"):
-        one, other = (
-            certify(Episodes.from_returns(found, sigma=1.0, floor=0.0, ceiling=200.0), RADII, method=method).to_json()
-            for found in (x, mapped)
-        )
-        assert one == other, method
 
 
 # --- very many outcomes are rounded to a grid -----------------------------------------------------------------------

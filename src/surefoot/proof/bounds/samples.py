@@ -11,8 +11,6 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from surefoot.files import release
-
 Floats = NDArray[np.float64]
 
 PIECE = 2**16  # outcomes that are counted at once: they fit the cache
@@ -120,7 +118,6 @@ class Seen:
     def __getitem__(self, rows: slice) -> Floats:
         """Return some of the outcomes, in order; a copy."""
         part = np.array(self.outcomes[rows], dtype=np.float64)
-        release(self.outcomes)
         if self.mirrored:
             np.negative(part, out=part)
         if self.step is not None:

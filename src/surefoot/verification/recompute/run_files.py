@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import InputError
-from surefoot.files import extremes, header_of, is_count, pieces, read_arrays, read_json
+from surefoot.files import extremes, header_of, is_count, read_arrays, read_json
 
 # How fields of certificates were called in schema 1.
 RENAMED = {
@@ -60,8 +60,7 @@ class Raw:
         for name in sorted(self.arrays):
             array = self.arrays[name]
             digest.update(f"{name}{array.shape}{array.dtype.str}".encode())
-            for piece in pieces(array):
-                digest.update(piece.tobytes())
+            digest.update(array.tobytes())
         return digest.hexdigest()
 
 
@@ -126,7 +125,7 @@ def _record(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]], tuple[
     if not path.is_file():
         raise DamagedError(f"there is no {path.name} next to the certificate: nothing can be recomputed")
     try:
-        arrays = read_arrays(path, mapped=True)
+        arrays = read_arrays(path)
         setup = header_of(path, arrays, "file of episode data")
     except InputError as error:
         raise DamagedError(str(error)) from error

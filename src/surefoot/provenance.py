@@ -1,0 +1,48 @@
+"""Where a result comes from: versions of packages, hashes of bytes and of the sources, the checkout."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+import sys
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from pathlib import Path
+
+PACKAGES = ("numpy", "scipy", "torch", "gymnasium", "stable-baselines3")  # whose versions shape a result
+
+
+def checkout() -> Path | None:
+    """Return the root of the checkout that the package is run from, or None where it was installed as a wheel."""
+    root = Path(str(files("surefoot"))).resolve().parents[1]
+    is_checkout = (root / "zoo").is_dir() and (root / "study").is_dir()
+    return root if is_checkout else None
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of Python and of the packages that shape a result, as far as they are installed."""
+    own = sys.modules["surefoot"].__version__  # loaded before any of its modules, so it need not be imported
+    found = {"surefoot": own, "python": platform.python_version()}
+    for package in PACKAGES:
+        with suppress(PackageNotFoundError):
+            found[package] = version(package)
+    return found
+
+
+def source_hash() -> str:
+    """Return the SHA-256 of the package's own sources, by their names: checkouts of one version differ."""
+    root = Path(str(files("surefoot")))
+    chunks = []
+    for path in sorted(root.rglob("*.py")):
+        chunks.append(str(path.relative_to(root)).encode())
+        chunks.append(path.read_bytes())
+    return sha256(*chunks)
+
+
+def sha256(*chunks: bytes) -> str:
+    """Return the hexadecimal SHA-256 of the chunks laid end to end."""
+    digest = hashlib.sha256()
+    for chunk in chunks:
+        digest.update(chunk)
+    return digest.hexdigest()

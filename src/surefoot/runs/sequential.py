@@ -1,0 +1,84 @@
+"""Runs that stop by themselves: block after block until a monitor has a reason, one agent or several in turn."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from contextlib import ExitStack, closing
+from itertools import zip_longest
+from typing import Any
+
+import numpy as np
+
+from surefoot.episodes import Episodes
+from surefoot.play.plan import Plan
+from surefoot.play.rollout import blocks_in_order
+from surefoot.play.workers import Workers
+from surefoot.proof.stopping import RunMonitor
+from surefoot.runs.folder import RunFolder
+
+Blocks = Generator[Episodes, None, None]
+
+
+def sequential_setup(plan: Plan, goal: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a directory must agree on to be resumed.
+
+    The bets of a sequential run are made for its goal: with another goal they would be made on returns already seen.
+    """
+    return {**plan.setup(), "sequential": True, "goal": goal}
+
+
+def stream_blocks(plan: Plan, store: RunFolder, workers: int | Workers) -> Blocks:
+    """Return the blocks of a run in the order of their numbers: those on disk, then new ones, which are saved."""
+    return blocks_in_order(plan, workers=workers, done=blocks_on_disk(plan, store), on_block=store.save_block)
+
+
+def blocks_on_disk(plan: Plan, store: RunFolder) -> dict[int, Episodes]:
+    """Return the blocks that have been run: those of a finished record too, for a run that resumes from there."""
+    blocks = store.finished()
+    if store.record.exists():
+        record = Episodes.load(store.record)
+        for first in range(0, len(record), plan.block_size):
+            blocks[first // plan.block_size] = record[first : first + plan.block_size]
+    return blocks
+
+
+def run_until(
+    monitor: RunMonitor, *streams: Blocks, report: Callable[[int, str], None] | None = None
+) -> tuple[list[Episodes], str]:
+    """Take a block of each stream in turn until the monitor has a reason to stop.
+
+    Blocks are inspected in the order of their numbers, so a run stops at the same episode with any number of workers,
+    uninterrupted or resumed. Ctrl-C is a reason to stop like any other, and what was run until then counts.
+
+    Args:
+        monitor: What says when to stop; it is given the returns of each stream so far.
+        streams: Blocks of episodes; one that ends before the others is not waited for.
+        report: Called with the number of episodes of all streams, and the monitor's words for the bounds so far.
+
+    Returns:
+        The episodes of each stream, and the reason to stop.
+    """
+    done: list[list[Episodes]] = [[] for _ in streams]
+    returns = [np.empty(0) for _ in streams]
+    reason: str | None = None
+    if report is not None:
+        report(0, monitor.so_far)
+    try:
+        with ExitStack() as opened:
+            for stream in streams:
+                opened.enter_context(closing(stream))
+            for blocks in zip_longest(*streams):
+                for number, block in enumerate(blocks):
+                    if block is not None:
+                        done[number].append(block)
+                        returns[number] = np.concatenate([returns[number], block.returns])
+                reason = monitor.reason_to_stop(*returns)
+                if report is not None:
+                    report(sum(one.size for one in returns), monitor.so_far)
+                if reason is not None:
+                    break
+    except KeyboardInterrupt:
+        if not all(done):
+            raise  # nothing to certify yet
+        reason = "stopped by hand"
+    return [Episodes.concat(blocks) for blocks in done], reason or "all played"
