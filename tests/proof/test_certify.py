@@ -439,12 +439,6 @@ def test_other_kinds_are_read_too(tmp_path: Path) -> None:
         Certificate.load(tmp_path.parent / tmp_path.name / "..")
 
 
-def test_the_old_name_of_the_spacing_still_works_and_warns() -> None:
-    with pytest.warns(DeprecationWarning, match="step is now called threshold_spacing"):
-        old = certify(record([1.0]), [0], method="per-threshold", step=3.0)
-    assert old.to_json() == certify(record([1.0]), [0], method="per-threshold", threshold_spacing=3.0).to_json()
-
-
 def test_the_sentence_is_about_what_was_required() -> None:
     made = certify(published(0.2), BUDGETS, method="band")
     assert "with budget 0.5 (total l2 norm" in headline(made)

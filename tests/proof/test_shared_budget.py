@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-import surefoot
 from surefoot import Episodes, certify, certify_shared_budget
 from surefoot.errors import InputError
 from surefoot.proof.bounds.relative_entropy import least_chance
@@ -123,15 +122,3 @@ def test_the_method_comes_from_the_record_unless_given():
 def test_bad_input_is_named(call, match):
     with pytest.raises(InputError, match=match):
         call()
-
-
-def test_it_is_public():
-    assert surefoot.certify_shared_budget is certify_shared_budget
-
-
-def test_the_old_names_still_work_and_warn():
-    now = certify_shared_budget(coins(), [0.1], 2)
-    with pytest.warns(DeprecationWarning, match="surefoot.certify_shared is now surefoot.certify_shared_budget"):
-        assert surefoot.certify_shared(coins(), [0.1], 2).to_json() == now.to_json()
-    with pytest.warns(DeprecationWarning, match="shared_by is now called n_shared_episodes"):
-        assert certify_shared_budget(coins(), [0.1], shared_by=2).to_json() == now.to_json()

@@ -25,18 +25,6 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 SCHEMA = 2
-# How fields were called in schema 1, which is still read.
-RENAMED = {
-    "episodes": "n_episodes",
-    "step": "threshold_spacing",
-    "choice": "method_selection",
-    "discount": "gamma",
-    "features": "sigma_per_feature",
-    "shared_by": "n_shared_episodes",
-    "pilot": "n_pilot_episodes",
-    "steps": "n_steps",
-    "rewards": "reward_range",
-}
 FILES = ("certificate.json", "shared.json", "per-step.json")
 _SETUP = ("task", "agent", "agent_sha256", "seed")
 # In the setup: in the file.
@@ -218,7 +206,8 @@ class Certificate(ABC):
             made.kind: made for made in (EpisodeCertificate, SharedBudgetCertificate, PerStepCertificate)
         }
         try:
-            content = _current(content)
+            if content["schema"] != SCHEMA:
+                raise ValueError(f"schema {content['schema']}, expected {SCHEMA}")
             kind = kinds[content.get("kind")]
             return kind(**_common_fields(content), **kind._own_fields(content))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
@@ -343,13 +332,6 @@ def checked_budget(budget: float) -> float:
     if not (math.isfinite(budget) and budget >= 0):
         raise InputError(f"a budget must be a finite number >= 0, got {budget}")
     return float(budget)
-
-
-def _current(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the content of a file with the names that fields have in the present schema."""
-    if content["schema"] not in (1, SCHEMA):
-        raise ValueError(f"schema {content['schema']}, expected {SCHEMA} or 1")
-    return content if content["schema"] == SCHEMA else {RENAMED.get(key, key): content[key] for key in content}
 
 
 def _common_fields(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from surefoot.episodes import MOST_ASKED, Episodes
-from surefoot.errors import InputError, old_arguments
+from surefoot.errors import InputError
 from surefoot.proof.certificate import Certificate, checked_budget
 from surefoot.proof.episode_budget import EpisodeBudget, EpisodeCertificate
 from surefoot.proof.shared_budget import SharedBudget, SharedBudgetCertificate
@@ -132,7 +132,6 @@ def default_budgets(sigma: float, *, scale: float = 1.0) -> tuple[float, ...]:
     return tuple(float(f"{scale * sigma * step / 2:.3g}") for step in range(9))
 
 
-@old_arguments(step="threshold_spacing")
 def certify(
     episodes: Episodes,
     budgets: Sequence[float],
@@ -172,7 +171,6 @@ def certify(
     return EPISODE.certify(episodes, query)
 
 
-@old_arguments(shared_by="n_shared_episodes")
 def certify_shared_budget(
     episodes: Episodes,
     budgets: Sequence[float],
