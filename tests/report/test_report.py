@@ -13,7 +13,7 @@ import surefoot
 from surefoot.episodes import Baseline
 from surefoot.errors import InputError
 from surefoot.proof.rounding import exact, format_budget, format_lower, format_upper, percent
-from surefoot.proof.wording import baseline_note, bound_rows, describe, digits_for, headline, notes
+from surefoot.report.certificate_text import baseline_note, bound_rows, describe, digits_for, headline, notes
 from surefoot.report.sentences import attack_notes
 from surefoot.runs.finish import finish_run
 from surefoot.runs.returns import read_returns
@@ -215,7 +215,7 @@ def test_a_certificate_above_the_baseline_is_not_marked():
 
 def drawn(made, measured=None):
     pytest.importorskip("matplotlib")
-    from surefoot.proof.figure import certificate_figure
+    from surefoot.report.certificate_figure import certificate_figure
 
     return certificate_figure(made, measured)
 

@@ -38,7 +38,7 @@ from surefoot.proof.query import EPISODE, NORMS, Norm, Query, Threat, default_bu
 from surefoot.proof.shared_budget import SharedBudget
 from surefoot.proof.step_budget import StepBudget
 from surefoot.proof.stopping import StoppingRule
-from surefoot.proof.wording import asked_budgets, describe
+from surefoot.report.certificate_text import asked_budgets, describe
 from surefoot.report.page import NAME
 
 if TYPE_CHECKING:

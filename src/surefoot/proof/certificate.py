@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 from surefoot.episodes import LIMITS, MOST_ASKED, Baseline, Episodes, checked_returns, names_limits
 from surefoot.errors import InputError
 from surefoot.files import extremes, number, numbers, pieces, read_json, untrusted, write_json
-from surefoot.proof import wording
 from surefoot.proof.rounding import exact, rounded_lower, rounded_upper
 
 if TYPE_CHECKING:
@@ -145,9 +144,21 @@ class Certificate(ABC):
         return self.metadata.get("limit")
 
     @property
-    @abstractmethod
     def statement(self) -> str:
         """The certificate as a sentence, as its file has it."""
+        from surefoot.report.certificate_text import statement
+
+        return statement(self)
+
+    @property
+    @abstractmethod
+    def attack_clause(self) -> str:
+        """Which attacks the bounds hold against, as the relative clause of the statement."""
+
+    @property
+    def joint_clause(self) -> str:
+        """What holds for lower and upper bounds jointly, as the end of the statement; empty if nothing is said."""
+        return ""
 
     @property
     @abstractmethod
@@ -156,10 +167,14 @@ class Certificate(ABC):
 
     def __str__(self) -> str:
         """Return the sentence, the table and the notes; every bound is rounded conservatively."""
-        return wording.describe(self)
+        from surefoot.report.certificate_text import describe
+
+        return describe(self)
 
     def __repr__(self) -> str:
-        return wording.short(self)
+        from surefoot.report.certificate_text import describe_briefly
+
+        return describe_briefly(self)
 
     @abstractmethod
     def _own_json(self) -> dict[str, Any]:
@@ -198,17 +213,12 @@ class Certificate(ABC):
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> Certificate:
         """Return the certificate that ``to_json`` wrote; its kind decides the subclass."""
-        from surefoot.proof.episode_budget import EpisodeCertificate
-        from surefoot.proof.shared_budget import SharedBudgetCertificate
-        from surefoot.proof.step_budget import PerStepCertificate
+        from surefoot.proof.threats import THREATS
 
-        kinds: dict[str | None, type[Certificate]] = {
-            made.kind: made for made in (EpisodeCertificate, SharedBudgetCertificate, PerStepCertificate)
-        }
         try:
             if content["schema"] != SCHEMA:
                 raise ValueError(f"schema {content['schema']}, expected {SCHEMA}")
-            kind = kinds[content.get("kind")]
+            kind = THREATS[content.get("kind")].certificate
             return kind(**_common_fields(content), **kind._own_fields(content))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(f"not a certificate that this version reads: {error}") from error
@@ -243,12 +253,9 @@ class Certificate(ABC):
         Raises:
             InputError: If pandas is not installed.
         """
-        try:
-            from pandas import DataFrame
-        except ImportError as error:
-            raise InputError("to_frame() needs pandas: pip install pandas") from error
-        columns = {"budget": wording.asked_budgets(self), "lower": self.lower.tolist()}
-        return DataFrame(columns | {"upper": None if self.upper is None else self.upper.tolist()})
+        from surefoot.report.certificate_text import as_frame
+
+        return as_frame(self)
 
     def plot(self, baseline: Baseline | None = None) -> Figure:
         """Draw the bounds over the budget and return the figure of matplotlib, which ``figure.savefig(path)`` saves.
@@ -260,13 +267,15 @@ class Certificate(ABC):
             InputError: If matplotlib is not installed.
         """
         try:
-            from surefoot.proof.figure import certificate_figure
+            from surefoot.report.certificate_figure import certificate_figure
         except ImportError as error:
             raise InputError("plot() needs matplotlib: pip install matplotlib") from error
         return certificate_figure(self, baseline)
 
     def _repr_html_(self) -> str:
-        return wording.as_html(self)
+        from surefoot.report.certificate_text import as_html
+
+        return as_html(self)
 
 
 def frozen(values: Floats) -> Floats:

@@ -18,7 +18,6 @@ import numpy as np
 from surefoot.episodes import MOST_THRESHOLDS, Episodes
 from surefoot.errors import InputError
 from surefoot.files import number
-from surefoot.proof import wording
 from surefoot.proof.auto import choose
 from surefoot.proof.bounds import bands as cdf
 from surefoot.proof.bounds import from_band as worst_case
@@ -40,30 +39,6 @@ if TYPE_CHECKING:
 
 METHODS = ("auto", "paper", "betting", "sequential", "band", "per-threshold", "dkw", "dkw-one-sided", "binary")
 PLANNED = ("auto", "betting", "sequential")  # methods that decide on earlier returns what they do with later ones
-
-
-@dataclass(frozen=True)
-class EpisodeBudget:
-    """The attacker has one l2 budget for each whole episode."""
-
-    def certify(self, episodes: Episodes, query: Query) -> EpisodeCertificate:
-        """Answer a query about this attacker."""
-        law = bool(query.thresholds or query.quantiles)
-        method = _band_method(query.method) if law else query.method or "auto"
-        if method == "paper":
-            method = episodes.metadata.get("method") or "dkw"
-        source, selection = _source(method, checked_episodes(episodes, stopped=method == "sequential"), episodes, query)
-        spacing = float(query.threshold_spacing) if method == "per-threshold" else None
-        made = certificate_of(
-            episodes,
-            budgets=query.budgets,
-            confidence=query.confidence,
-            method=method,
-            source=source,
-            method_selection=selection,
-            threshold_spacing=spacing,
-        )
-        return replace(made, requested=made.distribution(query.thresholds, query.quantiles)) if law else made
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -140,13 +115,16 @@ class EpisodeCertificate(Certificate):
         return "total {norm} norm of the perturbations of one episode"
 
     @property
-    def statement(self) -> str:
-        """The certificate as a sentence, as its file has it."""
-        both = (", jointly with the lower ones" if self.method == "dkw" else "") + (
-            f"; lower and upper bounds hold jointly with confidence {exact(self.joint_confidence)} or more"
-        )
-        attack = "whose perturbations of the observations of one episode have a total l2 norm of at most budgets[i]"
-        return wording.statement(self, attack, both)
+    def attack_clause(self) -> str:
+        """Which attacks the bounds hold against."""
+        return "whose perturbations of the observations of one episode have a total l2 norm of at most budgets[i]"
+
+    @property
+    def joint_clause(self) -> str:
+        """What holds for lower and upper bounds jointly."""
+        with_lower = ", jointly with the lower ones" if self.method == "dkw" else ""
+        joint = exact(self.joint_confidence)
+        return f"{with_lower}; lower and upper bounds hold jointly with confidence {joint} or more"
 
     def _own_json(self) -> dict[str, Any]:
         return {
@@ -176,6 +154,32 @@ class EpisodeCertificate(Certificate):
             "this certificate used its alpha for means, so it bounds no probabilities and quantiles; ask for them in "
             "advance: certify(..., thresholds=[...], quantiles=[...]), or method='band'"
         )
+
+
+@dataclass(frozen=True)
+class EpisodeBudget:
+    """The attacker has one l2 budget for each whole episode."""
+
+    certificate: ClassVar[type[Certificate]] = EpisodeCertificate
+
+    def certify(self, episodes: Episodes, query: Query) -> EpisodeCertificate:
+        """Answer a query about this attacker."""
+        law = bool(query.thresholds or query.quantiles)
+        method = _band_method(query.method) if law else query.method or "auto"
+        if method == "paper":
+            method = episodes.metadata.get("method") or "dkw"
+        source, selection = _source(method, checked_episodes(episodes, stopped=method == "sequential"), episodes, query)
+        spacing = float(query.threshold_spacing) if method == "per-threshold" else None
+        made = certificate_of(
+            episodes,
+            budgets=query.budgets,
+            confidence=query.confidence,
+            method=method,
+            source=source,
+            method_selection=selection,
+            threshold_spacing=spacing,
+        )
+        return replace(made, requested=made.distribution(query.thresholds, query.quantiles)) if law else made
 
 
 def certificate_of(

@@ -12,13 +12,12 @@ import numpy as np
 from surefoot.episodes import MOST_ASKED, Episodes
 from surefoot.errors import InputError
 from surefoot.proof.certificate import Certificate, checked_budget
-from surefoot.proof.episode_budget import EpisodeBudget, EpisodeCertificate
+from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.proof.shared_budget import SharedBudget, SharedBudgetCertificate
 from surefoot.proof.step_budget import PerStepCertificate, StepBudget
+from surefoot.proof.threats import EPISODE, Threat
 
 NORMS = ("l2", "l1", "linf")
-EPISODE = EpisodeBudget()
-Threat = EpisodeBudget | SharedBudget | StepBudget
 
 
 @dataclass(frozen=True, kw_only=True)

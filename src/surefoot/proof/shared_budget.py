@@ -10,7 +10,6 @@ import numpy as np
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.proof import wording
 from surefoot.proof.bounds.relative_entropy import PLANNER, Coin, Tilts, coin, tilts
 from surefoot.proof.certificate import Bounds, Certificate, Floats, fields_of
 
@@ -19,28 +18,6 @@ if TYPE_CHECKING:
 
 METHODS = ("betting", "binary")
 Source = tuple[Coin | Tilts, Coin | Tilts | None]  # counted from the floor and from the ceiling
-
-
-@dataclass(frozen=True)
-class SharedBudget:
-    """The attacker distributes one budget over ``episodes`` episodes; it holds only on average over attacks."""
-
-    episodes: int
-
-    def __post_init__(self) -> None:
-        _count(self.episodes)
-
-    def certify(self, episodes: Episodes, query: Query) -> SharedBudgetCertificate:
-        """Answer a query about this attacker."""
-        query.refuse_distribution("a shared budget")
-        method = query.method or ("binary" if episodes.metadata.get("method") == "binary" else "betting")
-        fields = fields_of(episodes, query.budgets, query.confidence)
-        costs = [cost(budget, episodes.sigma, self.episodes) for budget in query.budgets]
-        source = _source(episodes, 1 - query.confidence, method, costs)
-        pilot = source[0].pilot if isinstance(source[0], Tilts) else 0
-        many = _count(self.episodes)
-        made = SharedBudgetCertificate(n_shared_episodes=many, pilot=pilot, method=method, source=source, **fields)
-        return made._filled()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -88,14 +65,13 @@ class SharedBudgetCertificate(Certificate):
         return f"total {{norm}} norm of the perturbations of {which}, root mean square over attacks"
 
     @property
-    def statement(self) -> str:
-        """The certificate as a sentence, as its file has it."""
+    def attack_clause(self) -> str:
+        """Which attacks the bounds hold against."""
         many = self.n_shared_episodes
         which = "an episode" if many == 1 else f"{many} episodes together"
-        return wording.statement(
-            self,
+        return (
             f"whose squared perturbations of the observations of {which} sum to at most the square of budgets[i] in "
-            "expectation",
+            "expectation"
         )
 
     def _own_json(self) -> dict[str, Any]:
@@ -105,6 +81,30 @@ class SharedBudgetCertificate(Certificate):
     @classmethod
     def _own_fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:
         return {"n_shared_episodes": int(content["n_shared_episodes"]), "pilot": int(content["n_pilot_episodes"])}
+
+
+@dataclass(frozen=True)
+class SharedBudget:
+    """The attacker distributes one budget over ``episodes`` episodes; it holds only on average over attacks."""
+
+    certificate: ClassVar[type[Certificate]] = SharedBudgetCertificate
+
+    episodes: int
+
+    def __post_init__(self) -> None:
+        _count(self.episodes)
+
+    def certify(self, episodes: Episodes, query: Query) -> SharedBudgetCertificate:
+        """Answer a query about this attacker."""
+        query.refuse_distribution("a shared budget")
+        method = query.method or ("binary" if episodes.metadata.get("method") == "binary" else "betting")
+        fields = fields_of(episodes, query.budgets, query.confidence)
+        costs = [cost(budget, episodes.sigma, self.episodes) for budget in query.budgets]
+        source = _source(episodes, 1 - query.confidence, method, costs)
+        pilot = source[0].pilot if isinstance(source[0], Tilts) else 0
+        many = _count(self.episodes)
+        made = SharedBudgetCertificate(n_shared_episodes=many, pilot=pilot, method=method, source=source, **fields)
+        return made._filled()
 
 
 def cost(budget: float, sigma: float, n_shared_episodes: int) -> float:

@@ -11,7 +11,6 @@ import numpy as np
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import number
-from surefoot.proof import wording
 from surefoot.proof.bounds.step_means import kept, step_means
 from surefoot.proof.certificate import Certificate, Floats, fields_of
 
@@ -19,27 +18,6 @@ if TYPE_CHECKING:
     from surefoot.proof.query import Query
 
 ROUNDING = 1e-12  # of the sum of all ranges of a reward: floating-point error of sums that nearly cancel
-
-
-@dataclass(frozen=True)
-class StepBudget:
-    """The attacker has a separate budget at every step."""
-
-    def certify(self, episodes: Episodes, query: Query) -> PerStepCertificate:
-        """Answer a query about this attacker."""
-        query.refuse_distribution("a budget per step")
-        if query.method is not None:
-            raise InputError(f"a budget per step has only one method, got {query.method!r}; omit the method")
-        fields = fields_of(episodes, query.budgets, query.confidence)
-        low, high = _reward_range(episodes)
-        sums = np.asarray(episodes.reward_sums).sum(axis=0)
-        n, alpha = len(episodes), 1 - query.confidence
-        shares = (sums - n * low) / (high - low)
-        source = (step_means(shares, n, alpha), step_means(n - shares, n, alpha))
-        made = PerStepCertificate(
-            method="per-step", n_steps=shares.size, reward_range=(low, high), source=source, **fields
-        )
-        return made._filled()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -75,11 +53,9 @@ class PerStepCertificate(Certificate):
         return "{norm} norm of the perturbation of each single observation"
 
     @property
-    def statement(self) -> str:
-        """The certificate as a sentence, as its file has it."""
-        return wording.statement(
-            self, "whose perturbation of each single observation has an l2 norm of at most budgets[i]"
-        )
+    def attack_clause(self) -> str:
+        """Which attacks the bounds hold against."""
+        return "whose perturbation of each single observation has an l2 norm of at most budgets[i]"
 
     def _own_json(self) -> dict[str, Any]:
         return {"n_steps": self.n_steps, "reward_range": list(self.reward_range)}
@@ -88,6 +64,29 @@ class PerStepCertificate(Certificate):
     def _own_fields(cls, content: Mapping[str, Any]) -> dict[str, Any]:
         low, high = content["reward_range"]
         return {"n_steps": int(content["n_steps"]), "reward_range": (number(low), number(high))}
+
+
+@dataclass(frozen=True)
+class StepBudget:
+    """The attacker has a separate budget at every step."""
+
+    certificate: ClassVar[type[Certificate]] = PerStepCertificate
+
+    def certify(self, episodes: Episodes, query: Query) -> PerStepCertificate:
+        """Answer a query about this attacker."""
+        query.refuse_distribution("a budget per step")
+        if query.method is not None:
+            raise InputError(f"a budget per step has only one method, got {query.method!r}; omit the method")
+        fields = fields_of(episodes, query.budgets, query.confidence)
+        low, high = _reward_range(episodes)
+        sums = np.asarray(episodes.reward_sums).sum(axis=0)
+        n, alpha = len(episodes), 1 - query.confidence
+        shares = (sums - n * low) / (high - low)
+        source = (step_means(shares, n, alpha), step_means(n - shares, n, alpha))
+        made = PerStepCertificate(
+            method="per-step", n_steps=shares.size, reward_range=(low, high), source=source, **fields
+        )
+        return made._filled()
 
 
 def _reward_range(episodes: Episodes) -> tuple[float, float]:

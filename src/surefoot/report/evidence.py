@@ -12,8 +12,8 @@ from surefoot.errors import InputError
 from surefoot.files import sha256, versions, write_text
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.rounding import exact
-from surefoot.proof.wording import headline, noise_words
 from surefoot.report import html, sentences
+from surefoot.report.certificate_text import headline, noise_words
 from surefoot.report.charts import grouped
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.page import filled, read_asset

@@ -10,7 +10,7 @@ from typing import Any
 
 from surefoot.errors import printable
 from surefoot.proof.rounding import exact, format_budget, format_estimate
-from surefoot.proof.wording import below_note, bound_rows, headline, notes
+from surefoot.report.certificate_text import below_note, bound_rows, headline, notes
 from surefoot.report.charts import digits_of, labels
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.sentences import attack_sentence, budget_used

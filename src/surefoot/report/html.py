@@ -10,7 +10,7 @@ from typing import Any
 from surefoot.errors import printable
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.rounding import exact, format_budget, format_estimate, format_lower, percent
-from surefoot.proof.wording import (
+from surefoot.report.certificate_text import (
     baseline_note,
     below_note,
     bound_rows,

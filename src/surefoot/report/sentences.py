@@ -7,8 +7,8 @@ from typing import Any
 
 from surefoot.errors import InputError
 from surefoot.proof.rounding import exact, format_budget, format_estimate, format_lower
-from surefoot.proof.wording import asked_budgets, digits_for, headline, norm_of
 from surefoot.report.budget_words import explain_budget
+from surefoot.report.certificate_text import asked_budgets, digits_for, headline, norm_of
 from surefoot.report.charts import ATTACK_SCOPE, Group, digits_of
 from surefoot.report.finished_run import FinishedRun
 

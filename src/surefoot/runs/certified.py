@@ -18,7 +18,7 @@ from surefoot.play.workers import Workers, as_workers
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.query import Query
 from surefoot.proof.stopping import Monitor, StoppingRule
-from surefoot.proof.wording import headline_index
+from surefoot.report.certificate_text import headline_index
 from surefoot.runs.finish import finish_run
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.taped_episode import attacked_plan, record_replay

@@ -8,10 +8,12 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from surefoot.episodes import Baseline
+from surefoot.errors import InputError
+from surefoot.proof.certificate import Certificate
 from surefoot.proof.rounding import decimals, exact, format_budget, format_estimate, format_lower, format_upper, percent
 
 if TYPE_CHECKING:
-    from surefoot.proof.certificate import Certificate
+    from pandas import DataFrame
 
 COLUMNS = 78
 _REASONS = {
@@ -57,7 +59,7 @@ def as_html(certificate: Certificate) -> str:
     return f"{first}<table>{rows}</table>{''.join(others)}"
 
 
-def short(certificate: Certificate) -> str:
+def describe_briefly(certificate: Certificate) -> str:
     """Return a few lines for an interactive session."""
     agent = certificate.metadata.get("agent") or certificate.metadata.get("task") or "given returns"
     rows = bound_rows(certificate)
@@ -67,6 +69,16 @@ def short(certificate: Certificate) -> str:
         f"<{type(certificate).__name__} of {agent}: {noise_words(certificate)}, {certificate.n_episodes:,} episodes,"
         f"\n  method {certificate.method}, {percent(certificate.confidence)} confidence, {len(rows)} budgets{bounds}>"
     )
+
+
+def as_frame(certificate: Certificate) -> DataFrame:
+    """Return the budgets, in the norm they were asked for, and their bounds as a table of pandas."""
+    try:
+        from pandas import DataFrame
+    except ImportError as error:
+        raise InputError("to_frame() needs pandas: pip install pandas") from error
+    columns = {"budget": asked_budgets(certificate), "lower": certificate.lower.tolist()}
+    return DataFrame(columns | {"upper": None if certificate.upper is None else certificate.upper.tolist()})
 
 
 def headline_index(certificate: Certificate, required: float | None = None, baseline: Baseline | None = None) -> int:
@@ -214,8 +226,8 @@ def noise_words(certificate: Certificate) -> str:
     return f"sigma {_listed(features)} by feature ({unit})"
 
 
-def statement(certificate: Certificate, attack: str, both: str = "") -> str:
-    """Return the sentence of the certificate's file; ``both`` is what holds for lower and upper bounds jointly."""
+def statement(certificate: Certificate) -> str:
+    """Return the sentence of the certificate's file."""
     least, noise = exact(certificate.sigma), exact(certificate.sigma)
     features = certificate.metadata.get("features")
     if features is not None:
@@ -227,12 +239,12 @@ def statement(certificate: Certificate, attack: str, both: str = "") -> str:
     steps += "; the policy draws random actions of its own" if certificate.metadata.get("stochastic") else ""
     bounded = certificate.upper is not None
     return (
-        f"Under every attack {attack}, the expected {_return(certificate)}{certificate.per} of the smoothed agent "
-        f"(noise sigma {noise}{steps}) is at least lower[i]"
+        f"Under every attack {certificate.attack_clause}, the expected {_return(certificate)}{certificate.per} of the "
+        f"smoothed agent (noise sigma {noise}{steps}) is at least lower[i]"
         + (" and at most upper[i]" if bounded else "")
         + f"{assumption(certificate)}. With confidence {exact(certificate.confidence)} all lower bounds hold "
         + "simultaneously, for all budgets"
-        + (f", and so do all upper bounds{both}." if bounded else ".")
+        + (f", and so do all upper bounds{certificate.joint_clause}." if bounded else ".")
     )
 
 
