@@ -13,7 +13,7 @@ from surefoot.files import sha256, versions, write_text
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.rounding import exact
 from surefoot.report import html, sentences
-from surefoot.report.certificate_text import headline, noise_words
+from surefoot.report.certificate_text import describe_noise, headline
 from surefoot.report.charts import grouped
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.page import filled, read_asset
@@ -84,7 +84,7 @@ def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], fol
             "agent": escape(str(run.identity["agent"])),
             "claim": html.opening(sentences.lead_number(groups), [headline(stated, run.required, run.baseline)], []),
             "table": html.bounds_tables(groups[0]),
-            "noise": escape(noise_words(stated)),
+            "noise": escape(describe_noise(stated)),
             "budget-meaning": escape("; or the ".join(sentences.budget_meanings(groups))),
             "budget-examples": escape(sentences.budget_examples(groups)),
             "excluded-threat": escape(sentences.excluded_threat(groups)),
