@@ -227,7 +227,7 @@ def _source(
 def _band_method(method: str | None) -> str:
     """Return a method that makes a band, which probabilities and quantiles need; reject those that may bet."""
     if method in PLANNED:
-        raise InputError(f"probabilities and quantiles need a band, and the method {method!r} bets; use --method band")
+        raise InputError(f"probabilities and quantiles need a band, and the method {method!r} bets; use method='band'")
     return "band" if method is None else method
 
 

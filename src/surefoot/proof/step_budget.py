@@ -93,7 +93,7 @@ def _reward_range(episodes: Episodes) -> tuple[float, float]:
     limits = episodes.metadata.get("rewards")
     if episodes.reward_sums is None or limits is None:
         raise InputError(
-            "a budget per step needs the rewards of each step, which these episodes lack; run them with --per-step"
+            "a budget per step needs the rewards of each step, which these episodes lack; run them with per_step=True"
         )
     low, high = (float(limit) for limit in limits)
     return check_rewards(low, high)

@@ -40,7 +40,9 @@ def write_evidence(run: FinishedRun, verdict: Mapping[str, Any], folder: Path, o
     if run.certificate is None:
         raise InputError(f"{folder} holds an attack; evidence is written for a certificate")
     if not run.identity.get("agent_sha256"):
-        raise InputError(f"{folder} does not name its agent's hash; evidence is about one agent: certify with --agent")
+        raise InputError(
+            f"{folder} does not name its agent's hash; evidence is about one agent, named when it is certified"
+        )
     if not verdict["bounds_recomputed"]:
         bad = ("failed", "impossible")
         wrong = "; ".join(f"{c['name']}: {c['detail']}" for c in verdict["checks"] if c["result"] in bad)

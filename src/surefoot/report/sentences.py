@@ -146,10 +146,10 @@ def attack_notes(attack: Mapping[str, Any]) -> list[str]:
     first, last = budgets.index(min(budgets)), budgets.index(max(budgets))
     flat = len(budgets) > 1 and curve[last] >= curve[first] - 2 * (sem[last] + sem[first])
     if flat or (attack["did_not_attack"] and all(all(row) for row in attack["did_not_attack"])):
-        untried = ["--method adaptive"] if attack["method"] != "adaptive" else []
+        untried = ["method='adaptive'"] if attack["method"] != "adaptive" else []
         untried += ["lambda 0"] if not {0.0, None} & set(attack["lambdas"]) else []
         notes.append(
             "Warning: the mean return does not fall with the budget. This does not show that the agent is robust; try "
-            f"{', '.join([*untried, 'or larger --budgets' if untried else 'larger --budgets'])}."
+            f"{', '.join([*untried, 'or larger budgets' if untried else 'larger budgets'])}."
         )
     return notes
