@@ -45,6 +45,7 @@ def unexpected(found, allowed):
 
 
 BASE = ("numpy", *(f"surefoot.{name}" for name in ("errors", "files", "provenance", "noise", "episodes")))
+SHOWN = ("surefoot.report.certificate_text", "surefoot.report.certificate_figure")
 PLANNER = ("surefoot.proof.auto", "surefoot.proof.bounds")
 
 # What a module may import besides the standard library and its own folder; the longest name that fits decides.
@@ -69,9 +70,11 @@ FOLDERS = {
     ),
     "surefoot.proof": (*BASE, "scipy"),
     "surefoot.proof.bounds": ("numpy", "scipy", "surefoot.errors", "surefoot.files"),
+    # How a certificate is shown, imported when it is shown; matplotlib and pandas are named as types only.
+    "surefoot.proof.certificate": (*(*BASE, "surefoot.proof", *SHOWN), "matplotlib", "pandas"),
     "surefoot.report": (*BASE, "surefoot.proof"),
-    "surefoot.proof.figure": (*BASE, "matplotlib", "surefoot.proof"),
-    "surefoot.proof.certificate": (*BASE, "scipy", "matplotlib", "pandas", "surefoot.proof"),
+    "surefoot.report.certificate_text": (*BASE, "pandas", "surefoot.proof"),
+    "surefoot.report.certificate_figure": (*BASE, "matplotlib", "surefoot.proof"),
     "surefoot.verification": (*BASE, "torch", "gymnasium", "surefoot.agents", "surefoot.play"),
     "surefoot.verification.plan_again": (*BASE, *PLANNER, "surefoot.verification"),
     "surefoot.verification.recompute": ("numpy", "scipy", "surefoot.errors", "surefoot.files"),
@@ -100,6 +103,45 @@ def test_each_module_imports_what_its_folder_may(module):
     if module != "surefoot":
         assert folder_of(module) != "surefoot", f"{module} is in no folder of the table"
     assert unexpected(IMPORTS[module], allowed(module)) == set()
+
+
+def run_when_imported(body):
+    """Yield the imports that run when the module is imported: those in functions come later, those of types never."""
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.If | ast.Try) and "TYPE_CHECKING" not in ast.dump(node):
+            yield from run_when_imported(node.body)
+
+
+def cycles_of(graph):
+    """Return the modules that reach themselves."""
+    return {module for module in graph if module in reached_from(graph, module)}
+
+
+def reached_from(graph, module):
+    reached, waiting = set(), [module]
+    while waiting:
+        for name in graph.get(waiting.pop(), ()):
+            if name not in reached:
+                reached.add(name)
+                waiting.append(name)
+    return reached
+
+
+def test_no_module_imports_itself_through_others():
+    sources = {module: path.read_text() for module, path in FILES.items() if module != "surefoot"}
+    first = {module: "\n".join(map(ast.unparse, run_when_imported(ast.parse(source).body)))
+             for module, source in sources.items()}  # fmt: skip
+    graph = {module: imports_of(source, module) & MODULES - {"surefoot"} for module, source in first.items()}
+    assert cycles_of(graph) == set()
+    assert cycles_of({**graph, "surefoot.errors": {"surefoot.cli.main"}}) >= {"surefoot.errors", "surefoot.cli.main"}
+
+
+def test_showing_a_certificate_is_imported_when_it_is_shown():
+    script = "import sys, surefoot; print([m for m in sys.modules if m.startswith(('surefoot.report', 'pandas'))])"
+    result = python(script)
+    assert result.stdout.strip() == "[]", result.stderr
 
 
 def test_no_module_but_the_entry_point_imports_the_command():

@@ -273,7 +273,7 @@ def test_probabilities_and_quantiles_are_shown_and_written(capsys):
 
 def test_what_may_bet_is_refused_where_probabilities_are_asked_for(capsys):
     for method in ("auto", "betting", "sequential"):
-        refused(capsys, *given("--thresholds", "100", "--method", method), match="use --method band")
+        refused(capsys, *given("--thresholds", "100", "--method", method), match="use method='band'")
 
 
 def test_a_requirement_is_met_in_the_norm_it_is_asked_in(capsys):

@@ -19,7 +19,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.proof.query import Query
-from surefoot.proof.wording import headline
+from surefoot.report.certificate_text import headline
 from surefoot.runs.certified import certified_run
 from surefoot.verification.verify import verify
 from toys import Spy

@@ -19,7 +19,7 @@ from surefoot.proof.certificate import Bounds, Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.proof.query import certify, certify_per_step, certify_shared_budget
 from surefoot.proof.rounding import format_lower, rounded_lower, rounded_upper
-from surefoot.proof.wording import headline
+from surefoot.report.certificate_text import headline
 
 BUDGETS = [0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1]
 PUBLISHED = Path(__file__).parents[2] / "study" / "data" / "published" / "cartpole-5.json"

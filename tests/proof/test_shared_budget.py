@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-import surefoot
 from surefoot import Episodes, certify, certify_shared_budget
 from surefoot.errors import InputError
 from surefoot.proof.bounds.relative_entropy import least_chance
@@ -123,7 +122,3 @@ def test_the_method_comes_from_the_record_unless_given():
 def test_bad_input_is_named(call, match):
     with pytest.raises(InputError, match=match):
         call()
-
-
-def test_it_is_public():
-    assert surefoot.certify_shared_budget is certify_shared_budget

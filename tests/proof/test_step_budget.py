@@ -284,12 +284,15 @@ def test_gains_are_kept_on_disk_and_joined(tmp_path):
             ),
             "every reward must be between 0 and 0.5",
         ),
-        (lambda: certify_per_step(Episodes.from_returns([1.0], sigma=1, floor=0), [0.1]), "run them with --per-step"),
+        (
+            lambda: certify_per_step(Episodes.from_returns([1.0], sigma=1, floor=0), [0.1]),
+            "run them with per_step=True",
+        ),
         (
             lambda: certify_per_step(replace(record(np.ones((5, 3))), reward_sums=None), [0.1]),
-            "run them with --per-step",
+            "run them with per_step=True",
         ),
-        (lambda: certify_per_step(replace(record(np.ones((5, 3))), metadata={}), [0.1]), "run them with --per-step"),
+        (lambda: certify_per_step(replace(record(np.ones((5, 3))), metadata={}), [0.1]), "run them with per_step=True"),
         (lambda: certify_per_step(record(np.ones((5, 3)), (1, 2)), [0.1]), "must contain 0"),
         (lambda: certify_per_step(record(np.ones((5, 3))), [-1]), "budget must be a finite number"),
     ],
@@ -349,7 +352,7 @@ def test_wrong_calls(tmp_path, monkeypatch, capsys):
     more = ("--agent", "cartpole-1-s0.2", "--sigma", "0.2", "--floor", "0", "--per-step")
     unknown, known = (["certify", "--env", name, *more] for name in (waiting_env.ID, "CartPole-v1"))
     for wrong, match in (
-        (returns, "run them with --per-step"),
+        (returns, "run them with per_step=True"),
         ([*task, "--shared-episodes", "2"], "a budget per step is not shared"),
         ([*task, "--method", "dkw"], "has only one method, got 'dkw'; omit the method"),
         ([*task, "--reward-range", "0,1"], "--reward-range cannot be combined with a task"),

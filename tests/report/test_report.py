@@ -13,7 +13,7 @@ import surefoot
 from surefoot.episodes import Baseline
 from surefoot.errors import InputError
 from surefoot.proof.rounding import exact, format_budget, format_lower, format_upper, percent
-from surefoot.proof.wording import baseline_note, bound_rows, describe, digits_for, headline, notes
+from surefoot.report.certificate_text import bounds_table, describe, digits_for, headline, notes
 from surefoot.report.sentences import attack_notes
 from surefoot.runs.finish import finish_run
 from surefoot.runs.returns import read_returns
@@ -100,7 +100,7 @@ def test_confidence_is_not_rounded_up(value, text):
 
 def test_a_budget_is_not_rounded_up_beside_its_bound():
     made = certificate(budgets=(0.12345678,))
-    assert bound_rows(made)[0][0] == "0.12345678"
+    assert bounds_table(made).rows[0].budget == "0.12345678"
     assert "budget 0.12345678 (total l2" in headline(made)
 
 
@@ -115,11 +115,11 @@ def test_a_computed_budget_is_rounded_down(value, text):
 @pytest.mark.parametrize("scale", [1e-310, 1e-12, 1e-3, 1.0, 1e6, 1e100])
 def test_tables_say_what_the_certificate_says_at_any_scale(scale):
     made = certificate(np.tile([scale, 0.7 * scale], 500), ceiling=1.5 * scale, floor=-scale / 2)
-    for (budget, low, high), limit in zip(bound_rows(made), map(made.at, made.budgets), strict=True):
-        assert float(budget) == limit.budget
-        assert float(low) <= limit.lower
-        assert float(high) >= limit.upper
-        assert limit.lower - float(low) <= 2e-3 * scale  # and not uselessly coarse
+    for row, limit in zip(bounds_table(made).rows, map(made.at, made.budgets), strict=True):
+        assert float(row.budget) == limit.budget
+        assert float(row.lower) <= limit.lower
+        assert float(row.upper) >= limit.upper
+        assert limit.lower - float(row.lower) <= 2e-3 * scale  # and not uselessly coarse
     assert headline(made)
 
 
@@ -173,7 +173,7 @@ def test_half_of_the_mean_is_counted_from_the_floor():
 def test_without_a_ceiling_nothing_is_said_of_the_top():
     made = certificate(ceiling=None)
     assert f"is at least {format_lower(made.lower[3])} under any" in headline(made)
-    assert [row[2] for row in bound_rows(made)] == ["unknown"] * 4
+    assert [row.upper for row in bounds_table(made).rows] == ["unknown"] * 4
     assert not any("upper" in line for line in notes(made))
 
 
@@ -192,9 +192,6 @@ def test_budgets_below_the_baseline_are_marked_uninformative():
     made = certificate(budgets=(0, 0.1, 0.2, 0.4, 0.8))
     below = [budget for budget, low in zip(made.budgets, made.lower, strict=True) if low < 40.0]
     assert 0 < len(below) < 5
-    line = baseline_note(made, baseline())
-    assert line.startswith("Open-loop baseline: 40.00 ± 0.50 under any observation attack (action 0 at every step).")
-    assert f"At budgets of {below[0]:g} and above the lower bound is below this baseline" in line
     text = describe(made, baseline())
     marked = [row.split()[0] for row in text.splitlines() if row.endswith("  *")]
     assert marked == [f"{budget:g}" for budget in below]
@@ -204,10 +201,9 @@ def test_budgets_below_the_baseline_are_marked_uninformative():
 
 def test_a_certificate_above_the_baseline_is_not_marked():
     made = certificate(budgets=(0,))
-    assert "uninformative" not in baseline_note(made, baseline())
+    assert not bounds_table(made, baseline()).any_below_baseline
     assert "*" not in describe(made, baseline())
     assert "Open-loop baseline: 40.00" in describe(made, baseline())
-    assert "At budgets of 0 and above" in baseline_note(certificate(), baseline(199.0))
 
 
 # --- figures --------------------------------------------------------------------------------------------------------
@@ -215,7 +211,7 @@ def test_a_certificate_above_the_baseline_is_not_marked():
 
 def drawn(made, measured=None):
     pytest.importorskip("matplotlib")
-    from surefoot.proof.figure import certificate_figure
+    from surefoot.report.certificate_figure import certificate_figure
 
     return certificate_figure(made, measured)
 
@@ -337,10 +333,10 @@ def test_nobody_is_advised_to_unpickle(tmp_path):
 @pytest.mark.parametrize(
     ("method", "lambdas", "advice"),
     [
-        ("paper", [0.5], "try --method adaptive, lambda 0, or larger --budgets."),
-        ("paper", [0.0, 0.5], "try --method adaptive, or larger --budgets."),
-        ("adaptive", [0.0], "try larger --budgets."),
-        ("random", [None], "try --method adaptive, or larger --budgets."),
+        ("paper", [0.5], "try method='adaptive', lambda 0, or larger budgets."),
+        ("paper", [0.0, 0.5], "try method='adaptive', or larger budgets."),
+        ("adaptive", [0.0], "try larger budgets."),
+        ("random", [None], "try method='adaptive', or larger budgets."),
     ],
 )
 def test_an_attack_without_effect_is_shown_what_was_not_tried(method, lambdas, advice):

@@ -17,9 +17,10 @@ from surefoot.errors import InputError
 from surefoot.play.plan import Plan
 from surefoot.play.tasks import get_task
 from surefoot.proof.certificate import Certificate
-from surefoot.proof.query import EPISODE, Query
+from surefoot.proof.query import Query
 from surefoot.proof.shared_budget import SharedBudget
 from surefoot.proof.step_budget import StepBudget
+from surefoot.proof.threats import EPISODE
 from surefoot.runs.certified import certified_run
 from surefoot.verification.verify import verify
 from verdicts import problems

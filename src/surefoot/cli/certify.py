@@ -35,11 +35,12 @@ from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import METHODS
-from surefoot.proof.query import EPISODE, NORMS, Norm, Query, Threat, default_budgets
+from surefoot.proof.query import NORMS, Norm, Query, default_budgets
 from surefoot.proof.shared_budget import SharedBudget
 from surefoot.proof.step_budget import StepBudget
 from surefoot.proof.stopping import StoppingRule
-from surefoot.proof.wording import asked_budgets, describe
+from surefoot.proof.threats import EPISODE, Threat
+from surefoot.report.certificate_text import asked_budgets, describe
 from surefoot.report.page import NAME
 
 if TYPE_CHECKING:

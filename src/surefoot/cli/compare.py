@@ -66,7 +66,7 @@ def run_compare(arguments: argparse.Namespace) -> int:
     """Compare two agents; 1 if A is not proved better."""
     from surefoot.play.plan import own_seed
     from surefoot.proof.comparison import Contest
-    from surefoot.proof.wording import assumed_returns
+    from surefoot.report.certificate_text import assumed_returns
     from surefoot.runs.compared import NAME, SIDES, compared_run
     from surefoot.runs.folder import check_reusable
 

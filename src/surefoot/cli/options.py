@@ -21,7 +21,7 @@ from rich.table import Column
 from surefoot.cli.parser import AGENT, RUN, section
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
-from surefoot.proof.wording import COLUMNS
+from surefoot.report.certificate_text import COLUMNS
 
 if TYPE_CHECKING:
     from surefoot.agents.policies import Policy

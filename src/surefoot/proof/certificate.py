@@ -1,4 +1,10 @@
-"""What every certificate is: bounds on the mean return under attack, as data, as a file and as text."""
+"""What every certificate is: bounds on the mean return under attack, as data and as a file.
+
+``Bounds``        lower and upper bound at one budget
+``Certificate``   the base of the three kinds; reading, writing and showing them
+``same_setup``    whether two results are about the same agent, task and noise
+``common_fields`` what certificates of all kinds take from episodes
+"""
 
 from __future__ import annotations
 
@@ -14,8 +20,7 @@ from numpy.typing import NDArray
 
 from surefoot.episodes import LIMITS, MOST_ASKED, Baseline, Episodes, checked_returns, names_limits
 from surefoot.errors import InputError
-from surefoot.files import extremes, number, numbers, read_json, untrusted, write_json
-from surefoot.proof import wording
+from surefoot.files import number, numbers, read_json, untrusted, write_json
 from surefoot.proof.rounding import exact, rounded_lower, rounded_upper
 
 if TYPE_CHECKING:
@@ -25,21 +30,9 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 
 SCHEMA = 2
-# How fields were called in schema 1, which is still read.
-RENAMED = {
-    "episodes": "n_episodes",
-    "step": "threshold_spacing",
-    "choice": "method_selection",
-    "discount": "gamma",
-    "features": "sigma_per_feature",
-    "shared_by": "n_shared_episodes",
-    "pilot": "n_pilot_episodes",
-    "steps": "n_steps",
-    "rewards": "reward_range",
-}
 FILES = ("certificate.json", "shared.json", "per-step.json")
 _SETUP = ("task", "agent", "agent_sha256", "seed")
-# In the setup: in the file.
+# What only some setups have: its name there, and its name in the certificate's file.
 _OPTIONAL = {
     "discount": "gamma",
     "features": "sigma_per_feature",
@@ -51,7 +44,13 @@ _REQUESTED = ("norm", "probabilities", "quantiles")
 
 @dataclass(frozen=True)
 class Bounds:
-    """Certified bounds at one attack budget; ``upper`` is None where the ceiling of the return is unknown."""
+    """Certified bounds at one attack budget; ``upper`` is None where the ceiling of the return is unknown.
+
+    Example:
+        >>> import surefoot
+        >>> surefoot.Bounds(budget=0.2, lower=171.5, upper=None).lower
+        171.5
+    """
 
     budget: float
     lower: float
@@ -79,6 +78,14 @@ class Certificate(ABC):
         requested: Budgets in another norm, probabilities and quantiles that were asked for, as JSON data.
         method_selection: How the method was selected, or why a sequential run stopped; None if fixed in advance.
         observed: The lowest and the highest return of the episodes; None when read from a file.
+
+    Example:
+        >>> import surefoot, tempfile
+        >>> episodes = surefoot.Episodes.from_returns([200.0] * 1000, sigma=0.2, floor=0, ceiling=200)
+        >>> path = surefoot.certify(episodes, [0.0, 0.2]).save(tempfile.mkdtemp())
+        >>> certificate = surefoot.Certificate.load(path)
+        >>> certificate.n_episodes, certificate.at(0.1).lower == certificate.lower[1]
+        (1000, True)
     """
 
     kind: ClassVar[str | None]
@@ -108,44 +115,47 @@ class Certificate(ABC):
         Raises:
             InputError: If the budget is larger than all that a file lists.
         """
-        asked = checked_budget(budget)
-        bounds = self._rounded([asked])
-        if bounds is not None:
-            lower, upper = bounds
-            return Bounds(asked, float(lower[0]), None if upper is None else float(upper[0]))
-        return self._listed(asked)
+        budget = checked_budget(budget)
+        bounds = self._rounded_bounds([budget])
+        if bounds is None:
+            return self._listed_bounds(budget)
+        lower, upper = bounds
+        if upper is None:
+            return Bounds(budget, float(lower[0]), None)
+        return Bounds(budget, float(lower[0]), float(upper[0]))
 
     @property
     def recomputable(self) -> bool:
         """Whether the bounds at any budget are known, not only those that a file lists."""
-        return self._means([0.0]) is not None
+        return self._mean_bounds([0.0]) is not None
 
     @abstractmethod
-    def _means(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
+    def _mean_bounds(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
         """Return lower and upper bounds before they are rounded, or None where the file alone is known."""
 
-    def _rounded(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
-        means = self._means(budgets)
+    def _rounded_bounds(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
+        means = self._mean_bounds(budgets)
         if means is None or self.observed is None:
             return None
-        lower = frozen(rounded_lower(means[0], self.floor, self.observed))
+        lower = freeze_array(rounded_lower(means[0], self.floor, self.observed))
         if means[1] is None or self.ceiling is None:
             return lower, None
-        return lower, frozen(rounded_upper(means[1], self.ceiling, self.observed))
+        return lower, freeze_array(rounded_upper(means[1], self.ceiling, self.observed))
 
-    def _filled(self) -> Self:
+    def _with_bounds(self) -> Self:
         """Return the certificate with its bounds at every budget."""
-        bounds = self._rounded(self.budgets.tolist())
+        bounds = self._rounded_bounds(self.budgets.tolist())
         assert bounds is not None
-        return replace(self, lower=bounds[0], upper=bounds[1])
+        lower, upper = bounds
+        return replace(self, lower=lower, upper=upper)
 
-    def _listed(self, budget: float) -> Bounds:
-        # A bound at a larger budget also holds at a smaller one.
-        larger = [index for index in np.argsort(self.budgets, kind="stable") if self.budgets[index] >= budget]
-        if not larger:
-            raise InputError(f"this certificate lists budgets up to {exact(self.budgets.max())}, got {exact(budget)}")
-        upper = None if self.upper is None else float(self.upper[larger[0]])
-        return Bounds(budget, float(self.lower[larger[0]]), upper)
+    def _listed_bounds(self, budget: float) -> Bounds:
+        # A bound at a larger budget also holds at a smaller one: the next larger budget counts.
+        for index in np.argsort(self.budgets, kind="stable"):
+            if self.budgets[index] >= budget:
+                upper = None if self.upper is None else float(self.upper[index])
+                return Bounds(budget, float(self.lower[index]), upper)
+        raise InputError(f"this certificate lists budgets up to {exact(self.budgets.max())}, got {exact(budget)}")
 
     def is_about(self, metadata: Mapping[str, Any], sigma: float) -> bool:
         """Return whether this setup has the same task, agent and noise as the certificate."""
@@ -157,9 +167,21 @@ class Certificate(ABC):
         return self.metadata.get("limit")
 
     @property
-    @abstractmethod
     def statement(self) -> str:
         """The certificate as a sentence, as its file has it."""
+        from surefoot.report.certificate_text import statement
+
+        return statement(self)
+
+    @property
+    @abstractmethod
+    def attack_clause(self) -> str:
+        """Which attacks the bounds hold against, as the relative clause of the statement."""
+
+    @property
+    def joint_clause(self) -> str:
+        """What holds for lower and upper bounds jointly, as the end of the statement; empty if nothing is said."""
+        return ""
 
     @property
     @abstractmethod
@@ -168,10 +190,14 @@ class Certificate(ABC):
 
     def __str__(self) -> str:
         """Return the sentence, the table and the notes; every bound is rounded conservatively."""
-        return wording.describe(self)
+        from surefoot.report.certificate_text import describe
+
+        return describe(self)
 
     def __repr__(self) -> str:
-        return wording.short(self)
+        from surefoot.report.certificate_text import describe_briefly
+
+        return describe_briefly(self)
 
     @abstractmethod
     def _own_json(self) -> dict[str, Any]:
@@ -184,11 +210,12 @@ class Certificate(ABC):
 
     def to_json(self) -> dict[str, Any]:
         """Return the certificate as strict JSON data; 'lower' and 'upper' are bounds, 'estimate' is not."""
-        return {
-            "schema": SCHEMA,
-            **({} if self.kind is None else {"kind": self.kind}),
-            **self._own_json(),
-            **{key: self.metadata.get(key) for key in _SETUP},
+        content: dict[str, Any] = {"schema": SCHEMA}
+        if self.kind is not None:
+            content["kind"] = self.kind
+        content |= self._own_json()
+        content |= {key: self.metadata.get(key) for key in _SETUP}
+        content |= {
             "sigma": self.sigma,
             "confidence": self.confidence,
             "n_episodes": self.n_episodes,
@@ -201,26 +228,26 @@ class Certificate(ABC):
             "upper": None if self.upper is None else self.upper.tolist(),
             "estimate": self.estimate,
             "estimate_sem": self.estimate_sem,
-            **self.requested,
-            **{name: self.metadata[key] for key, name in _OPTIONAL.items() if self.metadata.get(key) is not None},
-            **({} if self.max_steps is None else {"max_steps": self.max_steps}),
-            "statement": self.statement,
         }
+        content |= self.requested
+        for key, name in _OPTIONAL.items():
+            if self.metadata.get(key) is not None:
+                content[name] = self.metadata[key]
+        if self.max_steps is not None:
+            content["max_steps"] = self.max_steps
+        content["statement"] = self.statement
+        return content
 
     @staticmethod
     def from_json(content: Mapping[str, Any]) -> Certificate:
         """Return the certificate that ``to_json`` wrote; its kind decides the subclass."""
-        from surefoot.proof.episode_budget import EpisodeCertificate
-        from surefoot.proof.shared_budget import SharedBudgetCertificate
-        from surefoot.proof.step_budget import PerStepCertificate
+        from surefoot.proof.threats import THREATS
 
-        kinds: dict[str | None, type[Certificate]] = {
-            made.kind: made for made in (EpisodeCertificate, SharedBudgetCertificate, PerStepCertificate)
-        }
         try:
-            content = _current(content)
-            kind = kinds[content.get("kind")]
-            return kind(**_common_fields(content), **kind._own_fields(content))
+            if content["schema"] != SCHEMA:
+                raise ValueError(f"schema {content['schema']}, expected {SCHEMA}")
+            kind = THREATS[content.get("kind")].certificate
+            return kind(**_read_common_fields(content), **kind._own_fields(content))
         except (KeyError, TypeError, ValueError, OverflowError) as error:
             raise InputError(f"not a certificate that this version reads: {error}") from error
 
@@ -229,10 +256,10 @@ class Certificate(ABC):
         """Read a certificate's file, or the first one that a run's folder has."""
         found = Path(path)
         if found.is_dir():
-            there = [found / name for name in FILES if (found / name).exists()]
-            if not there:
+            files = [found / name for name in FILES if (found / name).exists()]
+            if not files:
                 raise InputError(f"{found} has no certificate; expected one of {', '.join(FILES)}")
-            found = there[0]
+            found = files[0]
         content = read_json(found)
         with untrusted(found, "certificate"):
             try:
@@ -244,7 +271,8 @@ class Certificate(ABC):
     def save(self, path: str | Path) -> Path:
         """Write the certificate to a ``.json`` file, or into a folder in the file of its kind; return its path."""
         path = Path(path)
-        path = path if path.suffix == ".json" and not path.is_dir() else path / self.file
+        if path.suffix != ".json" or path.is_dir():
+            path = path / self.file
         write_json(path, self.to_json())
         return path
 
@@ -254,12 +282,9 @@ class Certificate(ABC):
         Raises:
             InputError: If pandas is not installed.
         """
-        try:
-            from pandas import DataFrame
-        except ImportError as error:
-            raise InputError("to_frame() needs pandas: pip install pandas") from error
-        columns = {"budget": wording.asked_budgets(self), "lower": self.lower.tolist()}
-        return DataFrame(columns | {"upper": None if self.upper is None else self.upper.tolist()})
+        from surefoot.report.certificate_text import as_frame
+
+        return as_frame(self)
 
     def plot(self, baseline: Baseline | None = None) -> Figure:
         """Draw the bounds over the budget and return the figure of matplotlib, which ``figure.savefig(path)`` saves.
@@ -271,16 +296,18 @@ class Certificate(ABC):
             InputError: If matplotlib is not installed.
         """
         try:
-            from surefoot.proof.figure import certificate_figure
+            from surefoot.report.certificate_figure import certificate_figure
         except ImportError as error:
             raise InputError("plot() needs matplotlib: pip install matplotlib") from error
         return certificate_figure(self, baseline)
 
     def _repr_html_(self) -> str:
-        return wording.as_html(self)
+        from surefoot.report.certificate_text import as_html
+
+        return as_html(self)
 
 
-def frozen(values: Floats) -> Floats:
+def freeze_array(values: Floats) -> Floats:
     """Return the array, read-only from now on."""
     values.setflags(write=False)
     return values
@@ -311,22 +338,27 @@ def checked_episodes(episodes: Episodes, *, stopped: bool = False) -> Floats:
     return checked_returns(episodes.returns, episodes.floor, episodes.ceiling)
 
 
-def fields_of(
+def common_fields(
     episodes: Episodes, budgets: Sequence[float], confidence: float, *, stopped: bool = False
 ) -> dict[str, Any]:
     """Check episodes and return the fields that all certificates of them have in common, without bounds."""
     returns = checked_episodes(episodes, stopped=stopped)
-    metadata = {key: value for key, value in episodes.metadata.items() if key != "stated_by_user"}
+    metadata = dict(episodes.metadata)
+    # Which limits the user stated is said only where there are any.
+    metadata.pop("stated_by_user", None)
     if episodes.stated_by_user:
         metadata["stated_by_user"] = episodes.stated_by_user
     mean = float(returns.sum()) / returns.size
-    squares = float(np.square(returns - mean).sum())
+    standard_error = None
+    if returns.size > 1:
+        squares = float(np.square(returns - mean).sum())
+        standard_error = math.sqrt(squares / (returns.size - 1)) / math.sqrt(returns.size)
     return {
-        "budgets": frozen(np.array(budgets, dtype=np.float64)),
+        "budgets": freeze_array(np.array(budgets, dtype=np.float64)),
         "lower": np.empty(0),
         "upper": None,
         "estimate": mean,
-        "estimate_sem": math.sqrt(squares / (returns.size - 1)) / math.sqrt(returns.size) if returns.size > 1 else None,
+        "estimate_sem": standard_error,
         "confidence": float(confidence),
         "n_episodes": returns.size,
         "sigma": float(episodes.sigma),
@@ -334,7 +366,7 @@ def fields_of(
         "ceiling": None if episodes.ceiling is None else float(episodes.ceiling),
         "metadata": metadata,
         "record_sha256": episodes.sha256,
-        "observed": extremes(returns),
+        "observed": (float(returns.min()), float(returns.max())),
     }
 
 
@@ -345,42 +377,49 @@ def checked_budget(budget: float) -> float:
     return float(budget)
 
 
-def _current(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the content of a file with the names that fields have in the present schema."""
-    if content["schema"] not in (1, SCHEMA):
-        raise ValueError(f"schema {content['schema']}, expected {SCHEMA} or 1")
-    return content if content["schema"] == SCHEMA else {RENAMED.get(key, key): content[key] for key in content}
-
-
-def _common_fields(content: Mapping[str, Any]) -> dict[str, Any]:
-    budgets, lower = _array(content["budgets"]), _array(content["lower"])
-    upper = None if content["upper"] is None else _array(content["upper"])
+def _read_common_fields(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that all certificates have, read from a file that may say anything."""
+    budgets = _read_array(content["budgets"])
+    lower = _read_array(content["lower"])
+    upper = None if content["upper"] is None else _read_array(content["upper"])
     if not budgets.size or budgets.size != lower.size or (upper is not None and upper.size != budgets.size):
         raise ValueError("expected one lower and one upper bound per budget")
     if budgets.size > MOST_ASKED:
         raise ValueError(f"{budgets.size} budgets, expected at most {MOST_ASKED}")
-    if not names_limits(content.get("stated_by_user", [])):
-        raise ValueError(f"expected stated_by_user to list some of {', '.join(LIMITS)}")
+    selection = content.get("method_selection")
     return {
         "budgets": budgets,
         "lower": lower,
         "upper": upper,
-        **{key: number(content[key]) for key in ("estimate", "confidence", "sigma", "floor")},
-        **{key: None if content[key] is None else number(content[key]) for key in ("estimate_sem", "ceiling")},
+        "estimate": number(content["estimate"]),
+        "estimate_sem": _read_optional(content["estimate_sem"]),
+        "confidence": number(content["confidence"]),
+        "sigma": number(content["sigma"]),
+        "floor": number(content["floor"]),
+        "ceiling": _read_optional(content["ceiling"]),
         "method": str(content["method"]),
         "n_episodes": int(content["n_episodes"]),
-        "metadata": {
-            **{key: content[key] for key in _SETUP if content.get(key) is not None},
-            **{key: content[name] for key, name in _OPTIONAL.items() if content.get(name) is not None},
-            **({"limit": int(content["max_steps"])} if content.get("max_steps") is not None else {}),
-        },
+        "metadata": _read_metadata(content),
         "record_sha256": str(content.get("record_sha256", "")),
         "requested": {key: content[key] for key in _REQUESTED if key in content},
-        "method_selection": content["method_selection"]
-        if isinstance(content.get("method_selection"), Mapping)
-        else None,
+        "method_selection": selection if isinstance(selection, Mapping) else None,
     }
 
 
-def _array(values: Any) -> Floats:
-    return frozen(np.array(numbers(values), dtype=np.float64))
+def _read_metadata(content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a certificate's file says about the setup, by its names there."""
+    if not names_limits(content.get("stated_by_user", [])):
+        raise ValueError(f"expected stated_by_user to list some of {', '.join(LIMITS)}")
+    names = {key: key for key in _SETUP} | _OPTIONAL
+    metadata = {key: content[name] for key, name in names.items() if content.get(name) is not None}
+    if content.get("max_steps") is not None:
+        metadata["limit"] = int(content["max_steps"])
+    return metadata
+
+
+def _read_array(values: Any) -> Floats:
+    return freeze_array(np.array(numbers(values), dtype=np.float64))
+
+
+def _read_optional(value: Any) -> float | None:
+    return None if value is None else number(value)

@@ -1,5 +1,9 @@
 """Certificates against an attacker with one l2 budget for a whole episode (T1 to T3).
 
+``EpisodeBudget``       the threat
+``EpisodeCertificate``  its certificates, with probabilities and quantiles where they come from a band
+``METHODS``             how bounds can be computed
+
 The error probability alpha = 1 - confidence is used once for the lower bounds and once for the upper ones. Everything
 in a certificate (means, probabilities, quantiles, at the budgets asked for and at any other) follows from one band or
 from the bets made, so all its lower bounds hold simultaneously with the stated confidence, and so do all upper bounds.
@@ -18,7 +22,6 @@ import numpy as np
 from surefoot.episodes import MOST_THRESHOLDS, Episodes
 from surefoot.errors import InputError
 from surefoot.files import number
-from surefoot.proof import wording
 from surefoot.proof.auto import choose
 from surefoot.proof.bounds import bands as cdf
 from surefoot.proof.bounds import from_band as worst_case
@@ -31,7 +34,7 @@ from surefoot.proof.certificate import (
     Floats,
     checked_budget,
     checked_episodes,
-    fields_of,
+    common_fields,
 )
 from surefoot.proof.rounding import OUTWARD, exact
 
@@ -40,30 +43,6 @@ if TYPE_CHECKING:
 
 METHODS = ("auto", "paper", "betting", "sequential", "band", "per-threshold", "dkw", "dkw-one-sided", "binary")
 PLANNED = ("auto", "betting", "sequential")  # methods that decide on earlier returns what they do with later ones
-
-
-@dataclass(frozen=True)
-class EpisodeBudget:
-    """The attacker has one l2 budget for each whole episode."""
-
-    def certify(self, episodes: Episodes, query: Query) -> EpisodeCertificate:
-        """Answer a query about this attacker."""
-        law = bool(query.thresholds or query.quantiles)
-        method = _band_method(query.method) if law else query.method or "auto"
-        if method == "paper":
-            method = episodes.metadata.get("method") or "dkw"
-        source, selection = _source(method, checked_episodes(episodes, stopped=method == "sequential"), episodes, query)
-        spacing = float(query.threshold_spacing) if method == "per-threshold" else None
-        made = certificate_of(
-            episodes,
-            budgets=query.budgets,
-            confidence=query.confidence,
-            method=method,
-            source=source,
-            method_selection=selection,
-            threshold_spacing=spacing,
-        )
-        return replace(made, requested=made.distribution(query.thresholds, query.quantiles)) if law else made
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -75,6 +54,16 @@ class EpisodeCertificate(Certificate):
         betting: The bets that were made and what they proved, as JSON data; None where there is a band.
         planner: Version of the planner that selected the method or the bets; None for other methods.
         source: The band or the bets that everything is derived from; None when read from a file.
+
+    Example:
+        >>> import surefoot
+        >>> returns = [3.0, 4.0, 9.0, 9.0] * 100
+        >>> episodes = surefoot.Episodes.from_returns(returns, sigma=1.0, floor=0, ceiling=10)
+        >>> certificate = surefoot.certify(episodes, [0.0, 0.5], method="band")
+        >>> certificate.probability(4.0, budget=0.2).lower > 0.5
+        True
+        >>> certificate.quantile(0.5, budget=0.0)
+        Bounds(budget=0.0, lower=4.0, upper=9.0)
     """
 
     kind: ClassVar[str | None] = None
@@ -85,31 +74,41 @@ class EpisodeCertificate(Certificate):
     planner: int | None = None
     source: Band | Means | None = None
 
-    def _means(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
-        source, ceiling = self.source, self.ceiling
+    def _mean_bounds(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
+        source = self.source
         # One by one: a quotient too large for a float is infinite, at which only what is certain remains.
         scaled = np.array([budget / self.sigma for budget in budgets])
-        if isinstance(source, Band):
-            lower = worst_case.mean_lower(source, self.floor, scaled)
-            return lower, None if ceiling is None else worst_case.mean_upper(source, ceiling, scaled)
         if source is None:
             return None
-        return source.lower.at(scaled), None if source.mirror is None else -source.mirror.at(scaled)
+        if isinstance(source, Band):
+            # T2: the worst case over all distributions in the band.
+            lower = worst_case.mean_lower(source, self.floor, scaled)
+            if self.ceiling is None:
+                return lower, None
+            return lower, worst_case.mean_upper(source, self.ceiling, scaled)
+        # T3: the upper side has bet on minus the return.
+        if source.mirror is None:
+            return source.lower.at(scaled), None
+        return source.lower.at(scaled), -source.mirror.at(scaled)
 
     def probability(self, threshold: float, budget: float) -> Bounds:
         """Return bounds on the probability that the return is at least ``threshold``, under any attack."""
         if not math.isfinite(threshold):
             raise InputError(f"threshold must be a finite number, got {threshold}")
         where = (self._band, float(threshold), checked_budget(budget) / self.sigma, self.floor, self.ceiling)
-        lower, upper = float(worst_case.reach_lower(*where)), float(worst_case.reach_upper(*where))
-        lower = lower if lower == 1 else lower * (1 - OUTWARD)  # exactly 1 means certain, not rounded
+        lower = float(worst_case.reach_lower(*where))
+        upper = float(worst_case.reach_upper(*where))
+        # Exactly 1 means certain, because the threshold is the floor or below: nothing was computed that could round.
+        if lower != 1:
+            lower *= 1 - OUTWARD
         return Bounds(float(budget), lower, min(1.0, upper * (1 + OUTWARD)))
 
     def quantile(self, q: float, budget: float) -> Bounds:
         """Return bounds on the q-quantile of the return, under any attack with that budget."""
         where = (self._band, q, checked_budget(budget) / self.sigma, self.floor, self.ceiling)
+        lower = float(worst_case.quantile_lower(*where))
         upper = float(worst_case.quantile_upper(*where))
-        return Bounds(float(budget), float(worst_case.quantile_lower(*where)), upper if math.isfinite(upper) else None)
+        return Bounds(float(budget), lower, upper if math.isfinite(upper) else None)
 
     def distribution(self, thresholds: Sequence[float], quantiles: Sequence[float]) -> dict[str, Any]:
         """Return bounds on P(return >= threshold) and on quantiles at each budget, as JSON data.
@@ -118,17 +117,22 @@ class EpisodeCertificate(Certificate):
         """
         found: dict[str, Any] = {}
         if thresholds:
-            rows = [(x, [self.probability(x, budget) for budget in self.budgets]) for x in thresholds]
-            found["probabilities"] = [{"at_least": float(x), **_columns(bounds)} for x, bounds in rows]
+            found["probabilities"] = []
+        for threshold in thresholds:
+            bounds = [self.probability(threshold, budget) for budget in self.budgets]
+            found["probabilities"].append({"at_least": float(threshold), **_as_columns(bounds)})
         if quantiles:
-            rows = [(q, [self.quantile(q, budget) for budget in self.budgets]) for q in quantiles]
-            found["quantiles"] = [{"q": float(q), **_columns(bounds)} for q, bounds in rows]
+            found["quantiles"] = []
+        for q in quantiles:
+            bounds = [self.quantile(q, budget) for budget in self.budgets]
+            found["quantiles"].append({"q": float(q), **_as_columns(bounds)})
         return found
 
     @property
     def joint_confidence(self) -> float:
         """Confidence with which all lower and all upper bounds hold simultaneously."""
-        # without a ceiling too: probabilities and quantiles have upper bounds even then
+        # DKW's band is two-sided: both sides hold together. Others use alpha once for each side, which adds up; without
+        # a ceiling too, because probabilities and quantiles have upper bounds even then.
         if self.method == "dkw":
             return self.confidence
         # In decimal arithmetic: 0.95 gives 0.9, and nothing below 1 is rounded to 1.
@@ -140,13 +144,16 @@ class EpisodeCertificate(Certificate):
         return "total {norm} norm of the perturbations of one episode"
 
     @property
-    def statement(self) -> str:
-        """The certificate as a sentence, as its file has it."""
-        both = (", jointly with the lower ones" if self.method == "dkw" else "") + (
-            f"; lower and upper bounds hold jointly with confidence {exact(self.joint_confidence)} or more"
-        )
-        attack = "whose perturbations of the observations of one episode have a total l2 norm of at most budgets[i]"
-        return wording.statement(self, attack, both)
+    def attack_clause(self) -> str:
+        """Which attacks the bounds hold against."""
+        return "whose perturbations of the observations of one episode have a total l2 norm of at most budgets[i]"
+
+    @property
+    def joint_clause(self) -> str:
+        """What holds for lower and upper bounds jointly."""
+        with_lower = ", jointly with the lower ones" if self.method == "dkw" else ""
+        joint = exact(self.joint_confidence)
+        return f"{with_lower}; lower and upper bounds hold jointly with confidence {joint} or more"
 
     def _own_json(self) -> dict[str, Any]:
         return {
@@ -178,6 +185,36 @@ class EpisodeCertificate(Certificate):
         )
 
 
+@dataclass(frozen=True)
+class EpisodeBudget:
+    """The attacker has one l2 budget for each whole episode."""
+
+    certificate: ClassVar[type[Certificate]] = EpisodeCertificate
+
+    def certify(self, episodes: Episodes, query: Query) -> EpisodeCertificate:
+        """Answer a query about this attacker."""
+        wants_distribution = bool(query.thresholds or query.quantiles)
+        method = query.method or "auto"
+        if wants_distribution:
+            method = _band_method(query.method)
+        if method == "paper":
+            method = episodes.metadata.get("method") or "dkw"
+        returns = checked_episodes(episodes, stopped=method == "sequential")
+        source, selection = _prove_bounds(method, returns, episodes, query)
+        made = certificate_of(
+            episodes,
+            budgets=query.budgets,
+            confidence=query.confidence,
+            method=method,
+            source=source,
+            method_selection=selection,
+            threshold_spacing=float(query.threshold_spacing) if method == "per-threshold" else None,
+        )
+        if not wants_distribution:
+            return made
+        return replace(made, requested=made.distribution(query.thresholds, query.quantiles))
+
+
 def certificate_of(
     episodes: Episodes,
     *,
@@ -190,21 +227,24 @@ def certificate_of(
 ) -> EpisodeCertificate:
     """Return what a band or bets at alpha = 1 - confidence have proved about episodes."""
     made = EpisodeCertificate(
-        **fields_of(episodes, budgets, confidence, stopped=method == "sequential"),
+        **common_fields(episodes, budgets, confidence, stopped=method == "sequential"),
         method=method,
         method_selection=method_selection,
         threshold_spacing=threshold_spacing,
-        betting=_bets(source) if isinstance(source, Means) else None,
+        betting=_bets_as_json(source) if isinstance(source, Means) else None,
         planner=PLANNER if method in PLANNED else None,
         source=source,
     )
-    return made._filled()
+    return made._with_bounds()
 
 
-def _source(
+def _prove_bounds(
     method: str, returns: Floats, episodes: Episodes, query: Query
 ) -> tuple[Band | Means, Mapping[str, Any] | None]:
-    floor, ceiling, alpha = episodes.floor, episodes.ceiling, 1 - query.confidence
+    """Return the band or the bets that all bounds follow from, and how the method was selected."""
+    floor = episodes.floor
+    ceiling = episodes.ceiling
+    alpha = 1 - query.confidence
     scaled = np.array([budget / float(episodes.sigma) for budget in query.budgets])
     if method in ("betting", "sequential"):
         return both_sides(returns, scaled, alpha, floor, ceiling, anytime=method == "sequential"), None
@@ -212,9 +252,11 @@ def _source(
         return _fixed_band(method, returns, episodes, alpha, query.threshold_spacing), None
     declared = episodes.metadata.get("method") == "binary"
     choice = choose(returns, scaled, alpha, floor, ceiling, declared=declared)
-    rest = returns[choice.pilot :]
-    if choice.method == "betting":  # which bets on nothing that selected it
+    if choice.method == "betting":
+        # All returns: bets are made one after the other, on nothing that they have seen.
         return both_sides(returns, scaled, alpha, floor, ceiling), choice.to_json()
+    # A band must not contain the pilot episodes that selected it.
+    rest = returns[choice.pilot :]
     if choice.method == "band":
         return cdf.tail_tight(rest, alpha), choice.to_json()
     return cdf.spread_thresholds(rest, choice.points, choice.reach, choice.stay), choice.to_json()
@@ -223,12 +265,12 @@ def _source(
 def _band_method(method: str | None) -> str:
     """Return a method that makes a band, which probabilities and quantiles need; reject those that may bet."""
     if method in PLANNED:
-        raise InputError(f"probabilities and quantiles need a band, and the method {method!r} bets; use --method band")
+        raise InputError(f"probabilities and quantiles need a band, and the method {method!r} bets; use method='band'")
     return "band" if method is None else method
 
 
 def _fixed_band(method: str, returns: Floats, episodes: Episodes, alpha: float, spacing: float) -> Band:
-    floor, ceiling = episodes.floor, episodes.ceiling
+    floor = episodes.floor
     match method:
         case "band":
             return cdf.tail_tight(returns, alpha)
@@ -237,24 +279,26 @@ def _fixed_band(method: str, returns: Floats, episodes: Episodes, alpha: float, 
         case "dkw-one-sided":
             return cdf.dkw_one_sided(returns, alpha)
         case "per-threshold":
-            top = _needed_ceiling(ceiling, method)
-            return cdf.per_threshold(returns, _thresholds(floor, top, spacing), alpha, floor, top)
+            top = _known_ceiling(episodes, method)
+            return cdf.per_threshold(returns, _spaced_thresholds(floor, top, spacing), alpha, floor, top)
         case "binary":
-            return cdf.binary(returns, floor, _needed_ceiling(ceiling, method), alpha)
+            return cdf.binary(returns, floor, _known_ceiling(episodes, method), alpha)
     raise InputError(f"method must be one of {', '.join(METHODS)}, got {method!r}")
 
 
-def _bets(means: Means) -> dict[str, Any]:
+def _bets_as_json(means: Means) -> dict[str, Any]:
     """Return what was bet, in units of the scaled budget; the upper side bet on minus the return."""
-    sides = {"lower": means.lower, "upper": means.mirror}
-    return {side: [dict(bet) for bet in made.bets] for side, made in sides.items() if made is not None}
+    made = {"lower": [dict(bet) for bet in means.lower.bets]}
+    if means.mirror is not None:
+        made["upper"] = [dict(bet) for bet in means.mirror.bets]
+    return made
 
 
-def _columns(bounds: Sequence[Bounds]) -> dict[str, list[float | None]]:
+def _as_columns(bounds: Sequence[Bounds]) -> dict[str, list[float | None]]:
     return {"lower": [one.lower for one in bounds], "upper": [one.upper for one in bounds]}
 
 
-def _thresholds(floor: float, ceiling: float, spacing: float) -> Floats:
+def _spaced_thresholds(floor: float, ceiling: float, spacing: float) -> Floats:
     """Return floor, floor + spacing, ... and the ceiling last."""
     count = (ceiling - floor) / spacing
     if count > MOST_THRESHOLDS:
@@ -262,11 +306,12 @@ def _thresholds(floor: float, ceiling: float, spacing: float) -> Floats:
             f"a threshold spacing of {spacing:g} from {floor:g} to {ceiling:g} makes {count:.0f} thresholds, "
             f"expected at most {MOST_THRESHOLDS}; use a larger spacing or the method 'band'"
         )
-    below = np.arange(max(1, math.ceil(count - 1e-9)))  # no threshold a rounding error below the ceiling
+    # No threshold a rounding error below the ceiling.
+    below = np.arange(max(1, math.ceil(count - 1e-9)))
     return np.append(floor + spacing * below, ceiling)
 
 
-def _needed_ceiling(ceiling: float | None, method: str) -> float:
-    if ceiling is None:
+def _known_ceiling(episodes: Episodes, method: str) -> float:
+    if episodes.ceiling is None:
         raise InputError(f"the method {method!r} needs a known ceiling of the return, got none; use 'band'")
-    return ceiling
+    return episodes.ceiling

@@ -38,14 +38,23 @@ def inconsistencies(certificate: Certificate, attacked: Sequence[Episodes]) -> l
     ceiling.
     """
     found = []
-    for record in attacked:
-        budget = float(record.metadata["budget"])
-        # An attack's budget may differ from the listed one by a rounding error.
-        listed = [index for index, one in enumerate(certificate.budgets) if one >= budget - 1e-12]
-        if record.ceiling is None or not listed or not certificate.is_about(record.metadata, record.sigma):
+    for episodes in attacked:
+        if episodes.ceiling is None or not certificate.is_about(episodes.metadata, episodes.sigma):
             continue
-        certified = float(certificate.lower[min(listed, key=lambda index: float(certificate.budgets[index]))])
-        upper = float(mean_upper(tail_tight(record.returns, FALSE_ALARM), record.ceiling, 0.0))
+        budget = float(episodes.metadata["budget"])
+        certified = _certified_at(certificate, budget)
+        if certified is None:
+            continue
+        upper = float(mean_upper(tail_tight(episodes.returns, FALSE_ALARM), episodes.ceiling, 0.0))
         if upper < certified:
-            found.append(Inconsistency(budget, certified, float(record.returns.mean()), upper))
+            found.append(Inconsistency(budget, certified, float(episodes.returns.mean()), upper))
     return found
+
+
+def _certified_at(certificate: Certificate, budget: float) -> float | None:
+    """Return the lower bound at the smallest listed budget that includes this one; None if there is none."""
+    # An attack's budget may differ from the listed one by a rounding error.
+    larger = [index for index, listed in enumerate(certificate.budgets) if listed >= budget - 1e-12]
+    if not larger:
+        return None
+    return float(certificate.lower[min(larger, key=lambda index: float(certificate.budgets[index]))])

@@ -1,24 +1,30 @@
-"""What is asked of episodes, fixed before they are run; and the public functions that ask it."""
+"""What is asked of episodes, fixed before they are run; and the public functions that ask it.
+
+``Query``                  budgets, confidence, method, threat and norm; ``Query.for_task`` fills in default budgets
+``Norm``                   budgets in l1 or l-infinity
+``Units``                  sigma and budgets that are given in units of an agent's statistics
+``certify``, ``certify_shared_budget``, ``certify_per_step``   one function per threat
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from surefoot.episodes import MOST_ASKED, Episodes
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.proof.certificate import Certificate, checked_budget
-from surefoot.proof.episode_budget import EpisodeBudget, EpisodeCertificate
+from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.proof.shared_budget import SharedBudget, SharedBudgetCertificate
 from surefoot.proof.step_budget import PerStepCertificate, StepBudget
+from surefoot.proof.threats import EPISODE, Threat
 
 NORMS = ("l2", "l1", "linf")
-EPISODE = EpisodeBudget()
-Threat = EpisodeBudget | SharedBudget | StepBudget
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,6 +71,46 @@ class Norm:
         }
 
 
+class TaskSpaces(Protocol):
+    """What a query must know about the observations of a task."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of one observation."""
+
+
+class TaskScoring(Protocol):
+    """What a query must know about the episodes of a task."""
+
+    @property
+    def max_steps(self) -> int:
+        """Maximum episode length."""
+
+
+class TaskPaper(Protocol):
+    """What a query must know about the paper's experiment."""
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """Budgets of the paper's figures; none for a task that is not the paper's."""
+
+
+class CertifiableTask(Protocol):
+    """What a query must know about a task; ``Task`` has it."""
+
+    @property
+    def spaces(self) -> TaskSpaces:
+        """Observations."""
+
+    @property
+    def scoring(self) -> TaskScoring:
+        """Episodes."""
+
+    @property
+    def paper(self) -> TaskPaper:
+        """The paper's experiment."""
+
+
 def check_confidence(confidence: float) -> None:
     """Raise InputError unless this is a probability between 0 and 1; a percentage is the likeliest mistake."""
     if not 0 < confidence < 1:
@@ -85,6 +131,13 @@ class Query:
         thresholds: Returns x for which P(return >= x) is bounded too.
         quantiles: Quantiles of the return that are bounded too.
         norm: The norm of the budgets; None for l2.
+
+    Example:
+        >>> from surefoot import Episodes, Query
+        >>> episodes = Episodes.from_returns([200.0] * 1000, sigma=0.2, floor=0, ceiling=200)
+        >>> query = Query(budgets=(0.0, 0.2), confidence=0.99, method="band")
+        >>> query.answer(episodes).lower.round(1).tolist()
+        [198.3, 183.4]
     """
 
     budgets: tuple[float, ...]
@@ -103,9 +156,68 @@ class Query:
         if not self.budgets:
             raise InputError("expected at least one budget, got none")
         for name in ("budgets", "thresholds", "quantiles"):
-            if len(getattr(self, name)) > MOST_ASKED:
-                raise InputError(f"expected at most {MOST_ASKED:,} {name}, got {len(getattr(self, name)):,}")
+            count = len(getattr(self, name))
+            if count > MOST_ASKED:
+                raise InputError(f"expected at most {MOST_ASKED:,} {name}, got {count:,}")
         object.__setattr__(self, "budgets", tuple(checked_budget(budget) for budget in self.budgets))
+
+    @classmethod
+    def for_task(
+        cls,
+        task: CertifiableTask | None,
+        noise: Noise | float | Sequence[float],
+        *,
+        budgets: Sequence[float] | None = None,
+        norm: str = "l2",
+        threat: Threat = EPISODE,
+        **options: Any,
+    ) -> Query:
+        """Return what is asked of a task's episodes, by default at budgets that fit the noise, the threat and the norm.
+
+        Without ``budgets``, the paper's tasks have the paper's where they mean what is asked (l2, whole episodes).
+        Elsewhere the default is worth 0 to 4 sigma of one episode, in steps of half a sigma. Beyond that little can be
+        certified: 10,000 perfect episodes prove 28% of the range at 4 sigma and 5% at 5 sigma.
+
+        Args:
+            task: The task; None for precomputed returns, about whose observations nothing is known.
+            noise: The noise, or sigma, or one sigma per feature.
+            budgets: Attack budgets, in the units of the observations and in this norm.
+            norm: "l2", "l1" or "linf".
+            threat: What one budget covers.
+            **options: Other fields of a query: confidence, method, thresholds and so on.
+
+        Raises:
+            InputError: If an argument is out of range, or if an l-infinity budget is asked for without a task.
+
+        Example:
+            >>> from surefoot import Query
+            >>> Query.for_task(None, 0.2).budgets
+            (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8)
+        """
+        if not isinstance(noise, Noise):
+            noise = Noise.of(noise)
+        max_steps = 1 if task is None else task.scoring.max_steps
+        n_observations = _covered_observations(threat, max_steps)
+        other_norm = None
+        if norm != "l2" and task is not None:
+            other_norm = Norm(name=norm, coordinates=math.prod(task.spaces.shape), observations=n_observations)
+        elif norm != "l2":
+            other_norm = Norm(name=norm)
+        if budgets is None and task is not None and other_norm is None and threat == EPISODE:
+            budgets = task.paper.budgets or None
+        if budgets is None:
+            # As much for every observation as an l2 budget of 1 for a whole episode has.
+            scale = math.sqrt(n_observations / max_steps)
+            if other_norm is not None:
+                scale /= other_norm.factor
+            budgets = default_budgets(noise.sigma, scale=scale)
+        return cls(budgets=tuple(budgets), threat=threat, norm=other_norm, **options)
+
+    def with_budget(self, budget: float) -> Query:
+        """Return the query with one more budget, in ascending order; the same where it is among them."""
+        if budget in self.budgets:
+            return self
+        return replace(self, budgets=tuple(sorted({*self.budgets, budget})))
 
     def answer(self, episodes: Episodes) -> Certificate:
         """Certify the episodes against the attacker that the query is about."""
@@ -120,16 +232,66 @@ class Query:
             raise InputError(f"probabilities and quantiles cannot be combined with {threat}")
 
 
+def _covered_observations(threat: Threat, max_steps: int) -> int:
+    """Return how many observations one budget covers, of episodes of at most so many steps."""
+    if isinstance(threat, StepBudget):
+        return 1
+    if isinstance(threat, SharedBudget):
+        return threat.episodes * max_steps
+    return max_steps
+
+
 def default_budgets(sigma: float, *, scale: float = 1.0) -> tuple[float, ...]:
     """Return the budgets that are certified where none were asked for: 0 to 4 sigma in steps of half a sigma.
-
-    Beyond that little can be certified: 10,000 perfect episodes prove 28% of the range at 4 sigma and 5% at 5 sigma.
 
     Args:
         sigma: Standard deviation of the noise (the smallest, if it differs from feature to feature).
         scale: Largest budget of another norm or threat that an l2 budget of 1 for one episode includes.
     """
     return tuple(float(f"{scale * sigma * step / 2:.3g}") for step in range(9))
+
+
+@dataclass(frozen=True)
+class Units:
+    """Units in which sigma and budgets are given: the environment's, or those of an agent's VecNormalize.
+
+    Attributes:
+        scales: What one normalized unit of each feature is in the environment's units; None for raw units.
+
+    Example:
+        >>> from surefoot.episodes import Noise
+        >>> from surefoot.proof.query import Query, Units
+        >>> query, noise = Units((0.5, 2.0)).to_raw(Query(budgets=(0.0, 0.4)), Noise.of(0.1))
+        >>> query.budgets, noise.features
+        ((0.0, 0.2), (0.05, 0.2))
+    """
+
+    scales: tuple[float, ...] | None = None
+
+    @property
+    def raw_unit(self) -> float:
+        """One unit of budget in the environment's units: budgets count by the feature with the least sigma."""
+        return 1.0 if self.scales is None else min(self.scales)
+
+    def to_raw(self, query: Query, noise: Noise) -> tuple[Query, Noise]:
+        """Return both in the environment's units."""
+        return replace(query, budgets=self.to_raw_budgets(query.budgets)), self.to_raw_noise(noise)
+
+    def to_raw_noise(self, noise: Noise) -> Noise:
+        """Return the noise in the environment's units, where every feature has its own.
+
+        Raises:
+            InputError: If normalized units are combined with a sigma per feature.
+        """
+        if self.scales is None:
+            return noise
+        if noise.features is not None:
+            raise InputError(f"normalized units need one sigma for all features, got {noise.features}")
+        return Noise.of([noise.sigma * scale for scale in self.scales])
+
+    def to_raw_budgets(self, budgets: Sequence[float]) -> tuple[float, ...]:
+        """Return budgets in the environment's units."""
+        return tuple(budget * self.raw_unit for budget in budgets)
 
 
 def certify(
@@ -161,7 +323,7 @@ def certify(
         InputError: If an argument is out of range, or if the episodes were attacked or had no noise.
     """
     query = Query(
-        budgets=_listed(budgets),
+        budgets=_as_tuple(budgets),
         confidence=confidence,
         method=method,
         threshold_spacing=threshold_spacing,
@@ -193,7 +355,7 @@ def certify_shared_budget(
     """
     threat = SharedBudget(n_shared_episodes)
     return threat.certify(
-        episodes, Query(budgets=_listed(budgets), confidence=confidence, method=method, threat=threat)
+        episodes, Query(budgets=_as_tuple(budgets), confidence=confidence, method=method, threat=threat)
     )
 
 
@@ -210,10 +372,10 @@ def certify_per_step(episodes: Episodes, budgets: Sequence[float], confidence: f
         InputError: If an argument is out of range, or if the episodes do not know the rewards of each step.
     """
     threat = StepBudget()
-    return threat.certify(episodes, Query(budgets=_listed(budgets), confidence=confidence, threat=threat))
+    return threat.certify(episodes, Query(budgets=_as_tuple(budgets), confidence=confidence, threat=threat))
 
 
-def _listed(budgets: Sequence[float]) -> tuple[float, ...]:
+def _as_tuple(budgets: Sequence[float]) -> tuple[float, ...]:
     if np.ndim(budgets) != 1:
         raise InputError(f"budgets must be a list of numbers, got {budgets!r}; for one budget write [0.5]")
     return tuple(budgets)

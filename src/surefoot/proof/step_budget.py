@@ -1,4 +1,9 @@
-"""Certificates against an attacker with a budget for every step instead of the whole episode (T4)."""
+"""Certificates against an attacker with a budget for every step instead of the whole episode (T4).
+
+``StepBudget``          the threat
+``PerStepCertificate``  its certificates
+``check_rewards``       whether two numbers can be the range of a step's reward
+"""
 
 from __future__ import annotations
 
@@ -11,35 +16,13 @@ import numpy as np
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import number
-from surefoot.proof import wording
 from surefoot.proof.bounds.step_means import kept, step_means
-from surefoot.proof.certificate import Certificate, Floats, fields_of
+from surefoot.proof.certificate import Certificate, Floats, common_fields
 
 if TYPE_CHECKING:
     from surefoot.proof.query import Query
 
 ROUNDING = 1e-12  # of the sum of all ranges of a reward: floating-point error of sums that nearly cancel
-
-
-@dataclass(frozen=True)
-class StepBudget:
-    """The attacker has a separate budget at every step."""
-
-    def certify(self, episodes: Episodes, query: Query) -> PerStepCertificate:
-        """Answer a query about this attacker."""
-        query.refuse_distribution("a budget per step")
-        if query.method is not None:
-            raise InputError(f"a budget per step has only one method, got {query.method!r}; omit the method")
-        fields = fields_of(episodes, query.budgets, query.confidence)
-        low, high = _reward_range(episodes)
-        sums = np.asarray(episodes.reward_sums).sum(axis=0)
-        n, alpha = len(episodes), 1 - query.confidence
-        shares = (sums - n * low) / (high - low)
-        source = (step_means(shares, n, alpha), step_means(n - shares, n, alpha))
-        made = PerStepCertificate(
-            method="per-step", n_steps=shares.size, reward_range=(low, high), source=source, **fields
-        )
-        return made._filled()
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -51,6 +34,16 @@ class PerStepCertificate(Certificate):
         reward_range: Lowest and highest reward of a step, 0 between them.
         source: Bounds on the mean reward of each step from below and from above, as shares of the range of a reward;
             None when read from a file.
+
+    Example:
+        >>> import numpy as np
+        >>> import surefoot
+        >>> episodes = surefoot.Episodes(
+        ...     np.full(200, 5.0), 0.5, 0.0, 5.0, {"rewards": [0.0, 1.0]}, reward_sums=np.full((1, 5), 200.0)
+        ... )
+        >>> certificate = surefoot.certify_per_step(episodes, [0.0, 0.1])
+        >>> certificate.n_steps, certificate.lower.round(2).tolist()
+        (5, [4.88, 4.81])
     """
 
     kind: ClassVar[str | None] = "per-step"
@@ -60,14 +53,17 @@ class PerStepCertificate(Certificate):
     reward_range: tuple[float, float]
     source: tuple[Floats, Floats] | None = None
 
-    def _means(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
+    def _mean_bounds(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
         if self.source is None:
             return None
         low, high = self.reward_range
         error = ROUNDING * self.n_steps * (high - low)
-        below, above = (np.array([kept(side, budget / self.sigma) for budget in budgets]) for side in self.source)
-        lower = self.n_steps * low + (high - low) * below - error
-        return lower, self.n_steps * high - (high - low) * above + error
+        from_below, from_above = self.source
+        # In shares of the range of a reward, summed over all steps.
+        above_low = np.array([kept(from_below, budget / self.sigma) for budget in budgets])
+        below_high = np.array([kept(from_above, budget / self.sigma) for budget in budgets])
+        lower = self.n_steps * low + (high - low) * above_low - error
+        return lower, self.n_steps * high - (high - low) * below_high + error
 
     @property
     def scope(self) -> str:
@@ -75,11 +71,9 @@ class PerStepCertificate(Certificate):
         return "{norm} norm of the perturbation of each single observation"
 
     @property
-    def statement(self) -> str:
-        """The certificate as a sentence, as its file has it."""
-        return wording.statement(
-            self, "whose perturbation of each single observation has an l2 norm of at most budgets[i]"
-        )
+    def attack_clause(self) -> str:
+        """Which attacks the bounds hold against."""
+        return "whose perturbation of each single observation has an l2 norm of at most budgets[i]"
 
     def _own_json(self) -> dict[str, Any]:
         return {"n_steps": self.n_steps, "reward_range": list(self.reward_range)}
@@ -90,14 +84,38 @@ class PerStepCertificate(Certificate):
         return {"n_steps": int(content["n_steps"]), "reward_range": (number(low), number(high))}
 
 
-def _reward_range(episodes: Episodes) -> tuple[float, float]:
-    limits = episodes.metadata.get("rewards")
-    if episodes.reward_sums is None or limits is None:
-        raise InputError(
-            "a budget per step needs the rewards of each step, which these episodes lack; run them with --per-step"
+@dataclass(frozen=True)
+class StepBudget:
+    """The attacker has a separate budget at every step."""
+
+    certificate: ClassVar[type[Certificate]] = PerStepCertificate
+
+    def certify(self, episodes: Episodes, query: Query) -> PerStepCertificate:
+        """Answer a query about this attacker."""
+        query.refuse_distribution("a budget per step")
+        if query.method is not None:
+            raise InputError(f"a budget per step has only one method, got {query.method!r}; omit the method")
+        fields = common_fields(episodes, query.budgets, query.confidence)
+        low, high = _reward_range(episodes)
+        sums = np.asarray(episodes.reward_sums).sum(axis=0)
+        n = len(episodes)
+        alpha = 1 - query.confidence
+        shares = (sums - n * low) / (high - low)
+        source = (step_means(shares, n, alpha), step_means(n - shares, n, alpha))
+        made = PerStepCertificate(
+            method="per-step", n_steps=shares.size, reward_range=(low, high), source=source, **fields
         )
-    low, high = (float(limit) for limit in limits)
-    return check_rewards(low, high)
+        return made._with_bounds()
+
+
+def _reward_range(episodes: Episodes) -> tuple[float, float]:
+    reward_range = episodes.metadata.get("rewards")
+    if episodes.reward_sums is None or reward_range is None:
+        raise InputError(
+            "a budget per step needs the rewards of each step, which these episodes lack; run them with per_step=True"
+        )
+    low, high = reward_range
+    return check_rewards(float(low), float(high))
 
 
 def check_rewards(low: float, high: float) -> tuple[float, float]:

@@ -9,7 +9,7 @@ from typing import Any
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.inconsistency import inconsistencies
 from surefoot.proof.rounding import decimals, exact, format_budget, format_estimate
-from surefoot.proof.wording import digits_for
+from surefoot.report.certificate_text import digits_for
 from surefoot.report.curves import Curve, drawn, grid_of, line, other_methods, own_curve, perfect_curve
 from surefoot.report.finished_run import FinishedRun
 

@@ -18,7 +18,7 @@ from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import METHODS, EpisodeCertificate
 from surefoot.proof.query import certify
 from surefoot.proof.rounding import format_lower, format_upper
-from surefoot.proof.wording import digits_for
+from surefoot.report.certificate_text import digits_for
 from surefoot.report.finished_run import FinishedRun
 
 MOST_COMPARED = 200_000  # episodes: beyond, other methods take longer than a reader waits for a page

@@ -12,8 +12,8 @@ from surefoot.errors import InputError
 from surefoot.files import sha256, versions, write_text
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.rounding import exact
-from surefoot.proof.wording import headline, noise_words
 from surefoot.report import html, sentences
+from surefoot.report.certificate_text import describe_noise, headline
 from surefoot.report.charts import grouped
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.page import filled, read_asset
@@ -40,7 +40,9 @@ def write_evidence(run: FinishedRun, verdict: Mapping[str, Any], folder: Path, o
     if run.certificate is None:
         raise InputError(f"{folder} holds an attack; evidence is written for a certificate")
     if not run.identity.get("agent_sha256"):
-        raise InputError(f"{folder} does not name its agent's hash; evidence is about one agent: certify with --agent")
+        raise InputError(
+            f"{folder} does not name its agent's hash; evidence is about one agent, named when it is certified"
+        )
     if not verdict["bounds_recomputed"]:
         bad = ("failed", "impossible")
         wrong = "; ".join(f"{c['name']}: {c['detail']}" for c in verdict["checks"] if c["result"] in bad)
@@ -84,7 +86,7 @@ def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], fol
             "agent": escape(str(run.identity["agent"])),
             "claim": html.opening(sentences.lead_number(groups), [headline(stated, run.required, run.baseline)], []),
             "table": html.bounds_tables(groups[0]),
-            "noise": escape(noise_words(stated)),
+            "noise": escape(describe_noise(stated)),
             "budget-meaning": escape("; or the ".join(sentences.budget_meanings(groups))),
             "budget-examples": escape(sentences.budget_examples(groups)),
             "excluded-threat": escape(sentences.excluded_threat(groups)),

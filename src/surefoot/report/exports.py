@@ -10,7 +10,7 @@ from typing import Any
 
 from surefoot.errors import printable
 from surefoot.proof.rounding import exact, format_budget, format_estimate
-from surefoot.proof.wording import below_note, bound_rows, headline, notes
+from surefoot.report.certificate_text import bounds_table, headline, notes
 from surefoot.report.charts import digits_of, labels
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.sentences import attack_sentence, budget_used
@@ -105,12 +105,8 @@ def _raw(run: FinishedRun) -> Iterator[dict[str, Any]]:
 def _table(run: FinishedRun) -> tuple[list[str], list[list[str]]]:
     """Return headings and rows as text, rounded conservatively, rows below the baseline marked."""
     if run.certificate is not None:
-        lower = [low for _, low in sorted(zip(run.certificate.budgets.tolist(), run.certificate.lower, strict=True))]
-        rows = [
-            [budget, f"{low} *" if run.baseline is not None and value < run.baseline.mean else low, high]
-            for (budget, low, high), value in zip(bound_rows(run.certificate), lower, strict=True)
-        ]
-        return ["attack budget", "lower bound", "upper bound"], rows
+        bounds = bounds_table(run.certificate, run.baseline)
+        return list(bounds.heads), [list(row.marked_cells) for row in bounds.rows]
     attack = run.attack
     assert attack is not None
     columns = zip(*(attack[key] for key in ("budgets", "curve", "curve_sem", "curve_lambda")), budget_used(attack),
@@ -131,8 +127,9 @@ def _footnotes(run: FinishedRun) -> list[str]:
     stated = run.certificate
     if stated is None:
         return []
-    below = run.baseline is not None and bool((stated.lower < run.baseline.mean).any())
-    return [*([below_note(stated, run.baseline)] if below and run.baseline is not None else []), *notes(stated)]
+    bounds = bounds_table(stated, run.baseline)
+    footnotes = [bounds.note] if bounds.any_below_baseline else []
+    return [*footnotes, *notes(stated)]
 
 
 def _flat(text: str) -> str:

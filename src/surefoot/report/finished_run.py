@@ -8,7 +8,7 @@ from typing import Any
 
 from surefoot.episodes import Baseline, Episodes
 from surefoot.proof.certificate import Certificate, same_setup
-from surefoot.proof.wording import headline_index
+from surefoot.report.certificate_text import headline_index
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -10,15 +10,7 @@ from typing import Any
 from surefoot.errors import printable
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.rounding import exact, format_budget, format_estimate, format_lower, percent
-from surefoot.proof.wording import (
-    baseline_note,
-    below_note,
-    bound_rows,
-    budget_texts,
-    digits_for,
-    notes,
-    requested_lines,
-)
+from surefoot.report.certificate_text import bounds_table, budget_texts, digits_for, notes, requested_lines
 from surefoot.report.charts import Group, digits_of
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.histograms import rows_of
@@ -101,23 +93,18 @@ def bounds_tables(group: Group) -> str:
 def _bounds_table(group: Group, run: FinishedRun, label: str, color: int) -> str:
     stated = run.certificate
     assert stated is not None
-    attacks = [(other, name) for other, name, attacked in group.attacked if attacked == color]
-    heads = [
-        "attack budget",
-        "certified lower bound",
-        "certified upper bound",
-        *(f"{name} (measured)" for _, name in attacks),
-    ]
-    limits = sorted(zip(stated.budgets.tolist(), stated.lower.tolist(), strict=True))
-    below = [run.baseline is not None and low < run.baseline.mean for _, low in limits]
-    body = [
-        [budget, f"{low} *" if marked else low, high, *(_measured(other, at) for other, _ in attacks)]
-        for (budget, low, high), (at, _), marked in zip(bound_rows(stated), limits, below, strict=True)
-    ]
-    said = [*requested_lines(stated), *notes(stated)]
-    if run.baseline is not None:
-        said.insert(0, (below_note if any(below) else baseline_note)(stated, run.baseline))
-    return table(label, heads, body) + "".join(tag("p", sentence, kind="note") for sentence in said)
+    bounds = bounds_table(stated, run.baseline)
+    attacks = [(attack, name) for attack, name, attacked in group.attacked if attacked == color]
+    heads = [bounds.heads[0], *(f"certified {head}" for head in bounds.heads[1:])]
+    heads += [f"{name} (measured)" for _, name in attacks]
+    body = []
+    for row in bounds.rows:
+        measured = [_measured(attack, row.l2_budget) for attack, _ in attacks]
+        body.append([*row.marked_cells, *measured])
+    remarks = [*requested_lines(stated), *notes(stated)]
+    if bounds.note:
+        remarks.insert(0, bounds.note)
+    return table(label, heads, body) + "".join(tag("p", sentence, kind="note") for sentence in remarks)
 
 
 def _attack_tables(group: Group) -> str:

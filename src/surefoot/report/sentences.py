@@ -8,8 +8,8 @@ from typing import Any
 
 from surefoot.errors import InputError
 from surefoot.proof.rounding import exact, format_budget, format_estimate, format_lower
-from surefoot.proof.wording import asked_budgets, digits_for, headline, norm_of
 from surefoot.report.budget_words import explain_budget
+from surefoot.report.certificate_text import asked_budgets, digits_for, headline, norm_of
 from surefoot.report.charts import ATTACK_SCOPE, Group, digits_of
 from surefoot.report.finished_run import FinishedRun
 
@@ -148,10 +148,10 @@ def attack_notes(attack: Mapping[str, Any]) -> list[str]:
     # Two standard errors of the difference of two independent means.
     flat = len(budgets) > 1 and curve[last] >= curve[first] - 2 * math.hypot(sem[last], sem[first])
     if flat or (attack["did_not_attack"] and all(all(row) for row in attack["did_not_attack"])):
-        untried = ["--method adaptive"] if attack["method"] != "adaptive" else []
+        untried = ["method='adaptive'"] if attack["method"] != "adaptive" else []
         untried += ["lambda 0"] if not {0.0, None} & set(attack["lambdas"]) else []
         notes.append(
             "Warning: the mean return does not fall significantly with the budget. This does not show that the agent is robust; try "
-            f"{', '.join([*untried, 'or larger --budgets' if untried else 'larger --budgets'])}."
+            f"{', '.join([*untried, 'or larger budgets' if untried else 'larger budgets'])}."
         )
     return notes

@@ -13,8 +13,8 @@ from surefoot.play.workers import Workers, as_workers
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.query import Query
 from surefoot.proof.stopping import Monitor, StoppingRule
-from surefoot.proof.wording import headline_index
 from surefoot.provenance import sha256, versions
+from surefoot.report.certificate_text import headline_index
 from surefoot.runs.finish import finish_run
 from surefoot.runs.folder import RunFolder
 from surefoot.runs.sequential import run_until, sequential_setup, stream_blocks

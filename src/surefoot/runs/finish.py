@@ -87,7 +87,7 @@ def _write_result(
 
 def write_figure(path: Path, certificate: Certificate, baseline: Baseline | None) -> None:
     """Draw a certificate as a PNG file; raise ImportError without matplotlib."""
-    from surefoot.proof.figure import certificate_figure
+    from surefoot.report.certificate_figure import certificate_figure
 
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph")  # a name in letters that the font lacks: boxes do no harm

@@ -1,0 +1,367 @@
+"""A certificate in words and as a table; every bound is rounded conservatively.
+
+The whole of it: ``describe`` (plain text of at most 78 columns), ``describe_briefly`` (a session), ``as_html`` (a
+notebook), ``as_frame`` (pandas).
+Its parts: ``headline`` (the sentence about one budget), ``bounds_table``, ``requested_lines`` (norm, probabilities,
+quantiles), ``notes`` (what a reader must know next to the table), ``statement`` (the sentence of its file).
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import TYPE_CHECKING
+
+from surefoot.episodes import Baseline
+from surefoot.errors import InputError
+from surefoot.proof.certificate import Certificate
+from surefoot.proof.rounding import decimals, exact, format_budget, format_estimate, format_lower, format_upper, percent
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+COLUMNS = 78
+_MOST_SIGMAS = 8  # that are listed; the others are in the file
+_REASONS = {
+    "proved": "stopped early: requirement proved",
+    "refuted": "stopped early: requirement refuted",
+    "close enough": "stopped early: within the tolerance",
+    "stopped by hand": "interrupted",
+    "all played": "all planned episodes",
+}
+
+
+# --- the whole certificate --------------------------------------------------------------------------------------------
+
+
+def describe(certificate: Certificate, baseline: Baseline | None = None, required: float | None = None) -> str:
+    """Return the whole certificate as text.
+
+    Args:
+        certificate: What to describe.
+        baseline: Open-loop baseline to compare with; bounds below it are marked.
+        required: Budget of a requirement, which the sentence is then about.
+    """
+    table = bounds_table(certificate, baseline)
+    cells = [table.heads, *(row.cells for row in table.rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
+    for number, row in enumerate(table.rows, start=1):
+        if row.below_baseline:
+            lines[number] += "  *"
+    remarks = [*requested_lines(certificate), *notes(certificate)]
+    if table.any_below_baseline:
+        lines.append(table.note)
+    elif table.note:
+        remarks.append(table.note)
+    sentence = _wrap(headline(certificate, required, baseline))
+    return "\n\n".join([sentence, "\n".join(lines), "\n".join(map(_wrap, remarks))])
+
+
+def describe_briefly(certificate: Certificate) -> str:
+    """Return a few lines for an interactive session."""
+    agent = certificate.metadata.get("agent") or certificate.metadata.get("task") or "given returns"
+    rows = bounds_table(certificate).rows
+    shown = rows
+    if len(rows) > 3:
+        shown = [rows[0], rows[len(rows) // 2], rows[-1]]
+    bounds = "".join(f"\n  budget {row.budget}: {row.lower} to {row.upper}" for row in shown)
+    return (
+        f"<{type(certificate).__name__} of {agent}: {describe_noise(certificate)}, {certificate.n_episodes:,} episodes,"
+        f"\n  method {certificate.method}, {percent(certificate.confidence)} confidence, {len(rows)} budgets{bounds}>"
+    )
+
+
+def as_html(certificate: Certificate) -> str:
+    """Return the whole certificate for a notebook: the sentence, the table, the notes."""
+    table = bounds_table(certificate)
+    lines = []
+    for row in (("budget", *table.heads[1:]), *(row.cells for row in table.rows)):
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in row)
+        lines.append(f"<tr>{cells}</tr>")
+    sentence = f"<p>{escape(headline(certificate))}</p>"
+    remarks = [f"<p>{escape(line)}</p>" for line in (*requested_lines(certificate), *notes(certificate))]
+    return f"{sentence}<table>{''.join(lines)}</table>{''.join(remarks)}"
+
+
+def as_frame(certificate: Certificate) -> DataFrame:
+    """Return the budgets, in the norm they were asked for, and their bounds as a table of pandas."""
+    try:
+        from pandas import DataFrame
+    except ImportError as error:
+        raise InputError("to_frame() needs pandas: pip install pandas") from error
+    upper = None if certificate.upper is None else certificate.upper.tolist()
+    return DataFrame({"budget": asked_budgets(certificate), "lower": certificate.lower.tolist(), "upper": upper})
+
+
+# --- the table --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BoundRow:
+    """One budget and its bounds.
+
+    Attributes:
+        l2_budget: The budget in l2, which attacks are measured in.
+        budget: The budget as text, in the norm that was asked for.
+        lower: The lower bound as text, rounded down.
+        upper: The upper bound as text, rounded up, or "unknown".
+        below_baseline: Whether the lower bound is below the open-loop baseline, and so is uninformative.
+    """
+
+    l2_budget: float
+    budget: str
+    lower: str
+    upper: str
+    below_baseline: bool
+
+    @property
+    def cells(self) -> tuple[str, str, str]:
+        """Budget and bounds."""
+        return self.budget, self.lower, self.upper
+
+    @property
+    def marked_cells(self) -> tuple[str, str, str]:
+        """Budget and bounds, the lower one with a star where it is below the baseline."""
+        mark = " *" if self.below_baseline else ""
+        return self.budget, f"{self.lower}{mark}", self.upper
+
+
+@dataclass(frozen=True)
+class BoundsTable:
+    """The bounds of a certificate, smallest budget first.
+
+    Attributes:
+        heads: Headings of budget, lower and upper bound.
+        rows: A row for every budget.
+        note: What is said about the open-loop baseline: the footnote of marked rows where there are any; empty
+            without a baseline.
+    """
+
+    heads: tuple[str, str, str]
+    rows: list[BoundRow]
+    note: str
+
+    @property
+    def any_below_baseline(self) -> bool:
+        """Whether rows are marked."""
+        return any(row.below_baseline for row in self.rows)
+
+
+def bounds_table(certificate: Certificate, baseline: Baseline | None = None) -> BoundsTable:
+    """Return the bounds as text, those below the open-loop baseline marked."""
+    digits = digits_for(certificate)
+    budgets = budget_texts(certificate)
+    rows = []
+    for index in sorted(range(certificate.budgets.size), key=certificate.budgets.tolist().__getitem__):
+        lower = float(certificate.lower[index])
+        upper = "unknown" if certificate.upper is None else format_upper(certificate.upper[index], digits)
+        below = baseline is not None and lower < baseline.mean
+        l2_budget = float(certificate.budgets[index])
+        rows.append(BoundRow(l2_budget, budgets[index], format_lower(lower, digits), upper, below))
+    norm = norm_of(certificate)
+    budget_head = "attack budget" if norm == "l2" else f"{norm} budget"
+    note = ""
+    if baseline is not None:
+        mean = format_estimate(baseline.mean, baseline.sem, digits)
+        note = f"Open-loop baseline: {mean} under any observation attack ({baseline.what})."
+        if any(row.below_baseline for row in rows):
+            note = f"* below the open-loop baseline of {mean} (an estimate): uninformative"
+    return BoundsTable((budget_head, "lower bound", "upper bound"), rows, note)
+
+
+def digits_for(certificate: Certificate) -> int:
+    """Return decimals that show a thousandth of the range, at least two."""
+    return decimals(certificate.floor, certificate.ceiling, certificate.estimate)
+
+
+def norm_of(certificate: Certificate) -> str:
+    """Return the norm in which the budgets were asked for."""
+    return str(certificate.requested.get("norm", {}).get("name", "l2"))
+
+
+def asked_budgets(certificate: Certificate) -> list[float]:
+    """Return the budgets in the norm that they were asked for."""
+    norm = certificate.requested.get("norm")
+    budgets = certificate.budgets if norm is None else norm["budgets"]
+    return [float(budget) for budget in budgets]
+
+
+def budget_texts(certificate: Certificate) -> list[str]:
+    """Return each budget as text, in the norm that was asked for."""
+    return [format_budget(budget) for budget in asked_budgets(certificate)]
+
+
+# --- the sentence -----------------------------------------------------------------------------------------------------
+
+
+def headline_index(certificate: Certificate, required: float | None = None, baseline: Baseline | None = None) -> int:
+    """Return which budget the sentence is about.
+
+    It is the required one, or that of a stopping rule. Otherwise it is the largest at which the lower bound is above
+    the open-loop baseline; if there is none, above half of what the agent has without attack (from the floor up); if
+    there is none either, the budget with the highest bound. So it is never a vacuous one where another is not.
+    """
+    asked = asked_budgets(certificate)
+    for wanted in (required, (certificate.method_selection or {}).get("budget")):
+        if wanted is not None and wanted in asked:
+            return asked.index(float(wanted))
+    levels = [(certificate.floor + certificate.estimate) / 2]
+    if baseline is not None:
+        levels.insert(0, baseline.mean)
+    for level in levels:
+        above = (certificate.lower > level).nonzero()[0].tolist()
+        if above:
+            return int(max(above, key=certificate.budgets.__getitem__))
+    return int(certificate.lower.argmax())
+
+
+def headline(certificate: Certificate, required: float | None = None, baseline: Baseline | None = None) -> str:
+    """Return the certificate in one sentence, at the budget that ``headline_index`` names."""
+    index = headline_index(certificate, required, baseline)
+    norm = norm_of(certificate)
+    lower = format_lower(certificate.lower[index], digits_for(certificate))
+    best = "" if certificate.ceiling is None else f" (maximum {exact(certificate.ceiling)})"
+    kind = "" if norm == "l2" else f"{norm} "
+    return (
+        f"With {percent(certificate.confidence)} confidence, the expected {_name_return(certificate)}{certificate.per} "
+        f"of the smoothed agent is at least {lower}{best} under any observation attack{_attacked_part(certificate)} "
+        f"with {kind}budget {budget_texts(certificate)[index]} ({certificate.scope.format(norm=norm)})"
+        f"{assumption(certificate)}."
+    )
+
+
+def assumption(certificate: Certificate) -> str:
+    """Return what the bounds assume because the user stated it, as the end of a sentence; empty if nothing."""
+    stated = certificate.metadata.get("stated_by_user") or ()
+    assumed = assumed_returns(stated, certificate.floor, certificate.ceiling)
+    rewards = getattr(certificate, "reward_range", None)  # of certificates against a budget per step
+    if "rewards" in stated and rewards is not None:
+        every = f"every reward is between {exact(rewards[0])} and {exact(rewards[1])}"
+        assumed = f"{assumed} and {every}" if assumed else every
+    return f", assuming that {assumed} (stated by the user, not proved)" if assumed else ""
+
+
+def assumed_returns(stated: Collection[str], floor: float, ceiling: float | None) -> str:
+    """Return which returns are assumed not to occur because the user stated floor or ceiling; empty if none."""
+    beyond = []
+    if "floor" in stated:
+        beyond.append(f"below {exact(floor)}")
+    if "ceiling" in stated and ceiling is not None:
+        beyond.append(f"above {exact(ceiling)}")
+    return f"no return is {' or '.join(beyond)}" if beyond else ""
+
+
+def _attacked_part(certificate: Certificate) -> str:
+    """Return what of an observation may be attacked, where that is not all of it: nothing is proved about the rest."""
+    features = certificate.metadata.get("features") or ()
+    noisy = sum(sigma > 0 for sigma in features)
+    return f" on the {noisy:,} of {len(features):,} features that have noise" if noisy < len(features) else ""
+
+
+def _name_return(certificate: Certificate) -> str:
+    discount = certificate.metadata.get("discount")
+    return "return" if discount is None else f"discounted return (gamma {exact(discount)})"
+
+
+# --- what is next to the table ----------------------------------------------------------------------------------------
+
+
+def requested_lines(certificate: Certificate) -> Iterator[str]:
+    """Yield what was asked for in addition to the means: another norm, probabilities, quantiles."""
+    digits = digits_for(certificate)
+    budgets = budget_texts(certificate)
+    norm = certificate.requested.get("norm")
+    if norm is not None:
+        yield f"Perturbations with {norm['name']} norm b have an l2 norm of at most {norm['factor']:.6g} b."
+    for row in certificate.requested.get("probabilities", ()):
+        event = f"P(return >= {exact(row['at_least'])})"
+        for budget, low, high in zip(budgets, row["lower"], row["upper"], strict=True):
+            yield f"budget {budget}: {event} is at least {format_lower(low, 4)} and at most {format_upper(high, 4)}"
+    for row in certificate.requested.get("quantiles", ()):
+        name = f"the {exact(row['q'])}-quantile"
+        for budget, low, high in zip(budgets, row["lower"], row["upper"], strict=True):
+            at_most = "" if high is None else f" and at most {format_upper(high, digits)}"
+            yield f"budget {budget}: {name} is at least {format_lower(low, digits)}{at_most}"
+
+
+def notes(certificate: Certificate) -> list[str]:
+    """Return what a reader must know next to the table."""
+    mean = format_estimate(certificate.estimate, certificate.estimate_sem, digits_for(certificate))
+    meaning = "estimate" if certificate.estimate_sem is None else "estimate ± standard error"
+    lines = [
+        f"Mean {_name_return(certificate)} without attack: {mean} ({meaning})",
+        f"{certificate.n_episodes:,} episodes, {describe_noise(certificate)}, {_describe_method(certificate)}",
+    ]
+    if certificate.metadata.get("stochastic"):
+        lines.append("The policy draws random actions of its own.")
+    end = "." if certificate.upper is None else "; so do all upper bounds."
+    lines.append(f"All lower bounds hold simultaneously ({percent(certificate.confidence)} confidence){end}")
+    return lines
+
+
+def describe_noise(certificate: Certificate) -> str:
+    """Return the noise in words; where it differs from feature to feature, with the unit of the budgets."""
+    features = certificate.metadata.get("features")
+    if features is None:
+        return f"sigma {exact(certificate.sigma)}"
+    unit = f"perturbations are divided by sigma / {exact(certificate.sigma)}{_untouched_features(features)}"
+    return f"sigma {_list_sigmas(features)} by feature ({unit})"
+
+
+def _describe_method(certificate: Certificate) -> str:
+    selection = certificate.method_selection or {}
+    if selection.get("stopped"):
+        reason = str(selection["stopped"])
+        return f"method sequential (anytime-valid; {_REASONS.get(reason, reason)})"
+    if not selection.get("method"):
+        return f"method {certificate.method}"
+    pilot = selection.get("pilot")
+    how = f"selected on {pilot:,} episodes" if isinstance(pilot, int) and pilot else "without pilot episodes"
+    return f"method auto ({selection['method']}, {how})"
+
+
+def _untouched_features(features: Sequence[float]) -> str:
+    """Return what is assumed of features without noise."""
+    count = sum(sigma == 0 for sigma in features)
+    return f"; features without noise ({count} of {len(features)}) are taken not to be perturbed" if count else ""
+
+
+def _list_sigmas(features: Sequence[float]) -> str:
+    listed = ", ".join(exact(sigma) for sigma in features[:_MOST_SIGMAS])
+    return f"{listed}, ..." if len(features) > _MOST_SIGMAS else listed
+
+
+def _wrap(text: str) -> str:
+    return textwrap.fill(text, COLUMNS, break_long_words=False, break_on_hyphens=False)
+
+
+# --- the sentence of the file -----------------------------------------------------------------------------------------
+
+
+def statement(certificate: Certificate) -> str:
+    """Return the sentence of the certificate's file, about all of its budgets."""
+    setting = f"noise sigma {exact(certificate.sigma)}"
+    features = certificate.metadata.get("features")
+    if features is not None:
+        setting = (
+            f"noise sigma {_list_sigmas(features)} by feature; perturbations are divided by sigma / "
+            f"{exact(certificate.sigma)} before their norm is taken, so that a plain norm of the budget is covered too"
+            f"{_untouched_features(features)}"
+        )
+    if certificate.max_steps is not None:
+        setting += f"; episodes of at most {certificate.max_steps} steps"
+    if certificate.metadata.get("stochastic"):
+        setting += "; the policy draws random actions of its own"
+    at_most = ""
+    upper_too = ""
+    if certificate.upper is not None:
+        at_most = " and at most upper[i]"
+        upper_too = f", and so do all upper bounds{certificate.joint_clause}"
+    return (
+        f"Under every attack {certificate.attack_clause}, the expected {_name_return(certificate)}{certificate.per} of "
+        f"the smoothed agent ({setting}) is at least lower[i]{at_most}{assumption(certificate)}. With confidence "
+        f"{exact(certificate.confidence)} all lower bounds hold simultaneously, for all budgets{upper_too}."
+    )
