@@ -30,6 +30,7 @@ from typing import Any
 from study.agents_table import put
 from study.tables import Table, certified
 from surefoot.agents.policies import Policy
+from surefoot.compute import single_thread
 from surefoot.episodes import Noise
 from surefoot.files import read_json, versions, write_json
 from surefoot.play.environments import make_task
@@ -37,7 +38,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.task import Task
 from surefoot.play.tasks import get_task
-from surefoot.play.workers import Processes, single_thread
+from surefoot.play.workers import Processes
 from surefoot.proof.query import certify
 from surefoot.train.folder import TrainingRun
 from surefoot.train.ppo import train_ppo

@@ -18,11 +18,11 @@ from unittest.mock import patch
 import numpy as np
 from ray.cluster_utils import Cluster
 
+from surefoot.compute import usable_cores
 from surefoot.episodes import Episodes
 from surefoot.files import versions, write_json
 from surefoot.play.ray_cluster import RayCluster, ray_cluster
 from surefoot.play.ray_nodes import Room
-from surefoot.play.workers import usable_cores
 
 HERE = Path(__file__).resolve().parent
 SECOND, RETURNS, SIMULATED = 1.0, 500, 1_000

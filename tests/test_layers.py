@@ -45,6 +45,7 @@ def unexpected(found, allowed):
 
 
 BASE = ("numpy", "surefoot.errors", "surefoot.files", "surefoot.episodes")
+TORCH = ("torch", "surefoot.compute")
 PLANNER = ("surefoot.proof.auto", "surefoot.proof.bounds")
 
 # What a module may import besides the standard library and its own folder; the longest name that fits decides.
@@ -54,15 +55,16 @@ FOLDERS = {
     "surefoot.errors": (),
     "surefoot.files": ("numpy", "surefoot.errors"),
     "surefoot.episodes": ("numpy", "surefoot.errors", "surefoot.files"),
-    "surefoot.agents": (*BASE, "torch"),
-    "surefoot.agents.onnx_agents": (*BASE, "torch", "onnxruntime", "surefoot.agents"),
-    "surefoot.agents.sb3": (*BASE, "torch", "gymnasium", "stable_baselines3", "yaml", "surefoot.agents"),
-    "surefoot.play": (*BASE, "torch", "gymnasium", "surefoot.agents"),
-    **{f"surefoot.play.ray_{name}": (*BASE, "ray", "surefoot.play") for name in ("cluster", "nodes")},
-    "surefoot.play.envs.atari": (*BASE, "torch", "gymnasium", "ale_py", "surefoot.play"),
-    "surefoot.attacks": (*BASE, "torch", "surefoot.agents", "surefoot.play"),
+    "surefoot.compute": ("torch",),
+    "surefoot.agents": (*BASE, *TORCH),
+    "surefoot.agents.onnx_agents": (*BASE, *TORCH, "onnxruntime", "surefoot.agents"),
+    "surefoot.agents.sb3": (*BASE, *TORCH, "gymnasium", "stable_baselines3", "yaml", "surefoot.agents"),
+    "surefoot.play": (*BASE, *TORCH, "gymnasium", "surefoot.agents"),
+    **{f"surefoot.play.ray_{name}": (*BASE, *TORCH, "ray", "surefoot.play") for name in ("cluster", "nodes")},
+    "surefoot.play.envs.atari": (*BASE, *TORCH, "gymnasium", "ale_py", "surefoot.play"),
+    "surefoot.attacks": (*BASE, *TORCH, "surefoot.agents", "surefoot.play"),
     "surefoot.train": (
-        *(*BASE, "torch", "gymnasium", "stable_baselines3"),
+        *(*BASE, *TORCH, "gymnasium", "stable_baselines3"),
         *(f"surefoot.{name}" for name in ("agents", "play", "proof")),
     ),
     "surefoot.proof": (*BASE, "scipy"),
@@ -70,11 +72,11 @@ FOLDERS = {
     "surefoot.report": (*BASE, "surefoot.proof"),
     "surefoot.proof.figure": (*BASE, "matplotlib", "surefoot.proof"),
     "surefoot.proof.certificate": (*BASE, "scipy", "matplotlib", "pandas", "surefoot.proof"),
-    "surefoot.verification": (*BASE, "torch", "gymnasium", "surefoot.agents", "surefoot.play"),
+    "surefoot.verification": (*BASE, *TORCH, "gymnasium", "surefoot.agents", "surefoot.play"),
     "surefoot.verification.plan_again": (*BASE, *PLANNER, "surefoot.verification"),
     "surefoot.verification.recompute": ("numpy", "scipy", "surefoot.errors", "surefoot.files"),
     "surefoot.runs": (
-        *(*BASE, "torch"),
+        *(*BASE, *TORCH),
         *(f"surefoot.{name}" for name in ("agents", "play", "attacks", "proof", "report")),
     ),
     "surefoot.cli": ("numpy", "rich", "argcomplete", "gymnasium", "surefoot"),
@@ -122,7 +124,7 @@ def test_packages_are_empty():
 
 def test_the_top_level_is_small_and_no_folder_is_crowded():
     top = [entry for entry in PACKAGE.iterdir() if entry.name not in ("__pycache__", "py.typed")]
-    assert len([entry for entry in top if not entry.name.startswith("__")]) <= 12, sorted(e.name for e in top)
+    assert len([entry for entry in top if not entry.name.startswith("__")]) <= 13, sorted(e.name for e in top)
     for folder in {path.parent for path in FILES.values()}:
         assert len(list(folder.glob("*.py"))) <= 20, folder
 

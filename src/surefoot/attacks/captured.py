@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor, nn
 
-from surefoot.agents.memory import expand_rows
 from surefoot.agents.recording import recorded
 from surefoot.attacks.victim import Scene, overflown
+from surefoot.compute import expand_rows
 
 if TYPE_CHECKING:
     from surefoot.attacks.dqn import PaperAttack

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from surefoot.agents.memory import expand_rows
-from surefoot.play.channel import norms
+from surefoot.compute import expand_rows, norms
 
 
 def project_l2(perturbation: Tensor, radius: Tensor) -> Tensor:

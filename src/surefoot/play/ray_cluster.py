@@ -21,11 +21,11 @@ from ray import exceptions as lost
 from ray._private import worker as ray_worker
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from surefoot.compute import processor
 from surefoot.errors import InputError, is_out_of_memory
 from surefoot.files import source_hash, versions
 from surefoot.play.plan import Plan as RunPlan
 from surefoot.play.plan import agent_hash
-from surefoot.play.processor import processor
 from surefoot.play.ray_nodes import Room, able_nodes, blocks_at_a_time, find_cluster, needs_of
 from surefoot.play.workers import Flight, Plan, Result
 

@@ -6,13 +6,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
+from surefoot.compute import processor
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
 from surefoot.play import meter
 from surefoot.play.independence import check_independence
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
-from surefoot.play.processor import processor
 from surefoot.play.workers import DeadWorkerError, Workers, as_workers
 
 Progress = Callable[[int, int], None]

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 
 from surefoot.agents.policies import Spaces
+from surefoot.compute import usable_cores
 from surefoot.errors import InputError, did_you_mean
 from surefoot.play.envs.atari.emulators import Cartridge, ale
 from surefoot.play.envs.atari.env import SHAPE, Atari, AtariEnvironment
@@ -22,7 +23,6 @@ from surefoot.play.floors import discounted_steps
 from surefoot.play.measured_baselines import BASELINES
 from surefoot.play.streams import Stream
 from surefoot.play.task import Backend, BaselineSearch, Blocks, PaperSetup, Scoring, Task
-from surefoot.play.workers import usable_cores
 
 TENSOR_BLOCKS = Blocks(n_envs=500, episodes_per_env=1, gpu_n_envs=65_536, recurrent_n_envs=1_000)
 

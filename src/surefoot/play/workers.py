@@ -16,20 +16,16 @@ import warnings
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
-
-import torch
 
 from surefoot.errors import InputError
 
 Plan = TypeVar("Plan")
 Result = TypeVar("Result")
 LOOK = 5.0  # seconds after which a wait for results is interrupted to look around
-KEPT = 2**24  # bytes
 
 _job: tuple[Callable[[Any, int], Any], Any] | None = None
 
@@ -209,38 +205,6 @@ class Flight(Generic[Result]):
 def as_workers(workers: int | Workers) -> Workers:
     """Return workers; a number is one of processes."""
     return Processes(workers) if isinstance(workers, int) else workers
-
-
-@contextmanager
-def single_thread() -> Iterator[None]:
-    """Compute with one thread: the same bits whatever else runs, and no collapse when processes share the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def keep_freed_memory() -> None:
-    """Let the C library reuse the memory of each step's tensors instead of returning it to the system.
-
-    glibc returns what is freed above a threshold, and every step would fault the same pages in again, a tenth of the
-    time of a recurrent agent. The threshold rises to the largest block that was ever freed; this one is never touched.
-    """
-    torch.empty(KEPT, dtype=torch.uint8)
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may run on; ``SUREFOOT_CORES`` lowers it where others share the machine."""
-    most = os.environ.get("SUREFOOT_CORES", "")
-    return max(1, min(_allowed_cores(), int(most))) if most.isdecimal() else _allowed_cores()
-
-
-def _allowed_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _submit(executor: ProcessPoolExecutor, index: int) -> Future[Any]:
