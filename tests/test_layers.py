@@ -1,6 +1,10 @@
-"""What may import what, read from the sources; and the proving half works with nothing heavy installed."""
+"""What may import what, read from the sources; and the proving half works with nothing heavy installed.
+
+python tests/test_layers.py    # after a change of the folders: write the table of docs/design.md
+"""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,10 +22,22 @@ def module_of(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports_of(source, module):
-    """Return every module that the source names in an import, wherever it stands, type checking included."""
+def is_type_checking(node):
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def statements(tree, *, types):
+    """Yield every node of a syntax tree; without those that only a type checker reads unless ``types``."""
+    for node in ast.iter_child_nodes(tree):
+        if types or not is_type_checking(node):
+            yield node
+            yield from statements(node, types=types)
+
+
+def imports_of(source, module, *, types=True):
+    """Return every module that the source names in an import, wherever it stands; type checking included by default."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in statements(ast.parse(source), types=types):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -36,6 +52,21 @@ def imports_of(source, module):
 FILES = {module_of(path): path for path in sorted(PACKAGE.rglob("*.py"))}
 MODULES = set(FILES)
 IMPORTS = {module: imports_of(path.read_text(), module) for module, path in FILES.items()}
+
+
+def cycles(graph):
+    """Return the groups of modules that import one another, each sorted; importing includes that inside functions."""
+    reached = {}
+    for start in graph:
+        reached[start] = set()
+        waiting = [start]
+        while waiting:
+            for name in graph[waiting.pop()] & graph.keys() - reached[start]:
+                reached[start].add(name)
+                waiting.append(name)
+    in_cycles = [start for start in graph if start in reached[start]]
+    groups = {tuple(sorted(name for name in reached[one] if one in reached[name])) for one in in_cycles}
+    return sorted(groups)
 
 
 def unexpected(found, allowed):
@@ -83,6 +114,71 @@ FOLDERS = {
 }
 
 
+# What a line of code is about that goes into a module or folder: the second column of the table of docs/design.md.
+ABOUT = {
+    "surefoot.errors": "the exception for bad input; text of others made harmless",
+    "surefoot.files": "files written whole or not at all; strict JSON; hashes and versions",
+    "surefoot.episodes": "the episode data that connect the two halves: `Episodes`, `Noise`, `Baseline`",
+    "surefoot.compute": "tensors of rows, threads, cores, kinds of processors",
+    "surefoot.agents": "anything that acts: networks, memory (frame stacks, recurrent states), loading an agent, the "
+    "deployed smoothed agent",
+    "surefoot.agents.sb3": "agents of Stable-Baselines3: reading and writing its zips",
+    "surefoot.play": "running episodes: tasks, floors, seeds (`streams`), perturbation + ledger + noise (`channel`), "
+    "the loop, workers, the open-loop baseline",
+    "surefoot.play.envs": "one environment or simulator: dynamics, resets, how it is made, its trial, the training "
+    "wrapper",
+    "surefoot.play.envs.atari": "Atari games: emulator processes, pixels",
+    "surefoot.attacks": "what an attacker tries: from a `View` to a perturbation",
+    "surefoot.train": "training agents under noise: trainers, presets, checkpoints, choosing weights",
+    "surefoot.train.atari": "training on Atari games on a GPU",
+    "surefoot.proof": "which question, which threat model, which method; certificates; stopping; rounding of numbers",
+    "surefoot.proof.bounds": "a formula about probabilities, alpha, quantiles, bets: arrays in, arrays out",
+    "surefoot.report": "a table, chart or page for people, made from certificates and attack results",
+    "surefoot.runs": "sequences like run, certify, write, in memory or in a run directory: its file names, lock, "
+    "resuming, `run.json`",
+    "surefoot.verification": "checking someone's certificate: rerun blocks, compare fields",
+    "surefoot.verification.recompute": "computing a bound a second time, by other code, from given plans",
+    "surefoot.cli": "options, printing, exit codes; one file per command",
+}
+BESIDE = {
+    "study": "the paper's experiments: raw numbers (`study/data/`), figures, tables, claims; not in the wheel",
+    "zoo": "pretrained agents and the scripts that made them",
+    "bench": "benchmarks with results",
+    "examples": "short programs",
+    "docs": "this site",
+    "tests": "tests, in the same folders as the code",
+}
+PAGE = PACKAGE.parents[1] / "docs" / "design.md"
+TABLE = re.compile(r"(?<=<!-- written by tests/test_layers.py -->\n\n).*?(?=\n\n<!-- end of the table -->)", re.DOTALL)
+
+
+def words_of(imports):
+    """Return imports as a list for readers: libraries, then modules of ours."""
+    if "surefoot" in imports:
+        return "everything"
+    libraries = [name for name in imports if not name.startswith("surefoot")]
+    ours = [f"`{name.removeprefix('surefoot.').replace('.', '/')}`" for name in imports if name.startswith("surefoot.")]
+    return ", ".join(libraries + ours) or "nothing"
+
+
+def table():
+    """Return the table of the folders, each with what it is about and what it may import."""
+    lines = ["| folder | a line of code goes here if it is about | may import |", "|---|---|---|"]
+    for name, about in ABOUT.items():
+        folder = FILES[name].name == "__init__.py"
+        path = name.removeprefix("surefoot.").replace(".", "/") + "/" * folder
+        imports = FOLDERS[folder_of(name)]
+        may_import = words_of(imports)
+        # Single modules of the folder that may import more.
+        for module, own in FOLDERS.items():
+            if folder and module.rpartition(".")[0] == name and module not in ABOUT:
+                more = [one for one in own if one not in (*imports, name)]
+                may_import += f"; in `{module.rpartition('.')[2]}` also {words_of(more)}"
+        lines.append(f"| `{path}` | {about} | {may_import} |")
+    lines += [f"| `{name}/` | {about} | the package |" for name, about in BESIDE.items()]
+    return "\n".join(lines)
+
+
 def folder_of(module):
     """Return the longest name in the table that the module is, or is in."""
     fitting = [name for name in FOLDERS if module == name or module.startswith(f"{name}.")]
@@ -102,6 +198,15 @@ def test_each_module_imports_what_its_folder_may(module):
     assert unexpected(IMPORTS[module], allowed(module)) == set()
 
 
+def test_the_table_of_the_folders_is_complete_and_up_to_date():
+    packages = {name for name, path in FILES.items() if path.name == "__init__.py"} - {"surefoot"}
+    single = {name for name in MODULES if name.count(".") == 1 and name != "surefoot.__main__"}
+    assert set(ABOUT) == packages | single
+    assert all((PAGE.parents[1] / name).is_dir() for name in BESIDE)
+    (written,) = TABLE.findall(PAGE.read_text(encoding="utf-8"))
+    assert written == table(), "run: python tests/test_layers.py"
+
+
 def test_no_module_but_the_entry_point_imports_the_command():
     importing = [m for m, found in IMPORTS.items() if any(name.startswith("surefoot.cli") for name in found)]
     assert [m for m in importing if not m.startswith("surefoot.cli")] == ["surefoot.__main__"]
@@ -110,6 +215,26 @@ def test_no_module_but_the_entry_point_imports_the_command():
 def test_the_package_never_imports_the_study():
     users = [m for m, found in IMPORTS.items() if any(name.split(".")[0] == "study" for name in found)]
     assert users == []
+
+
+def test_no_modules_import_one_another():
+    """Not even late, inside functions; names that only a type checker reads do not count."""
+    graph = {module: imports_of(path.read_text(), module, types=False) for module, path in FILES.items()}
+    assert cycles(graph) == []
+
+
+def test_planted_cycles_are_found():
+    sources = {
+        "surefoot.errors": "def raise_it():\n    import surefoot.files",
+        "surefoot.files": "from surefoot import episodes",
+        "surefoot.episodes": "import numpy\nfrom surefoot.errors import InputError",
+        "surefoot.compute": "if TYPE_CHECKING:\n    from surefoot.agents.memory import Memory",
+        "surefoot.agents.memory": "from surefoot.compute import norms\nfrom surefoot.errors import InputError",
+    }
+    graph = {module: imports_of(source, module, types=False) for module, source in sources.items()}
+    assert cycles(graph) == [("surefoot.episodes", "surefoot.errors", "surefoot.files")]
+    with_types = {module: imports_of(source, module) for module, source in sources.items()}
+    assert ("surefoot.agents.memory", "surefoot.compute") in cycles(with_types)
 
 
 def test_packages_are_empty():
@@ -205,3 +330,7 @@ except ModuleNotFoundError:
 """
     )
     assert result.stdout.splitlines()[:2] == ["certified", "without torch"], result.stderr
+
+
+if __name__ == "__main__":
+    PAGE.write_text(TABLE.sub(lambda _: table(), PAGE.read_text(encoding="utf-8")), encoding="utf-8")

@@ -166,7 +166,7 @@ def test_limits_that_follow_from_the_rules_are_those_of_the_discounted_return(ga
     task = found.task(floor=None, ceiling=None, gamma=gamma)
     assert (task.scoring.floor, task.scoring.gamma) == (0.0, gamma)
     assert task.scoring.ceiling == pytest.approx(highest, abs=1e-5)
-    assert found.task(floor=-1.0, ceiling=7.0, gamma=gamma).scoring.ceiling == 7.0
+    assert found.task(floor=-1.0, ceiling=700.0, gamma=gamma).scoring.ceiling == 700.0
 
 
 # --- the open-loop baseline -------------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def test_the_summary_is_that_of_the_records(tmp_path):
             record = Episodes.load(tmp_path / f"B{budget:g}-lambda{margin:g}" / "episodes.npz")
             assert record.attacked
             assert record.metadata["budget"] == budget
-            assert record.metadata["adversary"]["margin"] == margin
+            assert record.metadata["adversary"]["lambda_q"] == margin
             assert result["mean"][row][column] == record.returns.mean()
             assert result["sem"][row][column] == pytest.approx(record.returns.std(ddof=1) / np.sqrt(8))
             assert record.budget_used.max() <= budget * (1 + 1e-6)
@@ -157,11 +157,3 @@ def test_the_command_reports_a_planted_inconsistency_with_exit_code_3(tmp_path, 
     code, _, err = command(capsys, *arguments, "--out", str(tmp_path / "x"), "--certificate", str(tmp_path / "other"))
     assert code == 2
     assert "is about another task, agent or sigma" in err
-
-
-def test_old_names_of_methods_work_for_now_and_warn(tmp_path, capsys):
-    call = ["attack", "cartpole-1", "--method", "at-once", "--budgets", "0.1", "--episodes", "2", "--quiet", "--json"]
-    assert cli.main([*call, "--out", str(tmp_path / "run")]) == 0
-    shown = capsys.readouterr()
-    assert json.loads(shown.out)["method"] == "single-step"
-    assert shown.err == "surefoot: --method at-once is now single-step; the old name will be removed\n"

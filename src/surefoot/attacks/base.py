@@ -10,9 +10,6 @@ from torch import nn
 from surefoot.agents.policies import Policy
 from surefoot.errors import InputError
 
-# Records call some settings by other names than the code. They decide whether a run may be resumed.
-STORED = {"lambda_q": "margin", "n_samples": "draws"}
-
 
 @dataclass(frozen=True)
 class Described:
@@ -22,8 +19,7 @@ class Described:
 
     def describe(self) -> dict[str, Any]:
         """Return the name and the settings as JSON data, for the record."""
-        settings = asdict(self, dict_factory=lambda pairs: {STORED.get(key, key): value for key, value in pairs})
-        return {"name": self.name, **settings}
+        return {"name": self.name, **asdict(self)}
 
 
 def check_choices(policy: Policy) -> int:

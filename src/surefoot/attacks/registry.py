@@ -117,7 +117,3 @@ def default_method(task: Task, policy: Policy) -> str:
     except InputError:
         return "adaptive"
     return "paper"
-
-
-# Accepted by the command line for one minor version.
-OLD_NAMES = {"one-direction": "constant-direction", "at-once": "single-step"}

@@ -116,15 +116,6 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _method(name: str) -> str:
-    """Return the name of an attack; its old name is accepted with a warning."""
-    from surefoot.attacks.registry import OLD_NAMES
-
-    if name in OLD_NAMES:
-        print(f"surefoot: --method {name} is now {OLD_NAMES[name]}; the old name will be removed", file=sys.stderr)
-    return OLD_NAMES.get(name, name)
-
-
 def run_attack(arguments: argparse.Namespace) -> int:
     """Attack, compare, report."""
     from surefoot.attacks.registry import default_method
@@ -139,7 +130,7 @@ def run_attack(arguments: argparse.Namespace) -> int:
     grid = AttackGrid(
         base=base,
         budgets=arguments.budgets,
-        method=default_method(base.task, base.policy) if arguments.method is None else _method(arguments.method),
+        method=default_method(base.task, base.policy) if arguments.method is None else arguments.method,
         noise_samples=arguments.noise_samples,
     )
     grid = replace(grid, lambdas=_lambdas(arguments, grid))
