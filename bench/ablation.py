@@ -273,7 +273,7 @@ def measure(jobs: list[tuple[Job, str]], rows: list[dict[str, Any]], out: Path, 
     """Run the jobs, each on its device; write all results after every one of them; at the end say if some failed."""
     facts = {task: one.facts() for task, one in SETUPS.items()}
     failed = 0
-    for _, row in Processes(n_processes).spread(_do, jobs, range(len(jobs))):
+    for _, row in Processes(n_processes).map_unordered(_do, jobs, range(len(jobs))):
         if row is None:
             failed += 1
             continue

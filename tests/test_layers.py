@@ -91,7 +91,7 @@ FOLDERS = {
     "surefoot.agents.onnx_agents": (*BASE, *TORCH, "onnxruntime", "surefoot.agents"),
     "surefoot.agents.sb3": (*BASE, *TORCH, "gymnasium", "stable_baselines3", "yaml", "surefoot.agents"),
     "surefoot.play": (*BASE, *TORCH, "gymnasium", "surefoot.agents"),
-    **{f"surefoot.play.ray_{name}": (*BASE, *TORCH, "ray", "surefoot.play") for name in ("cluster", "nodes")},
+    "surefoot.play.ray_cluster": (*BASE, *TORCH, "ray", "surefoot.play"),
     "surefoot.play.envs.atari": (*BASE, *TORCH, "gymnasium", "ale_py", "surefoot.play"),
     "surefoot.attacks": (*BASE, *TORCH, "surefoot.agents", "surefoot.play"),
     "surefoot.train": (

@@ -82,7 +82,9 @@ def run_blocks(
     if plan.gpu_share:
         plan = replace(plan, policy=plan.policy.to("cpu"))  # what is on a GPU cannot be sent to another process
     try:
-        yield from as_workers(workers).spread(run_block, plan, indices, gpu=plan.gpu_share, fingerprint=record_hash)
+        yield from as_workers(workers).map_unordered(
+            run_block, plan, indices, gpu=plan.gpu_share, fingerprint=record_hash
+        )
     except DeadWorkerError as error:
         raise InputError(f"{error} (environment {plan.task.name}, agent {plan.policy.name})") from error
 
