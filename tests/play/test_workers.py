@@ -85,7 +85,7 @@ def test_a_killed_worker_is_an_error():
         episodes_per_env=1,
     )
     began = time.monotonic()
-    with pytest.raises(InputError, match=r"a worker process died .*run again with fewer --workers"):
+    with pytest.raises(InputError, match=r"a worker process died .*run again with a smaller workers="):
         play(plan, workers=2)
     assert time.monotonic() - began < 20
     assert all_gone()

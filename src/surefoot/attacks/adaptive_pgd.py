@@ -16,8 +16,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from surefoot.attacks.base import Described, check_choices
-from surefoot.attacks.projections import normalize_rows, project_l2
+from surefoot.attacks.base import Described, check_choices, normalize_rows, project_l2
 from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing, clean_values
 from surefoot.compute import expand_rows, norms
 from surefoot.errors import InputError

@@ -10,8 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.attacks.base import Described, check_choices
-from surefoot.attacks.projections import normalize_rows
+from surefoot.attacks.base import Described, check_choices, normalize_rows
 from surefoot.attacks.victim import UNDEFENDED, Smoothing, clean_values
 from surefoot.compute import expand_rows
 from surefoot.errors import InputError

@@ -131,7 +131,7 @@ def _stdout_of_this_thread() -> Iterator[None]:
     """Keep standard output to this thread: a thread of Ray prints there which nodes died, and JSON may be expected."""
     before = sys.stdout
     # It is asked for everything but ``write`` of the stream itself.
-    sys.stdout = _FromOneThread(before)  # type: ignore[assignment]
+    sys.stdout = _FromOneThread(before)
     try:
         yield
     finally:

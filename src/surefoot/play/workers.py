@@ -164,7 +164,7 @@ def _end_of(children: Iterable[BaseProcess]) -> str:
     codes = [child.exitcode for child in children if child.exitcode not in (None, -signal.SIGTERM)]
     code = codes[0] if codes else None
     if code is None or code == -signal.SIGKILL:
-        return "a worker process died (out of memory?); finished blocks are kept, run again with fewer --workers"
+        return "a worker process died (out of memory?); finished blocks are kept, run again with a smaller workers="
     if code < 0:
         name = signal.Signals(-code).name
         return f"a worker process crashed ({name}): compiled code of the environment or the agent failed"

@@ -22,7 +22,7 @@ from surefoot.files import (
     sha256,
     untrusted,
 )
-from surefoot.play.measured_baselines import BASELINES
+from surefoot.play.tasks import BASELINES
 from surefoot.proof.certificate import FILES, Certificate
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.taped_frames import MOST_TAPED
