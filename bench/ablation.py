@@ -30,6 +30,7 @@ from typing import Any
 from study.agents_table import put
 from study.tables import Table, certified
 from surefoot.agents.policies import Policy
+from surefoot.compute import single_thread
 from surefoot.episodes import Noise
 from surefoot.files import read_json, versions, write_json
 from surefoot.play.environments import make_task
@@ -37,7 +38,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.task import Task
 from surefoot.play.tasks import get_task
-from surefoot.play.workers import Processes, single_thread
+from surefoot.play.workers import Processes
 from surefoot.proof.query import certify
 from surefoot.train.folder import TrainingRun
 from surefoot.train.ppo import train_ppo
@@ -272,7 +273,7 @@ def measure(jobs: list[tuple[Job, str]], rows: list[dict[str, Any]], out: Path, 
     """Run the jobs, each on its device; write all results after every one of them; at the end say if some failed."""
     facts = {task: one.facts() for task, one in SETUPS.items()}
     failed = 0
-    for _, row in Processes(n_processes).spread(_do, jobs, range(len(jobs))):
+    for _, row in Processes(n_processes).map_unordered(_do, jobs, range(len(jobs))):
         if row is None:
             failed += 1
             continue

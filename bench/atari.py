@@ -25,6 +25,7 @@ from surefoot.agents import files as zoo
 from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.write import write_zip
+from surefoot.compute import usable_cores
 from surefoot.episodes import Noise
 from surefoot.files import versions, write_json
 from surefoot.play.envs.atari.emulators import Board, Emulators
@@ -33,7 +34,6 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.task import Task
 from surefoot.play.tasks import get_task
-from surefoot.play.workers import usable_cores
 
 SIGMA = 0.1
 HERE = Path(__file__).resolve().parent

@@ -24,13 +24,13 @@ from surefoot.agents import files as zoo
 from surefoot.agents.networks import MLP
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Scene, Smoothing
+from surefoot.compute import single_thread, usable_cores
 from surefoot.episodes import Noise
 from surefoot.files import versions, write_json
 from surefoot.play.channel import View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from surefoot.play.workers import single_thread, usable_cores
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))  # where the reference lies

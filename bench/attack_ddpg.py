@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.agents import files as zoo
+from surefoot.compute import usable_cores
 from surefoot.episodes import Noise
 from surefoot.files import versions, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from surefoot.play.workers import usable_cores
 from surefoot.runs.attacked import AttackGrid
 
 HERE = Path(__file__).resolve().parent

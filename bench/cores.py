@@ -15,12 +15,12 @@ import time
 from pathlib import Path
 
 from surefoot.agents import files as zoo
+from surefoot.compute import usable_cores
 from surefoot.episodes import Noise
 from surefoot.files import versions, write_json
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from surefoot.play.workers import usable_cores
 
 TASK, AGENT, SIGMA = "pong-1r", "pong-1r-s0.05", 0.05
 BLOCKS, EPISODES_PER_ENV = 2, 2  # blocks of a process; short ones, so that no process waits long for the last

@@ -31,6 +31,7 @@ from play import paper_protocol
 from surefoot.agents import files as zoo
 from surefoot.agents import memory
 from surefoot.agents.policies import Policy
+from surefoot.compute import single_thread
 from surefoot.episodes import Noise
 from surefoot.files import versions, write_json
 from surefoot.play.channel import Channel
@@ -40,7 +41,6 @@ from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import get_task
-from surefoot.play.workers import single_thread
 
 SIGMA, STEPS = 0.2, 50
 HERE = Path(__file__).resolve().parent

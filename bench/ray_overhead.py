@@ -18,11 +18,10 @@ from unittest.mock import patch
 import numpy as np
 from ray.cluster_utils import Cluster
 
+from surefoot.compute import usable_cores
 from surefoot.episodes import Episodes
 from surefoot.files import versions, write_json
-from surefoot.play.ray_cluster import RayCluster, ray_cluster
-from surefoot.play.ray_nodes import Room
-from surefoot.play.workers import usable_cores
+from surefoot.play.ray_cluster import Capacity, RayCluster, ray_cluster
 
 HERE = Path(__file__).resolve().parent
 SECOND, RETURNS, SIMULATED = 1.0, 500, 1_000
@@ -49,7 +48,7 @@ def resident() -> float:
 def overhead(cluster: RayCluster, blocks: int, cores: int) -> dict[str, float]:
     """Return how much longer than their own seconds the blocks took."""
     began = time.perf_counter()
-    assert len(list(cluster.spread(second, None, range(blocks)))) == blocks
+    assert len(list(cluster.map_unordered(second, None, range(blocks)))) == blocks
     wall = time.perf_counter() - began
     return {"blocks_of_1_s": blocks, "wall_seconds": round(wall, 3), "overhead": round(wall * cores / blocks - 1, 4)}
 
@@ -57,9 +56,9 @@ def overhead(cluster: RayCluster, blocks: int, cores: int) -> dict[str, float]:
 def dealing(cluster: RayCluster, blocks: int) -> dict[str, float]:
     """Return how many blocks a second are dealt as to many workers, and how the driver's memory grows."""
     memory = []
-    with patch.object(Room, "now", lambda _: 2 * SIMULATED):
+    with patch.object(Capacity, "now", lambda _: 2 * SIMULATED):
         began = time.perf_counter()
-        for done, _ in enumerate(cluster.spread(nothing, None, range(blocks)), start=1):
+        for done, _ in enumerate(cluster.map_unordered(nothing, None, range(blocks)), start=1):
             if done in (blocks // 5, blocks):
                 memory.append(resident())
         wall = time.perf_counter() - began
@@ -82,7 +81,7 @@ def main() -> None:
     nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": cores, "include_dashboard": False})
     try:
         with ray_cluster(nodes.address) as cluster:
-            list(cluster.spread(second, None, range(2 * cores)))  # starts the processes
+            list(cluster.map_unordered(second, None, range(2 * cores)))  # starts the processes
             result = {
                 "cores": cores,
                 **overhead(cluster, arguments.seconds, cores),

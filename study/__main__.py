@@ -73,9 +73,9 @@ def _measured(arguments: argparse.Namespace, mode: str, targets: Any, tasks: Any
     from study.measure import Place, measure
     from study.numbers import open_study, shipped_agents
     from study.sizes import full, quick
+    from surefoot.compute import usable_cores
     from surefoot.errors import InputError
     from surefoot.play.plan import resolve_device
-    from surefoot.play.workers import usable_cores
 
     if arguments.data is not None:
         raise InputError(f"--data names committed numbers; --{mode} measures its own")

@@ -21,7 +21,7 @@ from pathlib import Path
 from study.measure import Place, attack_agent, attack_of
 from study.numbers import DATA, Agent, shipped_agents
 from study.sizes import AttackSize, full
-from surefoot.play.workers import usable_cores
+from surefoot.compute import usable_cores
 from surefoot.runs.attacked import AttackGrid, run_configuration
 from surefoot.runs.folder import configuration_name
 

@@ -247,7 +247,7 @@ def measure(
     jobs = _jobs(among, tasks, needs, sizes, replace(place, workers=1))
     # On a GPU one part after the other: they would only wait for each other.
     hands = place.workers if place.device == "cpu" else 1
-    finished = Processes(hands).spread(_do, jobs, range(len(jobs)))
+    finished = Processes(hands).map_unordered(_do, jobs, range(len(jobs)))
     rows: list[dict[str, Any]] = []
     for done, (_, (line, times)) in enumerate(finished, start=1):
         rows += times

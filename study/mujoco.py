@@ -18,11 +18,11 @@ from study.numbers import DATA
 from study.style import mean_of
 from study.tables import Table, measured
 from surefoot.agents.files import list_agents, load, load_card
+from surefoot.compute import usable_cores
 from surefoot.episodes import Episodes, Noise
 from surefoot.play.environments import task_of_card
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.workers import usable_cores
 from surefoot.proof.query import certify
 from surefoot.proof.rounding import format_lower
 

@@ -30,7 +30,7 @@ from study.measure import (
 )
 from study.numbers import DATA, Agent, Study, shipped_agents
 from study.sizes import full
-from surefoot.play.workers import usable_cores
+from surefoot.compute import usable_cores
 
 PARTS = ("episodes", "attacks", "times", "episode-times")
 TIMED = 32  # episodes without attack that are timed

@@ -27,10 +27,10 @@ from study.numbers import DATA, Agent, Study, shipped_agents
 from study.tables import UNMEASURED, Finding, by_budget, certified
 from surefoot.agents import files as zoo
 from surefoot.agents.policies import Policy
+from surefoot.compute import single_thread
 from surefoot.files import versions, write_json
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import get_task
-from surefoot.play.workers import single_thread
 from surefoot.proof.bounds.binomial import lower_limit
 
 TASK = "cartpole-1"

@@ -14,8 +14,9 @@ from surefoot.attacks import captured
 from surefoot.attacks.composed import Structured
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing
+from surefoot.compute import norms
 from surefoot.episodes import Noise
-from surefoot.play.channel import Channel, norms
+from surefoot.play.channel import Channel
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream

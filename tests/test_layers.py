@@ -1,6 +1,10 @@
-"""What may import what, read from the sources; and the proving half works with nothing heavy installed."""
+"""What may import what, read from the sources; and the proving half works with nothing heavy installed.
+
+python tests/test_layers.py    # after a change of the folders: write the table of docs/design.md
+"""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -18,10 +22,22 @@ def module_of(path):
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
-def imports_of(source, module):
-    """Return every module that the source names in an import, wherever it stands, type checking included."""
+def is_type_checking(node):
+    return isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+
+
+def statements(tree, *, types):
+    """Yield every node of a syntax tree; without those that only a type checker reads unless ``types``."""
+    for node in ast.iter_child_nodes(tree):
+        if types or not is_type_checking(node):
+            yield node
+            yield from statements(node, types=types)
+
+
+def imports_of(source, module, *, types=True):
+    """Return every module that the source names in an import, wherever it stands; type checking included by default."""
     found = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in statements(ast.parse(source), types=types):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
@@ -38,6 +54,21 @@ MODULES = set(FILES)
 IMPORTS = {module: imports_of(path.read_text(), module) for module, path in FILES.items()}
 
 
+def cycles(graph):
+    """Return the groups of modules that import one another, each sorted; importing includes that inside functions."""
+    reached = {}
+    for start in graph:
+        reached[start] = set()
+        waiting = [start]
+        while waiting:
+            for name in graph[waiting.pop()] & graph.keys() - reached[start]:
+                reached[start].add(name)
+                waiting.append(name)
+    in_cycles = [start for start in graph if start in reached[start]]
+    groups = {tuple(sorted(name for name in reached[one] if one in reached[name])) for one in in_cycles}
+    return sorted(groups)
+
+
 def unexpected(found, allowed):
     """Return the imports that are neither standard library nor allowed."""
     tops = {name for name in found if name.split(".")[0] not in sys.stdlib_module_names}
@@ -45,6 +76,7 @@ def unexpected(found, allowed):
 
 
 BASE = ("numpy", *(f"surefoot.{name}" for name in ("errors", "files", "provenance", "noise", "episodes")))
+TORCH = ("torch", "surefoot.compute")
 SHOWN = ("surefoot.report.certificate_text", "surefoot.report.certificate_figure")
 PLANNER = ("surefoot.proof.auto", "surefoot.proof.bounds")
 
@@ -57,15 +89,16 @@ FOLDERS = {
     "surefoot.files": ("numpy", "surefoot.errors", "surefoot.provenance"),
     "surefoot.noise": ("numpy", "surefoot.errors"),
     "surefoot.episodes": ("numpy", "surefoot.errors", "surefoot.files", "surefoot.noise"),
-    "surefoot.agents": (*BASE, "torch"),
-    "surefoot.agents.onnx_agents": (*BASE, "torch", "onnxruntime", "surefoot.agents"),
-    "surefoot.agents.sb3": (*BASE, "torch", "gymnasium", "stable_baselines3", "yaml", "surefoot.agents"),
-    "surefoot.play": (*BASE, "torch", "gymnasium", "surefoot.agents"),
-    **{f"surefoot.play.ray_{name}": (*BASE, "ray", "surefoot.play") for name in ("cluster", "nodes")},
-    "surefoot.play.envs.atari": (*BASE, "torch", "gymnasium", "ale_py", "surefoot.play"),
-    "surefoot.attacks": (*BASE, "torch", "surefoot.agents", "surefoot.play"),
+    "surefoot.compute": ("torch",),
+    "surefoot.agents": (*BASE, *TORCH),
+    "surefoot.agents.onnx_agents": (*BASE, *TORCH, "onnxruntime", "surefoot.agents"),
+    "surefoot.agents.sb3": (*BASE, *TORCH, "gymnasium", "stable_baselines3", "yaml", "surefoot.agents"),
+    "surefoot.play": (*BASE, *TORCH, "gymnasium", "surefoot.agents"),
+    "surefoot.play.ray_cluster": (*BASE, *TORCH, "ray", "surefoot.play"),
+    "surefoot.play.envs.atari": (*BASE, *TORCH, "gymnasium", "ale_py", "surefoot.play"),
+    "surefoot.attacks": (*BASE, *TORCH, "surefoot.agents", "surefoot.play"),
     "surefoot.train": (
-        *(*BASE, "torch", "gymnasium", "stable_baselines3"),
+        *(*BASE, *TORCH, "gymnasium", "stable_baselines3"),
         *(f"surefoot.{name}" for name in ("agents", "play", "proof")),
     ),
     "surefoot.proof": (*BASE, "scipy"),
@@ -75,15 +108,82 @@ FOLDERS = {
     "surefoot.report": (*BASE, "surefoot.proof"),
     "surefoot.report.certificate_text": (*BASE, "pandas", "surefoot.proof"),
     "surefoot.report.certificate_figure": (*BASE, "matplotlib", "surefoot.proof"),
-    "surefoot.verification": (*BASE, "torch", "gymnasium", "surefoot.agents", "surefoot.play"),
+    "surefoot.verification": (*BASE, *TORCH, "gymnasium", "surefoot.agents", "surefoot.play"),
     "surefoot.verification.plan_again": (*BASE, *PLANNER, "surefoot.verification"),
     "surefoot.verification.recompute": ("numpy", "scipy", "surefoot.errors", "surefoot.files"),
     "surefoot.runs": (
-        *(*BASE, "filelock", "torch"),
+        *(*BASE, *TORCH, "filelock"),
         *(f"surefoot.{name}" for name in ("agents", "play", "attacks", "proof", "report")),
     ),
     "surefoot.cli": ("numpy", "rich", "argcomplete", "gymnasium", "surefoot"),
 }
+
+
+# What a line of code is about that goes into a module or folder: the second column of the table of docs/design.md.
+ABOUT = {
+    "surefoot.errors": "the exception for bad input; text of others made harmless",
+    "surefoot.provenance": "what a result was made with: versions, hashes, the state of the checkout",
+    "surefoot.files": "files written whole or not at all; strict JSON; arrays below a size",
+    "surefoot.noise": "the noise on observations: `Noise`, one sigma or one per feature",
+    "surefoot.episodes": "the episode data that connect the two halves: `Episodes`, `Baseline`",
+    "surefoot.compute": "tensors of rows, threads, cores, kinds of processors",
+    "surefoot.agents": "anything that acts: networks, memory (frame stacks, recurrent states), loading an agent, the "
+    "deployed smoothed agent",
+    "surefoot.agents.sb3": "agents of Stable-Baselines3: reading and writing its zips",
+    "surefoot.play": "running episodes: tasks, floors, seeds (`streams`), perturbation + ledger + noise (`channel`), "
+    "the loop, workers, the open-loop baseline",
+    "surefoot.play.envs": "one environment or simulator: dynamics, resets, how it is made, its trial, the training "
+    "wrapper",
+    "surefoot.play.envs.atari": "Atari games: emulator processes, pixels",
+    "surefoot.attacks": "what an attacker tries: from a `View` to a perturbation",
+    "surefoot.train": "training agents under noise: trainers, presets, checkpoints, choosing weights",
+    "surefoot.train.atari": "training on Atari games on a GPU",
+    "surefoot.proof": "which question, which threat model, which method; certificates; stopping; rounding of numbers",
+    "surefoot.proof.bounds": "a formula about probabilities, alpha, quantiles, bets: arrays in, arrays out",
+    "surefoot.report": "a table, chart or page for people, made from certificates and attack results",
+    "surefoot.runs": "sequences like run, certify, write, in memory or in a run directory: its file names, lock, "
+    "resuming, `run.json`",
+    "surefoot.verification": "checking someone's certificate: rerun blocks, compare fields",
+    "surefoot.verification.recompute": "computing a bound a second time, by other code, from given plans",
+    "surefoot.cli": "options, printing, exit codes; one file per command",
+}
+BESIDE = {
+    "study": "the paper's experiments: raw numbers (`study/data/`), figures, tables, claims; not in the wheel",
+    "zoo": "pretrained agents and the scripts that made them",
+    "bench": "benchmarks with results",
+    "examples": "short programs",
+    "docs": "this site",
+    "tests": "tests, in the same folders as the code",
+}
+PAGE = PACKAGE.parents[1] / "docs" / "design.md"
+TABLE = re.compile(r"(?<=<!-- written by tests/test_layers.py -->\n\n).*?(?=\n\n<!-- end of the table -->)", re.DOTALL)
+
+
+def words_of(imports):
+    """Return imports as a list for readers: libraries, then modules of ours."""
+    if "surefoot" in imports:
+        return "everything"
+    libraries = [name for name in imports if not name.startswith("surefoot")]
+    ours = [f"`{name.removeprefix('surefoot.').replace('.', '/')}`" for name in imports if name.startswith("surefoot.")]
+    return ", ".join(libraries + ours) or "nothing"
+
+
+def table():
+    """Return the table of the folders, each with what it is about and what it may import."""
+    lines = ["| folder | a line of code goes here if it is about | may import |", "|---|---|---|"]
+    for name, about in ABOUT.items():
+        folder = FILES[name].name == "__init__.py"
+        path = name.removeprefix("surefoot.").replace(".", "/") + "/" * folder
+        imports = FOLDERS[folder_of(name)]
+        may_import = words_of(imports)
+        # Single modules of the folder that may import more.
+        for module, own in FOLDERS.items():
+            if folder and module.rpartition(".")[0] == name and module not in ABOUT:
+                more = [one for one in own if one not in (*imports, name)]
+                may_import += f"; in `{module.rpartition('.')[2]}` also {words_of(more)}"
+        lines.append(f"| `{path}` | {about} | {may_import} |")
+    lines += [f"| `{name}/` | {about} | the package |" for name, about in BESIDE.items()]
+    return "\n".join(lines)
 
 
 def folder_of(module):
@@ -105,37 +205,13 @@ def test_each_module_imports_what_its_folder_may(module):
     assert unexpected(IMPORTS[module], allowed(module)) == set()
 
 
-def run_when_imported(body):
-    """Yield the imports that run when the module is imported: those in functions come later, those of types never."""
-    for node in body:
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield node
-        elif isinstance(node, ast.If | ast.Try) and "TYPE_CHECKING" not in ast.dump(node):
-            yield from run_when_imported(node.body)
-
-
-def cycles_of(graph):
-    """Return the modules that reach themselves."""
-    return {module for module in graph if module in reached_from(graph, module)}
-
-
-def reached_from(graph, module):
-    reached, waiting = set(), [module]
-    while waiting:
-        for name in graph.get(waiting.pop(), ()):
-            if name not in reached:
-                reached.add(name)
-                waiting.append(name)
-    return reached
-
-
-def test_no_module_imports_itself_through_others():
-    sources = {module: path.read_text() for module, path in FILES.items() if module != "surefoot"}
-    first = {module: "\n".join(map(ast.unparse, run_when_imported(ast.parse(source).body)))
-             for module, source in sources.items()}  # fmt: skip
-    graph = {module: imports_of(source, module) & MODULES - {"surefoot"} for module, source in first.items()}
-    assert cycles_of(graph) == set()
-    assert cycles_of({**graph, "surefoot.errors": {"surefoot.cli.main"}}) >= {"surefoot.errors", "surefoot.cli.main"}
+def test_the_table_of_the_folders_is_complete_and_up_to_date():
+    packages = {name for name, path in FILES.items() if path.name == "__init__.py"} - {"surefoot"}
+    single = {name for name in MODULES if name.count(".") == 1 and name != "surefoot.__main__"}
+    assert set(ABOUT) == packages | single
+    assert all((PAGE.parents[1] / name).is_dir() for name in BESIDE)
+    (written,) = TABLE.findall(PAGE.read_text(encoding="utf-8"))
+    assert written == table(), "run: python tests/test_layers.py"
 
 
 def test_showing_a_certificate_is_imported_when_it_is_shown():
@@ -154,6 +230,30 @@ def test_the_package_never_imports_the_study():
     assert users == []
 
 
+def test_no_modules_import_one_another():
+    """Not even late, inside functions; names that only a type checker reads do not count.
+
+    One exception: a certificate prints and draws itself, by one-liners that import what shows it when it is shown.
+    """
+    graph = {module: imports_of(path.read_text(), module, types=False) for module, path in FILES.items()}
+    graph["surefoot.proof.certificate"] -= set(SHOWN)
+    assert cycles(graph) == []
+
+
+def test_planted_cycles_are_found():
+    sources = {
+        "surefoot.errors": "def raise_it():\n    import surefoot.files",
+        "surefoot.files": "from surefoot import episodes",
+        "surefoot.episodes": "import numpy\nfrom surefoot.errors import InputError",
+        "surefoot.compute": "if TYPE_CHECKING:\n    from surefoot.agents.memory import Memory",
+        "surefoot.agents.memory": "from surefoot.compute import norms\nfrom surefoot.errors import InputError",
+    }
+    graph = {module: imports_of(source, module, types=False) for module, source in sources.items()}
+    assert cycles(graph) == [("surefoot.episodes", "surefoot.errors", "surefoot.files")]
+    with_types = {module: imports_of(source, module) for module, source in sources.items()}
+    assert ("surefoot.agents.memory", "surefoot.compute") in cycles(with_types)
+
+
 def test_packages_are_empty():
     """Emulator processes import through them and must not load torch."""
     packages = [path for module, path in FILES.items() if path.name == "__init__.py" and module != "surefoot"]
@@ -166,7 +266,7 @@ def test_packages_are_empty():
 
 def test_the_top_level_is_small_and_no_folder_is_crowded():
     top = [entry for entry in PACKAGE.iterdir() if entry.name not in ("__pycache__", "py.typed")]
-    assert len([entry for entry in top if not entry.name.startswith("__")]) <= 14, sorted(e.name for e in top)
+    assert len([entry for entry in top if not entry.name.startswith("__")]) <= 15, sorted(e.name for e in top)
     for folder in {path.parent for path in FILES.values()}:
         assert len(list(folder.glob("*.py"))) <= 20, folder
 
@@ -247,3 +347,7 @@ except ModuleNotFoundError:
 """
     )
     assert result.stdout.splitlines()[:2] == ["certified", "without torch"], result.stderr
+
+
+if __name__ == "__main__":
+    PAGE.write_text(TABLE.sub(lambda _: table(), PAGE.read_text(encoding="utf-8")), encoding="utf-8")

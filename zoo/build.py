@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.agents.files import load
+from surefoot.compute import usable_cores
 from surefoot.episodes import Noise
 from surefoot.files import read_json
 from surefoot.play.environments import task_of_card
@@ -29,7 +30,6 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import get_task
-from surefoot.play.workers import usable_cores
 from surefoot.proof.query import certify
 from surefoot.train.folder import candidate, copy_agent
 

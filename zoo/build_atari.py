@@ -30,9 +30,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from surefoot.agents.files import load, load_card
 from surefoot.agents.resolve import resolve
+from surefoot.compute import usable_cores
 from surefoot.errors import InputError
 from surefoot.play.tasks import get_task
-from surefoot.play.workers import usable_cores
 from surefoot.train.atari.fine_tune import train_fine_tune
 from surefoot.train.atari.learner import Learner
 from surefoot.train.atari.players import Players

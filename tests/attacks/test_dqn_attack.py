@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from surefoot.agents import files as zoo
+from surefoot.attacks.base import normalize_rows
 from surefoot.attacks.dqn import PaperAttack
-from surefoot.attacks.projections import normalize_rows
 from surefoot.attacks.victim import Smoothing
 from surefoot.episodes import Noise
 from surefoot.play.channel import View

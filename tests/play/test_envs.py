@@ -393,7 +393,7 @@ def test_native_cartpole_and_gymnasiums_are_the_same_law():
         ),
         ("ToyMany-v0", "has 131,072 combinations of actions, expected at most 65,536; fix some parts in a wrapper"),
         ("ToySay-v0", "must have Discrete, Box, MultiDiscrete or MultiBinary actions, it has Text"),
-        ("ToyEndless-v0", r"needs --max-steps N \(it has no step limit, so an episode might never end\)"),
+        ("ToyEndless-v0", r"needs max_steps=N \(it has no step limit, so an episode might never end\)"),
         ("Nowhere-v0", "Gymnasium cannot make the environment 'Nowhere-v0': "),
         ("no such/name", "Gymnasium cannot make the environment"),
     ],

@@ -95,8 +95,8 @@ def test_what_cannot_be_proved_is_said_with_the_way_out(name):
         pytest.skip(str(error))
     (missing,) = facts.missing(None)
     assert KNOWN[name].proof in missing
-    assert "--floor F" in missing
-    assert "--reward-range" in missing
+    assert "floor=F" in missing
+    assert "reward_range=(LOW, HIGH)" in missing
     assert facts.missing(-100.0) == []
     assert facts.limits()[0] is None
 
@@ -160,7 +160,7 @@ def test_rules_hold_only_where_gymnasium_alone_makes_the_environment():
         {"env": "Pendulum-v1", "wrappers": [faster]},
         {"env": "Pendulum-v1", "wrappers": [f"{__name__}:faster"]},
     ):
-        with pytest.raises(InputError, match=r"(Pendulum-v1|<lambda>) needs --floor F"):
+        with pytest.raises(InputError, match=r"(Pendulum-v1|<lambda>) needs floor=F"):
             make_task(**made)
     assert make_task("Pendulum-v1", wrappers=["FlattenObservation"]).scoring.ceiling == 0
     assert make_task("Pendulum-v1", wrappers=[FlattenObservation]).scoring.ceiling == 0
@@ -284,7 +284,7 @@ def test_a_reward_range_gives_floor_and_ceiling_and_is_checked():
     def clipped():
         return ClipReward(gymnasium.make("Pendulum-v1"), -1, 1)
 
-    with pytest.raises(InputError, match=r"clipped needs --floor F, the lowest return its rules allow, or --reward-"):
+    with pytest.raises(InputError, match=r"clipped needs floor=F, the lowest return its rules allow, or reward_range="):
         make_task(clipped)
     task = make_task(clipped, reward_range=(-1, 1))
     assert (task.scoring.floor, task.scoring.ceiling, task.scoring.reward_range) == (-200.0, 200.0, (-1.0, 1.0))

@@ -8,6 +8,7 @@ import torch
 
 import surefoot
 from surefoot.agents.policies import Policy, Spaces
+from surefoot.compute import usable_cores
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.play import baseline
@@ -18,7 +19,7 @@ from surefoot.play.plan import Plan, agent_hash
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import TASKS, discounted
-from surefoot.play.workers import Processes, usable_cores
+from surefoot.play.workers import Processes
 from toys import Constant, Spy, actor_with_critic, balancer, constant, fixed, pay_steps, recurrent, short_pole, toy_task
 
 TASK = short_pole(30)
@@ -94,7 +95,7 @@ def test_a_block_fills_a_gpu_and_one_that_waits_for_emulators_half_of_it():
 
 
 def test_cores_are_lowered_and_never_raised(monkeypatch):
-    monkeypatch.setattr("surefoot.play.workers._allowed_cores", lambda: 3)
+    monkeypatch.setattr("surefoot.compute._allowed_cores", lambda: 3)
     for given, cores in (("", 3), ("2", 2), ("8", 3), ("0", 1), ("many", 3)):
         monkeypatch.setenv("SUREFOOT_CORES", given)
         assert usable_cores() == cores, given

@@ -21,8 +21,7 @@ from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.play import ray_cluster as module
 from surefoot.play.plan import Plan
-from surefoot.play.ray_cluster import ray_cluster
-from surefoot.play.ray_nodes import find_cluster, needs_of
+from surefoot.play.ray_cluster import check_answer, needs_of, ray_cluster
 from surefoot.play.rollout import play
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
@@ -168,14 +167,14 @@ def pid_of(plan, index):
 
 def test_planted_a_node_that_computes_something_else_is_noticed(workers):
     with pytest.raises(InputError, match=r"block \d has other returns on one Ray node than on another, .* one kind: "):
-        next(workers.spread(pid_of, None, range(1), fingerprint=str))  # not given out before it was compared
+        next(workers.map_unordered(pid_of, None, range(1), fingerprint=str))  # not given out before it was compared
 
 
-def test_planted_another_kind_of_processor_is_a_warning(monkeypatch):
-    twins = module.Twins(str, module.Landed("a" * 30, "AMD", 7))
-    assert twins.compared(3, module.Landed("b" * 30, "AMD", "7")) == 7
+def test_planted_another_kind_of_processor_is_a_warning():
+    check = module.CrossCheck(str, module.NodeResult("a" * 30, "AMD", 7))
+    assert check.compared(3, module.NodeResult("b" * 30, "AMD", "7")) == 7
     with pytest.warns(UserWarning, match=r"different kinds give other bits for block 3: aaaaaaaaaaaa \(AMD\) and bbb"):
-        assert twins.compared(3, module.Landed("b" * 30, "Intel", "8")) == 7
+        assert check.compared(3, module.NodeResult("b" * 30, "Intel", "8")) == 7
 
 
 @pytest.mark.parametrize("what", ["torch", "source code", "agent"])
@@ -189,7 +188,7 @@ def test_planted_other_software_or_another_agent_is_rejected_before_it_runs(work
 def test_a_block_takes_a_core_or_a_share_of_a_gpu(workers, monkeypatch):
     assert needs_of(0.0) == {"CPU": 1}
     able = [{"Resources": {"CPU": 16, "GPU": 2}}, {"Resources": {"CPU": 8, "GPU": 1}}]
-    monkeypatch.setattr("surefoot.play.ray_nodes.able_nodes", lambda needs: able)
+    monkeypatch.setattr("surefoot.play.ray_cluster.able_nodes", lambda needs: able)
     assert needs_of(1.0) == {"CPU": 1, "GPU": 1.0}
     assert needs_of(0.5) == {"CPU": 4, "GPU": 0.5}
 
@@ -214,8 +213,9 @@ def test_the_command_runs_on_the_cluster(workers, nodes, tmp_path, monkeypatch, 
 
 
 def test_a_block_that_is_lost_again_and_again_is_given_up():
-    tasks = module.Tasks.__new__(module.Tasks)
-    tasks.crashes, tasks.nodes = module.Counter(), module.Counter()
+    tasks = module.BlockTasks.__new__(module.BlockTasks)
+    tasks.crashes = module.Counter()
+    tasks.dead_nodes = module.Counter()
     reasons = (
         (module.lost.OutOfMemoryError("low"), 3, "block 0 ran out of memory on its Ray node"),
         (module.lost.WorkerCrashedError(), 3, "block 1 was lost 3 times: its process was killed"),
@@ -223,9 +223,9 @@ def test_a_block_that_is_lost_again_and_again_is_given_up():
     )
     for index, (error, most, message) in enumerate(reasons):
         for _ in range(most - 1):
-            tasks._count(index, error)
+            tasks.count_loss(index, error)
         with pytest.raises(InputError, match=message):
-            tasks._count(index, error)
+            tasks.count_loss(index, error)
 
 
 @pytest.fixture
@@ -244,12 +244,22 @@ def test_no_cluster_is_an_error_within_seconds_and_nothing_runs_here(web, tmp_pa
         call = ["certify", "cartpole-1", "--episodes", "10", "--ray", address, "--out", str(tmp_path / "run")]
         assert cli.main(call) == 2
         assert "no Ray cluster answers at 127.0.0.1:1023" in capsys.readouterr().err
-    with pytest.raises(InputError, match="what answers there is not Ray"):
-        find_cluster(web)
+    with pytest.raises(InputError, match=r"no Ray cluster answers at 127.* \(nothing that speaks Ray for 5 s\); start"):
+        check_answer(web, seconds=5)
     with pytest.raises(InputError, match=r"is HOST:PORT or auto, got ray://10\.0\.0\.1:10001; run the command on a"):
-        find_cluster("ray://10.0.0.1:10001")
+        check_answer("ray://10.0.0.1:10001")
     assert time.monotonic() - began < 15
     assert not (tmp_path / "run").exists()
+
+
+def test_what_a_thread_of_ray_prints_is_not_on_standard_output(workers, capsys):
+    with module._stdout_of_this_thread():
+        other = threading.Thread(target=print, args=("(raylet) A node died",))
+        other.start()
+        other.join()
+        print('{"json": 1}')
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == ('{"json": 1}\n', "(raylet) A node died\n")
 
 
 # --- what follows ends processes: the tests above find them warm --------------------------------------------------
@@ -293,7 +303,7 @@ def sleep_after_the_first(folder, index):
 
 
 def test_who_stops_listening_stops_the_tasks(workers, tmp_path):
-    results = workers.spread(sleep_after_the_first, tmp_path, range(6))
+    results = workers.map_unordered(sleep_after_the_first, tmp_path, range(6))
     assert next(results) == (0, None)
     until(lambda: len(pids(tmp_path)) == 2)
     busy = pids(tmp_path)

@@ -194,7 +194,7 @@ def test_the_step_limit_is_the_least_of_those_around_an_environment():
     assert step_limit(gymnasium.wrappers.TimeLimit(house(), 9)) == 4
     assert step_limit(House()) is None
     assert inspect(Source(maker=House)).missing(0.0) == [
-        "--max-steps N (it has no step limit, so an episode might never end)"
+        "max_steps=N (it has no step limit, so an episode might never end)"
     ]
 
 

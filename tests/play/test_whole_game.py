@@ -50,7 +50,7 @@ def test_every_game_begins_anew():
 
 def test_episodes_of_one_life_are_refused():
     """Their reset goes on with the game: they would not be independent."""
-    with pytest.raises(InputError, match=r'not independent; give --wrapper .*"terminal_on_life_loss": false'):
+    with pytest.raises(InputError, match=r'not independent; give wrappers=.*"terminal_on_life_loss": false'):
         make_task(GAME, floor=0, max_steps=100, wrappers=[AtariWrapper], env_modules=["ale_py"])
     task = make_task(
         GAME,

@@ -12,11 +12,12 @@ import warnings
 import pytest
 
 from surefoot.agents.callables import from_callable
+from surefoot.compute import usable_cores
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
-from surefoot.play.workers import DeadWorkerError, Processes, run_apart, usable_cores
+from surefoot.play.workers import DeadWorkerError, Processes, run_apart
 from toys import fixed, pay_steps, toy_task
 
 TASK = toy_task(fixed(2), pay_steps, ceiling=2.0)
@@ -35,15 +36,15 @@ def all_gone(seconds=10):
 
 
 def test_every_index_is_worked_on_once():
-    found = list(Processes(2).spread(square, 2, range(11)))
+    found = list(Processes(2).map_unordered(square, 2, range(11)))
     assert sorted(found) == [(k, 2 * k**2) for k in range(11)]
-    assert list(Processes(2).spread(square, 2, [])) == []
+    assert list(Processes(2).map_unordered(square, 2, [])) == []
 
 
 def test_fresh_interpreters_do_the_same():
-    found = list(Processes(2).spread(math.pow, 2.0, [1, 2, 3], gpu=0.5))
+    found = list(Processes(2).map_unordered(math.pow, 2.0, [1, 2, 3], gpu=0.5))
     assert sorted(found) == [(1, 2.0), (2, 4.0), (3, 8.0)]
-    assert list(Processes(2, isolated=True).spread(math.pow, 2.0, [4], gpu=1.0)) == [(4, 16.0)]
+    assert list(Processes(2, isolated=True).map_unordered(math.pow, 2.0, [4], gpu=1.0)) == [(4, 16.0)]
     assert all_gone()
 
 
@@ -53,7 +54,7 @@ def test_threads_beside_do_not_matter():
     thread = threading.Thread(target=stop.wait)
     thread.start()
     try:
-        assert len(list(Processes(2).spread(square, 1, [1, 2, 3]))) == 3
+        assert len(list(Processes(2).map_unordered(square, 1, [1, 2, 3]))) == 3
     finally:
         stop.set()
         thread.join()
@@ -84,7 +85,7 @@ def test_a_killed_worker_is_an_error():
         episodes_per_env=1,
     )
     began = time.monotonic()
-    with pytest.raises(InputError, match=r"a worker process died .*run again with fewer --workers"):
+    with pytest.raises(InputError, match=r"a worker process died .*run again with a smaller workers="):
         play(plan, workers=2)
     assert time.monotonic() - began < 20
     assert all_gone()
@@ -109,9 +110,9 @@ def test_a_worker_that_ends_by_itself_is_an_error(n):
     """One isolated worker is another process too: this one goes on."""
     for code in (0, 3):
         with pytest.raises(DeadWorkerError, match=rf"a worker process ended by itself \(exit code {code}\).*os\._exit"):
-            list(Processes(n, isolated=True).spread(leaving, code, [1, 2, 3]))
+            list(Processes(n, isolated=True).map_unordered(leaving, code, [1, 2, 3]))
     with pytest.raises(DeadWorkerError, match=r"a worker process crashed \(SIGSEGV\)"):
-        list(Processes(n, isolated=True).spread(crashing, 0, [1, 2, 3]))
+        list(Processes(n, isolated=True).map_unordered(crashing, 0, [1, 2, 3]))
     with pytest.raises(DeadWorkerError, match=r"^baking: a worker process ended by itself"):
         run_apart("baking", leaving, 0)
     assert all_gone()
@@ -123,10 +124,10 @@ def process_of(plan, index):
 
 def test_isolated_blocks_run_in_one_other_process():
     """The twin without isolation runs them here."""
-    found = {pid for _, pid in Processes(1, isolated=True).spread(process_of, 0, [1, 2, 3])}
+    found = {pid for _, pid in Processes(1, isolated=True).map_unordered(process_of, 0, [1, 2, 3])}
     assert len(found) == 1
     assert os.getpid() not in found
-    assert {pid for _, pid in Processes(1).spread(process_of, 0, [1, 2])} == {os.getpid()}
+    assert {pid for _, pid in Processes(1).map_unordered(process_of, 0, [1, 2])} == {os.getpid()}
     assert run_apart("asking", process_of, 0) != os.getpid()
 
 
@@ -143,7 +144,7 @@ def odd(plan, index):
 
 def test_an_error_that_cannot_be_sent_comes_through_by_name():
     with pytest.raises(RuntimeError, match="OddError: 1 and 2"):
-        list(Processes(1, isolated=True).spread(odd, 0, [1]))
+        list(Processes(1, isolated=True).map_unordered(odd, 0, [1]))
 
 
 def test_an_error_in_a_worker_comes_through():
@@ -160,7 +161,7 @@ def test_an_error_in_a_worker_comes_through():
 
 
 def test_who_stops_listening_stops_the_workers():
-    results = Processes(2).spread(square, 1, range(1_000))
+    results = Processes(2).map_unordered(square, 1, range(1_000))
     next(results)
     results.close()
     assert all_gone()
@@ -172,7 +173,7 @@ def test_other_children_of_the_caller_are_left_alone():
         other = multiprocessing.get_context("fork").Process(target=time.sleep, args=(30,))
         other.start()
     try:
-        list(Processes(2).spread(square, 1, [1, 2, 3]))
+        list(Processes(2).map_unordered(square, 1, [1, 2, 3]))
         assert other.is_alive()
     finally:
         other.kill()

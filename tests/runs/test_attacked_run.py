@@ -42,7 +42,7 @@ def test_the_summary_is_that_of_the_records(tmp_path):
             record = Episodes.load(tmp_path / f"B{budget:g}-lambda{margin:g}" / "episodes.npz")
             assert record.attacked
             assert record.metadata["budget"] == budget
-            assert record.metadata["adversary"]["margin"] == margin
+            assert record.metadata["adversary"]["lambda_q"] == margin
             assert result["mean"][row][column] == record.returns.mean()
             assert result["sem"][row][column] == pytest.approx(record.returns.std(ddof=1) / np.sqrt(8))
             assert record.budget_used.max() <= budget * (1 + 1e-6)

@@ -150,7 +150,7 @@ def test_the_taped_attack_is_the_strongest_at_the_largest_budget(tmp_path, monke
     attacked._record_replay(grid, {"curve_lambda": [0.0, 0.2, 0.0]}, tmp_path)
     ((quiet, under),) = taped
     assert (quiet.attacker, quiet.budget) == (None, 0.0)
-    assert (under.budget, under.attacker.describe()["margin"]) == (0.2, 0.2)
+    assert (under.budget, under.attacker.describe()["lambda_q"]) == (0.2, 0.2)
 
 
 def test_progress_counts_the_configurations_before(tmp_path):

@@ -9,9 +9,9 @@ import torch
 from gymnasium.spaces import Box, Discrete
 
 from surefoot.agents.resolve import resolve
+from surefoot.compute import norms
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
-from surefoot.play.channel import norms
 from surefoot.play.environments import make_task
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

@@ -21,10 +21,10 @@ from surefoot.agents import files as zoo
 from surefoot.agents.networks import weights_hash
 from surefoot.attacks.composed import Structured
 from surefoot.cli import main as cli
+from surefoot.compute import processor
 from surefoot.episodes import Episodes, Noise
 from surefoot.files import read_json, read_npz, write_json, write_npz
 from surefoot.play.plan import Plan
-from surefoot.play.processor import processor
 from surefoot.play.rollout import play
 from surefoot.play.tasks import TASKS, get_task
 from surefoot.proof.bounds.bands import Band

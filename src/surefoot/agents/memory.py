@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
+from surefoot.compute import expand_rows
+
 MINUS_ONE = torch.tensor(-1.0)
 
 
@@ -227,8 +229,3 @@ def _one_hot(size: int, dtype: torch.dtype, device: torch.device) -> Tensor:
     """Return a row of zeros and a one for each action; every step needs them."""
     with torch.inference_mode(False):
         return torch.eye(size, dtype=dtype, device=device)
-
-
-def expand_rows(values: Tensor, like: Tensor) -> Tensor:
-    """Return one value per row in a shape that goes with ``like``."""
-    return values.view(-1, *[1] * (like.dim() - 1))

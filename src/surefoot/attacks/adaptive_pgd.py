@@ -16,12 +16,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from surefoot.agents.memory import expand_rows
-from surefoot.attacks.base import Described, check_choices
-from surefoot.attacks.projections import normalize_rows, project_l2
+from surefoot.attacks.base import Described, check_choices, normalize_rows, project_l2
 from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing, clean_values
+from surefoot.compute import expand_rows, norms
 from surefoot.errors import InputError
-from surefoot.play.channel import View, norms
+from surefoot.play.channel import View
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,16 @@
-"""What attacks share: a description for records, and checks that an agent can be attacked."""
+"""What attacks share: a description for records, checks that an agent can be attacked, perturbations kept to a set."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from surefoot.agents.policies import Policy
+from surefoot.compute import expand_rows, norms
 from surefoot.errors import InputError
-
-# Records call some settings by other names than the code. They decide whether a run may be resumed.
-STORED = {"lambda_q": "margin", "n_samples": "draws"}
 
 
 @dataclass(frozen=True)
@@ -22,15 +21,14 @@ class Described:
 
     def describe(self) -> dict[str, Any]:
         """Return the name and the settings as JSON data, for the record."""
-        settings = asdict(self, dict_factory=lambda pairs: {STORED.get(key, key): value for key, value in pairs})
-        return {"name": self.name, **settings}
+        return {"name": self.name, **asdict(self)}
 
 
 def check_choices(policy: Policy) -> int:
     """Return the number of discrete actions of a policy, or say that it has continuous ones."""
     if policy.n_actions is None:
         raise InputError(
-            f"this attack needs discrete actions, the agent {policy.name} has continuous ones; use --method adaptive"
+            f"this attack needs discrete actions, the agent {policy.name} has continuous ones; use method='adaptive'"
         )
     return policy.n_actions
 
@@ -53,7 +51,7 @@ def check_continuous(policy: Policy) -> nn.Module:
     _check_gradients(policy)
     if policy.critic is None:
         raise InputError(
-            f"this attack asks the agent's critic, {policy.name} has none (DDPG, TD3 and SAC do); use --method adaptive"
+            f"this attack asks the agent's critic, {policy.name} has none (DDPG, TD3 and SAC do); use method='adaptive'"
         )
     return policy.critic
 
@@ -61,5 +59,31 @@ def check_continuous(policy: Policy) -> nn.Module:
 def _check_gradients(policy: Policy) -> None:
     if not policy.differentiable:
         raise InputError(
-            f"this attack needs gradients, the agent {policy.name} has none (a plain function?); use --method adaptive"
+            f"this attack needs gradients, the agent {policy.name} has none (a plain function?); use method='adaptive'"
         )
+
+
+def project_l2(perturbation: Tensor, radius: Tensor) -> Tensor:
+    """Return each row shortened to its radius where it is longer."""
+    size = norms(perturbation)
+    shrink = torch.where(size > radius, radius / size.clamp_min(1e-300), torch.ones_like(size))
+    return (perturbation * expand_rows(shrink, perturbation)).to(perturbation.dtype)
+
+
+def clip_to_box(moved: Tensor, low: tuple[float, ...] | None, high: tuple[float, ...] | None) -> Tensor:
+    """Return each row clamped to its box, where it has one."""
+    if low is not None:
+        moved = torch.maximum(moved, _bound(low, moved))
+    return moved if high is None else torch.minimum(moved, _bound(high, moved))
+
+
+def _bound(values: tuple[float, ...], like: Tensor) -> Tensor:
+    # A single number is filled in by the device itself; a list is copied there, for which a GPU would have to stop.
+    return like.new_full((), values[0]) if len(values) == 1 else like.new_tensor(values)
+
+
+def normalize_rows(direction: Tensor) -> Tensor:
+    """Return each row scaled to length 1; rows of zeros stay zeros."""
+    size = norms(direction)
+    inverse = torch.where(size > 0, 1 / size.clamp_min(1e-300), torch.zeros_like(size))
+    return (direction.double() * expand_rows(inverse, direction)).to(direction.dtype)

@@ -8,20 +8,29 @@ recorded once and replayed; pairs that are done stay in the batch and are not mo
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from surefoot.agents.memory import expand_rows
 from surefoot.agents.recording import recorded
 from surefoot.attacks.victim import Scene, overflown
-
-if TYPE_CHECKING:
-    from surefoot.attacks.dqn import PaperAttack
+from surefoot.compute import expand_rows
 
 LEAST, MOST = 16, 2**13  # observations of a batch, noise samples counted: more fill a GPU, and take gigabytes
 REPLAYS = 8  # gradient steps between two questions whether all pairs are done, for which the GPU has to stop
+
+
+class Steps(Protocol):
+    """The steps of a search, as ``PaperAttack`` takes them; equal ones may share a graph, so they must be hashable."""
+
+    def tries(self, left: Tensor) -> Tensor:
+        """Return how many steps each pair may take with the budget that is left."""
+        ...
+
+    def stepped(self, moved: Tensor, gradient: Tensor, start: Tensor, left: Tensor) -> Tensor:
+        """Return where one step leads."""
+        ...
 
 
 def capturable(scene: Scene) -> bool:
@@ -30,7 +39,7 @@ def capturable(scene: Scene) -> bool:
     return plain and len(scene.clean) * scene.n_samples <= MOST
 
 
-def climb_captured(attack: PaperAttack, scene: Scene, actions: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
+def climb_captured(attack: Steps, scene: Scene, actions: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
     """Return what ``PaperAttack.climb`` returns."""
     climb = _climb_of(scene.policy.network, attack, size_of(len(actions), -(-LEAST // scene.n_samples)))
     if climb.weights != addresses(scene.policy.network):
@@ -50,14 +59,14 @@ def addresses(network: nn.Module) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=16)
-def _climb_of(network: nn.Module, attack: PaperAttack, size: int) -> Climb:  # noqa: ARG001 - the network is a key
+def _climb_of(network: nn.Module, attack: Steps, size: int) -> Climb:  # noqa: ARG001 - the network is a key
     return Climb(attack, size)
 
 
 class Climb:
     """The search of a batch of ``size`` pairs, in tensors that stay where they are."""
 
-    def __init__(self, attack: PaperAttack, size: int) -> None:
+    def __init__(self, attack: Steps, size: int) -> None:
         self.attack, self.size = attack, size
         self.weights: tuple[int, ...] = ()  # where they were when the step was recorded; at first nowhere
         self.graph: torch.cuda.CUDAGraph | None = None

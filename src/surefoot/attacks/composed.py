@@ -10,10 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from surefoot.agents.memory import expand_rows
-from surefoot.attacks.base import Described, check_choices
-from surefoot.attacks.projections import normalize_rows
+from surefoot.attacks.base import Described, check_choices, normalize_rows
 from surefoot.attacks.victim import UNDEFENDED, Smoothing, clean_values
+from surefoot.compute import expand_rows
 from surefoot.errors import InputError
 from surefoot.play.channel import View
 from surefoot.play.streams import direction_seeds

@@ -8,11 +8,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from surefoot.attacks.base import Described, check_continuous
-from surefoot.attacks.projections import clip_to_box, normalize_rows, project_l2
+from surefoot.attacks.base import Described, check_continuous, clip_to_box, normalize_rows, project_l2
 from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing, noisy_clean, rows_at_once
+from surefoot.compute import norms
 from surefoot.errors import InputError
-from surefoot.play.channel import View, norms
+from surefoot.play.channel import View
 
 
 @dataclass(frozen=True)

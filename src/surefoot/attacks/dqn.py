@@ -9,9 +9,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from surefoot.attacks.base import Described, check_discrete
+from surefoot.attacks.base import Described, check_discrete, clip_to_box, normalize_rows, project_l2
 from surefoot.attacks.captured import capturable, climb_captured
-from surefoot.attacks.projections import clip_to_box, normalize_rows, project_l2
 from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing, clean_values, scene_rows
 from surefoot.errors import InputError
 from surefoot.play.channel import View

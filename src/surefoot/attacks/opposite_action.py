@@ -13,12 +13,11 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from surefoot.agents.memory import expand_rows
 from surefoot.agents.policies import Policy
 from surefoot.attacks.adaptive_pgd import climb
-from surefoot.attacks.base import Described, check_moves
-from surefoot.attacks.projections import normalize_rows
+from surefoot.attacks.base import Described, check_moves, normalize_rows
 from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing
+from surefoot.compute import expand_rows
 from surefoot.errors import InputError
 from surefoot.play.channel import View
 

@@ -15,10 +15,9 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from surefoot.agents.memory import expand_rows
 from surefoot.agents.policies import Policy
-from surefoot.attacks.base import check_continuous
-from surefoot.attacks.projections import normalize_rows
+from surefoot.attacks.base import check_continuous, normalize_rows
+from surefoot.compute import expand_rows
 from surefoot.errors import InputError
 from surefoot.play.channel import View
 

@@ -209,7 +209,8 @@ def workers_of(arguments: argparse.Namespace, gpu: float = 0.0) -> Iterator[Work
         arguments: What was typed.
         gpu: Share of a GPU that a block fills; as many processes share one by default.
     """
-    from surefoot.play.workers import Processes, can_fork, usable_cores
+    from surefoot.compute import usable_cores
+    from surefoot.play.workers import Processes, can_fork
 
     if arguments.ray is None:
         most = round(1 / gpu) if gpu else usable_cores()

@@ -113,7 +113,7 @@ def _add_shared(parser: argparse.ArgumentParser, *, writes: bool) -> None:
 
 def run_plan(arguments: argparse.Namespace) -> None:
     """Print what each sigma is predicted to certify."""
-    from surefoot.play.workers import usable_cores
+    from surefoot.compute import usable_cores
     from surefoot.proof.forecast import best, best_achievable
 
     required, plans = arguments.require, _plans(arguments)

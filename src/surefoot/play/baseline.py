@@ -142,7 +142,7 @@ def find_baseline(
         plans = [
             _plan(task, wave, search, seed, purpose, n_envs) for wave, purpose in zip(candidates, purposes, strict=True)
         ]
-        for done, (number, mean) in enumerate(workers.spread(_mean, plans, range(len(plans))), start=1):
+        for done, (number, mean) in enumerate(workers.map_unordered(_mean, plans, range(len(plans))), start=1):
             means[number] = mean
             if progress is not None:
                 progress(first + done, count)

@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from surefoot.agents.memory import expand_rows
 from surefoot.agents.policies import Policy
+from surefoot.compute import expand_rows, norms
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.streams import Stream
@@ -276,9 +276,3 @@ def units_of(noise: Noise, shape: tuple[int, ...], device: torch.device) -> Tens
     if noise.features is None:
         return None
     return torch.from_numpy(noise.over(shape)).to(device).double() / noise.sigma
-
-
-def norms(offset: Tensor) -> Tensor:
-    """Return the l2 norm of each row, float64."""
-    sizes: Tensor = torch.linalg.vector_norm(offset.flatten(1), dim=1, dtype=torch.float64)
-    return sizes

@@ -124,12 +124,12 @@ class Inspected:
         """Return what has to be given, each with the way to find it."""
         wanted = []
         if self.max_steps is None:
-            wanted.append("--max-steps N (it has no step limit, so an episode might never end)")
+            wanted.append("max_steps=N (it has no step limit, so an episode might never end)")
         if floor is None and (self.rules is None or self.rules.step[0] is None):
             proof = "" if self.rules is None else f"none can be proved, because {self.rules.proof}"
             why = f"{proof}; clip rewards or certify success, " if proof else ""
             wanted.append(
-                "--floor F, the lowest return its rules allow, or --reward-range LOW,HIGH, the range of every reward "
+                "floor=F, the lowest return its rules allow, or reward_range=(LOW, HIGH), the range of every reward "
                 f"({why}see {DOCS})"
             )
         return wanted
@@ -239,7 +239,7 @@ def _check_resets(environment: Any) -> None:
         if type(layer).__name__ == "EpisodicLifeEnv":
             raise InputError(
                 "EpisodicLifeEnv does not reset the game after a lost life, so its episodes are not independent; give "
-                "--wrapper 'stable_baselines3.common.atari_wrappers:AtariWrapper={\"terminal_on_life_loss\": false}'"
+                "wrappers=['stable_baselines3.common.atari_wrappers:AtariWrapper={\"terminal_on_life_loss\": false}']"
             )
         layer = layer.env
 

@@ -91,7 +91,7 @@ def _with_room(value: float, exact: bool) -> float:
 def of_rewards(low: float, high: float) -> Rules:
     """Return the rules that a given range of every step's reward makes."""
     if not (math.isfinite(low) and math.isfinite(high) and low <= high):
-        raise InputError(f"a reward range must be two finite numbers LOW,HIGH with LOW <= HIGH, got {low},{high}")
+        raise InputError(f"reward_range= must be two finite numbers LOW,HIGH with LOW <= HIGH, got {low},{high}")
     return Rules(step=(min(low, 0.0), max(high, 0.0)), proof="the given range of every reward, times the step limit")
 
 

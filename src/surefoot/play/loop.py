@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from surefoot.agents.own_randomness import seeded
+from surefoot.compute import keep_freed_memory, single_thread
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.play.channel import Channel, Ledger, Rows, units_of
@@ -23,7 +24,6 @@ from surefoot.play.meter import Meter
 from surefoot.play.plan import Plan
 from surefoot.play.row_checks import RowChecks
 from surefoot.play.streams import Stream, block_seeds, policy_seeds
-from surefoot.play.workers import keep_freed_memory, single_thread
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

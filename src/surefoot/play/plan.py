@@ -214,7 +214,7 @@ def resolve_device(name: str, *, remote: bool = False) -> str:
     if remote:
         return "cuda" if name == "cuda" else "cpu"
     if name == "cuda" and not torch.cuda.is_available():
-        raise InputError("device cuda was asked for, but torch sees no CUDA device; use --device cpu")
+        raise InputError("device cuda was asked for, but torch sees no CUDA device; use device='cpu'")
     if name == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return name

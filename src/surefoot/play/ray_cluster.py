@@ -1,39 +1,56 @@
 """Blocks dealt to the nodes of a Ray cluster. It is imported only when a cluster is asked for.
 
-A block lost with its node or its process is run again. One sampled block is run on two nodes, and must come out alike.
+- ``ray_cluster`` connects to a cluster that answers; ``RayCluster`` are its nodes as workers.
+- ``Job``: what every node gets once, and checks: its code, versions and weights must be those of this machine.
+- ``Capacity``: how many blocks may be in flight, because nodes come and go.
+- ``BlockTasks``: Ray's tasks. A block that is lost with its node or its process is run again.
+- ``CrossCheck``: one block, sampled at random, is run on two nodes and must come out alike.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
+import socket
+import subprocess
+import sys
+import threading
+import time
 import warnings
 from collections import Counter
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any, Generic
+from typing import Any, Generic, TextIO
 
 import ray
 from ray import exceptions as lost
-from ray._private import worker as ray_worker
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from surefoot.compute import processor
 from surefoot.errors import InputError, is_out_of_memory
 from surefoot.files import source_hash, versions
 from surefoot.play.plan import Plan as RunPlan
 from surefoot.play.plan import agent_hash
-from surefoot.play.processor import processor
-from surefoot.play.ray_nodes import Room, able_nodes, blocks_at_a_time, find_cluster, needs_of
-from surefoot.play.workers import Flight, Plan, Result
+from surefoot.play.workers import LOOK, InFlight, Plan, Result
 
-MOST_CRASHES, MOST_NODES = 3, 10  # how often one block may lose its process, or its node
+ANSWER = 20.0  # seconds that a cluster has to answer
+WITHOUT_NODES = 60.0  # seconds without any node that could run a block
+MOST_CRASHES = 3  # how often one block may lose its process
+MOST_DEAD_NODES = 10  # how often one block may lose its node
 LOST = (
-    *(lost.NodeDiedError, lost.WorkerCrashedError, lost.OutOfMemoryError),
-    *(lost.ObjectLostError, lost.TaskUnschedulableError, lost.LocalRayletDiedError),
+    lost.NodeDiedError,
+    lost.WorkerCrashedError,
+    lost.OutOfMemoryError,
+    lost.ObjectLostError,
+    lost.TaskUnschedulableError,
+    lost.LocalRayletDiedError,
 )
+# Connecting to what does not answer takes Ray minutes and then ends the process, so it is tried in another one.
+TRIAL = "import logging, ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, logging_level=logging.ERROR)"
 
 
 @contextmanager
@@ -49,22 +66,80 @@ def ray_cluster(address: str = "auto") -> Iterator[RayCluster]:
     if ray.is_initialized():
         yield RayCluster()
         return
-    found = find_cluster(os.environ.get("RAY_ADDRESS", "auto") if address == "auto" else address)
+    if address == "auto":
+        address = os.environ.get("RAY_ADDRESS", "auto")
+    check_answer(address)
     try:
-        ray.init(address=found, log_to_driver=False, logging_level=logging.ERROR)
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (RuntimeError, ConnectionError, ValueError) as error:
-        raise InputError(f"cannot use the Ray cluster at {found}: {error}") from error
-    # Ray prints news of nodes to standard output, even so; there may be a JSON document.
-    ray_worker._worker_logs_enabled = False
+        raise InputError(f"cannot use the Ray cluster at {address}: {error}") from error
     try:
-        yield RayCluster()
+        with _stdout_of_this_thread():
+            yield RayCluster()
     finally:
         ray.shutdown()
-        ray_worker._worker_logs_enabled = True
+
+
+def check_answer(address: str, seconds: float = ANSWER) -> None:
+    """Raise InputError unless a Ray cluster answers in time.
+
+    Args:
+        address: Host and port, or "auto".
+        seconds: How long it has.
+    """
+    if "://" in address:
+        raise InputError(
+            f"the address of a Ray cluster is HOST:PORT or auto, got {address}; run the command on a node of the "
+            "cluster, or with 'ray job submit'"
+        )
+    try:
+        host, colon, port = address.rpartition(":")
+        if colon:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+        trial = [sys.executable, "-c", TRIAL, address]
+        done = subprocess.run(trial, check=False, capture_output=True, text=True, timeout=seconds)
+    except subprocess.TimeoutExpired:
+        reason = f"nothing that speaks Ray for {seconds:g} s"
+    except (OSError, ValueError) as error:
+        reason = str(error)
+    else:
+        if done.returncode == 0:
+            return
+        reason = (done.stderr.strip().splitlines() or ["it ended without a reason"])[-1]
+    raise InputError(
+        f"no Ray cluster answers at {address} ({reason}); start one with 'ray start --head', or use this machine alone"
+    )
+
+
+class _FromOneThread:
+    """A stream that passes on what one thread writes, and sends what others write to standard error."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._owner = threading.get_ident()
+
+    def write(self, text: str) -> int:
+        mine = threading.get_ident() == self._owner
+        return (self._stream if mine else sys.stderr).write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def _stdout_of_this_thread() -> Iterator[None]:
+    """Keep standard output to this thread: a thread of Ray prints there which nodes died, and JSON may be expected."""
+    before = sys.stdout
+    # It is asked for everything but ``write`` of the stream itself.
+    sys.stdout = _FromOneThread(before)
+    try:
+        yield
+    finally:
+        sys.stdout = before
 
 
 @dataclass(frozen=True)
-class Order(Generic[Plan, Result]):
+class Job(Generic[Plan, Result]):
     """What workers get once: the work, its plan, and what their machines must have in common with this one."""
 
     work: Callable[[Plan, int], Result]
@@ -73,19 +148,41 @@ class Order(Generic[Plan, Result]):
     identity: dict[str, str]
     cores: int
 
-    def check(self) -> None:
-        """Reject a machine whose results might be others."""
+    def check_node(self) -> None:
+        """Raise InputError if this node has other code, versions or weights than the machine that sent the job."""
         here = identity_of(self.plan)
         differing = [key for key in {**self.identity, **here} if here.get(key) != self.identity.get(key)]
         if differing:
             what = ", ".join(f"{key} {here.get(key)} there, {self.identity.get(key)} here" for key in differing[:3])
+            address = ray.util.get_node_ip_address()  # type: ignore[no-untyped-call]
             raise InputError(
-                f"the Ray node {_address()} would run another program ({what}); install the same versions everywhere"
+                f"the Ray node {address} would run another program ({what}); install the same versions everywhere"
             )
 
 
+def identity_of(plan: object) -> dict[str, str]:
+    """Return versions and a hash of the code and, of a run, the hash of the agent as it is in this process."""
+    identity = {**versions(), "ray": ray.__version__, "source code": source_hash()[:12]}
+    if isinstance(plan, RunPlan):
+        identity["agent"] = agent_hash(plan.policy)
+    return identity
+
+
 @dataclass(frozen=True)
-class Landed(Generic[Result]):
+class BlockRun:
+    """One block to be run.
+
+    Attributes:
+        index: The number of the block.
+        repeat_on: The node that runs it a second time, for comparison; None if it is run for its result.
+    """
+
+    index: int
+    repeat_on: str | None = None
+
+
+@dataclass(frozen=True)
+class NodeResult(Generic[Result]):
     """A result, where it was computed, and on which kind of processor."""
 
     node: str
@@ -93,35 +190,25 @@ class Landed(Generic[Result]):
     result: Result
 
 
-def identity_of(plan: object) -> dict[str, str]:
-    """Return versions and a hash of the code and, of a run, the hash of the agent as it is in this process."""
-    agent = {"agent": agent_hash(plan.policy)} if isinstance(plan, RunPlan) else {}
-    return {**versions(), "ray": ray.__version__, "source code": source_hash()[:12], **agent}
+_accepted: tuple[str, Job[Any, Any]] | None = None
 
 
-def _address() -> str:
-    return str(ray.util.get_node_ip_address())  # type: ignore[no-untyped-call]
-
-
-_accepted: tuple[str, Order[Any, Any]] | None = None
-
-
-def _perform(box: list[ray.ObjectRef[Order[Any, Any]]], index: int, again: bool) -> Landed[Any]:
-    """Compute one result on a worker; of one that is computed ``again`` return the fingerprint alone."""
-    global _accepted  # noqa: PLW0603 - one order per worker process, unpacked and checked once
+def _run_on_node(box: list[ray.ObjectRef[Job[Any, Any]]], index: int, only_fingerprint: bool) -> NodeResult[Any]:
+    """Compute one result on a worker, or the fingerprint of it."""
+    global _accepted  # noqa: PLW0603 - one job per worker process, unpacked and checked once
     key = box[0].hex()
     if _accepted is None or _accepted[0] != key:
-        order = ray.get(box[0])
-        order.check()
-        _accepted = (key, order)
-    order = _accepted[1]
-    os.environ["SUREFOOT_CORES"] = str(order.cores)
-    result = order.work(order.plan, index)
-    if again:
-        assert order.fingerprint is not None
-        result = order.fingerprint(result)
-    device = order.plan.device if isinstance(order.plan, RunPlan) else "cpu"
-    return Landed(ray.get_runtime_context().get_node_id(), processor(device), result)
+        job = ray.get(box[0])
+        job.check_node()
+        _accepted = (key, job)
+    job = _accepted[1]
+    os.environ["SUREFOOT_CORES"] = str(job.cores)
+    result = job.work(job.plan, index)
+    if only_fingerprint:
+        assert job.fingerprint is not None
+        result = job.fingerprint(result)
+    device = job.plan.device if isinstance(job.plan, RunPlan) else "cpu"
+    return NodeResult(ray.get_runtime_context().get_node_id(), processor(device), result)
 
 
 class RayCluster:
@@ -135,9 +222,9 @@ class RayCluster:
 
     def at_a_time(self, gpu: float) -> int:
         """Return how many blocks its nodes run at a time."""
-        return blocks_at_a_time(needs_of(gpu))
+        return count_parallel(needs_of(gpu))
 
-    def spread(
+    def map_unordered(
         self,
         work: Callable[[Plan, int], Result],
         plan: Plan,
@@ -149,82 +236,87 @@ class RayCluster:
         """Yield (index, work(plan, index)) as they are finished; see ``Workers``."""
         if not indices:
             return
-        room = Room(needs_of(gpu))
-        order = Order(work, plan, fingerprint, identity_of(plan), int(room.needs["CPU"]))
-        tasks = Tasks(order, room.needs)
-        flight = Flight[Landed[Result]](tasks.submit)
-        sample = secrets.choice(indices[: room.now()]) if fingerprint is not None else None
-        twins = Twins(fingerprint)
+        capacity = Capacity(needs_of(gpu))
+        tasks = BlockTasks(Job(work, plan, fingerprint, identity_of(plan), int(capacity.needs["CPU"])), capacity.needs)
+        in_flight = InFlight[BlockRun, NodeResult[Result]](tasks.submit)
+        # Of the first blocks, so that the comparison does not come when hours of work are done.
+        sampled = secrets.choice(indices[: capacity.now()])
+        to_compare: CrossCheck[Result] | None = None
         try:
-            for index, future in flight.over(indices, room.now):
-                landed = tasks.landed(index, future)
-                if landed is None:
-                    flight.start(index)
-                elif index < 0:
-                    yield ~index, twins.compared(~index, landed)
-                elif index == sample and (other := _other_node(landed, room.needs)):
-                    # It is given out once its twin agrees: who has all results stops listening.
-                    twins.first, tasks.place = landed, other
-                    flight.start(~index)
+            for run, future in in_flight.over(map(BlockRun, indices), capacity.now):
+                result = tasks.collect(run, future)
+                if result is None:
+                    in_flight.start(run)
+                elif run.repeat_on is not None:
+                    assert to_compare is not None
+                    yield run.index, to_compare.compared(run.index, result)
+                elif fingerprint is not None and run.index == sampled and (other := _other_node(result, capacity)):
+                    # It is given out once its repetition agrees: who has all results stops listening.
+                    to_compare = CrossCheck(fingerprint, result)
+                    in_flight.start(BlockRun(run.index, repeat_on=other))
                 else:
-                    yield index, landed.result
+                    yield run.index, result.result
         finally:
             tasks.cancel()
 
 
-class Tasks(Generic[Plan, Result]):
-    """Ray's tasks, one per index, of an order that is sent once; ~index is the same one on the node ``place``."""
+class BlockTasks(Generic[Plan, Result]):
+    """Ray's tasks, one for each block that runs, of a job that is sent once."""
 
-    def __init__(self, order: Order[Plan, Result], needs: dict[str, float]) -> None:
-        # In a list, so that a worker gets the reference and unpacks the order once, not for every block.
-        self.box = [ray.put(order)]
-        self.remote = ray.remote(num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), max_retries=0)(_perform)
-        self.task = self.remote.options(scheduling_strategy="SPREAD")
-        self.place: str | None = None
-        self.flying: dict[int, ray.ObjectRef[Any]] = {}
+    def __init__(self, job: Job[Plan, Result], needs: dict[str, float]) -> None:
+        # In a list, so that a worker gets the reference and unpacks the job once, not for every block.
+        self.box = [ray.put(job)]
+        # Ray does not repeat what was lost: it would not know how often is too often.
+        self.task = ray.remote(num_cpus=needs["CPU"], num_gpus=needs.get("GPU", 0), max_retries=0)(_run_on_node)
+        self.running: dict[BlockRun, ray.ObjectRef[Any]] = {}
         self.crashes: Counter[int] = Counter()
-        self.nodes: Counter[int] = Counter()
+        self.dead_nodes: Counter[int] = Counter()
 
-    def submit(self, index: int) -> Future[Landed[Result]]:
-        """Begin one result."""
-        task = self.task
-        if index < 0:
-            assert self.place is not None
-            task = self.remote.options(scheduling_strategy=NodeAffinitySchedulingStrategy(self.place, soft=True))
-        self.flying[index] = task.remote(self.box, max(index, ~index), index < 0)
-        future: Future[Landed[Result]] = self.flying[index].future()
+    def submit(self, run: BlockRun) -> Future[NodeResult[Result]]:
+        """Begin one block, on any node or on the one that repeats it."""
+        place: Any = "SPREAD"
+        if run.repeat_on is not None:
+            # Soft: if the node has died meanwhile, another one runs it.
+            place = NodeAffinitySchedulingStrategy(run.repeat_on, soft=True)
+        task = self.task.options(scheduling_strategy=place)
+        self.running[run] = task.remote(self.box, run.index, run.repeat_on is not None)
+        future: Future[NodeResult[Result]] = self.running[run].future()
         return future
 
-    def landed(self, index: int, future: Future[Landed[Result]]) -> Landed[Result] | None:
+    def collect(self, run: BlockRun, future: Future[NodeResult[Result]]) -> NodeResult[Result] | None:
         """Return the result; None if it was lost and is to be computed again."""
-        del self.flying[index]
+        del self.running[run]
         try:
             return future.result()
         except LOST as error:
-            self._count(max(index, ~index), error)
+            self.count_loss(run.index, error)
             return None
         except lost.RayTaskError as error:
-            raise _cause(max(index, ~index), error) from error
+            raise _cause(run.index, error) from error
 
-    def _count(self, index: int, error: Exception) -> None:
-        """Give up on a block that has cost too many processes or nodes."""
-        died = not isinstance(error, lost.WorkerCrashedError | lost.OutOfMemoryError)
-        counter, most = (self.nodes, MOST_NODES) if died else (self.crashes, MOST_CRASHES)
-        counter[index] += 1
-        if counter[index] < most:
-            return
-        reason = "its node died"
-        if isinstance(error, lost.OutOfMemoryError):
-            raise _out_of_memory(index)
-        if not died:
+    def count_loss(self, index: int, error: Exception) -> None:
+        """Raise InputError if a block has cost too many processes or nodes."""
+        if isinstance(error, lost.WorkerCrashedError | lost.OutOfMemoryError):
+            self.crashes[index] += 1
+            if self.crashes[index] < MOST_CRASHES:
+                return
+            if isinstance(error, lost.OutOfMemoryError):
+                raise _out_of_memory(index)
+            times = MOST_CRASHES
             reason = "its process was killed (by the system for lack of memory, or by a crash of the environment)"
-        raise InputError(f"block {index} was lost {most} times: {reason}; finished blocks are kept")
+        else:
+            self.dead_nodes[index] += 1
+            if self.dead_nodes[index] < MOST_DEAD_NODES:
+                return
+            times = MOST_DEAD_NODES
+            reason = "its node died"
+        raise InputError(f"block {index} was lost {times} times: {reason}; finished blocks are kept")
 
     def cancel(self) -> None:
         """End whatever is still running."""
-        for ref in self.flying.values():
+        for reference in self.running.values():
             with suppress(Exception):
-                ray.cancel(ref, force=True)
+                ray.cancel(reference, force=True)
 
 
 def _cause(index: int, error: lost.RayTaskError) -> BaseException:
@@ -246,19 +338,18 @@ def _out_of_memory(index: int) -> InputError:
 
 
 @dataclass
-class Twins(Generic[Result]):
+class CrossCheck(Generic[Result]):
     """One block, run on two nodes."""
 
-    fingerprint: Callable[[Result], str] | None
-    first: Landed[Result] | None = None
+    fingerprint: Callable[[Result], str]
+    first: NodeResult[Result]
 
-    def compared(self, index: int, second: Landed[Any]) -> Result:
-        """Return the first result if the second has its fingerprint, or was computed by another kind of processor.
+    def compared(self, index: int, second: NodeResult[Any]) -> Result:
+        """Return the first result if the second, a fingerprint, is its own.
 
-        The record notes the kinds; that bits differ is then a warning, and otherwise an error.
+        The record notes the kinds of processors: that bits differ between two kinds is a warning, within one an error.
         """
-        assert self.first is not None
-        assert self.fingerprint is not None
+        # Where the other node died meanwhile, the same one may have run it twice.
         if second.result == self.fingerprint(self.first.result) or second.node == self.first.node:
             return self.first.result
         places = " and ".join(f"{one.node[:12]} ({one.processor})" for one in (self.first, second))
@@ -275,7 +366,66 @@ class Twins(Generic[Result]):
         return self.first.result
 
 
-def _other_node(landed: Landed[Any], needs: dict[str, float]) -> str | None:
+class Capacity:
+    """How many blocks may be in flight: two for every one that the nodes can run at a time, and at least one.
+
+    Nodes come and go; where none could run a block for a minute, nothing would ever happen.
+    """
+
+    def __init__(self, needs: dict[str, float]) -> None:
+        self.needs = needs
+        self.n_parallel = 0
+        self.last_look = -math.inf
+        self.last_able = -math.inf
+        if not able_nodes(needs):
+            raise InputError(f"no node of the Ray cluster has {_words(needs)}, which a block needs")
+
+    def now(self) -> int:
+        """Return the number; look at the nodes every few seconds."""
+        now = time.monotonic()
+        if now - self.last_look > LOOK:
+            self.last_look = now
+            self.n_parallel = count_parallel(self.needs)
+            if self.n_parallel:
+                self.last_able = now
+        if now - self.last_able > WITHOUT_NODES:
+            raise InputError(
+                f"for {WITHOUT_NODES:g} s no node of the Ray cluster had {_words(self.needs)}; finished blocks are "
+                "kept, run again when there are nodes"
+            )
+        return max(1, 2 * self.n_parallel)
+
+
+def needs_of(gpu: float) -> dict[str, float]:
+    """Return what one block takes of a node: a core, or a share of a GPU and, for its emulators, of the cores."""
+    if not gpu:
+        return {"CPU": 1}
+    if gpu >= 1:
+        return {"CPU": 1, "GPU": gpu}
+    shares = [node["Resources"]["CPU"] / node["Resources"]["GPU"] for node in able_nodes({"CPU": 1, "GPU": gpu})]
+    return {"CPU": max(1, math.floor(gpu * min(shares, default=1))), "GPU": gpu}
+
+
+def able_nodes(needs: dict[str, float]) -> list[dict[str, Any]]:
+    """Return the nodes that are alive and large enough for one block."""
+    nodes: list[dict[str, Any]] = ray.nodes()  # type: ignore[no-untyped-call]
+    return [node for node in nodes if node["Alive"] and _count_fitting(node["Resources"], needs) >= 1]
+
+
+def count_parallel(needs: dict[str, float]) -> int:
+    """Return how many blocks the nodes can run at a time."""
+    return sum(_count_fitting(node["Resources"], needs) for node in able_nodes(needs))
+
+
+def _count_fitting(resources: dict[str, float], needs: dict[str, float]) -> int:
+    return min((int(resources.get(key, 0) / needed) for key, needed in needs.items()), default=1)
+
+
+def _words(needs: dict[str, float]) -> str:
+    return " and ".join(f"{needed:g} {key}" for key, needed in needs.items())
+
+
+def _other_node(result: NodeResult[Any], capacity: Capacity) -> str | None:
     """Return another node than a result was computed on, if there is one."""
-    others = [str(node["NodeID"]) for node in able_nodes(needs) if node["NodeID"] != landed.node]
+    others = [str(node["NodeID"]) for node in able_nodes(capacity.needs) if node["NodeID"] != result.node]
     return secrets.choice(others) if others else None

@@ -6,13 +6,13 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 
+from surefoot.compute import processor
 from surefoot.episodes import Episodes, checked_returns
 from surefoot.errors import InputError
 from surefoot.play import meter
 from surefoot.play.independence import check_independence
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
-from surefoot.play.processor import processor
 from surefoot.play.workers import DeadWorkerError, Workers, as_workers
 
 Progress = Callable[[int, int], None]
@@ -82,7 +82,9 @@ def run_blocks(
     if plan.gpu_share:
         plan = replace(plan, policy=plan.policy.to("cpu"))  # what is on a GPU cannot be sent to another process
     try:
-        yield from as_workers(workers).spread(run_block, plan, indices, gpu=plan.gpu_share, fingerprint=record_hash)
+        yield from as_workers(workers).map_unordered(
+            run_block, plan, indices, gpu=plan.gpu_share, fingerprint=record_hash
+        )
     except DeadWorkerError as error:
         raise InputError(f"{error} (environment {plan.task.name}, agent {plan.policy.name})") from error
 

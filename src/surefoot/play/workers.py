@@ -13,23 +13,21 @@ import sys
 import threading
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
-import torch
-
 from surefoot.errors import InputError
 
 Plan = TypeVar("Plan")
 Result = TypeVar("Result")
+Key = TypeVar("Key")
 LOOK = 5.0  # seconds after which a wait for results is interrupted to look around
-KEPT = 2**24  # bytes
 
 _job: tuple[Callable[[Any, int], Any], Any] | None = None
 
@@ -41,7 +39,7 @@ class DeadWorkerError(InputError):
 class Workers(Protocol):
     """What runs blocks. It changes neither their results nor which of them are run."""
 
-    def spread(
+    def map_unordered(
         self,
         work: Callable[[Plan, int], Result],
         plan: Plan,
@@ -92,7 +90,7 @@ class Processes:
         """Return their number, one where a block fills the GPU."""
         return 1 if gpu >= 1 else self.n
 
-    def spread(
+    def map_unordered(
         self,
         work: Callable[[Plan, int], Result],
         plan: Plan,
@@ -118,9 +116,9 @@ class Processes:
         )
         crew = executor._processes  # a table that the executor forgets when it is broken, and this keeps
         try:
-            flight = Flight[Result](lambda index: _submit(executor, index))
+            in_flight = InFlight[int, Result](lambda index: _submit(executor, index))
             # Two blocks per worker in flight, so that no worker waits and little is lost when the run is stopped.
-            yield from ((index, future.result()) for index, future in flight.over(indices, lambda: 2 * workers))
+            yield from ((index, future.result()) for index, future in in_flight.over(indices, lambda: 2 * workers))
         except BrokenProcessPool as error:
             raise DeadWorkerError(_end_of(crew.values())) from error
         except pickle.PicklingError as error:
@@ -141,12 +139,12 @@ def run_apart(what: str, work: Callable[[Plan, int], Result], plan: Plan, *, gpu
 
     Args:
         what: What is done, in the message that it ended its process.
-        work: As for ``Workers.spread``.
+        work: As for ``Workers.map_unordered``.
         plan: Its first argument.
         gpu: Share of a GPU that it needs.
     """
     try:
-        ((_, result),) = Processes(1, isolated=can_fork() and not gpu).spread(work, plan, [0], gpu=gpu)
+        ((_, result),) = Processes(1, isolated=can_fork() and not gpu).map_unordered(work, plan, [0], gpu=gpu)
     except DeadWorkerError as error:
         raise DeadWorkerError(f"{what}: {error}") from error
     return result
@@ -166,81 +164,52 @@ def _end_of(children: Iterable[BaseProcess]) -> str:
     codes = [child.exitcode for child in children if child.exitcode not in (None, -signal.SIGTERM)]
     code = codes[0] if codes else None
     if code is None or code == -signal.SIGKILL:
-        return "a worker process died (out of memory?); finished blocks are kept, run again with fewer --workers"
+        return "a worker process died (out of memory?); finished blocks are kept, run again with a smaller workers="
     if code < 0:
         name = signal.Signals(-code).name
         return f"a worker process crashed ({name}): compiled code of the environment or the agent failed"
     return f"a worker process ended by itself (exit code {code}): the environment or the agent ended it, with os._exit"
 
 
-class Flight(Generic[Result]):
+class InFlight(Generic[Key, Result]):
     """A bounded number of results in the making; finding the next finished one takes as long for 2,000 as for two."""
 
-    def __init__(self, submit: Callable[[int], Future[Result]]) -> None:
+    def __init__(self, submit: Callable[[Key], Future[Result]]) -> None:
         self._submit = submit
-        self._landed: SimpleQueue[tuple[int, Future[Result]]] = SimpleQueue()
-        self._flying = 0
+        self._completed: SimpleQueue[tuple[Key, Future[Result]]] = SimpleQueue()
+        self._count = 0
 
-    def start(self, index: int) -> None:
+    def start(self, key: Key) -> None:
         """Begin one result."""
-        self._flying += 1
-        self._submit(index).add_done_callback(lambda future: self._landed.put((index, future)))
+        self._count += 1
+        self._submit(key).add_done_callback(lambda future: self._completed.put((key, future)))
 
-    def over(self, indices: Sequence[int], room: Callable[[], int]) -> Iterator[tuple[int, Future[Result]]]:
-        """Yield every index with its finished future; ``room`` says how many may be in flight, and may look around."""
-        queue = iter(indices)
-        more = True
-        while more or self._flying:
-            free = room() - self._flying
-            while more and free > 0:
-                index = next(queue, None)
-                more, free = index is not None, free - 1
-                if index is not None:
-                    self.start(index)
+    def over(self, keys: Iterable[Key], capacity: Callable[[], int]) -> Iterator[tuple[Key, Future[Result]]]:
+        """Yield every key with its finished future.
+
+        Args:
+            keys: What to begin, in this order.
+            capacity: Returns how many may be in flight now; it is asked every few seconds at least.
+        """
+        waiting = deque(keys)
+        while waiting or self._count:
+            # Asked even where nothing waits to be begun: it raises where nothing could be run any more.
+            most = capacity()
+            while waiting and self._count < most:
+                self.start(waiting.popleft())
+            if not self._count:
+                continue
             try:
-                landed = self._landed.get(timeout=LOOK) if self._flying else None
+                completed = self._completed.get(timeout=LOOK)
             except Empty:
                 continue
-            if landed is not None:
-                self._flying -= 1
-                yield landed
+            self._count -= 1
+            yield completed
 
 
 def as_workers(workers: int | Workers) -> Workers:
     """Return workers; a number is one of processes."""
     return Processes(workers) if isinstance(workers, int) else workers
-
-
-@contextmanager
-def single_thread() -> Iterator[None]:
-    """Compute with one thread: the same bits whatever else runs, and no collapse when processes share the cores."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
-def keep_freed_memory() -> None:
-    """Let the C library reuse the memory of each step's tensors instead of returning it to the system.
-
-    glibc returns what is freed above a threshold, and every step would fault the same pages in again, a tenth of the
-    time of a recurrent agent. The threshold rises to the largest block that was ever freed; this one is never touched.
-    """
-    torch.empty(KEPT, dtype=torch.uint8)
-
-
-def usable_cores() -> int:
-    """Return how many cores this process may run on; ``SUREFOOT_CORES`` lowers it where others share the machine."""
-    most = os.environ.get("SUREFOOT_CORES", "")
-    return max(1, min(_allowed_cores(), int(most))) if most.isdecimal() else _allowed_cores()
-
-
-def _allowed_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _submit(executor: ProcessPoolExecutor, index: int) -> Future[Any]:

@@ -31,11 +31,11 @@ from surefoot.agents.networks import MLP, PARTS
 from surefoot.agents.normalization import Statistics, normalized
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.write import write_zip
+from surefoot.compute import single_thread
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.streams import training_seeds
 from surefoot.play.task import Task
-from surefoot.play.workers import single_thread
 from surefoot.train.folder import Arrays, TrainingFolder, TrainingRun, load_optimizer, optimizer_arrays, under
 from surefoot.train.sb3_env import CLEAN, NOISY, NoisyAndClean
 from surefoot.train.selection import predicted_bound, validate

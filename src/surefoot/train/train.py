@@ -9,9 +9,9 @@ from pathlib import Path
 
 from surefoot.agents import files as zoo
 from surefoot.agents.policies import Policy
+from surefoot.compute import single_thread
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_text
-from surefoot.play.workers import single_thread
 from surefoot.train import ddpg, dqn
 from surefoot.train.cuda_graph import Captured
 from surefoot.train.folder import Progress, TrainingRun, candidate, copy_agent, has_checkpoint

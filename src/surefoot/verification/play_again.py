@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 from surefoot.agents.files import list_agents
 from surefoot.agents.policies import Policy
 from surefoot.agents.resolve import needs_spaces, resolve
+from surefoot.compute import processor
 from surefoot.episodes import Noise
 from surefoot.errors import InputError, NotAllowedError
 from surefoot.files import versions
 from surefoot.play.environments import inspect
 from surefoot.play.envs.source import Source, registered_steps
 from surefoot.play.plan import Plan, own_seed
-from surefoot.play.processor import processor
 from surefoot.play.rollout import run_blocks
 from surefoot.play.streams import Purpose
 from surefoot.play.task import Task

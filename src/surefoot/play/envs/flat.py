@@ -72,7 +72,7 @@ def parts_of(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] = 
         if not pixels and not np.issubdtype(space.dtype, np.floating):
             raise InputError(
                 f"{name} has {space.dtype} observations from {space.low.min()} to {space.high.max()}; noise needs "
-                f"floats or uint8 images from 0 to 255: turn them into floats with --wrapper '{FLOATS}'"
+                f"floats or uint8 images from 0 to 255: turn them into floats with wrappers=['{FLOATS}']"
             )
         yield Part(path, space, 255.0 if pixels else 1.0)
     elif isinstance(space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
@@ -80,7 +80,7 @@ def parts_of(name: str, space: spaces.Space[Any], path: tuple[str | int, ...] = 
     else:
         raise InputError(
             f"{name} has observations of the kind {type(space).__name__}, which cannot carry noise; "
-            "wrap it so that they are a Box, with --wrapper module:Class"
+            "wrap it so that they are a Box, with wrappers=['module:Class']"
         )
 
 
@@ -131,12 +131,12 @@ def flattened(name: str, environment: gymnasium.Env[Any, Any]) -> gymnasium.Env[
         if prod(factors) > MOST_ACTIONS:
             raise InputError(
                 f"{name} has {prod(factors):,} combinations of actions, expected at most {MOST_ACTIONS:,}; fix some "
-                "parts in a wrapper, with --wrapper module:Class"
+                "parts in a wrapper, with wrappers=['module:Class']"
             )
         return FlatAction(environment, factors)
     if not isinstance(actions, spaces.Box | spaces.Discrete):
         raise InputError(
             f"{name} must have Discrete, Box, MultiDiscrete or MultiBinary actions, it has {actions}; "
-            "wrap it so that it has, with --wrapper module:Class"
+            "wrap it so that it has, with wrappers=['module:Class']"
         )
     return environment

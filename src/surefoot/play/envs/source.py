@@ -177,7 +177,7 @@ class Source:
             return gymnasium.make(factory, max_episode_steps=self.max_steps, **self.kwargs)
         except (gymnasium.error.Error, ImportError, TypeError, ValueError, AttributeError) as error:
             reason, today = str(error).strip().splitlines()[0].rstrip("."), successor(self.name)
-            way = f"; {_elsewhere(self.name)}" if today is None else f"; its successor is {today}: give --env {today}"
+            way = f"; {_elsewhere(self.name)}" if today is None else f"; its successor is {today}: give env='{today}'"
             raise InputError(f"Gymnasium cannot make the environment {self.name!r}: {reason}{way}") from error
         except (KeyboardInterrupt, GeneratorExit):
             raise
@@ -245,7 +245,7 @@ def _refuse_learners(environment: Environment) -> None:
         if isinstance(layer, LEARNERS):
             raise InputError(
                 f"{type(layer).__name__} learns from earlier episodes, so that episodes depend on each other; "
-                "normalize with numbers that are fixed, in the environment, or in the agent (--vecnormalize)"
+                "normalize with numbers that are fixed, in the environment, or in the agent (vecnormalize=)"
             )
         layer = layer.env
 
@@ -290,7 +290,7 @@ def _wrapper(given: str | Callable[[Any], Any]) -> Callable[[Any], Any]:
     module, _, inside = name.partition(":")
     found = attribute(imported(module), inside)
     if not callable(found):
-        raise InputError(f"there is no wrapper {inside!r} in {module}; give --wrapper module:Class")
+        raise InputError(f"there is no wrapper {inside!r} in {module}; give wrappers=['module:Class']")
     return partial(found, **kwargs)
 
 
@@ -301,7 +301,7 @@ def _factory(text: str) -> Any:
         return text
     if module.endswith(".py") or "/" in module:
         raise InputError(
-            f"{text!r} is not module:name; from the folder of a file my_env.py it is --env my_env:{name or 'make'}"
+            f"{text!r} is not module:name; from the folder of a file my_env.py it is env='my_env:{name or 'make'}'"
         )
     if not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
         with_id = all(part.isidentifier() for part in module.split("."))
@@ -317,8 +317,9 @@ def _elsewhere(name: str) -> str:
     for pattern, module in PACKAGES.items():
         if re.search(pattern, name):
             package = module.partition(".")[0]
-            return f"it is one of {package}: install that and give --env-module {module}, or give --env module:factory"
-    return "if a package registers it, import that with --env-module, or give --env module:factory"
+            install = f"it is one of {package}: install that and give env_modules=['{module}']"
+            return f"{install}, or give env='module:factory'"
+    return "if a package registers it, import that with env_modules=, or give env='module:factory'"
 
 
 def _name(maker: object) -> str:

@@ -19,12 +19,12 @@ from torch.nn.functional import log_softmax, mse_loss
 
 from surefoot.agents.networks import CNN
 from surefoot.agents.policies import Policy
+from surefoot.compute import usable_cores
 from surefoot.errors import InputError
 from surefoot.play.envs.atari.emulators import CUT, ENDED, Board
 from surefoot.play.envs.atari.env import counted
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
-from surefoot.play.workers import usable_cores
 from surefoot.train.atari.checkpoint import load_checkpoint
 from surefoot.train.atari.learner import Averaged, arrays_of, half_precision
 from surefoot.train.atari.players import Emulated

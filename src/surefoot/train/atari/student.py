@@ -29,12 +29,12 @@ from torch.nn.functional import conv2d, log_softmax, mse_loss
 
 from surefoot.agents.networks import CNN, fresh_arrays
 from surefoot.agents.policies import Policy
+from surefoot.compute import usable_cores
 from surefoot.errors import InputError
 from surefoot.play.envs.atari.emulators import Board
 from surefoot.play.envs.atari.env import counted
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
-from surefoot.play.workers import usable_cores
 from surefoot.train.atari.learner import Averaged, half_precision, single_precision
 from surefoot.train.atari.players import Emulated
 from surefoot.train.atari.replay_buffer import Labeled

@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from surefoot.agents.networks import NATURE, cnn_policy, halved
 from surefoot.agents.policies import Policy
+from surefoot.compute import usable_cores
 from surefoot.errors import InputError
 from surefoot.play.task import Task
-from surefoot.play.workers import usable_cores
 from surefoot.train import selection
 from surefoot.train.atari.checkpoint import load_checkpoint, save_checkpoint
 from surefoot.train.atari.learner import Averaged, Learner
