@@ -25,8 +25,8 @@ from surefoot.proof.shared_budget import SharedBudgetCertificate
 from surefoot.proof.step_budget import PerStepCertificate
 
 if TYPE_CHECKING:
-    from surefoot.agents.files import load as load_agent
-    from surefoot.agents.policies import Policy
+    from surefoot.agents.policies import Policy, Spaces
+    from surefoot.agents.resolve import as_policy
     from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, smooth
     from surefoot.play.environments import make_task
     from surefoot.play.envs.noisy import NoisyObservation
@@ -45,11 +45,12 @@ _LATER = {
     "Policy": ("surefoot.agents.policies", "Policy"),
     "PredictableNoiseWarning": ("surefoot.agents.smoothed", "PredictableNoiseWarning"),
     "SmoothedPolicy": ("surefoot.agents.smoothed", "SmoothedPolicy"),
+    "Spaces": ("surefoot.agents.policies", "Spaces"),
     "Task": ("surefoot.play.task", "Task"),
+    "as_policy": ("surefoot.agents.resolve", "as_policy"),
     "attack": ("surefoot.runs.attack_curve", "attack"),
     "explain_budget": ("surefoot.report.budget_words", "explain_budget"),
     "get_task": ("surefoot.play.tasks", "get_task"),
-    "load_agent": ("surefoot.agents.files", "load"),
     "rollout": ("surefoot.runs.rollout", "rollout"),
     "smooth": ("surefoot.agents.smoothed", "smooth"),
     "make_task": ("surefoot.play.environments", "make_task"),
@@ -71,14 +72,15 @@ __all__ = [
     "Query",
     "SharedBudgetCertificate",
     "SmoothedPolicy",
+    "Spaces",
     "Task",
+    "as_policy",
     "attack",
     "certify",
     "certify_per_step",
     "certify_shared_budget",
     "explain_budget",
     "get_task",
-    "load_agent",
     "make_task",
     "rollout",
     "smooth",

@@ -46,7 +46,7 @@ def walk(agent, shape, steps=25, rows=6):
 
 
 def same(policy, model):
-    ours = walk(SmoothedPolicy(policy, 0.0), policy.shape)
+    ours = walk(SmoothedPolicy(policy, 0.0), policy.spaces.shape)
     theirs = walk(model, model.observation_space.shape)
     assert len(np.unique(theirs)) > 1  # the comparison is about an agent that acts
     np.testing.assert_allclose(ours, theirs, atol=2e-5)
@@ -145,6 +145,6 @@ def test_statistics_are_applied_before_the_lstm(tmp_path):
 def test_gradients_reach_the_present_observation():
     policy = sb3.from_model(lstm_model())
     seen = torch.zeros(3, 5, requires_grad=True)
-    memory = policy.recall.advance(policy.recall.empty(seen.detach()), seen, None, torch.ones(3, dtype=torch.bool))
+    memory = policy.memory.advance(policy.memory.empty(seen.detach()), seen, None, torch.ones(3, dtype=torch.bool))
     policy.network(memory).sum().backward()
     assert seen.grad.abs().min() > 0

@@ -28,11 +28,18 @@ MOST_ROWS = 131  # of a trial
 class CheckedOutput(nn.Module):
     """Something that answers rows of observations, as the network of a policy."""
 
-    def __init__(self, inner: nn.Module, spaces: Spaces) -> None:
-        """Wrap ``inner``, which maps (rows, *shape), or (rows, n_stack, *shape), to any kind of answer."""
+    def __init__(self, inner: nn.Module, spaces: Spaces, *, ignores_draws: bool = False) -> None:
+        """Wrap what answers.
+
+        Args:
+            inner: Maps (rows, *shape), or (rows, n_stack, *shape), to any kind of answer.
+            spaces: What it is given, and what actions it has.
+            ignores_draws: Whether what it draws at random is known not to change its answer.
+        """
         super().__init__()
         self.inner = inner
         self.spaces = spaces
+        self.ignores_draws = ignores_draws
 
     def forward(self, history: Tensor) -> Tensor:
         """Return values, one-hot rows for actions that were chosen, or continuous actions."""
@@ -85,7 +92,8 @@ def from_function(
         way: _policy(function, spaces, batched=way, stochastic=stochastic)
         for way in ((False, True) if batched is None else (batched,))
     }
-    seen, answers = trial_rows((spaces.n_stack, *spaces.shape), spaces.n_actions), {}
+    seen = trial_rows(spaces)
+    answers = {}
     for way, policy in ways.items():
         with suppress(Exception):
             answers[way] = asked(policy.network, seen)
@@ -106,13 +114,13 @@ def tried(inner: nn.Module, spaces: Spaces, *, stochastic: bool, ignores_draws: 
 
     Continuous actions are clipped to the environment's bounds.
     """
-    network, seen = CheckedOutput(inner, spaces), trial_rows((spaces.n_stack, *spaces.shape), spaces.n_actions)
-    own = Policy(network, spaces.n_stack, spaces.shape, spaces.n_actions, stochastic=stochastic)
-    check_repeats(own, seen, asked(network, seen), ignores_draws=ignores_draws)
+    network = CheckedOutput(inner, spaces, ignores_draws=ignores_draws)
+    seen = trial_rows(spaces)
+    policy = Policy(network, spaces, stochastic=stochastic)
+    check_repeats(policy, seen, asked(network, seen))
     with torch.enable_grad():
         gradient = not stochastic and network(seen.requires_grad_()).requires_grad
-    low, high = (None if side is None else torch.tensor(side) for side in (spaces.low, spaces.high))
-    return replace(own, low=low, high=high, differentiable=gradient)
+    return replace(policy, differentiable=gradient)
 
 
 def check_policy(policy: Policy) -> None:
@@ -120,9 +128,9 @@ def check_policy(policy: Policy) -> None:
 
     One that fails on made-up observations is not judged by them.
     """
-    if policy.open_loop or policy.memory is not None:
+    if policy.open_loop or not policy.stacks_frames:
         return
-    seen = trial_rows((policy.n_stack, *policy.shape), policy.n_actions)
+    seen = trial_rows(policy.spaces)
     seen = seen.to(next(policy.network.parameters(), torch.empty(0)).device)
     try:
         answer = asked(policy.network, seen)
@@ -131,13 +139,14 @@ def check_policy(policy: Policy) -> None:
     check_repeats(policy, seen, answer)
 
 
-def trial_rows(shape: tuple[int, ...], n_actions: int | None = None) -> Tensor:
-    """Return made-up observations, between -1 and 1: other ones, and another number of them, every time.
+def trial_rows(spaces: Spaces) -> Tensor:
+    """Return made-up stacks of observations, between -1 and 1: other ones, and another number of them, every time.
 
     Their number is not the length of another axis, so that rows cannot be taken for anything else.
     """
+    shape = (spaces.n_stack, *spaces.shape)
     random = unforeseeable()
-    counts = [count for count in range(101, MOST_ROWS + 1) if count not in (*shape, n_actions)]
+    counts = [count for count in range(101, MOST_ROWS + 1) if count not in (*shape, spaces.n_actions)]
     return torch.from_numpy(random.uniform(-1, 1, (random.choice(counts), *shape)).astype(np.float32))
 
 
@@ -155,7 +164,7 @@ def _asked(network: nn.Module, seen: Tensor, *, seed: int) -> tuple[Tensor, bool
         return answer, states() != before
 
 
-def check_repeats(policy: Policy, seen: Tensor, answer: Tensor, *, ignores_draws: bool = False) -> None:
+def check_repeats(policy: Policy, seen: Tensor, answer: Tensor) -> None:
     """Raise if a policy answers the same rows differently, or one declared stochastic does so with the same seeds.
 
     Rows are asked again alone and in other company: what takes them for steps in time, or mixes them otherwise, answers
@@ -165,7 +174,6 @@ def check_repeats(policy: Policy, seen: Tensor, answer: Tensor, *, ignores_draws
         policy: What is asked again.
         seen: The rows.
         answer: What its network answered the first time.
-        ignores_draws: Whether what it draws is known not to change its answer.
     """
     if policy.stochastic:
         if torch.equal(answer, asked(policy.network, seen)):
@@ -175,18 +183,19 @@ def check_repeats(policy: Policy, seen: Tensor, answer: Tensor, *, ignores_draws
             "let it draw from the global generators of torch, numpy.random or random"
         )
     random, drawn = unforeseeable(), []
+    n_actions = policy.spaces.n_actions
 
     def ask(rows: Tensor) -> Tensor:
         output, has_drawn = _asked(policy.network, rows, seed=int(random.integers(2**32)))
         drawn.append(has_drawn)
-        return _with_choice(output, policy.n_actions)
+        return _with_choice(output, n_actions)
 
     sizes = [len(seen), int(random.integers(2, 100))]
-    check_rows(ask, [seen], _with_choice(answer, policy.n_actions), random, sizes=sizes)
-    if any(drawn) and not ignores_draws:
+    check_rows(ask, [seen], _with_choice(answer, n_actions), random, sizes=sizes)
+    ignored = any(isinstance(part, CheckedOutput) and part.ignores_draws for part in policy.network.modules())
+    if any(drawn) and not ignored:
         raise InputError(
-            "the agent draws random numbers; if its own randomness is part of it, declare that: stochastic=True, "
-            "or --stochastic"
+            "the agent draws random numbers; if its own randomness is part of it, declare that: stochastic=True"
         )
 
 
@@ -208,9 +217,7 @@ def _with_choice(output: Tensor, n_actions: int | None) -> Tensor:
 def _policy(function: Callable[[NDArray[Any]], Any], spaces: Spaces, *, batched: bool, stochastic: bool) -> Policy:
     name = getattr(function, "__name__", type(function).__name__)
     network = CheckedOutput(Function(function, batched=batched), spaces)
-    low, high = (None if side is None else torch.tensor(side) for side in (spaces.low, spaces.high))
-    own = Policy(network, spaces.n_stack, spaces.shape, spaces.n_actions, name, differentiable=False)
-    return replace(own, low=low, high=high, stochastic=stochastic)
+    return Policy(network, spaces, name=name, stochastic=stochastic, differentiable=False)
 
 
 def _plain(answer: Any) -> Any:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.agents.memory import expand_rows
-from surefoot.agents.recording import recorded
+from surefoot.agents.networks import recorded
 from surefoot.attacks.victim import Scene, overflown
 
 if TYPE_CHECKING:
