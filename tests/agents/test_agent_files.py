@@ -3,7 +3,6 @@
 import json
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -85,7 +84,7 @@ def test_a_name_with_a_dot_is_not_cut(tmp_path, monkeypatch):
     monkeypatch.setattr(zoo, "agents_dir", lambda: tmp_path)
     monkeypatch.chdir(tmp_path.parent)
     for name in ("c-s0", "c-s0.2", "c-s0.25"):
-        zoo.save(replace(small(name), n_stack=5), tmp_path / name, {})
+        zoo.save(small(name), tmp_path / name, {})
     assert zoo.list_agents() == ["c-s0", "c-s0.2", "c-s0.25"]
     assert [zoo.load(name).name for name in zoo.list_agents()] == zoo.list_agents()
 

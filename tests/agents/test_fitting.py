@@ -126,7 +126,7 @@ def test_of_two_files_of_statistics_none_is_guessed(tmp_path):
     with pytest.raises(InputError, match="may hold the statistics its observations were normalized with"):
         as_policy(tmp_path / "model.zip")
     (home / "config.yml").write_text("normalize: true\n")
-    with pytest.raises(InputError, match=r"holds best_vecnormalize\.pkl, vecnormalize\.pkl: give the file with"):
+    with pytest.raises(InputError, match=r"holds best_vecnormalize\.pkl, vecnormalize\.pkl: give the file as"):
         as_policy(tmp_path / "model.zip")
     (home / "best_vecnormalize.pkl").unlink()
     assert as_policy(tmp_path / "model.zip").network.statistics.mean.tolist() == [0, 1, 2, 3]

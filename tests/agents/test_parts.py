@@ -1,5 +1,8 @@
 """Observations and actions in parts: SB3 agents and functions act as they do on the structured environment."""
 
+from copy import deepcopy
+from dataclasses import replace
+
 import gymnasium
 import numpy as np
 import pytest
@@ -26,8 +29,9 @@ class Parts(gymnasium.Env):
     """Random observations in parts; the reward is how far apart two parts of the action are from the door."""
 
     def __init__(self, actions="several", names=("goal", "arm", "door")):
-        self.observation_space = Dict([(name, VECTORS[name]) for name in names])
-        self.action_space = MOVES[actions]
+        # Copies of their own: spaces draw, and copies of an environment must not share what they draw from.
+        self.observation_space = Dict([(name, deepcopy(VECTORS[name])) for name in names])
+        self.action_space = deepcopy(MOVES[actions])
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -144,8 +148,6 @@ def test_an_agent_of_other_parts_is_refused():
     with pytest.raises(InputError, match="the agent has 8 actions from 0, the environment takes 12 actions from 0"):
         as_policy(other, eight)
     swapped = make_task(lambda: parts(actions="lamps"), floor=0).spaces
-    from dataclasses import replace
-
     with pytest.raises(InputError, match=r"parts of \(2, 2, 2\) values, the environment's of \(4, 2\)"):
         as_policy(other, replace(swapped, factors=(4, 2)))
 

@@ -183,13 +183,15 @@ def test_the_smallest_stack_is_asked_about_too(shape, question):
 
 
 def test_the_deployed_agent_of_a_folder_has_its_statistics(stored, tmp_path):
-    agent = smooth(as_policy(stored, n_stack=1), 0.0)
+    with pytest.warns(surefoot.PredictableNoiseWarning, match="sigma is 0"):
+        agent = smooth(as_policy(stored, n_stack=1), 0.0)
     seen = (5 + 4 * np.random.default_rng(1).normal(size=(200, 20))).astype(np.float32)
     made, env = model()
     expected = made.predict(env.normalize_obs(seen), deterministic=True)[0]
     assert len(set(expected.tolist())) == 2
     assert np.array_equal(agent.predict(seen)[0], expected)
-    raw = smooth(as_policy(stored, n_stack=1, vecnormalize="none"), 0.0)
+    with pytest.warns(surefoot.PredictableNoiseWarning, match="sigma is 0"):
+        raw = smooth(as_policy(stored, n_stack=1, vecnormalize="none"), 0.0)
     assert not np.array_equal(raw.predict(seen)[0], expected)
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surefoot.agents.callables import trial_rows, tried
+from surefoot.agents.callables import probe_policy, trial_rows
 from surefoot.agents.imported import search_here
 from surefoot.agents.networks import weights_hash
 from surefoot.agents.policies import Policy, Spaces
@@ -101,7 +101,7 @@ def from_module(module: nn.Module, spaces: Spaces, *, name: str, stochastic: boo
         for inner in _readings(own, spaces, stochastic):
             try:
                 known = replace(spaces, shape=shape, n_stack=1)
-                policy = tried(inner, known, stochastic=stochastic, ignores_draws=isinstance(inner, Third))
+                policy = probe_policy(inner, known, stochastic=stochastic, ignores_draws=isinstance(inner, Third))
                 if isinstance(inner, Mean):
                     inner.check(trial_rows(known)[:, 0])
                 return replace(policy, name=name)
