@@ -91,7 +91,7 @@ def smoothed_share(rows: int = 128, draws: int = 128, repeats: int = 20) -> floa
     assert isinstance(network, MLP)
     smoothing = Smoothing(0.2, draws)
     some = torch.arange(rows)
-    context = torch.randn(rows, policy.n_stack, 4)
+    context = torch.randn(rows, policy.spaces.n_stack, 4)
     import numpy as np
 
     from surefoot.play.streams import Stream

@@ -135,7 +135,7 @@ def measure(task: str, policy: Policy, repeats: int) -> dict[str, Any]:
         "times_the_matrix_products": round(block / floor, 2),
         "times_the_matrix_products_all": [round(ratio, 2) for ratio in ratios],
         "microseconds_per_step": {name: round(1e6 * spent / steps, 1) for name, spent in split.items()},
-        **(one_by_one(plan, block, floor, int(record.lengths.sum())) if policy.memory is None else {}),
+        **(one_by_one(plan, block, floor, int(record.lengths.sum())) if policy.stacks_frames else {}),
     }
 
 

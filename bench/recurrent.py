@@ -27,7 +27,7 @@ from surefoot.agents.memory import Recurrent
 from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.recurrent import Encoder, Form, recurrent_policy
-from surefoot.agents.resolve import resolve
+from surefoot.agents.resolve import as_policy
 from surefoot.compute import single_thread, usable_cores
 from surefoot.episodes import Noise
 from surefoot.files import versions, write_json
@@ -138,7 +138,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--out", type=Path, help="result file (default: under bench/results)")
     options = parser.parse_args()
-    policy = averaging(options.width) if options.agent is None else resolve(options.agent)
+    policy = averaging(options.width) if options.agent is None else as_policy(options.agent)
     measured = (on_cpu if options.device == "cpu" else on_cuda)(policy, options.episodes, options.repeats)
     result = {"agent": policy.name, **measured, "machine": platform.machine(), "versions": versions()}
     print(json.dumps(result, indent=1))

@@ -38,8 +38,8 @@ from study.structured import PLAIN, ROOMS
 from study.tables import Table
 from surefoot.agents import files
 from surefoot.agents.networks import MLP
-from surefoot.agents.policies import Policy
-from surefoot.agents.resolve import resolve
+from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.resolve import as_policy
 from surefoot.play.envs.noisy import NoisyObservation
 
 SIDE = 36  # the smallest picture that SB3's convolutions take
@@ -342,10 +342,10 @@ class ByHand:
 def written_by_hand(row: Row, folder: Path) -> tuple[Any, object]:
     """Return a model for SB3, and the same agent as it is given to Surefoot."""
     rule = ByHand()
-    policy = Policy(rule.network(), 1, (4,), 2)
+    policy = Policy(rule.network(), Spaces(shape=(4,), n_actions=2))
     if row.given == "agent file":
         arrays = [weight.detach().numpy() for weight in rule.network().parameters()]
-        files.save(Policy(MLP(arrays[:1], arrays[1:]), 1, (4,), 2), folder / "agent", {})
+        files.save(Policy(MLP(arrays[:1], arrays[1:]), Spaces(shape=(4,), n_actions=2)), folder / "agent", {})
     return rule, {"function": rule, "surefoot.Policy": policy, "agent file": folder / "agent"}[row.given]
 
 
@@ -493,11 +493,13 @@ def agreement(row: Row, model: Any, env: VecEnv | None, policy: Policy) -> float
     for _ in range(60):
         # An episode that ends has been reset: the last observation but one ended it.
         fresh, new = torch.tensor([start]), torch.from_numpy(heard[-1]).unsqueeze(0)
-        memory = policy.recall.empty(new) if start else memory
-        memory = policy.recall.advance(memory, new, None, fresh if start else None)
+        memory = policy.memory.empty(new) if start else memory
+        memory = policy.memory.advance(memory, new, None, fresh if start else None)
         expected, state = model.predict(seen, state=state, episode_start=np.array([start]), deterministic=True)
         chosen = policy.act(memory).numpy()[0]
-        pairs.append((chosen if policy.factors is None else np.unravel_index(chosen, policy.factors), expected[0]))
+        pairs.append(
+            (chosen if policy.spaces.factors is None else np.unravel_index(chosen, policy.spaces.factors), expected[0])
+        )
         seen, _, over, _ = single.step(expected)
         start = bool(over[0])
     found, known = (np.array(side, dtype=np.float64).reshape(60, -1) for side in zip(*pairs, strict=True))
@@ -516,7 +518,7 @@ def run(row: Row, episodes: int = EPISODES, *, change: Callable[[Policy], Policy
         agent = written_by_hand(row, folder)[1] if env is None else given(row, model, env, folder)
         model = ByHand() if model is None else model
         policy = change(
-            resolve(
+            as_policy(
                 agent,
                 task.spaces,
                 n_stack=row.stack if row.given == "torch module" else None,

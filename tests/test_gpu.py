@@ -508,15 +508,15 @@ def test_two_processes_share_a_gpu_without_changing_anything():
 def test_recurrent_agents_remember_the_same_on_the_gpu(kind):
     """Step by step from the same observations and actions, restarts included."""
     policy, generator = recurrent(kind), torch.Generator().manual_seed(0)
-    memory, action = policy.recall.empty(torch.zeros(64, 4)), None
+    memory, action = policy.memory.empty(torch.zeros(64, 4)), None
     seen = torch.randn(30, 64, 4, generator=generator)
     fresh = torch.rand(30, 64, generator=generator) < 0.1
     fresh[0] = True
     there = recurrent(kind).to("cuda")
     for step in range(30):
         known = None if action is None else action.to("cuda")
-        again = there.recall.advance(memory.to("cuda"), seen[step].to("cuda"), known, fresh[step].to("cuda"))
-        memory = policy.recall.advance(memory, seen[step], action, fresh[step])
+        again = there.memory.advance(memory.to("cuda"), seen[step].to("cuda"), known, fresh[step].to("cuda"))
+        memory = policy.memory.advance(memory, seen[step], action, fresh[step])
         assert torch.allclose(memory, again.cpu(), atol=2e-3)  # TF32
         action = policy.act(memory)
 

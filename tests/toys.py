@@ -204,7 +204,7 @@ class Gate(nn.Module):
 def gate(p: float, sigma: float, size: int = 1, *, two_sided: bool = False) -> Policy:
     """Appendix A's policy: the first action with probability p under noise alone, where the clean coordinate is 0."""
     omega = sigma * stats.norm.ppf((1 + p) / 2 if two_sided else p)
-    return Policy(Gate(float(omega), two_sided), 1, (size,), 2, "gate")
+    return Policy(Gate(float(omega), two_sided), Spaces(shape=(size,), n_actions=2), name="gate")
 
 
 class Newest(nn.Module):
@@ -222,7 +222,7 @@ class Mean(nn.Module):
 
 
 def echo(size: int = 1, frames: int = 1) -> Policy:
-    return Policy(Newest(), frames, (size,), None, "echo")
+    return Policy(Newest(), Spaces(shape=(size,), n_actions=None, n_stack=frames), name="echo")
 
 
 class Constant(nn.Module):
@@ -233,14 +233,19 @@ class Constant(nn.Module):
 
 
 def constant(size: int = 1) -> Policy:
-    return Policy(Constant(), 1, (size,), 2, "constant")
+    return Policy(Constant(), Spaces(shape=(size,), n_actions=2), name="constant")
 
 
 def balancer(frames: int = 1) -> Policy:
     """A hand-made Cartpole agent: pushes towards where the pole falls, judged by the newest frame."""
     weight = np.zeros((2, 4 * frames), dtype=np.float32)
     weight[1, -4:] = [0.1, 0.3, 1.0, 0.5]
-    return Policy(MLP([weight], [np.zeros(2, dtype=np.float32)]), frames, (4,), 2, "balancer", "by-hand")
+    return Policy(
+        MLP([weight], [np.zeros(2, dtype=np.float32)]),
+        Spaces(shape=(4,), n_actions=2, n_stack=frames),
+        name="balancer",
+        sha256="by-hand",
+    )
 
 
 # --- adversaries ----------------------------------------------------------------------------------------------------
@@ -300,7 +305,9 @@ def actor_with_critic(seed: int = 0, frames: int = 5) -> Policy:
     weights[0] *= 3
     judge = Critic(MLP(*layers(rng, 2 * frames + 1, 24, 16, 1)), -limit, limit)
     actor = Squashed(MLP(weights, biases), -limit, limit)
-    return Policy(actor, frames, (2,), None, "toy", low=torch.tensor([-1.0]), high=torch.tensor([1.0]), critic=judge)
+    return Policy(
+        actor, Spaces(shape=(2,), n_actions=None, n_stack=frames, low=[-1.0], high=[1.0]), name="toy", critic=judge
+    )
 
 
 def recurrent(

@@ -29,7 +29,7 @@ from scipy.special import ndtr, ndtri
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from surefoot.agents.files import load, load_card
-from surefoot.agents.resolve import resolve
+from surefoot.agents.resolve import as_policy
 from surefoot.compute import usable_cores
 from surefoot.errors import InputError
 from surefoot.play.tasks import get_task
@@ -82,7 +82,7 @@ def train(arguments: argparse.Namespace) -> None:
     if arguments.teacher is None:
         train_fast(run, changed(find_fast(task.name), arguments.set), **options)
     else:
-        options["teacher"] = resolve(arguments.teacher, task.spaces)
+        options["teacher"] = as_policy(arguments.teacher, task.spaces)
         options["watch"] = lambda line, returns: say(shown(line, returns, arguments.sigma, task.scoring.floor))
         if arguments.fine_tune:
             train_fine_tune(run, changed(find_fine_tune(task.name), arguments.set), **options)

@@ -32,14 +32,15 @@ _PUBLIC = {
     "Query": "surefoot.proof.query.Query",
     "SharedBudgetCertificate": "surefoot.proof.shared_budget.SharedBudgetCertificate",
     "SmoothedPolicy": "surefoot.agents.smoothed.SmoothedPolicy",
+    "Spaces": "surefoot.agents.policies.Spaces",
     "Task": "surefoot.play.task.Task",
+    "as_policy": "surefoot.agents.resolve.as_policy",
     "attack": "surefoot.runs.attack_curve.attack",
     "certify": "surefoot.proof.query.certify",
     "certify_per_step": "surefoot.proof.query.certify_per_step",
     "certify_shared_budget": "surefoot.proof.query.certify_shared_budget",
     "explain_budget": "surefoot.report.budget_words.explain_budget",
     "get_task": "surefoot.play.tasks.get_task",
-    "load_agent": "surefoot.agents.files.load",
     "make_task": "surefoot.play.environments.make_task",
     "rollout": "surefoot.runs.rollout.rollout",
     "smooth": "surefoot.agents.smoothed.smooth",
@@ -48,8 +49,9 @@ _PUBLIC = {
 __all__ = list(_PUBLIC)
 
 if TYPE_CHECKING:
-    from surefoot.agents.files import load as load_agent  # noqa: F401
     from surefoot.agents.policies import Policy as Policy
+    from surefoot.agents.policies import Spaces as Spaces
+    from surefoot.agents.resolve import as_policy as as_policy
     from surefoot.agents.smoothed import PredictableNoiseWarning as PredictableNoiseWarning
     from surefoot.agents.smoothed import SmoothedPolicy as SmoothedPolicy
     from surefoot.agents.smoothed import smooth as smooth

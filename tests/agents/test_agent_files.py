@@ -3,7 +3,6 @@
 import json
 import os
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,7 @@ from surefoot.agents import files as zoo
 from surefoot.agents.memory import FrameStack
 from surefoot.agents.networks import MLP, weights_hash
 from surefoot.agents.policies import Policy, Spaces
-from surefoot.agents.resolve import resolve
+from surefoot.agents.resolve import as_policy
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.files import read_arrays, read_json, write_arrays, write_json
@@ -53,7 +52,7 @@ def small(name="a-s0.2"):
     rng = np.random.default_rng(0)
     weights = [rng.normal(size=shape).astype(np.float32) for shape in ((7, 20), (2, 7))]
     biases = [rng.normal(size=size).astype(np.float32) for size in (7, 2)]
-    return Policy(MLP(weights, biases, "tanh"), 5, (4,), 2, name)
+    return Policy(MLP(weights, biases, "tanh"), Spaces(shape=(4,), n_actions=2, n_stack=5), name=name)
 
 
 @pytest.fixture
@@ -71,7 +70,7 @@ def test_a_stored_agent_acts_as_before(stored, suffix):
     again = load(f"{stored}{suffix}")
     history = torch.randn(50, 5, 4, generator=torch.Generator().manual_seed(1))
     assert torch.equal(again.network(history), small().network(history))
-    assert (again.n_stack, again.shape, again.n_actions, again.name) == (5, (4,), 2, "a-s0.2")
+    assert (again.spaces, again.name) == (Spaces(shape=(4,), n_actions=2, n_stack=5), "a-s0.2")
     assert again.sha256 == zoo.load_card(str(stored))["sha256"]
     assert zoo.load_card(str(stored))["task"] == "cartpole-5"
 
@@ -85,7 +84,7 @@ def test_a_name_with_a_dot_is_not_cut(tmp_path, monkeypatch):
     monkeypatch.setattr(zoo, "agents_dir", lambda: tmp_path)
     monkeypatch.chdir(tmp_path.parent)
     for name in ("c-s0", "c-s0.2", "c-s0.25"):
-        zoo.save(replace(small(name), n_stack=5), tmp_path / name, {})
+        zoo.save(small(name), tmp_path / name, {})
     assert zoo.list_agents() == ["c-s0", "c-s0.2", "c-s0.25"]
     assert [zoo.load(name).name for name in zoo.list_agents()] == zoo.list_agents()
 
@@ -240,7 +239,7 @@ def test_shipped_agents_load_fit_and_say_where_they_come_from(name, monkeypatch,
     assert re.fullmatch(rf"{card['task']}(-[a-z0-9]+)?(-polished)?-s{card['sigma']:g}", name)
     stack = STUDENT[task.name].n_stack if card["training"].get("preset") == "fine-tune" else task.spaces.n_stack
     n_stack = card["training"]["settings"].get("n_stack", stack)  # a student's is a setting
-    assert agent.memory is not None or agent.n_stack == n_stack
+    assert not agent.stacks_frames or agent.spaces.n_stack == n_stack
     assert agent.sha256 == card["sha256"]
     assert len(card["sha256"]) == 64
     training = card["training"]
@@ -335,28 +334,31 @@ def test_unknown_presets_list_the_known():
 def memories():
     weights, biases = layers(np.random.default_rng(0), 3 * 6, 5, 2)
     arm = layers(np.random.default_rng(0), 4, 5, 1)
-    low, high = torch.tensor([-0.5]), torch.tensor([0.7])
-    yield Policy(MLP(weights, biases), 3, (4,), 2, "frames", memory=FrameStack(3, action_size=2))
-    yield Policy(MLP(*arm, "tanh"), 1, (4,), None, "clipped", low=low, high=high)
+    low, high = (-0.5,), (0.7,)
+    yield Policy(
+        MLP(weights, biases), Spaces(shape=(4,), n_actions=2, n_stack=3), FrameStack(3, action_size=2), name="frames"
+    )
+    yield Policy(MLP(*arm, "tanh"), Spaces(shape=(4,), n_actions=None, low=low, high=high), name="clipped")
     for kind in ("gru", "lstm"):
         yield recurrent(kind)
         yield recurrent(kind, n_actions=None, squashed=True)
         yield recurrent(kind, n_actions=None, encoder=0, last_action=False)
 
 
-@pytest.mark.parametrize("policy", list(memories()), ids=lambda policy: f"{policy.name} {policy.n_actions}")
+@pytest.mark.parametrize("policy", list(memories()), ids=lambda policy: f"{policy.name} {policy.spaces.n_actions}")
 def test_agents_with_memory_come_back_as_they_were(policy, tmp_path):
     zoo.save(policy, tmp_path / "agent", {})
     again = zoo.load(str(tmp_path / "agent.json"))
     assert again.sha256 == zoo.load_card(str(tmp_path / "agent.json"))["sha256"]
     assert again.sha256 == policy.sha256 or not policy.sha256
-    assert (again.n_stack, again.shape, again.n_actions) == (policy.n_stack, policy.shape, policy.n_actions)
+    for name in ("n_stack", "shape", "n_actions"):
+        assert getattr(again.spaces, name) == getattr(policy.spaces, name)
     seen, memory = torch.randn(7, 4, generator=torch.Generator().manual_seed(0)), [None, None]
     fresh = torch.ones(7, dtype=torch.bool)
     for place, one in enumerate((policy, again)):
-        state, action = one.recall.empty(seen), None
+        state, action = one.memory.empty(seen), None
         for step in range(3):
-            state = one.recall.advance(state, seen + step, action, fresh if step == 0 else None)
+            state = one.memory.advance(state, seen + step, action, fresh if step == 0 else None)
             action = one.act(state)
         memory[place] = (state, action)
     assert all(torch.equal(one, other) for one, other in zip(*memory, strict=True))
@@ -387,4 +389,4 @@ def test_recurrent_files_that_do_not_fit_are_rejected(spoil, text):
 
 def test_a_recurrent_agent_is_not_given_stacks():
     with pytest.raises(InputError, match="an agent with a memory of its own is not given stacks"):
-        resolve(recurrent(), Spaces(shape=(2,), n_actions=2))
+        as_policy(recurrent(), Spaces(shape=(2,), n_actions=2))

@@ -12,6 +12,7 @@ from stable_baselines3.common.noise import OrnsteinUhlenbeckActionNoise
 from surefoot.agents import files as zoo
 from surefoot.agents.fit import fit_to
 from surefoot.agents.networks import Critic
+from surefoot.agents.policies import Spaces
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.write import write_zip
 from surefoot.episodes import Noise
@@ -48,7 +49,7 @@ def test_a_stored_agent_acts_and_values_as_before(tmp_path):
     again = zoo.load(str(tmp_path / "toy"))
     assert torch.equal(policy.act(some), again.act(some))
     assert torch.equal(policy.critic(some, policy.act(some)), again.critic(some, policy.act(some)))
-    assert (again.n_actions, again.n_stack, again.shape, again.low.tolist()) == (None, 5, (2,), [-1.0])
+    assert again.spaces == Spaces(shape=(2,), n_actions=None, n_stack=5, low=(-1.0,), high=(1.0,))
 
 
 @pytest.mark.parametrize("part", ["0.weight", "critic.1.bias"])

@@ -11,11 +11,11 @@ from gymnasium.spaces import Box, Discrete
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 from surefoot.agents import files as zoo
-from surefoot.agents.fit import Bright, brightened, check_actions, fit_to, single_shape
+from surefoot.agents.fit import PixelScale, fit_to, scale_pixels, single_shape
 from surefoot.agents.policies import Policy, Spaces
-from surefoot.agents.resolve import resolve
+from surefoot.agents.resolve import as_policy
 from surefoot.errors import InputError
-from toys import balancer, echo
+from toys import balancer
 
 SPACES = Spaces(shape=(4,), n_actions=2)
 
@@ -28,12 +28,12 @@ class Flat(torch.nn.Module):
 
 
 def seen_by(shape, n_stack=1):
-    return Policy(Flat(), n_stack, shape, None, "flat")
+    return Policy(Flat(), Spaces(shape=shape, n_actions=None, n_stack=n_stack), name="flat")
 
 
 def test_an_agent_that_stacks_already_is_not_given_stacks_of_its_stacks():
     """Three frames of (4, 4) are not four frames of (4,) as well: it was made for other observations."""
-    assert fit_to(seen_by((5, 4)), (4,)).n_stack == 5
+    assert fit_to(seen_by((5, 4)), (4,)).spaces.n_stack == 5
     for shape in ((4,), (4, 2), (4, 4, 4)):
         with pytest.raises(InputError, match=r"made for observations of shape \(4, 4\), the environment gives"):
             fit_to(seen_by((4, 4), n_stack=3), shape)
@@ -42,7 +42,7 @@ def test_an_agent_that_stacks_already_is_not_given_stacks_of_its_stacks():
 @pytest.mark.parametrize(("stacked", "n_stack", "single"), [((5, 4), 5, (4,)), ((20,), 5, (4,)), ((8, 6), 3, (8, 2))])
 def test_one_observation_of_a_stack(stacked, n_stack, single):
     assert single_shape(stacked, n_stack) == single
-    assert fit_to(seen_by(stacked), single).n_stack == n_stack
+    assert fit_to(seen_by(stacked), single).spaces.n_stack == n_stack
     with pytest.raises(InputError, match="are not a stack of 7 frames"):
         single_shape(stacked, 7)
 
@@ -61,45 +61,41 @@ def test_frames_are_laid_out_oldest_first():
             assert torch.equal(channels[2 * frame + channel], images[0, frame, :, :, channel])
 
 
-def bounded(low, high):
-    return replace(echo(2), low=torch.tensor(low), high=torch.tensor(high))
-
-
 @pytest.mark.parametrize(
     ("low", "high"),
     [((-1.0, -2.0), (1.0, 3.0)), ((-1.0, -3.0), (1.0, 2.0)), ((-1.0,), (1.0,)), ((-2.0, -1.0), (2.0, 1.0))],
 )
 def test_actions_with_other_bounds_are_refused(low, high):
     """Either bound, and each of its entries: clipped to others it would be another agent."""
-    policy = bounded([-1.0, -2.0], [1.0, 2.0])
-    check_actions(policy, Spaces(shape=(2,), n_actions=None, low=(-1.0, -2.0), high=(1.0, 2.0)))
+    agent = Spaces(shape=(2,), n_actions=None, low=(-1.0, -2.0), high=(1.0, 2.0))
+    agent.check_agent(agent)
     with pytest.raises(InputError, match="the agent's actions range from"):
-        check_actions(policy, Spaces(shape=(2,), n_actions=None, low=low, high=high))
+        Spaces(shape=(2,), n_actions=None, low=low, high=high).check_agent(agent)
 
 
 def test_bytes_and_fractions_are_not_the_same_agent():
     pictures = replace(SPACES, pixels=True)
     known = replace(balancer(), sha256="known")
-    as_bytes, doubled, plain = (brightened(known, pictures, most) for most in (255.0, 2.0, 1))
+    as_bytes, doubled, plain = (scale_pixels(known, pictures, most) for most in (255.0, 2.0, 1))
     assert len({as_bytes.sha256, doubled.sha256, plain.sha256}) == 3
     assert plain.sha256 == "known"
-    assert isinstance(as_bytes.network, Bright)
+    assert isinstance(as_bytes.network, PixelScale)
     history = torch.rand(5, 1, 4)
     assert torch.equal(as_bytes.network(history), known.network(history * 255))
     assert (as_bytes.pixel_max, plain.pixel_max) == (255.0, 1)
     for spaces, most in ((pictures, None), (SPACES, 255.0), (pictures, 0.0), (pictures, float("inf"))):
         with pytest.raises(InputError, match="pixel"):
-            brightened(known, spaces, most)
+            scale_pixels(known, spaces, most)
 
 
 def test_a_stack_that_an_agent_does_not_have_is_refused():
     """Its number of frames is its own; planted: another one that is taken in silence."""
     spaces = replace(SPACES, n_stack=5)
-    assert resolve("cartpole-5-s0.2", spaces, n_stack=5).n_stack == 5
+    assert as_policy("cartpole-5-s0.2", spaces, n_stack=5).spaces.n_stack == 5
     for agent, own, wrong in (("cartpole-5-s0.2", 5, 3), (balancer(2), 2, 5), ("cartpole-1-s0.2", 1, 5)):
         with pytest.raises(InputError, match=f"the agent stacks {own} observations, got n_stack={wrong}"):
-            resolve(agent, spaces, n_stack=wrong)
-    assert resolve(lambda seen: 0, SPACES, n_stack=3).n_stack == 3
+            as_policy(agent, spaces, n_stack=wrong)
+    assert as_policy(lambda seen: 0, SPACES, n_stack=3).spaces.n_stack == 3
 
 
 # --- on disk ----------------------------------------------------------------------------------------------------------
@@ -124,21 +120,21 @@ def test_of_two_files_of_statistics_none_is_guessed(tmp_path):
     home = tmp_path / "model"
     home.mkdir()
     env.save(str(home / "vecnormalize.pkl"))
-    assert resolve(tmp_path / "model.zip").network.statistics.mean.tolist() == [0, 1, 2, 3]
+    assert as_policy(tmp_path / "model.zip").network.statistics.mean.tolist() == [0, 1, 2, 3]
     env.obs_rms.mean = np.ones(4)
     env.save(str(home / "best_vecnormalize.pkl"))
     with pytest.raises(InputError, match="may hold the statistics its observations were normalized with"):
-        resolve(tmp_path / "model.zip")
+        as_policy(tmp_path / "model.zip")
     (home / "config.yml").write_text("normalize: true\n")
-    with pytest.raises(InputError, match=r"holds best_vecnormalize\.pkl, vecnormalize\.pkl: give the file with"):
-        resolve(tmp_path / "model.zip")
+    with pytest.raises(InputError, match=r"holds best_vecnormalize\.pkl, vecnormalize\.pkl: give the file as"):
+        as_policy(tmp_path / "model.zip")
     (home / "best_vecnormalize.pkl").unlink()
-    assert resolve(tmp_path / "model.zip").network.statistics.mean.tolist() == [0, 1, 2, 3]
+    assert as_policy(tmp_path / "model.zip").network.statistics.mean.tolist() == [0, 1, 2, 3]
 
 
 def test_a_pretrained_agent_is_meant_by_its_name_whatever_lies_here(tmp_path, monkeypatch):
     """A folder of the same name does not take its place: whoever can make one would choose what is certified."""
     monkeypatch.chdir(tmp_path)
     saved(tmp_path / "cartpole-1-s0.2" / "model.zip")
-    assert resolve("cartpole-1-s0.2", SPACES).sha256 == zoo.load_card("cartpole-1-s0.2")["sha256"]
-    assert resolve("./cartpole-1-s0.2", SPACES).name == "model"  # a path is the folder
+    assert as_policy("cartpole-1-s0.2", SPACES).sha256 == zoo.load_card("cartpole-1-s0.2")["sha256"]
+    assert as_policy("./cartpole-1-s0.2", SPACES).name == "model"  # a path is the folder

@@ -160,7 +160,7 @@ def test_a_cnn_policy_is_read_without_unpickling(tmp_path, pixel_model):
     found = policy.network(torch.from_numpy(pixels).float() / 255)
     assert torch.allclose(found, expected, atol=1e-5)
     assert policy.differentiable
-    assert (policy.n_stack, policy.shape, policy.n_actions) == (4, SHAPE, 3)
+    assert (policy.spaces.n_stack, policy.spaces.shape, policy.spaces.n_actions) == (4, SHAPE, 3)
     assert sb3.from_model(pixel_model).sha256 == sb3.read_zip(path).sha256
 
 

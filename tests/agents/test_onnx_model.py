@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, load, numpy_helper, save_model
 import surefoot
 from surefoot.agents.onnx_model import DEEPEST, needs_data_file
 from surefoot.agents.policies import Spaces
-from surefoot.agents.resolve import resolve
+from surefoot.agents.resolve import as_policy
 from surefoot.errors import InputError
 
 torch.set_num_threads(1)
@@ -77,9 +77,9 @@ def test_weights_in_a_file_that_the_hash_does_not_cover_are_rejected(tmp_path, m
         bias(tmp_path / "evil.bin", value)
         assert answer(path) == value
     with pytest.raises(InputError, match=r"in another file \('evil\.bin'\), which its hash would not cover.*data"):
-        resolve(path, SPACES)
+        as_policy(path, SPACES)
     with pytest.raises(InputError, match=r"evil\.bin"):
-        surefoot.smooth(path, 0.1, shape=(4,), n_actions=2)
+        surefoot.smooth(path, 0.1, SPACES)
 
 
 def test_the_same_weights_in_the_file_next_to_it_are_read_from_memory_and_hashed(tmp_path, monkeypatch):
@@ -88,14 +88,14 @@ def test_the_same_weights_in_the_file_next_to_it_are_read_from_memory_and_hashed
     monkeypatch.chdir(tmp_path / "here")
     path = written(tmp_path, model([picked("big")], [apart("agent.onnx.data")]))
     with pytest.raises(InputError, match=r"no file .*agent\.onnx\.data"):
-        resolve(path, SPACES)
+        as_policy(path, SPACES)
     bias(tmp_path / "agent.onnx.data", 1.0)
     bias(tmp_path / "here" / "agent.onnx.data", -1.0)
-    honest = resolve(path, SPACES)
+    honest = as_policy(path, SPACES)
     assert honest.act(SEEN).tolist() == [1]
     bias(tmp_path / "agent.onnx.data", -1.0)
     assert honest.act(SEEN).tolist() == [1]
-    other = resolve(path, SPACES)
+    other = as_policy(path, SPACES)
     assert other.act(SEEN).tolist() == [0]
     assert other.sha256 != honest.sha256
 
@@ -103,15 +103,15 @@ def test_the_same_weights_in_the_file_next_to_it_are_read_from_memory_and_hashed
 def test_a_file_that_the_model_does_not_use_is_no_part_of_it(tmp_path):
     inside = numpy_helper.from_array(np.ones(COUNT, np.float32), "big")
     path = written(tmp_path, model([picked("big")], [inside]))
-    alone = resolve(path, SPACES).sha256
+    alone = as_policy(path, SPACES).sha256
     bias(tmp_path / "agent.onnx.data", 1.0)
-    assert resolve(path, SPACES).sha256 == alone
+    assert as_policy(path, SPACES).sha256 == alone
     (tmp_path / "agent.onnx.data").unlink()
     save_model(load(path), tmp_path / "agent.onnx", save_as_external_data=True, location="agent.onnx.data")
-    assert resolve(path, SPACES).act(SEEN).tolist() == [1]
+    assert as_policy(path, SPACES).act(SEEN).tolist() == [1]
     path.rename(tmp_path / "renamed.onnx")
     with pytest.raises(InputError, match=r"'agent\.onnx\.data'.*in renamed\.onnx\.data next to it"):
-        resolve(tmp_path / "renamed.onnx", SPACES)
+        as_policy(tmp_path / "renamed.onnx", SPACES)
 
 
 def branch(name, tensor):
@@ -151,7 +151,7 @@ def test_external_data_are_found_wherever_they_are(tmp_path, kind, place):
     path = written(tmp_path, hidden(kind, place))
     bias(tmp_path / place, 1.0)
     with pytest.raises(InputError, match=r"keeps a tensor of a node, a subgraph, .* only initializers of its main"):
-        resolve(path, SPACES)
+        as_policy(path, SPACES)
 
 
 def test_a_subgraph_would_be_read_from_the_disk_whatever_is_in_memory(tmp_path, monkeypatch):
@@ -176,7 +176,7 @@ def test_a_place_is_exactly_the_files_name_and_is_named_once(tmp_path, places):
         tensor.external_data.add(key="location", value=place)
     path = written(tmp_path, model([picked("big")], [tensor]))
     with pytest.raises(InputError, match=r"keeps weights in another file \((no name|')") as error:
-        resolve(path, SPACES)
+        as_policy(path, SPACES)
     assert "\x1b" not in str(error.value)
 
 
@@ -204,8 +204,8 @@ def test_random_numbers_are_rejected(tmp_path, name):
     else:
         nodes = [helper.make_node("MatMul", ["seen", "nothing"], ["base"]), helper.make_node(name, ["base"], ["bias"])]
     path = written(tmp_path, model(nodes, []))
-    with pytest.raises(InputError, match=rf"draws random numbers \({name}\).*cannot be seeded.*with --stochastic"):
-        resolve(path, SPACES)
+    with pytest.raises(InputError, match=rf"draws random numbers \({name}\).*cannot be seeded.*with stochastic=True"):
+        as_policy(path, SPACES)
 
 
 def test_dropout_is_rejected_only_where_it_draws(tmp_path):
@@ -214,11 +214,11 @@ def test_dropout_is_rejected_only_where_it_draws(tmp_path):
     base = helper.make_node("MatMul", ["seen", "nothing"], ["base"])
     lifted = helper.make_node("Add", ["base", "one"], ["more"])
     idle = written(tmp_path, model([base, lifted, helper.make_node("Dropout", ["more"], ["bias"])], [one]))
-    assert resolve(idle, SPACES).act(SEEN).tolist() == [1]
+    assert as_policy(idle, SPACES).act(SEEN).tolist() == [1]
     drawing = helper.make_node("Dropout", ["more", "half", "on"], ["bias"])
     path = written(tmp_path, model([base, lifted, drawing], [one, half, on]))
     with pytest.raises(InputError, match=r"draws random numbers \(Dropout with training_mode\)"):
-        resolve(path, SPACES)
+        as_policy(path, SPACES)
 
 
 def nested(depth):
@@ -277,4 +277,4 @@ def test_a_pipe_next_to_the_model_is_not_waited_for(tmp_path):
     path = written(tmp_path, model([picked("big")], [apart("agent.onnx.data")]))
     os.mkfifo(tmp_path / "agent.onnx.data")
     with pytest.raises(InputError, match=r"agent\.onnx\.data is not a regular file"):
-        resolve(path, SPACES)
+        as_policy(path, SPACES)

@@ -1,6 +1,7 @@
 """Observations and actions in parts: SB3 agents and functions act as they do on the structured environment."""
 
-import copy
+from copy import deepcopy
+from dataclasses import replace
 
 import gymnasium
 import numpy as np
@@ -13,8 +14,8 @@ from stable_baselines3.common.torch_layers import CombinedExtractor
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import surefoot
-from surefoot.agents.joint import Joint
-from surefoot.agents.resolve import resolve
+from surefoot.agents.networks import Joint
+from surefoot.agents.resolve import as_policy
 from surefoot.errors import InputError
 from surefoot.play.environments import make_task
 from surefoot.play.envs.noisy import NoisyObservation
@@ -28,9 +29,9 @@ class Parts(gymnasium.Env):
     """Random observations in parts; the reward is how far apart two parts of the action are from the door."""
 
     def __init__(self, actions="several", names=("goal", "arm", "door")):
-        # Copies that shared a space would share its random numbers.
-        self.observation_space = Dict([(name, copy.deepcopy(VECTORS[name])) for name in names])
-        self.action_space = MOVES[actions]
+        # Copies of their own: spaces draw, and copies of an environment must not share what they draw from.
+        self.observation_space = Dict([(name, deepcopy(VECTORS[name])) for name in names])
+        self.action_space = deepcopy(MOVES[actions])
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
@@ -69,9 +70,9 @@ def test_sb3_agents_choose_what_they_choose_on_the_dictionary(tmp_path, actions,
     if given == "zip":
         model.save(tmp_path / "model.zip")
         agent = tmp_path / "model.zip"
-    policy = resolve(agent, task.spaces)
+    policy = as_policy(agent, task.spaces)
     assert policy.differentiable
-    assert policy.parts == task.spaces.parts == (("goal", 2), ("arm", 4), ("door", 3))
+    assert policy.spaces.parts == task.spaces.parts == (("goal", 2), ("arm", 4), ("door", 3))
     rows = [env.reset(seed=k)[0] for k in range(40)]
     expected = [model.predict(row, deterministic=True)[0] for row in rows]
     chosen = policy.act(torch.from_numpy(np.stack([flat(env, row) for row in rows])).unsqueeze(1)).numpy()
@@ -97,7 +98,7 @@ def test_an_agent_that_cannot_be_rebuilt_is_given_its_parts_in_their_order():
     spaces = [
         make_task(parts, floor=0, env_kwargs={"names": names}).spaces for names in (["goal", "arm"], ["arm", "goal"])
     ]
-    policy = resolve(model, spaces[0])
+    policy = as_policy(model, spaces[0])
     assert not policy.differentiable
     rows = [env.reset(seed=k)[0] for k in range(40)]
     expected = [model.predict(row, deterministic=True)[0] for row in rows]
@@ -105,7 +106,7 @@ def test_an_agent_that_cannot_be_rebuilt_is_given_its_parts_in_their_order():
     assert np.array_equal(np.stack(np.unravel_index(chosen, spaces[0].factors), axis=1), np.stack(expected))
     assert len(np.unique(chosen)) > 1
     with pytest.raises(InputError, match=r"parts goal \(2\), arm \(4\), the environment's arm \(4\), goal \(2\)"):
-        resolve(model, spaces[1])
+        as_policy(model, spaces[1])
 
 
 @pytest.mark.parametrize("given", ["live", "zip"])
@@ -121,12 +122,12 @@ def test_statistics_of_parts_belong_to_the_agent(tmp_path, given):
     task = make_task(parts, floor=0, env_kwargs={"actions": "one", "names": ("goal", "arm")})
     agent = {"agent": model} if given == "live" else {"agent": tmp_path / "model.zip"}
     stored = {} if given == "live" else {"vecnormalize": tmp_path / "statistics.pkl"}
-    policy = resolve(**agent, spaces=task.spaces, **stored)
+    policy = as_policy(**agent, spaces=task.spaces, **stored)
     rows = [env.venv.envs[0].reset(seed=k)[0] for k in range(60)]
     expected = [model.predict(env.normalize_obs(row), deterministic=True)[0] for row in rows]
     seen = torch.from_numpy(np.stack([flat(env.venv.envs[0], row) for row in rows])).unsqueeze(1)
     assert np.array_equal(policy.act(seen).numpy(), np.stack(expected))
-    plain = resolve(model, task.spaces, vecnormalize="none")
+    plain = as_policy(model, task.spaces, vecnormalize="none")
     assert not torch.equal(plain.act(seen), policy.act(seen))
 
 
@@ -135,22 +136,20 @@ def test_statistics_of_some_parts_are_refused():
     with pytest.raises(
         InputError, match=r"the parts goal \(2\), arm \(4\), the agent's .* door \(3\); .*normalize all"
     ):
-        resolve(trained(PPO, env, batch_size=8), make_task(parts, floor=0, env_kwargs={"actions": "one"}).spaces)
+        as_policy(trained(PPO, env, batch_size=8), make_task(parts, floor=0, env_kwargs={"actions": "one"}).spaces)
 
 
 def test_an_agent_of_other_parts_is_refused():
     model = trained(A2C, parts(names=("arm", "goal", "door")))
     with pytest.raises(InputError, match=r"parts arm \(4\), goal \(2\), door \(3\), the environment's goal \(2\), arm"):
-        resolve(model, make_task(parts, floor=0).spaces)
+        as_policy(model, make_task(parts, floor=0).spaces)
     other = trained(A2C, parts(actions="lamps"))
     eight = make_task(lambda: parts(actions="several"), floor=0).spaces
     with pytest.raises(InputError, match="the agent has 8 actions from 0, the environment takes 12 actions from 0"):
-        resolve(other, eight)
+        as_policy(other, eight)
     swapped = make_task(lambda: parts(actions="lamps"), floor=0).spaces
-    from dataclasses import replace
-
     with pytest.raises(InputError, match=r"parts of \(2, 2, 2\) values, the environment's of \(4, 2\)"):
-        resolve(other, replace(swapped, factors=(4, 2)))
+        as_policy(other, replace(swapped, factors=(4, 2)))
 
 
 def test_joint_values_add_and_the_first_of_equal_values_wins():
@@ -169,23 +168,23 @@ def test_functions_may_answer_in_parts(batched):
         return np.array([2, 0, 1]) if not batched else np.tile([2, 0, 1], (len(seen), 1))
 
     task = make_task(parts, floor=0, ceiling=25)
-    played = surefoot.rollout(task, resolve(choose, task.spaces, batched=batched), sigma=0.1, n_episodes=2)
+    played = surefoot.rollout(task, as_policy(choose, task.spaces, batched=batched), sigma=0.1, n_episodes=2)
     assert played.returns.tolist() == [15.0, 15.0]
     with pytest.raises(InputError, match=r"must choose parts of an action below \(3, 2, 2\), from 0, got \[3, 0, 0\]"):
-        resolve(lambda seen: np.array([3, 0, 0]), task.spaces, batched=False).network(torch.zeros(1, 1, 9))
+        as_policy(lambda seen: np.array([3, 0, 0]), task.spaces, batched=False).network(torch.zeros(1, 1, 9))
 
 
 def test_continuous_actions_of_functions_and_policies_are_clipped_to_the_environments():
     """Floors rely on it: the reward of Reacher is minus the squared action, within its bounds."""
     task = make_task("Reacher-v5")
-    wild = resolve(lambda seen: np.array([9.0, -9.0]), task.spaces)
+    wild = as_policy(lambda seen: np.array([9.0, -9.0]), task.spaces)
     assert wild.act(torch.zeros(1, 1, *task.spaces.shape)).tolist() == [[1.0, -1.0]]
 
     class Nine(torch.nn.Module):
         def forward(self, history):
             return torch.full((len(history), 2), 9.0)
 
-    own = resolve(surefoot.Policy(Nine(), 1, task.spaces.shape, None), task.spaces)
+    own = as_policy(surefoot.Policy(Nine(), surefoot.Spaces(shape=task.spaces.shape, n_actions=None)), task.spaces)
     assert own.act(torch.zeros(1, 1, *task.spaces.shape)).tolist() == [[1.0, 1.0]]
 
 
@@ -232,17 +231,17 @@ def test_the_time_left_in_observations_with_goals(tmp_path, monkeypatch):
     (inner / "args.yml").write_text("env: Goals-v0\n")
     (inner / "config.yml").write_text("env_wrapper: sb3_contrib.common.wrappers.TimeFeatureWrapper\n")
     task = make_task("Goals-v0", floor=-10)
-    policy = resolve(str(inner.parent), task.spaces)
-    memory = policy.recall.empty(torch.zeros(1, 6))
+    policy = as_policy(str(inner.parent), task.spaces)
+    memory = policy.memory.empty(torch.zeros(1, 6))
     observation, _ = env.reset(seed=0)
     chosen, stuck = [], []
     for step in range(5):
         plain = np.concatenate([observation[name][:2] for name in GOALS])
         seen = torch.from_numpy(plain[None])
-        memory = policy.recall.advance(memory, seen, fresh=torch.tensor([step == 0]))
+        memory = policy.memory.advance(memory, seen, fresh=torch.tensor([step == 0]))
         known = model.predict(observation, deterministic=True)[0]
         chosen.append(np.allclose(policy.act(memory)[0].numpy(), known, atol=1e-5))
-        first = policy.recall.advance(memory, seen, fresh=torch.tensor([True]))
+        first = policy.memory.advance(memory, seen, fresh=torch.tensor([True]))
         stuck.append(np.allclose(policy.act(first)[0].numpy(), known, atol=1e-5))
         observation = env.step(known)[0]
     assert all(chosen)

@@ -11,7 +11,7 @@ from torch import nn
 from surefoot.agents.callables import from_callable
 from surefoot.agents.memory import FrameStack, GRUWeights, Recurrent, gru_step
 from surefoot.agents.networks import ACTIVATIONS, MLP, weights_hash
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
@@ -162,10 +162,10 @@ def test_an_unknown_activation_is_refused():
 
 def test_discrete_policies_take_the_best_and_continuous_ones_are_clipped():
     values = torch.tensor([[[0.0, 3.0, 2.0]], [[5.0, -5.0, 0.5]]])
-    assert Policy(nn.Flatten(), 1, (3,), 3).act(values).tolist() == [1, 0]
-    clipped = Policy(nn.Flatten(), 1, (3,), None, low=torch.tensor(-1.0), high=torch.tensor(1.0)).to("cpu")
+    assert Policy(nn.Flatten(), Spaces(shape=(3,), n_actions=3)).act(values).tolist() == [1, 0]
+    clipped = Policy(nn.Flatten(), Spaces(shape=(3,), n_actions=None, low=[-1.0], high=[1.0])).to("cpu")
     assert clipped.act(values).tolist() == [[0, 1, 1], [1, -1, 0.5]]
-    assert Policy(nn.Flatten(), 1, (3,), None).act(values).tolist() == values[:, 0].tolist()
+    assert Policy(nn.Flatten(), Spaces(shape=(3,), n_actions=None)).act(values).tolist() == values[:, 0].tolist()
 
 
 def test_a_callable_sees_one_observation_or_its_frames():

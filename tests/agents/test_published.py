@@ -10,7 +10,7 @@ import pytest
 import stable_baselines3
 from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-from surefoot.agents.resolve import is_published, locate, resolve
+from surefoot.agents.resolve import as_policy, is_published, locate
 from surefoot.agents.sb3.published import read_published
 from surefoot.errors import InputError
 
@@ -66,10 +66,11 @@ def test_the_zoo(tmp_path, saved):
     assert found.statistics == folder / "Pendulum-v1" / "vecnormalize.pkl"
     assert locate(folder) == folder
     hashes = {
-        resolve(agent).sha256 for agent in (folder, str(folder), folder / "Pendulum-v1.zip", folder / "best_model.zip")
+        as_policy(agent).sha256
+        for agent in (folder, str(folder), folder / "Pendulum-v1.zip", folder / "best_model.zip")
     }
     assert len(hashes) == 1
-    assert hashes != {resolve(folder, vecnormalize="none").sha256}
+    assert hashes != {as_policy(folder, vecnormalize="none").sha256}
 
 
 @pytest.mark.parametrize(
@@ -78,8 +79,8 @@ def test_the_zoo(tmp_path, saved):
 def test_agents_of_one_environment_have_different_names(tmp_path, saved, algorithm, name):
     """Else the second of them is refused by the run directory of the first."""
     folder = zoo(tmp_path, saved, args=f"env\n    - Pendulum-v1\n  - - algo\n    - {algorithm}\n")
-    assert resolve(folder).name == name
-    assert resolve(folder / "best_model.zip").name == "best_model"
+    assert as_policy(folder).name == name
+    assert as_policy(folder / "best_model.zip").name == "best_model"
 
 
 def test_the_zoo_from_inside_its_folder(tmp_path, saved, monkeypatch):
@@ -94,7 +95,7 @@ def test_the_hub(tmp_path, saved):
     assert (found.model.name, found.environment) == ("a2c-Pendulum-v1.zip", "Pendulum-v1")
     assert found.env_kwargs == {"g": 9.0}
     assert found.statistics == folder / "vec_normalize.pkl"
-    assert resolve(folder).sha256 == resolve(found.model).sha256
+    assert as_policy(folder).sha256 == as_policy(found.model).sha256
 
 
 def test_a_hub_folder_without_settings_names_its_environment(tmp_path, saved):
@@ -103,7 +104,7 @@ def test_a_hub_folder_without_settings_names_its_environment(tmp_path, saved):
         (folder / name).unlink()
     assert read_published(folder).environment == "Pendulum-v1"
     with pytest.raises(InputError, match=r"vec_normalize\.pkl is near a2c-Pendulum-v1\.zip"):
-        resolve(folder)
+        as_policy(folder)
 
 
 @pytest.mark.parametrize(
@@ -124,10 +125,8 @@ def test_whether_observations_were_normalized(tmp_path, saved, config, used):
 
 def test_statistics_that_are_missing_are_missed(tmp_path, saved):
     folder = zoo(tmp_path, saved, statistics="")
-    with pytest.raises(
-        InputError, match=r"its statistics are needed; .* holds none: give the file with --vecnormalize"
-    ):
-        resolve(folder)
+    with pytest.raises(InputError, match=r"its statistics are needed; .* holds none: give the file as vecnormalize="):
+        as_policy(folder)
     assert read_published(zoo(tmp_path / "plain", saved, "n_envs\n    - 4\n", statistics="")).statistics is None
 
 
@@ -146,8 +145,8 @@ def test_statistics_that_are_missing_are_missed(tmp_path, saved):
         (
             "env_wrapper\n    - - utils.wrappers.FrameSkip:\n          skip: 2\n"
             "      - gym.wrappers.gray_scale_observation.GrayScaleObservation:\n          keep_dim: true\n",
-            "--wrapper 'rl_zoo3.wrappers:FrameSkip={\"skip\": 2}' "
-            "--wrapper 'gymnasium.wrappers:GrayscaleObservation={\"keep_dim\": true}', innermost first",
+            "wrappers='rl_zoo3.wrappers:FrameSkip={\"skip\": 2}' "
+            "wrappers='gymnasium.wrappers:GrayscaleObservation={\"keep_dim\": true}', innermost first",
         ),
         ("vec_env_wrapper\n    - - my_code.VecEmbed\n", "behind the wrapper my_code.VecEmbed, which"),
     ],
@@ -157,7 +156,7 @@ def test_wrappers_without_a_counterpart_are_named(tmp_path, saved, config, match
     for agent in (folder, folder / "best_model.zip"):
         refusal = read_published(agent).refusal
         assert match in refusal
-        assert "which is not applied by itself; give it and all others with --wrapper " in refusal
+        assert "which is not applied by itself; give it and all others with wrappers=" in refusal
 
 
 def test_games_are_whole(tmp_path, saved):
@@ -186,10 +185,10 @@ def test_statistics_of_rewards_alone_are_not_missed(tmp_path, saved):
     """The file near the model says itself that observations were not normalized."""
     folder = zoo(tmp_path, saved, "normalize\n    - dict(norm_obs=False, norm_reward=True)\n")
     with pytest.raises(InputError, match="is near"):  # the settings and the file contradict each other
-        resolve(folder)
+        as_policy(folder)
     env = VecNormalize(DummyVecEnv([lambda: gymnasium.make("Pendulum-v1")]), norm_obs=False)
     env.save(folder / "Pendulum-v1" / "vecnormalize.pkl")
-    assert resolve(folder).sha256 == resolve(folder, vecnormalize="none").sha256
+    assert as_policy(folder).sha256 == as_policy(folder, vecnormalize="none").sha256
 
 
 @pytest.mark.parametrize(
@@ -211,7 +210,7 @@ def test_settings_are_data(tmp_path, saved, content, monkeypatch):
     folder = zoo(tmp_path, saved)
     (folder / "Pendulum-v1" / "config.yml").write_text(content)
     with pytest.raises(InputError, match=r"config\.yml (is not YAML of plain values|must hold named settings)"):
-        resolve(folder)
+        as_policy(folder)
     assert "ran" not in os.listdir()  # noqa: PTH208
 
 
@@ -219,7 +218,7 @@ def test_settings_are_data(tmp_path, saved, content, monkeypatch):
 def test_dictionaries_in_texts_are_data(tmp_path, saved, text):
     folder = zoo(tmp_path, saved, f'normalize\n    - "{text}"\n')
     with pytest.raises(InputError, match="is not a dictionary of plain values"):
-        resolve(folder)
+        as_policy(folder)
 
 
 def test_tuples_are_read(tmp_path, saved):
@@ -233,17 +232,17 @@ def test_folders_with_several_or_none(tmp_path, saved):
     with pytest.raises(
         InputError, match=r"holds no SB3 model file; give one of the folders in it, such as .*Pendulum-v1_1"
     ):
-        resolve(folder.parent)
+        as_policy(folder.parent)
     (folder / "other.zip").write_bytes(saved[0])
     with pytest.raises(InputError, match=r"holds several SB3 model files \(.*other\.zip\); give one of them"):
-        resolve(folder)
+        as_policy(folder)
     (tmp_path / "none").mkdir()
     with pytest.raises(InputError, match="unknown agent"):
-        resolve(tmp_path / "none")
+        as_policy(tmp_path / "none")
     with zipfile.ZipFile(tmp_path / "none" / "a.zip", "w") as archive:
         archive.writestr("a", "b")
     with pytest.raises(InputError, match=r"holds no SB3 model file; give the \.zip file"):
-        resolve(tmp_path / "none")
+        as_policy(tmp_path / "none")
 
 
 def test_checkpoints_do_not_compete_with_the_final_model(tmp_path, saved):
@@ -260,14 +259,16 @@ def test_statistics_that_were_left_behind_are_missed(tmp_path, saved):
     alone = tmp_path / "moved.zip"
     alone.write_bytes(saved[0])
     with pytest.raises(InputError, match=r"moved\.zip was trained behind VecNormalize, and no statistics are near it"):
-        resolve(alone)
-    assert resolve(alone, vecnormalize="none").sha256
+        as_policy(alone)
+    assert as_policy(alone, vecnormalize="none").sha256
     # Where settings say that observations were not normalized, and for models that never were.
     rewards = "normalize\n    - \"{'norm_obs': False, 'norm_reward': True}\"\n"
-    assert resolve(zoo(tmp_path, saved, rewards, statistics="")).sha256 == resolve(alone, vecnormalize="none").sha256
+    assert (
+        as_policy(zoo(tmp_path, saved, rewards, statistics="")).sha256 == as_policy(alone, vecnormalize="none").sha256
+    )
     for kind in (stable_baselines3.PPO, stable_baselines3.SAC):
         sizes = {"n_steps": 8, "batch_size": 8} if kind is stable_baselines3.PPO else {"learning_starts": 99}
         model = kind("MlpPolicy", "Pendulum-v1", policy_kwargs={"net_arch": [4]}, device="cpu", seed=0, **sizes)
         model.learn(8)
         model.save(tmp_path / "plain.zip")
-        assert resolve(tmp_path / "plain.zip").sha256
+        assert as_policy(tmp_path / "plain.zip").sha256

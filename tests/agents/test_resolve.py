@@ -12,7 +12,7 @@ from surefoot.agents import files as zoo
 from surefoot.agents.files import default_agent
 from surefoot.agents.networks import MLP, Squashed
 from surefoot.agents.policies import Policy, Spaces
-from surefoot.agents.resolve import locate, resolve
+from surefoot.agents.resolve import as_policy, locate
 from surefoot.errors import InputError
 from surefoot.play.environments import make_task
 from surefoot.play.tasks import get_task
@@ -31,29 +31,29 @@ def model(kind="DQN", environment="CartPole-v1", **options):
 def test_the_pretrained_agent_of_a_sigma():
     assert default_agent(TASK.name, 0.2) == "cartpole-5-s0.2"
     with pytest.raises(
-        InputError, match=r"there is no pretrained agent for cartpole-5 at sigma 0.3; name one with --agent"
+        InputError, match=r"there is no pretrained agent for cartpole-5 at sigma 0.3; name one with agent="
     ):
         default_agent(TASK.name, 0.3)
 
 
 def test_names_paths_and_policies_are_one_agent(tmp_path):
-    named = resolve("cartpole-5-s0.2", TASK.spaces)
+    named = as_policy("cartpole-5-s0.2", TASK.spaces)
     assert isinstance(named, Policy)
-    assert resolve(named, TASK.spaces) is named
+    assert as_policy(named, TASK.spaces) is named
     zoo.save(named, tmp_path / "agent", {"task": "cartpole-5", "sigma": 0.2})
     paths = [tmp_path, tmp_path / "agent.json", tmp_path / "agent.npz", tmp_path / "agent", str(tmp_path)]
-    assert {resolve(path, TASK.spaces).sha256 for path in paths} == {named.sha256}
+    assert {as_policy(path, TASK.spaces).sha256 for path in paths} == {named.sha256}
 
 
 @pytest.mark.parametrize("agent", [3, None, [1, 2], {"a": 1}, b"cartpole"])
 def test_other_things_are_no_agents(agent):
     with pytest.raises(InputError, match=f"agent must be a name, .* got {type(agent).__name__}"):
-        resolve(agent, TASK.spaces)
+        as_policy(agent, TASK.spaces)
 
 
 def test_a_smoothed_agent_is_not_smoothed_twice():
     with pytest.raises(InputError, match="got SmoothedPolicy"):
-        resolve(surefoot.smooth("cartpole-5-s0.2", sigma=0.2), TASK.spaces)
+        as_policy(surefoot.smooth("cartpole-5-s0.2", sigma=0.2), TASK.spaces)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_models_and_zips_of_other_environments_do_not_fit(tmp_path, kind, enviro
     made.save(tmp_path / "model.zip")
     for agent in (made, tmp_path / "model.zip"):
         with pytest.raises(InputError, match=match):
-            resolve(agent, TASK.spaces)
+            as_policy(agent, TASK.spaces)
 
 
 def test_other_limits_of_continuous_actions_do_not_fit(tmp_path):
@@ -79,17 +79,17 @@ def test_other_limits_of_continuous_actions_do_not_fit(tmp_path):
     car = make_task("MountainCarContinuous-v0", floor=-1000, ceiling=100)
     for agent in (pendulum, tmp_path / "model.zip"):
         with pytest.raises(InputError, match="actions range from"):
-            resolve(agent, car.spaces)
+            as_policy(agent, car.spaces)
 
 
 def test_a_bare_name_is_the_pretrained_agent_whatever_lies_in_the_working_directory(tmp_path, monkeypatch):
     other = zoo.load("cartpole-1-s0.2")
     zoo.save(other, tmp_path / "cartpole-5-s0.2", {})
     monkeypatch.chdir(tmp_path)
-    assert resolve("cartpole-5-s0.2").shape == (4,)
-    assert resolve("cartpole-5-s0.2").n_stack == 5
+    assert as_policy("cartpole-5-s0.2").spaces.shape == (4,)
+    assert as_policy("cartpole-5-s0.2").spaces.n_stack == 5
     assert locate("cartpole-5-s0.2").parent == zoo.agents_dir()
-    assert resolve("./cartpole-5-s0.2").n_stack == 1
+    assert as_policy("./cartpole-5-s0.2").spaces.n_stack == 1
     assert zoo.load_card("cartpole-5-s0.2")["task"] == "cartpole-5"
 
 
@@ -99,35 +99,33 @@ def linear(shape, outputs, **more):
 
 
 def test_a_policy_over_stacks_is_fitted_like_a_file():
-    policy = Policy(linear((3, 4), 2), 1, (3, 4), 2)
-    fitted = resolve(policy, Spaces(shape=(4,), n_actions=2))
-    assert (fitted.n_stack, fitted.shape) == (3, (4,))
+    policy = Policy(linear((3, 4), 2), Spaces(shape=(3, 4), n_actions=2))
+    fitted = as_policy(policy, Spaces(shape=(4,), n_actions=2))
+    assert (fitted.spaces.n_stack, fitted.spaces.shape) == (3, (4,))
     history = torch.randn(5, 3, 4, generator=torch.Generator().manual_seed(0))
     assert torch.equal(fitted.act(history), policy.act(history[:, None]))
-    assert resolve(policy) is policy
+    assert as_policy(policy) is policy
 
 
 def test_a_policy_with_other_bounds_of_actions_does_not_fit():
     bounds = np.float32([2.0])
-    arm = Policy(
-        Squashed(linear((4,), 1), -bounds, bounds), 1, (4,), None, low=torch.tensor([-2.0]), high=torch.tensor([2.0])
-    )
+    arm = Policy(Squashed(linear((4,), 1), -bounds, bounds), Spaces(shape=(4,), n_actions=None, low=[-2.0], high=[2.0]))
     task = Spaces(shape=(4,), n_actions=None, low=(-2.0,), high=(2.0,))
-    assert resolve(arm, task) is arm
+    assert as_policy(arm, task) is arm
     with pytest.raises(InputError, match=r"actions range from \[-2.0\] to \[2.0\], the environment's from \[-1.0\]"):
-        resolve(arm, replace(task, low=(-1.0,), high=(1.0,)))
+        as_policy(arm, replace(task, low=(-1.0,), high=(1.0,)))
     with pytest.raises(InputError, match="actions range from"):
-        resolve(arm, replace(task, low=(-2.0, -2.0), high=(2.0, 2.0)))
+        as_policy(arm, replace(task, low=(-2.0, -2.0), high=(2.0, 2.0)))
 
 
 def test_a_function_of_continuous_actions_may_return_whole_numbers_where_they_have_bounds():
     still = Spaces(shape=(2,), n_actions=None)
     history = torch.zeros(1, 1, 2)
-    assert resolve(lambda seen: [1], replace(still, low=(-1.0,), high=(1.0,))).act(history).tolist() == [[1.0]]
+    assert as_policy(lambda seen: [1], replace(still, low=(-1.0,), high=(1.0,))).act(history).tolist() == [[1.0]]
     with pytest.raises(InputError, match=r"returned \[1\] where float actions were expected; give n_actions="):
-        resolve(lambda seen: [1], still).act(history)
-    with pytest.raises(InputError, match="a function needs the shape of one observation"):
-        resolve(lambda seen: 0)
+        as_policy(lambda seen: [1], still).act(history)
+    with pytest.raises(InputError, match="a function needs the spaces of its environment"):
+        as_policy(lambda seen: 0)
 
 
 def test_a_file_that_is_not_there_is_named():

@@ -27,7 +27,7 @@ from surefoot.agents.callables import from_callable
 from surefoot.agents.fit import fit_to, single_shape
 from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy, Spaces
-from surefoot.agents.resolve import resolve
+from surefoot.agents.resolve import as_policy
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.settings import printed_limits
 from surefoot.agents.sb3.write import write_zip
@@ -73,11 +73,11 @@ def saved(tmp_path, model):
 
 
 def looks(policy, rows=200, seed=1):
-    return np.random.default_rng(seed).normal(size=(rows, *policy.shape)).astype(np.float32)
+    return np.random.default_rng(seed).normal(size=(rows, *policy.spaces.shape)).astype(np.float32)
 
 
 def acts(policy, observations):
-    history = torch.from_numpy(observations).reshape(len(observations), policy.n_stack, *policy.shape)
+    history = torch.from_numpy(observations).reshape(len(observations), policy.spaces.n_stack, *policy.spaces.shape)
     return policy.act(history).numpy()
 
 
@@ -86,7 +86,7 @@ def same_actions(policy, model):
     expected, _ = model.predict(seen, deterministic=True)
     found = acts(policy, seen)
     assert found.shape == expected.shape
-    if policy.n_actions is not None:
+    if policy.spaces.n_actions is not None:
         assert len(np.unique(found)) > 1
         return np.array_equal(found, expected)
     assert np.ptp(found, axis=0).min() > 0.1
@@ -166,7 +166,7 @@ def test_file_and_model_act_as_sb3_does(tmp_path, setup):
     policy = sb3.read_zip(saved(tmp_path, model))
     assert policy.name == "model"
     assert policy.differentiable
-    assert policy.n_stack == 1
+    assert policy.spaces.n_stack == 1
     assert same_actions(policy, model)
     live = sb3.from_model(model)
     assert same_actions(live, model)
@@ -325,7 +325,7 @@ def test_flipped_bytes_never_raise_anything_else(tmp_path):
         ({"data": lambda data: data["observation_space"].pop("_shape")}, "does not print the shape"),
         (
             {"data": lambda data: in_module(data, "mine")},
-            "policy class comes from mine.*if you trust its author, use --allow-pickle",
+            "policy class comes from mine.*if you trust its author, use allow_pickle=True",
         ),
         (
             {"data": lambda data: in_module(data, "sb3_contrib.common.recurrent.policies")},
@@ -418,7 +418,7 @@ UNREADABLE = [
 def test_what_cannot_be_rebuilt_needs_trust(tmp_path, setup, match):
     model = make(**setup)
     path = saved(tmp_path, model)
-    with pytest.raises(InputError, match=match + r".*--allow-pickle \(allow_pickle=True\)"):
+    with pytest.raises(InputError, match=match + ".*use allow_pickle=True"):
         sb3.read_zip(path)
     for policy in (sb3.read_zip(path, allow_pickle=True), sb3.from_model(model)):
         assert not policy.differentiable
@@ -438,7 +438,7 @@ def test_images_act_in_units_of_one(tmp_path):
     path = saved(tmp_path, model)
     assert sb3.read_zip(path).sha256 == sb3.read_zip(path, allow_pickle=True).sha256
     policy = fit_to(sb3.read_zip(path), (36, 36))
-    assert (policy.n_stack, policy.shape) == (2, (36, 36))
+    assert (policy.spaces.n_stack, policy.spaces.shape) == (2, (36, 36))
     pixels = np.random.default_rng(0).integers(256, size=(30, 2, 36, 36), dtype=np.uint8)
     pixels[::2] //= 50  # dark and bright pictures, so that more than one action is chosen
     expected, _ = model.predict(pixels, deterministic=True)
@@ -497,7 +497,7 @@ def test_policy_and_model_go_separate_ways(setup):
 def test_reading_needs_no_sb3(tmp_path, monkeypatch):
     path = saved(tmp_path, make())
     monkeypatch.setitem(sys.modules, "stable_baselines3", None)
-    assert sb3.read_zip(path).n_actions == 3
+    assert sb3.read_zip(path).spaces.n_actions == 3
     with pytest.raises(InputError, match=r"needs a package that is not installed.*pip install '\.\[all\]'"):
         sb3.read_zip(path, allow_pickle=True)
     with pytest.raises(InputError, match="writing an SB3 file needs Stable-Baselines3"):
@@ -520,9 +520,9 @@ THIRDS = Box(np.float32([-1 / 3000, 0]), np.float32([1 / 3, 500]), dtype=np.floa
 def test_coarsely_printed_limits_come_from_the_pickle(tmp_path):
     model = make("PPO", actions=THIRDS)
     path = saved(tmp_path, model)
-    assert resolve(path, taking(THIRDS)).sha256 == sb3.read_zip(path).sha256 == sb3.from_model(model).sha256
+    assert as_policy(path, taking(THIRDS)).sha256 == sb3.read_zip(path).sha256 == sb3.from_model(model).sha256
     with pytest.raises(InputError, match="actions"):
-        resolve(path, taking(THREE))
+        as_policy(path, taking(THREE))
 
 
 @pytest.mark.parametrize(
@@ -590,17 +590,17 @@ def test_actions_are_checked(tmp_path, setup, space, match):
     model = make(**setup)
     for agent in (model, saved(tmp_path, model)):
         with pytest.raises(InputError, match=match):
-            resolve(agent, taking(space))
+            as_policy(agent, taking(space))
 
 
 def test_fitting_actions_pass():
-    assert resolve(make(), taking(THREE)).n_actions == 3
-    assert resolve(make("PPO", actions=ARM), taking(ARM)).n_actions is None
+    assert as_policy(make(), taking(THREE)).spaces.n_actions == 3
+    assert as_policy(make("PPO", actions=ARM), taking(ARM)).spaces.n_actions is None
     function = from_callable(lambda seen: seen, shape=(5,), n_actions=None)
-    assert resolve(function, taking(ARM)).network is function.network  # clipped to what the environment takes
+    assert as_policy(function, taking(ARM)).network is function.network  # clipped to what the environment takes
     # Agents other than SB3's choose by position, whatever number the environment gives to the first action.
     chooser = from_callable(lambda seen: 0, shape=(5,), n_actions=3)
-    assert resolve(chooser, taking(Discrete(3, start=1))) is chooser
+    assert as_policy(chooser, taking(Discrete(3, start=1))) is chooser
 
 
 # --- frames ---
@@ -624,7 +624,7 @@ def test_stacks_become_frames(stored, shape, frames, restore):
             fit_to(policy, shape)
         return
     fitted = fit_to(policy, shape)
-    assert (fitted.n_stack, fitted.shape) == (frames, shape)
+    assert (fitted.spaces.n_stack, fitted.spaces.shape) == (frames, shape)
     assert single_shape(stored, frames) == shape
     history = np.random.default_rng(0).normal(size=(100, frames, *shape)).astype(np.float32)
     expected, _ = model.predict(restore(history), deterministic=True)
@@ -667,7 +667,7 @@ def mlp_policy(frames=1, shape=(4,), choices=3, activation="relu", hidden=8):
     widths = [frames * int(np.prod(shape)), hidden, hidden, choices]
     weights = [2 * generator.normal(size=(b, a)) / a**0.5 for a, b in pairwise(widths)]
     biases = [0.1 * generator.normal(size=b) for b in widths[1:]]
-    return Policy(MLP(weights, biases, activation), frames, shape, choices)
+    return Policy(MLP(weights, biases, activation), Spaces(shape=shape, n_actions=choices, n_stack=frames))
 
 
 @pytest.mark.parametrize(("frames", "shape", "activation"), [(1, (4,), "relu"), (5, (4,), "tanh"), (2, (3, 2), "silu")])
@@ -684,7 +684,7 @@ def test_written_files_open_in_sb3(tmp_path, frames, shape, activation):
     assert len(np.unique(expected)) > 1
     assert np.array_equal(model.predict(seen, deterministic=True)[0], expected)
     again = fit_to(sb3.read_zip(tmp_path / "out.zip"), shape)
-    assert again.n_stack == frames
+    assert again.spaces.n_stack == frames
     assert np.array_equal(again.act(history).numpy(), expected)
 
 

@@ -95,7 +95,7 @@ RELU = {"net_arch": [8], "activation_fn": nn.ReLU}
 )
 def test_other_settings_under_the_same_print_are_rejected(tmp_path, kind, settings, kwargs, name):
     path = saved(tmp_path / "model.zip", kind=kind, **settings)
-    assert sb3.read_zip(path).n_actions is None  # its honest twin
+    assert sb3.read_zip(path).spaces.n_actions is None  # its honest twin
     with pytest.raises(InputError, match=rf"the model's {name}.* is printed as"):
         sb3.read_zip(repickled(path, "policy_kwargs", kwargs))
 
@@ -114,7 +114,7 @@ def test_other_settings_under_the_same_print_are_rejected(tmp_path, kind, settin
 )
 def test_other_observations_under_the_same_print_are_rejected(tmp_path, observations, other):
     path = saved(tmp_path / "model.zip", observations)
-    assert sb3.read_zip(path).n_actions is None
+    assert sb3.read_zip(path).spaces.n_actions is None
     with pytest.raises(InputError, match=r"observation.* is printed as .*two agents"):
         sb3.read_zip(repickled(path, "observation_space", other))
 

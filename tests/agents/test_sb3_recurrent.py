@@ -14,7 +14,7 @@ from surefoot.agents.normalization import Statistics, normalized, taken_apart
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.statistics import read_statistics
 from surefoot.agents.sb3.write import statistics_path, write_zip
-from surefoot.agents.smoothed import SmoothedPolicy
+from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy
 from surefoot.errors import InputError
 from toys import recurrent
 
@@ -47,8 +47,13 @@ def walk(agent, shape, steps=25, rows=6):
     return np.stack(found)
 
 
+def without_noise(policy):
+    with pytest.warns(PredictableNoiseWarning, match="sigma is 0"):
+        return SmoothedPolicy(policy, 0.0)
+
+
 def same(policy, model):
-    ours = walk(SmoothedPolicy(policy, 0.0), policy.shape)
+    ours = walk(without_noise(policy), policy.spaces.shape)
     theirs = walk(model, model.observation_space.shape)
     assert len(np.unique(theirs)) > 1  # the comparison is about an agent that acts
     np.testing.assert_allclose(ours, theirs, atol=2e-5)
@@ -79,7 +84,7 @@ def test_an_lstm_is_written_and_read_again(n_actions, tmp_path):
     path = tmp_path / "agent.zip"
     assert write_zip(policy, path) == "sb3_contrib.RecurrentPPO"
     model = sb3_contrib.RecurrentPPO.load(path, device="cpu")
-    ours, theirs = walk(SmoothedPolicy(policy, 0.0), (4,)), walk(model, (4,))
+    ours, theirs = walk(without_noise(policy), (4,)), walk(model, (4,))
     np.testing.assert_allclose(ours, theirs, atol=2e-5)
     assert sb3.read_zip(path).sha256 == policy.sha256
     again = tmp_path / "again.zip"
@@ -132,13 +137,13 @@ def test_statistics_are_applied_before_the_lstm(tmp_path):
             return model.predict(np.clip((seen - own.mean) / np.sqrt(own.var + 1e-8), -1, 1), **options)
 
     expected = walk(Behind(), (5,))
-    assert np.array_equal(walk(SmoothedPolicy(policy, 0.0), (5,)), expected)
+    assert np.array_equal(walk(without_noise(policy), (5,)), expected)
     zoo.save(policy, tmp_path / "agent", {})
     again = zoo.load(str(tmp_path / "agent.json"))
-    assert np.array_equal(walk(SmoothedPolicy(again, 0.0), (5,)), expected)
+    assert np.array_equal(walk(without_noise(again), (5,)), expected)
     write_zip(policy, tmp_path / "agent.zip")
     read = normalized(sb3.read_zip(tmp_path / "agent.zip"), read_statistics(statistics_path(tmp_path / "agent.zip")))
-    assert np.array_equal(walk(SmoothedPolicy(read, 0.0), (5,)), expected)
+    assert np.array_equal(walk(without_noise(read), (5,)), expected)
     assert taken_apart(policy)[0].memory.encoder.__class__ is nn.Identity
     with pytest.raises(InputError, match="recurrent agents without last action"):
         normalized(recurrent(), Statistics(mean=np.zeros(4), var=np.ones(4), epsilon=1e-8, clip=1.0))
@@ -147,6 +152,6 @@ def test_statistics_are_applied_before_the_lstm(tmp_path):
 def test_gradients_reach_the_present_observation():
     policy = sb3.from_model(lstm_model())
     seen = torch.zeros(3, 5, requires_grad=True)
-    memory = policy.recall.advance(policy.recall.empty(seen.detach()), seen, None, torch.ones(3, dtype=torch.bool))
+    memory = policy.memory.advance(policy.memory.empty(seen.detach()), seen, None, torch.ones(3, dtype=torch.bool))
     policy.network(memory).sum().backward()
     assert seen.grad.abs().min() > 0

@@ -19,7 +19,8 @@ from scipy.stats import chi2, kstest, norm
 from surefoot.agents import resolve as resolving
 from surefoot.agents import smoothed as module
 from surefoot.agents.networks import MLP
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.resolve import as_policy
 from surefoot.agents.sb3.write import write_zip
 from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, smooth, system_normal
 from surefoot.errors import InputError
@@ -44,7 +45,7 @@ class Watching(torch.nn.Module):
 
 
 def watched(frames=3, shape=(4,), choices=2):
-    return Policy(Watching(choices), frames, shape, choices, "watched")
+    return Policy(Watching(choices), Spaces(shape=shape, n_actions=choices, n_stack=frames), name="watched")
 
 
 def seeded(policy, sigma=1.0, seed=0):
@@ -61,7 +62,11 @@ def mlp_policy(frames=2, shape=(4,), choices=2):
     generator = np.random.default_rng(3)
     widths = [frames * int(np.prod(shape)), 8, choices]
     weights = [generator.normal(size=(widths[1], widths[0])), generator.normal(size=(widths[2], widths[1]))]
-    return Policy(MLP(weights, [np.zeros(8), np.zeros(choices)]), frames, shape, choices, "small")
+    return Policy(
+        MLP(weights, [np.zeros(8), np.zeros(choices)]),
+        Spaces(shape=shape, n_actions=choices, n_stack=frames),
+        name="small",
+    )
 
 
 def looks_normal(draws, sigma=1.0):
@@ -313,7 +318,7 @@ def test_discrete_actions_look_like_sb3s():
 
 
 def test_continuous_actions_are_clipped_and_look_like_sb3s():
-    policy = Policy(Watching(None), 1, (4,), None, low=torch.tensor([-0.5, -0.5]), high=torch.tensor([0.5, 0.25]))
+    policy = Policy(Watching(None), Spaces(shape=(4,), n_actions=None, low=[-0.5, -0.5], high=[0.5, 0.25]))
     one, _ = smooth(policy, 0).predict(np.full(4, 3.0))
     many, _ = smooth(policy, 0).predict(np.full((3, 4), 3.0))
     assert one.tolist() == [0.5, 0.25]
@@ -347,22 +352,26 @@ def test_sb3_model_and_its_file_are_smoothed(tmp_path):
     expected, _ = model.predict(observations, deterministic=True)
     assert len(np.unique(expected)) == 2
     for agent in (model, tmp_path / "agent.zip", str(tmp_path / "agent.zip")):
-        assert np.array_equal(smooth(agent, 0, n_stack=1).predict(observations)[0], expected)
+        assert np.array_equal(smooth(as_policy(agent, n_stack=1), 0).predict(observations)[0], expected)
     with pytest.warns(PredictableNoiseWarning):
-        noisy = smooth(model, 5.0, n_stack=1, seed=3)
+        noisy = smooth(as_policy(model, n_stack=1), 5.0, seed=3)
     assert not np.array_equal(noisy.predict(observations)[0], expected)
 
 
 def test_stacked_file_needs_the_shape_or_the_frames(tmp_path):
     write_zip(mlp_policy(5), tmp_path / "stack.zip")
-    by_shape = smooth(tmp_path / "stack.zip", 0.1, shape=(4,))
-    by_frames = smooth(tmp_path / "stack.zip", 0.1, n_stack=5)
+    by_shape = smooth(tmp_path / "stack.zip", 0.1, Spaces(shape=(4,), n_actions=2))
+    by_frames = smooth(as_policy(tmp_path / "stack.zip", n_stack=5), 0.1)
     for agent in (by_shape, by_frames):
-        assert (agent.policy.n_stack, agent.policy.shape) == (5, (4,))
+        assert (agent.policy.spaces.n_stack, agent.policy.spaces.shape) == (5, (4,))
         assert agent.predict(np.zeros(4))[0].shape == ()
-    assert smooth(tmp_path / "stack.zip", 0.1, n_stack=1).policy.shape == (5, 4)
+    assert smooth(as_policy(tmp_path / "stack.zip", n_stack=1), 0.1).policy.spaces.shape == (5, 4)
     with pytest.raises(InputError, match=r"\(5, 4\) may be a stack of frames; say what one observation is"):
         smooth(tmp_path / "stack.zip", 0.1)
+    unfitted = as_policy(tmp_path / "stack.zip")
+    with pytest.raises(InputError, match=r"\(5, 4\) may be a stack of frames; say what one observation is"):
+        SmoothedPolicy(unfitted, 0.1)
+    assert smooth(unfitted, 0.1, Spaces(shape=(4,), n_actions=2)).policy.spaces.n_stack == 5
 
 
 def test_whatever_may_be_a_stack_must_be_explained(tmp_path):
@@ -370,10 +379,10 @@ def test_whatever_may_be_a_stack_must_be_explained(tmp_path):
     write_zip(mlp_policy(1, (20,)), tmp_path / "flat.zip")
     with pytest.raises(InputError, match=r"\(20,\) may be a stack of frames"):
         smooth(tmp_path / "flat.zip", 0.1)
-    assert smooth(tmp_path / "flat.zip", 0.1, n_stack=1).policy.shape == (20,)
-    assert smooth(tmp_path / "flat.zip", 0.1, shape=(4,)).policy.n_stack == 5
+    assert smooth(as_policy(tmp_path / "flat.zip", n_stack=1), 0.1).policy.spaces.shape == (20,)
+    assert smooth(tmp_path / "flat.zip", 0.1, Spaces(shape=(4,), n_actions=2)).policy.spaces.n_stack == 5
     write_zip(mlp_policy(1, (7,)), tmp_path / "seven.zip")
-    assert smooth(tmp_path / "seven.zip", 0.1).policy.shape == (7,)
+    assert smooth(tmp_path / "seven.zip", 0.1).policy.spaces.shape == (7,)
 
 
 def test_two_threads_do_not_share_a_frame_stack():
@@ -515,11 +524,11 @@ def test_names_go_to_the_zoo(monkeypatch):
 
 
 def test_functions_are_smoothed():
-    agent = smooth(lambda seen: int(seen[0] > 0), 0, shape=(4,), n_actions=2)
+    agent = smooth(lambda seen: int(seen[0] > 0), 0, Spaces(shape=(4,), n_actions=2))
     assert agent.predict(np.array([[1.0, 0, 0, 0], [-1, 0, 0, 0]]))[0].tolist() == [1, 0]
-    stacked = smooth(lambda seen: int(seen.shape == (3, 4)), 0, shape=(4,), n_actions=2, n_stack=3)
+    stacked = smooth(lambda seen: int(seen.shape == (3, 4)), 0, Spaces(shape=(4,), n_actions=2, n_stack=3))
     assert stacked.predict(np.zeros(4))[0] == 1
-    moving = smooth(lambda seen: -seen[:2], 0, shape=(4,))
+    moving = smooth(lambda seen: -seen[:2], 0, Spaces(shape=(4,), n_actions=None))
     assert moving.predict(np.ones((5, 4)))[0].shape == (5, 2)
 
 
@@ -583,22 +592,30 @@ def test_bad_memory_is_refused(options, match):
             {},
             "agent must be a name, a path, .* a torch module, a surefoot.Policy or a function .*got int",
         ),
-        (lambda seen: 0, {}, "a function needs the shape of one observation"),
+        (lambda seen: 0, {}, "a function needs the spaces of its environment"),
         (smooth(watched(), 0.1), {}, "got SmoothedPolicy; smooth the policy inside it"),
         ("none.zip", {}, "no file none.zip"),
         (watched(3), {"n_stack": 2}, "the agent stacks 3 observations, got n_stack=2"),
         (watched(1), {"n_stack": 3}, r"observations of shape \(4,\) are not a stack of 3 frames"),
-        (watched(3), {"shape": (5,)}, r"made for observations of shape \(4,\), the environment gives \(5,\)"),
-        (watched(), {"n_actions": 7}, "the agent has 2 discrete actions, got n_actions=7"),
+        (
+            watched(3),
+            {"spaces": Spaces(shape=(5,), n_actions=2)},
+            r"made for observations of shape \(4,\), the environment gives \(5,\)",
+        ),
+        (
+            watched(),
+            {"spaces": Spaces(shape=(4,), n_actions=7)},
+            "the agent has 2 actions from 0, the environment takes 7 actions from 0",
+        ),
     ],
 )
 def test_bad_agents_are_refused(agent, options, match):
     with pytest.raises(InputError, match=match):
-        smooth(agent, 0.1, **options)
+        smooth(as_policy(agent, **options), 0.1)
 
 
 def test_discrete_functions_without_choices_are_refused():
-    agent = smooth(lambda seen: 1, 0.1, shape=(4,))
+    agent = smooth(lambda seen: 1, 0.1, Spaces(shape=(4,), n_actions=None))
     with pytest.raises(InputError, match="returned 1 where float actions were expected; give n_actions="):
         agent.predict(np.zeros(4))
 

@@ -13,11 +13,11 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import surefoot
 from surefoot.agents.normalization import Normalized, Statistics, feature_scales, normalized, taken_apart
-from surefoot.agents.policies import Policy
-from surefoot.agents.resolve import resolve
+from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.resolve import as_policy
 from surefoot.agents.smoothed import smooth
 from surefoot.errors import InputError
-from toys import actor_with_critic, balancer, recurrent
+from toys import actor_with_critic, recurrent
 
 torch.set_num_threads(1)
 
@@ -71,9 +71,9 @@ def test_the_encoder_of_a_recurrent_agent_gets_normalized_observations():
     policy = normalized(bare, one)
     seen = torch.from_numpy(histories()[:, 0])
     scaled = (seen.double() - torch.from_numpy(one.mean)) / torch.from_numpy(np.sqrt(one.var + EPSILON))
-    empty, fresh = bare.recall.empty(seen), torch.ones(len(seen), dtype=torch.bool)
-    expected = bare.recall.advance(empty, scaled.clamp(-CLIP, CLIP).float(), None, fresh)
-    assert torch.allclose(policy.recall.advance(empty, seen, None, fresh), expected, atol=1e-6)
+    empty, fresh = bare.memory.empty(seen), torch.ones(len(seen), dtype=torch.bool)
+    expected = bare.memory.advance(empty, scaled.clamp(-CLIP, CLIP).float(), None, fresh)
+    assert torch.allclose(policy.memory.advance(empty, seen, None, fresh), expected, atol=1e-6)
     assert taken_apart(policy)[1] is one
     assert feature_scales(policy) == pytest.approx(np.sqrt(one.var + EPSILON))
 
@@ -158,12 +158,15 @@ def stored(request, tmp_path):
 
 def test_an_agent_that_may_take_a_stack_is_not_deployed_before_that_is_said(stored):
     """Fresh noise on the old frames of a stack would make it another agent than the certified one."""
-    question = r"the agent's observations \(20,\) may be a stack of frames; say what one observation is with shape="
+    question = r"the agent's observations \(20,\) may be a stack of frames; say what one observation is with spaces="
     for agent in (stored, str(stored) if not hasattr(stored, "predict") else stored):
         with pytest.raises(InputError, match=question):
             smooth(agent, 0.1)
-    assert smooth(stored, 0.1, n_stack=1).policy.n_stack == 1
-    assert (smooth(stored, 0.1, shape=(4,)).policy.n_stack, smooth(stored, 0.1, n_stack=5).policy.shape) == (5, (4,))
+        with pytest.raises(InputError, match=question):
+            smooth(as_policy(agent), 0.1)
+    assert smooth(as_policy(stored, n_stack=1), 0.1).policy.spaces.n_stack == 1
+    assert smooth(stored, 0.1, Spaces(shape=(4,), n_actions=2)).policy.spaces.n_stack == 5
+    assert smooth(as_policy(stored, n_stack=5), 0.1).policy.spaces.shape == (4,)
 
 
 @pytest.mark.parametrize(
@@ -174,69 +177,23 @@ def test_the_smallest_stack_is_asked_about_too(shape, question):
     made, _ = model(shape)
     if question:
         with pytest.raises(InputError, match="may be a stack of frames"):
-            smooth(made, 0.1, vecnormalize="none")
+            smooth(as_policy(made, vecnormalize="none"), 0.1)
     else:
-        assert smooth(made, 0.1, vecnormalize="none").policy.shape == shape
+        assert smooth(as_policy(made, vecnormalize="none"), 0.1).policy.spaces.shape == shape
 
 
 @pytest.mark.filterwarnings("ignore:sigma is 0:surefoot.PredictableNoiseWarning")
 def test_the_deployed_agent_of_a_folder_has_its_statistics(stored, tmp_path):
-    agent = smooth(stored, 0.0, n_stack=1)
+    with pytest.warns(surefoot.PredictableNoiseWarning, match="sigma is 0"):
+        agent = smooth(as_policy(stored, n_stack=1), 0.0)
     seen = (5 + 4 * np.random.default_rng(1).normal(size=(200, 20))).astype(np.float32)
     made, env = model()
     expected = made.predict(env.normalize_obs(seen), deterministic=True)[0]
     assert len(set(expected.tolist())) == 2
     assert np.array_equal(agent.predict(seen)[0], expected)
-    raw = smooth(stored, 0.0, n_stack=1, vecnormalize="none")
+    with pytest.warns(surefoot.PredictableNoiseWarning, match="sigma is 0"):
+        raw = smooth(as_policy(stored, n_stack=1, vecnormalize="none"), 0.0)
     assert not np.array_equal(raw.predict(seen)[0], expected)
-
-
-@pytest.mark.parametrize(
-    ("option", "value"),
-    [
-        ("batched", True),
-        ("stochastic", True),
-        ("pixel_max", 255.0),
-        ("allow_pickle", True),
-        ("vecnormalize", "none"),
-    ],
-)
-def test_what_is_declared_about_a_deployed_agent_is_handed_on(monkeypatch, option, value):
-    seen = {}
-
-    def resolved(agent, spaces, **options):
-        seen.update(options)
-        return balancer()
-
-    monkeypatch.setattr("surefoot.agents.smoothed.resolve", resolved)
-    smooth("any", 0.1, **{option: value})
-    silent = {"batched": None, "stochastic": False, "pixel_max": None, "allow_pickle": False, "vecnormalize": None}
-    assert seen == silent | {option: value}
-
-
-def test_what_is_said_of_a_function_becomes_its_spaces(monkeypatch):
-    seen = []
-
-    def resolved(agent, spaces, **options):
-        seen.append(spaces)
-        return balancer()
-
-    monkeypatch.setattr("surefoot.agents.smoothed.resolve", resolved)
-    smooth(lambda seen: 0, 0.1, shape=(4,), n_actions=2, n_stack=1)
-    with pytest.raises(InputError, match="n_stack=3"):
-        smooth(lambda seen: 0, 0.1, shape=(4,), n_actions=2, n_stack=3)
-    with pytest.raises(InputError, match="n_actions=3"):
-        smooth(lambda seen: 0, 0.1, shape=(4,), n_actions=3, action_bounds=None)
-    assert [(one.shape, one.n_actions, one.n_stack, one.pixels) for one in seen] == [
-        ((4,), 2, 1, False),
-        ((4,), 2, 3, False),
-        ((4,), 3, 1, False),
-    ]
-    module = torch.nn.Linear(4, 2)
-    with pytest.raises(InputError, match="say what actions the agent takes"):
-        smooth(module, 0.1, shape=(4,))
-    smooth(module, 0.1, shape=(4,), action_bounds=((-1, -2), (3, 4)), pixel_max=1.0)
-    assert (seen[-1].low, seen[-1].high, seen[-1].pixels) == ((-1.0, -2.0), (3.0, 4.0), True)
 
 
 def test_noise_of_a_deployed_agent_is_that_of_each_feature():
@@ -250,7 +207,7 @@ def test_noise_of_a_deployed_agent_is_that_of_each_feature():
     network = Keep()
     sigmas = [0.5, 4.0, 0.25]
     with pytest.warns(surefoot.PredictableNoiseWarning):
-        agent = smooth(Policy(network, 1, (3,), 2, "keep"), sigmas, seed=0)
+        agent = smooth(Policy(network, Spaces(shape=(3,), n_actions=2), name="keep"), sigmas, seed=0)
     agent.predict(np.zeros((4_000, 3)))
     assert network.seen[:, -1].std(dim=0).numpy() == pytest.approx(sigmas, rel=0.1)  # 9 standard errors
     assert agent.sigma == 0.25
@@ -267,4 +224,4 @@ def test_statistics_of_the_model_itself_not_of_another_in_the_folder(tmp_path):
         env.save(str(tmp_path / name / "vecnormalize.pkl"))
         homes[name] = mean
     for name, mean in homes.items():
-        assert resolve(tmp_path / f"{name}.zip").network.statistics.mean.tolist() == [mean] * 20
+        assert as_policy(tmp_path / f"{name}.zip").network.statistics.mean.tolist() == [mean] * 20

@@ -19,7 +19,7 @@ import surefoot
 from surefoot.agents import files as zoo
 from surefoot.agents.normalization import Normalized, Statistics, normalized
 from surefoot.agents.policies import Spaces
-from surefoot.agents.resolve import resolve
+from surefoot.agents.resolve import as_policy
 from surefoot.agents.sb3.statistics import live_statistics, read_statistics
 from surefoot.agents.sb3.write import statistics_path, write_zip
 from surefoot.errors import InputError
@@ -71,7 +71,7 @@ def same_actions(policy, model, wrapper, observations=None):
     expected, _ = model.predict(wrapper.normalize_obs(seen), deterministic=True)
     found = policy.act(torch.from_numpy(seen).unsqueeze(1)).numpy()
     assert len(np.unique(np.round(expected, 3))) > 1
-    return np.array_equal(found, expected) if policy.n_actions else np.allclose(found, expected, atol=1e-6)
+    return np.array_equal(found, expected) if policy.spaces.n_actions else np.allclose(found, expected, atol=1e-6)
 
 
 @pytest.fixture
@@ -89,17 +89,17 @@ def test_live_and_stored_statistics_act_as_sb3_does(tmp_path, kind, actions):
     model, wrapper = made(kind, actions)
     model.save(tmp_path / "agent.zip")
     wrapper.save(tmp_path / "statistics.pkl")
-    policy = resolve(tmp_path / "agent.zip", vecnormalize=tmp_path / "statistics.pkl")
-    live = resolve(model)
+    policy = as_policy(tmp_path / "agent.zip", vecnormalize=tmp_path / "statistics.pkl")
+    live = as_policy(model)
     assert policy.sha256 == live.sha256
     assert same_actions(policy, model, wrapper)
     assert same_actions(live, model, wrapper)
-    assert not same_actions(resolve(model, vecnormalize="none"), model, wrapper)
+    assert not same_actions(as_policy(model, vecnormalize="none"), model, wrapper)
 
 
 def test_numbers_are_those_of_sb3_bit_for_bit():
     model, wrapper = made()
-    network = resolve(model).network
+    network = as_policy(model).network
     assert isinstance(network, Normalized)
     network.network = torch.nn.Identity()
     found = network(torch.from_numpy(raw()).unsqueeze(1))[:, 0].numpy()
@@ -111,7 +111,7 @@ def test_numbers_are_those_of_sb3_bit_for_bit():
 
 def test_training_on_does_not_change_the_policy():
     model, wrapper = made()
-    policy = resolve(model)
+    policy = as_policy(model)
     before = policy.act(torch.from_numpy(raw()).unsqueeze(1))
     wrapper.obs_rms.mean += 100
     wrapper.obs_rms.mean[:] = 0
@@ -121,19 +121,19 @@ def test_training_on_does_not_change_the_policy():
 def test_a_wrapper_that_normalizes_only_rewards_changes_nothing(tmp_path):
     env = VecNormalize(DummyVecEnv([lambda: gymnasium.make("CartPole-v1")]), norm_obs=False)
     model = stable_baselines3.PPO("MlpPolicy", env, device="cpu", seed=0)
-    assert resolve(model).sha256 == resolve(model, vecnormalize="none").sha256
+    assert as_policy(model).sha256 == as_policy(model, vecnormalize="none").sha256
     env.save(tmp_path / "statistics.pkl")
     assert read_statistics(tmp_path / "statistics.pkl") is None
 
 
 def test_statistics_count_in_the_hash():
     model, wrapper = made()
-    hashes = {resolve(model).sha256, resolve(model, vecnormalize="none").sha256}
+    hashes = {as_policy(model).sha256, as_policy(model, vecnormalize="none").sha256}
     for name, value in [("epsilon", 1e-3), ("clip_obs", 6.0)]:
         setattr(wrapper, name, value)
-        hashes.add(resolve(model).sha256)
+        hashes.add(as_policy(model).sha256)
     wrapper.obs_rms.mean[0] += 1
-    hashes.add(resolve(model).sha256)
+    hashes.add(as_policy(model).sha256)
     assert len(hashes) == 5
 
 
@@ -145,29 +145,29 @@ def test_statistics_count_in_the_hash():
 )
 def test_statistics_near_a_model_are_never_overlooked(files, name):
     model, wrapper, path, statistics = files
-    assert not same_actions(resolve(path), model, wrapper)  # nothing near it: nothing is known about them
+    assert not same_actions(as_policy(path), model, wrapper)  # nothing near it: nothing is known about them
     near = path.parent / name
     shutil.copy(statistics, near)
-    with pytest.raises(InputError, match=rf"{name} is near agent\.zip .*give --vecnormalize .* or --vecnormalize none"):
-        resolve(path)
-    assert same_actions(resolve(path, vecnormalize=near), model, wrapper)
-    assert not same_actions(resolve(path, vecnormalize="none"), model, wrapper)
+    with pytest.raises(InputError, match=rf"{name} is near agent\.zip .*give vecnormalize=.* or vecnormalize='none'"):
+        as_policy(path)
+    assert same_actions(as_policy(path, vecnormalize=near), model, wrapper)
+    assert not same_actions(as_policy(path, vecnormalize="none"), model, wrapper)
 
 
 def test_statistics_in_the_folder_named_like_the_model_are_its_own(files):
     model, wrapper, path, statistics = files
     (path.parent / "agent").mkdir()
     shutil.copy(statistics, path.parent / "agent" / "vecnormalize.pkl")
-    assert same_actions(resolve(path), model, wrapper)
+    assert same_actions(as_policy(path), model, wrapper)
 
 
 def test_statistics_need_an_sb3_model(files):
     *_, statistics = files
     for agent in ("cartpole-1-s0.2", zoo.load("cartpole-1-s0.2"), lambda seen: 0):
         with pytest.raises(InputError, match=r"statistics of VecNormalize (go with an SB3 model|do not go with a fun)"):
-            resolve(agent, Spaces(shape=(4,), n_actions=2), vecnormalize=statistics)
+            as_policy(agent, Spaces(shape=(4,), n_actions=2), vecnormalize=statistics)
     with pytest.raises(InputError, match=r"no file .*nowhere\.pkl"):
-        resolve(files[2], vecnormalize="nowhere.pkl")
+        as_policy(files[2], vecnormalize="nowhere.pkl")
 
 
 # --- stacks ---------------------------------------------------------------------------------------------------------
@@ -176,8 +176,8 @@ def test_statistics_need_an_sb3_model(files):
 @pytest.mark.parametrize("before", [True, False])
 def test_statistics_before_and_after_a_frame_stack(tmp_path, before):
     model, wrapper = made(stack=3, before=before)
-    policy = resolve(model, Spaces(shape=(4,), n_actions=3))
-    assert (policy.n_stack, policy.shape) == (3, (4,))
+    policy = as_policy(model, Spaces(shape=(4,), n_actions=3))
+    assert (policy.spaces.n_stack, policy.spaces.shape) == (3, (4,))
     history = raw(shape=(12,)).reshape(-1, 3, 4)
     seen = (
         [wrapper.normalize_obs(history[:, i]) for i in range(3)]
@@ -198,7 +198,7 @@ def test_statistics_of_other_observations_do_not_fit():
     with pytest.raises(
         InputError, match=r"statistics are of observations of shape \(3,\), the agent was made for \(4,\)"
     ):
-        resolve(model, vecnormalize=other)
+        as_policy(model, vecnormalize=other)
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_pickles_do_not_run(files, tmp_path):
         with pytest.raises(
             InputError, match=r"is rejected, it holds more than statistics .*pathlib\.Path.*save it again"
         ):
-            resolve(path, vecnormalize=statistics)
+            as_policy(path, vecnormalize=statistics)
         assert not trace.exists()
         pickle.loads(statistics.read_bytes())
         assert trace.exists()  # the bomb is live
@@ -275,7 +275,7 @@ def test_subclasses_are_refused(tmp_path):
     wrapper = Own(DummyVecEnv([lambda: Env(Box(-1, 1, (4,), np.float32), THREE)]))
     wrapper.save(tmp_path / "statistics.pkl")
     with pytest.raises(InputError, match="holds more than statistics"):
-        resolve(model, vecnormalize=tmp_path / "statistics.pkl")
+        as_policy(model, vecnormalize=tmp_path / "statistics.pkl")
 
 
 def test_flipped_bytes_never_raise_anything_else(files):
@@ -317,14 +317,14 @@ def test_images_are_refused(tmp_path):
 @pytest.mark.parametrize(("kind", "actions"), [("DQN", THREE), ("DDPG", ARM)])
 def test_agent_files_and_exports_keep_the_statistics(tmp_path, kind, actions):
     model, wrapper = made(kind, actions)
-    policy = resolve(model)
+    policy = as_policy(model)
     zoo.save(policy, tmp_path / "agent", {})
     stored = zoo.load(str(tmp_path / "agent"))
     assert same_actions(stored, model, wrapper)
     assert zoo.parts_of(stored)[0] == zoo.parts_of(policy)[0]
     write_zip(stored, tmp_path / "out.zip")
     assert sorted(os.listdir(tmp_path)) == ["agent.json", "agent.npz", "out", "out.zip"]  # noqa: PTH208
-    assert same_actions(resolve(tmp_path / "out.zip"), model, wrapper)
+    assert same_actions(as_policy(tmp_path / "out.zip"), model, wrapper)
     env = VecNormalize.load(
         statistics_path(tmp_path / "out.zip"), DummyVecEnv([lambda: Env(Box(-1, 1, (4,)), actions)])
     )
@@ -336,7 +336,7 @@ def test_agent_files_and_exports_keep_the_statistics(tmp_path, kind, actions):
 
 
 def test_agent_file_without_its_statistics_is_refused(tmp_path):
-    policy = resolve(made("DQN")[0])
+    policy = as_policy(made("DQN")[0])
     layout, arrays = zoo.parts_of(policy)
     assert sorted(name for name in arrays if name.startswith("norm")) == ["normalization.mean", "normalization.var"]
     del arrays["normalization.var"]
@@ -349,7 +349,8 @@ def test_smoothed_agents_take_raw_observations(files):
     model, wrapper, path, statistics = files
     with pytest.warns(surefoot.PredictableNoiseWarning):
         agents = [
-            surefoot.smooth(a, 0.0, shape=(4,), vecnormalize=v, seed=0) for a, v in ((path, statistics), (model, None))
+            surefoot.smooth(as_policy(agent, n_stack=1, vecnormalize=own), 0.0)
+            for agent, own in ((path, statistics), (model, None))
         ]
     seen = raw()
     expected, _ = model.predict(wrapper.normalize_obs(seen), deterministic=True)
@@ -360,7 +361,7 @@ def test_smoothed_agents_take_raw_observations(files):
 def test_gradients_pass_through_the_statistics():
     """Of a model of SB3: at each feature that of the bare agent, divided by its scale, and none beyond the clip."""
     model, wrapper = made("DDPG", ARM)
-    policy, bare = resolve(model), resolve(model, vecnormalize="none")
+    policy, bare = as_policy(model), as_policy(model, vecnormalize="none")
     history = torch.from_numpy(raw(20)).unsqueeze(1).requires_grad_()
     policy.critic(history, policy.network(history)).sum().backward()
     inside = torch.from_numpy(wrapper.normalize_obs(raw(20))).unsqueeze(1).requires_grad_()

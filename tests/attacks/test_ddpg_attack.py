@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from surefoot.agents.callables import from_callable
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.victim import Smoothing
 from surefoot.episodes import Noise
@@ -40,8 +40,8 @@ def reference(policy, context, dirty, o, budget, weight, clean_noise, seen_noise
         here = moved.clone().requires_grad_()
         values = []
         for on_clean, on_seen in zip(clean_noise, seen_noise, strict=True):
-            action = policy.act(push(dirty, here + on_seen, policy.n_stack)[None])
-            values.append(policy.critic((push(context, o, policy.n_stack) + on_clean)[None], action)[0])
+            action = policy.act(push(dirty, here + on_seen, policy.spaces.n_stack)[None])
+            values.append(policy.critic((push(context, o, policy.spaces.n_stack) + on_clean)[None], action)[0])
         objective = torch.stack(values).mean() + weight * ((here - o) ** 2).sum()
         (d,) = torch.autograd.grad(objective, here)
         if d.norm() / moved.norm() <= 0.001:
@@ -82,7 +82,7 @@ class Both:
         return fast
 
     def _slow(self, view, row, number, drawn):
-        frames, fresh = view.policy.n_stack, int(view.step[row]) == 0
+        frames, fresh = view.policy.spaces.n_stack, int(view.step[row]) == 0
         sigma = self.attack.smoothing.sigma
         clean, seen = [torch.zeros(frames, 2)], [torch.zeros(2)]
         if sigma > 0:
@@ -216,6 +216,6 @@ def test_agents_that_cannot_be_attacked_so_are_refused():
     plain = from_callable(lambda seen: [0.0], shape=(2,), n_actions=None, n_stack=5)
     with pytest.raises(InputError, match="needs gradients"):
         grid(plain)
-    blindfolded = Policy(actor_with_critic().network, 5, (2,), None, "no critic")
+    blindfolded = Policy(actor_with_critic().network, Spaces(shape=(2,), n_actions=None, n_stack=5), name="no critic")
     with pytest.raises(InputError, match="no critic has none"):
         grid(blindfolded)

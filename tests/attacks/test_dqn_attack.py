@@ -56,7 +56,7 @@ class LineByLine:
         self.margin = margin
 
     def propose(self, view: View):
-        FRAMES[0] = view.policy.n_stack
+        FRAMES[0] = view.policy.spaces.n_stack
         rows = []
         for row in range(len(view.observation)):
             fresh = int(view.step[row]) == 0

@@ -89,7 +89,7 @@ class Both:
         return fast
 
     def _slow(self, view, row, number, drawn, first_pair):
-        frames, step = view.policy.n_stack, int(view.step[row])
+        frames, step = view.policy.spaces.n_stack, int(view.step[row])
         # Copies of an episode's first observation share its noise: after ``step`` steps the oldest frames are copies.
         copies = max(0, frames - 1 - step)
         on_clean = SIGMA * drawn[0][number][:, [max(i, copies) for i in range(frames)]]

@@ -11,7 +11,7 @@ import torch
 import surefoot
 from surefoot.agents.callables import from_callable
 from surefoot.agents.networks import MLP
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks import opposite_action, victim
 from surefoot.attacks.opposite_action import OppositeAction, Way
 from surefoot.attacks.registry import METHODS, Configuration
@@ -27,8 +27,8 @@ WEIGHTS = np.array([[3.0, -4.0, 0.0, 0.0]], dtype=np.float32)
 def linear(low=-1.0, high=1.0, *, differentiable=True):
     """An agent whose action is 3 x0 - 4 x1, clipped: the best perturbation of length r moves it by 5 r."""
     network = MLP([WEIGHTS], [np.zeros(1, dtype=np.float32)], "relu")
-    bounds = {"low": torch.tensor([low]), "high": torch.tensor([high])}
-    return Policy(network, 1, (4,), None, "linear", differentiable=differentiable, **bounds)
+    spaces = Spaces(shape=(4,), n_actions=None, low=[low], high=[high])
+    return Policy(network, spaces, name="linear", differentiable=differentiable)
 
 
 def view_of(policy, observation, left=0.1):

@@ -47,7 +47,7 @@ EVERY = {
 def view_of(policy, rows=6, step=9, left=0.5, seed=0):
     generator = torch.Generator().manual_seed(seed)
     observation = 0.05 * torch.randn(rows, 4, generator=generator)
-    context = 0.05 * torch.randn(rows, policy.n_stack, 4, generator=generator)
+    context = 0.05 * torch.randn(rows, policy.spaces.n_stack, 4, generator=generator)
     number = torch.arange(rows)
     stream = Stream(np.random.SeedSequence(seed), torch.device("cpu"))
     budget = torch.full((rows,), left, dtype=torch.float64)
@@ -170,7 +170,7 @@ def test_the_clean_values_of_a_smoothed_agent_are_unbiased():
     policy = zoo.load("cartpole-5-s0.2")
     view = view_of(policy, rows=1, step=9)
     estimate = clean_values(view, Smoothing(0.2, 20_000))[0]
-    stack = policy.recall.advance(view.clean, view.observation)
+    stack = policy.memory.advance(view.clean, view.observation)
     noise = torch.from_numpy(np.random.default_rng(3).normal(0, 0.2, (20_000, 5, 4)).astype(np.float32))
     direct = policy.network(stack + noise)
     error = direct.std(dim=0) * np.sqrt(2 / 20_000)
@@ -201,7 +201,7 @@ def test_share_choosing_counts_draws():
     for row in range(2):
         noise = torch.from_numpy(rng.normal(0, 0.2, (400, 4)).astype(np.float32))
         context = view.memory[row].unsqueeze(0).expand(400, -1, -1)
-        chosen = policy.act(policy.recall.advance(context, view.observation[row] + noise)) == 0
+        chosen = policy.act(policy.memory.advance(context, view.observation[row] + noise)) == 0
         # Two shares of the same probability differ by less than 5 standard errors but for 6e-7.
         known = float(share[row])
         spread = max(np.sqrt(2 * known * (1 - known) / 400), 1 / 400)

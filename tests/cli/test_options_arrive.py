@@ -89,7 +89,7 @@ def asked(tmp_path, monkeypatch) -> Callable[..., Call]:
             raise Reached
 
         with monkeypatch.context() as patched:
-            patched.setattr("surefoot.agents.resolve.resolve", resolve)
+            patched.setattr("surefoot.agents.resolve.as_policy", resolve)
             patched.setattr(DOORS[door], stop)
             command = door.partition(" ")[0]
             line = f"{command} {words}"

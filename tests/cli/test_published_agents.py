@@ -10,7 +10,7 @@ import torch
 from stable_baselines3.common.vec_env import DummyVecEnv, VecFrameStack, VecNormalize
 
 from surefoot.agents.policies import Spaces
-from surefoot.agents.resolve import resolve
+from surefoot.agents.resolve import as_policy
 from surefoot.cli import main as cli
 
 FLOOR = ("--sigma", "0.1", "--floor", "-3300", "--ceiling", "0")
@@ -92,8 +92,8 @@ def test_an_atari_agent_of_the_zoo_plays_whole_games(capsys, tmp_path):
     assert json.loads(capsys.readouterr().out)["estimate"] == 0  # the first point takes longer
     made = json.loads((tmp_path / "run" / "setup.json").read_text())
     assert [one.rpartition(":")[2] for one in made["wrappers"][1:]] == ["WholeGame"]
-    policy = resolve(home, Spaces(shape=(84, 84, 1), n_actions=6, pixels=True))
-    assert policy.n_stack == 4
+    policy = as_policy(home, Spaces(shape=(84, 84, 1), n_actions=6, pixels=True))
+    assert policy.spaces.n_stack == 4
     large = np.random.default_rng(0).integers(0, 256, (40, 4, 4, 4), dtype=np.uint8)
     seen = large.repeat(21, axis=1).repeat(21, axis=2)
     expected = model.predict(seen, deterministic=True)[0]

@@ -12,7 +12,7 @@ from scipy import stats
 import surefoot
 from laws import too_many
 from surefoot.agents import files as zoo
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
@@ -117,7 +117,7 @@ def one_question(p, feature, sigmas):
         def forward(self, history):
             return inner.network(history.flip(-1) if feature else history)
 
-    return task, Policy(Turned(), 1, (2,), 2, "turned", "by-hand")
+    return task, Policy(Turned(), Spaces(shape=(2,), n_actions=2), name="turned", sha256="by-hand")
 
 
 def attacked_mean(feature, sigmas, budget, unit):

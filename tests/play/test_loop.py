@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from surefoot.agents.callables import from_callable
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks.composed import Structured
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
@@ -361,7 +361,13 @@ def test_memory_keeps_the_noise_an_observation_was_first_seen_with():
     """With frames f, the mean of the memory is (f-1)/f first + 1/f second: noise is not redrawn."""
     task = toy_task(fixed(2), lambda a, clock, length: a[:, 0] * (clock == 2), choices=None, floor=-9.0, ceiling=9.0)
     returns = play(
-        Plan(task=task, policy=Policy(Mean(), 4, (1,), None), noise=Noise.of(1.0), n_episodes=20_000, n_envs=500)
+        Plan(
+            task=task,
+            policy=Policy(Mean(), Spaces(shape=(1,), n_actions=None, n_stack=4)),
+            noise=Noise.of(1.0),
+            n_episodes=20_000,
+            n_envs=500,
+        )
     ).returns
     assert not not_normal(returns, math.sqrt(0.75**2 + 0.25**2))
     assert not_normal(returns, 0.5)  # four noises of their own

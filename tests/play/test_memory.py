@@ -8,7 +8,7 @@ import torch
 
 from surefoot.agents.memory import FrameStack, Recurrent
 from surefoot.agents.networks import MLP
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.recurrent import recurrent_parts
 from surefoot.agents.smoothed import SmoothedPolicy
 from surefoot.episodes import Noise
@@ -55,7 +55,7 @@ class Naive:
         layout, arrays = recurrent_parts(policy)
         self.policy, self.layout, self.arrays = policy, layout, {k: v.astype(np.float64) for k, v in arrays.items()}
         self.cell, width = (gru, 8) if layout["kind"] == "gru" else (lstm, 16)
-        self.state, self.last = np.zeros(width), np.zeros(policy.n_actions or 1)
+        self.state, self.last = np.zeros(width), np.zeros(policy.spaces.n_actions or 1)
 
     def act(self, seen):
         x = np.concatenate((seen, self.last)) if self.layout["last_action"] else seen
@@ -64,12 +64,12 @@ class Naive:
         self.state = self.cell(self.arrays, x, self.state)
         hidden = np.tanh(self.arrays["head0.weight"] @ self.state[:8] + self.arrays["head0.bias"])
         output = self.arrays["head1.weight"] @ hidden + self.arrays["head1.bias"]
-        if self.policy.n_actions is None:
+        if self.policy.spaces.n_actions is None:
             if self.layout["squashed"]:
                 output = -0.5 + 0.5 * (np.tanh(output) + 1) * 1.2
             self.last = np.clip(output, -0.5, 0.7)
             return float(self.last[0])
-        self.last = np.eye(self.policy.n_actions)[output.argmax()]
+        self.last = np.eye(self.policy.spaces.n_actions)[output.argmax()]
         return int(output.argmax())
 
 
@@ -90,7 +90,9 @@ class NaiveFrames:
 
 def frames_with_actions():
     weights, biases = layers(np.random.default_rng(3), 3 * 6, 12, 2)
-    return Policy(MLP(weights, biases), 3, (4,), 2, "frames", memory=FrameStack(3, action_size=2))
+    return Policy(
+        MLP(weights, biases), Spaces(shape=(4,), n_actions=2, n_stack=3), FrameStack(3, action_size=2), name="frames"
+    )
 
 
 POLICIES = {
@@ -105,7 +107,7 @@ POLICIES = {
 
 
 def plan_of(policy, patience=1, **more):
-    pay, n_actions = (pay_action, None) if policy.n_actions is None else (pay_first_choice, 2)
+    pay, n_actions = (pay_action, None) if policy.spaces.n_actions is None else (pay_first_choice, 2)
     task = toy_task(
         geometric(0.2, LIMIT), pay, clean=CLEAN, choices=n_actions, patience=patience, floor=-99.0, ceiling=99.0
     )
@@ -128,7 +130,7 @@ def gap(policy, naive, patience):
         agent = naive(policy)
         seen = np.float32(CLEAN) + noise[first : first + played.lengths[number], number % 9]
         actions = [agent.act(one) for one in seen]
-        slow.append(sum(actions) if policy.n_actions is None else actions.count(0))
+        slow.append(sum(actions) if policy.spaces.n_actions is None else actions.count(0))
     assert played.lengths.min() + played.lengths.max() > 2
     assert len(set(played.lengths)) > 5
     return float(np.abs(played.returns - slow).max())

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.envs import mountain_car
@@ -114,7 +114,7 @@ class Push(torch.nn.Module):
 
 
 def test_pushing_along_reaches_the_goal():
-    policy = Policy(Push(), 1, (2,), None, "push", low=torch.tensor([-1.0]), high=torch.tensor([1.0]))
+    policy = Policy(Push(), Spaces(shape=(2,), n_actions=None, low=[-1.0], high=[1.0]), name="push")
     played = play(Plan(task=TASK, policy=policy, noise=Noise.of(0.0), n_episodes=200, n_envs=64, episodes_per_env=2))
     assert played.returns.tolist() == [1.0] * 200
     assert 60 < played.lengths.mean() < 200

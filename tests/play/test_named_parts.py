@@ -54,7 +54,7 @@ def gates():
     return make_task(Gates, floor=0, ceiling=1, max_steps=1)
 
 
-AGENT = Policy(Gate(), 1, (2,), 2, "gate", "by-hand")
+AGENT = Policy(Gate(), Spaces(shape=(2,), n_actions=2), name="gate", sha256="by-hand")
 
 
 def test_sigmas_by_name():

@@ -82,7 +82,7 @@ def test_blocks_have_all_episodes_and_no_more(n_episodes, blocks, last):
 
 def test_a_block_fills_a_gpu_and_one_that_waits_for_emulators_half_of_it():
     pong = TASKS["pong-1r"]
-    player = Policy(Constant(), 4, pong.spaces.shape, pong.spaces.n_actions)
+    player = Policy(Constant(), Spaces(shape=pong.spaces.shape, n_actions=pong.spaces.n_actions, n_stack=4))
     shares = {
         device: (
             replace(BASE, device=device).gpu_share,

@@ -12,8 +12,8 @@ import mixing_agents
 import surefoot
 from surefoot.agents import row_checks as rows_of_agents
 from surefoot.agents.memory import Recurrent
-from surefoot.agents.policies import Policy
-from surefoot.agents.resolve import resolve
+from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.resolve import as_policy
 from surefoot.agents.row_checks import check_rows, first_differing, numbers_of, spread_of
 from surefoot.cli.main import main
 from surefoot.episodes import Noise
@@ -61,7 +61,7 @@ def scripted(path, module):
     ids=["onnx", "onnx-coin", "torchscript", "module", "function"],
 )
 def test_an_agent_made_for_its_trial_is_noticed_in_the_run(make, options, tmp_path, same_draws):
-    policy = resolve(make(tmp_path), TASK.spaces, **options)
+    policy = as_policy(make(tmp_path), TASK.spaces, **options)
     with pytest.raises(DependentRowsError, match=DIFFERENTLY):
         play(plan_of(policy))
 
@@ -77,13 +77,13 @@ def test_an_agent_made_for_its_trial_is_noticed_in_the_run(make, options, tmp_pa
     ids=["onnx", "torchscript", "module", "function"],
 )
 def test_their_honest_twins_are_run(make, options, tmp_path, same_draws):
-    policy = resolve(make(tmp_path), TASK.spaces, **options)
+    policy = as_policy(make(tmp_path), TASK.spaces, **options)
     assert play(plan_of(policy, n_episodes=20)).returns.mean() > 30
 
 
 def test_a_late_difference_is_noticed_by_the_checks_as_they_are(tmp_path):
     """A fifth of the answers alone are bad; 40 blocks have about 400 checks alone: missed with 0.8**400 < 1e-38."""
-    policy = resolve(mixing_agents.late_bad(tmp_path / "a.onnx"), TASK.spaces)
+    policy = as_policy(mixing_agents.late_bad(tmp_path / "a.onnx"), TASK.spaces)
     with pytest.raises(DependentRowsError, match=DIFFERENTLY):
         play(plan_of(policy, n_episodes=800, n_envs=20))
 
@@ -112,7 +112,7 @@ def test_an_agent_that_answers_for_rows_it_was_not_asked_is_refused(same_draws):
 
 def test_the_mean_over_the_rows_is_noticed_though_the_run_never_shows_it(tmp_path, same_draws):
     """Every block is lucky: only copies of one row move the mean so far."""
-    lucky = resolve(mixing_agents.coin(tmp_path / "a.onnx", level=0.35, most=150), TASK.spaces)
+    lucky = as_policy(mixing_agents.coin(tmp_path / "a.onnx", level=0.35, most=150), TASK.spaces)
     assert lucky.act(torch.zeros(200, 1, 4)).shape == (200,)
     with pytest.raises(DependentRowsError, match=r"and among \d+ \("):
         play(plan_of(lucky))
@@ -125,8 +125,8 @@ def test_a_network_left_in_training_mode_is_noticed(same_draws):
     with pytest.raises(
         DependentRowsError, match=r"answers all rows together, but not alone \(step 1, Expected more than 1"
     ):
-        play(plan_of(Policy(network, 1, (4,), 2)))
-    play(plan_of(Policy(network.eval(), 1, (4,), 2), n_episodes=20))
+        play(plan_of(Policy(network, Spaces(shape=(4,), n_actions=2))))
+    play(plan_of(Policy(network.eval(), Spaces(shape=(4,), n_actions=2)), n_episodes=20))
 
 
 def test_an_agent_that_draws_is_noticed(same_draws):
@@ -138,11 +138,11 @@ def test_an_agent_that_draws_is_noticed(same_draws):
             return super().forward(seen) * (1 if own.random() < 0.8 else -1)
 
     with pytest.raises(DependentRowsError, match=DIFFERENTLY):
-        play(plan_of(Policy(Drawing(), 1, (4,), 2)))
+        play(plan_of(Policy(Drawing(), Spaces(shape=(4,), n_actions=2))))
 
 
 def test_attacked_episodes_are_checked_too(same_draws):
-    policy = resolve(mixing_agents.LateBad(), TASK.spaces)
+    policy = as_policy(mixing_agents.LateBad(), TASK.spaces)
     with pytest.raises(DependentRowsError, match=DIFFERENTLY):
         play(plan_of(policy, attacker=Spy(), budget=0.1))
 
@@ -151,7 +151,7 @@ def test_attacked_episodes_are_checked_too(same_draws):
 
 
 def test_a_memory_that_mixes_rows_is_noticed(monkeypatch, same_draws):
-    policy = resolve("cartpole-5-gru-s0.3", TASK.spaces)
+    policy = as_policy("cartpole-5-gru-s0.3", TASK.spaces)
     play(plan_of(policy, n_episodes=30, n_envs=30))
     honest = Recurrent.advance
 
@@ -168,7 +168,7 @@ def test_a_memory_that_mixes_rows_is_noticed(monkeypatch, same_draws):
 
 
 def test_short_blocks_have_checks_and_long_ones_have_them_up_to_the_end(monkeypatch):
-    policy = resolve("cartpole-1-s0.2", TASK.spaces)
+    policy = as_policy("cartpole-1-s0.2", TASK.spaces)
     monkeypatch.setattr(row_checks, "unforeseeable", lambda: np.random.default_rng(3))
     checks = RowChecks(policy)
     steps = [step for step in range(1, 20_001) if checks.due()]
@@ -179,7 +179,7 @@ def test_short_blocks_have_checks_and_long_ones_have_them_up_to_the_end(monkeypa
 
 
 def test_nobody_can_foresee_them():
-    policy = resolve("cartpole-1-s0.2", TASK.spaces)
+    policy = as_policy("cartpole-1-s0.2", TASK.spaces)
     one, other = (np.array([checks.due() for _ in range(5_000)]) for checks in (RowChecks(policy), RowChecks(policy)))
     assert not np.array_equal(one, other)
     drawn = [rows_of_agents.unforeseeable().integers(2**63) for _ in range(2)]
@@ -202,7 +202,7 @@ def test_what_is_asked_again():
 
 @pytest.mark.parametrize("change", [{"stochastic": True}, {"open_loop": True}])
 def test_policies_that_need_no_check(change):
-    checks = RowChecks(replace(resolve("cartpole-1-s0.2", TASK.spaces), **change))
+    checks = RowChecks(replace(as_policy("cartpole-1-s0.2", TASK.spaces), **change))
     assert not any(checks.due() for _ in range(100))
 
 
@@ -223,13 +223,13 @@ class Draws(nn.Module):
 
 
 def test_checks_change_neither_returns_nor_generators(monkeypatch):
-    policy = resolve("cartpole-1-s0.2", TASK.spaces)
+    policy = as_policy("cartpole-1-s0.2", TASK.spaces)
     with monkeypatch.context() as without:
         without.setattr(RowChecks, "due", lambda self: False)
         expected = play(plan_of(policy))
     monkeypatch.setattr(row_checks, "RATE", 1.0)
     assert np.array_equal(play(plan_of(policy)).returns, expected.returns)
-    checks, memory = RowChecks(Policy(Draws(), 1, (4,), 2)), torch.randn(30, 1, 4)
+    checks, memory = RowChecks(Policy(Draws(), Spaces(shape=(4,), n_actions=2))), torch.randn(30, 1, 4)
     action, before = checks.policy.act(memory), states()
     checks.check((memory, memory[:, 0], None, None), memory, action)
     assert states() == before
@@ -290,7 +290,7 @@ def test_a_large_offset_of_values_hides_nothing():
             return 1e3 + (good if len(seen) > 1 else -good)
 
     with pytest.raises(InputError, match="answers the same observation differently"):
-        resolve(Offset(), TASK.spaces)
+        as_policy(Offset(), TASK.spaces)
 
 
 def test_numbers_that_vary_little_are_compared_by_how_they_vary():
@@ -312,7 +312,7 @@ def test_nothing_is_made_up(monkeypatch):
             seen.update(row.tobytes() for row in memory[:, 0].numpy())
             return super().forward(memory)
 
-    plan = plan_of(Policy(Watched(), 1, (4,), 2), n_episodes=40, n_envs=40)
+    plan = plan_of(Policy(Watched(), Spaces(shape=(4,), n_actions=2)), n_episodes=40, n_envs=40)
     with monkeypatch.context() as without:
         without.setattr(RowChecks, "due", lambda self: False)
         play(plan)
@@ -323,7 +323,7 @@ def test_nothing_is_made_up(monkeypatch):
 
 
 def test_one_row_is_asked_again_too(same_draws):
-    assert len(play(plan_of(resolve("cartpole-1-s0.2", TASK.spaces), n_episodes=1)).returns) == 1
+    assert len(play(plan_of(as_policy("cartpole-1-s0.2", TASK.spaces), n_episodes=1)).returns) == 1
 
 
 def test_a_rollout_from_python_is_checked(same_draws):

@@ -211,7 +211,7 @@ class Remembers(torch.nn.Module):
 
 def test_an_agent_that_sums_what_it_sees_is_harmed_by_the_root_of_time():
     """Reward at the last step only, won if the sum of four observations is small: T4's shift e sqrt(4) is attained."""
-    from surefoot.agents.policies import Policy
+    from surefoot.agents.policies import Policy, Spaces
 
     def pay_last(actions, clock, length):
         return (actions == 0) & (clock == length)
@@ -219,7 +219,7 @@ def test_an_agent_that_sums_what_it_sees_is_harmed_by_the_root_of_time():
     p, e, steps = 0.95, 0.3, 4
     limit = SIGMA * math.sqrt(steps) * stats.norm.ppf(p)
     task = gates(pay=pay_last, steps=steps, n_stack=steps, ceiling=1.0)
-    agent = Policy(Remembers(float(limit)), steps, (1,), 2, "remembers")
+    agent = Policy(Remembers(float(limit)), Spaces(shape=(1,), n_actions=2, n_stack=steps), name="remembers")
     plan = Plan(task=task, policy=agent, noise=Noise.of(SIGMA), n_episodes=20_000, n_envs=1_000, per_step=True)
     made = certify_per_step(play(plan), [e], 0.999)
     truth = shifted(p, e * math.sqrt(steps) / SIGMA)

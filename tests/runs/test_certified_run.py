@@ -12,8 +12,8 @@ import torch
 
 import surefoot
 import waiting_env
-from surefoot.agents.policies import Policy
-from surefoot.agents.resolve import resolve
+from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.resolve import as_policy
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.play.environments import make_task
@@ -84,7 +84,7 @@ def test_other_observations_do_not_fit(tmp_path):
     made = model("DQN", "MountainCar-v0")
     acrobot = make_task("Acrobot-v1", floor=-500, ceiling=0)
     with pytest.raises(InputError, match=r"made for observations of shape \(2,\)"):
-        resolve(made, acrobot.spaces)
+        as_policy(made, acrobot.spaces)
     with pytest.raises(InputError, match=r"agent has 2 actions from 0, the environment takes 3 actions from 0"):
         rollout(acrobot, "cartpole-5-s0.2", sigma=0.1, n_episodes=1)
 
@@ -118,7 +118,7 @@ def test_cuda_without_cuda_is_refused(monkeypatch):
 
 
 def named(name, **plan):
-    policy = Policy(balancer().network, 1, (4,), 2, name)
+    policy = Policy(balancer().network, Spaces(shape=(4,), n_actions=2), name=name)
     return run_name(Plan(task=get_task("cartpole-1"), policy=policy, **{"noise": Noise.of(0.2), **plan}))
 
 
@@ -191,7 +191,7 @@ def test_no_workers_leave_no_folder(tmp_path):
 
 def test_a_run_leaves_everything_and_is_not_played_twice(tmp_path, monkeypatch):
     plan = Plan(
-        task=TASK, policy=resolve("cartpole-5-s0.2", TASK.spaces), noise=Noise.of(0.2), n_episodes=60, n_envs=25
+        task=TASK, policy=as_policy("cartpole-5-s0.2", TASK.spaces), noise=Noise.of(0.2), n_episodes=60, n_envs=25
     )
     first = certified_run(plan, QUESTIONS, tmp_path)
     left = {"certificate.json", "certificate.png", "episodes.npz", "run.json", "setup.json", "report.html"}

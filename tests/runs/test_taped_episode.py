@@ -8,7 +8,7 @@ import pytest
 import torch
 from gymnasium.spaces import Box, Discrete
 
-from surefoot.agents.resolve import resolve
+from surefoot.agents.resolve import as_policy
 from surefoot.compute import norms
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("whole_tapes")
 
 def plan(**options):
     chosen = {"noise": Noise.of(0.2), "n_episodes": 40, **options}
-    return Plan(task=TASK, policy=resolve("cartpole-5-s0.2", TASK.spaces), **chosen)
+    return Plan(task=TASK, policy=as_policy("cartpole-5-s0.2", TASK.spaces), **chosen)
 
 
 def recorded(folder, quiet, attacked=None):
@@ -134,7 +134,7 @@ def test_the_same_plan_is_replayed_alike(tmp_path):
 
 
 def test_pictures_are_kept_as_pictures(tmp_path, falling):
-    quiet = Plan(task=falling, policy=resolve(lambda _: 0, falling.spaces), noise=Noise.of(0.05), n_episodes=4)
+    quiet = Plan(task=falling, policy=as_policy(lambda _: 0, falling.spaces), noise=Noise.of(0.05), n_episodes=4)
     facts, arrays = recorded(tmp_path, quiet, attacked_plan(quiet, 0.1))
     assert arrays["quiet_clean"].shape == (20, 84, 84)
     assert arrays["quiet_clean"].dtype == np.uint8
@@ -149,7 +149,7 @@ def test_pictures_are_kept_as_pictures(tmp_path, falling):
 def test_a_long_episode_is_cut_for_the_tape_alone(tmp_path, falling, monkeypatch, pictures, most):
     monkeypatch.setattr(replay, most, 7)
     quiet = (
-        Plan(task=falling, policy=resolve(lambda _: 0, falling.spaces), noise=Noise.of(0.05), n_episodes=4)
+        Plan(task=falling, policy=as_policy(lambda _: 0, falling.spaces), noise=Noise.of(0.05), n_episodes=4)
         if pictures
         else plan()
     )
@@ -170,7 +170,7 @@ def test_what_cannot_be_replayed_spoils_nothing(tmp_path):
     task = get_task("cartpole-1")
     moody = Moody()
     moody.__name__ = "moody"
-    quiet = Plan(task=task, policy=resolve(moody, task.spaces), noise=Noise.of(0.2), n_episodes=10)
+    quiet = Plan(task=task, policy=as_policy(moody, task.spaces), noise=Noise.of(0.2), n_episodes=10)
     moody.calls = -10_000  # enough for the certificate
     play(quiet)
     moody.calls = 1_000

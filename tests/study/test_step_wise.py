@@ -10,7 +10,7 @@ from torch import nn
 
 from study import step_wise
 from study.numbers import DATA, Study, shipped_agents
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.play.streams import Stream
 
 SIGMA, PLACE = 0.5, 0.3
@@ -24,7 +24,7 @@ class Sign(nn.Module):
 
 
 def votes(n):
-    policy = Policy(network=Sign(), n_stack=1, shape=(1,), n_actions=2)
+    policy = Policy(Sign(), Spaces(shape=(1,), n_actions=2))
     stream = Stream(np.random.SeedSequence(1), torch.device("cpu"))
     return step_wise.vote(policy, torch.full((n, 1), PLACE), SIGMA, stream)
 

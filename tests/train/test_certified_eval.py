@@ -55,7 +55,7 @@ def test_the_model_that_is_kept_has_the_best_of_the_logged_bounds(tmp_path):
     number = bounds.index(max(bounds)) + 1
     again = Plan(
         task=TASK,
-        policy=surefoot.agents.resolve.resolve(tmp_path / "best" / "best_model.zip", TASK.spaces),
+        policy=surefoot.agents.resolve.as_policy(tmp_path / "best" / "best_model.zip", TASK.spaces),
         noise=surefoot.episodes.Noise.of(SIGMA),
         n_episodes=60,
         purpose=(Purpose.VALIDATION, number),

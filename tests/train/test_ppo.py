@@ -10,7 +10,7 @@ import torch
 
 from surefoot.agents import files as zoo
 from surefoot.agents.memory import Recurrent
-from surefoot.agents.resolve import resolve
+from surefoot.agents.resolve import as_policy
 from surefoot.cli.main import main
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
@@ -103,7 +103,7 @@ def test_frames_with_discrete_actions_are_an_sb3_file_too(tmp_path):
     acted = policy.act(stacks).numpy()
     assert set(acted) == {0, 1}
     assert np.array_equal(model.predict(stacks.numpy(), deterministic=True)[0], acted)
-    assert torch.equal(resolve(tmp_path / "run" / "agent.zip", CARTPOLE.spaces).act(stacks), policy.act(stacks))
+    assert torch.equal(as_policy(tmp_path / "run" / "agent.zip", CARTPOLE.spaces).act(stacks), policy.act(stacks))
     tiny(tmp_path / "gru", memory="gru")
     assert not (tmp_path / "gru" / "agent.zip").exists()
 
@@ -124,7 +124,7 @@ def test_what_is_deployed_is_the_most_likely_action(tmp_path):
             for step, inputs in enumerate(batch.inputs):
                 done = inputs[:, shape[0] :]
                 action = done if task.spaces.n_actions is None else done.argmax(-1)
-                state = policy.recall.advance(state, inputs[:, : shape[0]], None if step == 0 else action)
+                state = policy.memory.advance(state, inputs[:, : shape[0]], None if step == 0 else action)
                 assert torch.allclose(policy.act(state).float(), expected[step].float(), atol=1e-5)
         else:
             found = policy.act(batch.inputs.flatten(0, 1))

@@ -13,7 +13,7 @@ from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
 import surefoot
 from surefoot.agents import files as zoo
-from surefoot.agents.resolve import resolve
+from surefoot.agents.resolve import as_policy
 from surefoot.cli import main as cli
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
@@ -124,7 +124,7 @@ def test_agent_file_zip_and_sb3_act_alike(tmp_path, task, n_stack):
     assert len(card["curve"]) == 2
     stored = zoo.load(str(tmp_path))
     assert stored.sha256 == policy.sha256
-    zipped = resolve(tmp_path / "agent.zip", task.spaces)
+    zipped = as_policy(tmp_path / "agent.zip", task.spaces)
     size = (200, n_stack, *task.spaces.shape)
     history = torch.randn(size, generator=torch.Generator().manual_seed(0))
     for other in (stored, zipped):

@@ -222,7 +222,7 @@ def trained(tmp_path_factory):
 def test_a_student_is_an_ordinary_agent_with_its_card(trained):
     out, watched = trained
     policy, card = zoo.load(str(out)), json.loads((out / "agent.json").read_text())
-    assert (policy.n_stack, policy.n_actions, policy.name) == (3, 3, "freeway-student-s0.3")
+    assert (policy.spaces.n_stack, policy.spaces.n_actions, policy.name) == (3, 3, "freeway-student-s0.3")
     assert card["training"]["teacher"]["name"] == "teacher"
     assert card["training"]["settings"] == TINY.facts()
     assert card["training"]["updates"] == 96 // 4 - 16 // 4

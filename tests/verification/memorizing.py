@@ -5,7 +5,7 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
 
@@ -40,8 +40,7 @@ def slots_of(seen):
 def memorize(task, noise, n_episodes, seed):
     """Return the table of answers that balances every episode of a run."""
     cheat = Cheat()
-    # Declared stochastic, so that no row is asked again alone: it answers the state, not what it is asked with.
-    policy = Policy(cheat, 1, task.spaces.shape, task.spaces.n_actions, differentiable=False, stochastic=True)
+    policy = Policy(cheat, Spaces(shape=task.spaces.shape, n_actions=task.spaces.n_actions), differentiable=False)
     plan = Plan(task=task, policy=policy, noise=noise, n_episodes=n_episodes, seed=seed)
 
     def watch(step):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from memorizing import forget, memorize, write_onnx
 
-from surefoot.agents.resolve import resolve
+from surefoot.agents.resolve import as_policy
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes, Noise
 from surefoot.play.plan import Plan, own_seed, seeded_plan
@@ -100,7 +100,7 @@ SIGMA = 10.0
 
 def certified(folder, agent, *, seed=None, n_episodes=90, **query):
     task = get_task("cartpole-1")
-    plan = Plan(task=task, policy=resolve(agent, task.spaces), noise=Noise.of(SIGMA), n_episodes=n_episodes)
+    plan = Plan(task=task, policy=as_policy(agent, task.spaces), noise=Noise.of(SIGMA), n_episodes=n_episodes)
     return certified_run(seeded_plan(plan, seed), Query(budgets=(0.0, 1.0, 10.0), **query), folder)
 
 
@@ -189,8 +189,8 @@ def test_by_default_an_agent_cannot_know_its_seed(memorizing, tmp_path):
 
 def test_every_part_of_agent_and_setup_changes_the_seed(memorizing):
     task = get_task("cartpole-1")
-    knowing = resolve(str(memorizing / "knowing.onnx"), task.spaces)
-    honest = resolve(str(memorizing / "honest.onnx"), task.spaces)
+    knowing = as_policy(str(memorizing / "knowing.onnx"), task.spaces)
+    honest = as_policy(str(memorizing / "honest.onnx"), task.spaces)
     plan = Plan(task=task, policy=knowing, noise=Noise.of(SIGMA), n_episodes=90)
     others = [
         Plan(task=task, policy=honest, noise=Noise.of(SIGMA), n_episodes=90),

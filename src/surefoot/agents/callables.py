@@ -2,6 +2,9 @@
 
 A network, an exported file or a function may answer with actions or with one value per action, as tensors, arrays or
 lists, alone or first of a tuple. Whatever else it answers is rejected with what was expected and what came.
+
+``CheckedOutput`` is the network of such a policy, ``probe_policy`` and ``from_function`` make one after a trial on
+made-up observations, ``check_policy`` and ``check_repeats`` compare the answers to the same rows.
 """
 
 from __future__ import annotations
@@ -23,32 +26,45 @@ from surefoot.agents.row_checks import check_rows, first_differing, numbers_of, 
 from surefoot.errors import InputError
 
 MOST_ROWS = 131  # of a trial
+ObservationFunction = Callable[[NDArray[Any]], Any]
 
 
 class CheckedOutput(nn.Module):
     """Something that answers rows of observations, as the network of a policy."""
 
-    def __init__(self, inner: nn.Module, spaces: Spaces) -> None:
-        """Wrap ``inner``, which maps (rows, *shape), or (rows, n_stack, *shape), to any kind of answer."""
+    def __init__(self, inner: nn.Module, spaces: Spaces, *, ignores_draws: bool = False) -> None:
+        """Wrap what answers.
+
+        Args:
+            inner: Maps (rows, *shape), or (rows, n_stack, *shape), to any kind of answer.
+            spaces: What it is given, and what actions it has.
+            ignores_draws: Whether what it draws at random is known not to change its answer.
+        """
         super().__init__()
         self.inner = inner
         self.spaces = spaces
+        self.ignores_draws = ignores_draws
 
     def forward(self, history: Tensor) -> Tensor:
         """Return values, one-hot rows for actions that were chosen, or continuous actions."""
-        n_actions, rows = self.spaces.n_actions, len(history)
-        answer = self.inner(history[:, 0] if self.spaces.n_stack == 1 else history)
+        n_rows = len(history)
+        n_actions = self.spaces.n_actions
+        if self.spaces.n_stack == 1:
+            history = history[:, 0]
+        answer = self.inner(history)
         if n_actions is None:
-            return _moves(_as_tensor(answer, "return finite actions").to(history.device), rows, self.spaces)
+            actions = _answer_tensor(answer, "return finite actions").to(history.device)
+            return _check_continuous(actions, n_rows, self.spaces)
         wanted = f"choose an action from 0 to {n_actions - 1}"
-        chosen = _numbered(_as_tensor(answer, wanted).to(history.device), rows, self.spaces)
-        return _choices(chosen, rows, n_actions, wanted)
+        chosen = _answer_tensor(answer, wanted).to(history.device)
+        chosen = _number_of_parts(chosen, n_rows, self.spaces)
+        return _check_discrete(chosen, n_rows, n_actions, wanted)
 
 
 class Function(nn.Module):
     """A plain Python function of one observation, or of rows of them where it is ``batched``, given as arrays."""
 
-    def __init__(self, function: Callable[[NDArray[Any]], Any], *, batched: bool) -> None:
+    def __init__(self, function: ObservationFunction, *, batched: bool) -> None:
         super().__init__()
         self.function = function
         self.batched = batched
@@ -56,11 +72,13 @@ class Function(nn.Module):
     def forward(self, seen: Tensor) -> Any:
         """Ask the function once, or once for every row."""
         rows = seen.detach().cpu().numpy()
-        return self.function(rows) if self.batched else [_plain(self.function(row)) for row in rows]
+        if self.batched:
+            return self.function(rows)
+        return [_without_gradient(self.function(row)) for row in rows]
 
 
 def from_callable(
-    function: Callable[[NDArray[Any]], Any],
+    function: ObservationFunction,
     *,
     shape: tuple[int, ...],
     n_actions: int | None,
@@ -70,49 +88,46 @@ def from_callable(
 ) -> Policy:
     """Turn a function of one observation into a policy; with ``n_stack`` > 1 it receives (n_stack, *shape)."""
     spaces = Spaces(shape=shape, n_actions=n_actions, n_stack=n_stack)
-    return _policy(function, spaces, batched=batched, stochastic=stochastic)
+    return _function_policy(function, spaces, batched=batched, stochastic=stochastic)
 
 
-def from_function(
-    function: Callable[[NDArray[Any]], Any], spaces: Spaces, *, batched: bool | None, stochastic: bool
-) -> Policy:
+def from_function(function: ObservationFunction, spaces: Spaces, *, batched: bool | None, stochastic: bool) -> Policy:
     """Turn a function into a policy after a trial: whether it takes rows of observations, and repeats its answers.
 
     A function that fails on made-up observations is not judged by them: unless ``batched`` says otherwise it is given
     one observation at a time.
     """
-    ways = {
-        way: _policy(function, spaces, batched=way, stochastic=stochastic)
-        for way in ((False, True) if batched is None else (batched,))
-    }
-    seen, answers = trial_rows((spaces.n_stack, *spaces.shape), spaces.n_actions), {}
-    for way, policy in ways.items():
+    ways = (False, True) if batched is None else (batched,)
+    policies = {way: _function_policy(function, spaces, batched=way, stochastic=stochastic) for way in ways}
+    seen = trial_rows(spaces)
+    answers: dict[bool, Tensor] = {}
+    for way, policy in policies.items():
         with suppress(Exception):
-            answers[way] = asked(policy.network, seen)
+            answers[way] = trial_outputs(policy.network, seen)
     for way, answer in answers.items():
-        check_repeats(ways[way], seen, answer)
+        check_repeats(policies[way], seen, answer)
     if not answers:
-        return ways[bool(batched)]
-    if len(answers) == 2 and not _same_answers(ways[False].network, seen, answers[False], answers[True], stochastic):
-        raise InputError(
-            "the function answers rows of observations differently from one observation at a time; say what it is "
-            "given: batched=True for rows, batched=False for one observation"
-        )
-    return ways[max(answers)]
+        return policies[bool(batched)]
+    if len(answers) == 2:
+        _check_both_ways(policies[False].network, seen, answers, stochastic)
+    # Rows at once where that works: it is much faster.
+    return policies[max(answers)]
 
 
-def tried(inner: nn.Module, spaces: Spaces, *, stochastic: bool, ignores_draws: bool = False) -> Policy:
+def probe_policy(inner: nn.Module, spaces: Spaces, *, stochastic: bool, ignores_draws: bool = False) -> Policy:
     """Return the policy of a network of another maker, after a trial on made-up observations, or raise why not.
 
     Continuous actions are clipped to the environment's bounds.
     """
-    network, seen = CheckedOutput(inner, spaces), trial_rows((spaces.n_stack, *spaces.shape), spaces.n_actions)
-    own = Policy(network, spaces.n_stack, spaces.shape, spaces.n_actions, stochastic=stochastic)
-    check_repeats(own, seen, asked(network, seen), ignores_draws=ignores_draws)
+    network = CheckedOutput(inner, spaces, ignores_draws=ignores_draws)
+    seen = trial_rows(spaces)
+    policy = Policy(network, spaces, stochastic=stochastic)
+    check_repeats(policy, seen, trial_outputs(network, seen))
+    if stochastic:
+        return replace(policy, differentiable=False)
     with torch.enable_grad():
-        gradient = not stochastic and network(seen.requires_grad_()).requires_grad
-    low, high = (None if side is None else torch.tensor(side) for side in (spaces.low, spaces.high))
-    return replace(own, low=low, high=high, differentiable=gradient)
+        output = network(seen.requires_grad_())
+    return replace(policy, differentiable=output.requires_grad)
 
 
 def check_policy(policy: Policy) -> None:
@@ -120,33 +135,35 @@ def check_policy(policy: Policy) -> None:
 
     One that fails on made-up observations is not judged by them.
     """
-    if policy.open_loop or policy.memory is not None:
+    if policy.open_loop or not policy.stacks_frames:
         return
-    seen = trial_rows((policy.n_stack, *policy.shape), policy.n_actions)
-    seen = seen.to(next(policy.network.parameters(), torch.empty(0)).device)
+    first_weights = next(policy.network.parameters(), torch.empty(0))
+    seen = trial_rows(policy.spaces).to(first_weights.device)
     try:
-        answer = asked(policy.network, seen)
+        answer = trial_outputs(policy.network, seen)
     except Exception:
         return
     check_repeats(policy, seen, answer)
 
 
-def trial_rows(shape: tuple[int, ...], n_actions: int | None = None) -> Tensor:
-    """Return made-up observations, between -1 and 1: other ones, and another number of them, every time.
+def trial_rows(spaces: Spaces) -> Tensor:
+    """Return made-up stacks of observations, between -1 and 1: other ones, and another number of them, every time.
 
     Their number is not the length of another axis, so that rows cannot be taken for anything else.
     """
+    shape = (spaces.n_stack, *spaces.shape)
     random = unforeseeable()
-    counts = [count for count in range(101, MOST_ROWS + 1) if count not in (*shape, n_actions)]
+    counts = [count for count in range(101, MOST_ROWS + 1) if count not in (*shape, spaces.n_actions)]
     return torch.from_numpy(random.uniform(-1, 1, (random.choice(counts), *shape)).astype(np.float32))
 
 
-def asked(network: nn.Module, seen: Tensor, *, seed: int = 0) -> Tensor:
+def trial_outputs(network: nn.Module, seen: Tensor, *, seed: int = 0) -> Tensor:
     """Return what a network answers on a trial, with the global random generators seeded."""
-    return _asked(network, seen, seed=seed)[0]
+    output, _ = _outputs_and_draws(network, seen, seed=seed)
+    return output
 
 
-def _asked(network: nn.Module, seen: Tensor, *, seed: int) -> tuple[Tensor, bool]:
+def _outputs_and_draws(network: nn.Module, seen: Tensor, *, seed: int) -> tuple[Tensor, bool]:
     """Return what a network answers, and whether it has drawn from a global generator."""
     with warnings.catch_warnings(), seeded(np.random.SeedSequence(seed), seed), torch.no_grad():
         warnings.simplefilter("ignore")  # the observations are made up
@@ -155,7 +172,7 @@ def _asked(network: nn.Module, seen: Tensor, *, seed: int) -> tuple[Tensor, bool
         return answer, states() != before
 
 
-def check_repeats(policy: Policy, seen: Tensor, answer: Tensor, *, ignores_draws: bool = False) -> None:
+def check_repeats(policy: Policy, seen: Tensor, answer: Tensor) -> None:
     """Raise if a policy answers the same rows differently, or one declared stochastic does so with the same seeds.
 
     Rows are asked again alone and in other company: what takes them for steps in time, or mixes them otherwise, answers
@@ -165,59 +182,70 @@ def check_repeats(policy: Policy, seen: Tensor, answer: Tensor, *, ignores_draws
         policy: What is asked again.
         seen: The rows.
         answer: What its network answered the first time.
-        ignores_draws: Whether what it draws is known not to change its answer.
     """
     if policy.stochastic:
-        if torch.equal(answer, asked(policy.network, seen)):
+        if torch.equal(answer, trial_outputs(policy.network, seen)):
             return
         raise InputError(
             "the agent draws from a random generator of its own, which cannot be seeded for each block of episodes; "
             "let it draw from the global generators of torch, numpy.random or random"
         )
-    random, drawn = unforeseeable(), []
+    n_actions = policy.spaces.n_actions
+    random = unforeseeable()
+    drawn = []
 
     def ask(rows: Tensor) -> Tensor:
-        output, has_drawn = _asked(policy.network, rows, seed=int(random.integers(2**32)))
+        # Another seed every time: what draws, and lets that change its answer, answers differently.
+        output, has_drawn = _outputs_and_draws(policy.network, rows, seed=int(random.integers(2**32)))
         drawn.append(has_drawn)
-        return _with_choice(output, policy.n_actions)
+        return _with_choice(output, n_actions)
 
     sizes = [len(seen), int(random.integers(2, 100))]
-    check_rows(ask, [seen], _with_choice(answer, policy.n_actions), random, sizes=sizes)
-    if any(drawn) and not ignores_draws:
+    check_rows(ask, [seen], _with_choice(answer, n_actions), random, sizes=sizes)
+    ignored = any(isinstance(part, CheckedOutput) and part.ignores_draws for part in policy.network.modules())
+    if any(drawn) and not ignored:
         raise InputError(
-            "the agent draws random numbers; if its own randomness is part of it, declare that: stochastic=True, "
-            "or --stochastic"
+            "the agent draws random numbers; if its own randomness is part of it, declare that: stochastic=True"
         )
 
 
-def _same_answers(network: nn.Module, seen: Tensor, one: Tensor, other: Tensor, stochastic: bool) -> bool:
-    """Return whether a function answers rows one at a time as it answers them together."""
+def _check_both_ways(network: nn.Module, seen: Tensor, answers: dict[bool, Tensor], stochastic: bool) -> None:
+    """Raise if a function answers rows one at a time otherwise than it answers them together."""
+    one_by_one = answers[False]
+    together = answers[True]
     if stochastic:
-        return torch.allclose(one, other, atol=1e-4)
-    return (
-        first_differing(network, [seen], torch.arange(len(seen)), (one, other), spread_of(one), unforeseeable()) is None
-    )
+        same = torch.allclose(one_by_one, together, atol=1e-4)
+    else:
+        rows = torch.arange(len(seen))
+        pair = (one_by_one, together)
+        same = first_differing(network, [seen], rows, pair, spread_of(one_by_one), unforeseeable()) is None
+    if not same:
+        raise InputError(
+            "the function answers rows of observations differently from one observation at a time; say what it is "
+            "given: batched=True for rows, batched=False for one observation"
+        )
 
 
 def _with_choice(output: Tensor, n_actions: int | None) -> Tensor:
     """Return values next to the action they choose, which small differences of large values may decide."""
     flat = output.reshape(len(output), -1)
-    return flat if n_actions is None else torch.cat((flat, numbers_of(flat.argmax(dim=1), flat.shape[1])), dim=1)
+    if n_actions is None:
+        return flat
+    chosen = numbers_of(flat.argmax(dim=1), flat.shape[1])
+    return torch.cat((flat, chosen), dim=1)
 
 
-def _policy(function: Callable[[NDArray[Any]], Any], spaces: Spaces, *, batched: bool, stochastic: bool) -> Policy:
+def _function_policy(function: ObservationFunction, spaces: Spaces, *, batched: bool, stochastic: bool) -> Policy:
     name = getattr(function, "__name__", type(function).__name__)
     network = CheckedOutput(Function(function, batched=batched), spaces)
-    low, high = (None if side is None else torch.tensor(side) for side in (spaces.low, spaces.high))
-    own = Policy(network, spaces.n_stack, spaces.shape, spaces.n_actions, name, differentiable=False)
-    return replace(own, low=low, high=high, stochastic=stochastic)
+    return Policy(network, spaces, name=name, stochastic=stochastic, differentiable=False)
 
 
-def _plain(answer: Any) -> Any:
+def _without_gradient(answer: Any) -> Any:
     return answer.detach().cpu().numpy() if isinstance(answer, Tensor) else answer
 
 
-def _as_tensor(answer: Any, wanted: str) -> Tensor:
+def _answer_tensor(answer: Any, wanted: str) -> Tensor:
     """Return an answer as a tensor; of a tuple of arrays, (actions, values, ...) or (actions, state), the first."""
     if isinstance(answer, tuple) and answer and isinstance(answer[0], Tensor | np.ndarray):
         answer = answer[0]
@@ -229,31 +257,35 @@ def _as_tensor(answer: Any, wanted: str) -> Tensor:
     raise InputError(f"the agent must {wanted}, got {shown!r:.60}")
 
 
-def _numbered(answer: Tensor, rows: int, spaces: Spaces) -> Tensor:
+def _number_of_parts(answer: Tensor, n_rows: int, spaces: Spaces) -> Tensor:
     """Return the numbers of actions that were answered in parts; other answers as they are."""
-    factors, values = spaces.factors, answer.shape == (rows, spaces.n_actions) and answer.is_floating_point()
-    if factors is None or len(factors) == 1 or answer.shape != (rows, len(factors)) or values:
+    factors = spaces.factors
+    if factors is None or len(factors) == 1 or answer.shape != (n_rows, len(factors)):
+        return answer
+    # As many parts as there are actions: floats are then the values of the actions.
+    if answer.shape == (n_rows, spaces.n_actions) and answer.is_floating_point():
         return answer
     whole = answer.nan_to_num(-1).long()
-    if bool(((whole != answer) | (whole < 0) | (whole >= torch.tensor(factors, device=answer.device))).any()):
+    too_large = whole >= torch.tensor(factors, device=answer.device)
+    if bool(((whole != answer) | (whole < 0) | too_large).any()):
         raise InputError(
             f"the agent must choose parts of an action below {factors}, from 0, got {answer[0].tolist()!r:.60}"
         )
-    number = torch.zeros(rows, dtype=torch.int64, device=answer.device)
+    number = torch.zeros(n_rows, dtype=torch.int64, device=answer.device)
     for part, count in zip(whole.unbind(1), factors, strict=True):
         number = number * count + part
     return number
 
 
-def _choices(answer: Tensor, rows: int, n_actions: int, wanted: str) -> Tensor:
+def _check_discrete(answer: Tensor, n_rows: int, n_actions: int, wanted: str) -> Tensor:
     """Return one value per action: those that came, or 1 for the action that was chosen."""
-    if answer.is_floating_point() and answer.shape == (rows, n_actions) and n_actions > 1:
+    if answer.is_floating_point() and answer.shape == (n_rows, n_actions) and n_actions > 1:
         if not torch.isfinite(answer).all():
             raise InputError("the agent answered with values that are not finite; check its weights or its function")
         return answer
-    if answer.shape not in ((rows,), (rows, 1)):
+    if answer.shape not in ((n_rows,), (n_rows, 1)):
         raise InputError(
-            f"the agent must {wanted}, got {rows} rows answered in the shape {tuple(answer.shape)}; expected one "
+            f"the agent must {wanted}, got {n_rows} rows answered in the shape {tuple(answer.shape)}; expected one "
             f"action per row, or {n_actions} values per row as floats"
         )
     flat = answer.reshape(-1)
@@ -264,7 +296,7 @@ def _choices(answer: Tensor, rows: int, n_actions: int, wanted: str) -> Tensor:
     return nn.functional.one_hot(chosen, n_actions).float()
 
 
-def _moves(answer: Tensor, rows: int, spaces: Spaces) -> Tensor:
+def _check_continuous(answer: Tensor, n_rows: int, spaces: Spaces) -> Tensor:
     """Return continuous actions, checked."""
     size = None if spaces.low is None else len(spaces.low)
     if size is None and not answer.is_floating_point():
@@ -273,11 +305,11 @@ def _moves(answer: Tensor, rows: int, spaces: Spaces) -> Tensor:
             f"the agent returned {answer[0].tolist()} where float actions were expected; "
             "give n_actions=, the number of discrete actions"
         )
-    if answer.shape[:1] != (rows,) or (size is not None and answer.numel() != rows * size):
+    if answer.shape[:1] != (n_rows,) or (size is not None and answer.numel() != n_rows * size):
         raise InputError(
-            f"the agent must return actions of {size or 'some'} numbers for each of {rows} rows, got answers of shape "
-            f"{tuple(answer.shape)}"
+            f"the agent must return actions of {size or 'some'} numbers for each of {n_rows} rows, got answers of "
+            f"shape {tuple(answer.shape)}"
         )
     if not torch.isfinite(answer).all():
         raise InputError(f"the agent must return finite actions, got {answer[0].tolist()!r:.60}")
-    return answer.reshape(rows, -1).float()
+    return answer.reshape(n_rows, -1).float()

@@ -68,12 +68,13 @@ def with_clock(policy: Policy, max_steps: int) -> Policy:
         policy: The policy over observation and time left.
         max_steps: The length of an episode that the time is a share of.
     """
-    if policy.n_stack != 1 or len(policy.shape) != 1 or policy.shape[0] < 2:
+    spaces = policy.spaces
+    if spaces.n_stack != 1 or len(spaces.shape) != 1 or spaces.shape[0] < 2:
         raise InputError(
-            f"the time left can be appended to vectors only, the agent takes {policy.n_stack} of {policy.shape}; "
+            f"the time left can be appended to vectors only, the agent takes {spaces.n_stack} of {spaces.shape}; "
             "give an environment that appends it"
         )
-    parts = policy.parts
+    parts = spaces.parts
     if parts is not None:
         # The wrapper appends the time to the part of this name, which comes last where goals are the other parts.
         name, size = parts[-1]
@@ -88,8 +89,7 @@ def with_clock(policy: Policy, max_steps: int) -> Policy:
         policy,
         network=TimeLeft(policy.network, max_steps),
         critic=None if policy.critic is None else TimeLeft(policy.critic, max_steps),
-        shape=(policy.shape[0] - 1,),
+        spaces=replace(spaces, shape=(spaces.shape[0] - 1,), parts=parts),
         memory=Clock(),
-        parts=parts,
         sha256=weights_hash({}, layout) if policy.sha256 else "",
     )

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from surefoot.agents.memory import FrameStack, Recurrent
@@ -22,6 +21,7 @@ from surefoot.agents.networks import (
     cnn_parts,
     cnn_policy,
     fit_together,
+    stored_bounds,
     stored_layers,
     weights_hash,
 )
@@ -51,8 +51,7 @@ def default_agent(task: str, sigma: float) -> str:
     if name not in known:
         available = ", ".join(other for other in known if other.startswith(f"{task}-")) or "none"
         raise InputError(
-            f"there is no pretrained agent for {task} at sigma {sigma:g}; name one with --agent "
-            f"(available: {available})"
+            f"there is no pretrained agent for {task} at sigma {sigma:g}; name one with agent= (available: {available})"
         )
     return name
 
@@ -130,39 +129,42 @@ def _without_statistics(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray
     return {name: array for name, array in arrays.items() if not name.startswith(STATISTICS)}
 
 
+def _spaces(layout: Mapping[str, Any]) -> Spaces:
+    """Return the spaces in a layout, without its stack."""
+    shape = tuple(layout["shape"])
+    if layout["choices"] is not None:
+        return Spaces(shape=shape, n_actions=int(layout["choices"]))
+    return Spaces(shape=shape, n_actions=None, low=tuple(layout["low"]), high=tuple(layout["high"]))
+
+
 Build = Callable[[str, str], Policy]  # of a name and a hash
 
 
 def _connected(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
     layers = stored_layers(arrays, "", int(layout["layers"]))
     critic = stored_layers(arrays, "critic.", int(layout.get("critic", 0)))
-    n_stack, shape, activation = int(layout["frames"]), tuple(layout["shape"]), layout["activation"]
-    n_actions = None if layout["choices"] is None else int(layout["choices"])
+    spaces = replace(_spaces(layout), n_stack=int(layout["frames"]))
+    activation = layout["activation"]
     bound = None if layout.get("bound") is None else float(layout["bound"])
-    bounds = [np.asarray(layout[name], dtype=np.float32) for name in ("low", "high") if n_actions is None]
 
     def build(name: str, sha256: str) -> Policy:
-        outputs = bounds[0].size if n_actions is None else n_actions
+        outputs = spaces.n_outputs
         action_size = outputs if layout.get("last_action") else 0
-        inputs = n_stack * (int(np.prod(shape)) + action_size)
+        inputs = spaces.n_stack * (int(np.prod(spaces.shape)) + action_size)
         if not fit_together(layers, inputs, outputs) or (critic[0] and not fit_together(critic, inputs + outputs, 1)):
             raise InputError(f"{[weight.shape for weight in (*layers[0], *critic[0])]}")
         network = MLP(*layers, activation, bound=bound)
-        memory = FrameStack(n_stack, action_size=action_size) if action_size else None
-        if n_actions is not None:
-            return Policy(network, n_stack, shape, n_actions, name, sha256, memory=memory)
-        low, high = bounds
+        memory = FrameStack(spaces.n_stack, action_size=action_size)
+        if spaces.n_actions is not None:
+            return Policy(network, spaces, memory, name, sha256)
+        low, high = np.asarray(spaces.low, dtype=np.float32), np.asarray(spaces.high, dtype=np.float32)
         return Policy(
             Squashed(network, low, high) if layout.get("squashed", True) else network,
-            n_stack,
-            shape,
-            None,
+            spaces,
+            memory,
             name,
             sha256,
-            low=torch.from_numpy(low),
-            high=torch.from_numpy(high),
             critic=Critic(MLP(*critic, activation), low, high) if critic[0] else None,
-            memory=memory,
         )
 
     return build
@@ -175,9 +177,7 @@ def _convolutional(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]
 
 
 def _recurrent(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
-    n_actions = None if layout["choices"] is None else int(layout["choices"])
-    low, high = (tuple(layout[name]) if n_actions is None else None for name in ("low", "high"))
-    spaces = Spaces(shape=tuple(layout["shape"]), n_actions=n_actions, low=low, high=high)
+    spaces = _spaces(layout)
     form = Form(
         kind=str(layout["kind"]),
         activation=str(layout["activation"]),
@@ -200,8 +200,9 @@ def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     if isinstance(policy.network, CNN):
         return cnn_parts(policy)
     network = policy.network.network if isinstance(policy.network, Squashed) else policy.network
-    bounded = policy.low is not None and policy.high is not None
-    if not isinstance(network, MLP) or (policy.n_actions is None and not bounded):
+    spaces = policy.spaces
+    bounded = spaces.low is not None and spaces.high is not None
+    if not isinstance(network, MLP) or (spaces.n_actions is None and not bounded):
         raise InputError(
             "only fully connected, convolutional and recurrent agents with discrete actions, or fully connected and "
             f"recurrent ones with bounded continuous actions, can be stored; {policy.name} is neither"
@@ -211,15 +212,15 @@ def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "kind": "mlp",
         "activation": network.activation,
         "layers": len(network.layers),
-        "frames": policy.n_stack,
-        "shape": list(policy.shape),
-        "choices": policy.n_actions,
-        **({"last_action": True} if policy.recall.has_action else {}),
+        "frames": spaces.n_stack,
+        "shape": list(spaces.shape),
+        "choices": spaces.n_actions,
+        **({"last_action": True} if policy.memory.has_action else {}),
     }
     if network.bound is not None:
         layout["bound"] = network.bound
-    if policy.low is not None and policy.high is not None:
-        layout |= {"low": policy.low.tolist(), "high": policy.high.tolist()}
+    if bounded:
+        layout |= stored_bounds(spaces)
         layout |= {} if isinstance(policy.network, Squashed) else {"squashed": False}
     if isinstance(policy.critic, Critic):
         layout["critic"] = len(policy.critic.network.layers)
@@ -237,7 +238,7 @@ def _with_statistics(policy: Policy, own: Statistics) -> tuple[dict[str, Any], d
     """Return layout and arrays of the policy behind its statistics, and these with them."""
     layout, arrays = parts_of(policy)
     layout["normalization"] = {"epsilon": own.epsilon, "clip": own.clip}
-    shape = policy.shape if policy.n_stack == 1 else (policy.n_stack, *policy.shape)
+    shape = policy.spaces.stacked_shape
     return layout, arrays | {f"{STATISTICS}{name}": getattr(own, name).reshape(shape) for name in ("mean", "var")}
 
 

@@ -1,19 +1,17 @@
-"""Fitting a policy to the spaces of an environment: stacks become frames, channels go first, actions are compared."""
+"""Fitting a policy to an environment's observations: stacks become frames, channels go first, pixels are scaled."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-import numpy as np
 from torch import Tensor, nn
 
+from surefoot.agents.memory import FrameStack
 from surefoot.agents.networks import CNN, MLP, Squashed
 from surefoot.agents.normalization import Normalized
-from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.policies import AS_IN_TRAINING, Policy, Spaces
 from surefoot.errors import InputError
 from surefoot.files import sha256
-
-AS_IN_TRAINING = "make the environment as in training, with --env, --env-kwargs or --wrapper"
 
 
 def fit_to(policy: Policy, shape: tuple[int, ...]) -> Policy:
@@ -23,22 +21,22 @@ def fit_to(policy: Policy, shape: tuple[int, ...]) -> Policy:
     last axis k times as long as VecFrameStack; both put the oldest first. The stack is filled with the first
     observation, where VecFrameStack fills with zeros. Images with channels last become channels first, as in SB3.
     """
-    stored = policy.shape
+    stored = policy.spaces.shape
     if stored == shape:
         return policy
-    if policy.memory is not None:
+    if not policy.stacks_frames:
         raise InputError(
             f"the agent was made for observations of shape {stored}, the environment gives {shape}; "
             "an agent with a memory of its own is not given stacks"
         )
-    if policy.n_stack == 1 and stored[1:] == shape:
-        return _restacked(policy, shape, stored[0], last_axis=False)
-    times = stored[-1] // shape[-1] if stored and shape and shape[-1] else 0
-    if policy.n_stack == 1 and times > 1 and stored == (*shape[:-1], times * shape[-1]):
-        return _restacked(policy, shape, times, last_axis=True)
-    if policy.n_stack == 1 and len(shape) == len(stored) == 3 and stored[1:] == shape[:2] and stored[0] % shape[2] == 0:
-        network = ChannelsFirst(policy.network, stored)
-        return replace(policy, network=network, n_stack=stored[0] // shape[2], shape=shape)
+    if policy.spaces.n_stack == 1:
+        if stored[1:] == shape:
+            return _restacked(policy, shape, stored[0], last_axis=False)
+        times = stored[-1] // shape[-1] if stored and shape and shape[-1] else 0
+        if times > 1 and stored == (*shape[:-1], times * shape[-1]):
+            return _restacked(policy, shape, times, last_axis=True)
+        if len(shape) == len(stored) == 3 and stored[1:] == shape[:2] and stored[0] % shape[2] == 0:
+            return _with_frames(policy, ChannelsFirst(policy.network, stored), shape, stored[0] // shape[2])
     raise InputError(
         f"the agent was made for observations of shape {stored}, the environment gives {shape}; "
         f"expected the same shape or a stack of them; {AS_IN_TRAINING}"
@@ -54,44 +52,7 @@ def single_shape(stacked: tuple[int, ...], n_stack: int) -> tuple[int, ...]:
     raise InputError(f"observations of shape {stacked} are not a stack of {n_stack} frames")
 
 
-def check_actions(policy: Policy, spaces: Spaces, *, first_action: int | None = None) -> None:
-    """Raise InputError if the environment does not take the actions of the policy.
-
-    Args:
-        policy: The agent.
-        spaces: The environment's.
-        first_action: The number of the first action the agent was trained with, where that is known (SB3: 0). Other
-            agents choose by position.
-    """
-    if policy.n_actions != spaces.n_actions or (
-        policy.n_actions is not None and first_action not in (None, spaces.first_action)
-    ):
-        raise InputError(
-            f"the agent has {_actions(policy.n_actions, 0)}, the environment takes "
-            f"{_actions(spaces.n_actions, spaces.first_action)}; {AS_IN_TRAINING}"
-        )
-    if first_action is not None and policy.factors != spaces.factors:
-        raise InputError(
-            f"the agent's actions have parts of {policy.factors} values, the environment's of {spaces.factors}; "
-            f"{AS_IN_TRAINING}"
-        )
-    if policy.low is None or policy.high is None or spaces.low is None or spaces.high is None:
-        return
-    low, high = policy.low.cpu().numpy(), policy.high.cpu().numpy()
-    if len(low) != len(spaces.low) or not (
-        np.allclose(low, spaces.low, rtol=1e-6) and np.allclose(high, spaces.high, rtol=1e-6)
-    ):
-        raise InputError(
-            f"the agent's actions range from {low.tolist()} to {high.tolist()}, "
-            f"the environment's from {list(spaces.low)} to {list(spaces.high)}; {AS_IN_TRAINING}"
-        )
-
-
-def _actions(count: int | None, first: int) -> str:
-    return "continuous actions" if count is None else f"{count} actions from {first}"
-
-
-class Bright(nn.Module):
+class PixelScale(nn.Module):
     """A network that takes pixels from 0 to ``pixel_max``, given pixels from 0 to 1."""
 
     def __init__(self, network: nn.Module, pixel_max: float) -> None:
@@ -105,7 +66,7 @@ class Bright(nn.Module):
         return output
 
 
-def brightened(policy: Policy, spaces: Spaces, pixel_max: float | None) -> Policy:
+def scale_pixels(policy: Policy, spaces: Spaces, pixel_max: float | None) -> Policy:
     """Return the policy for pixels from 0 to 1, which is how they are observed here.
 
     Raises:
@@ -113,15 +74,15 @@ def brightened(policy: Policy, spaces: Spaces, pixel_max: float | None) -> Polic
     """
     if (pixel_max is not None) != spaces.pixels or (pixel_max is not None and not 0 < pixel_max < float("inf")):
         raise InputError(
-            "the observations are pictures of bytes: say what the agent takes, --pixel-max 255 (pixel_max=255) if it "
-            "takes bytes and divides by 255 itself, 1 if it takes numbers from 0 to 1"
+            "the observations are pictures of bytes: say what the agent takes, pixel_max=255 if it takes bytes and "
+            "divides by 255 itself, pixel_max=1 if it takes numbers from 0 to 1"
             if spaces.pixels
-            else "--pixel-max goes with observations that are pictures of bytes; leave it out"
+            else "pixel_max= goes with observations that are pictures of bytes; leave it out"
         )
     if pixel_max in (None, 1):
         return replace(policy, pixel_max=pixel_max)
     digest = sha256(policy.sha256.encode(), f"pixels to {pixel_max!r}".encode()) if policy.sha256 else ""
-    return replace(policy, network=Bright(policy.network, float(pixel_max)), pixel_max=pixel_max, sha256=digest)
+    return replace(policy, network=PixelScale(policy.network, float(pixel_max)), pixel_max=pixel_max, sha256=digest)
 
 
 class Restacked(nn.Module):
@@ -159,5 +120,11 @@ def _restacked(policy: Policy, shape: tuple[int, ...], n_stack: int, *, last_axi
     inner = policy.network.network if isinstance(policy.network, Normalized) else policy.network
     flat = isinstance(inner, (MLP, Squashed)) and (not last_axis or len(shape) == 1)
     flat = flat or (isinstance(inner, CNN) and not last_axis)
-    network = policy.network if flat else Restacked(policy.network, policy.shape, last_axis)
-    return replace(policy, network=network, n_stack=n_stack, shape=shape)
+    network = policy.network if flat else Restacked(policy.network, policy.spaces.shape, last_axis)
+    return _with_frames(policy, network, shape, n_stack)
+
+
+def _with_frames(policy: Policy, network: nn.Module, shape: tuple[int, ...], n_stack: int) -> Policy:
+    """Return the policy over a stack of single observations."""
+    spaces = replace(policy.spaces, shape=shape, n_stack=n_stack)
+    return replace(policy, network=network, spaces=spaces, memory=FrameStack(n_stack))

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import conv2d
 
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
 from surefoot.files import sha256
 
@@ -103,6 +103,38 @@ class Critic(_Bounded):
         return output[:, 0]
 
 
+class Joint(nn.Module):
+    """A network with outputs for each part of an action, as one value for every combination of them.
+
+    The best combination is the best value of each part: values add, in double precision, so that no sum is rounded to
+    another order. The last part counts fastest.
+    """
+
+    def __init__(self, network: nn.Module, factors: tuple[int, ...], *, binary: bool) -> None:
+        """Wrap a network.
+
+        Args:
+            network: Its outputs are the values of the first part, of the second, and so on; of binary parts one each,
+                the value of 1, where 0 has the value 0.
+            factors: How many values each part has.
+            binary: Whether parts are binary in this sense.
+        """
+        super().__init__()
+        self.network = network
+        self.factors = factors
+        self.binary = binary
+
+    def forward(self, history: Tensor) -> Tensor:
+        """Return one value per combination."""
+        output: Tensor = self.network(history).double()
+        if self.binary:
+            output = torch.stack((torch.zeros_like(output), output), dim=2).flatten(1)
+        first, *others = torch.split(output, list(self.factors), dim=1)
+        for values in others:
+            first = (first.unsqueeze(2) + values.unsqueeze(1)).flatten(1)
+        return first
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     # In place: the layer's output is ours alone, and a second buffer per layer costs a third of the forward's time.
     "relu": torch.relu_,
@@ -118,6 +150,11 @@ def stored_layers(arrays: Arrays, prefix: str, count: int) -> Layers:
     """Return the first ``count`` layers among named arrays."""
     weights, biases = ([arrays[f"{prefix}{i}.{part}"] for i in range(count)] for part in PARTS)
     return weights, biases
+
+
+def stored_bounds(spaces: Spaces) -> dict[str, list[float]]:
+    """Return the bounds of continuous actions as a layout has them, in single precision."""
+    return {"low": torch.tensor(spaces.low).tolist(), "high": torch.tensor(spaces.high).tolist()}
 
 
 def fit_together(layers: Layers, inputs: int, outputs: int) -> bool:
@@ -227,7 +264,8 @@ def cnn_policy(
 ) -> Policy:
     """Return the policy of these weights, checked to fit together; its hash covers exactly the arrays given."""
     check_fit(arrays, sizes, n_stack, shape, n_actions)
-    policy = Policy(CNN(arrays, sizes), n_stack, shape, n_actions, name)
+    spaces = Spaces(shape=shape, n_actions=n_actions, n_stack=n_stack)
+    policy = Policy(CNN(arrays, sizes), spaces, name=name)
     layout, stored = cnn_parts(policy)
     return replace(policy, sha256=weights_hash(stored, layout))
 
@@ -244,9 +282,9 @@ def cnn_parts(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "activation": "relu",
         "strides": list(network.sizes.strides),
         "layers": network.sizes.linear,
-        "frames": policy.n_stack,
-        "shape": list(policy.shape),
-        "choices": policy.n_actions,
+        "frames": policy.spaces.n_stack,
+        "shape": list(policy.spaces.shape),
+        "choices": policy.spaces.n_actions,
     }
     return layout, halves if exact else arrays
 
@@ -317,6 +355,29 @@ def fresh_arrays(
         arrays[f"{name}.weight"] = random.uniform(-reach, reach, shape).astype(np.float32)
         arrays[f"{name}.bias"] = random.uniform(-reach, reach, shape[0]).astype(np.float32)
     return arrays
+
+
+def recorded(work: Callable[[], None], generator: torch.Generator | None = None) -> torch.cuda.CUDAGraph:
+    """Return the work as a graph to replay, on the same tensors.
+
+    It is done three times before, so that libraries have set themselves up.
+
+    Args:
+        work: What to record; it may not wait for the GPU.
+        generator: Where it draws its random numbers from, if not from torch's own: every replay draws others.
+    """
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        for _ in range(3):
+            work()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    if generator is not None:
+        graph.register_generator_state(generator)
+    with torch.cuda.graph(graph):
+        work()
+    return graph
 
 
 NATURE = Sizes(NATURE_STRIDES, linear=2)

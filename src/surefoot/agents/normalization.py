@@ -94,17 +94,17 @@ class Normalized(nn.Module):
 
 def normalized(policy: Policy, statistics: Statistics) -> Policy:
     """Return the policy with statistics of its observations, or of the single ones of its stack."""
-    whole = policy.shape if policy.n_stack == 1 else (policy.n_stack, *policy.shape)
-    if statistics.parts is not None and policy.parts is not None and statistics.parts != policy.parts:
+    whole, parts = policy.spaces.stacked_shape, policy.spaces.parts
+    if statistics.parts is not None and parts is not None and statistics.parts != parts:
         raise InputError(
             f"the statistics are of the parts {listed(statistics.parts)}, the agent's observations have "
-            f"{listed(policy.parts)}; expected the same in the same order: normalize all parts in training"
+            f"{listed(parts)}; expected the same in the same order: normalize all parts in training"
         )
     own = statistics.over(whole)
     arrays: dict[str, NDArray[Any]] = {"mean": own.mean.reshape(prod(whole)), "var": own.var.reshape(prod(whole))}
     layout = {"agent": policy.sha256, "epsilon": own.epsilon, "clip": own.clip}
     sha256 = weights_hash(arrays, layout) if policy.sha256 else ""
-    if policy.memory is not None:
+    if not policy.stacks_frames:
         return replace(policy, memory=_with_encoder(policy, lambda encoder: Normalized(encoder, own)), sha256=sha256)
     return replace(
         policy,
@@ -134,7 +134,7 @@ def feature_scales(policy: Policy) -> list[float] | None:
     if own is None:
         return None
     scales = np.sqrt(own.var + own.epsilon).reshape(-1)
-    return [float(scale) for scale in scales[-prod(policy.shape) :]]
+    return [float(scale) for scale in scales[-prod(policy.spaces.shape) :]]
 
 
 def _with_encoder(policy: Policy, change: Callable[[nn.Module], nn.Module]) -> Recurrent:

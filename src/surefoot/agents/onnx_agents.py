@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from surefoot.agents.callables import tried
+from surefoot.agents.callables import probe_policy
 from surefoot.agents.onnx_model import needs_data_file
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
@@ -75,12 +75,14 @@ def read_onnx(path: Path, spaces: Spaces) -> Policy:
     with untrusted(path, "ONNX model"):
         content = read_bytes(path, "ONNX model", MOST_ARRAYS)
     if needs_data_file(path, content):
-        with untrusted(external, "file of weights of an ONNX model"):
+        try:
             weights[external.name] = read_bytes(external, "file of weights of an ONNX model", MOST_ARRAYS)
+        except FileNotFoundError as error:
+            raise InputError(f"no file {external}, where {path.name} keeps its weights") from error
     inner = Onnx(content, weights)
     shape = _input_shape(path, inner, spaces)
     try:
-        policy = tried(inner, replace(spaces, shape=shape, n_stack=1), stochastic=False)
+        policy = probe_policy(inner, replace(spaces, shape=shape, n_stack=1), stochastic=False)
     except Exception as error:
         raise InputError(f"{path} does not answer as an agent of this environment: {_line(error)}") from error
     # The model names the second file, so its content and name are hashed with it.

@@ -150,7 +150,7 @@ def _refuse_random(path: Path, content: bytes, fields: list[_Field]) -> None:
     if drawing:
         raise InputError(
             f"{path} draws random numbers ({drawing[0]}), and those of ONNX cannot be seeded; export an agent without "
-            "them, or use TorchScript with --stochastic"
+            "them, or use TorchScript with stochastic=True"
         )
 
 

@@ -18,7 +18,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from surefoot.agents.memory import Recurrent, quick_tanh
-from surefoot.agents.networks import ACTIVATIONS, MLP, Arrays, Squashed, fit_together, stored_layers, weights_hash
+from surefoot.agents.networks import (
+    ACTIVATIONS,
+    MLP,
+    Arrays,
+    Squashed,
+    fit_together,
+    stored_bounds,
+    stored_layers,
+    weights_hash,
+)
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
 
@@ -79,26 +88,22 @@ def recurrent_policy(arrays: Arrays, spaces: Spaces, form: Form, name: str = "po
         form: What the arrays do not say.
         name: Its name.
     """
+    spaces = replace(spaces, n_stack=1)
     check_fit(arrays, spaces, form)
     width = arrays["weight_hh"].shape[1]
     layers = {part: MLP(*_layers(arrays, part), form.activation) for part in ("encoder", "head")}
     network: nn.Module = layers["head"] if form.kind == "gru" else Visible(layers["head"], width)
-    bounds = [None if bound is None else torch.tensor(bound) for bound in (spaces.low, spaces.high)]
     if form.squashed:
         network = Squashed(network, np.asarray(spaces.low), np.asarray(spaces.high))
     policy = Policy(
         network,
-        1,
-        spaces.shape,
-        spaces.n_actions,
-        name,
-        low=bounds[0],
-        high=bounds[1],
-        memory=Recurrent(
+        spaces,
+        Recurrent(
             Encoder(layers["encoder"]) if layers["encoder"].layers else nn.Identity(),
             _cell(arrays, form.kind),
-            action_size=_n_outputs(spaces) if form.last_action else 0,
+            action_size=spaces.n_outputs if form.last_action else 0,
         ),
+        name,
     )
     layout, stored = recurrent_parts(policy)
     return replace(policy, sha256=weights_hash(stored, layout))
@@ -124,11 +129,11 @@ def recurrent_parts(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[A
         "layers": len(head.layers),
         "last_action": memory.has_action,
         "frames": 1,
-        "shape": list(policy.shape),
-        "choices": policy.n_actions,
+        "shape": list(policy.spaces.shape),
+        "choices": policy.spaces.n_actions,
     }
-    if policy.low is not None and policy.high is not None:
-        layout |= {"low": policy.low.tolist(), "high": policy.high.tolist(), "squashed": squashed}
+    if policy.spaces.low is not None:
+        layout |= {**stored_bounds(policy.spaces), "squashed": squashed}
     return layout, arrays
 
 
@@ -145,7 +150,7 @@ def check_fit(arrays: Arrays, spaces: Spaces, form: Form) -> None:
     if set(arrays) != expected or "head0" not in layers:
         odd = ", ".join(sorted(set(arrays) ^ (expected | {"head0.weight"}))[:3])
         raise InputError(f"a recurrent agent needs the arrays of its cell and a head, got or misses {odd}")
-    outputs = _n_outputs(spaces)
+    outputs = spaces.n_outputs
     into = int(np.prod(spaces.shape)) + outputs * form.last_action
     width, gates = arrays["bias_ih"].size, 3 if form.kind == "gru" else 4
     hidden, encoder = width // gates, _layers(arrays, "encoder")
@@ -157,10 +162,6 @@ def check_fit(arrays: Arrays, spaces: Spaces, form: Form) -> None:
         _layers(arrays, "head"), hidden, outputs
     ):
         raise InputError(f"the layers do not lead from {into} inputs over {hidden} to {outputs} outputs")
-
-
-def _n_outputs(spaces: Spaces) -> int:
-    return len(spaces.low or ()) if spaces.n_actions is None else spaces.n_actions
 
 
 def _count(arrays: Arrays, part: str) -> int:

@@ -8,22 +8,21 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import Any, TypeGuard
 
-import torch
 from numpy.typing import NDArray
 from torch import nn
 
 from surefoot.agents.callables import check_policy, from_function
 from surefoot.agents.files import find_card, list_agents, load
-from surefoot.agents.fit import brightened, check_actions, fit_to
+from surefoot.agents.fit import fit_to, scale_pixels, single_shape
 from surefoot.agents.imported import called, named_object
 from surefoot.agents.normalization import normalized
-from surefoot.agents.policies import Policy, Spaces, listed
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
 
 FILES = (".onnx", ".pt", ".pth", ".torchscript")  # of agents that are run by onnxruntime or torch
 
 
-def resolve(
+def as_policy(
     agent: object,
     spaces: Spaces | None = None,
     *,
@@ -36,22 +35,32 @@ def resolve(
 ) -> Policy:
     """Return the policy that ``agent`` names or is, fitted to the spaces of an environment.
 
-    Every kind of agent is fitted by the same rules. Its observations must have the shape of the environment's, or be a
-    stack of them, which then becomes the policy's frame stack. Its actions must be the environment's, with the same
-    bounds: clipping to others would make it another agent. A stack size belongs to the agent; ``n_stack``, by default
-    ``spaces.n_stack``, says what a function or a torch module is given.
+    ``surefoot.rollout``, ``attack`` and ``smooth`` call this themselves; call it first where an agent needs one of the
+    arguments below. Every kind of agent is fitted by the same rules. Its observations must have the shape of the
+    environment's, or be a stack of them, which then becomes the policy's frame stack. Its actions must be the
+    environment's, with the same bounds: clipping to others would make it another agent.
+
+    >>> import surefoot
+    >>> surefoot.as_policy("cartpole-5-s0.2")
+    <Policy cartpole-5-s0.2: observations of shape (4,), 5 frames, 2 actions>
+    >>> def push_right(observation):
+    ...     return 1
+    >>> surefoot.as_policy(push_right, surefoot.get_task("cartpole-1").spaces)
+    <Policy push_right: observations of shape (4,), 1 frames, 2 actions>
 
     Args:
         agent: A name or path (``.zip`` is an SB3 model file, a folder with one is a published agent, ``.onnx`` an ONNX
             model, ``.pt`` TorchScript, ``module:name`` an object in a module, anything else is looked up by
             ``files.find_card``: a pretrained agent first, then the file system), a live SB3 model, a Policy, a torch
-            module, or a function of observations.
-        spaces: What the environment gives and takes; without it nothing is fitted, and what does not know its own
-            spaces is rejected.
-        n_stack: Number of observations that the agent stacks.
+            module (also CleanRL's), or a function of observations.
+        spaces: What the environment gives and takes, such as ``task.spaces``. Without it nothing is fitted, and a
+            function, a torch module or its file, which do not know their own spaces, are rejected.
+        n_stack: Number of observations that the agent stacks: says what a function or a torch module is given (by
+            default ``spaces.n_stack``), and, without ``spaces``, what an observation of an SB3 model consists of.
         batched: Whether a function takes rows of observations; found out by a trial if None.
         stochastic: Whether the agent's own randomness is part of it: a function, a torch module or TorchScript.
-        pixel_max: What a torch module, its file or ONNX takes for the brightest pixel, where observations are pictures.
+        pixel_max: What a torch module, its file or ONNX takes for the brightest pixel, where observations are pictures:
+            255 if it divides by 255 itself, 1 if it takes numbers from 0 to 1.
         allow_pickle: Let a model file execute code while it is loaded or run (pickles, TorchScript).
         vecnormalize: The statistics by which observations are normalized: a file, a live VecNormalize, or "none". By
             default those of a live SB3 model's environment, or those that lie where its author's tools put them; a
@@ -67,26 +76,29 @@ def resolve(
     if needs_spaces(agent):
         if spaces is None:
             raise InputError(
-                f"{'a function' if path is None else path} needs the shape of one observation: "
-                "smooth(function, sigma, shape=(4,), n_actions=2)"
+                f"{'a function' if path is None else path} needs the spaces of its environment: "
+                "as_policy(agent, surefoot.Spaces(shape=(4,), n_actions=2)), or those of a task, task.spaces"
             )
         given = spaces if n_stack is None else replace(spaces, n_stack=n_stack)
         policy = _of_others(agent, path, given, batched, stochastic, allow_pickle, vecnormalize)
         if not is_function(agent):
-            policy = brightened(policy, spaces, pixel_max)
+            policy = scale_pixels(policy, spaces, pixel_max)
     elif stochastic:
         raise InputError(
-            "stochastic goes with functions, torch modules and TorchScript; this agent is run with its most probable "
-            "actions. For an SB3 model give the function lambda seen: model.predict(seen)[0], with batched=True"
+            "stochastic=True goes with functions, torch modules and TorchScript; this agent is run with its most "
+            "probable actions. For an SB3 model give the function lambda seen: model.predict(seen)[0], with "
+            "batched=True"
         )
     else:
         policy = _known(agent, path, spaces, allow_pickle, vecnormalize)
+        if spaces is None and n_stack is not None:
+            policy = _with_stack(policy, n_stack)
     if pixel_max is not None and policy.pixel_max is None:
-        raise InputError("pixel_max goes with torch modules and their files; others say it, functions get 0 to 1")
+        raise InputError("pixel_max= goes with torch modules and their files; others say it, functions get 0 to 1")
     if batched is not None and not is_function(agent):
-        raise InputError("batched goes with functions; other agents say themselves what they take")
-    if n_stack not in (None, policy.n_stack):
-        raise InputError(f"the agent stacks {policy.n_stack} observations, got n_stack={n_stack}")
+        raise InputError("batched= goes with functions; other agents say themselves what they take")
+    if n_stack not in (None, policy.spaces.n_stack):
+        raise InputError(f"the agent stacks {policy.spaces.n_stack} observations, got n_stack={n_stack}")
     return policy
 
 
@@ -96,14 +108,14 @@ def _known(agent: object, path: Path | None, spaces: Spaces | None, allow_pickle
         from surefoot.agents.sb3.read import read_agent
 
         read = read_agent(path, allow_pickle=allow_pickle, spaces=spaces, vecnormalize=vecnormalize)
-        return _fitted(read, spaces, first_action=0)
+        return _fitted_sb3(read, spaces)
     if is_sb3_model(agent):
         from surefoot.agents.sb3.read import from_model
 
-        return _fitted(from_model(agent, vecnormalize=vecnormalize), spaces, first_action=0)
+        return _fitted_sb3(from_model(agent, vecnormalize=vecnormalize), spaces)
     if vecnormalize is not None:
         raise InputError(
-            "statistics of VecNormalize go with an SB3 model, a torch module or a model file; leave --vecnormalize out"
+            "statistics of VecNormalize go with an SB3 model, a torch module or a model file; leave vecnormalize= out"
         )
     if path is not None:
         return _fitted(load(str(agent)), spaces)
@@ -136,7 +148,9 @@ def _of_others(
 
     if path is not None and path.suffix == ".onnx":
         if stochastic:
-            raise InputError("stochastic does not go with ONNX, whose random numbers cannot be seeded; use TorchScript")
+            raise InputError(
+                "stochastic=True does not go with ONNX, whose random numbers cannot be seeded; use TorchScript"
+            )
         from surefoot.agents.onnx_agents import read_onnx
 
         policy = read_onnx(path, spaces)
@@ -191,16 +205,32 @@ def is_function(agent: object) -> TypeGuard[Callable[[NDArray[Any]], Any]]:
     return callable(agent) and not isinstance(agent, Policy | nn.Module) and not is_sb3_model(agent)
 
 
-def _fitted(policy: Policy, spaces: Spaces | None, first_action: int | None = None) -> Policy:
+def _fitted(policy: Policy, spaces: Spaces | None) -> Policy:
     if spaces is None:
         return policy
-    check_actions(policy, spaces, first_action=first_action)
-    if policy.parts is not None and spaces.parts is not None and policy.parts != spaces.parts:
-        raise InputError(
-            f"the agent's observations have the parts {listed(policy.parts)}, the environment's "
-            f"{listed(spaces.parts)}; expected the same in the same order; a --wrapper can change it"
-        )
-    if policy.n_actions is None and policy.low is None and spaces.low is not None and spaces.high is not None:
+    own = policy.spaces
+    spaces.check_agent(own)
+    if own.n_actions is None and own.low is None and spaces.low is not None and spaces.high is not None:
         # What an environment is given is within its bounds, as Stable-Baselines3 has it; floors rely on that.
-        policy = replace(policy, low=torch.tensor(spaces.low), high=torch.tensor(spaces.high))
-    return fit_to(policy, spaces.shape)
+        policy = replace(policy, spaces=replace(own, low=spaces.low, high=spaces.high))
+    fitted = fit_to(policy, spaces.shape)
+    return replace(fitted, may_be_stack=False) if fitted.may_be_stack else fitted
+
+
+def _fitted_sb3(policy: Policy, spaces: Spaces | None) -> Policy:
+    """Return the policy of an SB3 model, which says what it was given, but not whether that is a stack."""
+    if spaces is not None:
+        return _fitted(policy, spaces)
+    return replace(policy, may_be_stack=policy.spaces.n_stack == 1 and _may_be_stack(policy.spaces.shape))
+
+
+def _may_be_stack(shape: tuple[int, ...]) -> bool:
+    """Return whether an observation of this shape could be several: frames on the first axis, or along the last."""
+    return len(shape) > 1 or any(shape[0] % count == 0 for count in range(2, shape[0]))
+
+
+def _with_stack(policy: Policy, n_stack: int) -> Policy:
+    """Return the policy whose observations are stacks of ``n_stack``, where nothing else says so."""
+    if policy.spaces.n_stack == 1 and n_stack > 1:
+        policy = fit_to(policy, single_shape(policy.spaces.shape, n_stack))
+    return replace(policy, may_be_stack=False)

@@ -29,7 +29,7 @@ COPIES = 64
 MOVES = (1e-5, 1e-3, 1e-2)
 WAY_OUT = (
     "at random, from a memory of its own, or by the other rows; make it answer each row by itself, in evaluation mode; "
-    "if it draws random numbers, declare that: stochastic=True, or --stochastic"
+    "if it draws random numbers, declare that: stochastic=True"
 )
 
 

@@ -12,8 +12,6 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,9 +19,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from surefoot.agents.fit import fit_to, single_shape
 from surefoot.agents.policies import Policy, Spaces
-from surefoot.agents.resolve import is_function, is_published, is_sb3_model, needs_spaces, resolve
+from surefoot.agents.resolve import as_policy
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 
@@ -35,111 +32,54 @@ class PredictableNoiseWarning(UserWarning):
 
 
 def smooth(
-    agent: object,
-    sigma: float | Sequence[float],
-    *,
-    n_stack: int | None = None,
-    shape: tuple[int, ...] | None = None,
-    n_actions: int | None = None,
-    action_bounds: tuple[Sequence[float], Sequence[float]] | None = None,
-    batched: bool | None = None,
-    stochastic: bool = False,
-    pixel_max: float | None = None,
-    allow_pickle: bool = False,
-    vecnormalize: object = None,
-    seed: int | None = None,
+    agent: object, sigma: float | Sequence[float], spaces: Spaces | None = None, *, seed: int | None = None
 ) -> SmoothedPolicy:
     """Return ``agent`` with Gaussian noise on every observation it is given, ready to be deployed.
 
+    >>> import numpy as np, surefoot
+    >>> agent = surefoot.smooth("cartpole-5-s0.2", sigma=0.2)
+    >>> agent
+    SmoothedPolicy(cartpole-5-s0.2, sigma=0.2, n_stack=5)
+    >>> action, state = agent.predict(np.zeros(4))
+    >>> action.shape, [part.shape for part in state]
+    ((), [(1, 5, 4)])
+
     Args:
-        agent: What ``surefoot.rollout`` takes. A function, a torch module, an ONNX or a TorchScript file needs
-            ``shape``, and ``n_actions`` for discrete actions.
+        agent: A Policy (``surefoot.as_policy`` makes one of any agent), or what ``surefoot.as_policy`` takes.
         sigma: Standard deviation of the noise, one number or one per feature.
-        n_stack: Number of observations that the agent stacks, where its file does not say.
-        shape: Shape of one observation of the environment; implies ``n_stack``.
-        n_actions: Number of discrete actions; None when they are continuous.
-        action_bounds: Lowest and highest values of continuous actions, to which those of a torch module or its file are
-            clipped.
-        batched: Whether a function takes rows of observations; found out by a trial by default.
-        stochastic: Whether the agent draws random actions of its own, as it was certified.
-        pixel_max: What a torch module or its file takes for the brightest pixel, where observations are pictures: 255
-            if it divides by 255 itself, 1 if it takes numbers from 0 to 1.
-        allow_pickle: Let the agent's file execute code.
-        vecnormalize: Statistics that an SB3 model's observations are normalized with, as ``surefoot.rollout`` takes
-            them; the observations given to ``predict`` are those of the environment, not normalized.
+        spaces: What the environment gives and takes, such as ``task.spaces``: an SB3 model does not say whether it
+            takes single observations or stacks of them, and functions and torch modules do not know their spaces.
         seed: For tests only: seeded noise voids the certificate, and a PredictableNoiseWarning says so.
 
     Raises:
-        InputError: If there is no such agent, or it does not fit what is said about it.
+        InputError: If there is no such agent, if it does not fit ``spaces``, or if its observations may be stacks.
     """
-    policy = resolve(
-        agent,
-        _spaces(agent, shape, n_actions, n_stack, action_bounds, pixels=pixel_max is not None)
-        if shape and needs_spaces(agent)
-        else None,
-        batched=batched,
-        stochastic=stochastic,
-        pixel_max=pixel_max,
-        allow_pickle=allow_pickle,
-        vecnormalize=vecnormalize,
-    )
-    path = agent if isinstance(agent, str | Path) else ""
-    stored = is_sb3_model(agent) or str(path).endswith(".zip") or (path != "" and is_published(Path(path)))
-    if stored and shape is None and n_stack is None and policy.n_stack == 1 and _may_be_stack(policy.shape):
-        # Noise on a whole stack would draw fresh noise for old frames: another agent than the one that is certified.
-        raise InputError(
-            f"the agent's observations {policy.shape} may be a stack of frames; say what one observation is with "
-            "shape=, or n_stack=1 if this is one observation"
-        )
-    if n_actions is not None and n_actions != policy.n_actions:
-        raise InputError(f"the agent has {policy.n_actions or 'no'} discrete actions, got n_actions={n_actions}")
-    return SmoothedPolicy(_stacked(policy, n_stack, shape), sigma, seed=seed)
-
-
-def _spaces(
-    agent: object,
-    shape: tuple[int, ...],
-    n_actions: int | None,
-    n_stack: int | None,
-    bounds: tuple[Sequence[float], Sequence[float]] | None,
-    *,
-    pixels: bool,
-) -> Spaces:
-    """Return what is said about an agent that does not say it itself."""
-    if n_actions is None and bounds is None and not is_function(agent):
-        raise InputError(
-            "say what actions the agent takes: n_actions= for discrete ones, action_bounds=(low, high) for continuous"
-        )
-    low, high = (None, None) if bounds is None else (tuple(float(one) for one in side) for side in bounds)
-    spaces = Spaces(shape=tuple(shape), n_actions=n_actions, n_stack=n_stack or 1, low=low, high=high)
-    return replace(spaces, pixels=pixels)
-
-
-def _may_be_stack(shape: tuple[int, ...]) -> bool:
-    """Return whether an observation of this shape could be several: frames on the first axis, or along the last."""
-    return len(shape) > 1 or any(shape[0] % count == 0 for count in range(2, shape[0]))
-
-
-def _stacked(policy: Policy, n_stack: int | None, shape: tuple[int, ...] | None) -> Policy:
-    """Return the policy over single observations, as far as ``shape`` or ``n_stack`` say what one is."""
-    if shape is None and n_stack is not None and policy.n_stack == 1 and n_stack > 1:
-        shape = single_shape(policy.shape, n_stack)
-    fitted = policy if shape is None else fit_to(policy, tuple(shape))
-    if n_stack is not None and n_stack != fitted.n_stack:
-        raise InputError(f"the agent stacks {fitted.n_stack} observations, got n_stack={n_stack}")
-    return fitted
+    return SmoothedPolicy(as_policy(agent, spaces), sigma, seed=seed)
 
 
 class SmoothedPolicy:
-    """A policy that adds fresh noise once to every observation and remembers the noisy observations."""
+    """A policy that adds fresh noise once to every observation and remembers the noisy observations.
+
+    >>> import numpy as np, surefoot
+    >>> agent = surefoot.SmoothedPolicy(surefoot.as_policy("cartpole-1-s0.2"), sigma=0.2)
+    >>> actions, state = agent.predict(np.zeros((3, 4)))  # of three environments
+    >>> agent.predict(np.zeros((3, 4)), state, episode_start=[False, True, False])[0].shape
+    (3,)
+    """
 
     def __init__(self, policy: Policy, sigma: float | Sequence[float], *, seed: int | None = None) -> None:
+        if policy.may_be_stack:
+            # Noise on a whole stack would draw fresh noise for old frames: another agent than the one that is
+            # certified.
+            raise InputError(
+                f"the agent's observations {policy.spaces.shape} may be a stack of frames; say what one observation "
+                "is with spaces=, or with as_policy(agent, n_stack=1) if this is one observation"
+            )
         self.policy = policy
         self.noise = Noise.of(sigma)
         self.sigma = self.noise.sigma
-        self._spread = self.noise.over(policy.shape)
+        self._spread = self.noise.over(policy.spaces.shape)
         self._normal = system_normal if seed is None else _seeded_normal(seed)
-        self._recall = policy.recall
         self._state: tuple[Tensor, ...] | None = None
         self._user: object = None  # the thread, and the coroutine in it, that the state is of
         if self.sigma == 0:
@@ -154,7 +94,7 @@ class SmoothedPolicy:
 
     def __repr__(self) -> str:
         noise = f"{self.sigma:g}" if self.noise.features is None else str(self.noise.features)
-        return f"SmoothedPolicy({self.policy.name}, sigma={noise}, n_stack={self.policy.n_stack})"
+        return f"SmoothedPolicy({self.policy.name}, sigma={noise}, n_stack={self.policy.spaces.n_stack})"
 
     def reset(self) -> None:
         """Empty the memory; the next observation begins a new episode in every row."""
@@ -185,9 +125,9 @@ class SmoothedPolicy:
         seen = torch.from_numpy((rows + self._spread * self._normal(rows.shape)).astype(np.float32))
         after = self._step(before, seen, fresh)
         if state is None:
-            self._state = after[: 1 + self._recall.has_action]
+            self._state = after[: 1 + self.policy.memory.has_action]
         actions = after[1].numpy()
-        kept = tuple(part.numpy().copy() for part in after[: 1 + self._recall.has_action])
+        kept = tuple(part.numpy().copy() for part in after[: 1 + self.policy.memory.has_action])
         return (actions.squeeze(0) if single else actions), kept
 
     def _own_state(self) -> tuple[Tensor, ...] | None:
@@ -209,16 +149,16 @@ class SmoothedPolicy:
                 "call reset(), or mark every row with episode_start"
             )
         if before is None or bool(fresh.all()):
-            before, fresh = (self._recall.empty(seen),), torch.ones_like(fresh)
+            before, fresh = (self.policy.memory.empty(seen),), torch.ones_like(fresh)
         device = next(self.policy.network.parameters(), seen).device
         memory, action = before[0].to(device), before[1].to(device) if len(before) > 1 else None
         with torch.no_grad():
-            memory = self._recall.advance(memory, seen.to(device), action, fresh.to(device))
+            memory = self.policy.memory.advance(memory, seen.to(device), action, fresh.to(device))
             return memory.cpu(), self.policy.act(memory).cpu()
 
     def _rows(self, observation: ArrayLike) -> tuple[NDArray[np.float64], bool]:
         """Return the observations as rows of floats in declared units, and whether a single one came."""
-        shape = self.policy.shape
+        shape = self.policy.spaces.shape
         values = _floats(observation, pixels=len(shape) > 1)
         single = values.shape == shape
         if not single and (values.ndim != len(shape) + 1 or values.shape[1:] != shape or len(values) == 0):
@@ -230,13 +170,13 @@ class SmoothedPolicy:
 
     def _given(self, state: State) -> tuple[Tensor, ...]:
         """Return a state that was passed in, checked to be one of this agent's."""
-        expected = tuple(self._recall.empty(torch.empty(1, *self.policy.shape)).shape[1:])
-        parts = state if isinstance(state, tuple) and len(state) == 1 + self._recall.has_action else ()
+        expected = tuple(self.policy.memory.empty(torch.empty(1, *self.policy.spaces.shape)).shape[1:])
+        parts = state if isinstance(state, tuple) and len(state) == 1 + self.policy.memory.has_action else ()
         shapes = [np.shape(part) for part in parts]
         if not shapes or shapes[0][1:] != expected or len({shape[:1] for shape in shapes}) > 1:
             raise InputError(
                 f"state must be the tuple an earlier predict returned, with an array (n, *{expected})"
-                f"{' and the last actions' if self._recall.has_action else ''}, "
+                f"{' and the last actions' if self.policy.memory.has_action else ''}, "
                 f"got {' and '.join(map(str, shapes)) or type(state).__name__}"
             )
         if not all(_is_whole(part) for part in parts):

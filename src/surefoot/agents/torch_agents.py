@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from surefoot.agents.callables import trial_rows, tried
+from surefoot.agents.callables import probe_policy, trial_rows
 from surefoot.agents.imported import search_here
 from surefoot.agents.networks import weights_hash
 from surefoot.agents.policies import Policy, Spaces
@@ -101,9 +101,9 @@ def from_module(module: nn.Module, spaces: Spaces, *, name: str, stochastic: boo
         for inner in _readings(own, spaces, stochastic):
             try:
                 known = replace(spaces, shape=shape, n_stack=1)
-                policy = tried(inner, known, stochastic=stochastic, ignores_draws=isinstance(inner, Third))
+                policy = probe_policy(inner, known, stochastic=stochastic, ignores_draws=isinstance(inner, Third))
                 if isinstance(inner, Mean):
-                    inner.check(trial_rows(shape))
+                    inner.check(trial_rows(known)[:, 0])
                 return replace(policy, name=name)
             except Exception as error:
                 problems.append(" ".join(str(error).split())[:400] or type(error).__name__)
@@ -158,8 +158,8 @@ def read_module(path: Path, *, allow_pickle: bool) -> tuple[nn.Module, str]:
     if not allow_pickle:
         what = "a TorchScript program" if script else "a pickle of torch"
         raise NotAllowedError(
-            f"{path} is {what}, which may execute code of its author; if you trust it use --allow-pickle "
-            "(allow_pickle=True), else export the agent to ONNX, which is read as data"
+            f"{path} is {what}, which may execute code of its author; if you trust it use "
+            "allow_pickle=True, else export the agent to ONNX, which is read as data"
         )
     if not script:
         search_here()  # the class of a pickled module may be in a file of the user

@@ -26,16 +26,16 @@ class Described:
 
 def check_choices(policy: Policy) -> int:
     """Return the number of discrete actions of a policy, or say that it has continuous ones."""
-    if policy.n_actions is None:
+    if policy.spaces.n_actions is None:
         raise InputError(
             f"this attack needs discrete actions, the agent {policy.name} has continuous ones; use method='adaptive'"
         )
-    return policy.n_actions
+    return policy.spaces.n_actions
 
 
 def check_moves(policy: Policy) -> None:
     """Raise if a policy has discrete actions."""
-    if policy.n_actions is not None:
+    if policy.spaces.n_actions is not None:
         raise InputError(f"this attack needs continuous actions, the agent {policy.name} has discrete ones")
 
 

@@ -13,7 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 
-from surefoot.agents.recording import recorded
+from surefoot.agents.networks import recorded
 from surefoot.attacks.victim import Scene, overflown
 from surefoot.compute import expand_rows
 

@@ -106,7 +106,7 @@ def _bounds(policy: Policy, usual: Tensor) -> tuple[Tensor, Tensor]:
     """Return the bounds of each action; where there is none, twice as far on either side as the action is."""
     reach = 2 * usual.abs().clamp_min(0.5)
     low, high = (
-        side if given is None else torch.where(given.to(usual).isfinite(), given.to(usual), side)
-        for given, side in ((policy.low, -reach), (policy.high, reach))
+        side if given is None else torch.where(usual.new_tensor(given).isfinite(), usual.new_tensor(given), side)
+        for given, side in ((policy.spaces.low, -reach), (policy.spaces.high, reach))
     )
     return low, high

@@ -81,7 +81,7 @@ def _adaptive(of: Configuration) -> Attacker:
     few = replace(of.smoothing, n_samples=min(of.smoothing.n_samples, 8))
     exact = of.policy.differentiable
     smoothing, effort = (of.smoothing, {}) if exact else (few, {"iterations": 4, "tries": 2})
-    if of.policy.n_actions is None:
+    if of.policy.spaces.n_actions is None:
         return Composed(_early(of), OppositeAction(smoothing, **effort))
     return Composed(WhenItMatters(of.lambda_q, smoothing), AdaptivePGD(smoothing, **effort))
 

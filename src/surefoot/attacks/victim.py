@@ -94,13 +94,13 @@ class LinearFirstLayer(Protocol):
 
 def noisy_clean(view: View, rows: Tensor, smoothing: Smoothing) -> Tensor:
     """Return the clean memories of some rows, (rows, samples, ...), with noise on every frame or on the newest."""
-    if view.policy.memory is not None:
+    if not view.policy.stacks_frames:
         scene = Scene.of(replace(view, memory=view.clean), rows, smoothing)
         remembered = scene.remembered(scene.clean)
         return remembered.view(rows.numel(), scene.n_samples, *remembered.shape[1:])
     fresh = view.step[rows] == 0
-    stack = view.policy.recall.advance(view.clean[rows], view.observation[rows], fresh=fresh).unsqueeze(1)
-    noise = smoothing.noise(view, rows, view.policy.n_stack)
+    stack = view.policy.memory.advance(view.clean[rows], view.observation[rows], fresh=fresh).unsqueeze(1)
+    noise = smoothing.noise(view, rows, view.policy.spaces.n_stack)
     return stack if noise is None else stack + _shared_by_copies(noise, view.step[rows])
 
 
@@ -187,14 +187,14 @@ class Scene:
     def remembered(self, moved: Tensor) -> Tensor:
         """Return what the agent would remember when it is shown ``moved``, row after row the noise samples."""
         if self.noise is None:
-            return self.policy.recall.advance(self.context, moved, self.action, self.fresh)
+            return self.policy.memory.advance(self.context, moved, self.action, self.fresh)
         context, action, fresh = (
             None if held is None else held.repeat_interleave(self.n_samples, dim=0)
             for held in (self.context, self.action, self.fresh)
         )
         assert context is not None
         seen = (moved.unsqueeze(1) + self.noise).flatten(0, 1)
-        return self.policy.recall.advance(context, seen, action, fresh)
+        return self.policy.memory.advance(context, seen, action, fresh)
 
     def values(self, moved: Tensor) -> Tensor:
         """Return the values of every action when the present observation is ``moved``, averaged over the noise."""

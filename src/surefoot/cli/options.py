@@ -182,10 +182,10 @@ def plan_of(
 def resolve_agent(agent: str, task: Task, **options: Any) -> Policy:
     """Return the agent that is named; one that is code is first tried in a process that it may end."""
     from surefoot.agents.imported import NAMED
-    from surefoot.agents.resolve import resolve
+    from surefoot.agents.resolve import as_policy
     from surefoot.play.workers import run_apart
 
-    make = partial(resolve, agent, task.spaces, **options)
+    make = partial(as_policy, agent, task.spaces, **options)
     if NAMED.fullmatch(agent):
         run_apart(f"trying the agent {agent}", _try, make)
     return make()

@@ -288,10 +288,10 @@ def _taught(arguments: argparse.Namespace, task: str) -> Trainer:
 def _agents(arguments: argparse.Namespace, task: str) -> tuple[Policy, Policy | None]:
     """Return the teacher and the agent to start from."""
     from surefoot.agents.files import load
-    from surefoot.agents.resolve import resolve
+    from surefoot.agents.resolve import as_policy
     from surefoot.play.tasks import get_task
 
     if arguments.teacher is None:
         raise InputError(f"the preset {arguments.preset} needs --teacher, an agent that plays {task} without noise")
     start = None if arguments.init_from is None else load(arguments.init_from)
-    return resolve(arguments.teacher, get_task(task).spaces), start
+    return as_policy(arguments.teacher, get_task(task).spaces), start

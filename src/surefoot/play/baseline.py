@@ -15,7 +15,7 @@ from itertools import permutations
 import torch
 from torch import Tensor, nn
 
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.episodes import Baseline, Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
@@ -98,7 +98,8 @@ def names_of(task: Task) -> list[str]:
 def open_loop_policy(task: Task, wave: Wave) -> Policy:
     """Return the policy that follows a wave."""
     network = Clockwork(wave, outputs_of(task))
-    return Policy(network, 1, task.spaces.shape, task.spaces.n_actions, wave.describe(names_of(task)), open_loop=True)
+    spaces = Spaces(shape=task.spaces.shape, n_actions=task.spaces.n_actions)
+    return Policy(network, spaces, name=wave.describe(names_of(task)), open_loop=True)
 
 
 def find_baseline(

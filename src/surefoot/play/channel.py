@@ -187,7 +187,7 @@ class Ledger:
         self.spent_squared = torch.zeros(n_envs, dtype=torch.float64, device=device)
         self.noise = torch.zeros((n_envs, *shape), device=device)
         self.offset = torch.zeros_like(self.noise)
-        self.clean = policy.recall.empty(self.noise)
+        self.clean = policy.memory.empty(self.noise)
         self.by_step = torch.zeros(max_steps, dtype=torch.float64, device=device)
 
     @property
@@ -221,7 +221,7 @@ class Ledger:
         self.spent_squared = self.spent_squared + squared
         self.by_step.index_add_(0, rows.step.clamp_max(self.by_step.numel() - 1), squared)
         self.offset = offset
-        self.clean = self.policy.recall.advance(self.clean, observation, rows.action, rows.fresh)
+        self.clean = self.policy.memory.advance(self.clean, observation, rows.action, rows.fresh)
         return offset
 
     def _clipped(self, proposal: Tensor, left: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:

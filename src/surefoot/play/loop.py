@@ -106,7 +106,7 @@ class Loop:
         device = torch.device(plan.device)
         self.env, self.channel, self.policy = env, channel, plan.policy.to(device)
         self.n_envs, self.count, self.gamma = channel.n_envs, count, plan.task.scoring.gamma
-        self.recall, self.memory = self.policy.recall, torch.empty(0)
+        self.recall, self.memory = self.policy.memory, torch.empty(0)
         self.max_steps = plan.task.scoring.max_steps
         self.number = torch.arange(self.n_envs, device=device)
         self.turn = torch.zeros_like(self.number)

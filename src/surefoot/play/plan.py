@@ -125,7 +125,7 @@ class Plan:
             "task": self.task.name,
             "environment": self.task.environment,
             **self.task.made_with,
-            "frames": self.policy.n_stack,
+            "frames": self.policy.spaces.n_stack,
             "limit": scoring.max_steps,
             "method": self.task.paper.method,
             "agent": self.policy.name,
@@ -140,7 +140,7 @@ class Plan:
             "budget": self.budget if self.attacker is not None else None,
             **({"rewards": list(scoring.reward_range)} if self.per_step and scoring.reward_range is not None else {}),
             **self.noise.setup,
-            **({} if self.policy.memory is None else {"memory": self.policy.memory.describe()}),
+            **({} if self.policy.stacks_frames else {"memory": self.policy.memory.describe()}),
             **({"stochastic": True} if self.policy.stochastic else {}),
             **({} if self.policy.pixel_max is None else {"pixel_max": self.policy.pixel_max}),
             **({} if scoring.gamma is None else {"discount": scoring.gamma}),
@@ -229,10 +229,10 @@ def _check_rewards(task: Task) -> None:
 
 
 def _check_fit(task: Task, policy: Policy) -> None:
-    shape, counts = task.spaces.shape, (policy.n_actions, task.spaces.n_actions)
-    if policy.shape != shape:
+    shape, counts = task.spaces.shape, (policy.spaces.n_actions, task.spaces.n_actions)
+    if policy.spaces.shape != shape:
         raise InputError(
-            f"the agent {policy.name} expects observations of shape {policy.shape}, {task.name} gives {shape}"
+            f"the agent {policy.name} expects observations of shape {policy.spaces.shape}, {task.name} gives {shape}"
         )
     if counts[0] != counts[1]:
         kinds = [f"{n} discrete actions" if n is not None else "continuous actions" for n in counts]

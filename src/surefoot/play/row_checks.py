@@ -44,18 +44,18 @@ class RowChecks:
         policy, count = self.policy, len(action)
         size = count if self.random.random() < WHOLE else int(count ** self.random.random())
         # A frame stack is copied row by row. Any other memory is the agent's own, and is compared too.
-        own_memory = policy.memory is not None
+        own_memory = not policy.stacks_frames
         ask: Ask = self._remember_and_act if own_memory else self._act
         parts: Parts = before if own_memory else (memory,)
-        answers = numbers_of(action, policy.n_actions)
+        answers = numbers_of(action, policy.spaces.n_actions)
         together = _joined(answers, memory) if own_memory else answers
         check_rows(ask, parts, together, self.random, sizes=[max(2, size)], where=f"step {self.step}, ")
 
     def _act(self, memory: Tensor) -> Tensor:
-        return numbers_of(self.policy.act(memory), self.policy.n_actions)
+        return numbers_of(self.policy.act(memory), self.policy.spaces.n_actions)
 
     def _remember_and_act(self, memory: Tensor, seen: Tensor, action: Tensor | None, fresh: Tensor | None) -> Tensor:
-        after = self.policy.recall.advance(memory, seen, action, fresh)
+        after = self.policy.memory.advance(memory, seen, action, fresh)
         return _joined(self._act(after), after)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.agents.resolve import resolve
+from surefoot.agents.resolve import as_policy
 from surefoot.attacks.registry import default_method
 from surefoot.episodes import Episodes, Noise
 from surefoot.play.plan import Plan, resolve_device
@@ -78,19 +78,13 @@ def attack(
     device: str = "cpu",
     workers: int | Workers = 1,
     out: str | Path | None = None,
-    n_stack: int | None = None,
-    batched: bool | None = None,
-    stochastic: bool = False,
-    pixel_max: float | None = None,
-    allow_pickle: bool = False,
-    vecnormalize: object = None,
     progress_callback: Progress | None = None,
 ) -> AttackCurve:
     """Attack an agent, undefended or smoothed, over a grid of budgets.
 
     Args:
         task: A task's name, or a Task.
-        agent: What ``surefoot.rollout`` takes.
+        agent: A Policy, or what ``surefoot.as_policy`` takes.
         budgets: Attack budgets: l2 norms of all perturbations of one episode.
         sigma: The agent's noise; 0 attacks it undefended.
         method: "paper" (Algorithm 1 for discrete actions, 2 for continuous ones), "adaptive", "random",
@@ -105,28 +99,13 @@ def attack(
         device: "cpu", "cuda" or "auto".
         workers: Processes to run episodes with, or other workers; they do not change the results.
         out: Run directory to write everything to, the report included, and to resume from; nothing is written without.
-        n_stack: See ``surefoot.rollout``, as for the others.
-        batched: Whether a function takes rows of observations.
-        stochastic: Whether the agent draws random actions of its own.
-        pixel_max: What the agent takes for the brightest pixel.
-        allow_pickle: Let the agent's file execute code.
-        vecnormalize: Statistics that the agent's observations are normalized with.
         progress_callback: Called with the numbers of finished and of all episodes.
 
     Raises:
         InputError: If the agent does not fit the task, or does not have what the attack needs.
     """
     task = get_task(task) if isinstance(task, str) else task
-    policy = resolve(
-        agent,
-        task.spaces,
-        n_stack=n_stack,
-        batched=batched,
-        stochastic=stochastic,
-        pixel_max=pixel_max,
-        allow_pickle=allow_pickle,
-        vecnormalize=vecnormalize,
-    )
+    policy = as_policy(agent, task.spaces)
     base = Plan(
         task=task,
         policy=policy,

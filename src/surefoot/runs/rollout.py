@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Literal
 
 from surefoot.agents.policies import Sigma
-from surefoot.agents.resolve import resolve
+from surefoot.agents.resolve import as_policy
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.play.channel import Attacker
@@ -32,20 +32,20 @@ def rollout(
     attacker: str | Attacker | None = None,
     budget: float = 0.0,
     per_step: bool = False,
-    n_stack: int | None = None,
-    batched: bool | None = None,
-    stochastic: bool = False,
-    pixel_max: float | None = None,
-    allow_pickle: bool = False,
-    vecnormalize: object = None,
     progress_callback: Progress | None = None,
 ) -> Episodes:
     """Run episodes of a smoothed agent and return their record: ready to be certified, unless they are attacked.
 
+    >>> import surefoot
+    >>> episodes = surefoot.rollout("cartpole-1", "cartpole-1-s0.2", sigma=0.2, n_episodes=100, seed=0)
+    >>> len(episodes), episodes.sigma
+    (100, 0.2)
+
     Args:
         task: A task's name, or a Task (``surefoot.make_task`` makes one of any Gymnasium ID).
         agent: A pretrained agent's name, a path (a Stable-Baselines3 zip or folder, ``.onnx``, TorchScript ``.pt``), a
-            live Stable-Baselines3 model, a torch module (also CleanRL's), a Policy, or a function of observations.
+            live Stable-Baselines3 model, a torch module (also CleanRL's), a function of observations, or a Policy:
+            where an agent needs to be described, ``surefoot.as_policy`` makes one of it.
         sigma: Standard deviation of the noise on every new observation, in the observation's units, or one for each
             feature; budgets then count the perturbation of feature i divided by sigma_i / (the least sigma). For
             observations in parts also by name, ``{"camera": 0.1}``: the others have no noise, and are not attacked.
@@ -62,14 +62,6 @@ def rollout(
             episodes share no random numbers with those of a certificate.
         budget: The attacker's l2 budget per episode.
         per_step: Whether to keep the rewards of each step, for ``surefoot.certify_per_step``.
-        n_stack: Number of observations that a function or a torch module is given; the task's own by default.
-        batched: Whether a function takes rows of observations; found out by a trial by default.
-        stochastic: Whether the agent draws random actions of its own, which are then part of it; the record says so.
-        pixel_max: What a torch module or its file takes for the brightest pixel, where observations are pictures: 255
-            if it divides by 255 itself, 1 if it takes numbers from 0 to 1.
-        allow_pickle: Let the agent's file execute code: pickles in an SB3 zip, TorchScript.
-        vecnormalize: Statistics that the agent's observations are normalized with: a file, a live VecNormalize, or
-            "none"; by default those of a live model's environment, or where RL Baselines3 Zoo and the Hub keep them.
         progress_callback: Called with the numbers of finished and of all episodes.
 
     Raises:
@@ -80,16 +72,7 @@ def rollout(
         raise InputError(f'a budget of {budget:g} needs an attacker that uses it: attacker="adaptive", for one')
     plan = Plan(
         task=task,
-        policy=resolve(
-            agent,
-            task.spaces,
-            n_stack=n_stack,
-            batched=batched,
-            stochastic=stochastic,
-            pixel_max=pixel_max,
-            allow_pickle=allow_pickle,
-            vecnormalize=vecnormalize,
-        ),
+        policy=as_policy(agent, task.spaces),
         noise=Noise.of(task.spaces.sigma_of(sigma)),
         n_episodes=n_episodes,
         purpose=() if attacker is None else (Purpose.ATTACK,),

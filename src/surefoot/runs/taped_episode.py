@@ -86,10 +86,10 @@ def attacked_plan(plan: Plan, budget: float) -> Plan | None:
 def _quick_attack(plan: Plan, budget: float) -> Attacker:
     policy = plan.policy
     if (
-        policy.n_actions is not None
+        policy.spaces.n_actions is not None
         and policy.differentiable
         and not policy.open_loop
-        and math.prod(policy.shape) <= SMALL
+        and math.prod(policy.spaces.shape) <= SMALL
     ):
         return PaperAttack(
             0.0, step=budget / TRIES, multiplier=1.0, smoothing=Smoothing(plan.noise.sigma, NOISE_SAMPLES)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -209,11 +210,11 @@ def policy_of(spaces: Spaces, n_stack: int | None, weights: Mapping[str, NDArray
         _layer(weights, "head.linear"),
     )
     network = MLP([weight for weight, _ in layers], [bias for _, bias in layers], "tanh")
+    spaces = replace(spaces, n_stack=n_stack)
     if spaces.n_actions is not None:
-        return zoo.hashed(Policy(network, n_stack, spaces.shape, spaces.n_actions, name))
+        return zoo.hashed(Policy(network, spaces, name=name))
     low, high = (np.asarray(bound, dtype=np.float32) for bound in (spaces.low, spaces.high))
-    squashed = Squashed(network, low, high)
-    return zoo.hashed(Policy(squashed, n_stack, spaces.shape, None, name, low=squashed.low, high=squashed.high))
+    return zoo.hashed(Policy(Squashed(network, low, high), spaces, name=name))
 
 
 def _recurrent(spaces: Spaces, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:

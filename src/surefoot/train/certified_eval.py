@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
-from surefoot.agents.resolve import resolve
+from surefoot.agents.resolve import as_policy
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
@@ -79,7 +79,7 @@ class CertifiedEvalCallback(BaseCallback):
 
     def _evaluate(self, number: int) -> None:
         with torch.random.fork_rng(devices=[]):  # a network that is rebuilt draws weights before it gets its own
-            policy = resolve(self.model, self.task.spaces)
+            policy = as_policy(self.model, self.task.spaces)
         plan = Plan(
             task=self.task,
             policy=policy,

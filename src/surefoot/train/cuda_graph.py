@@ -19,7 +19,7 @@ from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
 from stable_baselines3.common.utils import polyak_update
 from torch import Tensor, nn
 
-from surefoot.agents.recording import recorded
+from surefoot.agents.networks import recorded
 
 
 class Captured(OffPolicyAlgorithm):

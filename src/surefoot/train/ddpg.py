@@ -65,12 +65,8 @@ def policy_of(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Pol
     return zoo.hashed(
         Policy(
             Squashed(mlp_of(weights), low, high),
-            task.spaces.n_stack,
-            task.spaces.shape,
-            None,
-            name,
-            low=torch.from_numpy(low),
-            high=torch.from_numpy(high),
+            task.spaces,
+            name=name,
             critic=Critic(mlp_of(weights, "critic."), low, high),
         )
     )

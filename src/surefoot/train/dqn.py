@@ -81,7 +81,7 @@ def policy_of(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Pol
     if task.cartridge is not None:
         assert task.spaces.n_actions is not None
         return cnn_policy(weights, NATURE, task.spaces.n_stack, task.spaces.shape, task.spaces.n_actions, name)
-    return zoo.hashed(Policy(mlp_of(weights), task.spaces.n_stack, task.spaces.shape, task.spaces.n_actions, name))
+    return zoo.hashed(Policy(mlp_of(weights), task.spaces, name=name))
 
 
 LEARNER = Learner(

@@ -83,10 +83,10 @@ def observe(task: Task, noise: Noise, policy: Policy, n_envs: int, seed: int) ->
         lambda _, given: features.append(given[0][alive])
     )
     observation, action = env.reset(), None
-    memory = policy.recall.empty(observation.float())
+    memory = policy.memory.empty(observation.float())
     for _ in range(task.scoring.max_steps):
         clean.append(observation[alive].flatten(1))
-        memory = policy.recall.advance(memory, channel.send(observation), action, fresh)
+        memory = policy.memory.advance(memory, channel.send(observation), action, fresh)
         fresh = torch.zeros_like(fresh)
         action = policy.act(memory)
         following, _, over = env.step(action)
@@ -107,7 +107,7 @@ def directions(policy: Policy, features: Tensor, clean: Tensor) -> Directions:
     guess = torch.linalg.solve(square, known.T @ clean)
     last = last_layer(policy.network, policy.name)
     outputs = features @ last.weight.double().T + last.bias.double()
-    if policy.n_actions is not None:
+    if policy.spaces.n_actions is not None:
         outputs = outputs[:, 1:] - outputs[:, :1]
     return Directions(guess, outputs.std(dim=0).unsqueeze(1) / (known @ guess).std(dim=0))
 
@@ -181,7 +181,7 @@ class _Search:
 
 def _check(task: Task, policy: Policy, run: TrainingRun) -> None:
     spaces = task.spaces
-    if task.cartridge is not None or (policy.shape, policy.n_actions) != (spaces.shape, spaces.n_actions):
+    if task.cartridge is not None or (policy.spaces.shape, policy.spaces.n_actions) != (spaces.shape, spaces.n_actions):
         raise InputError(f"polishing needs an agent for the vectors and actions of {task.name}, not {policy.name}")
     if run.sigma == 0:
         raise InputError("polishing compares certified values, which need noise: sigma must be > 0, got 0")

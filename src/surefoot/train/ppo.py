@@ -246,7 +246,7 @@ def train_ppo(run: TrainingRun, settings: PpoSettings) -> Policy:
     policy = policy_of(task.spaces, settings.n_stack(task), curve.best_weights, name)
     folder.finish(policy, run.card("surefoot.train.ppo", settings, budget=run.budget), keep_checkpoint=True)
     # A GRU, or tanh after a normal distribution, SB3's PPO does not have.
-    if isinstance(policy.network, MLP) and policy.memory is None and find_spec("stable_baselines3"):
+    if isinstance(policy.network, MLP) and policy.stacks_frames and find_spec("stable_baselines3"):
         from surefoot.agents.sb3.write import write_zip
 
         write_zip(policy, folder.path / "agent.zip", as_ppo=True)

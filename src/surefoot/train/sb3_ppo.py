@@ -155,10 +155,9 @@ def policy_of(task: Task, n_stack: int, weights: Mapping[str, NDArray[Any]], nam
     """Return the deployed agent: the actor behind its statistics, its actions not random."""
     spaces, count = task.spaces, sum(key.endswith(".weight") for key in weights)
     matrices, biases = ([weights[f"{index}.{part}"] for index in range(count)] for part in PARTS)
-    plain = Policy(MLP(matrices, biases, "tanh"), n_stack, spaces.shape, spaces.n_actions, name)
-    if spaces.n_actions is None:
-        plain = replace(plain, low=torch.tensor(spaces.low), high=torch.tensor(spaces.high))
-    shape = spaces.shape if n_stack == 1 else (n_stack, *spaces.shape)
+    spaces = replace(spaces, n_stack=n_stack)
+    plain = Policy(MLP(matrices, biases, "tanh"), spaces, name=name)
+    shape = spaces.stacked_shape
     # What VecNormalize does by default.
     statistics = Statistics(
         mean=weights["mean"].reshape(shape), var=weights["var"].reshape(shape), epsilon=1e-8, clip=10.0

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from surefoot.agents.files import list_agents
 from surefoot.agents.policies import Policy
-from surefoot.agents.resolve import needs_spaces, resolve
+from surefoot.agents.resolve import as_policy, needs_spaces
 from surefoot.compute import processor
 from surefoot.episodes import Noise
 from surefoot.errors import InputError, NotAllowedError
@@ -245,7 +245,7 @@ def _policy(raw: Raw, task: Task, agent: object, allow_pickle: bool, vecnormaliz
         raise CannotReplayError(f"the agent {name!r} is not a pretrained agent; give its file with --agent")
     wanted = name if agent is None else agent
     try:
-        policy = resolve(
+        policy = as_policy(
             wanted,
             task.spaces,
             n_stack=int(raw.setup["frames"]) if needs_spaces(wanted) else None,

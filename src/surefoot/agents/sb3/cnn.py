@@ -53,7 +53,7 @@ def rebuilt_cnn(facts: Facts, weights: Mapping[str, Tensor], extractor: str, hea
     except InputError as error:
         raise UnreadableError(f"its layers do not fit together: {error}") from error
     network = CNN(arrays, sizes)
-    layout, stored = cnn_parts(Policy(network, 1, facts.shape, facts.n_actions))
+    layout, stored = cnn_parts(Policy(network, facts.spaces))
     return network, stored, layout
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from surefoot.agents.networks import weights_hash
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.sb3.recurrent import SUPPORTED
 from surefoot.agents.sb3.settings import factors_of
 from surefoot.errors import InputError
@@ -75,18 +75,17 @@ def wrapped(model: Any) -> Policy:
     layout = {"predict": type(model.policy).__qualname__, "shape": shape, "choices": n_actions}
     layout |= {} if factors is None else {"factors": factors}
     continuous = isinstance(actions, Box)
-    return Policy(
-        Predictor(model.policy, n_actions, factors),
-        1,
-        shape,
-        n_actions,
-        sha256=weights_hash(arrays, layout),
-        differentiable=False,
-        low=torch.from_numpy(actions.low.astype(np.float32)) if continuous else None,
-        high=torch.from_numpy(actions.high.astype(np.float32)) if continuous else None,
+    spaces = Spaces(
+        shape=shape,
+        n_actions=n_actions,
+        low=actions.low.astype(np.float32) if continuous else None,
+        high=actions.high.astype(np.float32) if continuous else None,
+        first_action=0,
         factors=factors,
         parts=tuple(zip(observations, sizes, strict=True)) if isinstance(observations, Dict) else None,
     )
+    predictor = Predictor(model.policy, n_actions, factors)
+    return Policy(predictor, spaces, sha256=weights_hash(arrays, layout), differentiable=False)
 
 
 def _snapshot(policy: Any) -> Any:

@@ -53,7 +53,7 @@ class Published:
         statistics: The file of VecNormalize's statistics, None if there is none.
         normalizes: Whether observations were normalized, None if nothing says so.
         time_feature: Whether the time left is appended to each observation (sb3-contrib's TimeFeatureWrapper).
-        wrappers: What the environment is wrapped in, as ``--wrapper`` takes it.
+        wrappers: What the environment is wrapped in, as ``make_task`` takes it.
         modules: What has to be imported for it.
         refusal: Why its environment cannot be made here as it was in training; empty if it can.
         name: What to call the agent: the zoo's files are named like their environments, whatever the algorithm.
@@ -158,7 +158,7 @@ def _one_of(folder: Path, model: Path) -> Path:
         there = ", ".join(path.name for path in found) or "none"
         raise InputError(
             f"{model} was trained with normalized observations, and its statistics are needed; {folder} holds {there}: "
-            "give the file with --vecnormalize"
+            "give the file as vecnormalize="
         )
     return found[0]
 
@@ -208,12 +208,12 @@ def _wrapped(model: Path, wrappers: list[Wrapper], of_vectors: list[Wrapper]) ->
 
 
 def _as_option(name: str, options: Mapping[str, Any]) -> str:
-    """Return how ``--wrapper`` would name a wrapper of the settings, where it is today."""
+    """Return how ``make_task`` would be given a wrapper of the settings, where it is today."""
     for old, new in MOVED.items():
         name = re.sub(old, new, name)
     module, _, kind = name.replace(":", ".").rpartition(".")
     made = f"={json.dumps(options)}" if options else ""
-    return f"--wrapper {shlex.quote(f'{module}:{kind}{made}')}"
+    return f"wrappers={shlex.quote(f'{module}:{kind}{made}')}"
 
 
 def _named(model: Path) -> str | None:
@@ -263,10 +263,10 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except (yaml.YAMLError, TypeError, ValueError, RecursionError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
         raise InputError(
-            f"{path} is not YAML of plain values: {reason}; give --env and the .zip file as --agent"
+            f"{path} is not YAML of plain values: {reason}; give env= and the .zip file as agent="
         ) from error
     if found is not None and not isinstance(found, dict):
-        raise InputError(f"{path} must hold named settings, got {type(found).__name__}; give --env and the .zip file")
+        raise InputError(f"{path} must hold named settings, got {type(found).__name__}; give env= and the .zip file")
     return {str(name): value for name, value in (found or {}).items()}
 
 

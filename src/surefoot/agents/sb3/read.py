@@ -34,7 +34,7 @@ from surefoot.errors import InputError, NotAllowedError
 from surefoot.files import untrusted
 
 NONE = "none"
-TRUST = "if you trust its author, use --allow-pickle (allow_pickle=True)"
+TRUST = "if you trust its author, use allow_pickle=True"
 
 
 def read_agent(path: Path, *, allow_pickle: bool, spaces: Spaces | None, vecnormalize: object) -> Policy:
@@ -44,7 +44,7 @@ def read_agent(path: Path, *, allow_pickle: bool, spaces: Spaces | None, vecnorm
         path: The model's zip file, or its folder.
         allow_pickle: See ``read_zip``.
         spaces: Of the environment, which may append the time left to observations itself.
-        vecnormalize: See ``resolve``.
+        vecnormalize: See ``as_policy``.
     """
     published = read_published(path)
     policy = read_zip(published.model, allow_pickle=allow_pickle)
@@ -53,7 +53,7 @@ def read_agent(path: Path, *, allow_pickle: bool, spaces: Spaces | None, vecnorm
     if statistics is None and vecnormalize is None and published.normalizes is None:
         _refuse_lost_statistics(published.model)
     policy = policy if statistics is None else normalized(policy, statistics)
-    if not published.time_feature or (spaces is not None and spaces.shape == policy.shape):
+    if not published.time_feature or (spaces is not None and spaces.shape == policy.spaces.shape):
         return policy
     return with_clock(policy, _episode_length(published))
 
@@ -66,7 +66,7 @@ def _episode_length(published: Published) -> int:
     if not known:
         raise InputError(
             f"{published.model} was trained with the time left as an observation, and Gymnasium does not know how long "
-            f"an episode of {published.environment} is; import the package that registers it with --env MODULE:ID"
+            f"an episode of {published.environment} is; import the package that registers it with env='MODULE:ID'"
         )
     return known[-1]
 
@@ -75,7 +75,7 @@ def statistics_of(vecnormalize: object, model: Path | None, found: Path | None =
     """Return the statistics that were given, or those that belong to a model file without doubt.
 
     Args:
-        vecnormalize: See ``resolve``.
+        vecnormalize: See ``as_policy``.
         model: The model's file, if it has one.
         found: The file of statistics that lies where its author's tools put it.
     """
@@ -91,7 +91,7 @@ def statistics_of(vecnormalize: object, model: Path | None, found: Path | None =
     if near and model is not None:
         raise InputError(
             f"{near[0]} is near {model.name} and may hold the statistics its observations were normalized "
-            f"with; give --vecnormalize {near[0]}, or --vecnormalize {NONE} if the agent was trained without them"
+            f"with; give vecnormalize={str(near[0])!r}, or vecnormalize={NONE!r} if the agent was trained without them"
         )
     return None
 
@@ -105,8 +105,8 @@ def _refuse_lost_statistics(model: Path) -> None:
     if data.get("_last_original_obs") is None or "buffer_size" in data or statistics_near(model):
         return
     raise InputError(
-        f"{model} was trained behind VecNormalize, and no statistics are near it; give their file with --vecnormalize "
-        f"FILE, or --vecnormalize {NONE} if only rewards were normalized"
+        f"{model} was trained behind VecNormalize, and no statistics are near it; give their file as "
+        f"vecnormalize=, or vecnormalize={NONE!r} if only rewards were normalized"
     )
 
 

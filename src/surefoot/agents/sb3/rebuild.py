@@ -8,11 +8,9 @@ from math import prod
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from surefoot.agents.joint import Joint
-from surefoot.agents.networks import MLP, PARTS, Critic, Layers, Squashed, fit_together, weights_hash
+from surefoot.agents.networks import MLP, PARTS, Critic, Joint, Layers, Squashed, fit_together, weights_hash
 from surefoot.agents.policies import Policy
 from surefoot.agents.recurrent import Form
 from surefoot.agents.sb3.cnn import Rebuilt, rebuilt_cnn
@@ -118,22 +116,16 @@ def rebuilt(facts: Facts, weights: Mapping[str, Tensor]) -> Policy:
     if facts.factors is not None:
         network, layout = Joint(network, facts.factors, binary=facts.binary), layout | {"factors": facts.factors}
     if facts.limits is None:
-        own = Policy(network, 1, facts.shape, facts.n_actions, sha256=weights_hash(arrays, layout))
-        return replace(own, factors=facts.factors, parts=facts.parts)
+        return Policy(network, facts.spaces, sha256=weights_hash(arrays, layout))
     low, high = facts.limits
     if not (low <= high).all() or (squashed and not np.isfinite((low, high)).all()):
         raise InputError(f"the model's actions range from {low} to {high}, expected finite bounds in this order")
     arrays |= {"low": low, "high": high}
     return Policy(
         Squashed(network, low, high) if squashed else network,
-        1,
-        facts.shape,
-        None,
+        facts.spaces,
         sha256=weights_hash(arrays, layout),
-        low=torch.from_numpy(low.copy()),
-        high=torch.from_numpy(high.copy()),
         critic=_critic(weights, facts, _activation(facts.settings, family.activation)),
-        parts=facts.parts,
     )
 
 

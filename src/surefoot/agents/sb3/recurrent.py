@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from surefoot.agents.memory import Recurrent
 from surefoot.agents.networks import MLP, Layers
-from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.policies import Policy
 from surefoot.agents.recurrent import CELL_PARTS, Form, Visible, recurrent_policy
 from surefoot.agents.sb3.settings import ACTIVATIONS, Facts, UnreadableError
 from surefoot.errors import InputError
@@ -44,10 +44,8 @@ def rebuilt_lstm(facts: Facts, weights: Mapping[str, Tensor], heads: Layers, for
     arrays = {ours: weights[theirs].detach().cpu().float().numpy().copy() for theirs, ours in ACTOR.items()}
     for index, (matrix, bias) in enumerate(zip(*heads, strict=True)):
         arrays |= {f"head{index}.weight": matrix, f"head{index}.bias": bias}
-    low, high = (None, None) if facts.limits is None else (tuple(bound.tolist()) for bound in facts.limits)
-    spaces = Spaces(shape=facts.shape, n_actions=facts.n_actions, low=low, high=high)
     try:
-        return recurrent_policy(arrays, spaces, form)
+        return recurrent_policy(arrays, facts.spaces, form)
     except InputError as error:
         raise UnreadableError(f"its layers do not fit together: {error}") from error
 
@@ -74,6 +72,6 @@ def lstm_model(policy: Policy) -> tuple[dict[str, Any], dict[str, Tensor]] | Non
     for name, layer in zip(names, network.linear, strict=True):
         weights |= {f"{name}.{part}": getattr(layer, part).detach().cpu() for part in ("weight", "bias")}
     weights |= {"value_net.weight": torch.zeros(1, width), "value_net.bias": torch.zeros(1)}
-    if policy.n_actions is None:
+    if policy.spaces.n_actions is None:
         weights["log_std"] = torch.zeros(network.linear[-1].out_features)
     return settings, weights

@@ -20,6 +20,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from surefoot.agents.policies import Spaces
 from surefoot.agents.sb3.inert_pickle import Reader
 from surefoot.errors import InputError
 from surefoot.files import MOST_ARRAYS, MOST_TEXT, check_members, check_size, open_zip, untrusted
@@ -82,6 +83,20 @@ class Facts:
     parts: Parts | None = None
     factors: tuple[int, ...] | None = None
     binary: bool = False
+
+    @property
+    def spaces(self) -> Spaces:
+        """Observations and actions; those of SB3 count from 0."""
+        low, high = (None, None) if self.limits is None else self.limits
+        return Spaces(
+            shape=self.shape,
+            n_actions=self.n_actions,
+            low=None if low is None else tuple(low.tolist()),
+            high=None if high is None else tuple(high.tolist()),
+            first_action=0,
+            factors=self.factors,
+            parts=self.parts,
+        )
 
 
 def read_settings(path: Path) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def _statistics(policy: Policy, statistics: Statistics) -> bytes:
     """Return what ``VecNormalize.save`` writes for frozen statistics."""
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
-    observations = Box(-np.inf, np.inf, _stacked(policy), np.float32)
+    observations = Box(-np.inf, np.inf, policy.spaces.stacked_shape, np.float32)
     wrapper = VecNormalize(
         DummyVecEnv([lambda: _Spaces(observations, Discrete(1))]),
         training=False,
@@ -75,16 +75,13 @@ def _statistics(policy: Policy, statistics: Statistics) -> bytes:
         epsilon=statistics.epsilon,
     )
     running: Any = wrapper.obs_rms
-    running.mean, running.var = (array.reshape(_stacked(policy)) for array in (statistics.mean, statistics.var))
+    running.mean = statistics.mean.reshape(policy.spaces.stacked_shape)
+    running.var = statistics.var.reshape(policy.spaces.stacked_shape)
     return pickle.dumps(wrapper)
 
 
 def _write(file: IO[bytes], content: bytes) -> None:
     file.write(content)
-
-
-def _stacked(policy: Policy) -> tuple[int, ...]:
-    return policy.shape if policy.n_stack == 1 else (policy.n_stack, *policy.shape)
 
 
 @dataclass(frozen=True)
@@ -105,17 +102,18 @@ class _Model:
 
 def _model(policy: Policy, *, as_ppo: bool) -> _Model:
     """Return the policy as SB3 has it, or say why it has no such model."""
-    if policy.memory is not None:
+    if not policy.stacks_frames:
         return _recurrent(policy)
-    if isinstance(policy.network, MLP) and (as_ppo or (policy.n_actions is None and policy.low is not None)):
+    n_actions = policy.spaces.n_actions
+    if isinstance(policy.network, MLP) and (as_ppo or (n_actions is None and policy.spaces.low is not None)):
         return _actor(policy, policy.network)
-    discrete = isinstance(policy.network, MLP | CNN) and policy.n_actions is not None
+    discrete = isinstance(policy.network, MLP | CNN) and n_actions is not None
     actor = policy.network.network if isinstance(policy.network, Squashed) else policy.network
     if not discrete and not (isinstance(policy.network, Squashed) and isinstance(policy.critic, Critic)):
         raise InputError(
             "only an MLP or a convolutional network with discrete actions, or an MLP with bounded continuous "
             "actions and a critic, can be written as an SB3 file, "
-            f"got {type(policy.network).__name__} with n_actions={policy.n_actions}"
+            f"got {type(policy.network).__name__} with n_actions={n_actions}"
         )
     if isinstance(actor, MLP) and actor.bound is not None:
         raise InputError(
@@ -132,7 +130,7 @@ def _archive(policy: Policy, made: _Model) -> bytes:
     except ImportError as error:
         needed = "Stable-Baselines3" if made.package == "stable_baselines3" else "sb3-contrib"
         raise InputError(f"writing an SB3 file needs {needed}; from a checkout: pip install '.[all]'") from error
-    spaces = _Spaces(Box(-np.inf, np.inf, _stacked(policy), np.float32), made.actions)
+    spaces = _Spaces(Box(-np.inf, np.inf, policy.spaces.stacked_shape, np.float32), made.actions)
     if made.kind == "CnnPolicy":
         spaces.observation_space.seed(0)  # SB3 draws a picture to learn its size, and pickles the generator
     with torch.random.fork_rng(devices=[]):  # making a model draws initial weights
@@ -157,9 +155,10 @@ def _recurrent(policy: Policy) -> _Model:
 
 
 def _actions(policy: Policy) -> gymnasium.Space[Any]:
-    if policy.low is not None and policy.high is not None:
-        return Box(policy.low.cpu().numpy(), policy.high.cpu().numpy())
-    return Discrete(policy.n_actions or 1)
+    low, high = policy.spaces.low, policy.spaces.high
+    if low is not None and high is not None:
+        return Box(np.array(low, dtype=np.float32), np.array(high, dtype=np.float32))
+    return Discrete(policy.spaces.n_actions or 1)
 
 
 def _actor(policy: Policy, network: MLP) -> _Model:
@@ -175,7 +174,7 @@ def _actor(policy: Policy, network: MLP) -> _Model:
 
 
 def _q_network(policy: Policy) -> _Model:
-    network, actions = policy.network, Discrete(policy.n_actions or 1)
+    network, actions = policy.network, Discrete(policy.spaces.n_actions or 1)
     if isinstance(network, CNN):
         return _Model("DQN", "CnnPolicy", cnn_settings(network), actions, cnn_weights(network))
     assert isinstance(network, MLP)

@@ -65,7 +65,7 @@ def train_fine_tune(
     began, task = time.monotonic(), run.task
     check_atari(task, "fine-tune")
     for policy in (teacher, init_from):
-        if not isinstance(policy.network, CNN) or policy.n_actions != task.spaces.n_actions:
+        if not isinstance(policy.network, CNN) or policy.spaces.n_actions != task.spaces.n_actions:
             raise InputError(f"{policy.name} is not a convolutional agent for {task.name}; choose one of this game")
     folder = run.folder()
     learner = Actor(task, settings, init_from, teacher, torch.device(run.device), run.seed)
@@ -167,7 +167,7 @@ class Actor(Averaged):
         super().__init__(arrays_of(student.network), settings, stream, eps=1e-5, clip=0.5, last_rate=0.05)
         self.critic = CNN(arrays_of(teacher.network), teacher.network.sizes).to(device).requires_grad_(True)
         self.optimizer.add_param_group({"params": list(self.critic.parameters()), "lr": self.rate})
-        self.rollout = Rollout(settings, task.spaces.shape, student.n_stack, teacher.n_stack, device)
+        self.rollout = Rollout(settings, task.spaces.shape, student.spaces.n_stack, teacher.spaces.n_stack, device)
         # Change of the policy, squared error of the values, entropy: running means, kept on the device.
         self.shown = torch.zeros(3, device=device)
 

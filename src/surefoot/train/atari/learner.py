@@ -11,9 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from surefoot.agents.networks import CNN, NATURE, fresh_arrays
+from surefoot.agents.networks import CNN, NATURE, fresh_arrays, recorded
 from surefoot.agents.policies import Policy
-from surefoot.agents.recording import recorded
 from surefoot.errors import InputError
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task

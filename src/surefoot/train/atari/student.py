@@ -79,7 +79,7 @@ def train_student(
     """
     began, task = time.monotonic(), run.task
     check_atari(task, "student")
-    if (teacher.shape, teacher.n_actions) != (task.spaces.shape, task.spaces.n_actions):
+    if (teacher.spaces.shape, teacher.spaces.n_actions) != (task.spaces.shape, task.spaces.n_actions):
         raise InputError(f"{teacher.name} cannot teach {task.name}: it plays another game; choose an agent of this one")
     folder = run.folder()
     learner = Student(task, run.sigma, settings, torch.device(run.device), run.seed)
@@ -223,7 +223,7 @@ class Lessons:
             first_step=first_step,
             processes=processes,
         )
-        self.recall = teacher.recall
+        self.recall = teacher.memory
         self.clean = self.recall.empty(torch.zeros((settings.slots, *task.spaces.shape), device=device))
         self.slot = torch.arange(settings.slots, device=device)
         self.returns = np.zeros(settings.slots)
