@@ -15,7 +15,7 @@ from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_arrays, write_json
 from surefoot.proof.forecast import best_achievable
 from surefoot.proof.query import certify
-from surefoot.verification.verdict import FAILED, IMPOSSIBLE, SKIPPED, Verdict
+from surefoot.verification.verdict import FAILED, IMPOSSIBLE, PASSED, SKIPPED, Verdict
 
 QUICK = "mountain-car-gru-s1"
 
@@ -34,51 +34,48 @@ def judged(monkeypatch, result):
         verdict = Verdict(run=str(folder), not_checked=[])
         verdict.judge("bounds", [], "as computed")
         verdict.note("replay", result, "said so")
+        verdict.fresh = {"n_episodes": 1}
         return verdict
 
     monkeypatch.setattr(surefoot, "verify", verify)
     return asked
 
 
-@pytest.mark.parametrize(("result", "accepted"), [(SKIPPED, True), (IMPOSSIBLE, False), (FAILED, False)])
+@pytest.mark.parametrize(
+    ("result", "accepted"), [(PASSED, True), (SKIPPED, False), (IMPOSSIBLE, False), (FAILED, False)]
+)
 def test_a_check_that_was_impossible_is_no_check_that_passed(monkeypatch, result, accepted):
     judged(monkeypatch, result)
     assert refusals(read_entry(ENTRIES / QUICK)) == ([] if accepted else ["replay: said so"])
 
 
 def test_the_entry_itself_is_verified_with_its_own_agent(monkeypatch, entry):
-    asked = judged(monkeypatch, SKIPPED)
+    asked = judged(monkeypatch, PASSED)
     refusals(read_entry(entry), blocks=3)
     (entry / "entry.json").write_text(json.dumps({**read_json(entry / "entry.json"), "agent": "mine.zip"}))
     refusals(read_entry(entry))
     assert asked == [
-        (entry, {"agent": None, "blocks": 3}),
-        (entry, {"agent": str(entry / "mine.zip"), "blocks": "enough"}),
+        (entry, {"agent": None, "blocks": 3, "fresh": None}),
+        (entry, {"agent": str(entry / "mine.zip"), "blocks": "enough", "fresh": None}),
     ]
 
 
-def test_blocks_of_an_agent_that_is_not_there_are_not_rerun(monkeypatch, entry):
-    asked = judged(monkeypatch, SKIPPED)
-    monkeypatch.setattr(entries, "list_agents", list)
-    refusals(read_entry(entry), blocks=3)
-    assert asked[0][1] == {"agent": None, "blocks": 0}
-
-
-def test_blocks_that_were_run_on_a_gpu_are_rerun_only_on_one(monkeypatch, entry):
+def test_episodes_of_a_gpu_need_no_rerun_where_there_is_none(monkeypatch, entry):
     from dataclasses import replace
 
-    asked = judged(monkeypatch, SKIPPED)
+    judged(monkeypatch, IMPOSSIBLE)
     record = Episodes.load(entry / "episodes.npz")
     replace(record, metadata={**record.metadata, "device": "cuda"}).save(entry / "episodes.npz")
+    found = []
     for here in ("cpu", "cuda"):
         monkeypatch.setattr(entries, "resolve_device", lambda name, here=here: here)
-        refusals(read_entry(entry), blocks=3)
-    assert [options["blocks"] for _, options in asked] == [0, 3]
+        found.append(refusals(read_entry(entry)))
+    assert found == [[], ["replay: said so"]]
 
 
 @pytest.mark.parametrize(("below", "accepted"), [(4.9, True), (5.1, False)])
 def test_an_attack_contradicts_from_five_standard_errors_on(monkeypatch, entry, below, accepted):
-    judged(monkeypatch, SKIPPED)
+    judged(monkeypatch, PASSED)
     path = entry / "attack-structured.json"
     attack = read_json(path)
     (budget,) = attack["budgets"]
