@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks.adaptive_pgd import AdaptivePGD
 from surefoot.attacks.composed import WhenItMatters
 from surefoot.attacks.ddpg import DdpgAttack
@@ -82,7 +83,7 @@ class Values(torch.nn.Module):
 
 def shown():
     """Return what an attacker of that agent is shown at its first step."""
-    policy = replace(balancer(), network=Values(), n_actions=3)
+    policy = Policy(Values(), Spaces(shape=(4,), n_actions=3))
     spy, cpu = Spy(), torch.device("cpu")
     streams = [Stream(seeds, cpu) for seeds in block_seeds(0, (), 0)]
     ledger = Ledger(

@@ -26,6 +26,7 @@ SIGMA, CLEAN, LIMIT = 0.5, (0.3, -0.2, 0.1, 0.4), 30
 
 pytestmark = pytest.mark.filterwarnings("ignore:sigma is 0:surefoot.PredictableNoiseWarning")
 
+
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 

@@ -105,7 +105,7 @@ def test_an_agent_that_answers_for_rows_it_was_not_asked_is_refused(same_draws):
         def forward(self, seen):
             return super().forward(seen if len(seen) == 200 else torch.zeros(200, 1, 4))
 
-    policy = Policy(Stubborn(), 1, TASK.spaces.shape, TASK.spaces.n_actions)
+    policy = Policy(Stubborn(), Spaces(shape=TASK.spaces.shape, n_actions=TASK.spaces.n_actions))
     with pytest.raises(DependentRowsError, match=r"all rows together, but not alone \(step 1, 200 answers to 1 rows\)"):
         play(plan_of(policy))
 

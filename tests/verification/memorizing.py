@@ -40,7 +40,9 @@ def slots_of(seen):
 def memorize(task, noise, n_episodes, seed):
     """Return the table of answers that balances every episode of a run."""
     cheat = Cheat()
-    policy = Policy(cheat, Spaces(shape=task.spaces.shape, n_actions=task.spaces.n_actions), differentiable=False)
+    # Declared stochastic, so that no row is asked again alone: it answers the state, not what it is asked with.
+    spaces = Spaces(shape=task.spaces.shape, n_actions=task.spaces.n_actions)
+    policy = Policy(cheat, spaces, differentiable=False, stochastic=True)
     plan = Plan(task=task, policy=policy, noise=noise, n_episodes=n_episodes, seed=seed)
 
     def watch(step):
