@@ -281,10 +281,10 @@ def test_memory_does_not_grow_with_the_episodes():
 
 def captured_and_plain(settings, steps):
     """Two learners with the same weights, buffer and random numbers; one replays a graph, the other does not."""
-    from surefoot.train.atari.learner import Learner
-    from surefoot.train.atari.players import Players
-    from surefoot.train.atari.train import stretch
     from surefoot.train.folder import Curve
+    from zoo.training.atari.learner import Learner
+    from zoo.training.atari.players import Players
+    from zoo.training.atari.train import stretch
 
     task, learners = get_task("freeway"), []
     for capture in (True, False):
@@ -305,7 +305,7 @@ def captured_and_plain(settings, steps):
 
 def test_the_captured_steps_of_the_fast_training_are_the_plain_ones():
     """The same random numbers, the same weights but for the order of sums in half precision."""
-    from surefoot.train.atari.settings import FAST
+    from zoo.training.atari.settings import FAST
 
     settings = dataclasses.replace(FAST["freeway"], slots=4, buffer_size=800, batch_size=16, updates=2)
     captured, plain = captured_and_plain(settings, steps=4)
@@ -318,8 +318,8 @@ def test_the_captured_steps_of_the_fast_training_are_the_plain_ones():
 
 
 def test_a_short_fast_training_on_a_gpu(tmp_path):
-    from surefoot.train.atari.settings import FAST
-    from surefoot.train.atari.train import train_fast
+    from zoo.training.atari.settings import FAST
+    from zoo.training.atari.train import train_fast
 
     settings = dataclasses.replace(
         FAST["pong-1r"],
@@ -339,7 +339,7 @@ def test_a_short_fast_training_on_a_gpu(tmp_path):
 
 
 def tiny_student(**changes):
-    from surefoot.train.atari.settings import STUDENT
+    from zoo.training.atari.settings import STUDENT
 
     tiny = {"slots": 8, "buffer_size": 4_000, "learning_starts": 200, "batch_size": 16, "validation_episodes": 4}
     return dataclasses.replace(STUDENT["freeway"], **{**tiny, **changes})
@@ -347,7 +347,7 @@ def tiny_student(**changes):
 
 def test_the_captured_steps_of_a_student_are_the_plain_ones():
     """The same random numbers, the same weights but for the order of sums in half precision."""
-    from surefoot.train.atari.student import Student
+    from zoo.training.atari.student import Student
 
     found, random = [], torch.Generator().manual_seed(0)
     frames, values = torch.randint(256, (40, 8, 84, 84), generator=random), torch.randn((40, 8, 3), generator=random)
@@ -366,7 +366,7 @@ def test_the_captured_steps_of_a_student_are_the_plain_ones():
 
 
 def test_a_short_training_of_a_student_on_a_gpu(tmp_path):
-    from surefoot.train.atari.student import train_student
+    from zoo.training.atari.student import train_student
 
     task, settings = get_task("freeway"), tiny_student(total_steps=800, validation_interval=400)
     options = {"teacher": zoo.load("freeway-s0"), "device": "cuda", "processes": 2}

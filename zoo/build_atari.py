@@ -26,6 +26,7 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from surefoot.agents.files import load, load_card
@@ -33,14 +34,14 @@ from surefoot.agents.resolve import resolve
 from surefoot.errors import InputError
 from surefoot.play.tasks import get_task
 from surefoot.play.workers import usable_cores
-from surefoot.train.atari.fine_tune import train_fine_tune
-from surefoot.train.atari.learner import Learner
-from surefoot.train.atari.players import Players
-from surefoot.train.atari.settings import find_fast, find_fine_tune, find_student
-from surefoot.train.atari.student import train_student
-from surefoot.train.atari.train import stretch, train_fast
 from surefoot.train.folder import Curve, TrainingRun, copy_agent, has_checkpoint
 from surefoot.train.settings import changed
+from zoo.training.atari.fine_tune import train_fine_tune
+from zoo.training.atari.learner import Learner
+from zoo.training.atari.players import Players
+from zoo.training.atari.settings import find_fast, find_fine_tune, find_student
+from zoo.training.atari.student import train_student
+from zoo.training.atari.train import stretch, train_fast
 
 BUDGETS = (0.2, 0.4, 0.6, 0.8)  # at which progress is shown
 

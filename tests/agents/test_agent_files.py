@@ -22,10 +22,11 @@ from surefoot.play.environments import task_of_card
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from surefoot.train.atari.settings import FAST, FINE_TUNE, STUDENT
 from surefoot.train.sb3_ppo import default_settings
-from surefoot.train.settings import PRESETS, DdpgSettings, DqnSettings, PolishSettings, find_ppo, find_settings
+from surefoot.train.settings import PRESETS, DdpgSettings, DqnSettings, find_ppo, find_settings
 from toys import constant, layers, recurrent
+from zoo.training.atari.settings import FAST, FINE_TUNE, STUDENT
+from zoo.training.polish import PolishSettings
 
 SIGMAS = ("0", "0.2", "0.4", "0.6", "0.8")
 NAMES = [f"cartpole-{frames}-s{sigma}" for frames in (1, 5) for sigma in SIGMAS]

@@ -67,15 +67,15 @@ USES = {
     "src/surefoot/train/ppo.py _steps_what_is_over": ["training_seeds(0, 0)"],
     "src/surefoot/train/sb3_ppo.py build_model": ["training_seeds(seed, begun)"],
     "src/surefoot/train/sb3_ppo.py Validation.validate": ["validate: len(curve.rows)"],
-    "src/surefoot/train/polish.py polish": ["validate: 0"],  # the judge's; rounds of the search count from 1
-    "src/surefoot/train/polish.py _Search._value": ["validate: number"],
-    "src/surefoot/train/polish.py observe": ["training_seeds(seed, 0)"],
-    "src/surefoot/train/polish.py _Search.best": ["training_seeds(self.run.seed, 0)"],
-    "src/surefoot/train/atari/train.py validate": ["validate: curve.steps"],
-    "src/surefoot/train/atari/fine_tune.py Actor.__init__": ["training_seeds(seed, 0)"],
-    "src/surefoot/train/atari/learner.py Learner.__init__": ["training_seeds(seed, 0)"],
-    "src/surefoot/train/atari/players.py Emulated.__init__": ["training_seeds(seed, first_step)"],
-    "src/surefoot/train/atari/student.py Student.__init__": ["training_seeds(seed, 0)"],
+    "zoo/training/polish.py polish": ["validate: 0"],  # the judge's; rounds of the search count from 1
+    "zoo/training/polish.py _Search._value": ["validate: number"],
+    "zoo/training/polish.py observe": ["training_seeds(seed, 0)"],
+    "zoo/training/polish.py _Search.best": ["training_seeds(self.run.seed, 0)"],
+    "zoo/training/atari/train.py validate": ["validate: curve.steps"],
+    "zoo/training/atari/fine_tune.py Actor.__init__": ["training_seeds(seed, 0)"],
+    "zoo/training/atari/learner.py Learner.__init__": ["training_seeds(seed, 0)"],
+    "zoo/training/atari/players.py Emulated.__init__": ["training_seeds(seed, first_step)"],
+    "zoo/training/atari/student.py Student.__init__": ["training_seeds(seed, 0)"],
     "zoo/build.py select": ["Plan: 0, (Purpose.SELECTION,)", "(Purpose.SELECTION,)"],
 }
 

@@ -17,16 +17,16 @@ from surefoot.play.envs.atari.env import AtariEnvironment
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import get_task
 from surefoot.train import dqn
-from surefoot.train.atari.checkpoint import load_checkpoint, save_checkpoint
-from surefoot.train.atari.learner import Learner, copy_weights
-from surefoot.train.atari.players import Players, cartridges
-from surefoot.train.atari.replay_buffer import Batch, Replay
-from surefoot.train.atari.settings import FAST, FastSettings, find_fast
-from surefoot.train.atari.train import exploration, stretch, train_fast
 from surefoot.train.folder import Curve, TrainingFolder
 from surefoot.train.settings import find_settings
 from surefoot.train.train import train
 from trainings import run_training
+from zoo.training.atari.checkpoint import load_checkpoint, save_checkpoint
+from zoo.training.atari.learner import Learner, copy_weights
+from zoo.training.atari.players import Players, cartridges
+from zoo.training.atari.replay_buffer import Batch, Replay
+from zoo.training.atari.settings import FAST, FastSettings, find_fast
+from zoo.training.atari.train import exploration, stretch, train_fast
 
 CPU = torch.device("cpu")
 TINY = FastSettings(

@@ -7,16 +7,14 @@ import torch
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy
-from surefoot.cli.main import main
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from surefoot.train import polish as polishing
-from surefoot.train.polish import directions, last_layer, observe, polish
-from surefoot.train.settings import PolishSettings
 from trainings import run_training
+from zoo.training import polish as polishing
+from zoo.training.polish import PolishSettings, directions, last_layer, observe, polish
 
 TASK, SIGMA = get_task("cartpole-1"), 0.1
 SMALL = PolishSettings(rounds=2, pairs=4, episodes=20, observed=40, validation_episodes=50)
@@ -126,14 +124,12 @@ def test_what_cannot_be_polished_is_refused_before_anything_is_made(tmp_path, mo
     assert not (tmp_path / "run").exists()
 
 
-def test_the_command(tmp_path, capsys, monkeypatch):
+def test_the_command(tmp_path, monkeypatch):
     monkeypatch.setattr(PolishSettings.__init__, "__defaults__", tuple(SMALL.facts().values()))
-    call = ["train", "cartpole-1", "--sigma", "0.1", "--preset", "polish"]
-    assert main([*call, "--init-from", "cartpole-1-s0.2", "--out", str(tmp_path / "run")]) == 0
-    assert zoo.load_card(str(tmp_path / "run"))["name"] == "cartpole-1-polished-s0.1"
-    for wrong, match in (
-        ([], "the preset polish needs --init-from"),
-        (["--init-from", "cartpole-1-s0.2", "--memory", "gru"], "--memory cannot be combined with the preset polish"),
-    ):
-        assert main([*call, *wrong]) == 2
-        assert match in capsys.readouterr().err
+    call = ["cartpole-1", "--sigma", "0.1", "--init-from", "cartpole-1-s0.2", "--out", str(tmp_path / "run")]
+    polishing.main(call)
+    card = zoo.load_card(str(tmp_path / "run"))
+    assert (card["name"], card["training"]["preset"]) == ("cartpole-1-polished-s0.1", "polish")
+    assert card["training"]["command"] == f"python -m zoo.training.polish {' '.join(call)}"
+    with pytest.raises(SystemExit, match="already holds a trained agent"):
+        polishing.main(call)

@@ -18,10 +18,10 @@ from surefoot.proof.forecast import forecast
 from surefoot.train import certified_eval, selection
 from surefoot.train.certified_eval import CertifiedEvalCallback
 from surefoot.train.folder import TrainingFolder, TrainingRun, has_checkpoint
-from surefoot.train.polish import polish
 from surefoot.train.sb3_env import CLEAN, NOISY, NoisyAndClean
-from surefoot.train.settings import PolishSettings, find_ppo
+from surefoot.train.settings import find_ppo
 from toys import balancer, fixed, pay_steps, short_pole, toy_task
+from zoo.training.polish import PolishSettings, polish
 
 
 class Reached(BaseException):
@@ -84,9 +84,7 @@ def test_settings_of_train_arrive(asked):
     )
     (_, table), _ = asked("surefoot.train.train.train", "cartpole-1 --sigma 0.3 --preset paper --repeats 7")
     assert table.repeats == 7
-    _, named = asked(
-        "surefoot.train.polish.polish", "cartpole-1 --sigma 0.3 --preset polish --init-from cartpole-1-s0.2"
-    )
+    _, named = asked("zoo.training.polish.polish", "cartpole-1 --sigma 0.3 --preset polish --init-from cartpole-1-s0.2")
     assert named["init_from"].sha256 == zoo.load("cartpole-1-s0.2").sha256
 
 

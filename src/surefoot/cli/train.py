@@ -55,29 +55,25 @@ def _add_training(parser: argparse.ArgumentParser) -> None:
     training.add_argument(
         "--preset",
         metavar="NAME",
-        help="ppo, ppo-large, polish, paper, thorough (CartPole, Mountain Car); early, brief (Mountain Car); paper, "
-        "fast, student, fine-tune (Atari); sb3-ppo (--env) (default: ppo, for Atari paper, for --env sb3-ppo)",
+        help="ppo, ppo-large, paper, thorough (CartPole, Mountain Car); early, brief (Mountain Car); paper (Atari); "
+        "sb3-ppo (--env) (default: ppo, for Atari paper, for --env sb3-ppo)",
     )
     training.add_argument(
         "--time-limit",
         type=float,
         metavar="MINUTES",
-        help="length of the training; preset fast stops after it and --resume continues",
+        help="length of the training (not DQN and DDPG)",
     )
     training.add_argument(
         "--memory",
         metavar="KIND",
-        help="gru, or frames=K for the last K observations (ppo, student; default: as the task or the preset)",
+        help="gru, or frames=K for the last K observations (ppo, sb3-ppo; default: as the task)",
     )
     training.add_argument(
         "--for-budget",
         type=float,
         metavar="B",
         help="attack budget at which the selected weights certify the most (not DQN and DDPG; default: twice sigma)",
-    )
-    training.add_argument("--init-from", metavar="AGENT", help="agent to start from (Atari presets, polish)")
-    training.add_argument(
-        "--teacher", metavar="AGENT", help="agent that observes clean frames (presets student, fine-tune)"
     )
     training.add_argument(
         "--repeats",
@@ -184,30 +180,11 @@ def _trainer(arguments: argparse.Namespace, task: str) -> Trainer:
     """Return the training that the preset names, with its settings."""
     if arguments.env is not None or arguments.preset == "sb3-ppo":
         return _sb3_ppo(arguments)
-    if arguments.preset in {"ppo", "ppo-large", "polish", "student", "fine-tune", "fast"}:
-        refuse(arguments, ("repeats",), f"the preset {arguments.preset}, which trains one seed")
     if arguments.preset.startswith("ppo"):
+        refuse(arguments, ("repeats",), f"the preset {arguments.preset}, which trains one seed")
         return _ppo(arguments, task)
-    if arguments.preset == "student":
-        return _taught(arguments, task)
-    if arguments.preset == "polish":
-        return _polish(arguments)
     refuse(arguments, ("memory",), f"the preset {arguments.preset}, which has its own")
-    if arguments.preset == "fine-tune":
-        return _taught(arguments, task)
-    refuse(arguments, ("teacher",), f"the preset {arguments.preset}, which learns from rewards")
-    if arguments.preset == "fast":
-        from surefoot.agents.files import load
-        from surefoot.train.atari.settings import find_fast
-        from surefoot.train.atari.train import train_fast
-        from surefoot.train.settings import changed
-
-        settings = changed(find_fast(task), arguments.set)
-        start = None if arguments.init_from is None else load(arguments.init_from)
-        return lambda run: train_fast(run, settings, init_from=start)
-    refuse(
-        arguments, ("time_limit", "init_from"), f"the preset {arguments.preset}, which trains from scratch to its end"
-    )
+    refuse(arguments, ("time_limit",), f"the preset {arguments.preset}, which trains to its end")
     refuse(arguments, ("for_budget",), f"the preset {arguments.preset}, which keeps the weights with the best mean")
     from surefoot.train.settings import changed, find_settings
     from surefoot.train.train import train
@@ -225,7 +202,7 @@ def _sb3_ppo(arguments: argparse.Namespace) -> Trainer:
 
     if arguments.preset != "sb3-ppo":
         raise InputError(f"--env is trained by the preset sb3-ppo, got {arguments.preset}")
-    refuse(arguments, ("teacher", "init_from", "repeats"), "the preset sb3-ppo, which trains one seed from scratch")
+    refuse(arguments, ("repeats",), "the preset sb3-ppo, which trains one seed")
     n_stack = _frames(arguments) or 1
     return lambda run: train_sb3_ppo(run, changed(replace(default_settings(run.task), n_stack=n_stack), arguments.set))
 
@@ -244,54 +221,8 @@ def _ppo(arguments: argparse.Namespace, task: str) -> Trainer:
     from surefoot.train.ppo import train_ppo
     from surefoot.train.settings import changed, find_ppo
 
-    refuse(arguments, ("teacher", "init_from"), f"the preset {arguments.preset}, which trains from scratch")
     settings = find_ppo(arguments.preset, task)
     if arguments.memory is not None:
         settings = settings.with_memory(arguments.memory)
     settings = changed(settings, arguments.set)
     return lambda run: train_ppo(run, settings)
-
-
-def _polish(arguments: argparse.Namespace) -> Trainer:
-    """Return the search for the last layer of an agent."""
-    from surefoot.agents.files import load
-    from surefoot.train.polish import polish
-    from surefoot.train.settings import PolishSettings
-
-    if arguments.init_from is None:
-        raise InputError("the preset polish needs --init-from, the agent whose last layer to search")
-    given = ("memory", "teacher", "time_limit")
-    refuse(arguments, given, "the preset polish, which searches the last layer of the agent as it is")
-    start = load(arguments.init_from)
-    return lambda run: polish(run, PolishSettings(), init_from=start)
-
-
-def _taught(arguments: argparse.Namespace, task: str) -> Trainer:
-    """Return the training of a student, or its fine-tuning."""
-    from surefoot.train.atari.fine_tune import train_fine_tune
-    from surefoot.train.atari.settings import find_fine_tune, find_student
-    from surefoot.train.atari.student import train_student
-    from surefoot.train.settings import changed
-
-    if arguments.preset == "student":
-        settings = find_student(task)
-        settings = changed(replace(settings, n_stack=_frames(arguments) or settings.n_stack), arguments.set)
-        teacher, start = _agents(arguments, task)
-        return lambda run: train_student(run, settings, teacher=teacher, init_from=start)
-    tuned = changed(find_fine_tune(task), arguments.set)
-    teacher, student = _agents(arguments, task)
-    if student is None:
-        raise InputError(f"the preset {arguments.preset} needs --init-from, the student to improve")
-    return lambda run: train_fine_tune(run, tuned, teacher=teacher, init_from=student)
-
-
-def _agents(arguments: argparse.Namespace, task: str) -> tuple[Policy, Policy | None]:
-    """Return the teacher and the agent to start from."""
-    from surefoot.agents.files import load
-    from surefoot.agents.resolve import resolve
-    from surefoot.play.tasks import get_task
-
-    if arguments.teacher is None:
-        raise InputError(f"the preset {arguments.preset} needs --teacher, an agent that plays {task} without noise")
-    start = None if arguments.init_from is None else load(arguments.init_from)
-    return resolve(arguments.teacher, get_task(task).spaces), start

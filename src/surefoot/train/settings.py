@@ -117,20 +117,6 @@ class PpoSettings(Facts):
         return int(count)
 
 
-@dataclass(frozen=True)
-class PolishSettings(Facts):
-    """Settings of the search for the last layer of an agent."""
-
-    rounds: int = setting(6, "rounds of the search, each on episodes of its own")
-    pairs: int = setting(7, "pairs of opposite candidates per round, all on the same episodes")
-    episodes: int = setting(3_000, "episodes per candidate")
-    stress: float = setting(1.15, "noise and budget of the search, in units of those that count")
-    spread: float = setting(0.25, "spread of the first candidates, in units of the spread of the outputs")
-    shrink: float = setting(0.8, "spread of a round's candidates, in units of that of the round before")
-    observed: int = setting(1_000, "episodes from which the clean observation is guessed")
-    validation_episodes: int = setting(32_768, "episodes that compare the result with the agent as it was")
-
-
 Settings = DqnSettings | DdpgSettings
 
 # The Pong and Freeway columns of Table 1; full Pong validates on 10 episodes, and Freeway keeps the best of five runs.

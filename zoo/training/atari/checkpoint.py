@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from surefoot.agents.networks import CNN
 from surefoot.errors import InputError
-from surefoot.train.atari.learner import Averaged
 from surefoot.train.folder import Arrays, TrainingFolder
+from zoo.training.atari.learner import Averaged
 
 MOMENTS = ("step", "exp_avg", "exp_avg_sq")
 

@@ -9,12 +9,20 @@ as they would be deployed, all of a round the same ones, and the next round is d
 
 The network keeps its size and its cost. Nothing is differentiated, so any agent can be polished whose last layer is
 linear.
+
+    python -m zoo.training.polish cartpole-5 --sigma 0.3 --for-budget 0.4 --init-from cartpole-5-gru-s0.3 \
+        --out runs/polish
 """
 
 from __future__ import annotations
 
+import argparse
 import copy
+import shlex
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -30,11 +38,26 @@ from surefoot.errors import InputError
 from surefoot.play.channel import Channel
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
+from surefoot.play.tasks import get_task
 from surefoot.train import selection
 from surefoot.train.folder import TrainingRun, identity
-from surefoot.train.settings import PolishSettings
+from surefoot.train.settings import Facts, setting
 
 RIDGE = 1e-6  # of the least squares, in units of the mean square of the features
+
+
+@dataclass(frozen=True)
+class PolishSettings(Facts):
+    """Settings of the search for the last layer of an agent."""
+
+    rounds: int = setting(6, "rounds of the search, each on episodes of its own")
+    pairs: int = setting(7, "pairs of opposite candidates per round, all on the same episodes")
+    episodes: int = setting(3_000, "episodes per candidate")
+    stress: float = setting(1.15, "noise and budget of the search, in units of those that count")
+    spread: float = setting(0.25, "spread of the first candidates, in units of the spread of the outputs")
+    shrink: float = setting(0.8, "spread of a round's candidates, in units of that of the round before")
+    observed: int = setting(1_000, "episodes from which the clean observation is guessed")
+    validation_episodes: int = setting(32_768, "episodes that compare the result with the agent as it was")
 
 
 @dataclass(frozen=True)
@@ -141,7 +164,7 @@ def polish(run: TrainingRun, settings: PolishSettings, *, init_from: Policy) -> 
     kept = folder.curve.best_weights["numbers"]
     policy = replace(ways.added(init_from, kept), name=name)
     facts = {"budget": run.budget, "init_from": identity(init_from), "added": [round(float(one), 4) for one in kept]}
-    folder.finish(policy, run.card("surefoot.train.polish: evolution strategy", settings, **facts))
+    folder.finish(policy, run.card("zoo.training.polish: evolution strategy", settings, **facts))
     return policy
 
 
@@ -186,3 +209,33 @@ def _check(task: Task, policy: Policy, run: TrainingRun) -> None:
     if run.sigma == 0:
         raise InputError("polishing compares certified values, which need noise: sigma must be > 0, got 0")
     last_layer(policy.network, policy.name)
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Polish one agent by the command line."""
+    parser = argparse.ArgumentParser(description="Search the last layer of an agent by what it certifies.")
+    parser.add_argument("task")
+    parser.add_argument("--sigma", type=float, required=True)
+    parser.add_argument("--init-from", required=True, metavar="AGENT", help="agent to polish")
+    parser.add_argument("--for-budget", type=float, help="attack budget that counts (default: twice sigma)")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", type=Path, required=True)
+    words = sys.argv[1:] if words is None else words
+    arguments = parser.parse_args(words)
+    try:
+        run = TrainingRun(
+            task=get_task(arguments.task),
+            sigma=arguments.sigma,
+            out=arguments.out,
+            seed=arguments.seed,
+            for_budget=arguments.for_budget,
+            preset="polish",
+            command=shlex.join(("python", "-m", "zoo.training.polish", *words)),
+        )
+        polish(run, PolishSettings(), init_from=zoo.load(arguments.init_from))
+    except InputError as error:
+        sys.exit(f"polish: {error}")
+
+
+if __name__ == "__main__":
+    main()

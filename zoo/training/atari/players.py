@@ -16,9 +16,9 @@ from surefoot.play.envs.atari.processes import Fleet
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
 from surefoot.play.tasks import get_task
-from surefoot.train.atari.learner import half_precision
-from surefoot.train.atari.replay_buffer import Replay
-from surefoot.train.atari.settings import FastSettings
+from zoo.training.atari.learner import half_precision
+from zoo.training.atari.replay_buffer import Replay
+from zoo.training.atari.settings import FastSettings
 
 
 class Emulated:

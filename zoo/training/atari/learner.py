@@ -17,9 +17,9 @@ from surefoot.agents.recording import recorded
 from surefoot.errors import InputError
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
-from surefoot.train.atari.replay_buffer import Batch, Replay
-from surefoot.train.atari.settings import AtariSettings, FastSettings
 from surefoot.train.folder import Arrays
+from zoo.training.atari.replay_buffer import Batch, Replay
+from zoo.training.atari.settings import AtariSettings, FastSettings
 
 
 class Averaged(ABC):

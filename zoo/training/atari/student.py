@@ -35,11 +35,12 @@ from surefoot.play.envs.atari.env import counted
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
 from surefoot.play.workers import usable_cores
-from surefoot.train.atari.learner import Averaged, half_precision, single_precision
-from surefoot.train.atari.players import Emulated
-from surefoot.train.atari.replay_buffer import Labeled
-from surefoot.train.atari.settings import StudentSettings
-from surefoot.train.atari.train import (
+from surefoot.train.folder import Arrays, Curve, TrainingRun, identity
+from zoo.training.atari.learner import Averaged, half_precision, single_precision
+from zoo.training.atari.players import Emulated
+from zoo.training.atari.replay_buffer import Labeled
+from zoo.training.atari.settings import StudentSettings
+from zoo.training.atari.train import (
     Watch,
     begin,
     card_of,
@@ -47,7 +48,6 @@ from surefoot.train.atari.train import (
     late,
     run_course,
 )
-from surefoot.train.folder import Arrays, Curve, TrainingRun, identity
 
 WATCHED_EVERY, RECENT = 10.0, 512  # seconds, episodes
 BLOCK = 4  # pixels: the stride of the first convolution
@@ -100,7 +100,7 @@ def train_student(
         before=before,
         watch=watch,
     )
-    algorithm, taught = "surefoot.train.atari.student: distillation (DAgger)", identity(teacher)
+    algorithm, taught = "zoo.training.atari.student: distillation (DAgger)", identity(teacher)
     card = card_of(run, algorithm, settings, teacher=taught, time_limit=run.time_limit)
     return run_course(lessons, run, folder, card, deadline=deadline, started_from=started_from, watch=watch)
 

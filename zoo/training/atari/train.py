@@ -24,11 +24,11 @@ from surefoot.errors import InputError
 from surefoot.play.task import Task
 from surefoot.play.workers import usable_cores
 from surefoot.train import selection
-from surefoot.train.atari.checkpoint import load_checkpoint, save_checkpoint
-from surefoot.train.atari.learner import Averaged, Learner
-from surefoot.train.atari.players import Players
-from surefoot.train.atari.settings import AtariSettings, FastSettings
 from surefoot.train.folder import Arrays, Curve, TrainingFolder, TrainingRun, identity
+from zoo.training.atari.checkpoint import load_checkpoint, save_checkpoint
+from zoo.training.atari.learner import Averaged, Learner
+from zoo.training.atari.players import Players
+from zoo.training.atari.settings import AtariSettings, FastSettings
 
 # An agent that knows the game need not explore everything again.
 INITIALIZED_EXPLORATION = 0.05
@@ -91,7 +91,7 @@ def train_fast(
         settings = replace(settings, exploration_initial=min(settings.exploration_initial, INITIALIZED_EXPLORATION))
     first_step = folder.curve.steps
     players = Players(run.task, run.sigma, settings, device, run.seed, first_step, processes or usable_cores())
-    card = card_of(run, "surefoot.train.atari.train: double Q-learning", settings)
+    card = card_of(run, "zoo.training.atari.train: double Q-learning", settings)
     course = QLearning(settings, learner, players)
     return run_course(course, run, folder, card, deadline=deadline, started_from=started_from)
 

@@ -25,19 +25,19 @@ from surefoot.play.envs.atari.env import counted
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
 from surefoot.play.workers import usable_cores
-from surefoot.train.atari.checkpoint import load_checkpoint
-from surefoot.train.atari.learner import Averaged, arrays_of, half_precision
-from surefoot.train.atari.players import Emulated
-from surefoot.train.atari.settings import FineTuneSettings
-from surefoot.train.atari.student import RECENT, WATCHED_EVERY, drawn_actions, outputs
-from surefoot.train.atari.train import (
+from surefoot.train.folder import Curve, TrainingRun, identity
+from zoo.training.atari.checkpoint import load_checkpoint
+from zoo.training.atari.learner import Averaged, arrays_of, half_precision
+from zoo.training.atari.players import Emulated
+from zoo.training.atari.settings import FineTuneSettings
+from zoo.training.atari.student import RECENT, WATCHED_EVERY, drawn_actions, outputs
+from zoo.training.atari.train import (
     Watch,
     card_of,
     check_atari,
     late,
     run_course,
 )
-from surefoot.train.folder import Curve, TrainingRun, identity
 
 
 def train_fine_tune(
@@ -83,7 +83,7 @@ def train_fine_tune(
         began=began - folder.curve.seconds,
         watch=watch,
     )
-    algorithm, taught = "surefoot.train.atari.fine_tune: PPO with a critic on clean frames", identity(teacher)
+    algorithm, taught = "zoo.training.atari.fine_tune: PPO with a critic on clean frames", identity(teacher)
     return run_course(
         tuning,
         run,
