@@ -16,7 +16,6 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -39,8 +38,7 @@ HERE = Path(__file__).resolve().parent
 def one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path) -> None:
     """Train one agent with a preset's settings."""
     from surefoot.train.folder import TrainingRun, has_checkpoint
-    from surefoot.train.settings import find_settings
-    from surefoot.train.train import train
+    from surefoot.train.presets import prepare_settings, train_agent
 
     command = f"surefoot train {task} --sigma {sigma:g} --seed {seed} --preset {preset} --device {device}"
     run = TrainingRun(
@@ -53,7 +51,8 @@ def one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path)
         preset=preset,
         command=command,
     )
-    train(run, replace(find_settings(preset, task), repeats=1))  # seeds are chosen here, on selection episodes
+    # Seeds are chosen here, on selection episodes.
+    train_agent(run, prepare_settings(preset, run.task, repeats=1))
 
 
 def train_all(arguments: argparse.Namespace) -> None:

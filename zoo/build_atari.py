@@ -18,6 +18,7 @@ import argparse
 import shlex
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,19 +31,25 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from surefoot.agents.files import load, load_card
+from surefoot.agents.policies import Policy
 from surefoot.agents.resolve import resolve
 from surefoot.errors import InputError
 from surefoot.play.tasks import get_task
 from surefoot.play.workers import usable_cores
 from surefoot.train.folder import Curve, TrainingRun, copy_agent, has_checkpoint
-from surefoot.train.settings import changed
-from zoo.training.atari.fine_tune import train_fine_tune
-from zoo.training.atari.learner import Learner
-from zoo.training.atari.players import Players
-from zoo.training.atari.settings import find_fast, find_fine_tune, find_student
-from zoo.training.atari.student import train_student
-from zoo.training.atari.train import stretch, train_fast
+from surefoot.train.presets import settings_for
+from surefoot.train.settings import with_changes
+from zoo.training.atari import AtariSettings
+from zoo.training.fine_tune import FINE_TUNE, train_fine_tune
+from zoo.training.q_learning import FAST, ExploringEmulators, QLearner, QLearningLoop, train_fast
+from zoo.training.student import STUDENT, train_student
 
+# By preset: the trainer, and its settings by task.
+TRAINERS: dict[str, tuple[Callable[..., Policy], Mapping[str, AtariSettings]]] = {
+    "fast": (train_fast, FAST),
+    "student": (train_student, STUDENT),
+    "fine-tune": (train_fine_tune, FINE_TUNE),
+}
 BUDGETS = (0.2, 0.4, 0.6, 0.8)  # at which progress is shown
 
 
@@ -58,7 +65,14 @@ def shown(line: str, returns: NDArray[np.float64], sigma: float, floor: float) -
 
 def train(arguments: argparse.Namespace) -> None:
     """Train one agent until the time limit; print every validation."""
-    task, began = get_task(arguments.task), time.monotonic()
+    task = get_task(arguments.task)
+    began = time.monotonic()
+    if arguments.teacher is None:
+        preset = "fast"
+    elif arguments.fine_tune:
+        preset = "fine-tune"
+    else:
+        preset = "student"
     name = f"{task.name} {arguments.sigma:g} seed {arguments.seed}"
 
     def say(text: str) -> None:
@@ -72,7 +86,7 @@ def train(arguments: argparse.Namespace) -> None:
         device=arguments.device,
         time_limit=arguments.time_limit,
         resume=has_checkpoint(arguments.out),
-        preset="fast" if arguments.teacher is None else "fine-tune" if arguments.fine_tune else "student",
+        preset=preset,
         command=shlex.join(("python", "zoo/build_atari.py", *sys.argv[1:])),
         progress=lambda done, of, curve: say(f"{done:,} of {of:,} steps, agent of step {curve.best_step:,} saved"),
     )
@@ -80,15 +94,12 @@ def train(arguments: argparse.Namespace) -> None:
         "init_from": None if arguments.init_from is None else load(arguments.init_from),
         "processes": arguments.processes,
     }
-    if arguments.teacher is None:
-        train_fast(run, changed(find_fast(task.name), arguments.set), **options)
-    else:
+    if arguments.teacher is not None:
         options["teacher"] = resolve(arguments.teacher, task.spaces)
         options["watch"] = lambda line, returns: say(shown(line, returns, arguments.sigma, task.scoring.floor))
-        if arguments.fine_tune:
-            train_fine_tune(run, changed(find_fine_tune(task.name), arguments.set), **options)
-        else:
-            train_student(run, changed(find_student(task.name), arguments.set), **options)
+    trainer, settings_by_task = TRAINERS[preset]
+    settings = with_changes(settings_for(settings_by_task, preset, task.name), arguments.set)
+    trainer(run, settings, **options)
     print((arguments.out / "curve.csv").read_text())
 
 
@@ -106,30 +117,34 @@ def lend(arguments: argparse.Namespace) -> None:
 def speed(arguments: argparse.Namespace) -> None:
     """Measure steps per second of emulators alone, and of playing and learning together."""
     task = get_task(arguments.task)
-    settings = changed(find_fast(task.name), [*arguments.set, "learning_starts=2000"])
+    settings = with_changes(settings_for(FAST, "fast", task.name), [*arguments.set, "learning_starts=2000"])
     device = torch.device(arguments.device)
-    players = Players(task, 0.1, settings, device, 0, 0, arguments.processes or usable_cores())
-    learner, curve = Learner(task, 0.1, settings, device, 0), Curve()
+    emulators = ExploringEmulators(task, 0.1, settings, device, 0, 0, arguments.processes or usable_cores())
+    learner = QLearner(task, 0.1, settings, device, 0)
+    loop = QLearningLoop(settings, learner, emulators)
+    curve = Curve()
     try:
-        began, steps = time.monotonic(), 0
+        began = time.monotonic()
+        steps = 0
         while time.monotonic() < began + arguments.seconds / 3:
-            players.fleet.run("step_on")
+            emulators.fleet.run("step_on")
             steps += settings.slots
         print(f"emulators alone: {steps / (time.monotonic() - began):,.0f} steps/s", flush=True)
-        stretch(players, learner, curve, settings, 10_000, None)
-        before, began = curve.steps, time.monotonic()
-        stretch(players, learner, curve, settings, settings.total_steps, began + arguments.seconds / 3)
+        loop.run_until(curve, 10_000, None)
+        steps_before = curve.steps
+        began = time.monotonic()
+        loop.run_until(curve, settings.total_steps, began + arguments.seconds / 3)
         _wait(device)
-        print(f"playing and learning: {(curve.steps - before) / (time.monotonic() - began):,.0f} steps/s", flush=True)
+        rate = (curve.steps - steps_before) / (time.monotonic() - began)
+        print(f"playing and learning: {rate:,.0f} steps/s", flush=True)
         began = time.monotonic()
         for _ in range(100):
             learner.learn(0.0)
         _wait(device)
-        print(
-            f"learning alone: {100 * settings.updates / (time.monotonic() - began):,.0f} gradient steps/s", flush=True
-        )
+        rate = 100 * settings.updates / (time.monotonic() - began)
+        print(f"learning alone: {rate:,.0f} gradient steps/s", flush=True)
     finally:
-        players.close()
+        loop.close()
 
 
 def _wait(device: torch.device) -> None:

@@ -23,8 +23,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from surefoot.play.tasks import get_task
 from surefoot.train.folder import Curve, TrainingRun
-from surefoot.train.ppo import train_ppo
-from surefoot.train.settings import find_ppo
+from surefoot.train.presets import prepare_settings, train_agent
 
 KEPT = ("agent.npz", "agent.json", "curve.csv")
 
@@ -32,7 +31,6 @@ KEPT = ("agent.npz", "agent.json", "curve.csv")
 def one(arguments: argparse.Namespace) -> None:
     """Train one agent; print every validation."""
     task, sigma, memory = f"{arguments.job}::".split(":")[:3]
-    settings = find_ppo(arguments.preset, task).with_memory(memory)
     began = time.monotonic()
 
     def report(done: int, of: int, curve: Curve) -> None:
@@ -56,7 +54,7 @@ def one(arguments: argparse.Namespace) -> None:
         preset=arguments.preset,
         progress=report,
     )
-    train_ppo(run, settings)
+    train_agent(run, prepare_settings(arguments.preset, run.task, memory=memory or None))
 
 
 def train(arguments: argparse.Namespace) -> None:

@@ -14,7 +14,7 @@ from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
 from trainings import run_training
 from zoo.training import polish as polishing
-from zoo.training.polish import PolishSettings, directions, last_layer, observe, polish
+from zoo.training.polish import PolishSettings, find_directions, last_layer, observe_features, polish
 
 TASK, SIGMA = get_task("cartpole-1"), 0.1
 SMALL = PolishSettings(rounds=2, pairs=4, episodes=20, observed=40, validation_episodes=50)
@@ -69,7 +69,7 @@ def test_a_seed_gives_one_agent(tmp_path, done):
 
 
 def test_what_is_worse_is_not_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(polishing._Search, "best", lambda own: np.full(4, -5.0))
+    monkeypatch.setattr(polishing, "search_numbers", lambda *_: (np.full(4, -5.0), 1))
     agent = careless()
     assert polished(tmp_path / "run", agent).sha256 == agent.sha256
     card = zoo.load_card(str(tmp_path / "run"))
@@ -79,21 +79,21 @@ def test_what_is_worse_is_not_kept(tmp_path, monkeypatch):
 
 def test_what_is_added_is_a_multiple_of_the_guessed_observation():
     agent = careless()
-    features, clean = observe(TASK, Noise.of(SIGMA), agent, 50, 0)
-    ways = directions(agent, features, clean)
+    features, clean = observe_features(TASK, Noise.of(SIGMA), agent, 50, 0)
+    ways = find_directions(agent, features, clean)
     guessed = torch.cat((features, torch.ones(len(features), 1)), dim=1) @ ways.guess
     error = (guessed - clean).std(dim=0)
     # One noisy frame: no guess is worse than the mean, and one of what moves less than the noise is hardly better.
     assert (error <= clean.std(dim=0) + 1e-6).all()
     numbers = np.array([0.3, -0.2, 0.1, 0.5])
-    last, other = last_layer(agent.network, ""), last_layer(ways.added(agent, numbers).network, "")
+    last, other = last_layer(agent.network, ""), last_layer(ways.add_to(agent, numbers).network, "")
     change = (features.float() @ (other.weight - last.weight).T + other.bias - last.bias).double()
     expected = guessed @ (torch.from_numpy(numbers) * ways.unit[0])
     assert torch.allclose(change[:, 1], expected, atol=1e-4)
     assert not change[:, 0].any()
     tilt = 10 * features[:, 2]
     assert torch.allclose(ways.unit[0], tilt.std() / guessed.std(dim=0))
-    assert ways.added(agent, np.zeros(4)).sha256 == agent.sha256
+    assert ways.add_to(agent, np.zeros(4)).sha256 == agent.sha256
 
 
 def test_a_recurrent_agent_is_polished(tmp_path):
@@ -125,7 +125,7 @@ def test_what_cannot_be_polished_is_refused_before_anything_is_made(tmp_path, mo
 
 
 def test_the_command(tmp_path, monkeypatch):
-    monkeypatch.setattr(PolishSettings.__init__, "__defaults__", tuple(SMALL.facts().values()))
+    monkeypatch.setattr(PolishSettings.__init__, "__defaults__", tuple(SMALL.as_dict().values()))
     call = ["cartpole-1", "--sigma", "0.1", "--init-from", "cartpole-1-s0.2", "--out", str(tmp_path / "run")]
     polishing.main(call)
     card = zoo.load_card(str(tmp_path / "run"))

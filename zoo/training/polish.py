@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from surefoot.agents import files as zoo
+from surefoot.agents.files import hashed, load
 from surefoot.agents.networks import MLP, Squashed
 from surefoot.agents.policies import Policy
 from surefoot.agents.recurrent import Visible
@@ -39,15 +39,15 @@ from surefoot.play.channel import Channel
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
 from surefoot.play.tasks import get_task
-from surefoot.train import selection
-from surefoot.train.folder import TrainingRun, identity
-from surefoot.train.settings import Facts, setting
+from surefoot.train.folder import TrainingRun
+from surefoot.train.selection import predict_bound, run_validation, validate
+from surefoot.train.settings import TrainingSettings, setting
 
 RIDGE = 1e-6  # of the least squares, in units of the mean square of the features
 
 
 @dataclass(frozen=True)
-class PolishSettings(Facts):
+class PolishSettings(TrainingSettings):
     """Settings of the search for the last layer of an agent."""
 
     rounds: int = setting(6, "rounds of the search, each on episodes of its own")
@@ -72,7 +72,7 @@ class Directions:
     guess: Tensor
     unit: Tensor
 
-    def added(self, policy: Policy, numbers: NDArray[np.float64]) -> Policy:
+    def add_to(self, policy: Policy, numbers: NDArray[np.float64]) -> Policy:
         """Return the policy with so much added to its last layer."""
         network = copy.deepcopy(policy.network)
         last = last_layer(network, policy.name)
@@ -81,7 +81,7 @@ class Directions:
         first = len(last.weight) - len(change)  # of discrete actions only differences count: the first stays
         last.weight[first:] += change[:, :-1]
         last.bias[first:] += change[:, -1]
-        return zoo.hashed(replace(policy, network=network))
+        return hashed(replace(policy, network=network))
 
 
 def last_layer(network: nn.Module, name: str) -> nn.Linear:
@@ -94,26 +94,29 @@ def last_layer(network: nn.Module, name: str) -> nn.Linear:
 
 
 @torch.no_grad()
-def observe(task: Task, noise: Noise, policy: Policy, n_envs: int, seed: int) -> tuple[Tensor, Tensor]:
+def observe_features(task: Task, noise: Noise, policy: Policy, n_envs: int, seed: int) -> tuple[Tensor, Tensor]:
     """Run episodes; return the inputs of the last layer and the clean observation at every step that was run."""
     env_seeds, acting, *_ = training_seeds(seed, 0)
     env = task.backend.batch(n_envs, env_seeds, torch.device("cpu"))
     channel = Channel(noise=noise, n_envs=n_envs, shape=task.spaces.shape, stream=Stream(acting, torch.device("cpu")))
     features: list[Tensor] = []
     clean: list[Tensor] = []
-    alive = fresh = torch.ones(n_envs, dtype=torch.bool)
+    alive = torch.ones(n_envs, dtype=torch.bool)
+    episode_start = alive
     hook = last_layer(policy.network, policy.name).register_forward_pre_hook(
         lambda _, given: features.append(given[0][alive])
     )
-    observation, action = env.reset(), None
+    observation = env.reset()
+    action = None
     memory = policy.recall.empty(observation.float())
     for _ in range(task.scoring.max_steps):
         clean.append(observation[alive].flatten(1))
-        memory = policy.recall.advance(memory, channel.send(observation), action, fresh)
-        fresh = torch.zeros_like(fresh)
+        memory = policy.recall.advance(memory, channel.send(observation), action, episode_start)
+        episode_start = torch.zeros_like(alive)
         action = policy.act(memory)
         following, _, over = env.step(action)
         alive = alive & ~over
+        # What is over stays where it is: nothing of it may become infinite.
         observation = torch.where(alive.unsqueeze(-1), following, observation)
         if not bool(alive.any()):
             break
@@ -122,7 +125,7 @@ def observe(task: Task, noise: Noise, policy: Policy, n_envs: int, seed: int) ->
     return torch.cat(features).double(), torch.cat(clean).double()
 
 
-def directions(policy: Policy, features: Tensor, clean: Tensor) -> Directions:
+def find_directions(policy: Policy, features: Tensor, clean: Tensor) -> Directions:
     """Return the least-squares guess of the clean observation, and the units of what may be added."""
     known = torch.cat((features, torch.ones(len(features), 1, dtype=torch.float64)), dim=1)
     square = known.T @ known
@@ -146,63 +149,70 @@ def polish(run: TrainingRun, settings: PolishSettings, *, init_from: Policy) -> 
     Raises:
         InputError: If the agent does not fit the task, a setting is out of range, or the folder cannot be used.
     """
-    task, noise = run.task, Noise.of(run.sigma)
-    _check(task, init_from, run)
-    folder = run.folder()
-    ways = directions(init_from, *observe(task, noise, init_from, settings.observed, run.seed))
-    search = _Search(run, settings, init_from, ways)
-    found = (np.zeros(ways.unit.numel()), search.best())
+    _check_agent(run, init_from)
+    folder = run.open_folder()
+    curve = folder.curve
+    features, clean = observe_features(run.task, Noise.of(run.sigma), init_from, settings.observed, run.seed)
+    directions = find_directions(init_from, features, clean)
+    found, steps = search_numbers(run, settings, init_from, directions)
     name = f"{init_from.name.rsplit('-s', 1)[0].removesuffix('-polished')}-polished-s{run.sigma:g}"
-    for numbers in found:
-        policy = replace(ways.added(init_from, numbers), name=name)
-        played = selection.validate(run, policy, settings.validation_episodes, number=0)
-        weights = {"numbers": numbers}
-        folder.curve.steps = search.steps if numbers.any() else 0
-        folder.curve.add(played.returns, 0.0, weights, selection.predicted_bound(played, run.budget))
+    unchanged = np.zeros_like(found)
+    for numbers, steps_so_far in ((unchanged, 0), (found, steps)):
+        curve.steps = steps_so_far
+        policy = replace(directions.add_to(init_from, numbers), name=name)
+        # Both on the same episodes; rounds of the search count from 1.
+        validate(run, curve, policy, {"numbers": numbers}, settings.validation_episodes, number=0)
         if run.progress is not None:
-            run.progress(folder.curve.steps, max(1, folder.curve.steps), folder.curve)
-    kept = folder.curve.best_weights["numbers"]
-    policy = replace(ways.added(init_from, kept), name=name)
-    facts = {"budget": run.budget, "init_from": identity(init_from), "added": [round(float(one), 4) for one in kept]}
-    folder.finish(policy, run.card("zoo.training.polish: evolution strategy", settings, **facts))
+            run.progress(curve.steps, max(1, curve.steps), curve)
+    kept = curve.best_weights["numbers"]
+    policy = replace(directions.add_to(init_from, kept), name=name)
+    card = run.card(
+        "zoo.training.polish: evolution strategy",
+        settings,
+        budget=run.budget,
+        init_from={"name": init_from.name, "sha256": init_from.sha256},
+        added=[round(float(number), 4) for number in kept],
+    )
+    folder.finish(policy, card)
     return policy
 
 
-class _Search:
-    """An evolution strategy over what is added to the last layer: a step uphill per round, each smaller."""
+def search_numbers(
+    run: TrainingRun, settings: PolishSettings, policy: Policy, directions: Directions
+) -> tuple[NDArray[np.float64], int]:
+    """Search what is added to the last layer by an evolution strategy: a step uphill per round, each smaller.
 
-    def __init__(self, run: TrainingRun, settings: PolishSettings, policy: Policy, ways: Directions) -> None:
-        self.settings, self.policy, self.ways = settings, policy, ways
-        # Failures that are too rare to be counted here are not with more noise, at the same budget in units of it.
-        self.run = replace(run, sigma=settings.stress * run.sigma, for_budget=settings.stress * run.budget)
-        self.steps = 0
-
-    def best(self) -> NDArray[np.float64]:
-        """Return where the search ends."""
-        settings = self.settings
-        random = np.random.default_rng(training_seeds(self.run.seed, 0)[3])
-        center, spread = np.zeros(self.ways.unit.numel()), settings.spread
-        for number in range(1, settings.rounds + 1):
-            drawn = random.standard_normal((settings.pairs, len(center)))
-            drawn = np.concatenate((drawn, -drawn))
-            values = np.array([self._value(center + spread * one, number) for one in drawn])
-            # Ranks, because what falls over at once is no worse a direction than what is merely bad.
-            ranks = values.argsort().argsort() - (len(values) - 1) / 2
-            uphill = ranks @ drawn
-            center += spread * uphill / np.linalg.norm(uphill)
-            spread *= settings.shrink
-        return center
-
-    def _value(self, numbers: NDArray[np.float64], number: int) -> float:
-        """Return what a candidate is predicted to certify; all of one round run the same episodes."""
-        candidate = self.ways.added(self.policy, numbers)
-        played = selection.validate(self.run, candidate, self.settings.episodes, number=number)
-        assert played.lengths is not None
-        self.steps += int(played.lengths.sum())
-        return selection.predicted_bound(played, self.run.budget)
+    Returns:
+        Where the search ends, and how many environment steps it took.
+    """
+    # Failures that are too rare to be counted here are not with more noise, at the same budget in units of it.
+    run = replace(run, sigma=settings.stress * run.sigma, for_budget=settings.stress * run.budget)
+    random = np.random.default_rng(training_seeds(run.seed, 0)[3])
+    center = np.zeros(directions.unit.numel())
+    spread = settings.spread
+    steps = 0
+    for number in range(1, settings.rounds + 1):
+        drawn = random.standard_normal((settings.pairs, len(center)))
+        drawn = np.concatenate((drawn, -drawn))
+        values = []
+        for offset in drawn:
+            candidate = directions.add_to(policy, center + spread * offset)
+            # All candidates of one round run the same episodes.
+            played = run_validation(run, candidate, settings.episodes, number=number)
+            assert played.lengths is not None
+            steps += int(played.lengths.sum())
+            values.append(predict_bound(played, run.budget))
+        # Ranks, because what falls over at once is no worse a direction than what is merely bad.
+        ranks = np.array(values).argsort().argsort() - (len(values) - 1) / 2
+        uphill = ranks @ drawn
+        center += spread * uphill / np.linalg.norm(uphill)
+        spread *= settings.shrink
+    return center, steps
 
 
-def _check(task: Task, policy: Policy, run: TrainingRun) -> None:
+def _check_agent(run: TrainingRun, policy: Policy) -> None:
+    """Raise InputError unless the agent can be polished on the task."""
+    task = run.task
     spaces = task.spaces
     if task.cartridge is not None or (policy.shape, policy.n_actions) != (spaces.shape, spaces.n_actions):
         raise InputError(f"polishing needs an agent for the vectors and actions of {task.name}, not {policy.name}")
@@ -232,7 +242,7 @@ def main(words: Sequence[str] | None = None) -> None:
             preset="polish",
             command=shlex.join(("python", "-m", "zoo.training.polish", *words)),
         )
-        polish(run, PolishSettings(), init_from=zoo.load(arguments.init_from))
+        polish(run, PolishSettings(), init_from=load(arguments.init_from))
     except InputError as error:
         sys.exit(f"polish: {error}")
 

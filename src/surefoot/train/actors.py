@@ -7,7 +7,6 @@ actions. The two kinds of memory have the same methods, so that the rest of trai
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -16,11 +15,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, one_hot
 
-from surefoot.agents import files as zoo
-from surefoot.agents.networks import MLP, Squashed
-from surefoot.agents.policies import Policy, Spaces
-from surefoot.agents.recurrent import CELL_PARTS, Form, recurrent_policy
+from surefoot.agents.policies import Spaces
+from surefoot.agents.recurrent import CELL_PARTS
 from surefoot.play.streams import Stream
+from surefoot.train.folder import Arrays
 
 
 class Discrete(nn.Module):
@@ -174,7 +172,7 @@ class Actor(nn.Module):
         self.clean = nn.Linear(width, math.prod(spaces.shape))
 
 
-class Critic(nn.Module):
+class CleanCritic(nn.Module):
     """The value of a step: of the clean observation, the time, and the actor's features."""
 
     def __init__(self, spaces: Spaces, *, features: int, width: int) -> None:
@@ -192,49 +190,37 @@ class Critic(nn.Module):
         return values.squeeze(-1)
 
 
-def policy_of(spaces: Spaces, n_stack: int | None, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:
-    """Return the deployed agent of an actor's weights: the scale of the inputs folded in, actions not random.
+def deployed_weights(actor: Actor) -> Arrays:
+    """Return what the deployed agent needs of an actor, as ``policy_from_weights`` names it.
 
-    Args:
-        spaces: Observations and actions.
-        n_stack: Number of stacked observations, None for a GRU.
-        weights: The actor's ``state_dict``.
-        name: The agent's name.
+    The agent takes observations as they are, so the scale of the inputs is folded into the first layer.
     """
-    if n_stack is None:
-        return _recurrent(spaces, weights, name)
-    layers = (
-        _scaled(weights, "memory.layers.0", n_stack),
-        _layer(weights, "memory.layers.1"),
-        _layer(weights, "head.linear"),
-    )
-    network = MLP([weight for weight, _ in layers], [bias for _, bias in layers], "tanh")
-    if spaces.n_actions is not None:
-        return zoo.hashed(Policy(network, n_stack, spaces.shape, spaces.n_actions, name))
-    low, high = (np.asarray(bound, dtype=np.float32) for bound in (spaces.low, spaces.high))
-    squashed = Squashed(network, low, high)
-    return zoo.hashed(Policy(squashed, n_stack, spaces.shape, None, name, low=squashed.low, high=squashed.high))
+    state = {name: value.detach().cpu().numpy().copy() for name, value in actor.state_dict().items()}
+    if isinstance(actor.memory, GruMemory):
+        arrays = {part: state[f"memory.gru.{part}_l0"] for part in CELL_PARTS}
+        arrays["encoder0.weight"] = _scaled_weight(state, "memory.linear", 1)
+        arrays["encoder0.bias"] = state["memory.linear.bias"]
+        arrays["head0.weight"] = state["head.linear.weight"]
+        arrays["head0.bias"] = state["head.linear.bias"]
+        return arrays
+    return {
+        "0.weight": _scaled_weight(state, "memory.layers.0", actor.memory.n_stack),
+        "0.bias": state["memory.layers.0.bias"],
+        "1.weight": state["memory.layers.1.weight"],
+        "1.bias": state["memory.layers.1.bias"],
+        "2.weight": state["head.linear.weight"],
+        "2.bias": state["head.linear.bias"],
+    }
 
 
-def _recurrent(spaces: Spaces, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:
-    arrays = {part: weights[f"memory.gru.{part}_l0"] for part in CELL_PARTS}
-    for place, (weight, bias) in {
-        "encoder0": _scaled(weights, "memory.linear", 1),
-        "head0": _layer(weights, "head.linear"),
-    }.items():
-        arrays |= {f"{place}.weight": weight, f"{place}.bias": bias}
-    return recurrent_policy(arrays, spaces, Form(squashed=spaces.n_actions is None), name)
-
-
-def _layer(weights: Mapping[str, NDArray[Any]], place: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    return weights[f"{place}.weight"], weights[f"{place}.bias"]
-
-
-def _scaled(weights: Mapping[str, NDArray[Any]], place: str, n_stack: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return a first layer that takes observations as they are; inputs behind them were never scaled."""
-    weight, bias = _layer(weights, place)
-    scale = np.tile(weights["memory.scale"], n_stack)
-    return weight * np.pad(scale, (0, weight.shape[1] - len(scale)), constant_values=1), bias
+def _scaled_weight(state: Arrays, layer: str, n_stack: int) -> NDArray[Any]:
+    """Return the weight of a first layer that takes observations as they are."""
+    weight = state[f"{layer}.weight"]
+    scale = np.tile(state["memory.scale"], n_stack)
+    # Inputs behind the observations, the last action of a GRU, were never scaled.
+    n_unscaled = weight.shape[1] - len(scale)
+    scaled: NDArray[Any] = weight * np.pad(scale, (0, n_unscaled), constant_values=1)
+    return scaled
 
 
 def _zeros(layer: nn.Linear) -> nn.Linear:
