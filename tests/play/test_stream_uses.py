@@ -68,7 +68,7 @@ USES = {
         "training_seeds(run.seed, learner.iteration)",
         "validate: learner.iteration",
     ],
-    "src/surefoot/train/ppo.py _steps_what_is_over": ["training_seeds(0, 0)"],
+    "src/surefoot/train/ppo.py _can_step_after_end": ["training_seeds(0, 0)"],
     "src/surefoot/train/sb3_ppo.py build_sb3_ppo": ["training_seeds(seed, begun)"],
     "src/surefoot/train/sb3_ppo.py Sb3Validation.validate": ["validate: len(curve.rows)"],
     "zoo/training/polish.py polish": ["validate: 0"],  # the judge's; rounds of the search count from 1

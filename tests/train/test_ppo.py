@@ -117,7 +117,7 @@ def test_what_is_deployed_is_the_most_likely_action(tmp_path):
         learner._fit_scale(batch)
         features = learner.actor.memory(batch.inputs)
         center = learner.actor.head.linear(features)
-        expected = center.argmax(-1) if task.spaces.n_actions else learner.actor.head.action(center)
+        expected = center.argmax(-1) if task.spaces.n_actions else learner.actor.head.to_action(center)
         n_stack = learner.settings.n_stack(task)
         policy = policy_from_weights(
             task.spaces, deployed_weights(learner.actor), "it", n_stack=n_stack, activation="tanh"
@@ -148,7 +148,7 @@ def scrambled(batch):
 
 def log_probs(learner, batch):
     features = learner.actor.memory(batch.inputs)
-    return learner.actor.head.judge(features, batch.chosen, Stream(training_seeds(0, 9)[2], CPU))[0]
+    return learner.actor.head.evaluate(features, batch.chosen, Stream(training_seeds(0, 9)[2], CPU))[0]
 
 
 @pytest.mark.parametrize(("task", "memory"), KINDS)

@@ -57,12 +57,14 @@ def policy_from_weights(
         return cnn_policy(weights, NATURE, n_stack, spaces.shape, spaces.n_actions, name)
     if CELL_PARTS[0] in weights:
         return recurrent_policy(dict(weights), spaces, Form(squashed=spaces.n_actions is None), name)
+    # Fully connected layers: DQN, DDPG, and PPO with frames.
     network: nn.Module = _mlp_from_arrays(weights, activation)
     if spaces.n_actions is not None:
         policy = Policy(network, n_stack, spaces.shape, spaces.n_actions, name)
     else:
         low = np.asarray(spaces.low, dtype=np.float32)
         high = np.asarray(spaces.high, dtype=np.float32)
+        # Attacks use the critic for the value of an action, where there is one.
         critic = None
         if "critic.0.weight" in weights:
             critic = Critic(_mlp_from_arrays(arrays_under(weights, "critic."), activation), low, high)

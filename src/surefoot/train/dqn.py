@@ -61,6 +61,7 @@ def build_dqn(task: Task, sigma: float, settings: DqnSettings, seed: int, device
 
 def q_network_weights(model: DQN) -> Arrays:
     """Return the Q-network's layers, those of pixels as ``CNN`` names them."""
+    # Exploration and target network belong to training: the agent is the Q-network alone.
     if not sees_pixels(model):
         return arrays_of_layers(linear_of(model.q_net.q_net))
     network = from_model(model).network

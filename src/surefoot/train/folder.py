@@ -67,6 +67,7 @@ class Curve:
         later is.
         """
         mean = float(returns.mean())
+        # The last column is there only where weights are chosen by certified value.
         row: tuple[float, ...] = (self.steps, mean, float(returns.std()), round(exploration, 4))
         if certified is not None:
             row = (*row, certified)
@@ -88,6 +89,7 @@ class Curve:
 
     def keep(self, returns: NDArray[np.float64], exploration: float, weights: Arrays) -> None:
         """Keep the weights of the current step whatever was kept before; the returns, if any, are of training."""
+        # Below everything, so that ``add`` keeps these weights.
         self.best = -np.inf
         if len(returns):
             self.add(returns, exploration, weights)
@@ -246,6 +248,7 @@ class TrainingFolder:
         self.count_seconds()
         curve = self.curve
         stored = dict(arrays or {})
+        # Prefixes keep networks, moments and the best weights apart from the trainer's own arrays.
         for name, network in networks.items():
             for key, value in network.state_dict().items():
                 stored[f"network.{name}.{key}"] = value.detach().cpu().contiguous().numpy()
@@ -281,6 +284,7 @@ class TrainingFolder:
             steps=header["steps"],
             seconds=header["seconds"],
         )
+        # The seconds of the earlier parts are in the curve; this part begins now.
         self._began = time.monotonic()
         return Checkpoint(path, header["counters"], arrays)
 
@@ -306,6 +310,7 @@ class TrainingFolder:
             training["best_certified"] = curve.best
         means = [list(row[:2]) for row in curve.rows]
         write_text(self.path / "curve.csv", curve.as_csv())
+        # The checkpoint goes last: if the agent cannot be written, training can be resumed.
         facts = {**card, "training": training, "curve": means, "versions": versions()}
         agent_files.save(policy, self.path / "agent", facts)
         if not keep_checkpoint:

@@ -61,6 +61,7 @@ class CleanCriticPolicy(ActorCriticPolicy):
         super().__init__(*arguments, **settings)
 
     def _build_mlp_extractor(self) -> None:
+        # SB3 gives both networks the same features; the critic's layers are made anew for its own, wider ones.
         self.vf_features_extractor = Parts(self.observation_space, self.critic_keys)
         super()._build_mlp_extractor()
         wide = MlpExtractor(self.vf_features_extractor.features_dim, self.net_arch, self.activation_fn, self.device)
@@ -69,6 +70,7 @@ class CleanCriticPolicy(ActorCriticPolicy):
 
 def build_sb3_ppo(task: Task, noise: Noise, settings: Sb3PpoSettings, seed: int, begun: int = 0) -> tuple[PPO, VecEnv]:
     """Make SB3's PPO for a task, and its environments; after ``begun`` steps, if resumed, with fresh samples."""
+    # Streams for the environments, the noise, and SB3's own draws; a resumed run has other ones.
     seeds = training_seeds(seed, begun)
     env = NoisyAndClean(task, noise, n_stack=settings.n_stack, n_envs=settings.n_envs, seeds=seeds)
     model = PPO(
@@ -172,11 +174,13 @@ def train_sb3_ppo(run: TrainingRun, settings: Sb3PpoSettings) -> Policy:
         if checkpoint is not None:
             restore_model(model, checkpoint)
         validation = Sb3Validation(run, settings, folder)
+        # SB3 sets it only when learning begins; what fraction is done is asked before.
         validation.model = model
         model.lr_schedule = validation.learning_rate
         try:
             if validation.fraction_done() < 1:
                 model.learn(sys.maxsize, validation, log_interval=sys.maxsize, reset_num_timesteps=False)
+            # The last iteration has no rollout after it that would validate it.
             if not folder.curve.rows or folder.curve.steps != model.num_timesteps:
                 validation.validate()
         except KeyboardInterrupt:
@@ -186,6 +190,7 @@ def train_sb3_ppo(run: TrainingRun, settings: Sb3PpoSettings) -> Policy:
             env.close()
     policy = deployed_agent(task, settings, folder.curve.best_weights, f"{task.name}-s{run.sigma:g}")
     card = run.card("stable_baselines3.PPO", settings, budget=run.budget)
+    # So that an agent of any environment can be certified from its card alone.
     card["environment"] = {
         "env": task.environment,
         **task.made_with,

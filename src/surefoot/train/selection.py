@@ -69,6 +69,7 @@ def validate(
         device: Where to run the episodes.
         n_envs: Environments in parallel; None: as the task has it.
     """
+    # These episodes choose weights, so no certificate may use them: they have a stream of their own.
     played = run_validation(run, policy, n_episodes, number=number, device=device, n_envs=n_envs)
     certified = predict_bound(played, run.budget) if by_bound else None
     curve.add(played.returns, exploration, weights, certified)
@@ -108,7 +109,9 @@ def best_sigma(task: Task, budget: float, *, recurrent: bool, seed: int, device:
             f"there are no pretrained agents of {task.name} whose sigmas could be compared; give sigma=, such as "
             f"{budget / 2:g}, half the budget"
         )
+    # A recurrent agent takes more noise than one with frames: compare like with like, where there is any.
     alike = [(policy, sigma) for policy, sigma in agents if isinstance(policy.memory, Recurrent) == recurrent]
+    # Games take longer than episodes of a pole.
     n_episodes = N_PILOT if task.cartridge is None else N_PILOT_GAMES
     forecasts = []
     for policy, sigma in alike or agents:

@@ -204,7 +204,8 @@ def _parse_like(default: Any, text: str) -> Any:
         return tuple(int(one) for one in text.split(","))
     if not isinstance(default, int):
         return type(default)(text)
-    whole = float(text)  # 2e6 too
+    # By way of a float, so that 2e6 is a whole number too.
+    whole = float(text)
     if whole != int(whole):
         raise ValueError(text)
     return int(whole)
