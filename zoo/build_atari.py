@@ -53,7 +53,7 @@ TRAINERS: dict[str, tuple[Callable[..., Policy], Mapping[str, AtariSettings]]] =
 BUDGETS = (0.2, 0.4, 0.6, 0.8)  # at which progress is shown
 
 
-def shown(line: str, returns: NDArray[np.float64], sigma: float, floor: float) -> str:
+def describe_returns(line: str, returns: NDArray[np.float64], sigma: float, floor: float) -> str:
     """Return the line with the mean of the returns and what infinitely many such episodes would certify."""
     if not len(returns):
         return line
@@ -63,7 +63,7 @@ def shown(line: str, returns: NDArray[np.float64], sigma: float, floor: float) -
     return f"{line}, {len(returns)} episodes: mean {returns.mean():.3f}, plug-in at {values}"
 
 
-def train(arguments: argparse.Namespace) -> None:
+def train_atari(arguments: argparse.Namespace) -> None:
     """Train one agent until the time limit; print every validation."""
     task = get_task(arguments.task)
     began = time.monotonic()
@@ -96,16 +96,19 @@ def train(arguments: argparse.Namespace) -> None:
     }
     if arguments.teacher is not None:
         options["teacher"] = resolve(arguments.teacher, task.spaces)
-        options["watch"] = lambda line, returns: say(shown(line, returns, arguments.sigma, task.scoring.floor))
+        options["watch"] = lambda line, returns: say(
+            describe_returns(line, returns, arguments.sigma, task.scoring.floor)
+        )
     trainer, settings_by_task = TRAINERS[preset]
     settings = with_changes(settings_for(settings_by_task, preset, task.name), arguments.set)
     trainer(run, settings, **options)
     print((arguments.out / "curve.csv").read_text())
 
 
-def lend(arguments: argparse.Namespace) -> None:
+def lend_agent(arguments: argparse.Namespace) -> None:
     """Copy a trained agent for another task of the same game; its model card keeps what it was trained on."""
-    card, task = load_card(arguments.folder), get_task(arguments.task)
+    card = load_card(arguments.folder)
+    task = get_task(arguments.task)
     trained_on = get_task(card["task"])
     if task.cartridge is None or trained_on.cartridge is None or task.cartridge.rom != trained_on.cartridge.rom:
         raise InputError(f"{task.name} is not the game of {card['name']}, which was trained on {trained_on.name}")
@@ -114,7 +117,7 @@ def lend(arguments: argparse.Namespace) -> None:
     copy_agent(arguments.folder, arguments.out / "agent", name, task=task.name, training=training)
 
 
-def speed(arguments: argparse.Namespace) -> None:
+def measure_speed(arguments: argparse.Namespace) -> None:
     """Measure steps per second of emulators alone, and of playing and learning together."""
     task = get_task(arguments.task)
     settings = with_changes(settings_for(FAST, "fast", task.name), [*arguments.set, "learning_starts=2000"])
@@ -134,20 +137,20 @@ def speed(arguments: argparse.Namespace) -> None:
         steps_before = curve.steps
         began = time.monotonic()
         loop.run_until(curve, settings.total_steps, began + arguments.seconds / 3)
-        _wait(device)
+        _wait_for(device)
         rate = (curve.steps - steps_before) / (time.monotonic() - began)
         print(f"playing and learning: {rate:,.0f} steps/s", flush=True)
         began = time.monotonic()
         for _ in range(100):
             learner.learn(0.0)
-        _wait(device)
+        _wait_for(device)
         rate = 100 * settings.updates / (time.monotonic() - began)
         print(f"learning alone: {rate:,.0f} gradient steps/s", flush=True)
     finally:
         loop.close()
 
 
-def _wait(device: torch.device) -> None:
+def _wait_for(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize()
 
@@ -165,16 +168,16 @@ def main() -> None:
     one.add_argument("--fine-tune", action="store_true", help="improve the student of --init-from by its own return")
     one.add_argument("--init-from", help="an agent whose weights to begin with: a folder or a pretrained agent's name")
     one.add_argument("--out", type=Path, required=True)
-    one.set_defaults(run=train)
+    one.set_defaults(run=train_atari)
     fast = commands.add_parser("speed", help="measure the parts of a training")
     fast.add_argument("task")
     fast.add_argument("--seconds", type=float, default=60.0)
-    fast.set_defaults(run=speed)
+    fast.set_defaults(run=measure_speed)
     other = commands.add_parser("lend", help="copy an agent for another task of the same game")
     other.add_argument("folder")
     other.add_argument("task")
     other.add_argument("--out", type=Path, required=True)
-    other.set_defaults(run=lend)
+    other.set_defaults(run=lend_agent)
     for command in (one, fast):
         command.add_argument("--device", default="cuda")
         command.add_argument("--processes", type=int, help="processes with emulators (default: one per core)")

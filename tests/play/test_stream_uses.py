@@ -79,7 +79,7 @@ USES = {
     "zoo/training/q_learning.py QLearner.__init__": ["training_seeds(seed, 0)"],
     "zoo/training/student.py StudentLearner.__init__": ["training_seeds(seed, 0)"],
     "zoo/training/fine_tune.py FineTuneLearner.__init__": ["training_seeds(seed, 0)"],
-    "zoo/build.py select": ["Plan: 0, (Purpose.SELECTION,)", "(Purpose.SELECTION,)"],
+    "zoo/build.py run_selection": ["Plan: 0, (Purpose.SELECTION,)", "(Purpose.SELECTION,)"],
 }
 
 

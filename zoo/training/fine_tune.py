@@ -331,6 +331,7 @@ class FineTuneLearner(AveragedLearner):
         first = arrays_of_network(student.network)
         super().__init__(first, settings, Stream(learning, device), eps=1e-5, max_grad_norm=0.5, last_rate=0.05)
         self.critic = CNN(arrays_of_network(teacher.network), teacher.network.sizes).to(device).requires_grad_(True)
+        # The critic is in no checkpoint: a resumed run takes the teacher's values again.
         self.optimizer.add_param_group({"params": list(self.critic.parameters()), "lr": self.rate})
         self.rollout = Rollout(settings, task.spaces.shape, student.n_stack, teacher.n_stack, device)
         # Change of the policy, squared error of the values, entropy: running means, kept on the device.
@@ -360,6 +361,7 @@ class FineTuneLearner(AveragedLearner):
         change = log_prob - rollout.log_prob[step, slot]
         ratio = change.exp()
         advantage = rollout.advantage[step, slot]
+        # PPO: what an action's probability gains beyond the clip does not count, what it loses does.
         gain = torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage).mean()
         error = mse_loss(self.values(rollout.clean_stacks(step, slot)), rollout.target[step, slot])
         entropy = -(log_probs.exp() * log_probs).sum(dim=1).mean()

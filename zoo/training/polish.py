@@ -129,11 +129,13 @@ def find_directions(policy: Policy, features: Tensor, clean: Tensor) -> Directio
     """Return the least-squares guess of the clean observation, and the units of what may be added."""
     known = torch.cat((features, torch.ones(len(features), 1, dtype=torch.float64)), dim=1)
     square = known.T @ known
+    # A little ridge: features of a trained network are nearly dependent.
     square += RIDGE * square.trace() / len(square) * torch.eye(len(square), dtype=torch.float64)
     guess = torch.linalg.solve(square, known.T @ clean)
     last = last_layer(policy.network, policy.name)
     outputs = features @ last.weight.double().T + last.bias.double()
     if policy.n_actions is not None:
+        # Of discrete actions only differences count.
         outputs = outputs[:, 1:] - outputs[:, :1]
     return Directions(guess, outputs.std(dim=0).unsqueeze(1) / (known @ guess).std(dim=0))
 

@@ -195,6 +195,7 @@ class ExploringEmulators(Emulators):
         rewards = torch.from_numpy(board.rewards.astype(np.float32)).to(self.device)
         over = torch.from_numpy(board.over.copy()).to(self.device)
         if self.settings.goal_ends:
+            # The rest of a game says nothing about a rally: its value is not carried over.
             over = torch.where(rewards != 0, ENDED, over)
         rewards = torch.where(rewards < 0, self.settings.loss_weight * rewards, rewards)
         buffer.add(self.action, rewards, over)
@@ -300,6 +301,7 @@ class TransitionBuffer(FrameBuffer):
         going = torch.ones_like(rewards[:, 0])
         total = torch.zeros_like(going)
         weight = torch.ones_like(going)
+        # ``going`` becomes 0 behind an end, ``weight`` where the step limit cut the episode before.
         for index in range(self.n_steps):
             total = total + self.gamma**index * going * rewards[:, index]
             weight = weight * (1 - going * (over[:, index] == CUT))
@@ -315,6 +317,7 @@ class QLearner(AveragedLearner):
         self.settings = settings
         *_, learning, weights = training_seeds(seed, 0)
         first = fresh_arrays(task.spaces.n_stack, task.spaces.n_actions, weights)
+        # Adam's epsilon is that of Rainbow, larger than torch's: rare gradients are small.
         super().__init__(first, settings, Stream(learning, device), eps=1.5e-4, max_grad_norm=10.0, last_rate=0.1)
         self.target = CNN(first, NATURE).to(device)
         self.followers = (self.target,)

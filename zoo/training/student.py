@@ -228,6 +228,7 @@ class StudentLoop:
         learner.buffer.show(emulators.frames, emulators.age)
         learner.buffer.label(values)
         if learns:
+            # The emulators step meanwhile; the buffer's newest row is complete, so it may be sampled.
             for _ in range(self.settings.rounds):
                 learner.learn(fraction)
             while not emulators.fleet.done():
@@ -254,6 +255,7 @@ class StudentLoop:
         chosen = torch.where(self.slot % 2 == 0, logits.argmax(dim=1), drawn)
         if fraction >= self.demonstrations:
             return chosen
+        # The share of emulators in which the teacher acts falls from all to none.
         is_taught = self.slot % 8 >= 8 * fraction / self.demonstrations
         return torch.where(is_taught, values.argmax(dim=1), chosen)
 
@@ -359,6 +361,7 @@ class StudentLearner(AveragedLearner):
         error = mse_loss(output[:, self.n_actions :], values)
         entropy = -(log_probs.exp() * log_probs).sum(dim=1).mean()
         self.shown.lerp_(torch.stack((regret, error, entropy)).detach(), 0.01)
+        # The bonus falls with the learning rate, which is a tensor: a captured graph reads both.
         bonus = self.settings.entropy / self.first_rate * self.rate
         return self.settings.regret * regret + error - bonus * entropy
 
@@ -379,6 +382,7 @@ class StudentLearner(AveragedLearner):
 
 def draw_actions(logits: Tensor, stream: Stream) -> Tensor:
     """Return one action per row, drawn from the policy (Gumbel's way)."""
+    # The largest of logits plus Gumbel noise is distributed as their softmax; 0 and 1 would be infinite.
     draws = stream.uniform(0.0, 1.0, tuple(logits.shape)).clamp(1e-12, 1 - 1e-12)
     return (logits - (-draws.log()).log()).argmax(dim=1)
 
