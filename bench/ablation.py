@@ -41,10 +41,10 @@ from surefoot.play.tasks import get_task
 from surefoot.play.workers import Processes
 from surefoot.proof.query import certify
 from surefoot.train.folder import TrainingRun
+from surefoot.train.off_policy import train_off_policy
 from surefoot.train.ppo import train_ppo
-from surefoot.train.sb3_ppo import CONTINUOUS, Sb3PpoSettings, train_sb3_ppo
-from surefoot.train.settings import DdpgSettings, DqnSettings, PpoSettings
-from surefoot.train.train import train
+from surefoot.train.sb3_ppo import train_sb3_ppo
+from surefoot.train.settings import CONTINUOUS, DdpgSettings, DqnSettings, PpoSettings, Sb3PpoSettings
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PAGE = ROOT / "bench" / "results" / "ablation.json", ROOT / "docs" / "training.md"
@@ -79,8 +79,8 @@ class Setup:
 
     def facts(self) -> dict[str, Any]:
         """Return what the results say of it, as JSON data."""
-        others = {name: one.facts() for name, one in self.others.items()}
-        facts = {"sigma": self.sigma, "budgets": self.budgets, "plain": self.plain.facts()}
+        others = {name: one.as_dict() for name, one in self.others.items()}
+        facts = {"sigma": self.sigma, "budgets": self.budgets, "plain": self.plain.as_dict()}
         return facts | ({"others": others} if others else {})
 
 
@@ -221,7 +221,7 @@ def gradient_steps(chosen: AnySettings) -> float:
 def train_with(asked: TrainingRun, chosen: AnySettings) -> Policy:
     """Return what the trainer of these settings trains."""
     if isinstance(chosen, DqnSettings | DdpgSettings):
-        return train(asked, chosen)
+        return train_off_policy(asked, chosen)
     return train_ppo(asked, chosen) if isinstance(chosen, PpoSettings) else train_sb3_ppo(asked, chosen)
 
 

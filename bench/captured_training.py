@@ -22,7 +22,8 @@ from stable_baselines3 import DDPG, DQN
 from surefoot.files import versions, write_json
 from surefoot.play.tasks import get_task
 from surefoot.train import ddpg, dqn
-from surefoot.train.settings import find_settings
+from surefoot.train.off_policy import build_model
+from surefoot.train.presets import find_settings
 
 HERE = Path(__file__).resolve().parent
 SIGMA = 0.2
@@ -32,8 +33,7 @@ def trained(task: str, steps: int, device: str) -> dict[str, float]:
     """Time one training run; the first tenth, in which the graph is captured, is left out."""
     settings: Any = find_settings("paper", task)
     settings = replace(settings, total_steps=steps, learning_starts=min(settings.learning_starts, 1_000))
-    build = ddpg.build_model if task == "mountain-car" else dqn.build_model
-    model = build(get_task(task), SIGMA, settings, 0, device)
+    model = build_model(get_task(task), SIGMA, settings, 0, device)
     model.learn(steps // 10)
     before, updates, began = model.num_timesteps, model._n_updates, time.perf_counter()
     model.learn(steps, reset_num_timesteps=False)

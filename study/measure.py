@@ -207,7 +207,7 @@ def timed_agents(agents: Sequence[Agent]) -> list[Agent]:
 def train_once(task: str, sigma: float, sizes: Sizes, place: Place) -> str:
     """Train one agent with the preset's settings and keep its validations and its time."""
     from surefoot.train.folder import TrainingRun, has_checkpoint
-    from surefoot.train.train import train
+    from surefoot.train.off_policy import train_off_policy
 
     name = f"{task}-s{sigma:g}"
     folder = place.work / f"train-{name}-{sizes.training.total_steps}"
@@ -220,7 +220,7 @@ def train_once(task: str, sigma: float, sizes: Sizes, place: Place) -> str:
             device=place.device,
             resume=has_checkpoint(folder),
         )
-        train(run, sizes.training)
+        train_off_policy(run, sizes.training)
     card = read_json(folder / "agent.json")
     facts = {"task": task, "sigma": sigma, "seed": SEED, "curve": card["curve"], "preset": "paper"}
     done = card["training"]

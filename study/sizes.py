@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from surefoot.play.tasks import TASKS
-from surefoot.train.settings import DqnSettings, Settings, find_settings
+from surefoot.train.presets import PAPER
+from surefoot.train.settings import DqnSettings, OffPolicySettings
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class Sizes:
     bare: AttackSize
     smoothed: AttackSize
     timed: tuple[int, int]
-    training: Settings
+    training: OffPolicySettings
 
     def attacks(self, sigma: float) -> AttackSize:
         """Return the attacks on an agent with this noise."""
@@ -62,7 +63,7 @@ def full(task: str) -> Sizes:
         bare=AttackSize(budgets, BARE_LAMBDAS.get(task, margins), attacked),
         smoothed=AttackSize(budgets, SMOOTHED_LAMBDAS.get(task, margins), attacked),
         timed=timed,
-        training=find_settings("paper", task),
+        training=PAPER[task],
     )
 
 
@@ -99,7 +100,7 @@ def _quick_atari(task: str, large: Sizes) -> Sizes:
     return Sizes({"pong-1r": 32, "freeway": 10}.get(task, 2), bare, smoothed, (1, 1), training)
 
 
-def _short(settings: Settings, steps: int, interval: int, **others: Any) -> Settings:
+def _short(settings: OffPolicySettings, steps: int, interval: int, **others: Any) -> OffPolicySettings:
     if isinstance(settings, DqnSettings):
         others["exploration_fraction"] = 0.5
     return replace(settings, total_steps=steps, validation_interval=interval, repeats=1, **others)

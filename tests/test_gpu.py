@@ -21,12 +21,11 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import get_task
-from surefoot.train import ddpg, dqn
-from surefoot.train import validation as watch
+from surefoot.train import ddpg, dqn, off_policy
 from surefoot.train.cuda_graph import GraphDDPG, GraphDQN
-from surefoot.train.dqn import build_model
+from surefoot.train.dqn import build_dqn
+from surefoot.train.off_policy import train_off_policy
 from surefoot.train.settings import DdpgSettings
-from surefoot.train.train import train
 from toys import (
     ALARM,
     balancer,
@@ -62,10 +61,10 @@ SETTINGS = dataclasses.replace(TINY, learning_rate=0.01, hidden=(16, 16))
 
 
 def learners(monkeypatch, settings=SETTINGS):
-    graph = build_model(TASK, 0.2, settings, 1, "cuda")
+    graph = build_dqn(TASK, 0.2, settings, 1, "cuda")
     assert isinstance(graph, GraphDQN)
     monkeypatch.setattr(dqn, "GraphDQN", DQN)
-    plain = build_model(TASK, 0.2, settings, 0, "cuda")
+    plain = build_dqn(TASK, 0.2, settings, 0, "cuda")
     assert type(plain) is DQN
     return graph, plain
 
@@ -109,10 +108,10 @@ def test_the_captured_graph_learns_like_eager_steps(monkeypatch):
 def pixel_learners(monkeypatch):
     """Return a captured and a plain learner of pixels with the same weights and a buffer of equal transitions."""
     task = get_task("pong-1r")
-    models = [build_model(task, 0.1, PIXELS, 1, "cuda")]
+    models = [build_dqn(task, 0.1, PIXELS, 1, "cuda")]
     assert isinstance(models[0], GraphDQN)
     monkeypatch.setattr(dqn, "GraphDQN", DQN)
-    models.append(build_model(task, 0.1, PIXELS, 0, "cuda"))
+    models.append(build_dqn(task, 0.1, PIXELS, 0, "cuda"))
     seen, following = np.random.default_rng(7).normal(size=(2, 1, 4, 84, 84)).astype(np.float32)
     for model in models:
         model._setup_learn(1, None)
@@ -143,9 +142,9 @@ def test_the_captured_learner_of_pixels_learns_and_acts_like_sb3(monkeypatch):
 
 def test_the_captured_ddpg_learns_like_eager_steps(monkeypatch):
     task, settings = get_task("mountain-car"), DdpgSettings(total_steps=2_000, learning_rate=0.01, hidden=(16, 16))
-    graph = ddpg.build_model(task, 0.2, settings, 1, "cuda")
+    graph = ddpg.build_ddpg(task, 0.2, settings, 1, "cuda")
     monkeypatch.setattr(ddpg, "GraphDDPG", DDPG)
-    plain = ddpg.build_model(task, 0.2, settings, 0, "cuda")
+    plain = ddpg.build_ddpg(task, 0.2, settings, 0, "cuda")
     assert isinstance(graph, GraphDDPG)
     assert type(plain) is DDPG
     rng = np.random.default_rng(7)
@@ -185,10 +184,10 @@ def test_the_mirror_of_the_buffer_is_exact_even_when_it_wraps(monkeypatch):
 
 
 def test_training_resumes_on_the_gpu(tmp_path, monkeypatch):
-    monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(off_policy, "CHECKPOINT_EVERY", 2)
     with pytest.raises(KilledError):
-        run_training(train, TASK, 0.2, TINY, tmp_path / "run", device="cuda", progress=stop_at(500))
-    run_training(train, TASK, 0.2, TINY, tmp_path / "run", device="cuda", resume=True)
+        run_training(train_off_policy, TASK, 0.2, TINY, tmp_path / "run", device="cuda", progress=stop_at(500))
+    run_training(train_off_policy, TASK, 0.2, TINY, tmp_path / "run", device="cuda", resume=True)
     card = zoo.load_card(str(tmp_path / "run"))
     assert card["training"]["graph_captured"]
     assert [step for step, _ in card["curve"]] == [100, 200, 300, 400, 500, 600]
@@ -282,21 +281,19 @@ def test_memory_does_not_grow_with_the_episodes():
 
 def captured_and_plain(settings, steps):
     """Two learners with the same weights, buffer and random numbers; one replays a graph, the other does not."""
-    from surefoot.train.atari.learner import Learner
-    from surefoot.train.atari.players import Players
-    from surefoot.train.atari.train import stretch
     from surefoot.train.folder import Curve
+    from zoo.training.q_learning import ExploringEmulators, QLearner, QLearningLoop
 
     task, learners = get_task("freeway"), []
     for capture in (True, False):
-        learner, curve = Learner(task, 0.1, settings, torch.device("cuda"), 0), Curve()
-        players = Players(task, 0.1, settings, torch.device("cuda"), 0, 0, 2)
-        stretch(
-            players, learner, curve, dataclasses.replace(settings, learning_starts=10**9), 40 * settings.slots, None
-        )
-        players.close()
+        learner, curve = QLearner(task, 0.1, settings, torch.device("cuda"), 0), Curve()
+        players = ExploringEmulators(task, 0.1, settings, torch.device("cuda"), 0, 0, 2)
+        waiting = dataclasses.replace(settings, learning_starts=10**9)
+        loop = QLearningLoop(waiting, learner, players)
+        loop.run_until(curve, 40 * settings.slots, None)
+        loop.close()
         if not capture:
-            learner.learn = lambda _fraction, own=learner: own._steps()
+            learner.learn = lambda _fraction, own=learner: own.take_steps()
         for _ in range(steps + (0 if capture else 3)):  # capturing warms up with three real steps
             learner.learn(0.0)
         torch.cuda.synchronize()
@@ -306,7 +303,7 @@ def captured_and_plain(settings, steps):
 
 def test_the_captured_steps_of_the_fast_training_are_the_plain_ones():
     """The same random numbers, the same weights but for the order of sums in half precision."""
-    from surefoot.train.atari.settings import FAST
+    from zoo.training.q_learning import FAST
 
     settings = dataclasses.replace(FAST["freeway"], slots=4, buffer_size=800, batch_size=16, updates=2)
     captured, plain = captured_and_plain(settings, steps=4)
@@ -319,8 +316,7 @@ def test_the_captured_steps_of_the_fast_training_are_the_plain_ones():
 
 
 def test_a_short_fast_training_on_a_gpu(tmp_path):
-    from surefoot.train.atari.settings import FAST
-    from surefoot.train.atari.train import train_fast
+    from zoo.training.q_learning import FAST, train_fast
 
     settings = dataclasses.replace(
         FAST["pong-1r"],
@@ -340,7 +336,7 @@ def test_a_short_fast_training_on_a_gpu(tmp_path):
 
 
 def tiny_student(**changes):
-    from surefoot.train.atari.settings import STUDENT
+    from zoo.training.student import STUDENT
 
     tiny = {"slots": 8, "buffer_size": 4_000, "learning_starts": 200, "batch_size": 16, "validation_episodes": 4}
     return dataclasses.replace(STUDENT["freeway"], **{**tiny, **changes})
@@ -348,12 +344,12 @@ def tiny_student(**changes):
 
 def test_the_captured_steps_of_a_student_are_the_plain_ones():
     """The same random numbers, the same weights but for the order of sums in half precision."""
-    from surefoot.train.atari.student import Student
+    from zoo.training.student import StudentLearner
 
     found, random = [], torch.Generator().manual_seed(0)
     frames, values = torch.randint(256, (40, 8, 84, 84), generator=random), torch.randn((40, 8, 3), generator=random)
     for capture in (True, False):
-        student = Student(get_task("freeway"), 0.2, tiny_student(capture=capture), torch.device("cuda"), 0)
+        student = StudentLearner(get_task("freeway"), 0.2, tiny_student(capture=capture), torch.device("cuda"), 0)
         for step in range(40):
             student.buffer.show(frames[step].to(torch.uint8).cuda(), torch.full((8,), step).cuda())
             student.buffer.label(values[step].cuda())
@@ -367,7 +363,7 @@ def test_the_captured_steps_of_a_student_are_the_plain_ones():
 
 
 def test_a_short_training_of_a_student_on_a_gpu(tmp_path):
-    from surefoot.train.atari.student import train_student
+    from zoo.training.student import train_student
 
     task, settings = get_task("freeway"), tiny_student(total_steps=800, validation_interval=400)
     options = {"teacher": zoo.load("freeway-s0"), "device": "cuda", "processes": 2}

@@ -137,7 +137,6 @@ ABOUT = {
     "surefoot.play.envs.atari": "Atari games: emulator processes, pixels",
     "surefoot.attacks": "what an attacker tries: from a `View` to a perturbation",
     "surefoot.train": "training agents under noise: trainers, presets, checkpoints, choosing weights",
-    "surefoot.train.atari": "training on Atari games on a GPU",
     "surefoot.proof": "which question, which threat model, which method; certificates; stopping; rounding of numbers",
     "surefoot.proof.bounds": "a formula about probabilities, alpha, quantiles, bets: arrays in, arrays out",
     "surefoot.report": "a table, chart or page for people, made from certificates and attack results",
@@ -149,7 +148,7 @@ ABOUT = {
 }
 BESIDE = {
     "study": "the paper's experiments: raw numbers (`study/data/`), figures, tables, claims; not in the wheel",
-    "zoo": "pretrained agents and the scripts that made them",
+    "zoo": "pretrained agents and the programs that made them (`zoo/training/`)",
     "bench": "benchmarks with results",
     "examples": "short programs",
     "docs": "this site",

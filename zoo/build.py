@@ -16,7 +16,6 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -36,11 +35,10 @@ from surefoot.train.folder import candidate, copy_agent
 HERE = Path(__file__).resolve().parent
 
 
-def one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path) -> None:
+def train_one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path) -> None:
     """Train one agent with a preset's settings."""
     from surefoot.train.folder import TrainingRun, has_checkpoint
-    from surefoot.train.settings import find_settings
-    from surefoot.train.train import train
+    from surefoot.train.presets import prepare_settings, train_agent
 
     command = f"surefoot train {task} --sigma {sigma:g} --seed {seed} --preset {preset} --device {device}"
     run = TrainingRun(
@@ -53,18 +51,20 @@ def one(task: str, sigma: float, seed: int, device: str, preset: str, out: Path)
         preset=preset,
         command=command,
     )
-    train(run, replace(find_settings(preset, task), repeats=1))  # seeds are chosen here, on selection episodes
+    # Seeds are chosen here, on selection episodes.
+    train_agent(run, prepare_settings(preset, run.task, repeats=1))
 
 
 def train_all(arguments: argparse.Namespace) -> None:
     """Train every combination, a few processes at a time, one thread each."""
     work = Path(arguments.work)
     work.mkdir(parents=True, exist_ok=True)
-    waiting = [
-        (task, sigma, seed, work / f"{task}-s{sigma:g}-{arguments.preset}-seed{seed}")
-        for sigma, task, seed in product(arguments.sigmas, arguments.tasks, arguments.seeds)
-    ]
-    waiting = [job for job in waiting if not (job[3] / "agent.json").exists()]
+    waiting = []
+    for sigma, task, seed in product(arguments.sigmas, arguments.tasks, arguments.seeds):
+        out = work / f"{task}-s{sigma:g}-{arguments.preset}-seed{seed}"
+        # What is there already is not trained again.
+        if not (out / "agent.json").exists():
+            waiting.append((task, sigma, seed, out))
     running: dict[subprocess.Popen[bytes], tuple[Path, float]] = {}
     while waiting or running:
         while waiting and len(running) < arguments.jobs:
@@ -80,15 +80,18 @@ def train_all(arguments: argparse.Namespace) -> None:
                 arguments.preset,
                 str(out),
             ]
+            # The networks are small: more than one thread each costs more than it brings.
             environment = {**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
             running[subprocess.Popen(call, env=environment)] = (out, time.monotonic())
-        for process in [process for process in running if process.poll() is not None]:
+        for process in list(running):
+            if process.poll() is None:
+                continue
             out, began = running.pop(process)
             print(f"{out.name}: exit {process.returncode} after {time.monotonic() - began:.0f} s", flush=True)
         time.sleep(0.2)
 
 
-def select(folder: Path, card: dict[str, Any], episodes: int, device: str) -> dict[str, Any]:
+def run_selection(folder: Path, card: dict[str, Any], episodes: int, device: str) -> dict[str, Any]:
     """Play selection episodes with one candidate, unless it is shipped already and its card says how they went."""
     shipped = HERE / f"{card['name']}.json"
     if shipped.exists():
@@ -96,10 +99,10 @@ def select(folder: Path, card: dict[str, Any], episodes: int, device: str) -> di
         found: dict[str, Any] = known.get("selection") or {}
         if (known["sha256"], found.get("episodes"), found.get("device")) == (card["sha256"], episodes, device):
             return found
-    task, policy = task_of_card(card), load(str(folder))
+    task = task_of_card(card)
     plan = Plan(
         task=task,
-        policy=policy,
+        policy=load(str(folder)),
         noise=Noise.of(card["sigma"]),
         n_episodes=episodes,
         device=device,
@@ -112,44 +115,68 @@ def select(folder: Path, card: dict[str, Any], episodes: int, device: str) -> di
         "mean": float(played.returns.mean()),
         "sem": float(played.returns.std(ddof=1) / len(played) ** 0.5),
     }
-    method = "dkw" if "environment" in card else "binary" if task.paper.method == "binary" else "per-threshold"
-    score = certify(played, [card["sigma"]], method=method).lower[0] if card["sigma"] > 0 else result["mean"]
-    return {**result, "certified_at_sigma": score}
+    if card["sigma"] == 0:
+        # Without noise nothing is certified: the mean decides.
+        return {**result, "certified_at_sigma": result["mean"]}
+    if "environment" in card:
+        method = "dkw"
+    elif task.paper.method == "binary":
+        method = "binary"
+    else:
+        method = "per-threshold"
+    certificate = certify(played, [card["sigma"]], method=method)
+    return {**result, "certified_at_sigma": certificate.lower[0]}
 
 
-def pick(arguments: argparse.Namespace) -> None:
+def pick_best(arguments: argparse.Namespace) -> None:
     """Keep the best candidate of each task and sigma; its model card has the numbers of the other seeds.
 
     The agent that is already kept takes part. What its card says of seeds whose weights no longer exist stays there.
     """
     folders = sorted(path.parent for path in Path(arguments.work).glob("*/agent.json"))
-    cards = {folder: _named(read_json(folder / "agent.json")) for folder in folders}
+    cards = {folder: _renamed_card(read_json(folder / "agent.json")) for folder in folders}
     for name in sorted({card["name"] for card in cards.values()}):
         family = {folder: card for folder, card in cards.items() if card["name"] == name}
         known: list[dict[str, Any]] = []
         if (HERE / f"{name}.json").exists():
             kept = read_json(HERE / f"{name}.json")
             known = kept.pop("candidates", [])
-            if _key(kept["training"]) not in {_key(card["training"]) for card in family.values()}:
+            trained = {_key(card["training"]) for card in family.values()}
+            if _key(kept["training"]) not in trained:
                 family[HERE / name] = kept
         # Of equals what is kept stays: its episodes, attacks and certificates are those of its weights.
         ranked = sorted(
             family, key=lambda folder: (-family[folder]["training"]["best_validation"], folder != HERE / name)
         )
+        finalists = ranked[: arguments.finalists]
         for folder, card in family.items():
-            finalist = folder in ranked[: arguments.finalists]
-            card["selection"] = select(folder, card, arguments.episodes, arguments.device) if finalist else None
-        best = max(ranked[: arguments.finalists], key=lambda folder: family[folder]["selection"]["certified_at_sigma"])
+            card["selection"] = None
+            if folder in finalists:
+                card["selection"] = run_selection(folder, card, arguments.episodes, arguments.device)
+        best = finalists[0]
+        for folder in finalists:
+            if _score(family[folder]) > _score(family[best]):
+                best = folder
         card = family[best]
-        rows = {_key(row): row for row in (*known, *(candidate(other) for other in family.values()))}
+        # What is trained again replaces what the card said of the same preset and seed.
+        rows = {_key(row): row for row in known}
+        for other in family.values():
+            row = candidate(other)
+            rows[_key(row)] = row
         candidates = [rows[key] for key in sorted(rows)]
         changes = {"task": card["task"], "selection": card["selection"], "candidates": candidates}
         copy_agent(str(best), HERE / name, name, **changes)
         for other in candidates:
-            show(name, other, card["training"])
+            print_candidate(name, other, card["training"])
 
 
-def _named(card: dict[str, Any]) -> dict[str, Any]:
+def _score(card: dict[str, Any]) -> float:
+    """Return what selects among the finalists."""
+    found: float = card["selection"]["certified_at_sigma"]
+    return found
+
+
+def _renamed_card(card: dict[str, Any]) -> dict[str, Any]:
     """Return the card of an environment's agent under the environment's ID, without its wrappers."""
     if "environment" not in card:
         return card
@@ -157,13 +184,13 @@ def _named(card: dict[str, Any]) -> dict[str, Any]:
     return {**card, "task": env, "name": f"{env}-s{card['sigma']:g}"}
 
 
-def show(name: str, other: dict[str, Any], chosen: dict[str, Any]) -> None:
+def print_candidate(name: str, other: dict[str, Any], chosen: dict[str, Any]) -> None:
     """Print how one candidate did."""
-    mark = "*" if (other["seed"], other["preset"]) == (chosen["seed"], chosen["preset"]) else " "
+    mark = "*" if _key(other) == _key(chosen) else " "
     found = other["selection"]
-    shown = (
-        f"mean {found['mean']:.4f}, certified at sigma {found['certified_at_sigma']:.4f}" if found else "no finalist"
-    )
+    shown = "no finalist"
+    if found:
+        shown = f"mean {found['mean']:.4f}, certified at sigma {found['certified_at_sigma']:.4f}"
     print(
         f"{mark} {name} {other['preset']} seed {other['seed']}: validation {other['best_validation']:.4f}, {shown}",
         flush=True,
@@ -171,6 +198,7 @@ def show(name: str, other: dict[str, Any], chosen: dict[str, Any]) -> None:
 
 
 def _key(training: dict[str, Any]) -> tuple[str, int]:
+    """Return what tells candidates of one task and sigma apart."""
     return training["preset"], training["seed"]
 
 
@@ -194,13 +222,13 @@ def main() -> None:
     single.add_argument("device")
     single.add_argument("preset")
     single.add_argument("out", type=Path)
-    single.set_defaults(run=lambda a: one(a.task, a.sigma, a.seed, a.device, a.preset, a.out))
+    single.set_defaults(run=lambda a: train_one(a.task, a.sigma, a.seed, a.device, a.preset, a.out))
     choose = commands.add_parser("pick", help="put the best seeds into the zoo")
     choose.add_argument("--work", default="runs/zoo")
     choose.add_argument("--episodes", type=int, default=10_000)
     choose.add_argument("--finalists", type=int, help="best on validation that get to the selection (default: all)")
     choose.add_argument("--device", default="cpu")
-    choose.set_defaults(run=pick)
+    choose.set_defaults(run=pick_best)
     arguments = parser.parse_args()
     arguments.run(arguments)
 

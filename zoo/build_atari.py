@@ -18,6 +18,7 @@ import argparse
 import shlex
 import sys
 import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,26 +27,33 @@ import torch
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from surefoot.agents.files import load, load_card
+from surefoot.agents.policies import Policy
 from surefoot.agents.resolve import as_policy
 from surefoot.compute import usable_cores
 from surefoot.errors import InputError
 from surefoot.play.tasks import get_task
-from surefoot.train.atari.fine_tune import train_fine_tune
-from surefoot.train.atari.learner import Learner
-from surefoot.train.atari.players import Players
-from surefoot.train.atari.settings import find_fast, find_fine_tune, find_student
-from surefoot.train.atari.student import train_student
-from surefoot.train.atari.train import stretch, train_fast
 from surefoot.train.folder import Curve, TrainingRun, copy_agent, has_checkpoint
-from surefoot.train.settings import changed
+from surefoot.train.presets import settings_for
+from surefoot.train.settings import with_changes
+from zoo.training.atari import AtariSettings
+from zoo.training.fine_tune import FINE_TUNE, train_fine_tune
+from zoo.training.q_learning import FAST, ExploringEmulators, QLearner, QLearningLoop, train_fast
+from zoo.training.student import STUDENT, train_student
 
+# By preset: the trainer, and its settings by task.
+TRAINERS: dict[str, tuple[Callable[..., Policy], Mapping[str, AtariSettings]]] = {
+    "fast": (train_fast, FAST),
+    "student": (train_student, STUDENT),
+    "fine-tune": (train_fine_tune, FINE_TUNE),
+}
 BUDGETS = (0.2, 0.4, 0.6, 0.8)  # at which progress is shown
 
 
-def shown(line: str, returns: NDArray[np.float64], sigma: float, floor: float) -> str:
+def describe_returns(line: str, returns: NDArray[np.float64], sigma: float, floor: float) -> str:
     """Return the line with the mean of the returns and what infinitely many such episodes would certify."""
     if not len(returns):
         return line
@@ -55,9 +63,16 @@ def shown(line: str, returns: NDArray[np.float64], sigma: float, floor: float) -
     return f"{line}, {len(returns)} episodes: mean {returns.mean():.3f}, plug-in at {values}"
 
 
-def train(arguments: argparse.Namespace) -> None:
+def train_atari(arguments: argparse.Namespace) -> None:
     """Train one agent until the time limit; print every validation."""
-    task, began = get_task(arguments.task), time.monotonic()
+    task = get_task(arguments.task)
+    began = time.monotonic()
+    if arguments.teacher is None:
+        preset = "fast"
+    elif arguments.fine_tune:
+        preset = "fine-tune"
+    else:
+        preset = "student"
     name = f"{task.name} {arguments.sigma:g} seed {arguments.seed}"
 
     def say(text: str) -> None:
@@ -71,7 +86,7 @@ def train(arguments: argparse.Namespace) -> None:
         device=arguments.device,
         time_limit=arguments.time_limit,
         resume=has_checkpoint(arguments.out),
-        preset="fast" if arguments.teacher is None else "fine-tune" if arguments.fine_tune else "student",
+        preset=preset,
         command=shlex.join(("python", "zoo/build_atari.py", *sys.argv[1:])),
         progress=lambda done, of, curve: say(f"{done:,} of {of:,} steps, agent of step {curve.best_step:,} saved"),
     )
@@ -79,21 +94,21 @@ def train(arguments: argparse.Namespace) -> None:
         "init_from": None if arguments.init_from is None else load(arguments.init_from),
         "processes": arguments.processes,
     }
-    if arguments.teacher is None:
-        train_fast(run, changed(find_fast(task.name), arguments.set), **options)
-    else:
+    if arguments.teacher is not None:
         options["teacher"] = as_policy(arguments.teacher, task.spaces)
-        options["watch"] = lambda line, returns: say(shown(line, returns, arguments.sigma, task.scoring.floor))
-        if arguments.fine_tune:
-            train_fine_tune(run, changed(find_fine_tune(task.name), arguments.set), **options)
-        else:
-            train_student(run, changed(find_student(task.name), arguments.set), **options)
+        options["watch"] = lambda line, returns: say(
+            describe_returns(line, returns, arguments.sigma, task.scoring.floor)
+        )
+    trainer, settings_by_task = TRAINERS[preset]
+    settings = with_changes(settings_for(settings_by_task, preset, task.name), arguments.set)
+    trainer(run, settings, **options)
     print((arguments.out / "curve.csv").read_text())
 
 
-def lend(arguments: argparse.Namespace) -> None:
+def lend_agent(arguments: argparse.Namespace) -> None:
     """Copy a trained agent for another task of the same game; its model card keeps what it was trained on."""
-    card, task = load_card(arguments.folder), get_task(arguments.task)
+    card = load_card(arguments.folder)
+    task = get_task(arguments.task)
     trained_on = get_task(card["task"])
     if task.cartridge is None or trained_on.cartridge is None or task.cartridge.rom != trained_on.cartridge.rom:
         raise InputError(f"{task.name} is not the game of {card['name']}, which was trained on {trained_on.name}")
@@ -102,36 +117,40 @@ def lend(arguments: argparse.Namespace) -> None:
     copy_agent(arguments.folder, arguments.out / "agent", name, task=task.name, training=training)
 
 
-def speed(arguments: argparse.Namespace) -> None:
+def measure_speed(arguments: argparse.Namespace) -> None:
     """Measure steps per second of emulators alone, and of playing and learning together."""
     task = get_task(arguments.task)
-    settings = changed(find_fast(task.name), [*arguments.set, "learning_starts=2000"])
+    settings = with_changes(settings_for(FAST, "fast", task.name), [*arguments.set, "learning_starts=2000"])
     device = torch.device(arguments.device)
-    players = Players(task, 0.1, settings, device, 0, 0, arguments.processes or usable_cores())
-    learner, curve = Learner(task, 0.1, settings, device, 0), Curve()
+    emulators = ExploringEmulators(task, 0.1, settings, device, 0, 0, arguments.processes or usable_cores())
+    learner = QLearner(task, 0.1, settings, device, 0)
+    loop = QLearningLoop(settings, learner, emulators)
+    curve = Curve()
     try:
-        began, steps = time.monotonic(), 0
+        began = time.monotonic()
+        steps = 0
         while time.monotonic() < began + arguments.seconds / 3:
-            players.fleet.run("step_on")
+            emulators.fleet.run("step_on")
             steps += settings.slots
         print(f"emulators alone: {steps / (time.monotonic() - began):,.0f} steps/s", flush=True)
-        stretch(players, learner, curve, settings, 10_000, None)
-        before, began = curve.steps, time.monotonic()
-        stretch(players, learner, curve, settings, settings.total_steps, began + arguments.seconds / 3)
-        _wait(device)
-        print(f"playing and learning: {(curve.steps - before) / (time.monotonic() - began):,.0f} steps/s", flush=True)
+        loop.run_until(curve, 10_000, None)
+        steps_before = curve.steps
+        began = time.monotonic()
+        loop.run_until(curve, settings.total_steps, began + arguments.seconds / 3)
+        _wait_for(device)
+        rate = (curve.steps - steps_before) / (time.monotonic() - began)
+        print(f"playing and learning: {rate:,.0f} steps/s", flush=True)
         began = time.monotonic()
         for _ in range(100):
             learner.learn(0.0)
-        _wait(device)
-        print(
-            f"learning alone: {100 * settings.updates / (time.monotonic() - began):,.0f} gradient steps/s", flush=True
-        )
+        _wait_for(device)
+        rate = 100 * settings.updates / (time.monotonic() - began)
+        print(f"learning alone: {rate:,.0f} gradient steps/s", flush=True)
     finally:
-        players.close()
+        loop.close()
 
 
-def _wait(device: torch.device) -> None:
+def _wait_for(device: torch.device) -> None:
     if device.type == "cuda":
         torch.cuda.synchronize()
 
@@ -149,16 +168,16 @@ def main() -> None:
     one.add_argument("--fine-tune", action="store_true", help="improve the student of --init-from by its own return")
     one.add_argument("--init-from", help="an agent whose weights to begin with: a folder or a pretrained agent's name")
     one.add_argument("--out", type=Path, required=True)
-    one.set_defaults(run=train)
+    one.set_defaults(run=train_atari)
     fast = commands.add_parser("speed", help="measure the parts of a training")
     fast.add_argument("task")
     fast.add_argument("--seconds", type=float, default=60.0)
-    fast.set_defaults(run=speed)
+    fast.set_defaults(run=measure_speed)
     other = commands.add_parser("lend", help="copy an agent for another task of the same game")
     other.add_argument("folder")
     other.add_argument("task")
     other.add_argument("--out", type=Path, required=True)
-    other.set_defaults(run=lend)
+    other.set_defaults(run=lend_agent)
     for command in (one, fast):
         command.add_argument("--device", default="cuda")
         command.add_argument("--processes", type=int, help="processes with emulators (default: one per core)")

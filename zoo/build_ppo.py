@@ -18,20 +18,19 @@ import tarfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from surefoot.play.tasks import get_task
 from surefoot.train.folder import Curve, TrainingRun
-from surefoot.train.ppo import train_ppo
-from surefoot.train.settings import find_ppo
+from surefoot.train.presets import prepare_settings, train_agent
 
 KEPT = ("agent.npz", "agent.json", "curve.csv")
 
 
-def one(arguments: argparse.Namespace) -> None:
+def train_job(arguments: argparse.Namespace) -> None:
     """Train one agent; print every validation."""
     task, sigma, memory = f"{arguments.job}::".split(":")[:3]
-    settings = find_ppo(arguments.preset, task).with_memory(memory)
     began = time.monotonic()
 
     def report(done: int, of: int, curve: Curve) -> None:
@@ -55,10 +54,10 @@ def one(arguments: argparse.Namespace) -> None:
         preset=arguments.preset,
         progress=report,
     )
-    train_ppo(run, settings)
+    train_agent(run, prepare_settings(arguments.preset, run.task, memory=memory or None))
 
 
-def train(arguments: argparse.Namespace) -> None:
+def train_jobs(arguments: argparse.Namespace) -> None:
     """Train every job with every seed at the same time, each in a process with one thread."""
     # What runs in parallel shares one GPU's memory: leave no holes in it.
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True"}
@@ -73,8 +72,9 @@ def train(arguments: argparse.Namespace) -> None:
         print(f"{name}: exit {process.wait()}", flush=True)
     if arguments.pack is not None:
         with tarfile.open(arguments.pack, "w:gz") as pack:
-            for path in sorted(path for name in KEPT for path in arguments.out.glob(f"*/{name}")):
-                pack.add(path, path.relative_to(arguments.out))
+            for path in sorted(arguments.out.glob("*/*")):
+                if path.name in KEPT:
+                    pack.add(path, path.relative_to(arguments.out))
 
 
 def main() -> None:
@@ -85,11 +85,11 @@ def main() -> None:
     everything.add_argument("jobs", nargs="+", metavar="TASK:SIGMA[:MEMORY]")
     everything.add_argument("--seeds", type=int, nargs="+", default=[0])
     everything.add_argument("--pack", type=Path, metavar="FILE", help="tar file to write agents, cards and curves to")
-    everything.set_defaults(run=train)
+    everything.set_defaults(run=train_jobs)
     single = commands.add_parser("one", help="train one agent")
     single.add_argument("job", metavar="TASK:SIGMA[:MEMORY]")
     single.add_argument("--seed", type=int, default=0)
-    single.set_defaults(run=one)
+    single.set_defaults(run=train_job)
     for command in (everything, single):
         command.add_argument("--seconds", type=float, default=450.0)
         command.add_argument("--out", type=Path, default=Path("runs/ppo"))

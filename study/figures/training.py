@@ -26,7 +26,8 @@ from study.paper import (
 from study.style import empty, legend_below, sheet
 from study.tables import Table
 from surefoot.play.tasks import TASKS
-from surefoot.train.settings import DdpgSettings, find_settings
+from surefoot.train.presets import PAPER
+from surefoot.train.settings import DdpgSettings
 
 NONE, SHIPPED = "not measured", "#5b87b8"
 # Settings whose names say little outside of the code.
@@ -38,7 +39,7 @@ WORDS = {
     "averaging": "decay of averaged weights",
 }
 # What a training that has no such setting does.
-UNSET = {"hidden": "CNN", "stop_when_perfect": "False"}
+UNSET = {"hidden": "CNN"}
 LARGE = 10_000_000  # steps, from which on they are counted in millions
 
 
@@ -128,7 +129,7 @@ def _task_rows(study: Study, task: str) -> list[list[str]]:
         ["repeats", REPEATS.get(task, "not stated"), by_sigma([len(agent.card["candidates"]) for agent in agents])],
         ["steps of the training that was kept", "", by_sigma(steps)],
     ]
-    if isinstance(find_settings("paper", task), DdpgSettings):
+    if isinstance(PAPER[task], DdpgSettings):
         rows += [[name, value, value if agents else ""] for name, value in EPISODIC.items()]
     return rows
 
@@ -140,12 +141,14 @@ def by_sigma(counts: Sequence[int]) -> str:
 
 
 def _setting_rows(study: Study, task: str) -> list[list[str]]:
-    paper = find_settings("paper", task).facts()
+    paper = PAPER[task].as_dict()
     ours = [agent.card["training"]["settings"] for agent in study.of(task)]
     rows = []
     for name in dict.fromkeys([*paper, *(key for one in ours for key in one)]):
         there = list(dict.fromkeys(_shown(one[name]) for one in ours if name in one))
         there = there or [UNSET[name] for _ in ours[:1] if name in UNSET]
+        if name == "stop_when_perfect" and ours:
+            there = [_shown(paper[name])]  # model cards do not say it: they stop where the paper does
         if name != "repeats":
             words = WORDS.get(name, name.replace("_", " "))
             rows.append([words, _shown(paper[name]) if name in paper else "", ", ".join(there)])

@@ -23,9 +23,9 @@ from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task, tensors
 from surefoot.train import ddpg
 from surefoot.train.folder import Curve, TrainingFolder
-from surefoot.train.sb3_checkpoint import load_checkpoint, save_checkpoint
-from surefoot.train.settings import DdpgSettings, find_settings
-from surefoot.train.train import train
+from surefoot.train.off_policy import load_checkpoint, save_checkpoint, train_off_policy
+from surefoot.train.presets import PAPER
+from surefoot.train.settings import DdpgSettings
 from toys import actor_with_critic
 from trainings import run_training
 
@@ -96,7 +96,7 @@ def test_the_first_of_two_critics_is_read():
 
 
 def test_the_papers_table_is_the_preset():
-    paper = find_settings("paper", "mountain-car")
+    paper = PAPER["mountain-car"]
     assert (paper.gamma, paper.total_steps, paper.validation_interval, paper.validation_episodes) == (
         0.99,
         300_000,
@@ -110,7 +110,7 @@ def test_the_papers_table_is_the_preset():
         100,
         0.005,
     )
-    model = ddpg.build_model(TASK, 0.2, dataclasses.replace(paper, total_steps=2_000), 0, "cpu")
+    model = ddpg.build_ddpg(TASK, 0.2, dataclasses.replace(paper, total_steps=2_000), 0, "cpu")
     assert (model.train_freq.frequency, model.train_freq.unit.value, model.gradient_steps) == (1, "episode", -1)
     assert (model.batch_size, model.tau, model.gamma, model.learning_starts) == (100, 0.005, 0.99, 100)
     assert model.lr_schedule(1) == 1e-4
@@ -124,7 +124,9 @@ def test_the_papers_table_is_the_preset():
 def trained(tmp_path_factory):
     out = tmp_path_factory.mktemp("ddpg") / "run"
     seen = []
-    policy = run_training(train, SHORT, 0.2, TINY, out, seed=3, preset="tiny", progress=lambda *rest: seen.append(rest))
+    policy = run_training(
+        train_off_policy, SHORT, 0.2, TINY, out, seed=3, preset="tiny", progress=lambda *rest: seen.append(rest)
+    )
     return out, policy, seen
 
 
@@ -133,7 +135,7 @@ def test_a_trained_agent_is_left_with_card_and_curve(trained):
     card = zoo.load_card(str(out))
     assert [row[0] for row in card["curve"]] == [80, 160, 240]
     assert card["training"]["algorithm"] == "stable_baselines3.DDPG"
-    assert card["training"]["settings"] == TINY.facts()
+    assert card["training"]["settings"] == TINY.as_dict()
     assert (policy.name, policy.sha256) == ("mountain-car-s0.2", card["sha256"])
     assert [step for step, _, _ in seen] == [80, 160, 240]
     assert not (out / "checkpoint.npz").exists()
@@ -146,18 +148,18 @@ def test_a_trained_agent_is_left_with_card_and_curve(trained):
 
 def test_learning_changes_both_networks_and_the_same_seed_gives_the_same_agent(trained, tmp_path):
     _, policy, _ = trained
-    again = run_training(train, SHORT, 0.2, TINY, tmp_path / "again", seed=3)
-    other = run_training(train, SHORT, 0.2, TINY, tmp_path / "other", seed=4)
+    again = run_training(train_off_policy, SHORT, 0.2, TINY, tmp_path / "again", seed=3)
+    other = run_training(train_off_policy, SHORT, 0.2, TINY, tmp_path / "other", seed=4)
     assert again.sha256 == policy.sha256 != other.sha256
 
 
 def test_a_checkpoint_holds_both_optimizers(tmp_path):
-    one = ddpg.build_model(SHORT, 0.2, TINY, 0, "cpu")
+    one = ddpg.build_ddpg(SHORT, 0.2, TINY, 0, "cpu")
     one.learn(200)
     folder = TrainingFolder(tmp_path, resume=False)
-    folder.curve = Curve([(400, 0.0, 0.0, 0.5)], 0.0, 400, ddpg.kept_weights(one))
+    folder.curve = Curve([(400, 0.0, 0.0, 0.5)], 0.0, 400, ddpg.actor_critic_weights(one))
     save_checkpoint(folder, one)
-    other, read = ddpg.build_model(SHORT, 0.2, TINY, 9, "cpu"), TrainingFolder(tmp_path, resume=True)
+    other, read = ddpg.build_ddpg(SHORT, 0.2, TINY, 9, "cpu"), TrainingFolder(tmp_path, resume=True)
     load_checkpoint(read, other)
     for mine, its in ((one.actor, other.actor), (one.critic, other.critic)):
         for name, state in mine.optimizer.state_dict()["state"].items():
@@ -171,4 +173,4 @@ def test_a_checkpoint_holds_both_optimizers(tmp_path):
 
 def test_ddpg_wants_continuous_actions(tmp_path):
     with pytest.raises(InputError, match="DDPG needs bounded continuous actions"):
-        run_training(train, get_task("cartpole-5"), 0.2, TINY, tmp_path / "x")
+        run_training(train_off_policy, get_task("cartpole-5"), 0.2, TINY, tmp_path / "x")

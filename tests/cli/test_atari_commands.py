@@ -8,8 +8,6 @@ import pytest
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
 from surefoot.cli import main as cli
-from surefoot.train.atari import settings
-from train.test_atari_training import TINY
 
 pytest.importorskip("ale_py")
 
@@ -62,38 +60,10 @@ def test_the_papers_gaps_are_asked_for_by_name(capsys, agent, monkeypatch):
     assert tuple(seen[0].lambdas) == (0.1, 0.3, 0.5, 0.9, 1.3, 1.7)
 
 
-def test_fast_training_by_the_command(capsys, monkeypatch):
-    monkeypatch.setitem(settings.FAST, "pong-1r", TINY)
-    call = (
-        "train",
-        "pong-1r",
-        "--sigma",
-        0.1,
-        "--preset",
-        "fast",
-        "--time-limit",
-        5,
-        "--device",
-        "cpu",
-        "--out",
-        "run",
-    )
-    code, out, err = called(capsys, *call, "--json", "--quiet")
-    assert (code, err) == (0, "")
-    assert json.loads(out)["training"]["preset"] == "fast"
-    code, _, err = called(capsys, *call)
-    assert code == 2
-    assert "is not empty; give --resume" in err
-
-
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        ("train cartpole-5 --sigma .1 --preset fast", "the preset 'fast' has no settings for 'cartpole-5'"),
         ("train pong-1r --sigma .1 --time-limit 3", "--time-limit cannot be combined with the preset paper"),
-        ("train pong-1r --sigma .1 --init-from pong-1r-s0", "--init-from cannot be combined with the preset paper"),
-        ("train pong-1r --sigma .1 --preset fast --init-from nobody", "nobody"),
-        ("train pong-1r --sigma .1 --preset fast --time-limit 0", "the time limit must be > 0 minutes"),
         ("train freeway --sigma .1 --preset thorough", "has no settings for 'freeway'"),
         ("certify freeway --sigma .123", "there is no pretrained agent for freeway at sigma 0.123"),
         ("certify pong-1r --agent cartpole-5-s0.2 --sigma .1", "the agent has 2 actions"),
@@ -107,7 +77,7 @@ def test_wrong_calls(capsys, arguments, match):
 
 
 @pytest.mark.parametrize(
-    "arguments", ["certify pong-1r", "attack freeway", "train pong-full --sigma .1 --preset fast", "baseline freeway"]
+    "arguments", ["certify pong-1r", "attack freeway", "train pong-full --sigma .1", "baseline freeway"]
 )
 def test_without_ale_py_one_line_says_what_to_install(capsys, monkeypatch, arguments):
     monkeypatch.setitem(sys.modules, "ale_py", None)

@@ -19,6 +19,7 @@ from surefoot.play.streams import Purpose
 ROOT = Path(__file__).resolve().parents[2]
 FOLDERS = ("src", "study", "zoo")
 MAKERS = {"seed_sequence", "block_seeds", "policy_seeds", "training_seeds", "direction_seeds"}
+VALIDATIONS = {"validate", "run_validation"}
 DEFAULT = {"seed": "0", "purpose": "()"}  # of a Plan that does not say
 
 # By file and function: the seed and purpose of a plan, the number of a validation, the purposes that are named, and the
@@ -56,33 +57,35 @@ USES = {
     "study/mujoco.py run": ["Plan: 0, ()"],
     # Training, and what selects weights and sigmas.
     "src/surefoot/play/envs/noisy.py NoisyObservation._reseed": ["seed_sequence(seed, WRAPPER)"],
-    "src/surefoot/train/selection.py validate": [
+    "src/surefoot/train/selection.py run_validation": [
         "Plan: run.seed, (Purpose.VALIDATION, number)",
         "(Purpose.VALIDATION, number)",
     ],
+    "src/surefoot/train/selection.py validate": ["run_validation: number"],
     "src/surefoot/train/selection.py best_sigma": ["Plan: seed, (Purpose.PILOT,)", "(Purpose.PILOT,)"],
     "src/surefoot/train/certified_eval.py CertifiedEvalCallback._evaluate": [
         "Plan: self.seed, (Purpose.VALIDATION, number)",
         "(Purpose.VALIDATION, number)",
     ],
-    "src/surefoot/train/validation.py Validation._on_step": ["validate: number"],
-    "src/surefoot/train/train.py train": ["replace: seed run.seed + number"],
-    "src/surefoot/train/ppo.py validate": ["validate: learner.iteration"],
-    "src/surefoot/train/ppo.py Learner.__init__": ["training_seeds(seed, 0)"],
-    "src/surefoot/train/ppo.py train_ppo": ["training_seeds(run.seed, learner.iteration)"],
-    "src/surefoot/train/ppo.py _steps_what_is_over": ["training_seeds(0, 0)"],
-    "src/surefoot/train/sb3_ppo.py build_model": ["training_seeds(seed, begun)"],
-    "src/surefoot/train/sb3_ppo.py Validation.validate": ["validate: len(curve.rows)"],
-    "src/surefoot/train/polish.py polish": ["validate: 0"],  # the judge's; rounds of the search count from 1
-    "src/surefoot/train/polish.py _Search._value": ["validate: number"],
-    "src/surefoot/train/polish.py observe": ["training_seeds(seed, 0)"],
-    "src/surefoot/train/polish.py _Search.best": ["training_seeds(self.run.seed, 0)"],
-    "src/surefoot/train/atari/train.py validate": ["validate: curve.steps"],
-    "src/surefoot/train/atari/fine_tune.py Actor.__init__": ["training_seeds(seed, 0)"],
-    "src/surefoot/train/atari/learner.py Learner.__init__": ["training_seeds(seed, 0)"],
-    "src/surefoot/train/atari/players.py Emulated.__init__": ["training_seeds(seed, first_step)"],
-    "src/surefoot/train/atari/student.py Student.__init__": ["training_seeds(seed, 0)"],
-    "zoo/build.py select": ["Plan: 0, (Purpose.SELECTION,)", "(Purpose.SELECTION,)"],
+    "src/surefoot/train/off_policy.py ValidationCallback._on_step": ["validate: number"],
+    "src/surefoot/train/off_policy.py train_off_policy": ["replace: seed run.seed + number"],
+    "src/surefoot/train/ppo.py PpoLearner.__init__": ["training_seeds(seed, 0)"],
+    "src/surefoot/train/ppo.py train_ppo": [
+        "training_seeds(run.seed, learner.iteration)",
+        "validate: learner.iteration",
+    ],
+    "src/surefoot/train/ppo.py _can_step_after_end": ["training_seeds(0, 0)"],
+    "src/surefoot/train/sb3_ppo.py build_sb3_ppo": ["training_seeds(seed, begun)"],
+    "src/surefoot/train/sb3_ppo.py Sb3Validation.validate": ["validate: len(curve.rows)"],
+    "zoo/training/polish.py polish": ["validate: 0"],  # the judge's; rounds of the search count from 1
+    "zoo/training/polish.py search_numbers": ["training_seeds(run.seed, 0)", "run_validation: number"],
+    "zoo/training/polish.py observe_features": ["training_seeds(seed, 0)"],
+    "zoo/training/atari.py validate_loop": ["validate: curve.steps"],
+    "zoo/training/atari.py Emulators.__init__": ["training_seeds(seed, first_step)"],
+    "zoo/training/q_learning.py QLearner.__init__": ["training_seeds(seed, 0)"],
+    "zoo/training/student.py StudentLearner.__init__": ["training_seeds(seed, 0)"],
+    "zoo/training/fine_tune.py FineTuneLearner.__init__": ["training_seeds(seed, 0)"],
+    "zoo/build.py run_selection": ["Plan: 0, (Purpose.SELECTION,)", "(Purpose.SELECTION,)"],
 }
 
 
@@ -116,8 +119,8 @@ def _said(node: ast.AST) -> str | None:
         return "Plan: {seed}, {purpose}".format(**DEFAULT | given)
     if name == "replace" and given.keys() & DEFAULT.keys():
         return "replace: " + ", ".join(f"{key} {given[key]}" for key in DEFAULT if key in given)
-    if name == "validate" and "number" in given:
-        return f"validate: {given['number']}"
+    if name in VALIDATIONS and "number" in given:
+        return f"{name}: {given['number']}"
     return ast.unparse(node) if name in MAKERS else None
 
 

@@ -17,16 +17,22 @@ from surefoot.play.envs.atari.env import AtariEnvironment
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import get_task
 from surefoot.train import dqn
-from surefoot.train.atari.checkpoint import load_checkpoint, save_checkpoint
-from surefoot.train.atari.learner import Learner, copy_weights
-from surefoot.train.atari.players import Players, cartridges
-from surefoot.train.atari.replay_buffer import Batch, Replay
-from surefoot.train.atari.settings import FAST, FastSettings, find_fast
-from surefoot.train.atari.train import exploration, stretch, train_fast
 from surefoot.train.folder import Curve, TrainingFolder
-from surefoot.train.settings import find_settings
-from surefoot.train.train import train
+from surefoot.train.off_policy import train_off_policy
+from surefoot.train.presets import PAPER, settings_for
 from trainings import run_training
+from zoo.training.atari import copy_weights
+from zoo.training.q_learning import (
+    FAST,
+    ExploringEmulators,
+    FastSettings,
+    QLearner,
+    QLearningLoop,
+    TransitionBuffer,
+    Transitions,
+    games_of_emulators,
+    train_fast,
+)
 
 CPU = torch.device("cpu")
 TINY = FastSettings(
@@ -47,7 +53,9 @@ POISON = 251
 
 def replay(rows=40, slots=3, steps=3, sigma=0.0, batch=64, shape=(2, 2), gamma=0.9):
     stream = Stream(np.random.SeedSequence(0), CPU)
-    return Replay(rows, slots, shape, 4, steps=steps, gamma=gamma, sigma=sigma, batch=batch, stream=stream)
+    return TransitionBuffer(
+        rows, slots, shape, 4, n_steps=steps, gamma=gamma, sigma=sigma, batch_size=batch, stream=stream
+    )
 
 
 def filled(count, length=9, end=ENDED, reward=lambda _, __: 0.0, **options):
@@ -58,7 +66,7 @@ def filled(count, length=9, end=ENDED, reward=lambda _, __: 0.0, **options):
         buffer.show(torch.full((3, 2, 2), step % 250, dtype=torch.uint8), age)
         over = torch.where(age == length - 1, end, 0).to(torch.uint8)
         rewards = torch.tensor([reward(step, int(a)) for a in age])
-        buffer.book(torch.tensor([step % 5] * 3), rewards, over)
+        buffer.add(torch.tensor([step % 5] * 3), rewards, over)
         age = torch.where(over != 0, 0, age + 1)
     buffer.show(torch.full((3, 2, 2), POISON, dtype=torch.uint8), age)  # the emulators are stepping
     return buffer
@@ -138,7 +146,7 @@ def test_black_and_white_frames_come_out_with_all_their_noise(level):
     buffer = replay(rows=12, slots=2, sigma=sigma, batch=40, shape=(84, 84))
     for step in range(12):
         buffer.show(torch.full((2, 84, 84), level, dtype=torch.uint8), torch.tensor([step, step]))
-        buffer.book(torch.zeros(2, dtype=torch.int64), torch.zeros(2), torch.zeros(2, dtype=torch.uint8))
+        buffer.add(torch.zeros(2, dtype=torch.int64), torch.zeros(2), torch.zeros(2, dtype=torch.uint8))
     network = CNN(fresh_arrays(4, 3, 0), NATURE)
     network.convolutions[0].register_forward_pre_hook(lambda _, inputs: heard.append(inputs[0]))
     drawn = buffer.draw()
@@ -166,7 +174,7 @@ def test_noise_is_fresh_for_every_draw_and_shared_by_shared_frames():
 
 def batch(rows=6, seed=0):
     random = torch.Generator().manual_seed(seed)
-    return Batch(
+    return Transitions(
         state=torch.rand((rows, 4, 84, 84), generator=random),
         action=torch.arange(rows) % 3,
         reward=torch.linspace(-1, 1, rows),
@@ -177,7 +185,7 @@ def batch(rows=6, seed=0):
 
 
 def test_the_loss_is_double_q_learnings():
-    learner = Learner(get_task("freeway"), 0.0, TINY, CPU, seed=3)
+    learner = QLearner(get_task("freeway"), 0.0, TINY, CPU, seed=3)
     copy_weights(CNN(fresh_arrays(4, 3, 99), NATURE), learner.target)
     drawn = batch()
     with torch.no_grad():
@@ -194,9 +202,9 @@ def test_the_loss_is_double_q_learnings():
 
 def test_learning_lowers_the_loss_of_what_it_sees():
     task = get_task("freeway")
-    learner = Learner(task, 0.0, replace(TINY, learning_rate=1e-3, target_interval=10**6), CPU, seed=0)
+    learner = QLearner(task, 0.0, replace(TINY, learning_rate=1e-3, target_interval=10**6), CPU, seed=0)
     drawn = batch()
-    learner.replay.draw = lambda: drawn
+    learner.buffer.draw = lambda: drawn
     before = float(learner.loss(drawn).detach())
     for _ in range(15):
         learner.learn(0.0)
@@ -209,13 +217,13 @@ def test_learning_lowers_the_loss_of_what_it_sees():
 def test_what_to_do_is_learned_from_what_is_seen():
     """A bright picture wants action 2, a dark one action 0: buffer, noise, loss and optimiser together find it out."""
     settings = replace(TINY, batch_size=16, learning_rate=5e-4, slots=4)
-    learner, random = Learner(get_task("freeway"), 0.1, settings, CPU, 0), torch.Generator().manual_seed(0)
+    learner, random = QLearner(get_task("freeway"), 0.1, settings, CPU, 0), torch.Generator().manual_seed(0)
     for _ in range(40):
         bright = torch.randint(2, (4,), generator=random)
         frames = (60 + 120 * bright).to(torch.uint8).view(4, 1, 1).expand(4, 84, 84)
-        learner.replay.show(frames, torch.zeros(4, dtype=torch.int64))
+        learner.buffer.show(frames, torch.zeros(4, dtype=torch.int64))
         action = torch.randint(3, (4,), generator=random)
-        learner.replay.book(action, (action == 2 * bright).float(), torch.full((4,), ENDED, dtype=torch.uint8))
+        learner.buffer.add(action, (action == 2 * bright).float(), torch.full((4,), ENDED, dtype=torch.uint8))
     for _ in range(40):
         learner.learn(0.0)
     pictures = torch.tensor([60.0, 180.0]).view(2, 1, 1, 1).expand(2, 4, 84, 84) / 255
@@ -225,8 +233,8 @@ def test_what_to_do_is_learned_from_what_is_seen():
 
 
 def test_the_target_follows_at_its_interval():
-    learner = Learner(get_task("freeway"), 0.0, replace(TINY, target_interval=2), CPU, seed=0)
-    learner.replay.draw = lambda: batch()
+    learner = QLearner(get_task("freeway"), 0.0, replace(TINY, target_interval=2), CPU, seed=0)
+    learner.buffer.draw = lambda: batch()
     same = []
     for _ in range(4):
         learner.learn(0.0)
@@ -235,8 +243,8 @@ def test_the_target_follows_at_its_interval():
 
 
 def test_the_learning_rate_falls_to_a_tenth():
-    learner = Learner(get_task("freeway"), 0.0, TINY, CPU, seed=0)
-    learner.replay.draw = lambda: batch()
+    learner = QLearner(get_task("freeway"), 0.0, TINY, CPU, seed=0)
+    learner.buffer.draw = lambda: batch()
     rates = []
     for fraction in (0.0, 0.5, 1.0):
         learner.learn(fraction)
@@ -245,16 +253,17 @@ def test_the_learning_rate_falls_to_a_tenth():
 
 
 def test_exploration_falls_and_holds_its_actions():
-    assert exploration(TINY, 0) == 1
-    assert exploration(TINY, 30) == pytest.approx(0.5015)
-    assert exploration(TINY, 10**6) == pytest.approx(TINY.exploration_final)
-    players = Players(get_task("freeway"), 0.1, replace(TINY, slots=1), CPU, 0, 0, 1)
-    players.left, players.held = (torch.zeros(4_000, dtype=torch.int64) for _ in range(2))
+    rate = QLearningLoop(TINY, None, None).exploration
+    assert rate(0) == 1
+    assert rate(30) == pytest.approx(0.5015)
+    assert rate(10**6) == pytest.approx(TINY.exploration_final)
+    players = ExploringEmulators(get_task("freeway"), 0.1, replace(TINY, slots=1), CPU, 0, 0, 1)
+    players.steps_left, players.held_action = (torch.zeros(4_000, dtype=torch.int64) for _ in range(2))
     greedy = torch.full((4_000,), 7)
-    first = players._explored(greedy, 0.3)
+    first = players.explore(greedy, 0.3)
     assert 0.2 < float((first != 7).float().mean()) < 0.4
-    still = players.left > 0
-    assert torch.equal(players._explored(greedy, 0.0)[still], first[still])
+    still = players.steps_left > 0
+    assert torch.equal(players.explore(greedy, 0.0)[still], first[still])
     assert 0.4 < float(still.sum() / (first != 7).sum()) < 0.6  # P(length >= 2) = 1/2
     players.close()
 
@@ -263,10 +272,10 @@ def test_players_and_buffer_agree_with_the_emulators():
     """What is booked is what was played; a goal ends the bootstrapping and the network sees the noisy stack."""
     task = get_task("pong-full")
     settings = replace(TINY, loss_weight=0.5)
-    learner, curve = Learner(task, 0.1, settings, CPU, 0), Curve()
-    players = Players(task, 0.1, settings, CPU, 0, 0, 1)
-    stretch(players, learner, curve, replace(settings, learning_starts=10**6), 160, None)
-    buffer = learner.replay
+    learner, curve = QLearner(task, 0.1, settings, CPU, 0), Curve()
+    players = ExploringEmulators(task, 0.1, settings, CPU, 0, 0, 1)
+    QLearningLoop(replace(settings, learning_starts=10**6), learner, players).run_until(curve, 160, None)
+    buffer = learner.buffer
     assert curve.steps == 160
     assert int(buffer.head) == buffer.written == 80
     assert torch.equal(buffer.age[:80, 0], torch.arange(80))  # a goal ends no game
@@ -305,30 +314,25 @@ def test_a_training_leaves_an_agent_that_everybody_loads(trained, tmp_path):
     assert loaded.sha256 == policy.sha256
     card = json.loads((out / "agent.json").read_text())
     assert (card["task"], card["sigma"], card["training"]["steps"]) == ("pong-1r", 0.1, 96)
-    assert card["training"]["settings"] == TINY.facts()
+    assert card["training"]["settings"] == TINY.as_dict()
     assert len(card["curve"]) == 2
     write_zip(loaded, tmp_path / "agent.zip")
     assert sb3.read_zip(tmp_path / "agent.zip").n_actions == 6
 
 
-def test_a_training_folder_fits_into_few_small_files(trained):
-    files = [path for path in trained[0].rglob("*") if path.is_file()]
-    assert len(files) <= 8
-    assert max(path.stat().st_size for path in files) < 16 * 2**20
-
-
 def test_a_checkpoint_restores_what_was_learned(trained):
     task, out = get_task("pong-1r"), trained[0]
-    learner, folder = Learner(task, 0.1, TINY, CPU, 5), TrainingFolder(out, resume=True)
-    assert load_checkpoint(folder, learner) is None
+    learner, folder = QLearner(task, 0.1, TINY, CPU, 5), TrainingFolder(out, resume=True)
+    assert learner.load_checkpoint(folder) is None
     curve = folder.curve
     assert (curve.steps, len(curve.rows), learner.updates > 0) == (96, 2, True)
-    again = Learner(task, 0.1, TINY, CPU, 6)
-    save_checkpoint(folder, learner, {"name": "x", "sha256": "y"})
-    assert load_checkpoint(folder, again) == {"name": "x", "sha256": "y"}
+    again = QLearner(task, 0.1, TINY, CPU, 6)
+    learner.save_checkpoint(folder, {"name": "x", "sha256": "y"})
+    assert again.load_checkpoint(folder) == {"name": "x", "sha256": "y"}
+    assert torch.equal(again.target.linear[0].weight, learner.online.linear[0].weight)
     assert (folder.curve.rows, folder.curve.best_step) == (curve.rows, curve.best_step)
     assert all((folder.curve.best_weights[name] == array).all() for name, array in curve.best_weights.items())
-    save_checkpoint(folder, learner, None)
+    learner.save_checkpoint(folder, None)
     for one, other in zip(learner.online.parameters(), again.online.parameters(), strict=True):
         assert torch.equal(one, other)
         states = learner.optimizer.state[one], again.optimizer.state[other]
@@ -336,7 +340,7 @@ def test_a_checkpoint_restores_what_was_learned(trained):
         assert states[1]["exp_avg"].stride() == states[1]["exp_avg_sq"].stride() == other.stride()
     assert not torch.equal(learner.online.linear[0].weight, learner.average.linear[0].weight)
     assert torch.equal(learner.average.linear[0].weight, again.average.linear[0].weight)
-    again.replay.draw = lambda: replace(batch(), action=torch.arange(6))
+    again.buffer.draw = lambda: replace(batch(), action=torch.arange(6))
     again.learn(0.5)
     assert float(again.optimizer.param_groups[0]["lr"]) == pytest.approx(0.55 * TINY.learning_rate)
 
@@ -370,39 +374,19 @@ def test_a_training_begins_with_the_weights_of_another_agent(trained, tmp_path):
 
 def test_a_start_that_does_not_fit_is_refused(trained):
     with pytest.raises(InputError, match=r"pong-1r-s0.1 does not have the layers of this training run"):
-        Learner(get_task("freeway"), 0.1, TINY, CPU, 0).begin_with(trained[1])
+        QLearner(get_task("freeway"), 0.1, TINY, CPU, 0).begin_with(trained[1])
     with pytest.raises(InputError, match="does not have the layers"):
-        Learner(get_task("pong-1r"), 0.1, TINY, CPU, 0).begin_with(zoo.load("cartpole-5-s0"))
+        QLearner(get_task("pong-1r"), 0.1, TINY, CPU, 0).begin_with(zoo.load("cartpole-5-s0"))
 
 
 def test_every_second_emulator_may_play_another_task_of_the_game():
     one, full = get_task("pong-1r"), get_task("pong-full")
     settings = replace(TINY, slots=4, beside="pong-full")
-    assert cartridges(one, settings) == [one.cartridge, full.cartridge] * 2
-    assert cartridges(one, TINY) == [one.cartridge] * 2
+    assert games_of_emulators(one, settings) == [one.cartridge, full.cartridge] * 2
+    assert games_of_emulators(one, TINY) == [one.cartridge] * 2
     for other in ("freeway", "cartpole-5"):
         with pytest.raises(InputError, match=f"{other} is not a task of the same game as pong-1r"):
-            cartridges(one, replace(TINY, beside=other))
-
-
-@pytest.mark.parametrize(("stale", "kept"), [("b", "online"), ("c", "average")])
-def test_a_kill_between_the_files_of_a_checkpoint_loses_no_weights(trained, tmp_path, stale, kept):
-    """What does not belong to the first file is not loaded: moments restart, and with ``b`` the average."""
-    for path in trained[0].glob("checkpoint-*.npz"):
-        (tmp_path / path.name).write_bytes(path.read_bytes())
-    task = get_task("pong-1r")
-    older = (tmp_path / f"checkpoint-{stale}.npz").read_bytes()
-    folder, other = TrainingFolder(tmp_path, resume=True), Learner(task, 0.1, TINY, CPU, 9)
-    copy_weights(Learner(task, 0.1, TINY, CPU, 8).online, other.average)
-    folder.curve = Curve()
-    save_checkpoint(folder, other, None)
-    (tmp_path / f"checkpoint-{stale}.npz").write_bytes(older)
-    learner, folder = Learner(task, 0.1, TINY, CPU, 1), TrainingFolder(tmp_path, resume=True)
-    load_checkpoint(folder, learner)
-    assert (folder.curve.steps, folder.curve.best_weights, folder.curve.best) == (0, {}, -np.inf)
-    assert torch.equal(learner.online.linear[0].weight, other.online.linear[0].weight)
-    assert torch.equal(learner.average.linear[0].weight, getattr(other, kept).linear[0].weight)
-    assert not learner.optimizer.state
+            games_of_emulators(one, replace(TINY, beside=other))
 
 
 def test_time_ends_a_training(tmp_path):
@@ -427,19 +411,19 @@ def test_bad_options_are_refused(tmp_path, options, match):
 
 
 def test_a_folder_in_use_is_not_written_over(trained):
-    with pytest.raises(InputError, match="is not empty; give --resume"):
+    with pytest.raises(InputError, match="is not empty; give resume=True"):
         run_training(train_fast, get_task("pong-1r"), 0.1, TINY, trained[0], device="cpu")
 
 
 def test_a_checkpoint_of_another_task_is_refused(trained):
     with pytest.raises(InputError, match="another task or version"):
-        load_checkpoint(TrainingFolder(trained[0], resume=True), Learner(get_task("freeway"), 0.1, TINY, CPU, 0))
+        QLearner(get_task("freeway"), 0.1, TINY, CPU, 0).load_checkpoint(TrainingFolder(trained[0], resume=True))
 
 
 def test_only_atari_has_fast_settings(tmp_path):
     assert set(FAST) == {"pong-1r", "pong-full", "freeway"}
     with pytest.raises(InputError, match="has no settings for 'cartpole-5'"):
-        find_fast("cartpole-5")
+        settings_for(FAST, "fast", "cartpole-5")
     with pytest.raises(InputError, match="is for Atari tasks"):
         run_training(train_fast, get_task("cartpole-5"), 0.1, TINY, tmp_path, device="cpu")
 
@@ -448,19 +432,19 @@ def test_only_atari_has_fast_settings(tmp_path):
 
 
 def test_the_papers_table_for_atari():
-    ours = find_settings("paper", "pong-1r")
+    ours = PAPER["pong-1r"]
     assert (ours.total_steps, ours.validation_interval, ours.validation_episodes) == (10_000_000, 100_000, 100)
     assert (ours.learning_rate, ours.gamma, ours.buffer_size, ours.learning_starts) == (1e-4, 0.99, 10_000, 100_000)
     assert (ours.exploration_fraction, ours.exploration_initial, ours.exploration_final) == (0.1, 1.0, 0.01)
     assert (ours.target_interval, ours.batch_size, ours.train_interval, ours.gradient_steps) == (1_000, 32, 4, 1)
-    assert find_settings("paper", "freeway") == replace(ours, repeats=5)
-    assert find_settings("paper", "pong-full") == replace(ours, validation_episodes=10)
+    assert PAPER["freeway"] == replace(ours, repeats=5)
+    assert PAPER["pong-full"] == replace(ours, validation_episodes=10)
 
 
 def test_sb3s_own_training_keeps_noise_out_of_bytes(tmp_path):
     """One short run of the paper's way: its buffer holds floats with all their noise, its agent is convolutional."""
     settings = replace(
-        find_settings("paper", "pong-1r"),
+        PAPER["pong-1r"],
         total_steps=24,
         validation_interval=24,
         validation_episodes=1,
@@ -469,10 +453,10 @@ def test_sb3s_own_training_keeps_noise_out_of_bytes(tmp_path):
         batch_size=4,
     )
     task = get_task("pong-1r")
-    policy = run_training(train, task, 0.1, settings, tmp_path / "run", progress=lambda *_: None)
+    policy = run_training(train_off_policy, task, 0.1, settings, tmp_path / "run", progress=lambda *_: None)
     assert isinstance(policy.network, CNN)
     assert zoo.load(str(tmp_path / "run")).sha256 == policy.sha256
-    model = dqn.build_model(task, 0.1, settings, 0, "cpu")
+    model = dqn.build_dqn(task, 0.1, settings, 0, "cpu")
     model.learn(20)
     frames = model.replay_buffer.observations[:20, 0, -1]
     assert frames.dtype == np.float32

@@ -10,13 +10,19 @@ import torch
 from surefoot.agents import files as zoo
 from surefoot.agents.memory import FrameStack
 from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
-from surefoot.cli.main import main
 from surefoot.errors import InputError
 from surefoot.play.envs.atari.emulators import CUT, ENDED
 from surefoot.play.tasks import get_task
-from surefoot.train.atari.fine_tune import Actor, Rollout, Tuning, train_fine_tune
-from surefoot.train.atari.settings import FINE_TUNE, FineTuneSettings, find_fine_tune
+from surefoot.train.presets import settings_for
 from trainings import run_training
+from zoo.training.fine_tune import (
+    FINE_TUNE,
+    FineTuneLearner,
+    FineTuneLoop,
+    FineTuneSettings,
+    Rollout,
+    train_fine_tune,
+)
 
 CPU = torch.device("cpu")
 TINY = FineTuneSettings(
@@ -38,11 +44,11 @@ def policy(n_stack, name, seed=0, task=FREEWAY):
 
 
 def actor(settings=TINY):
-    return Actor(FREEWAY, settings, policy(3, "student"), policy(4, "teacher", 1), CPU, 0)
+    return FineTuneLearner(FREEWAY, settings, policy(3, "student"), policy(4, "teacher", 1), CPU, 0)
 
 
 def tuning(learner, sigma=0.3):
-    return Tuning(FREEWAY, sigma, learner.settings, learner, seed=0, first_step=0, processes=1)
+    return FineTuneLoop(FREEWAY, sigma, learner.settings, learner, seed=0, first_step=0, processes=1)
 
 
 # --- rollouts -------------------------------------------------------------------------------------------------------
@@ -88,7 +94,7 @@ def test_advantages_are_sums_of_discounted_surprises():
                 expected[step, slot] += (0.9 * 0.8) ** (ahead - step) * surprise
                 if last:
                     break
-    assert np.allclose(kept.goal[:16] - kept.value[:16], expected, atol=1e-5)
+    assert np.allclose(kept.target[:16] - kept.value[:16], expected, atol=1e-5)
     scaled = (expected - expected.mean()) / expected.std(ddof=1)
     assert np.allclose(kept.advantage[:16], scaled, atol=1e-4)
 
@@ -108,7 +114,7 @@ def filled(learner):
         kept.reward[step], kept.over[step] = (kept.action[step] == 2 * bright).float(), ENDED
         with torch.no_grad():
             chances = learner.online(frames.view(2, 1, 84, 84).expand(2, 3, 84, 84) / 255).log_softmax(dim=1)
-        kept.chance[step] = chances.gather(1, kept.action[step].unsqueeze(1)).squeeze(1)
+        kept.log_prob[step] = chances.gather(1, kept.action[step].unsqueeze(1)).squeeze(1)
     kept.judge(0.9, 0.8)
     return learner
 
@@ -116,15 +122,15 @@ def filled(learner):
 def test_the_loss_is_ppos():
     learner = filled(actor())
     kept = learner.rollout
-    kept.chance += torch.linspace(-0.3, 0.3, kept.chance.numel()).view_as(kept.chance)  # some beyond the clip
+    kept.log_prob += torch.linspace(-0.3, 0.3, kept.log_prob.numel()).view_as(kept.log_prob)  # some beyond the clip
     step, slot = torch.arange(16).repeat_interleave(2), torch.arange(2).repeat(16)
     with torch.no_grad():
         chances = learner.online(kept.seen_stacks(step, slot)).softmax(dim=1)
-        ratio = chances.gather(1, kept.action[step, slot].unsqueeze(1)).squeeze(1) / kept.chance[step, slot].exp()
+        ratio = chances.gather(1, kept.action[step, slot].unsqueeze(1)).squeeze(1) / kept.log_prob[step, slot].exp()
         good = kept.advantage[step, slot]
         gain = torch.where(good > 0, ratio.clamp(max=1.1), ratio.clamp(min=0.9)) * good
         values = learner.critic(kept.clean_stacks(step, slot)).max(dim=1).values
-        error = (values - kept.goal[step, slot]).square().mean()
+        error = (values - kept.target[step, slot]).square().mean()
         entropy = torch.distributions.Categorical(chances).entropy().mean()
     expected = error - gain.mean() - 0.01 * entropy
     assert float(learner.loss(step, slot).detach()) == pytest.approx(float(expected), rel=1e-4)
@@ -151,13 +157,13 @@ def test_clean_frames_reach_the_critic_alone():
         if scramble:
             learner.rollout.show = lambda step, clean, seen, age, show=show: show(step, 255 - clean, seen, age)
         try:
-            course.collect()
+            course.collect_rollout()
         finally:
             course.close()
         done.append(learner.rollout)
     plain, scrambled = done
     assert torch.equal(plain.action, scrambled.action)
-    assert torch.equal(plain.chance, scrambled.chance)
+    assert torch.equal(plain.log_prob, scrambled.log_prob)
     assert torch.equal(plain.seen, scrambled.seen)
     assert not torch.allclose(plain.value, scrambled.value, atol=1e-4)
     noise = plain.seen[2:18] - plain.clean[3:19] / 255
@@ -183,15 +189,12 @@ def test_a_fine_tuned_agent_is_an_ordinary_one(tmp_path):
     assert json.loads((out / "agent.json").read_text())["training"]["updates"] == 6
 
 
-def test_what_cannot_be_tuned_is_refused(tmp_path, capsys):
+def test_what_cannot_be_tuned_is_refused(tmp_path):
     pong = policy(4, "pong", task=get_task("pong-1r"))
     with pytest.raises(InputError, match="pong is not a convolutional agent for freeway"):
         run_training(
             train_fine_tune, FREEWAY, 0.3, TINY, tmp_path / "run", teacher=pong, init_from=policy(3, "student")
         )
     with pytest.raises(InputError, match="'fine-tune' has no settings for 'cartpole-5', only for pong-1r"):
-        find_fine_tune("cartpole-5")
+        settings_for(FINE_TUNE, "fine-tune", "cartpole-5")
     assert set(FINE_TUNE) == {"pong-1r", "pong-full", "freeway"}
-    given = ["train", "freeway", "--sigma", "0.3", "--preset", "fine-tune", "--teacher", "freeway-s0"]
-    assert main(given) == 2
-    assert "the preset fine-tune needs --init-from" in capsys.readouterr().err

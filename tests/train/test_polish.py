@@ -6,17 +6,15 @@ import torch
 
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import MLP
-from surefoot.agents.policies import Policy, Spaces
-from surefoot.cli.main import main
+from surefoot.agents.policies import Policy
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
-from surefoot.train import polish as polishing
-from surefoot.train.polish import directions, last_layer, observe, polish
-from surefoot.train.settings import PolishSettings
 from trainings import run_training
+from zoo.training import polish as polishing
+from zoo.training.polish import PolishSettings, find_directions, last_layer, observe_features, polish
 
 TASK, SIGMA = get_task("cartpole-1"), 0.1
 SMALL = PolishSettings(rounds=2, pairs=4, episodes=20, observed=40, validation_episodes=50)
@@ -27,9 +25,7 @@ def careless(name="cartpole-1-hand-s0.1"):
     inner = 0.1 * np.eye(4)  # tanh is nearly linear there
     outer = np.zeros((2, 4))
     outer[1, 2] = 10.0
-    return zoo.hashed(
-        Policy(MLP([inner, outer], [np.zeros(4), np.zeros(2)], "tanh"), Spaces(shape=(4,), n_actions=2), name=name)
-    )
+    return zoo.hashed(Policy(MLP([inner, outer], [np.zeros(4), np.zeros(2)], "tanh"), 1, (4,), 2, name))
 
 
 def polished(out, agent=None, sigma=SIGMA, settings=SMALL, **more):
@@ -73,7 +69,7 @@ def test_a_seed_gives_one_agent(tmp_path, done):
 
 
 def test_what_is_worse_is_not_kept(tmp_path, monkeypatch):
-    monkeypatch.setattr(polishing._Search, "best", lambda own: np.full(4, -5.0))
+    monkeypatch.setattr(polishing, "search_numbers", lambda *_: (np.full(4, -5.0), 1))
     agent = careless()
     assert polished(tmp_path / "run", agent).sha256 == agent.sha256
     card = zoo.load_card(str(tmp_path / "run"))
@@ -83,21 +79,21 @@ def test_what_is_worse_is_not_kept(tmp_path, monkeypatch):
 
 def test_what_is_added_is_a_multiple_of_the_guessed_observation():
     agent = careless()
-    features, clean = observe(TASK, Noise.of(SIGMA), agent, 50, 0)
-    ways = directions(agent, features, clean)
+    features, clean = observe_features(TASK, Noise.of(SIGMA), agent, 50, 0)
+    ways = find_directions(agent, features, clean)
     guessed = torch.cat((features, torch.ones(len(features), 1)), dim=1) @ ways.guess
     error = (guessed - clean).std(dim=0)
     # One noisy frame: no guess is worse than the mean, and one of what moves less than the noise is hardly better.
     assert (error <= clean.std(dim=0) + 1e-6).all()
     numbers = np.array([0.3, -0.2, 0.1, 0.5])
-    last, other = last_layer(agent.network, ""), last_layer(ways.added(agent, numbers).network, "")
+    last, other = last_layer(agent.network, ""), last_layer(ways.add_to(agent, numbers).network, "")
     change = (features.float() @ (other.weight - last.weight).T + other.bias - last.bias).double()
     expected = guessed @ (torch.from_numpy(numbers) * ways.unit[0])
     assert torch.allclose(change[:, 1], expected, atol=1e-4)
     assert not change[:, 0].any()
     tilt = 10 * features[:, 2]
     assert torch.allclose(ways.unit[0], tilt.std() / guessed.std(dim=0))
-    assert ways.added(agent, np.zeros(4)).sha256 == agent.sha256
+    assert ways.add_to(agent, np.zeros(4)).sha256 == agent.sha256
 
 
 def test_a_recurrent_agent_is_polished(tmp_path):
@@ -117,7 +113,7 @@ def test_a_recurrent_agent_is_polished(tmp_path):
             "vectors and actions of cartpole-1, not mountain-car-",
         ),
         (
-            {"agent": Policy(torch.nn.Linear(4, 2), Spaces(shape=(4,), n_actions=2), name="own")},
+            {"agent": Policy(torch.nn.Linear(4, 2), 1, (4,), 2, "own")},
             "ends with fully connected layers can be polished; own is another",
         ),
     ],
@@ -128,14 +124,12 @@ def test_what_cannot_be_polished_is_refused_before_anything_is_made(tmp_path, mo
     assert not (tmp_path / "run").exists()
 
 
-def test_the_command(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(PolishSettings.__init__, "__defaults__", tuple(SMALL.facts().values()))
-    call = ["train", "cartpole-1", "--sigma", "0.1", "--preset", "polish"]
-    assert main([*call, "--init-from", "cartpole-1-s0.2", "--out", str(tmp_path / "run")]) == 0
-    assert zoo.load_card(str(tmp_path / "run"))["name"] == "cartpole-1-polished-s0.1"
-    for wrong, match in (
-        ([], "the preset polish needs --init-from"),
-        (["--init-from", "cartpole-1-s0.2", "--memory", "gru"], "--memory cannot be combined with the preset polish"),
-    ):
-        assert main([*call, *wrong]) == 2
-        assert match in capsys.readouterr().err
+def test_the_command(tmp_path, monkeypatch):
+    monkeypatch.setattr(PolishSettings.__init__, "__defaults__", tuple(SMALL.as_dict().values()))
+    call = ["cartpole-1", "--sigma", "0.1", "--init-from", "cartpole-1-s0.2", "--out", str(tmp_path / "run")]
+    polishing.main(call)
+    card = zoo.load_card(str(tmp_path / "run"))
+    assert (card["name"], card["training"]["preset"]) == ("cartpole-1-polished-s0.1", "polish")
+    assert card["training"]["command"] == f"python -m zoo.training.polish {' '.join(call)}"
+    with pytest.raises(SystemExit, match="already holds a trained agent"):
+        polishing.main(call)

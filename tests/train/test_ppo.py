@@ -21,11 +21,13 @@ from surefoot.play.streams import Purpose, Stream, training_seeds
 from surefoot.play.tasks import get_task
 from surefoot.proof.forecast import forecast
 from surefoot.train import ppo, selection
-from surefoot.train.actors import policy_of
+from surefoot.train.actors import deployed_weights
+from surefoot.train.deployed import policy_from_weights
 from surefoot.train.folder import Curve
-from surefoot.train.ppo import Batch, Learner, collect, train_ppo
+from surefoot.train.ppo import EpisodeBatch, PpoLearner, collect, train_ppo
+from surefoot.train.presets import PPO, find_settings
 from surefoot.train.selection import best_sigma
-from surefoot.train.settings import PPO_PRESETS, PpoSettings, find_ppo
+from surefoot.train.settings import PpoSettings
 from trainings import run_training
 
 CPU = torch.device("cpu")
@@ -52,7 +54,7 @@ def tiny(out, task=CARTPOLE, sigma=0.2, **more):
 
 def learner_of(task, memory, sigma=0.3, **more):
     settings = dataclasses.replace(TINY, memory=memory, **more)
-    learner = Learner(task, Noise.of(sigma), settings, 0, CPU)
+    learner = PpoLearner(task, Noise.of(sigma), settings, 0, CPU)
     # Any actor but the first, which prefers nothing.
     with torch.no_grad(), torch.random.fork_rng():
         torch.manual_seed(1)
@@ -88,7 +90,7 @@ def test_it_writes_an_agent_that_everybody_loads(tmp_path, task, memory):
     assert isinstance(again.memory, Recurrent) == (memory == "gru")
     training = card["training"]
     assert (training["seed"], training["command"], training["preset"], training["budget"]) == (3, "it", "ppo", 0.4)
-    assert training["settings"] == dataclasses.replace(TINY, memory=memory).facts()
+    assert training["settings"] == dataclasses.replace(TINY, memory=memory).as_dict()
     with (tmp_path / "run" / "curve.csv").open() as file:
         rows = list(csv.DictReader(file))
     assert [int(row["step"]) for row in rows] == [step for step, _ in said]
@@ -115,9 +117,11 @@ def test_what_is_deployed_is_the_most_likely_action(tmp_path):
         learner._fit_scale(batch)
         features = learner.actor.memory(batch.inputs)
         center = learner.actor.head.linear(features)
-        expected = center.argmax(-1) if task.spaces.n_actions else learner.actor.head.action(center)
-        weights = {name: value.numpy() for name, value in learner.actor.state_dict().items()}
-        policy = policy_of(task.spaces, learner.settings.n_stack(task), weights, "it")
+        expected = center.argmax(-1) if task.spaces.n_actions else learner.actor.head.to_action(center)
+        n_stack = learner.settings.n_stack(task)
+        policy = policy_from_weights(
+            task.spaces, deployed_weights(learner.actor), "it", n_stack=n_stack, activation="tanh"
+        )
         shape = task.spaces.shape
         if memory == "gru":
             state = torch.zeros(TINY.n_envs, learner.settings.width)
@@ -144,7 +148,7 @@ def scrambled(batch):
 
 def log_probs(learner, batch):
     features = learner.actor.memory(batch.inputs)
-    return learner.actor.head.judge(features, batch.chosen, Stream(training_seeds(0, 9)[2], CPU))[0]
+    return learner.actor.head.evaluate(features, batch.chosen, Stream(training_seeds(0, 9)[2], CPU))[0]
 
 
 @pytest.mark.parametrize(("task", "memory"), KINDS)
@@ -184,7 +188,7 @@ def batch_of(reward, alive):
     reward, alive = torch.tensor(reward).T, torch.tensor(alive).T
     known = torch.zeros(*alive.shape, 4 + 1 + TINY.width)
     rest = dict.fromkeys(("inputs", "chosen", "log_prob", "clean", "advantage", "target"), alive)
-    return Batch(**rest, known=known, reward=reward, alive=alive)
+    return EpisodeBatch(**rest, known=known, reward=reward, alive=alive)
 
 
 def test_advantages_are_those_of_the_definition():
@@ -220,7 +224,7 @@ def test_steps_shrink_with_the_spread_of_the_advantages():
     rates = []
     for spread, fraction in ((1.0, 0.0), (0.5, 0.0), (0.15, 0.0), (0.15, 0.5)):
         learner.spread = spread
-        learner._settle(fraction)
+        learner._set_learning_rate(fraction)
         rates.append(learner.optimizer.param_groups[0]["lr"] / TINY.learning_rate)
     assert rates == pytest.approx([1, 1, 0.5, 0.25])
 
@@ -327,13 +331,13 @@ def test_sigma_is_that_of_the_pretrained_agent_that_certifies_the_most(monkeypat
         card = zoo.load_card(one.agent)
         assert (card["task"], card["sigma"], "gru" in one.agent) == ("cartpole-5", one.sigma, recurrent)
     assert (found[0.6, False].sigma, found[1.0, True].sigma) == (0.3, 0.4)
-    with pytest.raises(InputError, match=r"no pretrained agents of CartPole-v1 .*; give --sigma, such as 0\.3, half"):
+    with pytest.raises(InputError, match=r"no pretrained agents of CartPole-v1 .*; give sigma=, such as 0\.3, half"):
         best_sigma(make_task("CartPole-v1", floor=0), 0.6, recurrent=False, seed=0, device="cpu")
 
 
 def test_the_command_selects_sigma(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(selection, "N_PILOT", 50)
-    monkeypatch.setitem(PPO_PRESETS["ppo"], "cartpole-5", dataclasses.replace(TINY, total_steps=1_000))
+    monkeypatch.setitem(PPO, "cartpole-5", dataclasses.replace(TINY, total_steps=1_000))
     call = ["train", "cartpole-5", "--for-budget", "0.2", "--memory", "frames=3", "--out", str(tmp_path / "run")]
     assert main(call) == 0
     card, shown = zoo.load_card(str(tmp_path / "run")), capsys.readouterr().out
@@ -375,7 +379,7 @@ def test_a_gymnasium_task_is_refused(tmp_path):
 
 
 def test_unknown_presets_are_refused():
-    with pytest.raises(InputError, match="unknown preset 'ppp'; there are ppo, ppo-large, paper"):
-        find_ppo("ppp", "cartpole-5")
+    with pytest.raises(InputError, match="unknown preset 'ppp'; there are ppo, ppo-large, sb3-ppo, paper"):
+        find_settings("ppp", "cartpole-5")
     with pytest.raises(InputError, match="the preset 'ppo' has no settings for 'freeway'"):
-        find_ppo("ppo", "freeway")
+        find_settings("ppo", "freeway")

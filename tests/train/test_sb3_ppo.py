@@ -22,8 +22,10 @@ from surefoot.play.envs.gymnasium_env import Gymnasium
 from surefoot.play.streams import training_seeds
 from surefoot.play.task import Backend
 from surefoot.play.tasks import get_task
+from surefoot.train.presets import PRESETS
 from surefoot.train.sb3_env import CLEAN, NOISY, NoisyAndClean
-from surefoot.train.sb3_ppo import Sb3PpoSettings, build_model, default_settings, train_sb3_ppo
+from surefoot.train.sb3_ppo import build_sb3_ppo, train_sb3_ppo
+from surefoot.train.settings import Sb3PpoSettings, default_sb3_settings
 from trainings import run_training
 
 torch.set_num_threads(1)
@@ -81,7 +83,7 @@ def test_stacks_are_noisy_clean_observations_are_not(task):
 
 def test_the_actor_never_sees_what_is_clean():
     """Scramble the clean part: every action and its probability stay, every value changes."""
-    model, env = build_model(POLE, Noise.of(0.2), TINY, seed=0)
+    model, env = build_sb3_ppo(POLE, Noise.of(0.2), TINY, seed=0)
     model.learn(256)
     seen = {key: torch.randn(50, *space.shape) for key, space in env.observation_space.spaces.items()}
     scrambled = {**seen, CLEAN: 9 * torch.randn(50, 5)}
@@ -96,7 +98,7 @@ def test_the_actor_never_sees_what_is_clean():
 
 
 def test_without_the_clean_critic_nothing_sees_it():
-    model, env = build_model(POLE, Noise.of(0.2), replace(TINY, clean_critic=False), seed=0)
+    model, env = build_sb3_ppo(POLE, Noise.of(0.2), replace(TINY, clean_critic=False), seed=0)
     seen = {key: torch.randn(20, *space.shape) for key, space in env.observation_space.spaces.items()}
     scrambled = {**seen, CLEAN: torch.randn(20, 5)}
     assert torch.equal(*(model.policy.predict_values(one) for one in (seen, scrambled)))
@@ -175,13 +177,13 @@ def test_what_cannot_be_trained(tmp_path, task, settings, match):
 
 
 def test_long_episodes_are_validated_on_less_often():
-    assert default_settings(POLE).validation_interval == 100_000
+    assert default_sb3_settings(POLE).validation_interval == 100_000
     long = make_task("Pendulum-v1", floor=-16_300, max_steps=1_000)
-    assert default_settings(long).validation_interval == 2 * 200 * 1_000
+    assert default_sb3_settings(long).validation_interval == 2 * 200 * 1_000
 
 
 def test_any_setting_may_be_set(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("surefoot.train.sb3_ppo.default_settings", lambda task: TINY)
+    monkeypatch.setitem(PRESETS, "sb3-ppo", replace(PRESETS["sb3-ppo"], settings_of=lambda task: TINY))
     setup = ["train", "--env", "CartPole-v1", "--max-steps", "60", "--sigma", "0.2", "--quiet"]
     small = ["--set", "total_steps=5.12e2", "--set", "clean_critic=no", "--set", "hidden=8,8", "--set", "gamma=0.9"]
     assert cli.main([*setup, *small, "--out", str(tmp_path / "out")]) == 0
@@ -203,7 +205,7 @@ def test_any_setting_may_be_set(tmp_path, capsys, monkeypatch):
 
 def test_the_command(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("surefoot.train.sb3_ppo.default_settings", lambda task: TINY)
+    monkeypatch.setitem(PRESETS, "sb3-ppo", replace(PRESETS["sb3-ppo"], settings_of=lambda task: TINY))
     setup = ["train", "--env", "CartPole-v1", "--sigma", "0.2", "--quiet", "--out", "out"]
     assert cli.main([*setup, "--floor", "0", "--ceiling", "60", "--max-steps", "60", "--memory", "frames=2"]) == 0
     shown = capsys.readouterr().out
@@ -214,8 +216,8 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     for wrong, match in [
         (["train", "--sigma", "0.2"], "exactly one of TASK and --env"),
         ([*setup, "cartpole-5", "--floor", "0"], "exactly one of TASK and --env"),
-        ([*setup, "--floor", "0", "--preset", "paper"], "trained by the preset sb3-ppo, got paper"),
-        ([*setup, "--floor", "0", "--memory", "gru"], "the preset sb3-ppo takes --memory frames=K, got 'gru'"),
+        ([*setup, "--floor", "0", "--preset", "paper"], "the preset 'paper' has no settings for 'CartPole-v1'"),
+        ([*setup, "--floor", "0", "--memory", "gru"], "memory must be frames=K with a whole number K, got 'gru'"),
         (["train", "cartpole-5", "--sigma", "0.2", "--floor", "0"], "--floor cannot be combined with a task"),
     ]:
         assert cli.main(wrong) == 2

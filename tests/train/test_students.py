@@ -9,14 +9,20 @@ import torch
 
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import CNN, NATURE, cnn_policy, fresh_arrays
-from surefoot.cli.main import main
 from surefoot.errors import InputError
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import get_task
-from surefoot.train.atari.replay_buffer import Labeled
-from surefoot.train.atari.settings import STUDENT, StudentSettings, find_student
-from surefoot.train.atari.student import Lessons, Student, outputs, train_student
+from surefoot.train.presets import settings_for
 from trainings import run_training
+from zoo.training.student import (
+    STUDENT,
+    LabeledBuffer,
+    StudentLearner,
+    StudentLoop,
+    StudentSettings,
+    fast_outputs,
+    train_student,
+)
 
 CPU = torch.device("cpu")
 TINY = StudentSettings(
@@ -41,8 +47,8 @@ def teacher(task, seed=0):
 
 def lessons(sigma=0.3, demonstrations=0.0, **changes):
     settings, task = replace(TINY, **changes), get_task("freeway")
-    learner = Student(task, sigma, settings, CPU, 0)
-    return Lessons(
+    learner = StudentLearner(task, sigma, settings, CPU, 0)
+    return StudentLoop(
         task,
         sigma,
         settings,
@@ -59,7 +65,7 @@ def lessons(sigma=0.3, demonstrations=0.0, **changes):
 
 
 def test_the_loss_is_regret_error_and_entropy():
-    student = Student(get_task("freeway"), 0.0, TINY, CPU, 0)
+    student = StudentLearner(get_task("freeway"), 0.0, TINY, CPU, 0)
     stacks, values = torch.rand((5, 3, 84, 84)), torch.randn((5, 3))
     with torch.no_grad():
         output = student.online(stacks)
@@ -75,9 +81,9 @@ def test_the_loss_is_regret_error_and_entropy():
 
 @pytest.mark.parametrize("n_stack", [1, 12])
 def test_a_convolution_over_blocks_is_the_networks_own(n_stack):
-    student = Student(get_task("freeway"), 0.0, replace(TINY, n_stack=n_stack), CPU, 0)
+    student = StudentLearner(get_task("freeway"), 0.0, replace(TINY, n_stack=n_stack), CPU, 0)
     stacks = torch.rand((3, n_stack, 84, 84))
-    ours = outputs(student.online, stacks)
+    ours = fast_outputs(student.online, stacks)
     assert torch.allclose(ours, student.online(stacks), atol=1e-5)
     assert not torch.allclose(ours, student.online(stacks.flip(-1)), atol=1e-3)
     ours.sum().backward()
@@ -87,7 +93,7 @@ def test_a_convolution_over_blocks_is_the_networks_own(n_stack):
 def test_a_student_learns_what_its_teacher_says_of_what_it_sees():
     """A bright picture wants action 2, a dark one action 0, said by labels alone, through the noise."""
     settings = replace(TINY, widths=(16, 16, 16, 32), batch_size=16, learning_rate=2e-3, averaging=0.8)
-    student = Student(get_task("freeway"), 0.1, settings, CPU, 0)
+    student = StudentLearner(get_task("freeway"), 0.1, settings, CPU, 0)
     random = torch.Generator().manual_seed(0)
     for _ in range(48):
         bright = torch.randint(2, (4,), generator=random)
@@ -102,7 +108,9 @@ def test_a_student_learns_what_its_teacher_says_of_what_it_sees():
 
 
 def test_labels_belong_to_the_newest_frame_of_their_stack():
-    buffer = Labeled(30, 2, (2, 2), 3, n_actions=2, sigma=0.0, batch=500, stream=Stream(np.random.SeedSequence(0), CPU))
+    buffer = LabeledBuffer(
+        30, 2, (2, 2), 3, n_actions=2, sigma=0.0, batch_size=500, stream=Stream(np.random.SeedSequence(0), CPU)
+    )
     for step in range(70):
         slots = torch.tensor([step, step + 100])
         buffer.show(slots.to(torch.uint8).view(2, 1, 1).expand(2, 2, 2), torch.tensor([step % 7, step]))
@@ -122,8 +130,8 @@ def test_labels_belong_to_the_newest_frame_of_their_stack():
 @pytest.mark.parametrize("kind", [torch.float32, torch.bfloat16])
 def test_samples_are_the_frames_and_fresh_noise_in_either_precision(kind):
     stream = Stream(np.random.SeedSequence(0), CPU)
-    buffer = Labeled(8, 2, (8, 8), 3, n_actions=2, sigma=0.2, batch=400, stream=stream)
-    buffer.kind = kind
+    buffer = LabeledBuffer(8, 2, (8, 8), 3, n_actions=2, sigma=0.2, batch_size=400, stream=stream)
+    buffer.dtype = kind
     for step in range(8):
         buffer.show(torch.full((2, 8, 8), 30 * step, dtype=torch.uint8), torch.tensor([step, 0]))
         buffer.label(torch.full((2, 2), float(step)))
@@ -146,13 +154,14 @@ def test_the_teacher_sees_clean_frames_and_the_student_noisy_ones():
     try:
         seen, shown = [], []
         class_.teacher.network.register_forward_pre_hook(lambda _, inputs: shown.append(inputs[0].clone()))
-        act = class_.actions
-        class_.actions = lambda stacks, values, fraction: (seen.append(stacks.clone()), act(stacks, values, fraction))[
-            1
-        ]
+        act = class_.choose_actions
+        class_.choose_actions = lambda stacks, values, fraction: (
+            seen.append(stacks.clone()),
+            act(stacks, values, fraction),
+        )[1]
         frames = []
         for _ in range(6):
-            frames.append(class_.players.frames.clone())
+            frames.append(class_.emulators.frames.clone())
             class_.step(0.5, learns=False)
         clean = torch.stack(frames[-4:], dim=1) / 255
         assert torch.equal(shown[-1], clean)
@@ -171,12 +180,12 @@ def test_clean_frames_do_not_reach_the_students_actions():
     for scramble in (False, True):
         class_ = lessons()
         if scramble:
-            advance = class_.recall.advance
-            class_.recall.advance = lambda memory, frames, *rest, f=advance: f(memory, 1 - frames, *rest)
+            advance = class_.memory.advance
+            class_.memory.advance = lambda memory, frames, *rest, f=advance: f(memory, 1 - frames, *rest)
         try:
             for _ in range(4):
                 class_.step(0.5, learns=False)
-            done.append((class_.players.action.clone(), class_.players.history, class_.learner.buffer.values[3]))
+            done.append((class_.emulators.action.clone(), class_.emulators.history, class_.learner.buffer.values[3]))
         finally:
             class_.close()
     assert torch.equal(done[0][0], done[1][0])
@@ -191,10 +200,10 @@ def test_the_teacher_acts_in_fewer_and_fewer_emulators():
         with torch.no_grad():
             best = class_.learner.average(stacks)[:, :3].argmax(dim=1)
         values[torch.arange(16), (best + 1) % 3] = 1.0  # never the student's best
-        taught = [class_.actions(stacks, values, at)[::2] == (best[::2] + 1) % 3 for at in (0.0, 0.25, 0.5)]
+        taught = [class_.choose_actions(stacks, values, at)[::2] == (best[::2] + 1) % 3 for at in (0.0, 0.25, 0.5)]
         assert [float(one.float().mean()) for one in taught] == [1.0, 0.5, 0.0]
         assert [class_.exploration(0), class_.exploration(10**9)] == [1.0, 0.0]
-        assert torch.equal(class_.actions(stacks, values, 1.0)[::2], best[::2])
+        assert torch.equal(class_.choose_actions(stacks, values, 1.0)[::2], best[::2])
     finally:
         class_.close()
 
@@ -224,7 +233,7 @@ def test_a_student_is_an_ordinary_agent_with_its_card(trained):
     policy, card = zoo.load(str(out)), json.loads((out / "agent.json").read_text())
     assert (policy.spaces.n_stack, policy.spaces.n_actions, policy.name) == (3, 3, "freeway-student-s0.3")
     assert card["training"]["teacher"]["name"] == "teacher"
-    assert card["training"]["settings"] == TINY.facts()
+    assert card["training"]["settings"] == TINY.as_dict()
     assert card["training"]["updates"] == 96 // 4 - 16 // 4
     assert "certified" in (out / "curve.csv").read_text().splitlines()[0]  # which chooses the weights, at twice sigma
     assert [line for line, _ in watched] == ["validation at step 48", "validation at step 96"]
@@ -233,7 +242,7 @@ def test_a_student_is_an_ordinary_agent_with_its_card(trained):
 
 def test_more_noise_begins_with_a_student_of_less(trained, tmp_path):
     policy = zoo.load(str(trained[0]))
-    student = Student(get_task("freeway"), 0.4, TINY, CPU, 1)
+    student = StudentLearner(get_task("freeway"), 0.4, TINY, CPU, 1)
     student.begin_with(policy)
     stacks = torch.rand((4, 3, 84, 84))
     assert torch.allclose(student.online(stacks)[:, :3], policy.network(stacks), atol=1e-6)
@@ -281,15 +290,15 @@ def test_time_is_the_length_of_a_training(tmp_path):
     assert json.loads((tmp_path / "run" / "agent.json").read_text())["training"]["steps"] < 10**5
     class_ = lessons(total_steps=1_000)
     try:
-        assert class_.fraction(250) == 0.25
+        assert class_.fraction_done(250) == 0.25
         class_.deadline = class_.began + 1e-9
-        assert class_.fraction(250) == 1.0
+        assert class_.fraction_done(250) == 1.0
     finally:
         class_.close()
 
 
 def test_without_validations_the_last_agent_is_kept_and_written_as_training_goes(tmp_path, monkeypatch):
-    monkeypatch.setattr("surefoot.train.atari.train.SAVED_EVERY", 0.001)
+    monkeypatch.setattr("zoo.training.atari.SECONDS_BETWEEN_SAVES", 0.001)
     settings, seen = replace(TINY, total_steps=24, learning_starts=0, validation_episodes=0), []
 
     def look(steps, _, curve):
@@ -315,20 +324,13 @@ def test_without_validations_the_last_agent_is_kept_and_written_as_training_goes
     assert training["best_step"] == 24
 
 
-def test_what_cannot_teach_is_refused(tmp_path, capsys):
+def test_what_cannot_teach_is_refused(tmp_path):
     with pytest.raises(InputError, match="teacher cannot teach freeway: it plays another game"):
         run_training(
             train_student, get_task("freeway"), 0.3, TINY, tmp_path / "run", teacher=teacher("pong-1r"), device="cpu"
         )
     with pytest.raises(InputError, match="teacher does not have the layers of this training run"):
-        Student(get_task("freeway"), 0.3, TINY, CPU, 0).begin_with(teacher("freeway"))
+        StudentLearner(get_task("freeway"), 0.3, TINY, CPU, 0).begin_with(teacher("freeway"))
     with pytest.raises(InputError, match="'student' has no settings for 'cartpole-5', only for pong-1r"):
-        find_student("cartpole-5")
+        settings_for(STUDENT, "student", "cartpole-5")
     assert set(STUDENT) == {"pong-1r", "pong-full", "freeway"}
-    for options, text in (
-        (["--preset", "student"], "the preset student needs --teacher"),
-        (["--preset", "fast", "--teacher", "freeway-s0"], "--teacher cannot be combined with the preset fast"),
-        (["--preset", "student", "--teacher", "pong-1r-s0"], "the agent has 6 actions"),
-    ):
-        assert main(["train", "freeway", "--sigma", "0.3", *options]) == 2
-        assert text in capsys.readouterr().err

@@ -23,14 +23,14 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import get_task
-from surefoot.train import dqn, selection
-from surefoot.train import validation as watch
+from surefoot.train import dqn, off_policy, selection
 from surefoot.train.cuda_graph import GraphDQN, sees_pixels
-from surefoot.train.dqn import build_model
+from surefoot.train.deployed import policy_from_weights
+from surefoot.train.dqn import build_dqn, training_environment
 from surefoot.train.folder import Curve, TrainingFolder, TrainingRun, has_checkpoint
-from surefoot.train.sb3_checkpoint import load_checkpoint, save_checkpoint
-from surefoot.train.settings import PRESETS, DqnSettings, find_settings
-from surefoot.train.train import train
+from surefoot.train.off_policy import kept_weights, load_checkpoint, save_checkpoint, train_off_policy
+from surefoot.train.presets import PAPER
+from surefoot.train.settings import DqnSettings
 from toys import not_normal
 from trainings import run_training
 
@@ -51,7 +51,7 @@ TINY = DqnSettings(
 def tiny(out, **more):
     own = {field.name for field in dataclasses.fields(TINY)}
     settings = dataclasses.replace(TINY, **{name: more.pop(name) for name in list(more) if name in own})
-    return run_training(train, more.pop("task", TASK), more.pop("sigma", 0.2), settings, out, **more)
+    return run_training(train_off_policy, more.pop("task", TASK), more.pop("sigma", 0.2), settings, out, **more)
 
 
 def curve_of(out):
@@ -105,7 +105,7 @@ def test_it_writes_an_agent_a_curve_and_a_board(trained):
     assert policy.name == card["name"] == "cartpole-5-s0.2"
     assert (card["task"], card["sigma"]) == ("cartpole-5", 0.2)
     training = card["training"]
-    assert training["settings"] == TINY.facts()
+    assert training["settings"] == TINY.as_dict()
     assert (training["seed"], training["command"], training["preset"]) == (3, "the command", "tiny")
     assert training["steps"] == 600
     rows = curve_of(out)
@@ -191,7 +191,7 @@ def first_states(plan):
 def test_validation_is_played_through_the_channel_that_certifies(trained):
     out, policy, _ = trained
     training = zoo.load_card(str(out))["training"]
-    played = selection.validate(
+    played = selection.run_validation(
         TrainingRun(task=TASK, sigma=0.2, out=out, seed=3), policy, 4, number=training["best_step"] // 100
     )
     assert played.sigma == 0.2
@@ -203,7 +203,7 @@ def test_validation_is_played_through_the_channel_that_certifies(trained):
 
 def test_a_folder_that_is_not_empty_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("")
-    with pytest.raises(InputError, match="is not empty; choose another --out"):
+    with pytest.raises(InputError, match="is not empty; give another out="):
         tiny(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -211,7 +211,7 @@ def test_a_folder_that_is_not_empty_is_refused(tmp_path):
 @pytest.mark.parametrize("resume", [True, False])
 def test_a_trained_agent_is_not_overwritten(tmp_path, resume):
     (tmp_path / "agent.json").write_text("{}")
-    with pytest.raises(InputError, match="already holds a trained agent; choose another --out"):
+    with pytest.raises(InputError, match="already holds a trained agent; give another out="):
         tiny(tmp_path, resume=resume)
 
 
@@ -257,14 +257,14 @@ def stop_at(step):
 
 
 def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
-    monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(off_policy, "CHECKPOINT_EVERY", 2)
     asked = scripted(monkeypatch, [10, 40, 30, 20, 39, 41, 5])
     with pytest.raises(KilledError):
         tiny(tmp_path / "run", progress=stop_at(500))
     assert (tmp_path / "run" / "checkpoint.npz").exists()  # of step 400
     assert [row[:2] for row in curve_of(tmp_path / "run")] == [[100, 10], [200, 40], [300, 30], [400, 20]]
     assert not (tmp_path / "run" / "agent.json").exists()
-    with pytest.raises(InputError, match="is not empty; give --resume"):
+    with pytest.raises(InputError, match="is not empty; give resume=True"):
         tiny(tmp_path / "run")
     policy = tiny(tmp_path / "run", resume=True)
     assert [row[:2] for row in curve_of(tmp_path / "run")] == [
@@ -283,7 +283,7 @@ def test_a_killed_training_goes_on_from_its_checkpoint(tmp_path, monkeypatch):
 
 def test_a_kill_costs_no_more_than_the_time_between_checkpoints(tmp_path, monkeypatch):
     """On Atari ten validations take half an hour: a checkpoint is also written when the last one is old."""
-    monkeypatch.setattr(watch, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(off_policy, "CHECKPOINT_SECONDS", 0.0)
     scripted(monkeypatch, [10, 40, 30])
     with pytest.raises(KilledError):
         tiny(tmp_path / "run", progress=stop_at(300))
@@ -291,7 +291,7 @@ def test_a_kill_costs_no_more_than_the_time_between_checkpoints(tmp_path, monkey
 
 
 def test_the_best_before_the_kill_stays_the_best(tmp_path, monkeypatch):
-    monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(off_policy, "CHECKPOINT_EVERY", 2)
     asked = scripted(monkeypatch, [50, 40, 30])
     with pytest.raises(KilledError):
         tiny(tmp_path / "run", progress=stop_at(300))
@@ -306,7 +306,7 @@ def test_resuming_without_a_checkpoint_does_not_restart_silently(tmp_path, begun
             tiny(tmp_path / "run", progress=stop_at(100))
     left = sorted(tmp_path.rglob("*"))
     with pytest.raises(
-        InputError, match="contains no checkpoint to resume from; start without --resume, with an empty"
+        InputError, match="contains no checkpoint to resume from; start without resume=True, with an empty"
     ):
         tiny(tmp_path / "run", resume=True)
     assert sorted(tmp_path.rglob("*")) == left
@@ -324,7 +324,7 @@ def test_ctrl_c_loses_nothing(tmp_path):
 
 
 def test_the_largest_seed_can_be_resumed(tmp_path, monkeypatch):
-    monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 1)
+    monkeypatch.setattr(off_policy, "CHECKPOINT_EVERY", 1)
     with pytest.raises(KilledError):
         tiny(tmp_path / "run", total_steps=300, seed=2**32 - 1, progress=stop_at(200))
     tiny(tmp_path / "run", total_steps=300, seed=2**32 - 1, resume=True)
@@ -332,13 +332,13 @@ def test_the_largest_seed_can_be_resumed(tmp_path, monkeypatch):
 
 
 def test_a_checkpoint_holds_everything(tmp_path):
-    one = build_model(TASK, 0.2, TINY, 0, "cpu")
+    one = build_dqn(TASK, 0.2, TINY, 0, "cpu")
     one.learn(300)
-    curve = Curve([(200, 10.0, 1.0, 0.5)], 10.0, 200, dqn.LEARNER.weights(one))
+    curve = Curve([(200, 10.0, 1.0, 0.5)], 10.0, 200, kept_weights(one))
     folder = TrainingFolder(tmp_path, resume=False)
     folder.curve = curve
     save_checkpoint(folder, one)
-    other, resumed = build_model(TASK, 0.2, TINY, 9, "cpu"), TrainingFolder(tmp_path, resume=True)
+    other, resumed = build_dqn(TASK, 0.2, TINY, 9, "cpu"), TrainingFolder(tmp_path, resume=True)
     load_checkpoint(resumed, other)
     read = resumed.curve
     assert (read.steps, read.seconds) == (300, curve.seconds)
@@ -357,7 +357,7 @@ def test_a_checkpoint_holds_everything(tmp_path):
 
 
 PIXELS = dataclasses.replace(
-    find_settings("paper", "pong-1r"),
+    PAPER["pong-1r"],
     total_steps=400,
     buffer_size=40,
     learning_starts=20,
@@ -367,7 +367,7 @@ PIXELS = dataclasses.replace(
 
 
 def pixel_model(seed):
-    return build_model(get_task("pong-1r"), 0.1, PIXELS, seed, "cpu")
+    return build_dqn(get_task("pong-1r"), 0.1, PIXELS, seed, "cpu")
 
 
 def resumed_pixels(tmp_path, monkeypatch, steps=90):
@@ -384,7 +384,7 @@ def resumed_pixels(tmp_path, monkeypatch, steps=90):
 
 def test_a_checkpoint_of_pixels_is_small_and_its_buffer_is_collected_again(tmp_path, monkeypatch):
     one, other, learned = resumed_pixels(tmp_path, monkeypatch)
-    stored = TrainingFolder(tmp_path, resume=True).load()[1]["checkpoint"]
+    stored = TrainingFolder(tmp_path, resume=True).load_checkpoint().arrays
     assert [len(stored[f"buffer.{name}"]) for name in ("observations", "next_observations")] == [0, 0]
     assert (other.num_timesteps, other._n_updates, other._n_calls) == (90, one._n_updates, one._n_calls)
     assert other.exploration_rate == one.exploration_rate
@@ -400,8 +400,8 @@ def test_a_checkpoint_of_pixels_is_small_and_its_buffer_is_collected_again(tmp_p
 
 
 def test_a_checkpoint_of_another_task_is_refused(tmp_path):
-    save_checkpoint(TrainingFolder(tmp_path, resume=False), build_model(TASK, 0.2, TINY, 0, "cpu"))
-    other = build_model(get_task("cartpole-1"), 0.2, TINY, 0, "cpu")
+    save_checkpoint(TrainingFolder(tmp_path, resume=False), build_dqn(TASK, 0.2, TINY, 0, "cpu"))
+    other = build_dqn(get_task("cartpole-1"), 0.2, TINY, 0, "cpu")
     with pytest.raises(InputError, match="contains a checkpoint of another task or version"):
         load_checkpoint(TrainingFolder(tmp_path, resume=True), other)
 
@@ -417,20 +417,20 @@ def test_a_truncated_checkpoint_is_refused(tmp_path, monkeypatch):
 
 def test_only_cartpole_stops_at_a_perfect_validation():
     """The paper's logs of the other tasks go on."""
-    stops = {task for task, settings in PRESETS["paper"].items() if settings.stop_when_perfect}
+    stops = {task for task, settings in PAPER.items() if settings.stop_when_perfect}
     assert stops == {"cartpole-5", "cartpole-1"}
 
 
 def test_pong_goes_on_after_a_perfect_validation(tmp_path, monkeypatch):
     asked = scripted(monkeypatch, [10, 200])
-    tiny(tmp_path / "run", stop_when_perfect=find_settings("paper", "pong-1r").stop_when_perfect)
+    tiny(tmp_path / "run", stop_when_perfect=PAPER["pong-1r"].stop_when_perfect)
     training = zoo.load_card(str(tmp_path / "run"))["training"]
     assert (training["steps"], training["best_step"], len(asked)) == (600, 200, 6)
     assert training["settings"]["stop_when_perfect"] is False
 
 
 def test_only_the_papers_freeway_is_the_best_of_several_runs():
-    repeats = {task: settings.repeats for task, settings in PRESETS["paper"].items()}
+    repeats = {task: settings.repeats for task, settings in PAPER.items()}
     assert repeats == {**dict.fromkeys(repeats, 1), "freeway": 5}
 
 
@@ -464,13 +464,13 @@ def test_each_of_several_runs_is_the_run_of_its_seed(trained, tmp_path):
 @pytest.mark.parametrize(("at", "missing"), [(100, 4), (300, 2)])
 def test_several_runs_are_resumed(tmp_path, monkeypatch, at, missing):
     """Killed in the second: the first is not trained again; before a first checkpoint the second is restarted."""
-    monkeypatch.setattr(watch, "CHECKPOINT_EVERY", 2)
+    monkeypatch.setattr(off_policy, "CHECKPOINT_EVERY", 2)
     asked = scripted(monkeypatch, [10, 20, 30, 25, 5])
     with pytest.raises(KilledError):
         tiny(tmp_path / "run", total_steps=400, repeats=2, progress=stop_at(400 + at))
     assert has_checkpoint(tmp_path / "run")
     assert has_checkpoint(tmp_path / "run" / "repeat-1") is (at == 300)
-    with pytest.raises(InputError, match="is not empty; give --resume"):
+    with pytest.raises(InputError, match="is not empty; give resume=True"):
         tiny(tmp_path / "run", total_steps=400, repeats=2)
     before = len(asked)
     tiny(tmp_path / "run", total_steps=400, repeats=2, resume=True)
@@ -480,7 +480,7 @@ def test_several_runs_are_resumed(tmp_path, monkeypatch, at, missing):
 
 
 def test_the_command_trains_several_seeds(tmp_path, monkeypatch, capsys):
-    monkeypatch.setitem(PRESETS["paper"], "cartpole-5", dataclasses.replace(TINY, total_steps=200))
+    monkeypatch.setitem(PAPER, "cartpole-5", dataclasses.replace(TINY, total_steps=200))
     scripted(monkeypatch, [10, 20, 30, 25])
     call = ["train", "cartpole-5", "--sigma", "0.2", "--preset", "paper", "--device", "cpu", "--json", "--quiet"]
     assert main([*call, "--repeats", "2", "--out", str(tmp_path / "run")]) == 0
@@ -489,8 +489,8 @@ def test_the_command_trains_several_seeds(tmp_path, monkeypatch, capsys):
     assert (card["training"]["seed"], card["training"]["settings"]["repeats"]) == (1, 2)
     assert main([*call, "--repeats", "0", "--out", str(tmp_path / "none")]) == 2
     assert "repeats must be at least 1, got 0" in capsys.readouterr().err
-    assert main(["train", "freeway", "--sigma", "0.1", "--preset", "fast", "--repeats", "2"]) == 2
-    assert "--repeats cannot be combined with the preset fast, which trains one seed" in capsys.readouterr().err
+    assert main(["train", "cartpole-5", "--sigma", "0.1", "--preset", "ppo", "--repeats", "2"]) == 2
+    assert "--repeats cannot be combined with the preset ppo, which takes --memory" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -533,7 +533,7 @@ def still():
 @pytest.mark.parametrize("frames", [1, 4])
 def test_the_buffer_holds_the_noise_unwrapped(still, frames):
     stacked = dataclasses.replace(still, spaces=dataclasses.replace(still.spaces, n_stack=frames))
-    model = build_model(stacked, 0.4, TINY, 0, "cpu")
+    model = build_dqn(stacked, 0.4, TINY, 0, "cpu")
     model.learn(1_000)
     buffer = model.replay_buffer
     assert buffer.observations.dtype == np.float32
@@ -545,7 +545,7 @@ def test_the_buffer_holds_the_noise_unwrapped(still, frames):
 
 def test_the_next_observation_is_the_one_that_is_seen_next(still):
     """An observation keeps its noise from the transition that ends with it to the one that begins with it."""
-    model = build_model(still, 0.4, TINY, 0, "cpu")
+    model = build_dqn(still, 0.4, TINY, 0, "cpu")
     model.learn(100)
     buffer = model.replay_buffer
     going = buffer.dones[:99, 0] == 0
@@ -555,7 +555,7 @@ def test_the_next_observation_is_the_one_that_is_seen_next(still):
 
 def test_a_cut_is_not_an_end(still):
     """Every episode is cut at step 7: all are over, all are timeouts, and the sampled ``dones`` are all zero."""
-    model = build_model(still, 0.4, TINY, 0, "cpu")
+    model = build_dqn(still, 0.4, TINY, 0, "cpu")
     model.learn(140)
     buffer = model.replay_buffer
     assert buffer.dones[:140].sum() == buffer.timeouts[:140].sum() == 20
@@ -563,7 +563,7 @@ def test_a_cut_is_not_an_end(still):
 
 
 def test_a_fall_is_an_end():
-    model = build_model(TASK, 0.2, TINY, 0, "cpu")
+    model = build_dqn(TASK, 0.2, TINY, 0, "cpu")
     model.learn(300)
     buffer = model.replay_buffer
     assert buffer.dones[:300].sum() > 3
@@ -573,7 +573,7 @@ def test_a_fall_is_an_end():
 
 def test_training_frames_are_the_ones_that_are_played():
     """The environment's stack is the channel's: the first observation repeated, noise included."""
-    environment = watch.training_environment(TASK, 0.2)
+    environment = training_environment(TASK, 0.2)
     first = environment.reset(seed=0)[0]
     assert first.shape == (5, 4)
     assert (first == first[-1]).all()
@@ -585,7 +585,7 @@ def test_training_frames_are_the_ones_that_are_played():
 
 def test_the_settings_reach_the_learner():
     settings = dataclasses.replace(TINY, gamma=0.9, learning_rate=0.003, target_interval=17, exploration_final=0.05)
-    model = build_model(TASK, 0.2, settings, 0, "cpu")
+    model = build_dqn(TASK, 0.2, settings, 0, "cpu")
     assert (model.gamma, model.learning_rate, model.target_update_interval) == (0.9, 0.003, 17)
     assert (model.exploration_initial_eps, model.exploration_final_eps) == (1.0, 0.05)
     assert (model.batch_size, model.buffer_size, model.learning_starts) == (16, 1_000, 100)
@@ -595,8 +595,8 @@ def test_the_settings_reach_the_learner():
 
 
 def test_exported_weights_act_as_the_learner():
-    model = build_model(TASK, 0.2, TINY, 0, "cpu")
-    policy = dqn.LEARNER.policy(TASK, dqn.LEARNER.weights(model), "x")
+    model = build_dqn(TASK, 0.2, TINY, 0, "cpu")
+    policy = policy_from_weights(TASK.spaces, kept_weights(model), "x")
     histories = np.random.default_rng(0).normal(size=(200, 5, 4)).astype(np.float32)
     assert (model.predict(histories, deterministic=True)[0] == policy.act(torch.from_numpy(histories)).numpy()).all()
 
@@ -642,10 +642,10 @@ def same_updates(graph, plain, steps=20):
 
 def test_the_captured_update_is_that_of_sb3(monkeypatch):
     settings = dataclasses.replace(TINY, learning_rate=0.01, hidden=(16, 16))
-    plain = build_model(TASK, 0.2, settings, 0, "cpu")
+    plain = build_dqn(TASK, 0.2, settings, 0, "cpu")
     assert type(plain) is DQN
     monkeypatch.setattr(dqn, "DQN", GraphDQN)
-    graph = build_model(TASK, 0.2, settings, 1, "cpu")
+    graph = build_dqn(TASK, 0.2, settings, 1, "cpu")
     assert isinstance(graph, GraphDQN)
     before = [parameter.detach().clone() for parameter in graph.q_net.parameters()]
     assert same_updates(graph, plain) < 1e-6
@@ -655,9 +655,9 @@ def test_the_captured_update_is_that_of_sb3(monkeypatch):
 
 def test_planted_another_discount_in_the_update_alarms(monkeypatch):
     settings = dataclasses.replace(TINY, learning_rate=0.01, hidden=(16, 16))
-    plain = build_model(TASK, 0.2, settings, 0, "cpu")
+    plain = build_dqn(TASK, 0.2, settings, 0, "cpu")
     monkeypatch.setattr(dqn, "DQN", GraphDQN)
-    graph = build_model(TASK, 0.2, dataclasses.replace(settings, gamma=0.9), 1, "cpu")
+    graph = build_dqn(TASK, 0.2, dataclasses.replace(settings, gamma=0.9), 1, "cpu")
     assert same_updates(graph, plain) > 1e-4
 
 
@@ -675,7 +675,7 @@ def test_the_captured_update_of_pixels_is_that_of_sb3(monkeypatch):
 
 def test_the_actor_on_the_cpu_is_the_network(monkeypatch):
     monkeypatch.setattr(dqn, "DQN", GraphDQN)
-    graph = build_model(TASK, 0.2, TINY, 1, "cpu")
+    graph = build_dqn(TASK, 0.2, TINY, 1, "cpu")
     histories = np.random.default_rng(0).normal(size=(300, 5, 4)).astype(np.float32)
     expected = DQN.predict(graph, histories, deterministic=True)[0]
     assert (graph.predict(histories, deterministic=True)[0] == expected).all()

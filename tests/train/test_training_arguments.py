@@ -18,14 +18,10 @@ from surefoot.proof.forecast import forecast
 from surefoot.train import certified_eval, selection
 from surefoot.train.certified_eval import CertifiedEvalCallback
 from surefoot.train.folder import TrainingFolder, TrainingRun, has_checkpoint
-from surefoot.train.polish import polish
+from surefoot.train.presets import PPO, PRESETS, default_preset, prepare_settings
 from surefoot.train.sb3_env import CLEAN, NOISY, NoisyAndClean
-from surefoot.train.settings import PolishSettings, find_ppo
 from toys import balancer, fixed, pay_steps, short_pole, toy_task
-
-
-class Reached(BaseException):
-    """Where the training would begin."""
+from zoo.training.polish import PolishSettings, polish
 
 
 @pytest.fixture
@@ -38,24 +34,24 @@ def asked(tmp_path, monkeypatch):
 
         def train(*given, **named):
             seen.append((given, named))
-            raise Reached
+            raise InputError("here the training would begin")
 
         with monkeypatch.context() as patched:
             patched.setattr(door, train)
-            assert cli.main(["train", *shlex.split(words), "--quiet", "--device", "cpu"]) == 2  # ended at the door
+            assert cli.main(["train", *shlex.split(words), "--quiet", "--device", "cpu"]) == 2
         return seen[0]
 
     return ask
 
 
-PPO = "surefoot.train.ppo.train_ppo"
+TRAIN_PPO = "surefoot.train.ppo.train_ppo"
 
 
 def test_what_a_plain_command_trains(asked):
-    (run, settings), _ = asked(PPO, "cartpole-1 --sigma 0.3")
+    (run, settings), _ = asked(TRAIN_PPO, "cartpole-1 --sigma 0.3")
     assert (run.task, run.sigma, run.seed, run.device, run.resume) == (get_task("cartpole-1"), 0.3, 0, "cpu", False)
     assert (run.time_limit, run.for_budget, run.budget, run.preset) == (None, None, 0.6, "ppo")
-    assert settings == find_ppo("ppo", "cartpole-1")
+    assert settings == PPO["cartpole-1"]
 
 
 @pytest.mark.parametrize(
@@ -70,23 +66,41 @@ def test_what_a_plain_command_trains(asked):
     ],
 )
 def test_an_option_of_train_arrives(asked, words, attribute, value):
-    (run, _), _ = asked(PPO, f"cartpole-1 --sigma 0.3 {words}")
+    (run, _), _ = asked(TRAIN_PPO, f"cartpole-1 --sigma 0.3 {words}")
     assert getattr(run, attribute) == value
     assert run.command == f"surefoot train cartpole-1 --sigma 0.3 {words} --quiet --device cpu"
 
 
 def test_settings_of_train_arrive(asked):
-    (_, settings), _ = asked(PPO, "cartpole-1 --sigma 0.3 --memory gru --set total_steps=123")
+    (_, settings), _ = asked(TRAIN_PPO, "cartpole-1 --sigma 0.3 --memory gru --set total_steps=123")
     assert settings.total_steps == 123
-    assert settings == find_ppo("ppo", "cartpole-1").with_memory("gru").__class__(
-        **{**vars(find_ppo("ppo", "cartpole-1").with_memory("gru")), "total_steps": 123}
+    assert settings == PPO["cartpole-1"].with_memory("gru").__class__(
+        **{**vars(PPO["cartpole-1"].with_memory("gru")), "total_steps": 123}
     )
-    (_, table), _ = asked("surefoot.train.train.train", "cartpole-1 --sigma 0.3 --preset paper --repeats 7")
+    (_, table), _ = asked(
+        "surefoot.train.off_policy.train_off_policy", "cartpole-1 --sigma 0.3 --preset paper --repeats 7"
+    )
     assert table.repeats == 7
-    _, named = asked(
-        "surefoot.train.polish.polish", "cartpole-1 --sigma 0.3 --preset polish --init-from cartpole-1-s0.2"
-    )
-    assert named["init_from"].sha256 == zoo.load("cartpole-1-s0.2").sha256
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_refuses_what_it_does_not_take(preset):
+    """One table of options, one loop: each is either taken or refused by name."""
+    task = get_task("mountain-car")
+    given = {"memory": "frames=2", "repeats": 2, "time_limit": 3.0, "for_budget": 0.5}
+    for name, value in given.items():
+        if name in PRESETS[preset].takes:
+            prepare_settings(preset, task, **{name: value})
+        else:
+            with pytest.raises(InputError, match=f"{name}= cannot be combined with the preset {preset}, which takes "):
+                prepare_settings(preset, task, **{name: value})
+    assert PRESETS[preset].takes <= set(given)
+
+
+def test_what_trains_a_task_unless_another_preset_is_asked_for():
+    tasks = {"cartpole-1": "ppo", "mountain-car": "ppo", "freeway": "paper"}
+    assert {name: default_preset(get_task(name)) for name in tasks} == tasks
+    assert default_preset(toy_task(fixed(1), pay_steps)) == "sb3-ppo"
 
 
 @pytest.mark.parametrize(("memory", "recurrent"), [("gru", True), ("frames=2", False)])
@@ -98,7 +112,7 @@ def test_sigma_is_selected_at_the_budget_with_the_seed_and_for_the_memory(asked,
         return SimpleNamespace(sigma=0.25)
 
     monkeypatch.setattr("surefoot.train.selection.best_sigma", best_sigma)
-    (run, _), _ = asked(PPO, f"cartpole-5 --for-budget 0.7 --seed 5 --memory {memory}")
+    (run, _), _ = asked(TRAIN_PPO, f"cartpole-5 --for-budget 0.7 --seed 5 --memory {memory}")
     assert run.sigma == 0.25
     assert seen == [("cartpole-5", 0.7, {"recurrent": recurrent, "seed": 5, "device": "cpu"})]
 
@@ -127,7 +141,7 @@ def played_plans(monkeypatch, module):
 def test_a_validation_is_run_as_it_is_asked_for(monkeypatch, tmp_path):
     plans = played_plans(monkeypatch, selection)
     run = TrainingRun(task=short_pole(30), sigma=0.3, out=tmp_path, seed=5)
-    selection.validate(run, balancer(), 7, number=4, n_envs=2)
+    selection.run_validation(run, balancer(), 7, number=4, n_envs=2)
     (plan,) = plans
     assert (plan.task, plan.noise, plan.n_episodes, plan.seed) == (run.task, Noise.of(0.3), 7, 5)
     assert (plan.purpose, plan.device, plan.block_envs) == ((Purpose.VALIDATION, 4), "cpu", 2)
@@ -137,10 +151,10 @@ def test_what_validation_predicts_is_about_the_budget_and_as_many_episodes():
     returns = np.resize([20.0, 30.0, 30.0], 60)
     played = Episodes.from_returns(returns, sigma=0.3, floor=0, ceiling=30)
     expected = forecast(played, budget=0.6, alpha=selection.ALPHA, n_episodes=60).limit
-    assert selection.predicted_bound(played, 0.6) == expected
-    assert selection.predicted_bound(played, 0.1) > expected
+    assert selection.predict_bound(played, 0.6) == expected
+    assert selection.predict_bound(played, 0.1) > expected
     quiet = Episodes.from_returns(returns, sigma=0.0, floor=0, ceiling=30)
-    assert selection.predicted_bound(quiet, 0.6) == returns.mean()
+    assert selection.predict_bound(quiet, 0.6) == returns.mean()
 
 
 @pytest.mark.parametrize("recurrent", [True, False])
@@ -158,13 +172,13 @@ def test_the_best_sigma_compares_the_pretrained_agents_of_the_task(monkeypatch, 
     for plan in plans:
         assert plan.noise.sigma == cards[plan.policy.name]["sigma"]
         assert (plan.task, plan.seed, plan.purpose, plan.n_episodes) == (task, 5, (Purpose.PILOT,), selection.N_PILOT)
-    with pytest.raises(InputError, match=r"there are no pretrained agents of toy .* give --sigma, such as 0\.2"):
+    with pytest.raises(InputError, match=r"there are no pretrained agents of toy .* give sigma=, such as 0\.2"):
         selection.best_sigma(toy_task(fixed(1), pay_steps), 0.4, recurrent=False, seed=0, device="cpu")
 
 
 def test_every_evaluation_of_the_callback_is_on_fresh_episodes(monkeypatch):
     plans = played_plans(monkeypatch, certified_eval)
-    monkeypatch.setattr(certified_eval, "as_policy", lambda model, spaces: balancer())
+    monkeypatch.setattr(certified_eval, "resolve", lambda model, spaces: balancer())
     logged = {}
     logger = SimpleNamespace(
         record=lambda key, value, **_: logged.setdefault(key, []).append(value), dump=lambda _: None
@@ -191,7 +205,7 @@ def test_every_evaluation_of_the_callback_is_on_fresh_episodes(monkeypatch):
 def test_the_model_with_the_best_bound_is_kept_and_not_the_one_with_the_best_mean(monkeypatch, tmp_path):
     """The first fails never and the second in one of ten episodes, with the better mean."""
     returns = iter([[24.0] * 100, [30.0] * 90 + [0.0] * 10, [24.0] * 100])
-    monkeypatch.setattr(certified_eval, "as_policy", lambda model, spaces: balancer())
+    monkeypatch.setattr(certified_eval, "resolve", lambda model, spaces: balancer())
     monkeypatch.setattr(
         certified_eval,
         "play",
@@ -211,19 +225,25 @@ def test_the_model_with_the_best_bound_is_kept_and_not_the_one_with_the_best_mea
 
 
 def test_the_search_of_polishing_has_more_noise_and_the_same_budget_in_units_of_it(tmp_path, monkeypatch):
-    asked = []
+    asked, budgets = [], []
 
-    def validate(run, policy, n_episodes, *, number):
-        asked.append((run.sigma, run.budget, run.seed, n_episodes, number))
-        return Episodes.from_returns([1.0, 2.0], sigma=run.sigma, floor=0, ceiling=30, lengths=[1, 2])
+    def play(plan):
+        asked.append((plan.noise.sigma, plan.seed, plan.n_episodes, plan.purpose))
+        return Episodes.from_returns([1.0, 2.0], sigma=plan.noise.sigma, floor=0, ceiling=30, lengths=[1, 2])
 
-    monkeypatch.setattr(selection, "validate", validate)
+    def forecast_at(played, *, budget, **_):
+        budgets.append((played.sigma, budget))
+        return SimpleNamespace(limit=1.0)
+
+    monkeypatch.setattr(selection, "play", play)
+    monkeypatch.setattr(selection, "forecast", forecast_at)
     settings = PolishSettings(rounds=1, pairs=1, episodes=4, observed=5, validation_episodes=6, stress=1.5)
     run = TrainingRun(task=get_task("cartpole-1"), sigma=0.2, out=tmp_path / "run", seed=3, for_budget=0.5)
     polish(run, settings, init_from=zoo.load("cartpole-1-s0.2"))
     searched, judged = asked[:2], asked[2:]
-    assert searched == [(pytest.approx(0.3), 0.75, 3, 4, 1)] * 2
-    assert judged == [(0.2, 0.5, 3, 6, 0)] * 2
+    assert searched == [(pytest.approx(0.3), 3, 4, (Purpose.VALIDATION, 1))] * 2
+    assert judged == [(0.2, 3, 6, (Purpose.VALIDATION, 0))] * 2
+    assert budgets == [(pytest.approx(0.3), 0.75)] * 2 + [(0.2, 0.5)] * 2
 
 
 # --- the environment of training --------------------------------------------------------------------------------------
@@ -269,20 +289,16 @@ def test_the_agent_sees_noise_and_the_critic_the_clean_observation_and_the_time_
 def saved(folder, number):
     folder.curve.steps = number
     folder.curve.add(np.array([float(number)]), 0.0, {"w": np.array([number])})
-    folder.save({"number": number}, checkpoint_a=weights(number), checkpoint_b=weights(-number))
-
-
-def weights(number):
-    return {"x": np.array([number])}
+    folder.save_checkpoint({"number": number}, {}, {}, {"x": np.array([number])})
 
 
 def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(tmp_path, monkeypatch):
-    """At any of the three writes: what is loaded then is the whole of the old one, or that without what is newer."""
+    """At either of the two writes, checkpoint and curve."""
     import errno
     import os
 
     real = os.fsync
-    for at in range(3):
+    for at in range(2):
         folder = TrainingFolder(tmp_path / f"full-{at}", resume=False)
         saved(folder, 1)
         writes = []
@@ -298,12 +314,11 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one(tmp_path, monke
             saved(folder, 2)
         monkeypatch.setattr("surefoot.files.os.fsync", real)
         again = TrainingFolder(folder.path, resume=True)
-        header, parts = again.load()
-        expected = 2 if at == 2 else 1
-        assert (header["number"], parts["checkpoint-a"]["x"].tolist()) == (expected, [expected])
+        checkpoint = again.load_checkpoint()
+        expected = 2 if at == 1 else 1
+        assert (checkpoint.counters["number"], checkpoint.arrays["x"].tolist()) == (expected, [expected])
         assert again.curve.best_weights["w"].tolist() == [expected]
         assert again.curve.steps == expected
-        assert ("checkpoint-b" in parts) == (at != 1)  # what is newer than the first part is not loaded
 
 
 def test_an_agent_that_cannot_be_written_leaves_the_checkpoint(tmp_path, monkeypatch):
@@ -316,11 +331,11 @@ def test_an_agent_that_cannot_be_written_leaves_the_checkpoint(tmp_path, monkeyp
         raise InputError("cannot write: No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("surefoot.train.folder.zoo.save", full)
+        patched.setattr("surefoot.train.folder.agent_files.save", full)
         with pytest.raises(InputError, match="No space left"):
             folder.finish(policy, card)
     assert has_checkpoint(folder.path)
-    assert TrainingFolder(folder.path, resume=True).load()[0]["number"] == 1
+    assert TrainingFolder(folder.path, resume=True).load_checkpoint().counters["number"] == 1
     folder.finish(policy, card, keep_checkpoint=True)
     assert has_checkpoint(folder.path)
     folder.finish(policy, card)

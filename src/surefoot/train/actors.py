@@ -7,8 +7,6 @@ actions. The two kinds of memory have the same methods, so that the rest of trai
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,48 +15,48 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, one_hot
 
-from surefoot.agents import files as zoo
-from surefoot.agents.networks import MLP, Squashed
-from surefoot.agents.policies import Policy, Spaces
-from surefoot.agents.recurrent import CELL_PARTS, Form, recurrent_policy
+from surefoot.agents.policies import Spaces
+from surefoot.agents.recurrent import CELL_PARTS
 from surefoot.play.streams import Stream
+from surefoot.train.folder import Arrays
 
 
-class Discrete(nn.Module):
+class DiscreteHead(nn.Module):
     """One logit for each action; the deployed agent takes the largest."""
 
     def __init__(self, width: int, n_actions: int) -> None:
         super().__init__()
-        self.linear = _zeros(nn.Linear(width, n_actions))
+        self.linear = _zero_layer(nn.Linear(width, n_actions))
         self.size = n_actions
 
     def draw(self, features: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
         """Return random actions and the logarithms of their probabilities."""
         logs = log_softmax(self.linear(features), dim=-1)
+        # One uniform number per row, against the distribution function of the actions.
         below = logs.exp().cumsum(dim=-1)[:, :-1]
         chosen = (stream.uniform(0.0, 1.0, (len(features), 1)) > below).sum(dim=-1)
         return chosen, logs.gather(-1, chosen.unsqueeze(-1)).squeeze(-1)
 
-    def judge(self, features: Tensor, chosen: Tensor, _: Stream) -> tuple[Tensor, Tensor]:
+    def evaluate(self, features: Tensor, chosen: Tensor, _: Stream) -> tuple[Tensor, Tensor]:
         """Return the logarithms of the probabilities of what was chosen, and the entropies."""
         logs = log_softmax(self.linear(features), dim=-1)
         return logs.gather(-1, chosen.unsqueeze(-1)).squeeze(-1), -(logs.exp() * logs).sum(dim=-1)
 
-    def action(self, chosen: Tensor) -> Tensor:
+    def to_action(self, chosen: Tensor) -> Tensor:
         """Return what the environment is given."""
         return chosen
 
-    def shown(self, chosen: Tensor) -> Tensor:
+    def to_memory(self, chosen: Tensor) -> Tensor:
         """Return what the next step's memory is given."""
         return one_hot(chosen, self.size).float()
 
 
-class Continuous(nn.Module):
+class ContinuousHead(nn.Module):
     """A normal distribution squashed by tanh into the bounds of the actions; the deployed agent takes its center."""
 
     def __init__(self, width: int, low: tuple[float, ...], high: tuple[float, ...]) -> None:
         super().__init__()
-        self.linear = _zeros(nn.Linear(width, len(low)))
+        self.linear = _zero_layer(nn.Linear(width, len(low)))
         self.log_std = nn.Parameter(torch.ones(len(low)))
         self.low: Tensor
         self.high: Tensor
@@ -72,22 +70,23 @@ class Continuous(nn.Module):
         chosen = center + self.log_std.exp() * stream.normal(tuple(center.shape))
         return chosen, self._log_density(center, chosen)
 
-    def judge(self, features: Tensor, chosen: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
+    def evaluate(self, features: Tensor, chosen: Tensor, stream: Stream) -> tuple[Tensor, Tensor]:
         """Return the logarithms of the densities before tanh (ratios stay the same), and the entropies after it."""
         center = self.linear(features)
+        # The entropy after tanh has no formula: one fresh sample estimates it.
         fresh = center + self.log_std.exp() * stream.normal(tuple(center.shape))
         # log(1 - tanh(x)^2), without the cancellation: what tanh takes from the entropy.
         squeezed = 2 * (math.log(2) - fresh - nn.functional.softplus(-2 * fresh))
         entropy = (self.log_std + 0.5 * math.log(2 * math.pi * math.e) + squeezed).sum(dim=-1)
         return self._log_density(center, chosen), entropy
 
-    def action(self, chosen: Tensor) -> Tensor:
+    def to_action(self, chosen: Tensor) -> Tensor:
         """Return what the environment is given."""
         return self.low + 0.5 * (torch.tanh(chosen) + 1) * (self.high - self.low)
 
-    def shown(self, chosen: Tensor) -> Tensor:
+    def to_memory(self, chosen: Tensor) -> Tensor:
         """Return what the next step's memory is given."""
-        return self.action(chosen)
+        return self.to_action(chosen)
 
     def _log_density(self, center: Tensor, chosen: Tensor) -> Tensor:
         standard = (chosen - center) * (-self.log_std).exp()
@@ -111,8 +110,11 @@ class FrameMemory(nn.Module):
 
     def step(self, seen: Tensor, _: Tensor, stack: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return inputs, features, and the stack with the newest observation; the first one fills it."""
-        first = seen.unsqueeze(1)
-        stack = first.repeat(1, self.n_stack, 1) if stack.numel() == 0 else torch.cat((stack[:, 1:], first), dim=1)
+        newest = seen.unsqueeze(1)
+        frames = [newest] * self.n_stack
+        if stack.numel() > 0:
+            frames = [stack[:, 1:], newest]
+        stack = torch.cat(frames, dim=1)
         return stack, self(stack), stack
 
     def forward(self, stacks: Tensor) -> Tensor:
@@ -137,18 +139,18 @@ class GruMemory(nn.Module):
         """Return what is remembered before the first observation."""
         return torch.zeros(1, n_envs, self.gru.hidden_size, device=self.scale.device)
 
-    def step(self, seen: Tensor, done: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def step(self, seen: Tensor, last_action: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return inputs, features, and the new hidden state."""
-        inputs = torch.cat((seen, done), dim=-1)
-        features, hidden = self.gru(self._into(inputs).unsqueeze(0), hidden)
+        inputs = torch.cat((seen, last_action), dim=-1)
+        features, hidden = self.gru(self._encode(inputs).unsqueeze(0), hidden)
         return inputs, features[0], hidden
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Return the features at every step of episodes (steps, episodes, observation and action)."""
-        features: Tensor = self.gru(self._into(inputs))[0]
+        features: Tensor = self.gru(self._encode(inputs))[0]
         return features
 
-    def _into(self, inputs: Tensor) -> Tensor:
+    def _encode(self, inputs: Tensor) -> Tensor:
         wide = self.scale.numel()
         scaled = torch.cat((inputs[..., :wide] * self.scale, inputs[..., wide:]), dim=-1)
         return torch.tanh(self.linear(scaled))
@@ -160,13 +162,13 @@ class Actor(nn.Module):
     def __init__(self, spaces: Spaces, *, n_stack: int | None, width: int) -> None:
         super().__init__()
         self.spaces = spaces
-        self.head: Discrete | Continuous
+        self.head: DiscreteHead | ContinuousHead
         if spaces.n_actions is None:
             assert spaces.low is not None
             assert spaces.high is not None
-            self.head = Continuous(width, spaces.low, spaces.high)
+            self.head = ContinuousHead(width, spaces.low, spaces.high)
         else:
-            self.head = Discrete(width, spaces.n_actions)
+            self.head = DiscreteHead(width, spaces.n_actions)
         self.memory: FrameMemory | GruMemory
         if n_stack is None:
             self.memory = GruMemory(spaces, self.head.size, width)
@@ -175,7 +177,7 @@ class Actor(nn.Module):
         self.clean = nn.Linear(width, math.prod(spaces.shape))
 
 
-class Critic(nn.Module):
+class CleanCritic(nn.Module):
     """The value of a step: of the clean observation, the time, and the actor's features."""
 
     def __init__(self, spaces: Spaces, *, features: int, width: int) -> None:
@@ -193,52 +195,40 @@ class Critic(nn.Module):
         return values.squeeze(-1)
 
 
-def policy_of(spaces: Spaces, n_stack: int | None, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:
-    """Return the deployed agent of an actor's weights: the scale of the inputs folded in, actions not random.
+def deployed_weights(actor: Actor) -> Arrays:
+    """Return what the deployed agent needs of an actor, as ``policy_from_weights`` names it.
 
-    Args:
-        spaces: Observations and actions.
-        n_stack: Number of stacked observations, None for a GRU.
-        weights: The actor's ``state_dict``.
-        name: The agent's name.
+    The agent takes observations as they are, so the scale of the inputs is folded into the first layer.
     """
-    if n_stack is None:
-        return _recurrent(spaces, weights, name)
-    layers = (
-        _scaled(weights, "memory.layers.0", n_stack),
-        _layer(weights, "memory.layers.1"),
-        _layer(weights, "head.linear"),
-    )
-    network = MLP([weight for weight, _ in layers], [bias for _, bias in layers], "tanh")
-    spaces = replace(spaces, n_stack=n_stack)
-    if spaces.n_actions is not None:
-        return zoo.hashed(Policy(network, spaces, name=name))
-    low, high = (np.asarray(bound, dtype=np.float32) for bound in (spaces.low, spaces.high))
-    return zoo.hashed(Policy(Squashed(network, low, high), spaces, name=name))
+    state = {name: value.detach().cpu().numpy().copy() for name, value in actor.state_dict().items()}
+    if isinstance(actor.memory, GruMemory):
+        arrays = {part: state[f"memory.gru.{part}_l0"] for part in CELL_PARTS}
+        arrays["encoder0.weight"] = _scaled_weight(state, "memory.linear", 1)
+        arrays["encoder0.bias"] = state["memory.linear.bias"]
+        arrays["head0.weight"] = state["head.linear.weight"]
+        arrays["head0.bias"] = state["head.linear.bias"]
+        return arrays
+    return {
+        "0.weight": _scaled_weight(state, "memory.layers.0", actor.memory.n_stack),
+        "0.bias": state["memory.layers.0.bias"],
+        "1.weight": state["memory.layers.1.weight"],
+        "1.bias": state["memory.layers.1.bias"],
+        "2.weight": state["head.linear.weight"],
+        "2.bias": state["head.linear.bias"],
+    }
 
 
-def _recurrent(spaces: Spaces, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:
-    arrays = {part: weights[f"memory.gru.{part}_l0"] for part in CELL_PARTS}
-    for place, (weight, bias) in {
-        "encoder0": _scaled(weights, "memory.linear", 1),
-        "head0": _layer(weights, "head.linear"),
-    }.items():
-        arrays |= {f"{place}.weight": weight, f"{place}.bias": bias}
-    return recurrent_policy(arrays, spaces, Form(squashed=spaces.n_actions is None), name)
+def _scaled_weight(state: Arrays, layer: str, n_stack: int) -> NDArray[Any]:
+    """Return the weight of a first layer that takes observations as they are."""
+    weight = state[f"{layer}.weight"]
+    scale = np.tile(state["memory.scale"], n_stack)
+    # Inputs behind the observations, the last action of a GRU, were never scaled.
+    n_unscaled = weight.shape[1] - len(scale)
+    scaled: NDArray[Any] = weight * np.pad(scale, (0, n_unscaled), constant_values=1)
+    return scaled
 
 
-def _layer(weights: Mapping[str, NDArray[Any]], place: str) -> tuple[NDArray[Any], NDArray[Any]]:
-    return weights[f"{place}.weight"], weights[f"{place}.bias"]
-
-
-def _scaled(weights: Mapping[str, NDArray[Any]], place: str, n_stack: int) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Return a first layer that takes observations as they are; inputs behind them were never scaled."""
-    weight, bias = _layer(weights, place)
-    scale = np.tile(weights["memory.scale"], n_stack)
-    return weight * np.pad(scale, (0, weight.shape[1] - len(scale)), constant_values=1), bias
-
-
-def _zeros(layer: nn.Linear) -> nn.Linear:
+def _zero_layer(layer: nn.Linear) -> nn.Linear:
     """Begin with a policy that prefers nothing."""
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)

@@ -32,6 +32,19 @@ class CertifiedEvalCallback(BaseCallback):
 
     Attributes:
         best: Certificate of the model that was kept; None before the first evaluation.
+
+    Example:
+        >>> import gymnasium, surefoot
+        >>> from stable_baselines3 import PPO
+        >>> task = surefoot.make_task("CartPole-v1", max_steps=50)
+        >>> callback = surefoot.CertifiedEvalCallback(
+        ...     task, sigma=0.2, budget=0.1, n_eval_episodes=20, eval_freq=64, verbose=0
+        ... )
+        >>> env = surefoot.NoisyObservation(gymnasium.make("CartPole-v1"), sigma=0.2)
+        >>> model = PPO("MlpPolicy", env, n_steps=64, batch_size=64, seed=0, device="cpu")
+        >>> _ = model.learn(64, callback=callback)
+        >>> bool(callback.best.lower[0] <= callback.best.estimate)
+        True
     """
 
     def __init__(
@@ -67,8 +80,11 @@ class CertifiedEvalCallback(BaseCallback):
         if eval_freq < 1:
             raise InputError(f"eval_freq must be at least 1, got {eval_freq}")
         self.task = get_task(task) if isinstance(task, str) else task
-        self.noise, self.query = Noise.of(sigma), Query(budgets=(budget,), confidence=1 - ALPHA)
-        self.n_eval_episodes, self.eval_freq, self.seed = n_eval_episodes, eval_freq, seed
+        self.noise = Noise.of(sigma)
+        self.query = Query(budgets=(budget,), confidence=1 - ALPHA)
+        self.n_eval_episodes = n_eval_episodes
+        self.eval_freq = eval_freq
+        self.seed = seed
         self.folder = None if best_model_save_path is None else Path(best_model_save_path)
         self.best: Certificate | None = None
 
@@ -78,8 +94,10 @@ class CertifiedEvalCallback(BaseCallback):
         return True
 
     def _evaluate(self, number: int) -> None:
-        with torch.random.fork_rng(devices=[]):  # a network that is rebuilt draws weights before it gets its own
+        # A network that is rebuilt draws weights before it gets its own: not from the stream of the training.
+        with torch.random.fork_rng(devices=[]):
             policy = as_policy(self.model, self.task.spaces)
+        # Every evaluation has a number and so episodes of its own, which no certificate uses.
         plan = Plan(
             task=self.task,
             policy=policy,
@@ -96,19 +114,23 @@ class CertifiedEvalCallback(BaseCallback):
         self.logger.record("eval/mean_ep_length", float(played.lengths.mean()))
         self.logger.record("time/total_timesteps", self.num_timesteps, exclude="tensorboard")
         self.logger.dump(self.num_timesteps)
+        # As good is not better: the earlier model stays.
         if self.best is None or certificate.lower[0] > self.best.lower[0]:
             self.best = certificate
-            self._keep()
+            self._keep_model(certificate)
 
-    def _keep(self) -> None:
-        assert self.best is not None
+    def _keep_model(self, certificate: Certificate) -> None:
+        """Say that the model is the best so far, and save it with its statistics."""
         if self.verbose:
-            at = f"at budget {self.best.budgets[0]:g} after {self.num_timesteps:,} steps"
-            print(f"Best certified bound so far: {format_lower(self.best.lower[0])} {at}")
+            print(
+                f"Best certified bound so far: {format_lower(certificate.lower[0])} at budget "
+                f"{certificate.budgets[0]:g} after {self.num_timesteps:,} steps"
+            )
         if self.folder is None:
             return
         self.folder.mkdir(parents=True, exist_ok=True)
         self.model.save(self.folder / "best_model.zip")
+        # Where the loader of agents looks for them.
         statistics = self.model.get_vec_normalize_env()
         if statistics is not None:
             (self.folder / "best_model").mkdir(exist_ok=True)

@@ -29,6 +29,7 @@ class Captured(OffPolicyAlgorithm):
     the GPU's generator instead of numpy's; nothing else differs from SB3's own.
     """
 
+    actor_layers: list[tuple[NDArray[Any], NDArray[Any]]]
     graph: torch.cuda.CUDAGraph | None = None
     acting_graph: torch.cuda.CUDAGraph | None = None
     mirrored: int | None = None
@@ -36,7 +37,7 @@ class Captured(OffPolicyAlgorithm):
     def train(self, gradient_steps: int, batch_size: int = 100) -> None:
         """Replay the captured gradient step ``gradient_steps`` times on the transitions collected so far."""
         self.policy.set_training_mode(True)
-        self._update_learning_rate([optimizer for _, optimizer in self.trained()])
+        self._update_learning_rate([optimizer for _, optimizer in self.trained_networks()])
         if self.graph is None:
             self._capture(batch_size)
         assert self.graph is not None
@@ -48,15 +49,15 @@ class Captured(OffPolicyAlgorithm):
         self.logger.record("train/loss", float(self.loss))
         self._copy_to_actor()
 
-    def trained(self) -> list[tuple[nn.Module, torch.optim.Optimizer]]:
+    def trained_networks(self) -> list[tuple[nn.Module, torch.optim.Optimizer]]:
         """Return the networks that gradient steps change, with their optimizers."""
         raise NotImplementedError
 
-    def followers(self) -> list[nn.Module]:
-        """Return the networks that gradient steps change in other ways: slowly following copies."""
+    def target_networks(self) -> list[nn.Module]:
+        """Return the networks that follow the trained ones slowly, within the gradient step."""
         return []
 
-    def acting(self) -> nn.Module:
+    def acting_network(self) -> nn.Module:
         """Return the network that acts."""
         raise NotImplementedError
 
@@ -66,12 +67,16 @@ class Captured(OffPolicyAlgorithm):
 
     def reload(self) -> None:
         """Discard the graphs and the copies after the weights or the buffer were replaced."""
-        self.graph, self.acting_graph, self.mirrored = None, None, None
+        self.graph = None
+        self.acting_graph = None
+        self.mirrored = None
         self._copy_to_actor()
 
     def outputs(self, observation: NDArray[Any]) -> NDArray[Any]:
         """Return the acting network's outputs: of pixels by the network itself, else from a copy on the CPU."""
-        return self._outputs_of_pixels(observation) if sees_pixels(self) else self._outputs_of_copy(observation)
+        if sees_pixels(self):
+            return self._outputs_of_pixels(observation)
+        return self._outputs_of_copy(observation)
 
     def _outputs_of_pixels(self, observation: NDArray[Any]) -> NDArray[Any]:
         if self.acting_graph is None:
@@ -84,7 +89,7 @@ class Captured(OffPolicyAlgorithm):
 
     def _act(self) -> None:
         with torch.no_grad():
-            self.values = self.acting()(self.seen)
+            self.values = self.acting_network()(self.seen)
 
     def _outputs_of_copy(self, observation: NDArray[Any]) -> NDArray[Any]:
         if not hasattr(self, "actor_layers"):
@@ -97,20 +102,28 @@ class Captured(OffPolicyAlgorithm):
         return result
 
     def _excluded_save_params(self) -> list[str]:
+        # Graphs cannot be saved, and what they read and write is rebuilt with them.
         own = ["graph", "acting_graph", "seen", "values", "store", "size", "loss", "actor_layers", "mirrored"]
         return [*super()._excluded_save_params(), *own]
 
     def _copy_to_actor(self) -> None:
-        layers = [] if sees_pixels(self) else linear_of(self.acting())
-        self.actor_layers = [
-            (layer.weight.detach().T.cpu().numpy().copy(), layer.bias.detach().cpu().numpy().copy()) for layer in layers
-        ]
+        """Copy the acting network to the CPU: one row takes longer to get to the GPU than to go through the network."""
+        self.actor_layers = []
+        if sees_pixels(self):
+            return
+        for layer in linear_of(self.acting_network()):
+            weight = layer.weight.detach().T.cpu().numpy().copy()
+            bias = layer.bias.detach().cpu().numpy().copy()
+            self.actor_layers.append((weight, bias))
 
     def _mirror(self) -> None:
         """Bring the transitions collected since the last call to the GPU."""
         buffer = buffer_of(self)
-        fresh = buffer.size() if self.mirrored is None else (buffer.pos - self.mirrored) % buffer.buffer_size
-        rows = np.arange(buffer.pos - fresh, buffer.pos) % buffer.buffer_size
+        n_new = buffer.size()
+        if self.mirrored is not None:
+            n_new = (buffer.pos - self.mirrored) % buffer.buffer_size
+        # The buffer is a ring: the newest rows may begin at its end.
+        rows = np.arange(buffer.pos - n_new, buffer.pos) % buffer.buffer_size
         where = torch.from_numpy(rows).to(self.device)
         for name, column in self._columns(rows).items():
             self.store[name][where] = torch.from_numpy(column).to(self.device)
@@ -131,29 +144,29 @@ class Captured(OffPolicyAlgorithm):
 
     def _capture(self, batch_size: int) -> None:
         """Record one gradient step; the steps that warm it up are undone."""
-        buffer, device = buffer_of(self), self.device
+        buffer = buffer_of(self)
+        device = self.device
         assert buffer.n_envs == 1, "the captured update is for one environment"
-        one = self._columns(np.zeros(1, dtype=np.int64))
-        self.store = {
-            name: torch.zeros(
-                (buffer.buffer_size, *column.shape[1:]), dtype=torch.from_numpy(column).dtype, device=device
-            )
-            for name, column in one.items()
-        }
+        # What the graph reads has to stay at its address: a copy of the whole buffer on the GPU.
+        self.store: dict[str, Tensor] = {}
+        for name, column in self._columns(np.zeros(1, dtype=np.int64)).items():
+            shape = (buffer.buffer_size, *column.shape[1:])
+            self.store[name] = torch.zeros(shape, dtype=torch.from_numpy(column).dtype, device=device)
         self.size = torch.zeros((), dtype=torch.float64, device=device)
         self.loss = torch.zeros((), device=device)
         self._mirror()
-        before = [_snapshot(network, optimizer) for network, optimizer in self.trained()]
-        copies = [[value.clone() for value in network.parameters()] for network in self.followers()]
+        before = [_snapshot(network, optimizer) for network, optimizer in self.trained_networks()]
+        targets_before = [_parameters_of(network) for network in self.target_networks()]
         self.graph = recorded(partial(self._update, batch_size))
-        for (network, optimizer), kept in zip(self.trained(), before, strict=True):
-            _restore(network, optimizer, kept)
-        for network, values in zip(self.followers(), copies, strict=True):
-            _write(network, values)
+        for (network, optimizer), snapshot in zip(self.trained_networks(), before, strict=True):
+            _restore(network, optimizer, snapshot)
+        for network, values in zip(self.target_networks(), targets_before, strict=True):
+            _write_parameters(network, values)
 
     def _update(self, batch_size: int) -> None:
-        draws = torch.rand(batch_size, dtype=torch.float64, device=self.device)
-        self.learn_from({name: column[(draws * self.size).long()] for name, column in self.store.items()})
+        # ``size`` is a tensor, so the graph draws from what is filled when it is replayed.
+        rows = (torch.rand(batch_size, dtype=torch.float64, device=self.device) * self.size).long()
+        self.learn_from({name: column[rows] for name, column in self.store.items()})
 
 
 class GraphDQN(Captured, DQN):
@@ -169,19 +182,21 @@ class GraphDQN(Captured, DQN):
         """Explore as SB3 does; otherwise act greedily."""
         assert isinstance(observation, np.ndarray), "the captured update is for one array of observations"
         if not deterministic and np.random.rand() < self.exploration_rate:  # noqa: NPY002 - SB3 seeds this stream
-            return np.array([self.action_space.sample() for _ in range(len(observation))]), state
+            explored = [self.action_space.sample() for _ in range(len(observation))]
+            return np.array(explored), state
         return self.outputs(observation).argmax(axis=1), state
 
-    def trained(self) -> list[tuple[nn.Module, torch.optim.Optimizer]]:
+    def trained_networks(self) -> list[tuple[nn.Module, torch.optim.Optimizer]]:
         """Return the Q-network."""
         return [(self.policy.q_net, self.policy.optimizer)]
 
-    def acting(self) -> nn.Module:
+    def acting_network(self) -> nn.Module:
         """Return the Q-network."""
         return self.q_net
 
     def learn_from(self, batch: dict[str, Tensor]) -> None:
         """Take one gradient step on a batch, as ``DQN.train`` does."""
+        # SB3's own lines, but for gradients that stay at their address, which the graph holds.
         with torch.no_grad():
             following = self.q_net_target(batch["successor"]).max(dim=1, keepdim=True).values
             target = batch["reward"] + (1 - batch["ended"]) * self.gamma * following
@@ -208,21 +223,22 @@ class GraphDDPG(Captured, DDPG):
         assert isinstance(observation, np.ndarray), "the captured update is for one array of observations"
         return self.policy.unscale_action(np.tanh(self.outputs(observation))), state
 
-    def trained(self) -> list[tuple[nn.Module, torch.optim.Optimizer]]:
+    def trained_networks(self) -> list[tuple[nn.Module, torch.optim.Optimizer]]:
         """Return actor and critic."""
         return [(self.actor, self.actor.optimizer), (self.critic, self.critic.optimizer)]
 
-    def followers(self) -> list[nn.Module]:
+    def target_networks(self) -> list[nn.Module]:
         """Return the target networks."""
         return [self.actor_target, self.critic_target]
 
-    def acting(self) -> nn.Module:
+    def acting_network(self) -> nn.Module:
         """Return the actor's layers."""
         return self.actor.mu
 
     def learn_from(self, batch: dict[str, Tensor]) -> None:
         """Take one gradient step on a batch, as ``DDPG.train`` does."""
-        seen, following = batch["observation"], batch["successor"]
+        seen = batch["observation"]
+        following = batch["successor"]
         with torch.no_grad():
             (value,) = self.critic_target(following, self.actor_target(following).clamp(-1, 1))
             target = batch["reward"] + (1 - batch["ended"]) * self.gamma * value
@@ -257,8 +273,13 @@ def buffer_of(model: OffPolicyAlgorithm) -> ReplayBuffer:
 
 
 def _snapshot(network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
-    state = [{key: value.clone() for key, value in entry.items()} for entry in optimizer.state.values()]
-    return [parameter.detach().clone() for parameter in network.parameters()], state
+    """Return copies of the weights and of Adam's moments."""
+    moments = [{key: value.clone() for key, value in entry.items()} for entry in optimizer.state.values()]
+    return _parameters_of(network), moments
+
+
+def _parameters_of(network: nn.Module) -> list[Tensor]:
+    return [parameter.detach().clone() for parameter in network.parameters()]
 
 
 def _restore(
@@ -266,16 +287,17 @@ def _restore(
 ) -> None:
     """Write weights and moments back in place, because the graph holds their addresses; new moments start at zero."""
     weights, moments = before
-    _write(network, weights)
+    _write_parameters(network, weights)
     for index, entry in enumerate(optimizer.state.values()):
         for key, tensor in entry.items():
+            # Before the first step there were none: Adam begins at zero.
             if moments:
                 tensor.copy_(moments[index][key])
             else:
                 tensor.zero_()
 
 
-def _write(network: nn.Module, values: list[Tensor]) -> None:
+def _write_parameters(network: nn.Module, values: list[Tensor]) -> None:
     with torch.no_grad():
         for parameter, value in zip(network.parameters(), values, strict=True):
             parameter.copy_(value)

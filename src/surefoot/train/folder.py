@@ -1,4 +1,8 @@
-"""A training run: what it is asked for, and its directory with curve, checkpoint, and the agent with its card."""
+"""A training run and its directory.
+
+``TrainingRun`` is what every trainer is asked for, ``Curve`` what validation has shown, ``TrainingFolder`` the
+directory with curve, checkpoint, agent and model card, and ``Checkpoint`` what a resumed training begins with.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +18,23 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from surefoot.agents import files as zoo
+from surefoot.agents import files as agent_files
 from surefoot.agents.policies import Policy
 from surefoot.episodes import checked_sigma
 from surefoot.errors import InputError
 from surefoot.files import read_npz, versions, write_npz, write_text
 from surefoot.play.task import Task
-from surefoot.train.settings import Facts
+from surefoot.train.settings import TrainingSettings
 
 SCHEMA = 1
-MOST = 2**40  # bytes: a checkpoint has a replay buffer, and is the work of the user who resumes it
-CHECKPOINTS, REPEATS = "checkpoint*.npz", "repeat-*"
+MAX_CHECKPOINT_BYTES = 2**40  # a checkpoint has a replay buffer, and is the work of the user who resumes it
+CHECKPOINT = "checkpoint.npz"
+REPEATS = "repeat-*"
+CURVE_COLUMNS = ("step", "mean_return", "std_return", "exploration", "certified")
 
 Arrays = dict[str, NDArray[Any]]
-COLUMNS = ("step", "mean_return", "std_return", "exploration", "certified")
+Networks = Mapping[str, torch.nn.Module]
+Optimizers = Mapping[str, torch.optim.Optimizer]
 
 
 @dataclass
@@ -60,32 +67,49 @@ class Curve:
         later is.
         """
         mean = float(returns.mean())
-        if self.rows and (len(self.rows[-1]) == len(COLUMNS)) != (certified is not None):
-            self.best = -np.inf  # resumed with another rule: the two kinds of values cannot be compared
-        row = (self.steps, mean, float(returns.std()), round(exploration, 4))
-        self.rows.append(row if certified is None else (*row, certified))
-        if mean > self.best if certified is None else certified >= self.best:
-            self.best, self.best_step = mean if certified is None else certified, self.steps
+        # The last column is there only where weights are chosen by certified value.
+        row: tuple[float, ...] = (self.steps, mean, float(returns.std()), round(exploration, 4))
+        if certified is not None:
+            row = (*row, certified)
+        if self.rows and len(self.rows[-1]) != len(row):
+            # Resumed with another rule: the two kinds of values cannot be compared.
+            self.best = -np.inf
+        self.rows.append(row)
+        if certified is None:
+            value = mean
+            is_best = value > self.best
+        else:
+            value = certified
+            is_best = value >= self.best
+        if is_best:
+            self.best = value
+            self.best_step = self.steps
             self.best_weights = weights
         return mean
 
     def keep(self, returns: NDArray[np.float64], exploration: float, weights: Arrays) -> None:
         """Keep the weights of the current step whatever was kept before; the returns, if any, are of training."""
+        # Below everything, so that ``add`` keeps these weights.
         self.best = -np.inf
         if len(returns):
             self.add(returns, exploration, weights)
-        self.best_step, self.best_weights = self.steps, weights
+        self.best_step = self.steps
+        self.best_weights = weights
 
     @property
     def best_mean(self) -> float:
         """The mean return of the best validation."""
-        return next((row[1] for row in self.rows if row[0] == self.best_step), self.best)
+        for row in self.rows:
+            if row[0] == self.best_step:
+                return row[1]
+        return self.best
 
     def as_csv(self) -> str:
         """Return the rows as a table."""
+        n_columns = len(self.rows[0]) if self.rows else len(CURVE_COLUMNS) - 1
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS[: len(self.rows[0])] if self.rows else COLUMNS[:-1])
+        writer.writerow(CURVE_COLUMNS[:n_columns])
         writer.writerows(self.rows)
         return text.getvalue()
 
@@ -105,8 +129,7 @@ class TrainingRun:
         seed: Training seed.
         device: Where to learn; SB3's PPO learns fastest on a CPU, and does so.
         time_limit: Minutes of training, resumed parts included, over which the learning rate then falls: the same steps
-            in another time give another agent. With the preset ``fast`` minutes until this part stops. DQN and DDPG
-            have none.
+            in another time give another agent. DQN and DDPG have none.
         for_budget: The budget at which the certified value chooses the weights, where it does; None: twice sigma.
         resume: Whether to continue from the checkpoint in ``out``.
         preset: The name of the settings, for the model card.
@@ -139,15 +162,55 @@ class TrainingRun:
         """The budget at which the certified value chooses the weights."""
         return 2 * self.sigma if self.for_budget is None else self.for_budget
 
-    def folder(self) -> TrainingFolder:
+    def open_folder(self) -> TrainingFolder:
         """Claim the folder to write to."""
         return TrainingFolder(self.out, resume=self.resume)
 
-    def card(self, algorithm: str, settings: Facts, **more: Any) -> dict[str, Any]:
+    def card(self, algorithm: str, settings: TrainingSettings, **more: Any) -> dict[str, Any]:
         """Return what the model card says: task, sigma, and how the agent was trained."""
-        training = {"algorithm": algorithm, "preset": self.preset, "settings": settings.facts(), **more}
-        training |= {"seed": self.seed, "device": self.device, "command": self.command}
+        training = {
+            "algorithm": algorithm,
+            "preset": self.preset,
+            "settings": settings.as_dict(),
+            **more,
+            "seed": self.seed,
+            "device": self.device,
+            "command": self.command,
+        }
         return {"task": self.task.name, "sigma": self.sigma, "training": training}
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """What a checkpoint holds.
+
+    Attributes:
+        path: The file.
+        counters: What the trainer stored in addition to arrays, as JSON data.
+        arrays: Weights, moments of the optimizers, and the trainer's own arrays.
+    """
+
+    path: Path
+    counters: Mapping[str, Any]
+    arrays: Arrays
+
+    def restore(self, networks: Networks, optimizers: Optimizers) -> None:
+        """Restore networks and optimizers, by the names that they were saved under.
+
+        Raises:
+            InputError: If the networks are of other sizes.
+        """
+        for name, network in networks.items():
+            arrays = arrays_under(self.arrays, f"network.{name}.")
+            stored = {key: torch.from_numpy(value) for key, value in arrays.items()}
+            try:
+                network.load_state_dict(stored)
+            except RuntimeError as error:
+                raise InputError(
+                    f"{self.path.parent} contains a checkpoint of another task or version; give another out="
+                ) from error
+        for name, optimizer in optimizers.items():
+            _restore_optimizer(optimizer, arrays_under(self.arrays, f"adam.{name}."))
 
 
 class TrainingFolder:
@@ -155,59 +218,75 @@ class TrainingFolder:
 
     Args:
         path: An empty or new folder, or with ``resume`` one that holds a checkpoint.
-        resume: Whether the caller will ``load`` that checkpoint.
+        resume: Whether the caller will ``load_checkpoint``.
 
     Raises:
         InputError: If the folder holds something else, or cannot be written to.
     """
 
     def __init__(self, path: Path, *, resume: bool) -> None:
-        _claim(path, resume)
-        self.path, self.curve = path, Curve()
+        _claim_folder(path, resume)
+        self.path = path
+        self.curve = Curve()
         self._began = time.monotonic()
 
-    def save(self, header: Mapping[str, Any], **parts: Arrays) -> None:
-        """Write the curve and a checkpoint.
+    def save_checkpoint(
+        self,
+        counters: Mapping[str, Any],
+        networks: Networks,
+        optimizers: Optimizers,
+        arrays: Mapping[str, NDArray[Any]] | None = None,
+    ) -> None:
+        """Write the curve and a checkpoint, which replaces the one before.
 
         Args:
-            header: What the trainer needs in addition to arrays, as JSON data.
-            parts: Arrays by file (``checkpoint_a`` is written to ``checkpoint-a.npz``). The best weights go into the
-                first, which is written last: parts that are older or newer than it, after a kill, are not loaded.
+            counters: What the trainer needs in addition to arrays, as JSON data.
+            networks: Networks by name.
+            optimizers: Adam by name; moments of parameters that are in none of the networks are left out.
+            arrays: Other arrays of the trainer.
         """
         self.count_seconds()
         curve = self.curve
-        shown = {
-            "rows": curve.rows,
+        stored = dict(arrays or {})
+        # Prefixes keep networks, moments and the best weights apart from the trainer's own arrays.
+        for name, network in networks.items():
+            for key, value in network.state_dict().items():
+                stored[f"network.{name}.{key}"] = value.detach().cpu().contiguous().numpy()
+        kept = {id(parameter) for network in networks.values() for parameter in network.parameters()}
+        for name, optimizer in optimizers.items():
+            stored |= _moments(optimizer, kept, f"adam.{name}.")
+        for key, value in curve.best_weights.items():
+            stored[f"best.{key}"] = value
+        header = {
+            "schema": SCHEMA,
+            "counters": dict(counters),
+            "curve": curve.rows,
             "best": curve.best if np.isfinite(curve.best) else None,
             "best_step": curve.best_step,
+            "steps": curve.steps,
+            "seconds": curve.seconds,
         }
-        stamp = {"schema": SCHEMA, **header, "curve": shown, "steps": curve.steps, "seconds": curve.seconds}
-        first, *others = (name.replace("_", "-") for name in parts)
-        arrays = dict(zip((first, *others), parts.values(), strict=True))
-        arrays[first] = arrays[first] | {f"best.{name}": value for name, value in curve.best_weights.items()}
-        for name in (*others, first):
-            # Weights and noise do not compress.
-            write_npz(self.path / f"{name}.npz", stamp, arrays[name], compress=False)
+        # Weights and noise do not compress.
+        write_npz(self.path / CHECKPOINT, header, stored, compress=False)
         write_text(self.path / "curve.csv", curve.as_csv())
 
-    def load(self) -> tuple[dict[str, Any], dict[str, Arrays]]:
-        """Read the checkpoint into ``curve`` and return the header and the parts that belong together, by file."""
-        first, *others = sorted(self.path.glob(CHECKPOINTS))
-        header, arrays = read_npz(first, "checkpoint", most=MOST)
+    def load_checkpoint(self) -> Checkpoint:
+        """Read the checkpoint, the curve into ``curve``."""
+        path = self.path / CHECKPOINT
+        header, arrays = read_npz(path, "checkpoint", most=MAX_CHECKPOINT_BYTES)
         if header.get("schema") != SCHEMA:
-            raise InputError(f"{first} is a checkpoint of another task or version; choose another --out")
-        shown = header["curve"]
+            raise InputError(f"{self.path} contains a checkpoint of another task or version; give another out=")
         self.curve = Curve(
-            rows=[tuple(row) for row in shown["rows"]],
-            best=-np.inf if shown["best"] is None else shown["best"],
-            best_step=shown["best_step"],
-            best_weights=under(arrays, "best."),
+            rows=[tuple(row) for row in header["curve"]],
+            best=-np.inf if header["best"] is None else header["best"],
+            best_step=header["best_step"],
+            best_weights=arrays_under(arrays, "best."),
             steps=header["steps"],
             seconds=header["seconds"],
         )
+        # The seconds of the earlier parts are in the curve; this part begins now.
         self._began = time.monotonic()
-        read = {path.stem: read_npz(path, "checkpoint", most=MOST) for path in others}
-        return header, {first.stem: arrays} | {name: part for name, (stamp, part) in read.items() if stamp == header}
+        return Checkpoint(path, header["counters"], arrays)
 
     def finish(self, policy: Policy, card: Mapping[str, Any], *, keep_checkpoint: bool = False) -> None:
         """Write the agent, its model card and the curve.
@@ -219,21 +298,25 @@ class TrainingFolder:
         """
         self.count_seconds()
         curve = self.curve
-        shown = {
+        training = {
+            **card["training"],
             "steps": curve.steps,
             "seconds": round(curve.seconds, 1),
             "best_step": curve.best_step,
-            **({"best_validation": curve.best_mean} if np.isfinite(curve.best) else {}),
-            **({} if curve.best == curve.best_mean else {"best_certified": curve.best}),
         }
+        if np.isfinite(curve.best):
+            training["best_validation"] = curve.best_mean
+        if curve.best != curve.best_mean:
+            training["best_certified"] = curve.best
+        means = [list(row[:2]) for row in curve.rows]
         write_text(self.path / "curve.csv", curve.as_csv())
-        facts = {**card, "training": {**card["training"], **shown}, "curve": [list(row[:2]) for row in curve.rows]}
-        zoo.save(policy, self.path / "agent", {**facts, "versions": versions()})
+        # The checkpoint goes last: if the agent cannot be written, training can be resumed.
+        facts = {**card, "training": training, "curve": means, "versions": versions()}
+        agent_files.save(policy, self.path / "agent", facts)
         if not keep_checkpoint:
-            for path in self.path.glob(CHECKPOINTS):
-                path.unlink()
+            (self.path / CHECKPOINT).unlink(missing_ok=True)
 
-    def spent(self, steps: int, total_steps: int, time_limit: float | None) -> float:
+    def fraction_done(self, steps: int, total_steps: int, time_limit: float | None) -> float:
         """Return which fraction of the training is over: of the minutes where they are limited, else of the steps."""
         if time_limit is not None:
             return min(1.0, self.count_seconds() / (60 * time_limit))
@@ -242,40 +325,30 @@ class TrainingFolder:
     def count_seconds(self) -> float:
         """Bring the training time up to date and return it."""
         now = time.monotonic()
-        self.curve.seconds, self._began = self.curve.seconds + now - self._began, now
+        self.curve.seconds += now - self._began
+        self._began = now
         return self.curve.seconds
 
 
 def has_checkpoint(path: Path) -> bool:
     """Return whether a training run can be resumed in the folder."""
-    return any(path.glob(CHECKPOINTS)) or any(path.glob(REPEATS))
+    return (path / CHECKPOINT).exists() or any(path.glob(REPEATS))
 
 
-def under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
+def arrays_under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
     """Return the arrays whose names begin with the prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
 
-def optimizer_arrays(optimizer: torch.optim.Optimizer, prefix: str) -> Arrays:
-    """Return Adam's moments as plain arrays."""
-    states = optimizer.state_dict()["state"]
-    return {f"{prefix}{i}.{name}": v.cpu().numpy() for i, state in states.items() for name, v in state.items()}
-
-
-def load_optimizer(optimizer: torch.optim.Optimizer, arrays: Arrays) -> None:
-    """Restore what ``optimizer_arrays`` returned, without its prefix."""
-    state: dict[int, dict[str, Any]] = {}
-    for name, value in arrays.items():
-        index, key = name.split(".", 1)
-        state.setdefault(int(index), {})[key] = torch.from_numpy(value)
-    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-
-
 def copy_agent(agent: str, target: Path, name: str | None = None, **changes: Any) -> None:
     """Copy an agent, with another name or other entries in its model card."""
-    card, policy = zoo.load_card(agent) | changes, zoo.load(agent)
+    card = agent_files.load_card(agent) | changes
+    policy = agent_files.load(agent)
+    if name is not None:
+        policy = replace(policy, name=name)
+    # What is said of the weights themselves is written anew.
     facts = {key: value for key, value in card.items() if key not in {"schema", "name", "layout", "sha256"}}
-    zoo.save(policy if name is None else replace(policy, name=name), target, facts)
+    agent_files.save(policy, target, facts)
 
 
 def candidate(card: Mapping[str, Any]) -> dict[str, Any]:
@@ -286,22 +359,53 @@ def candidate(card: Mapping[str, Any]) -> dict[str, Any]:
     return {**shown, "selection": card.get("selection"), "curve": card["curve"]}
 
 
-def identity(policy: Policy) -> dict[str, str]:
-    """Return what a model card says of another agent."""
-    return {"name": policy.name, "sha256": policy.sha256}
+def _moments(optimizer: torch.optim.Optimizer, kept: set[int], prefix: str) -> Arrays:
+    """Return Adam's moments of the kept parameters, by the number of the parameter."""
+    arrays: Arrays = {}
+    for index, parameter in enumerate(_parameters(optimizer)):
+        if id(parameter) not in kept:
+            continue
+        for key, value in optimizer.state.get(parameter, {}).items():
+            arrays[f"{prefix}{index}.{key}"] = value.cpu().contiguous().numpy()
+    return arrays
 
 
-def _claim(path: Path, resume: bool) -> None:
-    if (path / "agent.json").exists() and not any(path.glob(CHECKPOINTS)):
-        raise InputError(f"{path} already holds a trained agent; choose another --out")
+def _restore_optimizer(optimizer: torch.optim.Optimizer, arrays: Arrays) -> None:
+    """Restore what ``_moments`` returned, without its prefix."""
+    parameters = _parameters(optimizer)
+    state: dict[int, dict[str, Any]] = {}
+    for name, value in arrays.items():
+        number, key = name.split(".", 1)
+        index = int(number)
+        stored = torch.from_numpy(value)
+        if stored.shape == parameters[index].shape:
+            # Moments lie in memory as their parameter does, which the fused optimizer requires.
+            stored = torch.empty_like(parameters[index], requires_grad=False).copy_(stored)
+        state.setdefault(index, {})[key] = stored
+    # Loading replaces a tensor that holds the learning rate, which a captured graph reads.
+    rates = [group["lr"] for group in optimizer.param_groups]
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate
+
+
+def _parameters(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [parameter for group in optimizer.param_groups for parameter in group["params"]]
+
+
+def _claim_folder(path: Path, resume: bool) -> None:
+    """Make the folder, or raise InputError if it cannot be used."""
+    if (path / "agent.json").exists() and not (path / CHECKPOINT).exists():
+        raise InputError(f"{path} already holds a trained agent; give another out=")
     if resume and not has_checkpoint(path):
         raise InputError(
-            f"{path} contains no checkpoint to resume from; start without --resume, with an empty directory as --out"
+            f"{path} contains no checkpoint to resume from; start without resume=True, with an empty directory as out="
         )
     if not resume and path.is_dir() and any(path.iterdir()):
-        way = "give --resume to continue the training run there, or choose" if has_checkpoint(path) else "choose"
-        raise InputError(f"{path} is not empty; {way} another --out")
+        if has_checkpoint(path):
+            raise InputError(f"{path} is not empty; give resume=True to continue the training there, or another out=")
+        raise InputError(f"{path} is not empty; give another out=")
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise InputError(f"cannot write to {path}: {error.strerror}; choose another --out") from error
+        raise InputError(f"cannot write to {path}: {error.strerror}; give another out=") from error

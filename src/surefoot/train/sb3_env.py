@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from math import prod
 from typing import Any
 
@@ -22,7 +21,9 @@ from surefoot.play.channel import Channel
 from surefoot.play.streams import Stream
 from surefoot.play.task import Task
 
-NOISY, CLEAN = "noisy", "clean"
+# The parts of an observation: what the agent sees, and what only the critic does.
+NOISY = "noisy"
+CLEAN = "clean"
 
 
 class NoisyAndClean(VecEnv):
@@ -34,15 +35,22 @@ class NoisyAndClean(VecEnv):
     def __init__(
         self, task: Task, noise: Noise, *, n_stack: int, n_envs: int, seeds: tuple[np.random.SeedSequence, ...]
     ) -> None:
-        device, shape = torch.device("cpu"), task.spaces.shape
+        device = torch.device("cpu")
+        shape = task.spaces.shape
         size = prod(shape)
-        spaces: dict[str, gymnasium.Space[Any]] = {NOISY: _unbounded(n_stack * size), CLEAN: _unbounded(size + 1)}
+        # The clean part has the time left behind the observation.
+        spaces: dict[str, gymnasium.Space[Any]] = {
+            NOISY: _unbounded_box(n_stack * size),
+            CLEAN: _unbounded_box(size + 1),
+        }
         self.render_mode = None
-        super().__init__(n_envs, Dict(spaces), action_space(task.spaces))
+        super().__init__(n_envs, Dict(spaces), as_action_space(task.spaces))
         self.env = task.backend.batch(n_envs, seeds[0], device)
         self.channel = Channel(noise=noise, n_envs=n_envs, shape=shape, stream=Stream(seeds[1], device))
-        self.recall, self.max_steps = FrameStack(n_stack), task.scoring.max_steps
-        self.memory, self.steps = torch.empty(0), torch.zeros(n_envs)
+        self.recall = FrameStack(n_stack)
+        self.memory = torch.empty(0)
+        self.max_steps = task.scoring.max_steps
+        self.steps = torch.zeros(n_envs)
         self.actions = torch.empty(0)
 
     def reset(self) -> dict[str, NDArray[np.float32]]:
@@ -50,7 +58,7 @@ class NoisyAndClean(VecEnv):
         observation = self.env.reset()
         self.memory = self.recall.empty(observation.float())
         self.steps.zero_()
-        return self._observed(observation, torch.ones(self.num_envs, dtype=torch.bool))
+        return self._make_observation(observation, torch.ones(self.num_envs, dtype=torch.bool))
 
     def step_async(self, actions: NDArray[Any]) -> None:
         """Take the actions."""
@@ -61,11 +69,12 @@ class NoisyAndClean(VecEnv):
         observation, reward, over = self.env.step(self.actions)
         self.steps += 1
         if bool(over.any()):
+            # A new episode's first observation follows at once, as SB3 expects.
             observation = observation.clone()
             observation[over] = self.env.restart(over)
             self.steps[over] = 0
         infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
-        return self._observed(observation, over), reward.float().numpy(), over.numpy(), infos
+        return self._make_observation(observation, over), reward.float().numpy(), over.numpy(), infos
 
     def close(self) -> None:
         """Close the environments."""
@@ -73,7 +82,7 @@ class NoisyAndClean(VecEnv):
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
         """Return the same of every environment."""
-        return [getattr(self, attr_name) for _ in self._chosen(indices)]
+        return [getattr(self, attr_name)] * len(list(self._get_indices(indices)))
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
         """Refuse: the environments are one."""
@@ -89,28 +98,26 @@ class NoisyAndClean(VecEnv):
         indices: Any = None,
     ) -> list[bool]:
         """Say that none is."""
-        return [False for _ in self._chosen(indices)]
+        return [False] * len(list(self._get_indices(indices)))
 
-    def _chosen(self, indices: Any) -> Iterable[int]:
-        return self._get_indices(indices)
-
-    def _observed(self, observation: Tensor, fresh: Tensor) -> dict[str, NDArray[np.float32]]:
+    def _make_observation(self, observation: Tensor, fresh: Tensor) -> dict[str, NDArray[np.float32]]:
         seen = self.channel.send(observation)
         self.memory = self.recall.advance(self.memory, seen, None, fresh)
-        left = 1 - self.steps.unsqueeze(1) / self.max_steps
-        clean = torch.cat((observation.float().flatten(1), left), dim=1)
+        time_left = 1 - self.steps.unsqueeze(1) / self.max_steps
+        clean = torch.cat((observation.float().flatten(1), time_left), dim=1)
         return {NOISY: self.memory.flatten(1).numpy().copy(), CLEAN: clean.numpy()}
 
 
-def action_space(spaces: Spaces) -> Box | Discrete:
+def as_action_space(spaces: Spaces) -> Box | Discrete:
     """Return the actions of a task as SB3 knows them."""
     if spaces.n_actions is not None:
         return Discrete(spaces.n_actions)
-    low, high = (np.asarray(bound, dtype=np.float32) for bound in (spaces.low, spaces.high))
+    low = np.asarray(spaces.low, dtype=np.float32)
+    high = np.asarray(spaces.high, dtype=np.float32)
     if spaces.low is None or not np.isfinite((low, high)).all():
         raise InputError("training needs finite bounds of continuous actions; wrap the environment in RescaleAction")
     return Box(low, high)
 
 
-def _unbounded(size: int) -> Box:
+def _unbounded_box(size: int) -> Box:
     return Box(-np.inf, np.inf, (size,), np.float32)

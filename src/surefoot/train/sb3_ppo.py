@@ -10,25 +10,19 @@ become part of the agent. The weights kept are those with the highest certified 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.policies import ActorCriticPolicy
 from stable_baselines3.common.torch_layers import BaseFeaturesExtractor, MlpExtractor
 from stable_baselines3.common.vec_env import VecEnv, VecNormalize
-from torch import Tensor, nn
+from torch import Tensor
 
-from surefoot.agents.files import hashed
-from surefoot.agents.networks import MLP, PARTS
-from surefoot.agents.normalization import Statistics, normalized
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.write import write_zip
 from surefoot.compute import single_thread
@@ -36,56 +30,14 @@ from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.streams import training_seeds
 from surefoot.play.task import Task
-from surefoot.train.folder import Arrays, TrainingFolder, TrainingRun, load_optimizer, optimizer_arrays, under
+from surefoot.train.cuda_graph import linear_of
+from surefoot.train.deployed import arrays_of_layers, policy_from_weights
+from surefoot.train.folder import Arrays, Checkpoint, TrainingFolder, TrainingRun
 from surefoot.train.sb3_env import CLEAN, NOISY, NoisyAndClean
-from surefoot.train.selection import predicted_bound, validate
-from surefoot.train.settings import Facts, setting
+from surefoot.train.selection import validate
+from surefoot.train.settings import Sb3PpoSettings
 
 RUNNING = ("mean", "var", "count")
-
-
-@dataclass(frozen=True)
-class Sb3PpoSettings(Facts):
-    """Settings of SB3's PPO for any environment."""
-
-    total_steps: int = setting(1_000_000, "environment steps in total, over which the learning rate falls to 0")
-    validation_interval: int = setting(100_000, "steps between validations")
-    validation_episodes: int = setting(200, "episodes per validation")
-    n_stack: int = setting(1, "how many observations the agent is given, the newest included")
-    hidden: tuple[int, ...] = setting((64, 64), "widths of the hidden layers of actor and critic")
-    n_envs: int = setting(64, "environments that run in parallel")
-    n_steps: int = setting(200, "steps of each of them per iteration")
-    batch_size: int = setting(3_200, "transitions per gradient step")
-    epochs: int = setting(4, "how often every transition is learned from")
-    learning_rate: float = setting(1e-3, "learning rate of Adam at the start")
-    gamma: float = setting(0.999, "discount in training; certificates are about the undiscounted return")
-    trace: float = setting(0.97, "lambda of the generalized advantages")
-    entropy: float = setting(0.05, "weight of the entropy bonus")
-    clean_critic: bool = setting(True, "whether the critic sees the clean observation and the time left")
-
-
-DISCRETE = Sb3PpoSettings()
-# Continuous control takes many more gradient steps than CartPole, with new samples in between: with 64 environments
-# times 200 steps HalfCheetah learns nothing in 200,000 steps. An entropy bonus would widen the actions without end.
-CONTINUOUS = replace(
-    DISCRETE,
-    n_envs=16,
-    n_steps=256,
-    batch_size=256,
-    epochs=10,
-    learning_rate=5e-4,
-    gamma=0.99,
-    trace=0.95,
-    entropy=0.0,
-)
-
-
-def default_settings(task: Task) -> Sb3PpoSettings:
-    """Return the settings for the kind of actions that a task takes; long episodes are validated on less often."""
-    settings = CONTINUOUS if task.spaces.n_actions is None else DISCRETE
-    # Validation runs at most half as many steps as training.
-    rare = 2 * settings.validation_episodes * task.scoring.max_steps
-    return replace(settings, validation_interval=max(settings.validation_interval, rare))
 
 
 class Parts(BaseFeaturesExtractor):
@@ -109,14 +61,16 @@ class CleanCriticPolicy(ActorCriticPolicy):
         super().__init__(*arguments, **settings)
 
     def _build_mlp_extractor(self) -> None:
+        # SB3 gives both networks the same features; the critic's layers are made anew for its own, wider ones.
         self.vf_features_extractor = Parts(self.observation_space, self.critic_keys)
         super()._build_mlp_extractor()
         wide = MlpExtractor(self.vf_features_extractor.features_dim, self.net_arch, self.activation_fn, self.device)
         self.mlp_extractor.value_net = wide.value_net
 
 
-def build_model(task: Task, noise: Noise, settings: Sb3PpoSettings, seed: int, begun: int = 0) -> tuple[PPO, VecEnv]:
+def build_sb3_ppo(task: Task, noise: Noise, settings: Sb3PpoSettings, seed: int, begun: int = 0) -> tuple[PPO, VecEnv]:
     """Make SB3's PPO for a task, and its environments; after ``begun`` steps, if resumed, with fresh samples."""
+    # Streams for the environments, the noise, and SB3's own draws; a resumed run has other ones.
     seeds = training_seeds(seed, begun)
     env = NoisyAndClean(task, noise, n_stack=settings.n_stack, n_envs=settings.n_envs, seeds=seeds)
     model = PPO(
@@ -139,63 +93,69 @@ def build_model(task: Task, noise: Noise, settings: Sb3PpoSettings, seed: int, b
     return model, env
 
 
-def kept_weights(model: PPO) -> Arrays:
+def actor_weights(model: PPO) -> Arrays:
     """Return the actor's layers and the statistics of what it is given."""
-    layers = [layer for layer in model.policy.mlp_extractor.policy_net if isinstance(layer, nn.Linear)]
-    arrays = {
-        f"{index}.{part}": getattr(layer, part).detach().cpu().numpy().copy()
-        for index, layer in enumerate((*layers, model.policy.action_net))
-        for part in PARTS
-    }
-    running = _statistics(model)[NOISY]
+    hidden = linear_of(model.policy.mlp_extractor.policy_net)
+    last = linear_of(model.policy.action_net)
+    arrays = arrays_of_layers([*hidden, *last])
+    running = _running_statistics(model)[NOISY]
     return arrays | {"mean": np.array(running.mean), "var": np.array(running.var)}
 
 
-def policy_of(task: Task, n_stack: int, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:
-    """Return the deployed agent: the actor behind its statistics, its actions not random."""
-    spaces, count = task.spaces, sum(key.endswith(".weight") for key in weights)
-    matrices, biases = ([weights[f"{index}.{part}"] for index in range(count)] for part in PARTS)
-    spaces = replace(spaces, n_stack=n_stack)
-    plain = Policy(MLP(matrices, biases, "tanh"), spaces, name=name)
-    shape = spaces.stacked_shape
-    # What VecNormalize does by default.
-    statistics = Statistics(
-        mean=weights["mean"].reshape(shape), var=weights["var"].reshape(shape), epsilon=1e-8, clip=10.0
-    )
-    return hashed(normalized(plain, statistics))
-
-
-class Validation(BaseCallback):
-    """Validates between iterations, lets the learning rate fall, and stops when steps or time are used up."""
+class Sb3Validation(BaseCallback):
+    """Validates between iterations, and stops when steps or time are used up."""
 
     model: PPO
 
     def __init__(self, run: TrainingRun, settings: Sb3PpoSettings, folder: TrainingFolder) -> None:
         super().__init__()
-        self.run, self.settings, self.folder = run, settings, folder
+        self.run = run
+        self.settings = settings
+        self.folder = folder
 
-    def spent(self) -> float:
+    def fraction_done(self) -> float:
         """Return which fraction of the training is over."""
-        return self.folder.spent(self.model.num_timesteps, self.settings.total_steps, self.run.time_limit)
+        return self.folder.fraction_done(self.model.num_timesteps, self.settings.total_steps, self.run.time_limit)
+
+    def learning_rate(self, _: float) -> float:
+        """Return the learning rate, which falls to 0; SB3's own count of what is left is not used."""
+        return self.settings.learning_rate * (1 - self.fraction_done())
 
     def _on_rollout_start(self) -> None:
-        last = self.folder.curve.steps // self.settings.validation_interval
-        if self.num_timesteps // self.settings.validation_interval != last:
+        interval = self.settings.validation_interval
+        if self.num_timesteps // interval != self.folder.curve.steps // interval:
             self.validate()
 
     def _on_step(self) -> bool:
-        return self.spent() < 1
+        return self.fraction_done() < 1
 
     def validate(self) -> None:
         """Run the actor as it would be deployed, on episodes of their own; keep the best by certified value."""
-        curve, weights = self.folder.curve, kept_weights(self.model)
+        curve = self.folder.curve
         curve.steps = self.model.num_timesteps
-        candidate = policy_of(self.run.task, self.settings.n_stack, weights, "candidate")
-        played = validate(self.run, candidate, self.settings.validation_episodes, number=len(curve.rows))
-        curve.add(played.returns, 0.0, weights, predicted_bound(played, self.run.budget))
-        save_checkpoint(self.folder, self.model)
+        weights = actor_weights(self.model)
+        candidate = deployed_agent(self.run.task, self.settings, weights, "candidate")
+        n_episodes = self.settings.validation_episodes
+        validate(self.run, curve, candidate, weights, n_episodes, number=len(curve.rows))
+        self.save_checkpoint()
         if self.run.progress is not None:
-            self.run.progress(curve.steps, max(curve.steps, round(curve.steps / max(self.spent(), 1e-6))), curve)
+            expected = round(curve.steps / max(self.fraction_done(), 1e-6))
+            self.run.progress(curve.steps, max(curve.steps, expected), curve)
+
+    def save_checkpoint(self) -> None:
+        """Write everything needed to resume."""
+        arrays: Arrays = {}
+        for key, running in _running_statistics(self.model).items():
+            for part in RUNNING:
+                arrays[f"{key}.{part}"] = np.array(getattr(running, part))
+        counters = {"num_timesteps": self.model.num_timesteps, "updates": self.model._n_updates}
+        policy = self.model.policy
+        self.folder.save_checkpoint(counters, {"policy": policy}, {"policy": policy.optimizer}, arrays)
+
+
+def deployed_agent(task: Task, settings: Sb3PpoSettings, weights: Arrays, name: str) -> Policy:
+    """Return the deployed agent: the actor behind its statistics."""
+    return policy_from_weights(task.spaces, weights, name, n_stack=settings.n_stack, activation="tanh", squashed=False)
 
 
 def train_sb3_ppo(run: TrainingRun, settings: Sb3PpoSettings) -> Policy:
@@ -205,61 +165,56 @@ def train_sb3_ppo(run: TrainingRun, settings: Sb3PpoSettings) -> Policy:
         InputError: If observations are not vectors, a setting is out of range, or the folder cannot be used.
     """
     task = run.task
-    _check(task, settings)
-    folder = run.folder()
-    header, parts = folder.load() if run.resume else ({}, {})
+    _check_observations(task, settings)
+    folder = run.open_folder()
+    checkpoint = folder.load_checkpoint() if run.resume else None
+    begun = 0 if checkpoint is None else int(checkpoint.counters["num_timesteps"])
     with single_thread():
-        model, env = build_model(task, Noise.of(run.sigma), settings, run.seed, int(header.get("num_timesteps", 0)))
-        if run.resume:
-            load_checkpoint(folder, model, header, parts["checkpoint"])
-        watch = Validation(run, settings, folder)
-        watch.model = model
-        model.lr_schedule = _falling(settings.learning_rate, watch.spent)
+        model, env = build_sb3_ppo(task, Noise.of(run.sigma), settings, run.seed, begun)
+        if checkpoint is not None:
+            restore_model(model, checkpoint)
+        validation = Sb3Validation(run, settings, folder)
+        # SB3 sets it only when learning begins; what fraction is done is asked before.
+        validation.model = model
+        model.lr_schedule = validation.learning_rate
         try:
-            if watch.spent() < 1:
-                model.learn(sys.maxsize, watch, log_interval=sys.maxsize, reset_num_timesteps=False)
+            if validation.fraction_done() < 1:
+                model.learn(sys.maxsize, validation, log_interval=sys.maxsize, reset_num_timesteps=False)
+            # The last iteration has no rollout after it that would validate it.
             if not folder.curve.rows or folder.curve.steps != model.num_timesteps:
-                watch.validate()
+                validation.validate()
         except KeyboardInterrupt:
-            save_checkpoint(folder, model)
+            validation.save_checkpoint()
             raise
         finally:
             env.close()
-    policy = policy_of(task, settings.n_stack, folder.curve.best_weights, f"{task.name}-s{run.sigma:g}")
-    limits = {"floor": task.scoring.floor, "ceiling": task.scoring.ceiling, "max_steps": task.scoring.max_steps}
+    policy = deployed_agent(task, settings, folder.curve.best_weights, f"{task.name}-s{run.sigma:g}")
     card = run.card("stable_baselines3.PPO", settings, budget=run.budget)
-    card["environment"] = {"env": task.environment, **task.made_with, **limits}
+    # So that an agent of any environment can be certified from its card alone.
+    card["environment"] = {
+        "env": task.environment,
+        **task.made_with,
+        "floor": task.scoring.floor,
+        "ceiling": task.scoring.ceiling,
+        "max_steps": task.scoring.max_steps,
+    }
     folder.finish(policy, card, keep_checkpoint=True)
     write_zip(policy, folder.path / "agent.zip", as_ppo=True)
     return policy
 
 
-def save_checkpoint(folder: TrainingFolder, model: PPO) -> None:
-    """Write everything needed to resume."""
-    arrays = {f"policy.{name}": value.cpu().numpy() for name, value in model.policy.state_dict().items()}
-    for key, running in _statistics(model).items():
-        arrays |= {f"{key}.{name}": np.array(getattr(running, name)) for name in RUNNING}
-    header = {"num_timesteps": model.num_timesteps, "updates": model._n_updates}
-    folder.save(header, checkpoint=arrays | optimizer_arrays(model.policy.optimizer, "adam."))
-
-
-def load_checkpoint(folder: TrainingFolder, model: PPO, header: Mapping[str, Any], arrays: Arrays) -> None:
+def restore_model(model: PPO, checkpoint: Checkpoint) -> None:
     """Restore what ``save_checkpoint`` wrote; episodes that were running are reset."""
-    try:
-        stored = {name: torch.from_numpy(value) for name, value in under(arrays, "policy.").items()}
-        model.policy.load_state_dict(stored)
-        model.num_timesteps, model._n_updates = int(header["num_timesteps"]), int(header["updates"])
-        for key, running in _statistics(model).items():
-            running.mean, running.var = arrays[f"{key}.mean"], arrays[f"{key}.var"]
-            running.count = float(arrays[f"{key}.count"])
-    except (KeyError, RuntimeError) as error:
-        raise InputError(
-            f"{folder.path} contains a checkpoint of another task or version; choose another --out"
-        ) from error
-    load_optimizer(model.policy.optimizer, under(arrays, "adam."))
+    checkpoint.restore({"policy": model.policy}, {"policy": model.policy.optimizer})
+    model.num_timesteps = int(checkpoint.counters["num_timesteps"])
+    model._n_updates = int(checkpoint.counters["updates"])
+    for key, running in _running_statistics(model).items():
+        running.mean = checkpoint.arrays[f"{key}.mean"]
+        running.var = checkpoint.arrays[f"{key}.var"]
+        running.count = float(checkpoint.arrays[f"{key}.count"])
 
 
-def _statistics(model: PPO) -> dict[str, Any]:
+def _running_statistics(model: PPO) -> dict[str, Any]:
     """Return the running statistics of observations, by part, and of returns."""
     env = model.get_vec_normalize_env()
     assert env is not None
@@ -267,15 +222,7 @@ def _statistics(model: PPO) -> dict[str, Any]:
     return {**env.obs_rms, "returns": env.ret_rms}
 
 
-def _falling(rate: float, spent: Callable[[], float]) -> Callable[[float], float]:
-    return partial(_rate, rate, spent)
-
-
-def _rate(rate: float, spent: Callable[[], float], _: float) -> float:
-    return rate * (1 - spent())
-
-
-def _check(task: Task, settings: Sb3PpoSettings) -> None:
+def _check_observations(task: Task, settings: Sb3PpoSettings) -> None:
     if task.cartridge is not None or len(task.spaces.shape) != 1:
         raise InputError(
             f"this training takes vectors as observations, those of {task.name} have shape {task.spaces.shape}; "

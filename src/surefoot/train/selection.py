@@ -1,4 +1,8 @@
-"""Which weights are kept, and which sigma is trained with: what episodes of their own are expected to certify."""
+"""Which weights are kept, and which sigma is trained with: by what episodes of their own are expected to certify.
+
+``validate`` runs episodes with the weights of a training step and adds what they show to the curve. ``best_sigma``
+compares the sigmas of the pretrained agents.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +16,15 @@ from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
 from surefoot.proof.forecast import Forecast, best, forecast
-from surefoot.train.folder import TrainingRun
+from surefoot.train.folder import Arrays, Curve, TrainingRun
 
 ALPHA = 0.05  # of the certificates that choose the best weights
-N_PILOT, N_PILOT_GAMES, N_EPISODES = 1_000, 100, 10_000  # per agent, per agent of Atari, of the certificate to expect
+N_PILOT = 1_000  # episodes per agent
+N_PILOT_GAMES = 100  # episodes per agent of Atari
+N_EPISODES = 10_000  # of the certificate to expect
 
 
-def validate(
+def run_validation(
     run: TrainingRun, policy: Policy, n_episodes: int, *, number: int, device: str = "cpu", n_envs: int | None = None
 ) -> Episodes:
     """Run episodes that no certificate uses, through the channel that certifies; each validation has its own number."""
@@ -36,7 +42,41 @@ def validate(
     )
 
 
-def predicted_bound(played: Episodes, budget: float) -> float:
+def validate(
+    run: TrainingRun,
+    curve: Curve,
+    policy: Policy,
+    weights: Arrays,
+    n_episodes: int,
+    *,
+    number: int,
+    exploration: float = 0.0,
+    by_bound: bool = True,
+    device: str = "cpu",
+    n_envs: int | None = None,
+) -> Episodes:
+    """Run validation episodes and add them to the curve at its current step; the best weights so far are kept there.
+
+    Args:
+        run: The training run.
+        curve: What validation has shown so far.
+        policy: The agent of the weights, as it would be deployed.
+        weights: What is kept if they are the best.
+        n_episodes: Number of episodes.
+        number: Number of the validation, which no other validation of the run has.
+        exploration: How much the training explores now, for the curve.
+        by_bound: Whether the best is the one that certifies the most at the budget of the run, else the best mean.
+        device: Where to run the episodes.
+        n_envs: Environments in parallel; None: as the task has it.
+    """
+    # These episodes choose weights, so no certificate may use them: they have a stream of their own.
+    played = run_validation(run, policy, n_episodes, number=number, device=device, n_envs=n_envs)
+    certified = predict_bound(played, run.budget) if by_bound else None
+    curve.add(played.returns, exploration, weights, certified)
+    return played
+
+
+def predict_bound(played: Episodes, budget: float) -> float:
     """Return what as many episodes are expected to certify: as good as their certificate, and less noisy.
 
     Without noise nothing is certified; then it is their mean.
@@ -59,17 +99,23 @@ def best_sigma(task: Task, budget: float, *, recurrent: bool, seed: int, device:
     Raises:
         InputError: If there is no pretrained agent with noise for the task.
     """
-    cards = [load_card(name) for name in list_agents()]
-    agents = [(load(card["name"]), card["sigma"]) for card in cards if card["task"] == task.name and card["sigma"] > 0]
-    alike = [pair for pair in agents if isinstance(pair[0].memory, Recurrent) == recurrent] or agents
-    if not alike:
+    agents = []
+    for name in list_agents():
+        card = load_card(name)
+        if card["task"] == task.name and card["sigma"] > 0:
+            agents.append((load(name), card["sigma"]))
+    if not agents:
         raise InputError(
-            f"there are no pretrained agents of {task.name} whose sigmas could be compared; give --sigma, such as "
+            f"there are no pretrained agents of {task.name} whose sigmas could be compared; give sigma=, such as "
             f"{budget / 2:g}, half the budget"
         )
+    # A recurrent agent takes more noise than one with frames: compare like with like, where there is any.
+    alike = [(policy, sigma) for policy, sigma in agents if isinstance(policy.memory, Recurrent) == recurrent]
+    # Games take longer than episodes of a pole.
     n_episodes = N_PILOT if task.cartridge is None else N_PILOT_GAMES
-    pilots = [
-        Plan(
+    forecasts = []
+    for policy, sigma in alike or agents:
+        pilot = Plan(
             task=task,
             policy=policy,
             noise=Noise.of(sigma),
@@ -78,6 +124,5 @@ def best_sigma(task: Task, budget: float, *, recurrent: bool, seed: int, device:
             device=device,
             purpose=(Purpose.PILOT,),
         )
-        for policy, sigma in alike
-    ]
-    return best([forecast(play(plan), budget=budget, alpha=ALPHA, n_episodes=N_EPISODES) for plan in pilots])
+        forecasts.append(forecast(play(pilot), budget=budget, alpha=ALPHA, n_episodes=N_EPISODES))
+    return best(forecasts)

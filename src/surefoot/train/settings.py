@@ -1,8 +1,8 @@
-"""Training settings as data (preset "paper" is its Tables 1 and 2), with what each number means."""
+"""Settings of the trainers, one class each, with what every number means; ``with_changes`` reads ``NAME=VALUE``."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, TypeVar
 
@@ -10,25 +10,22 @@ from surefoot.errors import InputError, did_you_mean
 from surefoot.play.task import Task
 
 
-def setting(default: Any, text: str, *, added: bool = False) -> Any:
-    """Declare a field with its default and what it means; one that was ``added`` is listed only where it differs."""
-    return field(default=default, metadata={"help": text, "added": added})
+def setting(default: Any, text: str) -> Any:
+    """Declare a field with its default and what it means."""
+    return field(default=default, metadata={"help": text})
 
 
-class Facts:
-    """Settings that can be listed; model cards of earlier versions lack the added fields."""
+class TrainingSettings:
+    """What all settings have in common: they can be listed."""
 
-    def facts(self) -> dict[str, Any]:
+    def as_dict(self) -> dict[str, Any]:
         """Return the settings as JSON data."""
         listed = asdict(self)  # type: ignore[call-overload]
-        for one in fields(self):  # type: ignore[arg-type]
-            if one.metadata["added"] and listed[one.name] == one.default:
-                del listed[one.name]
         return {name: list(value) if isinstance(value, tuple) else value for name, value in listed.items()}
 
 
 @dataclass(frozen=True)
-class DqnSettings(Facts):
+class DqnSettings(TrainingSettings):
     """Settings of SB3's DQN; every default is the five-frame CartPole column of the paper's Table 1."""
 
     total_steps: int = setting(
@@ -48,12 +45,12 @@ class DqnSettings(Facts):
     train_interval: int = setting(256, "steps between training phases")
     gradient_steps: int = setting(128, "gradient steps per training phase")
     hidden: tuple[int, ...] = setting((256, 256), "widths of the hidden layers")
-    stop_when_perfect: bool = setting(True, "whether the first perfect validation stops training", added=True)
-    repeats: int = setting(1, "training seeds, of which the best on validation is kept", added=True)
+    stop_when_perfect: bool = setting(True, "whether the first perfect validation stops training")
+    repeats: int = setting(1, "training seeds, of which the best on validation is kept")
 
 
 @dataclass(frozen=True)
-class DdpgSettings(Facts):
+class DdpgSettings(TrainingSettings):
     """Settings of SB3's DDPG; every default is the paper's Table 2, with the five frames of its text."""
 
     total_steps: int = setting(300_000, "environment steps in total")
@@ -67,15 +64,15 @@ class DdpgSettings(Facts):
     tau: float = setting(0.005, "how far the target networks follow at each gradient step")
     exploration_noise: float = setting(0.5, "sigma of the Ornstein-Uhlenbeck noise on the actions")
     hidden: tuple[int, ...] = setting((400, 300), "widths of the hidden layers of actor and critic")
-    stop_when_perfect: bool = setting(False, "whether the first perfect validation stops training", added=True)
-    repeats: int = setting(1, "training seeds, of which the best on validation is kept", added=True)
+    stop_when_perfect: bool = setting(False, "whether the first perfect validation stops training")
+    repeats: int = setting(1, "training seeds, of which the best on validation is kept")
 
 
 WIDEST_GRU = 128
 
 
 @dataclass(frozen=True)
-class PpoSettings(Facts):
+class PpoSettings(TrainingSettings):
     """Settings of our PPO; the defaults train CartPole in a minute on two cores."""
 
     total_steps: int = setting(2_000_000, "environment steps in total, over which the learning rate falls to 0")
@@ -111,108 +108,73 @@ class PpoSettings(Facts):
         """Return how many observations the agent stacks, or None for a GRU."""
         if self.memory == "gru":
             return None
-        count = self.memory.removeprefix("frames=") if self.memory else str(task.spaces.n_stack)
-        if not count.isdecimal() or int(count) < 1:
-            raise InputError(f"memory must be gru or frames=K with a whole number K, got {self.memory!r}")
-        return int(count)
+        if not self.memory:
+            return task.spaces.n_stack
+        return stack_size(self.memory, "gru or frames=K")
 
 
 @dataclass(frozen=True)
-class PolishSettings(Facts):
-    """Settings of the search for the last layer of an agent."""
+class Sb3PpoSettings(TrainingSettings):
+    """Settings of SB3's PPO for any environment."""
 
-    rounds: int = setting(6, "rounds of the search, each on episodes of its own")
-    pairs: int = setting(7, "pairs of opposite candidates per round, all on the same episodes")
-    episodes: int = setting(3_000, "episodes per candidate")
-    stress: float = setting(1.15, "noise and budget of the search, in units of those that count")
-    spread: float = setting(0.25, "spread of the first candidates, in units of the spread of the outputs")
-    shrink: float = setting(0.8, "spread of a round's candidates, in units of that of the round before")
-    observed: int = setting(1_000, "episodes from which the clean observation is guessed")
-    validation_episodes: int = setting(32_768, "episodes that compare the result with the agent as it was")
+    total_steps: int = setting(1_000_000, "environment steps in total, over which the learning rate falls to 0")
+    validation_interval: int = setting(100_000, "steps between validations")
+    validation_episodes: int = setting(200, "episodes per validation")
+    n_stack: int = setting(1, "how many observations the agent is given, the newest included")
+    hidden: tuple[int, ...] = setting((64, 64), "widths of the hidden layers of actor and critic")
+    n_envs: int = setting(64, "environments that run in parallel")
+    n_steps: int = setting(200, "steps of each of them per iteration")
+    batch_size: int = setting(3_200, "transitions per gradient step")
+    epochs: int = setting(4, "how often every transition is learned from")
+    learning_rate: float = setting(1e-3, "learning rate of Adam at the start")
+    gamma: float = setting(0.999, "discount in training; certificates are about the undiscounted return")
+    trace: float = setting(0.97, "lambda of the generalized advantages")
+    entropy: float = setting(0.05, "weight of the entropy bonus")
+    clean_critic: bool = setting(True, "whether the critic sees the clean observation and the time left")
+
+    def with_memory(self, memory: str) -> Sb3PpoSettings:
+        """Return the settings for an agent with this memory, which can only be a stack of frames."""
+        return replace(self, n_stack=stack_size(memory, "frames=K"))
 
 
-Settings = DqnSettings | DdpgSettings
-
-# The Pong and Freeway columns of Table 1; full Pong validates on 10 episodes, and Freeway keeps the best of five runs.
-# The paper's training logs continue after a perfect validation.
-ATARI = DqnSettings(
-    total_steps=10_000_000,
-    validation_interval=100_000,
-    validation_episodes=100,
-    buffer_size=10_000,
-    learning_starts=100_000,
-    exploration_fraction=0.1,
-    exploration_final=0.01,
-    target_interval=1_000,
-    batch_size=32,
-    train_interval=4,
-    gradient_steps=1,
-    hidden=(),
-    stop_when_perfect=False,
+DISCRETE = Sb3PpoSettings()
+# Continuous control takes many more gradient steps than CartPole, with new samples in between: with 64 environments
+# times 200 steps HalfCheetah learns nothing in 200,000 steps. An entropy bonus would widen the actions without end.
+CONTINUOUS = replace(
+    DISCRETE,
+    n_envs=16,
+    n_steps=256,
+    batch_size=256,
+    epochs=10,
+    learning_rate=5e-4,
+    gamma=0.99,
+    trace=0.95,
+    entropy=0.0,
 )
 
-PRESETS: dict[str, dict[str, Settings]] = {
-    "paper": {
-        "cartpole-5": DqnSettings(),
-        "cartpole-1": DqnSettings(learning_rate=5e-5),
-        "mountain-car": DdpgSettings(),
-        "pong-1r": ATARI,
-        "pong-full": replace(ATARI, validation_episodes=10),
-        "freeway": replace(ATARI, repeats=5),
-    },
-    # Ten episodes say little about rare failures, and a perfect ten stops training early: validate on more.
-    "thorough": {
-        "cartpole-5": DqnSettings(validation_episodes=200),
-        "cartpole-1": DqnSettings(validation_episodes=200, learning_rate=5e-5),
-        "mountain-car": DdpgSettings(validation_episodes=1_000),
-    },
-    # With noise the best Mountain Car policies come and go within the first episodes: validate often, stop soon.
-    "early": {
-        "mountain-car": DdpgSettings(total_steps=40_000, validation_interval=1_000, validation_episodes=1_000),
-    },
-    # Or stop sooner still, and try more seeds.
-    "brief": {
-        "mountain-car": DdpgSettings(total_steps=6_000, validation_interval=1_000, validation_episodes=1_000),
-    },
-}
+
+def default_sb3_settings(task: Task) -> Sb3PpoSettings:
+    """Return the settings for the kind of actions that a task takes; long episodes are validated on less often."""
+    settings = CONTINUOUS if task.spaces.n_actions is None else DISCRETE
+    # Validation runs at most half as many steps as training.
+    rare = 2 * settings.validation_episodes * task.scoring.max_steps
+    return replace(settings, validation_interval=max(settings.validation_interval, rare))
 
 
-# What two cores train in minutes, and one GPU.
-SMALL = PpoSettings()
-LARGE = PpoSettings(
-    total_steps=400_000_000,
-    validation_interval=16_000_000,
-    validation_episodes=65_536,
-    width=256,
-    critic_width=256,
-    n_envs=2_048,
-    learning_rate=7e-4,
-)
-LONGER: dict[str, Any] = {"total_steps": 8_000_000, "validation_interval": 1_000_000}
-# Episodes are longer; and the entropy bonus draws actions away from their bounds, which is where the goal is reached.
-MOUNTAIN_CAR: dict[str, Any] = {"minibatches": 16, "entropy": 0.003}
+def stack_size(memory: str, allowed: str) -> int:
+    """Return the K of ``frames=K``; ``allowed`` is what the error says a memory may be."""
+    count = memory.removeprefix("frames=")
+    if not memory.startswith("frames=") or not count.isdecimal() or int(count) < 1:
+        raise InputError(f"memory must be {allowed} with a whole number K, got {memory!r}")
+    return int(count)
 
-PPO_PRESETS: dict[str, dict[str, PpoSettings]] = {
-    "ppo": {
-        "cartpole-5": SMALL,
-        "cartpole-1": replace(SMALL, n_envs=1_024, **LONGER),  # one frame fails more often: there is more to learn
-        "mountain-car": replace(SMALL, learning_rate=3e-3, **LONGER, **MOUNTAIN_CAR),
-    },
-    "ppo-large": {
-        "cartpole-5": LARGE,
-        "cartpole-1": LARGE,
-        "mountain-car": replace(
-            LARGE, n_envs=1_024, width=128, learning_rate=2e-3, validation_interval=4_000_000, **MOUNTAIN_CAR
-        ),
-    },
-}
 
-Some = TypeVar("Some")
-Kind = TypeVar("Kind", bound=Facts)
+OffPolicySettings = DqnSettings | DdpgSettings
+AnySettings = TypeVar("AnySettings", bound=TrainingSettings)
 TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
-def changed(settings: Kind, pairs: Sequence[str]) -> Kind:
+def with_changes(settings: AnySettings, pairs: Sequence[str]) -> AnySettings:
     """Return the settings with ``NAME=VALUE`` pairs applied.
 
     Raises:
@@ -228,13 +190,13 @@ def changed(settings: Kind, pairs: Sequence[str]) -> Kind:
                 f"{did_you_mean(name, known)}"
             )
         try:
-            read[name] = _like(known[name], text)
+            read[name] = _parse_like(known[name], text)
         except (KeyError, ValueError) as error:
             raise InputError(f"the setting {name} is {known[name]!r} by default, got {text!r}") from error
     return replace(settings, **read)  # type: ignore[type-var]
 
 
-def _like(default: Any, text: str) -> Any:
+def _parse_like(default: Any, text: str) -> Any:
     """Read a value of the kind of the default."""
     if isinstance(default, bool):
         return TRUTH[text.lower()]
@@ -242,31 +204,8 @@ def _like(default: Any, text: str) -> Any:
         return tuple(int(one) for one in text.split(","))
     if not isinstance(default, int):
         return type(default)(text)
-    whole = float(text)  # 2e6 too
+    # By way of a float, so that 2e6 is a whole number too.
+    whole = float(text)
     if whole != int(whole):
         raise ValueError(text)
     return int(whole)
-
-
-def find_settings(preset: str, task: str) -> Settings:
-    """Return a preset's settings for a task."""
-    return _find(PRESETS, preset, task)
-
-
-def find_ppo(preset: str, task: str) -> PpoSettings:
-    """Return the settings of a preset of PPO for a task."""
-    return _find(PPO_PRESETS, preset, task)
-
-
-def _find(presets: Mapping[str, Mapping[str, Some]], preset: str, task: str) -> Some:
-    if preset not in presets:
-        known = (*PPO_PRESETS, *PRESETS)
-        raise InputError(f"unknown preset {preset!r}; there are {', '.join(known)}{did_you_mean(preset, known)}")
-    return settings_for(presets[preset], preset, task)
-
-
-def settings_for(tasks: Mapping[str, Some], preset: str, task: str) -> Some:
-    """Return the settings for one of the tasks that a preset has settings for."""
-    if task not in tasks:
-        raise InputError(f"the preset {preset!r} has no settings for {task!r}, only for {', '.join(tasks)}")
-    return tasks[task]

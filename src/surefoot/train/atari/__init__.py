@@ -1,1 +1,0 @@
-"""Atari agents trained in minutes on one GPU."""

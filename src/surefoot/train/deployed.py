@@ -1,0 +1,87 @@
+"""From the weights that a trainer keeps to the agent that is deployed: one naming of arrays, one function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import nn
+
+from surefoot.agents.files import hashed
+from surefoot.agents.networks import MLP, NATURE, Critic, Squashed, cnn_policy
+from surefoot.agents.normalization import Statistics, normalized
+from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.recurrent import CELL_PARTS, Form, recurrent_policy
+from surefoot.train.folder import Arrays, arrays_under
+
+
+def arrays_of_layers(layers: Iterable[nn.Linear], prefix: str = "") -> Arrays:
+    """Return fully connected layers as arrays named ``0.weight``, ``0.bias``, ``1.weight``, ..."""
+    arrays: Arrays = {}
+    for index, layer in enumerate(layers):
+        arrays[f"{prefix}{index}.weight"] = layer.weight.detach().cpu().numpy().copy()
+        arrays[f"{prefix}{index}.bias"] = layer.bias.detach().cpu().numpy().copy()
+    return arrays
+
+
+def policy_from_weights(
+    spaces: Spaces,
+    weights: Mapping[str, NDArray[Any]],
+    name: str,
+    *,
+    n_stack: int | None = None,
+    activation: str = "relu",
+    squashed: bool = True,
+) -> Policy:
+    """Return the agent of the weights that a trainer kept, its actions not random.
+
+    Which network it is follows from the names of the arrays: ``conv0.weight`` of convolutions, those of a GRU cell, or
+    fully connected layers as ``arrays_of_layers`` names them. There may be a critic under ``critic.``, and ``mean`` and
+    ``var`` of what VecNormalize has seen.
+
+    Args:
+        spaces: Observations and actions.
+        weights: The arrays.
+        name: The agent's name.
+        n_stack: Number of stacked observations; None: as many as ``spaces`` has.
+        activation: What follows each hidden layer, ``relu`` or ``tanh``.
+        squashed: Whether continuous actions are behind a tanh.
+    """
+    if n_stack is not None:
+        spaces = replace(spaces, n_stack=n_stack)
+    if "conv0.weight" in weights:
+        assert spaces.n_actions is not None
+        return cnn_policy(weights, NATURE, spaces.n_stack, spaces.shape, spaces.n_actions, name)
+    if CELL_PARTS[0] in weights:
+        return recurrent_policy(dict(weights), spaces, Form(squashed=spaces.n_actions is None), name)
+    # Fully connected layers: DQN, DDPG, and PPO with frames.
+    network: nn.Module = _mlp_from_arrays(weights, activation)
+    if spaces.n_actions is not None:
+        policy = Policy(network, spaces, name=name)
+    else:
+        low = np.asarray(spaces.low, dtype=np.float32)
+        high = np.asarray(spaces.high, dtype=np.float32)
+        # Attacks use the critic for the value of an action, where there is one.
+        critic = None
+        if "critic.0.weight" in weights:
+            critic = Critic(_mlp_from_arrays(arrays_under(weights, "critic."), activation), low, high)
+        if squashed:
+            network = Squashed(network, low, high)
+        policy = Policy(network, spaces, name=name, critic=critic)
+    if "mean" in weights:
+        mean = weights["mean"].reshape(spaces.stacked_shape)
+        var = weights["var"].reshape(spaces.stacked_shape)
+        # Epsilon and clip are VecNormalize's defaults.
+        policy = normalized(policy, Statistics(mean=mean, var=var, epsilon=1e-8, clip=10.0))
+    return hashed(policy)
+
+
+def _mlp_from_arrays(arrays: Mapping[str, NDArray[Any]], activation: str) -> MLP:
+    matrices: list[NDArray[Any]] = []
+    biases: list[NDArray[Any]] = []
+    while f"{len(matrices)}.weight" in arrays:
+        matrices.append(arrays[f"{len(matrices)}.weight"])
+        biases.append(arrays[f"{len(biases)}.bias"])
+    return MLP(matrices, biases, activation)

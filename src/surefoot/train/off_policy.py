@@ -1,0 +1,287 @@
+"""SB3's DQN and DDPG on noisy observations, as the paper trains its agents.
+
+Read from top to bottom: the training, its validation every so many steps, and its checkpoint. What differs between the
+two algorithms is in ``dqn`` and ``ddpg``.
+
+A resumed run starts a new episode in a freshly seeded environment, so it is not bit for bit the run that was stopped;
+everything learned and collected is kept. Only the replay buffer of pixels is not, which takes gigabytes: a resumed run
+collects as many transitions again before it learns, and these steps do not count.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from stable_baselines3 import DDPG
+from stable_baselines3.common.callbacks import BaseCallback
+from stable_baselines3.common.off_policy_algorithm import OffPolicyAlgorithm
+
+from surefoot.agents import files as agent_files
+from surefoot.agents.policies import Policy
+from surefoot.compute import single_thread
+from surefoot.errors import InputError
+from surefoot.files import read_json, write_text
+from surefoot.play.task import Task
+from surefoot.train.cuda_graph import Captured, buffer_of, sees_pixels
+from surefoot.train.ddpg import actor_critic_weights, build_ddpg
+from surefoot.train.deployed import policy_from_weights
+from surefoot.train.dqn import build_dqn, q_network_weights
+from surefoot.train.folder import (
+    Arrays,
+    Progress,
+    TrainingFolder,
+    TrainingRun,
+    candidate,
+    copy_agent,
+    has_checkpoint,
+)
+from surefoot.train.selection import validate
+from surefoot.train.settings import DdpgSettings, OffPolicySettings
+
+N_SEEDS = 2**32  # SB3 seeds numpy's global stream, which takes 32 bits
+
+# A checkpoint holds the replay buffer, of pixels gigabytes: not after every validation, but a kill must not cost hours.
+CHECKPOINT_EVERY = 10
+CHECKPOINT_SECONDS = 300.0
+
+# The last two are DQN's alone.
+COUNTERS = ("num_timesteps", "_n_updates", "_episode_num", "_n_calls", "exploration_rate")
+BUFFER_COLUMNS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")
+
+
+def train_off_policy(run: TrainingRun, settings: OffPolicySettings) -> Policy:
+    """Train, and write ``agent.npz``, ``agent.json``, ``curve.csv`` and TensorBoard events.
+
+    Where the settings ask for repeats, this training seed and those after it are trained, each in ``repeat-K``; the
+    agent with the highest validation is kept, and its model card lists them all.
+
+    Returns:
+        The agent that was best on validation.
+
+    Raises:
+        InputError: If the seed or a setting is out of range, or the folder cannot be used.
+    """
+    _check_settings(run.seed, settings)
+    if settings.repeats == 1:
+        return _train_one(run, settings)
+    run.open_folder()
+    parts = [run.out / f"repeat-{number}" for number in range(settings.repeats)]
+    for number, path in enumerate(parts):
+        if (path / "agent.json").exists():
+            continue
+        resume = has_checkpoint(path)
+        if path.exists() and not resume:
+            shutil.rmtree(path)  # killed before its first checkpoint
+        progress = _progress_of_part(run.progress, number, settings.repeats)
+        _train_one(replace(run, out=path, seed=run.seed + number, resume=resume, progress=progress), settings)
+    return _keep_best(parts, run.out)
+
+
+def build_model(task: Task, sigma: float, settings: OffPolicySettings, seed: int, device: str) -> OffPolicyAlgorithm:
+    """Make SB3's DQN or DDPG, whichever the settings are of."""
+    if isinstance(settings, DdpgSettings):
+        return build_ddpg(task, sigma, settings, seed, device)
+    return build_dqn(task, sigma, settings, seed, device)
+
+
+def kept_weights(model: Any) -> Arrays:
+    """Return what is kept of the model when it is the best so far."""
+    if isinstance(model, DDPG):
+        return actor_critic_weights(model)
+    return q_network_weights(model)
+
+
+def _train_one(run: TrainingRun, settings: OffPolicySettings) -> Policy:
+    folder = run.open_folder()
+    task = run.task
+    # The networks are small: more than one thread costs more than it brings.
+    with single_thread():
+        model = build_model(task, run.sigma, settings, run.seed, run.device)
+        if run.resume:
+            load_checkpoint(folder, model)
+        steps_left = settings.total_steps - model.num_timesteps
+        if steps_left > 0 and not is_perfect(task, settings, folder.curve.best):
+            validation = ValidationCallback(run, settings, folder)
+            try:
+                model.learn(steps_left, validation, log_interval=sys.maxsize, reset_num_timesteps=False)
+            except KeyboardInterrupt:
+                # There is time to lose nothing; a kill loses what came after the last checkpoint.
+                save_checkpoint(folder, model)
+                raise
+            finally:
+                validation.close()
+        policy = policy_from_weights(task.spaces, folder.curve.best_weights, f"{task.name}-s{run.sigma:g}")
+    folder.curve.steps = model.num_timesteps
+    algorithm = "stable_baselines3.DDPG" if isinstance(model, DDPG) else "stable_baselines3.DQN"
+    folder.finish(policy, run.card(algorithm, settings, graph_captured=isinstance(model, Captured)))
+    return policy
+
+
+class ValidationCallback(BaseCallback):
+    """Runs validation episodes at fixed intervals, keeps the strictly best weights, may stop at a perfect one."""
+
+    model: OffPolicyAlgorithm
+
+    def __init__(self, run: TrainingRun, settings: OffPolicySettings, folder: TrainingFolder) -> None:
+        super().__init__()
+        self.run = run
+        self.settings = settings
+        self.folder = folder
+        self.board = _tensorboard_writer(folder.path / "tensorboard")
+        self.saved = time.monotonic()
+
+    def _on_step(self) -> bool:
+        if self.num_timesteps % self.settings.validation_interval:
+            return True
+        number = self.num_timesteps // self.settings.validation_interval
+        curve = self.folder.curve
+        curve.steps = self.num_timesteps
+        weights = kept_weights(self.model)
+        played = validate(
+            self.run,
+            curve,
+            policy_from_weights(self.run.task.spaces, weights, "candidate"),
+            weights,
+            self.settings.validation_episodes,
+            number=number,
+            exploration=self._exploration(),
+            by_bound=False,
+            # The networks of DDPG are larger: its episodes run where it learns.
+            device=self.model.device.type if isinstance(self.model, DDPG) else "cpu",
+        )
+        mean = float(played.returns.mean())
+        self._report(mean)
+        if number % CHECKPOINT_EVERY == 0 or time.monotonic() - self.saved >= CHECKPOINT_SECONDS:
+            save_checkpoint(self.folder, self.model)
+            self.saved = time.monotonic()
+        # Where training waits for the end of an episode, SB3 would run beyond the last step.
+        is_last = self.num_timesteps >= self.settings.total_steps
+        return not (is_last or is_perfect(self.run.task, self.settings, mean))
+
+    def close(self) -> None:
+        """Close the TensorBoard file."""
+        if self.board is not None:
+            self.board.close()
+
+    def _exploration(self) -> float:
+        """Return DQN's rate of random actions, or the noise on DDPG's."""
+        rate: float = getattr(self.model, "exploration_rate", getattr(self.settings, "exploration_noise", 0.0))
+        return round(rate, 4)
+
+    def _report(self, mean: float) -> None:
+        if self.board is not None:
+            self.board.add_scalar("validation/mean_return", mean, self.num_timesteps)
+            self.board.add_scalar("validation/best_mean_return", self.folder.curve.best, self.num_timesteps)
+            self.board.add_scalar("rollout/exploration", self._exploration(), self.num_timesteps)
+        if self.run.progress is not None:
+            self.run.progress(self.num_timesteps, self.settings.total_steps, self.folder.curve)
+
+
+def is_perfect(task: Task, settings: OffPolicySettings, mean: float) -> bool:
+    """Return whether a validation ends training: nothing could replace it, and the settings stop there."""
+    ceiling = task.scoring.ceiling
+    return settings.stop_when_perfect and ceiling is not None and mean >= ceiling
+
+
+def save_checkpoint(folder: TrainingFolder, model: OffPolicyAlgorithm) -> None:
+    """Write everything needed to resume."""
+    buffer = buffer_of(model)
+    folder.curve.steps = model.num_timesteps
+    counters = {
+        "model": {name: getattr(model, name) for name in COUNTERS if hasattr(model, name)},
+        "buffer_position": buffer.pos,
+        "buffer_full": buffer.full,
+        "total_steps": model._total_timesteps,
+    }
+    n_filled = 0 if sees_pixels(model) else buffer.size()
+    columns = {f"buffer.{name}": getattr(buffer, name)[:n_filled] for name in BUFFER_COLUMNS}
+    folder.save_checkpoint(counters, {"policy": model.policy}, _optimizers(model), columns)
+
+
+def load_checkpoint(folder: TrainingFolder, model: OffPolicyAlgorithm) -> None:
+    """Restore the model and the directory's curve that ``save_checkpoint`` wrote."""
+    checkpoint = folder.load_checkpoint()
+    counters = checkpoint.counters
+    checkpoint.restore({"policy": model.policy}, _optimizers(model))
+    for name, value in counters["model"].items():
+        setattr(model, name, value)
+    # Another stream than the first run's, because it starts in the middle of the schedule.
+    model.set_random_seed(((model.seed or 0) + model.num_timesteps) % N_SEEDS)
+    if isinstance(model, Captured):
+        model.reload()
+    buffer = buffer_of(model)
+    if sees_pixels(model):
+        count = buffer.buffer_size if counters["buffer_full"] else counters["buffer_position"]
+        _refill_buffer(model, count, counters["total_steps"] - model.num_timesteps)
+        return
+    buffer.pos = counters["buffer_position"]
+    buffer.full = counters["buffer_full"]
+    for name in BUFFER_COLUMNS:
+        stored = checkpoint.arrays[f"buffer.{name}"]
+        getattr(buffer, name)[: len(stored)] = stored
+
+
+def _refill_buffer(model: OffPolicyAlgorithm, count: int, steps_left: int) -> None:
+    """Collect transitions without learning from them, exploring as the schedule says; counters stay as they were."""
+    counters = {name: getattr(model, name) for name in COUNTERS if hasattr(model, name)}
+    gradient_steps = model.gradient_steps
+    model.gradient_steps = 0
+    # The step at which a callback stops is not collected.
+    last = model.num_timesteps + count
+    model.learn(steps_left, lambda *_: model.num_timesteps <= last, log_interval=sys.maxsize, reset_num_timesteps=False)
+    model.gradient_steps = gradient_steps
+    for name, value in counters.items():
+        setattr(model, name, value)
+
+
+def _optimizers(model: OffPolicyAlgorithm) -> dict[str, torch.optim.Optimizer]:
+    """Return the optimizers by the network they train; DQN has one, DDPG two."""
+    if isinstance(model, DDPG):
+        return {"actor": model.actor.optimizer, "critic": model.critic.optimizer}
+    return {"q_network": model.policy.optimizer}
+
+
+def _keep_best(parts: list[Path], out: Path) -> Policy:
+    """Write the agent with the highest validation, the first of equals; its card lists all as candidates."""
+    cards = [read_json(path / "agent.json") for path in parts]
+    best = 0
+    for number, card in enumerate(cards):
+        if card["training"]["best_validation"] > cards[best]["training"]["best_validation"]:
+            best = number
+    write_text(out / "curve.csv", (parts[best] / "curve.csv").read_text())
+    copy_agent(str(parts[best]), out / "agent", candidates=[candidate(card) for card in cards])
+    return agent_files.load(str(out))
+
+
+def _progress_of_part(progress: Progress | None, number: int, repeats: int) -> Progress | None:
+    """Return the progress of one of several runs as that of them all."""
+    if progress is None:
+        return None
+    return lambda step, of, curve: progress(number * of + step, repeats * of, curve)
+
+
+def _tensorboard_writer(folder: Path) -> Any:
+    """Return a TensorBoard writer where TensorBoard is installed; the CSV holds the same numbers."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder))
+
+
+def _check_settings(seed: int, settings: OffPolicySettings) -> None:
+    if settings.repeats < 1:
+        raise InputError(f"repeats must be at least 1, got {settings.repeats}")
+    if not 0 <= seed <= N_SEEDS - settings.repeats:
+        raise InputError(f"a training seed must be between 0 and {N_SEEDS - settings.repeats}, got {seed}")
+    if settings.total_steps < settings.validation_interval:
+        raise InputError(
+            f"total_steps must be at least validation_interval ({settings.validation_interval}), "
+            f"got {settings.total_steps}: nothing would be validated or kept"
+        )

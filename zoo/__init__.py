@@ -1,0 +1,1 @@
+"""The pretrained agents: weights and model cards, and the scripts that make them."""

@@ -1,0 +1,531 @@
+"""What the three trainings of Atari agents share.
+
+``Emulators``        many games in parallel, and the noisy stacks that an agent acts on
+``FrameBuffer``      clean frames on the learner's device, sampled as stacks with fresh noise
+``AveragedLearner``  a network, its optimizer, and the running average of its weights, which becomes the agent
+``train_agent``      train, validate, keep the best agent, write it; for every ``TrainingLoop``
+
+The agent is the running average of the weights, rounded to half precision: that is what is validated, on noisy greedy
+episodes from resets, and what is written. A resumed run steps fresh emulators and collects frames again before it
+learns: nothing learned is lost, the frames are.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from surefoot.agents.memory import FrameStack
+from surefoot.agents.networks import CNN, NATURE, halved, recorded
+from surefoot.agents.policies import Policy
+from surefoot.episodes import Noise
+from surefoot.errors import InputError
+from surefoot.play.channel import Channel
+from surefoot.play.envs.atari.emulators import Board, Cartridge
+from surefoot.play.envs.atari.env import slot_seeds
+from surefoot.play.envs.atari.processes import Fleet
+from surefoot.play.streams import Stream, training_seeds
+from surefoot.play.task import Task
+from surefoot.train.deployed import policy_from_weights
+from surefoot.train.folder import Arrays, Curve, TrainingFolder, TrainingRun
+from surefoot.train.selection import validate
+from surefoot.train.settings import TrainingSettings
+
+SECONDS_BETWEEN_SAVES = 60.0  # where no validation decides when to save
+
+# Called now and then with a line about the training and the returns of some episodes of the agent as it is.
+Watch = Callable[[str, NDArray[np.float64]], None]
+
+
+class AtariSettings(TrainingSettings):
+    """What the settings of all three trainings have."""
+
+    total_steps: int
+    slots: int
+    updates: int
+    learning_rate: float
+    averaging: float
+    capture: bool
+    validation_interval: int
+    validation_episodes: int
+
+
+# --- running games --------------------------------------------------------------------------------------------------
+
+
+class Emulators:
+    """The emulators of a training run, with the noisy stacks that an agent acts on; episodes restart by themselves."""
+
+    def __init__(
+        self,
+        games: list[Cartridge],
+        task: Task,
+        sigma: float,
+        n_stack: int,
+        *,
+        device: torch.device,
+        seed: int,
+        first_step: int,
+        processes: int,
+    ) -> None:
+        self.device = device
+        self.first_step = first_step
+        # A resumed run has other episodes than the run before.
+        emulating, acting, *_ = training_seeds(seed, first_step)
+        self.fleet = Fleet(games, slot_seeds(emulating, len(games)), processes)
+        self.stream = Stream(acting, device)
+        self.channel = Channel(noise=Noise.of(sigma), n_envs=len(games), shape=task.spaces.shape, stream=self.stream)
+        self.stack = FrameStack(n_stack)
+        self.history = self.stack.empty(torch.zeros((len(games), *task.spaces.shape), device=device))
+        self.age = torch.zeros(len(games), dtype=torch.int64, device=device)
+        self.action = torch.zeros_like(self.age)
+        self.board: Board = self.fleet.run("reset")
+        self.board.active[:] = 1
+        self.frames = self._fetch_frames()
+
+    def observe(self) -> Tensor:
+        """Pass every environment's frame through the channel and return the noisy stacks."""
+        seen = self.channel.send(self.frames.div(255))
+        self.history = self.stack.advance(self.history, seen, fresh=self.age == 0)
+        return self.history
+
+    def act(self, action: Tensor) -> None:
+        """Start the emulators' next step."""
+        self.action = action
+        self.board.actions[:] = action.cpu().numpy()
+        self.fleet.begin("step_on")
+
+    def collect(self) -> Board:
+        """Wait for the emulators and return the board; ``frames`` and ``age`` are those of the next step."""
+        board = self.fleet.finish()
+        over = torch.from_numpy(board.over != 0).to(self.device)
+        self.age = torch.where(over, 0, self.age + 1)
+        self.frames = self._fetch_frames()
+        return board
+
+    def close(self) -> None:
+        """End the emulators."""
+        self.fleet.close()
+
+    def _fetch_frames(self) -> Tensor:
+        return torch.from_numpy(self.board.frames).to(self.device, copy=True)
+
+
+class FrameBuffer:
+    """The frames of the last ``rows`` vector steps of many environments, from which noisy stacks are sampled.
+
+    Frames are kept as the bytes the emulator gave, once each. Noise is added to floats, after a sample has been drawn
+    and scaled to [0, 1], so it never passes through a byte; and one frame is learned from under many noises.
+
+    Attributes:
+        head: How many vector steps have been written in all, on the device, because a captured graph reads it.
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        slots: int,
+        shape: tuple[int, ...],
+        n_stack: int,
+        *,
+        n_steps: int,
+        sigma: float,
+        batch_size: int,
+        stream: Stream,
+    ) -> None:
+        device = stream.device
+        self.rows = rows
+        self.slots = slots
+        self.n_stack = n_stack
+        self.n_steps = n_steps
+        self.batch_size = batch_size
+        self.frames = torch.zeros((rows, slots, *shape), dtype=torch.uint8, device=device)
+        self.age = torch.zeros((rows, slots), dtype=torch.int64, device=device)
+        self.head = torch.zeros((), dtype=torch.int64, device=device)
+        self.written = 0
+        self.stream = stream
+        self.sigma = sigma
+        # On a GPU networks compute in half precision, and noise that is drawn in it takes half the memory's time.
+        self.dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
+        n_noisy = batch_size * (n_stack + n_steps)
+        self.channel = Channel(noise=Noise.of(sigma), n_envs=n_noisy, shape=shape, stream=stream)
+
+    def show(self, frames: Tensor, age: Tensor) -> None:
+        """Begin a row: the frame of every environment, and the number of steps since its episode began."""
+        row = self.written % self.rows
+        self.frames[row] = frames
+        self.age[row] = age
+
+    def end_row(self) -> None:
+        """Let the row be sampled."""
+        self.written += 1
+        self.head += 1
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether there is anything to sample."""
+        return self.written > self.n_stack + self.n_steps
+
+    def _draw_places(self) -> tuple[Tensor, Tensor]:
+        """Sample vector steps whose past frames and next steps are still, or already, in the buffer; and slots."""
+        # While the emulators step, the oldest row is already overwritten by new frames.
+        first = (self.head - self.rows + 1).clamp_min(0) + self.n_stack - 1
+        count = self.head - self.n_steps - first
+        draws = self.stream.uniform(0.0, 1.0, (2, self.batch_size))
+        steps = first + (draws[0] * count).long()
+        slots = (draws[1] * self.slots).long()
+        return steps, slots
+
+    def _noisy_frames(self, rows: Tensor, slot: Tensor) -> Tensor:
+        """Return (batch, n_stack + n_steps, *shape) of frames, scaled to [0, 1], each with fresh noise."""
+        in_bytes = _in_words(self.frames)[rows, slot].view(torch.uint8).view(*rows.shape, *self.frames.shape[2:])
+        if self.dtype != torch.float32:
+            noise = torch.empty(in_bytes.shape, dtype=self.dtype, device=in_bytes.device)
+            return noise.normal_(0.0, self.sigma, generator=self.stream.generator).add_(in_bytes, alpha=1 / 255)
+        clean = in_bytes.div(255)
+        return self.channel.send(clean.flatten(0, 1)).view_as(clean)
+
+    def _stack_at(self, seen: Tensor, newest: int, age: Tensor) -> Tensor:
+        """Return the stack that ends with frame ``newest``; before an episode's first frame there is that one again."""
+        place = torch.arange(newest - self.n_stack + 1, newest + 1, device=seen.device)
+        place = torch.maximum(place, (newest - age).unsqueeze(1))
+        batch = torch.arange(len(seen), device=seen.device).unsqueeze(1)
+        return _in_words(seen)[batch, place].view(seen.dtype).view(*place.shape, *seen.shape[2:])
+
+
+def _in_words(frames: Tensor) -> Tensor:
+    """Return frames (a, b, *shape) as (a, b, words) of 64 bits where they divide into them: copied faster."""
+    flat = frames.flatten(2)
+    divides = flat.shape[2] * flat.element_size() % 8 == 0
+    return flat.view(torch.int64) if divides else flat
+
+
+# --- learning -------------------------------------------------------------------------------------------------------
+
+
+class AveragedLearner(ABC):
+    """A network, its optimizer and the running average of its weights, which becomes the agent.
+
+    On CUDA the gradient steps of one vector step are one captured graph.
+
+    Attributes:
+        followers: Networks that a checkpoint does not hold, because they are copies of the online one.
+    """
+
+    def __init__(
+        self,
+        first: Mapping[str, NDArray[Any]],
+        settings: AtariSettings,
+        stream: Stream,
+        *,
+        eps: float,
+        max_grad_norm: float,
+        last_rate: float,
+    ) -> None:
+        self.device = stream.device
+        self.stream = stream
+        self.updates = 0
+        self.updates_per_step = settings.updates
+        self.capture = settings.capture
+        self.averaging = settings.averaging
+        self.first_rate = settings.learning_rate
+        self.last_rate = last_rate
+        self.max_grad_norm = max_grad_norm
+        self.online = CNN(first, NATURE).to(self.device)
+        self.average = CNN(first, NATURE).to(self.device)
+        self.online.requires_grad_(True)
+        self.followers: tuple[CNN, ...] = ()
+        # A tensor, because a captured graph reads it.
+        self.rate = torch.tensor(settings.learning_rate, device=self.device)
+        on_gpu = self.device.type == "cuda"
+        self.optimizer = torch.optim.Adam(
+            self.online.parameters(), lr=self.rate, eps=eps, capturable=on_gpu, fused=on_gpu
+        )
+        self.graph: torch.cuda.CUDAGraph | None = None
+
+    @abstractmethod
+    def next_loss(self) -> Tensor:
+        """Return the loss of a fresh sample."""
+
+    def agent_weights(self) -> Arrays:
+        """Return the weights of the agent, as it would be now, by the names of its file: the running average."""
+        return arrays_of_network(self.average)
+
+    @torch.no_grad()
+    def begin_with(self, policy: Policy) -> None:
+        """Take over the weights of an agent; outputs that it lacks begin at zero."""
+        given = dict(policy.network.named_parts()) if isinstance(policy.network, CNN) else {}
+        shapes = {name: tuple(part.shape) for name, part in given.items()}
+        if shapes != {name: array.shape for name, array in self.agent_weights().items()}:
+            raise InputError(
+                f"{policy.name} does not have the layers of this training run; choose an agent of the same game"
+            )
+        for name, part in self.online.named_parts():
+            part.zero_()[: len(given[name])].copy_(given[name])
+        for network in (*self.followers, self.average):
+            copy_weights(self.online, network)
+
+    def learn(self, fraction: float) -> None:
+        """Take the gradient steps of one vector step; ``fraction`` of the training is over."""
+        self.rate.fill_(self.first_rate * (1 - (1 - self.last_rate) * min(1.0, fraction)))
+        if self.device.type == "cuda" and self.capture:
+            if self.graph is None:
+                # The steps that warm it up count too.
+                self.graph = recorded(self.take_steps, self.stream.generator)
+            self.graph.replay()
+        else:
+            self.take_steps()
+        self.updates += self.updates_per_step
+
+    def take_steps(self) -> None:
+        """Take the gradient steps themselves."""
+        for _ in range(self.updates_per_step):
+            self.optimizer.zero_grad(set_to_none=False)
+            torch.autograd.backward(self.next_loss())
+            nn.utils.clip_grad_norm_(self.online.parameters(), self.max_grad_norm)
+            self.optimizer.step()
+            with torch.no_grad():
+                average = tuple(self.average.parameters())
+                online = tuple(self.online.parameters())
+                torch._foreach_lerp_(average, online, 1 - self.averaging)
+
+    def save_checkpoint(self, folder: TrainingFolder, started_from: dict[str, str] | None) -> None:
+        """Write everything needed to resume, except the frames."""
+        counters = {"updates": self.updates, "started_from": started_from}
+        networks = {"online": self.online, "average": self.average}
+        folder.save_checkpoint(counters, networks, {"online": self.optimizer})
+
+    def load_checkpoint(self, folder: TrainingFolder) -> dict[str, str] | None:
+        """Restore what ``save_checkpoint`` wrote; return which agent training began with, if any."""
+        checkpoint = folder.load_checkpoint()
+        checkpoint.restore({"online": self.online, "average": self.average}, {"online": self.optimizer})
+        for network in self.followers:
+            copy_weights(self.online, network)
+        self.updates = checkpoint.counters["updates"]
+        started_from: dict[str, str] | None = checkpoint.counters["started_from"]
+        return started_from
+
+
+def arrays_of_network(network: CNN) -> Arrays:
+    """Return a network's weights by the names of an agent's file."""
+    return {name: part.detach().cpu().contiguous().numpy() for name, part in network.named_parts()}
+
+
+@torch.no_grad()
+def copy_weights(source: nn.Module, target: nn.Module) -> None:
+    """Make one network the copy of another, in place."""
+    for old, new in zip(target.parameters(), source.parameters(), strict=True):
+        old.copy_(new)
+
+
+def half_precision(device: torch.device) -> AbstractContextManager[Any]:
+    """Let networks compute in half precision (bfloat16) where there is a GPU."""
+    if device.type != "cuda":
+        return nullcontext()
+    return torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False)
+
+
+# --- a training -----------------------------------------------------------------------------------------------------
+
+
+class TrainingLoop(Protocol):
+    """One way of training an Atari agent, as validation and the training directory see it."""
+
+    @property
+    def settings(self) -> AtariSettings:
+        """The numbers of the preset."""
+
+    @property
+    def learner(self) -> AveragedLearner:
+        """What learns."""
+
+    @property
+    def label(self) -> str:
+        """What stands in the agent's name between task and sigma."""
+
+    @property
+    def keeps_best_bound(self) -> bool:
+        """Whether the weights with the highest certified value are kept, even if no budget is asked for."""
+
+    @property
+    def recent_returns(self) -> Collection[float]:
+        """The returns of the last greedy training episodes, where they are counted."""
+
+    def run_until(self, curve: Curve, last_step: int, deadline: float | None) -> None:
+        """Run and learn up to a number of steps or a deadline."""
+
+    def exploration(self, steps: int) -> float:
+        """Return how much it explores after so many steps."""
+
+    def close(self) -> None:
+        """End the emulators."""
+
+
+def check_atari(task: Task, preset: str) -> None:
+    """Raise InputError unless the preset can train on the task."""
+    if task.cartridge is None or task.spaces.n_actions is None:
+        raise InputError(f"the preset {preset!r} is for Atari tasks, {task.name} is not one")
+
+
+def begin_training(
+    run: TrainingRun, folder: TrainingFolder, learner: AveragedLearner, init_from: Policy | None
+) -> dict[str, str] | None:
+    """Load the checkpoint, or else begin with another agent's weights; return which agent training began with."""
+    if run.resume:
+        return learner.load_checkpoint(folder)
+    if init_from is None:
+        return None
+    learner.begin_with(init_from)
+    return identity(init_from)
+
+
+def identity(policy: Policy) -> dict[str, str]:
+    """Return what a model card says of another agent."""
+    return {"name": policy.name, "sha256": policy.sha256}
+
+
+def card_of_run(run: TrainingRun, algorithm: str, settings: AtariSettings, **more: Any) -> dict[str, Any]:
+    """Return what a model card says, and whether gradient steps were captured."""
+    return run.card(algorithm, settings, graph_captured=run.device == "cuda" and settings.capture, **more)
+
+
+def train_agent(
+    loop: TrainingLoop,
+    run: TrainingRun,
+    folder: TrainingFolder,
+    card: dict[str, Any],
+    *,
+    deadline: float | None,
+    started_from: dict[str, str] | None,
+    watch: Watch | None = None,
+    validate_first: bool = False,
+) -> Policy:
+    """Train to the end or the deadline; validate, keep the best agent, and write it, the curve and a checkpoint.
+
+    Args:
+        loop: What trains; it is closed at the end.
+        run: What it was asked for.
+        folder: Where to write; training continues from its curve.
+        card: What the model card says of the training.
+        deadline: When to stop, on the monotonic clock.
+        started_from: Name and SHA-256 of the agent that training was initialized from.
+        watch: Called after each validation with its returns.
+        validate_first: Whether the agent that training was initialized from may be the best.
+    """
+    curve = folder.curve
+    total_steps = loop.settings.total_steps
+    try:
+        if validate_first and not curve.rows:
+            returns_before = validate_loop(run, loop, curve)
+            if watch is not None:
+                watch("validation before training", returns_before)
+        while curve.steps < total_steps:
+            returns = _run_to_validation(run, loop, curve, deadline)
+            loop.learner.save_checkpoint(folder, started_from)
+            write_agent(folder, run, loop, card, started_from)
+            if watch is not None and returns is not None:
+                watch(f"validation at step {curve.steps:,}", returns)
+            if run.progress is not None:
+                run.progress(curve.steps, total_steps, curve)
+            if is_late(deadline):
+                break
+    except KeyboardInterrupt:
+        loop.learner.save_checkpoint(folder, started_from)
+        raise
+    finally:
+        loop.close()
+    return write_agent(folder, run, loop, card, started_from)
+
+
+def _run_to_validation(
+    run: TrainingRun, loop: TrainingLoop, curve: Curve, deadline: float | None
+) -> NDArray[np.float64] | None:
+    """Train up to the next validation and return its returns.
+
+    Without validation: train for one minute and keep the current weights.
+    """
+    settings = loop.settings
+    next_validation = min(curve.steps + settings.validation_interval, settings.total_steps)
+    if settings.validation_episodes:
+        with fastest_convolutions():
+            loop.run_until(curve, next_validation, deadline)
+        return validate_loop(run, loop, curve)
+    pause = time.monotonic() + SECONDS_BETWEEN_SAVES
+    if deadline is not None:
+        pause = min(pause, deadline)
+    with fastest_convolutions():
+        loop.run_until(curve, next_validation, pause)
+    weights = _as_halves(halved(loop.learner.agent_weights()))
+    curve.keep(np.array(loop.recent_returns), loop.exploration(curve.steps), weights)
+    return None
+
+
+def validate_loop(run: TrainingRun, loop: TrainingLoop, curve: Curve) -> NDArray[np.float64]:
+    """Run noisy greedy episodes from resets with the agent as it would be stored; keep the best; return the returns."""
+    weights = halved(loop.learner.agent_weights())
+    n_episodes = loop.settings.validation_episodes
+    played = validate(
+        run,
+        curve,
+        agent_of_weights(run.task, weights, "candidate"),
+        _as_halves(weights),
+        n_episodes,
+        number=curve.steps,
+        exploration=loop.exploration(curve.steps),
+        by_bound=loop.keeps_best_bound or run.for_budget is not None,
+        device=run.device,
+        n_envs=min(n_episodes, loop.settings.slots // 2),
+    )
+    return played.returns
+
+
+def write_agent(
+    folder: TrainingFolder,
+    run: TrainingRun,
+    loop: TrainingLoop,
+    card: dict[str, Any],
+    started_from: dict[str, str] | None,
+) -> Policy:
+    """Write the agent that is kept so far, with its card, and return it."""
+    name = f"{run.task.name}{loop.label}-s{run.sigma:g}"
+    policy = agent_of_weights(run.task, folder.curve.best_weights, name)
+    training = {**card["training"], "updates": loop.learner.updates}
+    if started_from is not None:
+        training["started_from"] = started_from
+    folder.finish(policy, {**card, "training": training}, keep_checkpoint=True)
+    return policy
+
+
+def agent_of_weights(task: Task, weights: Mapping[str, NDArray[Any]], name: str) -> Policy:
+    """Return the policy of these weights, which may be stored as halves."""
+    arrays = {key: array.astype(np.float32) for key, array in weights.items()}
+    return policy_from_weights(task.spaces, arrays, name, n_stack=arrays["conv0.weight"].shape[1])
+
+
+def _as_halves(weights: Arrays) -> Arrays:
+    """Return weights that half precision holds exactly, in half the size."""
+    return {name: array.astype(np.float16) for name, array in weights.items()}
+
+
+@contextmanager
+def fastest_convolutions() -> Iterator[None]:
+    """Let cuDNN time its algorithms and take the fastest; only while learning, where nothing has to repeat exactly."""
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
+
+
+def is_late(deadline: float | None) -> bool:
+    """Return whether the deadline is over."""
+    return deadline is not None and time.monotonic() >= deadline

@@ -1,0 +1,428 @@
+"""Teach an Atari agent to see through strong noise: distillation by DAgger (Ross, Gordon and Bagnell, 2011).
+
+Q-learning has to learn to see and to value at once, from rare rewards, and fails where noise hides the ball. Here a
+teacher that was trained on (nearly) clean frames knows the values already, and seeing is all that is learned, with a
+label at every step:
+
+1. The student acts, on its last noisy frames, so that it learns where its own mistakes lead. In the first part of a
+   training from scratch the teacher acts in some emulators, in fewer and fewer.
+2. The teacher sees the clean frames of the same step and says what every action is worth.
+3. The student's policy pi minimizes its expected regret sum_a pi(a) (max Q - Q(a)) under the teacher's values Q. Where
+   actions are worth the same nothing need be learned, and where the student cannot tell situations apart it takes the
+   action that is best on average over them. A second head learns Q, which tells the layers below what to look for. An
+   entropy bonus, which falls with the learning rate, keeps the policy from settling too early.
+4. The buffer keeps clean frames; every sample gets fresh noise from the channel.
+5. The agent is the running average of the weights, without the second head: an ordinary convolutional agent.
+
+Strong noise is learned from weaker noise: begin with an agent of a smaller sigma. Run it with
+``zoo/build_atari.py train --teacher``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import conv2d, log_softmax, mse_loss
+
+from surefoot.agents.networks import CNN, fresh_arrays
+from surefoot.agents.policies import Policy
+from surefoot.compute import usable_cores
+from surefoot.errors import InputError
+from surefoot.play.envs.atari.emulators import Board
+from surefoot.play.envs.atari.env import counted
+from surefoot.play.streams import Stream, training_seeds
+from surefoot.play.task import Task
+from surefoot.train.folder import Arrays, Curve, TrainingRun
+from surefoot.train.settings import setting
+from zoo.training.atari import (
+    AtariSettings,
+    AveragedLearner,
+    Emulators,
+    FrameBuffer,
+    Watch,
+    begin_training,
+    card_of_run,
+    check_atari,
+    half_precision,
+    identity,
+    is_late,
+    train_agent,
+)
+
+SECONDS_BETWEEN_LINES = 10.0
+N_RECENT = 512  # training episodes whose returns are shown
+BLOCK = 4  # pixels: the stride of the first convolution
+
+
+@dataclass(frozen=True)
+class StudentSettings(AtariSettings):
+    """Settings of the preset ``student``; the defaults are for one round of Pong."""
+
+    total_steps: int = setting(6_000_000, "agent steps in total, over which the learning rate falls")
+    slots: int = setting(256, "emulators in parallel")
+    n_stack: int = setting(12, "noisy frames the student sees")
+    widths: tuple[int, int, int, int] = setting((64, 128, 128, 512), "channels of the convolutions, hidden units")
+    buffer_size: int = setting(1_000_000, "frames the replay buffer holds")
+    learning_starts: int = setting(12_288, "steps collected before learning; again after a resume")
+    updates: int = setting(2, "gradient steps at a time")
+    rounds: int = setting(4, "times that many per step of all emulators; on a GPU more, until the emulators are done")
+    batch_size: int = setting(512, "stacks per gradient step")
+    learning_rate: float = setting(3e-4, "learning rate of Adam at the start; it falls linearly to a twentieth")
+    averaging: float = setting(0.9995, "weight of the past in the running average of the weights, per gradient step")
+    regret: float = setting(10.0, "weight of the policy's expected regret under the teacher's values")
+    entropy: float = setting(0.05, "weight of the entropy bonus at the start; it falls with the learning rate")
+    demonstrations: float = setting(0.1, "fraction of a training from scratch in which the teacher acts now and then")
+    capture: bool = setting(True, "whether the gradient steps are captured as one CUDA graph, where there is a GPU")
+    validation_interval: int = setting(1_000_000, "steps between validations")
+    validation_episodes: int = setting(512, "episodes per validation; 0: none, the last agent is kept")
+
+
+STUDENT: dict[str, StudentSettings] = {
+    "pong-1r": StudentSettings(),
+    "pong-full": StudentSettings(validation_episodes=32),
+    "freeway": StudentSettings(total_steps=4_000_000),
+}
+
+
+def train_student(
+    run: TrainingRun,
+    settings: StudentSettings,
+    *,
+    teacher: Policy,
+    init_from: Policy | None = None,
+    processes: int | None = None,
+    watch: Watch | None = None,
+) -> Policy:
+    """Train until the steps or the time are used up; write the best agent, the curve and a checkpoint.
+
+    The time includes the start of the emulators; the learning rate falls over what is left for learning.
+
+    Args:
+        run: What to train and where; an Atari task.
+        settings: The numbers of the preset.
+        teacher: An agent that plays the task without noise and says what actions are worth.
+        init_from: A student for less noise, whose weights to begin with.
+        processes: How many processes run emulators; None: one per core.
+        watch: Called every 10 seconds with the returns of the last greedy training episodes, and after validations.
+
+    Raises:
+        InputError: If the task is not one of Atari's, agents do not fit, or the folder cannot be used.
+    """
+    began = time.monotonic()
+    task = run.task
+    check_atari(task, "student")
+    if (teacher.spaces.shape, teacher.spaces.n_actions) != (task.spaces.shape, task.spaces.n_actions):
+        raise InputError(f"{teacher.name} cannot teach {task.name}: it plays another game; choose an agent of this one")
+    folder = run.open_folder()
+    learner = StudentLearner(task, run.sigma, settings, torch.device(run.device), run.seed)
+    started_from = begin_training(run, folder, learner, init_from)
+    seconds_before = folder.curve.seconds
+    deadline = None if run.time_limit is None else began - seconds_before + 60 * run.time_limit
+    loop = StudentLoop(
+        task,
+        run.sigma,
+        settings,
+        learner,
+        teacher.to(run.device),
+        seed=run.seed,
+        first_step=folder.curve.steps,
+        processes=processes or usable_cores(),
+        demonstrations=settings.demonstrations if started_from is None else 0.0,
+        deadline=deadline,
+        seconds_before=seconds_before,
+        watch=watch,
+    )
+    card = card_of_run(
+        run,
+        "zoo.training.student: distillation (DAgger)",
+        settings,
+        teacher=identity(teacher),
+        time_limit=run.time_limit,
+    )
+    return train_agent(loop, run, folder, card, deadline=deadline, started_from=started_from, watch=watch)
+
+
+class StudentLoop:
+    """The emulators, in which the student acts on noisy frames and the teacher labels the clean ones."""
+
+    label = "-student"
+    keeps_best_bound = True
+
+    def __init__(
+        self,
+        task: Task,
+        sigma: float,
+        settings: StudentSettings,
+        learner: StudentLearner,
+        teacher: Policy,
+        *,
+        seed: int,
+        first_step: int,
+        processes: int,
+        demonstrations: float = 0.0,
+        deadline: float | None = None,
+        seconds_before: float = 0.0,
+        watch: Watch | None = None,
+    ) -> None:
+        assert task.cartridge is not None
+        self.cartridge = task.cartridge
+        self.settings = settings
+        self.learner = learner
+        self.teacher = teacher
+        self.demonstrations = demonstrations
+        self.deadline = deadline
+        self.watch = watch
+        device = learner.device
+        self.emulators = Emulators(
+            [task.cartridge] * settings.slots,
+            task,
+            sigma,
+            settings.n_stack,
+            device=device,
+            seed=seed,
+            first_step=first_step,
+            processes=processes,
+        )
+        # What the teacher remembers of the clean frames.
+        self.memory = teacher.memory
+        self.clean = self.memory.empty(torch.zeros((settings.slots, *task.spaces.shape), device=device))
+        self.slot = torch.arange(settings.slots, device=device)
+        self.returns = np.zeros(settings.slots)
+        self.recent_returns: deque[float] = deque(maxlen=N_RECENT)
+        # The emulators have started only now: in a short training their start must not count.
+        self.began = time.monotonic() - seconds_before
+        self.watched = time.monotonic()
+        self.steps_watched = first_step
+        self.updates_watched = learner.updates
+
+    def run_until(self, curve: Curve, last_step: int, deadline: float | None) -> None:
+        """Run and learn up to a number of steps or a deadline, the emulators stepping while the GPU learns."""
+        learning_starts = self.emulators.first_step + self.settings.learning_starts
+        while curve.steps < last_step and not is_late(deadline):
+            learns = curve.steps >= learning_starts and self.learner.buffer.is_ready
+            self.step(self.fraction_done(curve.steps), learns=learns)
+            curve.steps += self.settings.slots
+            if self.watch is not None and time.monotonic() > self.watched + SECONDS_BETWEEN_LINES:
+                self.watch(self._describe_progress(curve.steps), np.array(self.recent_returns))
+
+    def fraction_done(self, steps: int) -> float:
+        """Return how much of the training is over, in steps or in time."""
+        of_time = 0.0
+        if self.deadline is not None:
+            of_time = (time.monotonic() - self.began) / max(1e-9, self.deadline - self.began)
+        return min(1.0, max(steps / self.settings.total_steps, of_time))
+
+    def step(self, fraction: float, *, learns: bool) -> None:
+        """Let every emulator take one step, and learn meanwhile, on a GPU until the emulators are done."""
+        emulators = self.emulators
+        learner = self.learner
+        values = self.teacher_values()
+        emulators.act(self.choose_actions(emulators.observe(), values, fraction))
+        learner.buffer.show(emulators.frames, emulators.age)
+        learner.buffer.label(values)
+        if learns:
+            # The emulators step meanwhile; the buffer's newest row is complete, so it may be sampled.
+            for _ in range(self.settings.rounds):
+                learner.learn(fraction)
+            while not emulators.fleet.done():
+                if learner.is_idle:
+                    learner.learn(fraction)
+                else:
+                    time.sleep(1e-4)
+        self._count_returns(emulators.collect())
+
+    def teacher_values(self) -> Tensor:
+        """Return what the teacher says, in single precision: actions may differ by hundredths."""
+        emulators = self.emulators
+        with torch.inference_mode(), single_precision():
+            frames = emulators.frames.div(255)
+            self.clean = self.memory.advance(self.clean, frames, emulators.action, emulators.age == 0)
+            values: Tensor = self.teacher.network(self.clean)
+        return values
+
+    def choose_actions(self, stacks: Tensor, values: Tensor, fraction: float) -> Tensor:
+        """Return the student's actions, the best in even emulators and drawn ones in odd; the teacher's in some."""
+        with torch.inference_mode(), half_precision(self.learner.device):
+            logits = fast_outputs(self.learner.average, stacks)[:, : self.learner.n_actions]
+        drawn = draw_actions(logits, self.emulators.stream)
+        chosen = torch.where(self.slot % 2 == 0, logits.argmax(dim=1), drawn)
+        if fraction >= self.demonstrations:
+            return chosen
+        # The share of emulators in which the teacher acts falls from all to none.
+        is_taught = self.slot % 8 >= 8 * fraction / self.demonstrations
+        return torch.where(is_taught, values.argmax(dim=1), chosen)
+
+    def exploration(self, steps: int) -> float:
+        """Return the share of emulators in which the teacher may act."""
+        if self.fraction_done(steps) >= self.demonstrations:
+            return 0.0
+        return 1 - self.fraction_done(steps) / self.demonstrations
+
+    def close(self) -> None:
+        """End the emulators."""
+        self.emulators.close()
+
+    def _count_returns(self, board: Board) -> None:
+        """Keep the returns of the last episodes that the student's best actions led to, in the even emulators."""
+        self.returns += counted(self.cartridge, board.rewards)
+        over = board.over != 0
+        self.recent_returns.extend(self.returns[::2][over[::2]].tolist())
+        self.returns[over] = 0.0
+
+    def _describe_progress(self, steps: int) -> str:
+        """Return a line about the training since the last one."""
+        regret, error, entropy = self.learner.shown.tolist()
+        updates = self.learner.updates
+        now = time.monotonic()
+        steps_per_second = (steps - self.steps_watched) / (now - self.watched)
+        updates_per_second = (updates - self.updates_watched) / (now - self.watched)
+        self.watched = now
+        self.steps_watched = steps
+        self.updates_watched = updates
+        return (
+            f"step {steps:,} ({steps_per_second:,.0f}/s), {updates:,} updates ({updates_per_second:,.0f}/s), "
+            f"regret {regret:.5f}, error {error:.5f}, entropy {entropy:.3f}"
+        )
+
+
+class LabeledBuffer(FrameBuffer):
+    """Frames with what a teacher says every action is worth there."""
+
+    def __init__(
+        self,
+        rows: int,
+        slots: int,
+        shape: tuple[int, ...],
+        n_stack: int,
+        *,
+        n_actions: int,
+        sigma: float,
+        batch_size: int,
+        stream: Stream,
+    ) -> None:
+        super().__init__(rows, slots, shape, n_stack, n_steps=0, sigma=sigma, batch_size=batch_size, stream=stream)
+        self.values = torch.zeros((rows, slots, n_actions), device=stream.device)
+
+    def label(self, values: Tensor) -> None:
+        """End the row: the teacher's values of the actions."""
+        self.values[self.written % self.rows] = values
+        self.end_row()
+
+    def draw(self) -> tuple[Tensor, Tensor]:
+        """Sample noisy stacks and the teacher's values at their newest frames, uniformly, with replacement."""
+        step, slot = self._draw_places()
+        span = step.unsqueeze(1) + torch.arange(1 - self.n_stack, 1, device=step.device)
+        seen = self._noisy_frames(span % self.rows, slot.unsqueeze(1))
+        now = step % self.rows
+        return self._stack_at(seen, self.n_stack - 1, self.age[now, slot]), self.values[now, slot]
+
+
+class StudentLearner(AveragedLearner):
+    """The student's network: for every action a logit of the policy, then for every action a value."""
+
+    def __init__(self, task: Task, sigma: float, settings: StudentSettings, device: torch.device, seed: int) -> None:
+        assert task.spaces.n_actions is not None
+        self.settings = settings
+        self.n_actions = task.spaces.n_actions
+        *_, learning, weights = training_seeds(seed, 0)
+        first = fresh_arrays(settings.n_stack, 2 * self.n_actions, weights, settings.widths)
+        super().__init__(first, settings, Stream(learning, device), eps=1e-5, max_grad_norm=1.0, last_rate=0.05)
+        self.buffer = LabeledBuffer(
+            max(settings.buffer_size // settings.slots, 4 * settings.n_stack),
+            settings.slots,
+            task.spaces.shape,
+            settings.n_stack,
+            n_actions=self.n_actions,
+            sigma=sigma,
+            batch_size=settings.batch_size,
+            stream=self.stream,
+        )
+        # Expected regret, squared error of the values, entropy: running means, kept on the device.
+        self.shown = torch.zeros(3, device=device)
+
+    def next_loss(self) -> Tensor:
+        """Return the loss of a fresh sample."""
+        stacks, values = self.buffer.draw()
+        return self.loss(stacks, values)
+
+    def loss(self, stacks: Tensor, values: Tensor) -> Tensor:
+        """Return the mean of the policy's regret, the error of the second head, and the entropy bonus, weighted."""
+        with half_precision(self.device):
+            output = fast_outputs(self.online, stacks)
+        log_probs = log_softmax(output[:, : self.n_actions], dim=1)
+        regret = (log_probs.exp() * (values.amax(dim=1, keepdim=True) - values)).sum(dim=1).mean()
+        error = mse_loss(output[:, self.n_actions :], values)
+        entropy = -(log_probs.exp() * log_probs).sum(dim=1).mean()
+        self.shown.lerp_(torch.stack((regret, error, entropy)).detach(), 0.01)
+        # The bonus falls with the learning rate, which is a tensor: a captured graph reads both.
+        bonus = self.settings.entropy / self.first_rate * self.rate
+        return self.settings.regret * regret + error - bonus * entropy
+
+    def agent_weights(self) -> Arrays:
+        """Return the running average without the head of the values."""
+        weights = super().agent_weights()
+        last = f"linear{self.online.sizes.linear - 1}."
+        for name in weights:
+            if name.startswith(last):
+                weights[name] = weights[name][: self.n_actions]
+        return weights
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether a GPU has done all it was asked."""
+        return self.device.type == "cuda" and bool(torch.cuda.current_stream().query())
+
+
+def draw_actions(logits: Tensor, stream: Stream) -> Tensor:
+    """Return one action per row, drawn from the policy (Gumbel's way)."""
+    # The largest of logits plus Gumbel noise is distributed as their softmax; 0 and 1 would be infinite.
+    draws = stream.uniform(0.0, 1.0, tuple(logits.shape)).clamp(1e-12, 1 - 1e-12)
+    return (logits - (-draws.log()).log()).argmax(dim=1)
+
+
+def fast_outputs(network: CNN, stacks: Tensor) -> Tensor:
+    """Return what ``network(stacks)`` does, faster on a GPU, in single precision at the end.
+
+    Its first convolution, 8 x 8 with stride 4, is one of 2 x 2 over blocks of 4 x 4 pixels: the same sums, over a
+    number of channels that matrix units like.
+    """
+    first = network.convolutions[0]
+    assert isinstance(first, nn.Conv2d)
+    dtype = torch.bfloat16 if stacks.is_cuda else torch.float32
+    hidden = conv2d(stacks_in_blocks(stacks, dtype), weight_in_blocks(first.weight), first.bias)
+    return network.after_first(hidden.permute(0, 2, 3, 1)).float()
+
+
+def stacks_in_blocks(stacks: Tensor, dtype: torch.dtype) -> Tensor:
+    """Return stacks (rows, frames, high, wide) as (rows, frames * 16, high / 4, wide / 4), channels last in memory."""
+    rows, frames, high, wide = stacks.shape
+    down = high // BLOCK
+    across = wide // BLOCK
+    blocks = torch.empty((rows, down, across, frames, BLOCK, BLOCK), dtype=dtype, device=stacks.device)
+    blocks.copy_(stacks.reshape(rows, frames, down, BLOCK, across, BLOCK).permute(0, 2, 4, 1, 3, 5))
+    return blocks.view(rows, down, across, -1).permute(0, 3, 1, 2)
+
+
+def weight_in_blocks(weight: Tensor) -> Tensor:
+    """Return the weight of a convolution of stride 4 as that of one over ``stacks_in_blocks``."""
+    out, frames, high, wide = weight.shape
+    parts = weight.reshape(out, frames, high // BLOCK, BLOCK, wide // BLOCK, BLOCK)
+    return parts.permute(0, 1, 3, 5, 2, 4).flatten(1, 3)
+
+
+@contextmanager
+def single_precision() -> Iterator[None]:
+    """Let convolutions compute in full single precision, which TF32 would round to half of its digits."""
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
