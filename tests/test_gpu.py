@@ -281,12 +281,12 @@ def test_memory_does_not_grow_with_the_episodes():
 
 def captured_and_plain(settings, steps):
     """Two learners with the same weights, buffer and random numbers; one replays a graph, the other does not."""
-    from surefoot.train.folder import Curve
+    from surefoot.train.folder import TrainingCurve
     from zoo.training.q_learning import ExploringEmulators, QLearner, QLearningLoop
 
     task, learners = get_task("freeway"), []
     for capture in (True, False):
-        learner, curve = QLearner(task, 0.1, settings, torch.device("cuda"), 0), Curve()
+        learner, curve = QLearner(task, 0.1, settings, torch.device("cuda"), 0), TrainingCurve()
         players = ExploringEmulators(task, 0.1, settings, torch.device("cuda"), 0, 0, 2)
         waiting = dataclasses.replace(settings, learning_starts=10**9)
         loop = QLearningLoop(waiting, learner, players)

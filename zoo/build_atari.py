@@ -36,7 +36,7 @@ from surefoot.agents.resolve import as_policy
 from surefoot.compute import usable_cores
 from surefoot.errors import InputError
 from surefoot.play.tasks import get_task
-from surefoot.train.folder import Curve, TrainingRun, copy_agent, has_checkpoint
+from surefoot.train.folder import TrainingCurve, TrainingRun, copy_agent, has_checkpoint
 from surefoot.train.presets import settings_for
 from surefoot.train.settings import with_changes
 from zoo.training.atari import AtariSettings
@@ -125,7 +125,7 @@ def measure_speed(arguments: argparse.Namespace) -> None:
     emulators = ExploringEmulators(task, 0.1, settings, device, 0, 0, arguments.processes or usable_cores())
     learner = QLearner(task, 0.1, settings, device, 0)
     loop = QLearningLoop(settings, learner, emulators)
-    curve = Curve()
+    curve = TrainingCurve()
     try:
         began = time.monotonic()
         steps = 0

@@ -22,7 +22,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "src"))
 
 from surefoot.play.tasks import get_task
-from surefoot.train.folder import Curve, TrainingRun
+from surefoot.train.folder import TrainingCurve, TrainingRun
 from surefoot.train.presets import prepare_settings, train_agent
 
 KEPT = ("agent.npz", "agent.json", "curve.csv")
@@ -33,7 +33,7 @@ def train_job(arguments: argparse.Namespace) -> None:
     task, sigma, memory = f"{arguments.job}::".split(":")[:3]
     began = time.monotonic()
 
-    def report(done: int, of: int, curve: Curve) -> None:
+    def report(done: int, of: int, curve: TrainingCurve) -> None:
         _, mean, _, entropy, certified = curve.rows[-1]
         print(
             f"{arguments.out.name} {time.monotonic() - began:4.0f} s  {done:,} of {of:,} steps  mean {mean:.3f}  "

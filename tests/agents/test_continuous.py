@@ -22,7 +22,7 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task, tensors
 from surefoot.train import ddpg
-from surefoot.train.folder import Curve, TrainingFolder
+from surefoot.train.folder import TrainingCurve, TrainingFolder
 from surefoot.train.off_policy import load_checkpoint, save_checkpoint, train_off_policy
 from surefoot.train.presets import PAPER
 from surefoot.train.settings import DdpgSettings
@@ -157,7 +157,7 @@ def test_a_checkpoint_holds_both_optimizers(tmp_path):
     one = ddpg.build_ddpg(SHORT, 0.2, TINY, 0, "cpu")
     one.learn(200)
     folder = TrainingFolder(tmp_path, resume=False)
-    folder.curve = Curve([(400, 0.0, 0.0, 0.5)], 0.0, 400, ddpg.actor_critic_weights(one))
+    folder.curve = TrainingCurve([(400, 0.0, 0.0, 0.5)], 0.0, 400, ddpg.actor_critic_weights(one))
     save_checkpoint(folder, one)
     other, read = ddpg.build_ddpg(SHORT, 0.2, TINY, 9, "cpu"), TrainingFolder(tmp_path, resume=True)
     load_checkpoint(read, other)

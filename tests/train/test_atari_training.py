@@ -17,7 +17,7 @@ from surefoot.play.envs.atari.env import AtariEnvironment
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import get_task
 from surefoot.train import dqn
-from surefoot.train.folder import Curve, TrainingFolder
+from surefoot.train.folder import TrainingCurve, TrainingFolder
 from surefoot.train.off_policy import train_off_policy
 from surefoot.train.presets import PAPER, settings_for
 from trainings import run_training
@@ -272,7 +272,7 @@ def test_players_and_buffer_agree_with_the_emulators():
     """What is booked is what was played; a goal ends the bootstrapping and the network sees the noisy stack."""
     task = get_task("pong-full")
     settings = replace(TINY, loss_weight=0.5)
-    learner, curve = QLearner(task, 0.1, settings, CPU, 0), Curve()
+    learner, curve = QLearner(task, 0.1, settings, CPU, 0), TrainingCurve()
     players = ExploringEmulators(task, 0.1, settings, CPU, 0, 0, 1)
     QLearningLoop(replace(settings, learning_starts=10**6), learner, players).run_until(curve, 160, None)
     buffer = learner.buffer

@@ -66,8 +66,7 @@ def test_the_model_that_is_kept_has_the_best_of_the_logged_bounds(tmp_path):
 
 def test_a_bound_is_printed_rounded_down(capsys):
     watching = callback(verbose=1)
-    watching.best = SimpleNamespace(lower=np.array([12.349]), budgets=np.array([BUDGET]))
-    watching._keep()
+    watching._keep_model(SimpleNamespace(lower=np.array([12.349]), budgets=np.array([BUDGET])))
     assert "Best certified bound so far: 12.34 at budget 0.05" in capsys.readouterr().out
 
 

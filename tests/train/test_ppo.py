@@ -23,7 +23,7 @@ from surefoot.proof.forecast import forecast
 from surefoot.train import ppo, selection
 from surefoot.train.actors import deployed_weights
 from surefoot.train.deployed import policy_from_weights
-from surefoot.train.folder import Curve
+from surefoot.train.folder import TrainingCurve
 from surefoot.train.ppo import EpisodeBatch, PpoLearner, collect, train_ppo
 from surefoot.train.presets import PPO, find_settings
 from surefoot.train.selection import best_sigma
@@ -310,7 +310,7 @@ def test_without_noise_the_best_mean_is_kept(tmp_path):
 
 def test_values_of_another_rule_are_not_compared():
     """Resumed with a budget: the mean of an earlier validation must not outlast every certified value."""
-    curve, returns = Curve(), np.array([90.0, 110.0])
+    curve, returns = TrainingCurve(), np.array([90.0, 110.0])
     curve.add(returns, 0.0, {"by": np.array("mean")})
     curve.add(returns, 0.0, {"by": np.array("bound")}, 30.0)
     assert (curve.best, str(curve.best_weights["by"])) == (30.0, "bound")

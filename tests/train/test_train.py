@@ -27,7 +27,7 @@ from surefoot.train import dqn, off_policy, selection
 from surefoot.train.cuda_graph import GraphDQN, sees_pixels
 from surefoot.train.deployed import policy_from_weights
 from surefoot.train.dqn import build_dqn, training_environment
-from surefoot.train.folder import Curve, TrainingFolder, TrainingRun, has_checkpoint
+from surefoot.train.folder import TrainingCurve, TrainingFolder, TrainingRun, has_checkpoint
 from surefoot.train.off_policy import kept_weights, load_checkpoint, save_checkpoint, train_off_policy
 from surefoot.train.presets import PAPER
 from surefoot.train.settings import DqnSettings
@@ -334,7 +334,7 @@ def test_the_largest_seed_can_be_resumed(tmp_path, monkeypatch):
 def test_a_checkpoint_holds_everything(tmp_path):
     one = build_dqn(TASK, 0.2, TINY, 0, "cpu")
     one.learn(300)
-    curve = Curve([(200, 10.0, 1.0, 0.5)], 10.0, 200, kept_weights(one))
+    curve = TrainingCurve([(200, 10.0, 1.0, 0.5)], 10.0, 200, kept_weights(one))
     folder = TrainingFolder(tmp_path, resume=False)
     folder.curve = curve
     save_checkpoint(folder, one)

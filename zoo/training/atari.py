@@ -35,7 +35,7 @@ from surefoot.play.envs.atari.processes import Fleet
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
 from surefoot.train.deployed import policy_from_weights
-from surefoot.train.folder import Arrays, Curve, TrainingFolder, TrainingRun
+from surefoot.train.folder import NamedArrays, TrainingCurve, TrainingFolder, TrainingRun
 from surefoot.train.selection import validate
 from surefoot.train.settings import TrainingSettings
 
@@ -255,7 +255,7 @@ class AveragedLearner(ABC):
     def next_loss(self) -> Tensor:
         """Return the loss of a fresh sample."""
 
-    def agent_weights(self) -> Arrays:
+    def agent_weights(self) -> NamedArrays:
         """Return the weights of the agent, as it would be now, by the names of its file: the running average."""
         return arrays_of_network(self.average)
 
@@ -314,7 +314,7 @@ class AveragedLearner(ABC):
         return started_from
 
 
-def arrays_of_network(network: CNN) -> Arrays:
+def arrays_of_network(network: CNN) -> NamedArrays:
     """Return a network's weights by the names of an agent's file."""
     return {name: part.detach().cpu().contiguous().numpy() for name, part in network.named_parts()}
 
@@ -359,7 +359,7 @@ class TrainingLoop(Protocol):
     def recent_returns(self) -> Collection[float]:
         """The returns of the last greedy training episodes, where they are counted."""
 
-    def run_until(self, curve: Curve, last_step: int, deadline: float | None) -> None:
+    def run_until(self, curve: TrainingCurve, last_step: int, deadline: float | None) -> None:
         """Run and learn up to a number of steps or a deadline."""
 
     def exploration(self, steps: int) -> float:
@@ -446,7 +446,7 @@ def train_agent(
 
 
 def _run_to_validation(
-    run: TrainingRun, loop: TrainingLoop, curve: Curve, deadline: float | None
+    run: TrainingRun, loop: TrainingLoop, curve: TrainingCurve, deadline: float | None
 ) -> NDArray[np.float64] | None:
     """Train up to the next validation and return its returns.
 
@@ -468,7 +468,7 @@ def _run_to_validation(
     return None
 
 
-def validate_loop(run: TrainingRun, loop: TrainingLoop, curve: Curve) -> NDArray[np.float64]:
+def validate_loop(run: TrainingRun, loop: TrainingLoop, curve: TrainingCurve) -> NDArray[np.float64]:
     """Run noisy greedy episodes from resets with the agent as it would be stored; keep the best; return the returns."""
     weights = halved(loop.learner.agent_weights())
     n_episodes = loop.settings.validation_episodes
@@ -510,7 +510,7 @@ def agent_of_weights(task: Task, weights: Mapping[str, NDArray[Any]], name: str)
     return policy_from_weights(task.spaces, arrays, name, n_stack=arrays["conv0.weight"].shape[1])
 
 
-def _as_halves(weights: Arrays) -> Arrays:
+def _as_halves(weights: NamedArrays) -> NamedArrays:
     """Return weights that half precision holds exactly, in half the size."""
     return {name: array.astype(np.float16) for name, array in weights.items()}
 

@@ -26,7 +26,7 @@ from surefoot.play.envs.atari.emulators import CUT, ENDED, Board
 from surefoot.play.envs.atari.env import counted
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
-from surefoot.train.folder import Curve, TrainingRun
+from surefoot.train.folder import TrainingCurve, TrainingRun
 from surefoot.train.settings import setting
 from zoo.training.atari import (
     AtariSettings,
@@ -177,7 +177,7 @@ class FineTuneLoop:
         self.recent_returns: deque[float] = deque(maxlen=N_RECENT)
         self.watched = time.monotonic()
 
-    def run_until(self, curve: Curve, last_step: int, deadline: float | None) -> None:
+    def run_until(self, curve: TrainingCurve, last_step: int, deadline: float | None) -> None:
         """Collect rollouts and learn from each, up to a number of steps or a deadline."""
         while curve.steps < last_step and not is_late(deadline):
             self.collect_rollout()

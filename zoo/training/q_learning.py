@@ -22,7 +22,7 @@ from surefoot.play.envs.atari.emulators import CUT, ENDED, Cartridge
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
 from surefoot.play.tasks import get_task
-from surefoot.train.folder import Curve, TrainingRun
+from surefoot.train.folder import TrainingCurve, TrainingRun
 from surefoot.train.settings import setting
 from zoo.training.atari import (
     AtariSettings,
@@ -126,7 +126,7 @@ class QLearningLoop:
         self.learner = learner
         self.emulators = emulators
 
-    def run_until(self, curve: Curve, last_step: int, deadline: float | None) -> None:
+    def run_until(self, curve: TrainingCurve, last_step: int, deadline: float | None) -> None:
         """Run and learn up to a number of steps or a deadline, the emulators stepping while the GPU learns."""
         learner = self.learner
         # A resumed run has an empty buffer: it collects again, with the network it has, before it learns.

@@ -39,7 +39,7 @@ from surefoot.play.envs.atari.emulators import Board
 from surefoot.play.envs.atari.env import counted
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task
-from surefoot.train.folder import Arrays, Curve, TrainingRun
+from surefoot.train.folder import NamedArrays, TrainingCurve, TrainingRun
 from surefoot.train.settings import setting
 from zoo.training.atari import (
     AtariSettings,
@@ -202,7 +202,7 @@ class StudentLoop:
         self.steps_watched = first_step
         self.updates_watched = learner.updates
 
-    def run_until(self, curve: Curve, last_step: int, deadline: float | None) -> None:
+    def run_until(self, curve: TrainingCurve, last_step: int, deadline: float | None) -> None:
         """Run and learn up to a number of steps or a deadline, the emulators stepping while the GPU learns."""
         learning_starts = self.emulators.first_step + self.settings.learning_starts
         while curve.steps < last_step and not is_late(deadline):
@@ -365,7 +365,7 @@ class StudentLearner(AveragedLearner):
         bonus = self.settings.entropy / self.first_rate * self.rate
         return self.settings.regret * regret + error - bonus * entropy
 
-    def agent_weights(self) -> Arrays:
+    def agent_weights(self) -> NamedArrays:
         """Return the running average without the head of the values."""
         weights = super().agent_weights()
         last = f"linear{self.online.sizes.linear - 1}."

@@ -14,7 +14,7 @@ from surefoot.errors import InputError
 
 if TYPE_CHECKING:
     from surefoot.play.task import Task
-    from surefoot.train.folder import Curve
+    from surefoot.train.folder import TrainingCurve
 
 
 def add_train(commands: Any) -> None:
@@ -159,7 +159,7 @@ def _select_sigma(arguments: argparse.Namespace, task: Task) -> float:
     return found.sigma
 
 
-def _describe_validation(curve: Curve, digits: int) -> str:
+def _describe_validation(curve: TrainingCurve, digits: int) -> str:
     """Return what the last validation showed, next to the progress bar."""
     _, mean, _, _, *certified = curve.rows[-1]
     if not certified:

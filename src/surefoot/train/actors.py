@@ -18,7 +18,7 @@ from torch.nn.functional import log_softmax, one_hot
 from surefoot.agents.policies import Spaces
 from surefoot.agents.recurrent import CELL_PARTS
 from surefoot.play.streams import Stream
-from surefoot.train.folder import Arrays
+from surefoot.train.folder import NamedArrays
 
 
 class DiscreteHead(nn.Module):
@@ -195,7 +195,7 @@ class CleanCritic(nn.Module):
         return values.squeeze(-1)
 
 
-def deployed_weights(actor: Actor) -> Arrays:
+def deployed_weights(actor: Actor) -> NamedArrays:
     """Return what the deployed agent needs of an actor, as ``policy_from_weights`` names it.
 
     The agent takes observations as they are, so the scale of the inputs is folded into the first layer.
@@ -218,7 +218,7 @@ def deployed_weights(actor: Actor) -> Arrays:
     }
 
 
-def _scaled_weight(state: Arrays, layer: str, n_stack: int) -> NDArray[Any]:
+def _scaled_weight(state: NamedArrays, layer: str, n_stack: int) -> NDArray[Any]:
     """Return the weight of a first layer that takes observations as they are."""
     weight = state[f"{layer}.weight"]
     scale = np.tile(state["memory.scale"], n_stack)

@@ -21,6 +21,9 @@ from torch import Tensor, nn
 
 from surefoot.agents.networks import recorded
 
+# Weights of a network, and the moments of each.
+Snapshot = tuple[list[Tensor], list[dict[str, Tensor]]]
+
 
 class Captured(OffPolicyAlgorithm):
     """An SB3 learner for one environment that learns on the GPU, and acts there if it sees pixels, else on the CPU.
@@ -155,7 +158,7 @@ class Captured(OffPolicyAlgorithm):
         self.size = torch.zeros((), dtype=torch.float64, device=device)
         self.loss = torch.zeros((), device=device)
         self._mirror()
-        before = [_snapshot(network, optimizer) for network, optimizer in self.trained_networks()]
+        before = [_take_snapshot(network, optimizer) for network, optimizer in self.trained_networks()]
         targets_before = [_parameters_of(network) for network in self.target_networks()]
         self.graph = recorded(partial(self._update, batch_size))
         for (network, optimizer), snapshot in zip(self.trained_networks(), before, strict=True):
@@ -272,7 +275,7 @@ def buffer_of(model: OffPolicyAlgorithm) -> ReplayBuffer:
     return model.replay_buffer
 
 
-def _snapshot(network: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[list[Tensor], list[dict[str, Tensor]]]:
+def _take_snapshot(network: nn.Module, optimizer: torch.optim.Optimizer) -> Snapshot:
     """Return copies of the weights and of Adam's moments."""
     moments = [{key: value.clone() for key, value in entry.items()} for entry in optimizer.state.values()]
     return _parameters_of(network), moments
@@ -282,9 +285,7 @@ def _parameters_of(network: nn.Module) -> list[Tensor]:
     return [parameter.detach().clone() for parameter in network.parameters()]
 
 
-def _restore(
-    network: nn.Module, optimizer: torch.optim.Optimizer, before: tuple[list[Tensor], list[dict[str, Tensor]]]
-) -> None:
+def _restore(network: nn.Module, optimizer: torch.optim.Optimizer, before: Snapshot) -> None:
     """Write weights and moments back in place, because the graph holds their addresses; new moments start at zero."""
     weights, moments = before
     _write_parameters(network, weights)

@@ -15,7 +15,7 @@ from surefoot.play.task import Task
 from surefoot.train.cuda_graph import GraphDDPG, linear_of
 from surefoot.train.deployed import arrays_of_layers
 from surefoot.train.dqn import training_environment
-from surefoot.train.folder import Arrays
+from surefoot.train.folder import NamedArrays
 from surefoot.train.settings import DdpgSettings
 
 
@@ -56,7 +56,7 @@ def build_ddpg(task: Task, sigma: float, settings: DdpgSettings, seed: int, devi
     )
 
 
-def actor_critic_weights(model: DDPG) -> Arrays:
+def actor_critic_weights(model: DDPG) -> NamedArrays:
     """Return actor and critic: attacks on the agent use the critic for the value of an action."""
     actor = arrays_of_layers(linear_of(model.actor.mu))
     critic = arrays_of_layers(linear_of(model.critic.q_networks[0]), "critic.")

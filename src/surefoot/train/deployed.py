@@ -15,12 +15,12 @@ from surefoot.agents.networks import MLP, NATURE, Critic, Squashed, cnn_policy
 from surefoot.agents.normalization import Statistics, normalized
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.recurrent import CELL_PARTS, Form, recurrent_policy
-from surefoot.train.folder import Arrays, arrays_under
+from surefoot.train.folder import NamedArrays, arrays_under
 
 
-def arrays_of_layers(layers: Iterable[nn.Linear], prefix: str = "") -> Arrays:
+def arrays_of_layers(layers: Iterable[nn.Linear], prefix: str = "") -> NamedArrays:
     """Return fully connected layers as arrays named ``0.weight``, ``0.bias``, ``1.weight``, ..."""
-    arrays: Arrays = {}
+    arrays: NamedArrays = {}
     for index, layer in enumerate(layers):
         arrays[f"{prefix}{index}.weight"] = layer.weight.detach().cpu().numpy().copy()
         arrays[f"{prefix}{index}.bias"] = layer.bias.detach().cpu().numpy().copy()

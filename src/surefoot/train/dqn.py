@@ -17,7 +17,7 @@ from surefoot.play.envs.noisy import NoisyObservation
 from surefoot.play.task import Task
 from surefoot.train.cuda_graph import GraphDQN, linear_of, sees_pixels
 from surefoot.train.deployed import arrays_of_layers
-from surefoot.train.folder import Arrays
+from surefoot.train.folder import NamedArrays
 from surefoot.train.settings import DqnSettings
 
 
@@ -59,7 +59,7 @@ def build_dqn(task: Task, sigma: float, settings: DqnSettings, seed: int, device
     )
 
 
-def q_network_weights(model: DQN) -> Arrays:
+def q_network_weights(model: DQN) -> NamedArrays:
     """Return the Q-network's layers, those of pixels as ``CNN`` names them."""
     # Exploration and target network belong to training: the agent is the Q-network alone.
     if not sees_pixels(model):

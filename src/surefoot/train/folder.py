@@ -1,6 +1,6 @@
 """A training run and its directory.
 
-``TrainingRun`` is what every trainer is asked for, ``Curve`` what validation has shown, ``TrainingFolder`` the
+``TrainingRun`` is what every trainer is asked for, ``TrainingCurve`` what validation has shown, ``TrainingFolder`` the
 directory with curve, checkpoint, agent and model card, and ``Checkpoint`` what a resumed training begins with.
 """
 
@@ -26,19 +26,19 @@ from surefoot.files import read_npz, versions, write_npz, write_text
 from surefoot.play.task import Task
 from surefoot.train.settings import TrainingSettings
 
-SCHEMA = 1
+CHECKPOINT_SCHEMA = 1
 MAX_CHECKPOINT_BYTES = 2**40  # a checkpoint has a replay buffer, and is the work of the user who resumes it
 CHECKPOINT = "checkpoint.npz"
 REPEATS = "repeat-*"
 CURVE_COLUMNS = ("step", "mean_return", "std_return", "exploration", "certified")
 
-Arrays = dict[str, NDArray[Any]]
+NamedArrays = dict[str, NDArray[Any]]
 Networks = Mapping[str, torch.nn.Module]
 Optimizers = Mapping[str, torch.optim.Optimizer]
 
 
 @dataclass
-class Curve:
+class TrainingCurve:
     """What validation has shown so far.
 
     Attributes:
@@ -54,12 +54,12 @@ class Curve:
     rows: list[tuple[float, ...]] = field(default_factory=list)
     best: float = -np.inf
     best_step: int = 0
-    best_weights: Arrays = field(default_factory=dict)
+    best_weights: NamedArrays = field(default_factory=dict)
     steps: int = 0
     seconds: float = 0.0
 
     def add(
-        self, returns: NDArray[np.float64], exploration: float, weights: Arrays, certified: float | None = None
+        self, returns: NDArray[np.float64], exploration: float, weights: NamedArrays, certified: float | None = None
     ) -> float:
         """Add a validation at the current step and return its mean.
 
@@ -87,7 +87,7 @@ class Curve:
             self.best_weights = weights
         return mean
 
-    def keep(self, returns: NDArray[np.float64], exploration: float, weights: Arrays) -> None:
+    def keep(self, returns: NDArray[np.float64], exploration: float, weights: NamedArrays) -> None:
         """Keep the weights of the current step whatever was kept before; the returns, if any, are of training."""
         # Below everything, so that ``add`` keeps these weights.
         self.best = -np.inf
@@ -115,7 +115,7 @@ class Curve:
 
 
 # Called after each validation with the steps so far, the steps in total, and what validation has shown so far.
-Progress = Callable[[int, int, Curve], None]
+TrainingProgress = Callable[[int, int, TrainingCurve], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,7 +150,7 @@ class TrainingRun:
     resume: bool = False
     preset: str = ""
     command: str = ""
-    progress: Progress | None = None
+    progress: TrainingProgress | None = None
 
     def __post_init__(self) -> None:
         checked_sigma(self.sigma)
@@ -192,7 +192,7 @@ class Checkpoint:
 
     path: Path
     counters: Mapping[str, Any]
-    arrays: Arrays
+    arrays: NamedArrays
 
     def restore(self, networks: Networks, optimizers: Optimizers) -> None:
         """Restore networks and optimizers, by the names that they were saved under.
@@ -227,7 +227,7 @@ class TrainingFolder:
     def __init__(self, path: Path, *, resume: bool) -> None:
         _claim_folder(path, resume)
         self.path = path
-        self.curve = Curve()
+        self.curve = TrainingCurve()
         self._began = time.monotonic()
 
     def save_checkpoint(
@@ -258,7 +258,7 @@ class TrainingFolder:
         for key, value in curve.best_weights.items():
             stored[f"best.{key}"] = value
         header = {
-            "schema": SCHEMA,
+            "schema": CHECKPOINT_SCHEMA,
             "counters": dict(counters),
             "curve": curve.rows,
             "best": curve.best if np.isfinite(curve.best) else None,
@@ -274,9 +274,9 @@ class TrainingFolder:
         """Read the checkpoint, the curve into ``curve``."""
         path = self.path / CHECKPOINT
         header, arrays = read_npz(path, "checkpoint", most=MAX_CHECKPOINT_BYTES)
-        if header.get("schema") != SCHEMA:
+        if header.get("schema") != CHECKPOINT_SCHEMA:
             raise InputError(f"{self.path} contains a checkpoint of another task or version; give another out=")
-        self.curve = Curve(
+        self.curve = TrainingCurve(
             rows=[tuple(row) for row in header["curve"]],
             best=-np.inf if header["best"] is None else header["best"],
             best_step=header["best_step"],
@@ -335,7 +335,7 @@ def has_checkpoint(path: Path) -> bool:
     return (path / CHECKPOINT).exists() or any(path.glob(REPEATS))
 
 
-def arrays_under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> Arrays:
+def arrays_under(arrays: Mapping[str, NDArray[Any]], prefix: str) -> NamedArrays:
     """Return the arrays whose names begin with the prefix, without it."""
     return {name.removeprefix(prefix): value for name, value in arrays.items() if name.startswith(prefix)}
 
@@ -359,9 +359,9 @@ def candidate(card: Mapping[str, Any]) -> dict[str, Any]:
     return {**shown, "selection": card.get("selection"), "curve": card["curve"]}
 
 
-def _moments(optimizer: torch.optim.Optimizer, kept: set[int], prefix: str) -> Arrays:
+def _moments(optimizer: torch.optim.Optimizer, kept: set[int], prefix: str) -> NamedArrays:
     """Return Adam's moments of the kept parameters, by the number of the parameter."""
-    arrays: Arrays = {}
+    arrays: NamedArrays = {}
     for index, parameter in enumerate(_parameters(optimizer)):
         if id(parameter) not in kept:
             continue
@@ -370,7 +370,7 @@ def _moments(optimizer: torch.optim.Optimizer, kept: set[int], prefix: str) -> A
     return arrays
 
 
-def _restore_optimizer(optimizer: torch.optim.Optimizer, arrays: Arrays) -> None:
+def _restore_optimizer(optimizer: torch.optim.Optimizer, arrays: NamedArrays) -> None:
     """Restore what ``_moments`` returned, without its prefix."""
     parameters = _parameters(optimizer)
     state: dict[int, dict[str, Any]] = {}

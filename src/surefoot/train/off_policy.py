@@ -33,9 +33,9 @@ from surefoot.train.ddpg import actor_critic_weights, build_ddpg
 from surefoot.train.deployed import policy_from_weights
 from surefoot.train.dqn import build_dqn, q_network_weights
 from surefoot.train.folder import (
-    Arrays,
-    Progress,
+    NamedArrays,
     TrainingFolder,
+    TrainingProgress,
     TrainingRun,
     candidate,
     copy_agent,
@@ -67,7 +67,7 @@ def train_off_policy(run: TrainingRun, settings: OffPolicySettings) -> Policy:
     Raises:
         InputError: If the seed or a setting is out of range, or the folder cannot be used.
     """
-    _check_settings(run.seed, settings)
+    _check_off_policy(run.seed, settings)
     if settings.repeats == 1:
         return _train_one(run, settings)
     run.open_folder()
@@ -90,7 +90,7 @@ def build_model(task: Task, sigma: float, settings: OffPolicySettings, seed: int
     return build_dqn(task, sigma, settings, seed, device)
 
 
-def kept_weights(model: Any) -> Arrays:
+def kept_weights(model: Any) -> NamedArrays:
     """Return what is kept of the model when it is the best so far."""
     if isinstance(model, DDPG):
         return actor_critic_weights(model)
@@ -259,7 +259,7 @@ def _keep_best(parts: list[Path], out: Path) -> Policy:
     return agent_files.load(str(out))
 
 
-def _progress_of_part(progress: Progress | None, number: int, repeats: int) -> Progress | None:
+def _progress_of_part(progress: TrainingProgress | None, number: int, repeats: int) -> TrainingProgress | None:
     """Return the progress of one of several runs as that of them all."""
     if progress is None:
         return None
@@ -275,7 +275,7 @@ def _tensorboard_writer(folder: Path) -> Any:
     return SummaryWriter(str(folder))
 
 
-def _check_settings(seed: int, settings: OffPolicySettings) -> None:
+def _check_off_policy(seed: int, settings: OffPolicySettings) -> None:
     if settings.repeats < 1:
         raise InputError(f"repeats must be at least 1, got {settings.repeats}")
     if not 0 <= seed <= N_SEEDS - settings.repeats:

@@ -25,7 +25,7 @@ from surefoot.train.settings import (
     with_changes,
 )
 
-Found = TypeVar("Found", bound=TrainingSettings)
+SettingsType = TypeVar("SettingsType", bound=TrainingSettings)
 
 # The Pong and Freeway columns of Table 1; full Pong validates on 10 episodes, and Freeway keeps the best of five runs.
 # The paper's training logs continue after a perfect validation.
@@ -67,19 +67,19 @@ EARLY = DdpgSettings(total_steps=40_000, validation_interval=1_000, validation_e
 BRIEF = DdpgSettings(total_steps=6_000, validation_interval=1_000, validation_episodes=1_000)
 
 # What two cores train in minutes.
-SMALL = PpoSettings()
+PPO_SMALL = PpoSettings()
 LONGER: dict[str, Any] = {"total_steps": 8_000_000, "validation_interval": 1_000_000}
 # Episodes are longer; and the entropy bonus draws actions away from their bounds, which is where the goal is reached.
-MOUNTAIN_CAR: dict[str, Any] = {"minibatches": 16, "entropy": 0.003}
+MOUNTAIN_CAR_PPO: dict[str, Any] = {"minibatches": 16, "entropy": 0.003}
 
 PPO: dict[str, PpoSettings] = {
-    "cartpole-5": SMALL,
-    "cartpole-1": replace(SMALL, n_envs=1_024, **LONGER),  # one frame fails more often: there is more to learn
-    "mountain-car": replace(SMALL, learning_rate=3e-3, **LONGER, **MOUNTAIN_CAR),
+    "cartpole-5": PPO_SMALL,
+    "cartpole-1": replace(PPO_SMALL, n_envs=1_024, **LONGER),  # one frame fails more often: there is more to learn
+    "mountain-car": replace(PPO_SMALL, learning_rate=3e-3, **LONGER, **MOUNTAIN_CAR_PPO),
 }
 
 # What one GPU trains in minutes.
-LARGE = PpoSettings(
+PPO_ON_GPU = PpoSettings(
     total_steps=400_000_000,
     validation_interval=16_000_000,
     validation_episodes=65_536,
@@ -90,10 +90,10 @@ LARGE = PpoSettings(
 )
 
 PPO_LARGE: dict[str, PpoSettings] = {
-    "cartpole-5": LARGE,
-    "cartpole-1": LARGE,
+    "cartpole-5": PPO_ON_GPU,
+    "cartpole-1": PPO_ON_GPU,
     "mountain-car": replace(
-        LARGE, n_envs=1_024, width=128, learning_rate=2e-3, validation_interval=4_000_000, **MOUNTAIN_CAR
+        PPO_ON_GPU, n_envs=1_024, width=128, learning_rate=2e-3, validation_interval=4_000_000, **MOUNTAIN_CAR_PPO
     ),
 }
 
@@ -158,7 +158,7 @@ def find_settings(preset: str, task: str) -> TrainingSettings:
     return settings_for(find_preset(preset).settings_by_task, preset, task)
 
 
-def settings_for(settings_by_task: Mapping[str, Found], preset: str, task: str) -> Found:
+def settings_for(settings_by_task: Mapping[str, SettingsType], preset: str, task: str) -> SettingsType:
     """Return the settings for one of the tasks that a preset has settings for.
 
     Raises:

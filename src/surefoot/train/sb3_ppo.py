@@ -32,7 +32,7 @@ from surefoot.play.streams import training_seeds
 from surefoot.play.task import Task
 from surefoot.train.cuda_graph import linear_of
 from surefoot.train.deployed import arrays_of_layers, policy_from_weights
-from surefoot.train.folder import Arrays, Checkpoint, TrainingFolder, TrainingRun
+from surefoot.train.folder import Checkpoint, NamedArrays, TrainingFolder, TrainingRun
 from surefoot.train.sb3_env import CLEAN, NOISY, NoisyAndClean
 from surefoot.train.selection import validate
 from surefoot.train.settings import Sb3PpoSettings
@@ -40,7 +40,7 @@ from surefoot.train.settings import Sb3PpoSettings
 RUNNING = ("mean", "var", "count")
 
 
-class Parts(BaseFeaturesExtractor):
+class ObservationParts(BaseFeaturesExtractor):
     """Some parts of a dictionary of observations, one after the other."""
 
     def __init__(self, observation_space: Any, keys: Sequence[str] = (NOISY,)) -> None:
@@ -57,12 +57,12 @@ class CleanCriticPolicy(ActorCriticPolicy):
 
     def __init__(self, *arguments: Any, critic_keys: Sequence[str] = (NOISY, CLEAN), **settings: Any) -> None:
         self.critic_keys = tuple(critic_keys)
-        settings |= {"features_extractor_class": Parts, "share_features_extractor": False}
+        settings |= {"features_extractor_class": ObservationParts, "share_features_extractor": False}
         super().__init__(*arguments, **settings)
 
     def _build_mlp_extractor(self) -> None:
         # SB3 gives both networks the same features; the critic's layers are made anew for its own, wider ones.
-        self.vf_features_extractor = Parts(self.observation_space, self.critic_keys)
+        self.vf_features_extractor = ObservationParts(self.observation_space, self.critic_keys)
         super()._build_mlp_extractor()
         wide = MlpExtractor(self.vf_features_extractor.features_dim, self.net_arch, self.activation_fn, self.device)
         self.mlp_extractor.value_net = wide.value_net
@@ -93,7 +93,7 @@ def build_sb3_ppo(task: Task, noise: Noise, settings: Sb3PpoSettings, seed: int,
     return model, env
 
 
-def actor_weights(model: PPO) -> Arrays:
+def actor_weights(model: PPO) -> NamedArrays:
     """Return the actor's layers and the statistics of what it is given."""
     hidden = linear_of(model.policy.mlp_extractor.policy_net)
     last = linear_of(model.policy.action_net)
@@ -144,7 +144,7 @@ class Sb3Validation(BaseCallback):
 
     def save_checkpoint(self) -> None:
         """Write everything needed to resume."""
-        arrays: Arrays = {}
+        arrays: NamedArrays = {}
         for key, running in _running_statistics(self.model).items():
             for part in RUNNING:
                 arrays[f"{key}.{part}"] = np.array(getattr(running, part))
@@ -153,7 +153,7 @@ class Sb3Validation(BaseCallback):
         self.folder.save_checkpoint(counters, {"policy": policy}, {"policy": policy.optimizer}, arrays)
 
 
-def deployed_agent(task: Task, settings: Sb3PpoSettings, weights: Arrays, name: str) -> Policy:
+def deployed_agent(task: Task, settings: Sb3PpoSettings, weights: NamedArrays, name: str) -> Policy:
     """Return the deployed agent: the actor behind its statistics."""
     return policy_from_weights(task.spaces, weights, name, n_stack=settings.n_stack, activation="tanh", squashed=False)
 
@@ -165,7 +165,7 @@ def train_sb3_ppo(run: TrainingRun, settings: Sb3PpoSettings) -> Policy:
         InputError: If observations are not vectors, a setting is out of range, or the folder cannot be used.
     """
     task = run.task
-    _check_observations(task, settings)
+    _check_vectors(task, settings)
     folder = run.open_folder()
     checkpoint = folder.load_checkpoint() if run.resume else None
     begun = 0 if checkpoint is None else int(checkpoint.counters["num_timesteps"])
@@ -222,7 +222,7 @@ def _running_statistics(model: PPO) -> dict[str, Any]:
     return {**env.obs_rms, "returns": env.ret_rms}
 
 
-def _check_observations(task: Task, settings: Sb3PpoSettings) -> None:
+def _check_vectors(task: Task, settings: Sb3PpoSettings) -> None:
     if task.cartridge is not None or len(task.spaces.shape) != 1:
         raise InputError(
             f"this training takes vectors as observations, those of {task.name} have shape {task.spaces.shape}; "

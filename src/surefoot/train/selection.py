@@ -16,7 +16,7 @@ from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
 from surefoot.proof.forecast import Forecast, best, forecast
-from surefoot.train.folder import Arrays, Curve, TrainingRun
+from surefoot.train.folder import NamedArrays, TrainingCurve, TrainingRun
 
 ALPHA = 0.05  # of the certificates that choose the best weights
 N_PILOT = 1_000  # episodes per agent
@@ -44,9 +44,9 @@ def run_validation(
 
 def validate(
     run: TrainingRun,
-    curve: Curve,
+    curve: TrainingCurve,
     policy: Policy,
-    weights: Arrays,
+    weights: NamedArrays,
     n_episodes: int,
     *,
     number: int,
