@@ -28,25 +28,25 @@ if TYPE_CHECKING:
     from surefoot.agents.files import load as load_agent
     from surefoot.agents.policies import Policy
     from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, smooth
+    from surefoot.api.attack import AttackCurve, attack
     from surefoot.play.environments import make_task
     from surefoot.play.envs.noisy import NoisyObservation
     from surefoot.play.task import Task
     from surefoot.play.tasks import get_task
     from surefoot.report.budget_words import explain_budget
-    from surefoot.runs.attack_curve import AttackCurve, attack
     from surefoot.runs.rollout import rollout
     from surefoot.train.certified_eval import CertifiedEvalCallback
     from surefoot.verification.verify import verify
 
 _LATER = {
-    "AttackCurve": ("surefoot.runs.attack_curve", "AttackCurve"),
+    "AttackCurve": ("surefoot.api.attack", "AttackCurve"),
     "CertifiedEvalCallback": ("surefoot.train.certified_eval", "CertifiedEvalCallback"),
     "NoisyObservation": ("surefoot.play.envs.noisy", "NoisyObservation"),
     "Policy": ("surefoot.agents.policies", "Policy"),
     "PredictableNoiseWarning": ("surefoot.agents.smoothed", "PredictableNoiseWarning"),
     "SmoothedPolicy": ("surefoot.agents.smoothed", "SmoothedPolicy"),
     "Task": ("surefoot.play.task", "Task"),
-    "attack": ("surefoot.runs.attack_curve", "attack"),
+    "attack": ("surefoot.api.attack", "attack"),
     "explain_budget": ("surefoot.report.budget_words", "explain_budget"),
     "get_task": ("surefoot.play.tasks", "get_task"),
     "load_agent": ("surefoot.agents.files", "load"),

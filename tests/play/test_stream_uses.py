@@ -32,7 +32,7 @@ USES = {
         "Plan: seed, () if attacker is None else (Purpose.ATTACK,)",
         "(Purpose.ATTACK,)",
     ],
-    "src/surefoot/runs/attack_curve.py attack": ["Plan: seed, ()"],
+    "src/surefoot/api/attack.py attack": ["Plan: seed, ()"],
     "src/surefoot/runs/attacked.py AttackGrid.plan": ["replace: purpose (Purpose.ATTACK,)", "(Purpose.ATTACK,)"],
     "src/surefoot/runs/taped_episode.py _taped": ["replace: purpose (Purpose.TAPED,)", "(Purpose.TAPED,)"],
     "src/surefoot/attacks/value_gaps.py default_lambdas": ["(Purpose.VALUE_GAPS,)", "replace: purpose purpose"],

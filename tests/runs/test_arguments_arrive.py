@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 import surefoot
+from surefoot.api import attack as attack_curve
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Purpose
-from surefoot.runs import attack_curve, rollout, taped_episode
+from surefoot.runs import rollout, taped_episode
 from surefoot.runs.returns import read_returns
 from surefoot.runs.taped_episode import attacked_plan
 from toys import actor_with_critic, balancer, short_pole
