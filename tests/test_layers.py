@@ -173,12 +173,6 @@ def test_importing_surefoot_loads_nothing_heavy():
     assert result.stdout.strip() == "[]", result.stderr
 
 
-def test_the_command_loads_the_study_only_to_run_it():
-    code = "import sys; from surefoot.cli.main import build_parser; build_parser()"
-    result = python(f"{code}; print([m for m in sys.modules if m.split('.')[0] == 'study'])")
-    assert result.stdout.strip() == "[]", result.stderr
-
-
 BLOCKED = f"""
 import sys
 

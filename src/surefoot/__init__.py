@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from surefoot.agents.policies import Policy
     from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy, smooth
     from surefoot.api.attack import AttackCurve, attack
+    from surefoot.api.certify import certify_run
+    from surefoot.api.compare import ComparedRun, compare
+    from surefoot.api.plan import TunedRuns, plan, tune
+    from surefoot.api.returns import CertifiedRun
     from surefoot.play.environments import make_task
     from surefoot.play.envs.noisy import NoisyObservation
     from surefoot.play.task import Task
@@ -40,6 +44,13 @@ if TYPE_CHECKING:
 
 _LATER = {
     "AttackCurve": ("surefoot.api.attack", "AttackCurve"),
+    "CertifiedRun": ("surefoot.api.returns", "CertifiedRun"),
+    "ComparedRun": ("surefoot.api.compare", "ComparedRun"),
+    "TunedRuns": ("surefoot.api.plan", "TunedRuns"),
+    "certify_run": ("surefoot.api.certify", "certify_run"),
+    "compare": ("surefoot.api.compare", "compare"),
+    "plan": ("surefoot.api.plan", "plan"),
+    "tune": ("surefoot.api.plan", "tune"),
     "CertifiedEvalCallback": ("surefoot.train.certified_eval", "CertifiedEvalCallback"),
     "NoisyObservation": ("surefoot.play.envs.noisy", "NoisyObservation"),
     "Policy": ("surefoot.agents.policies", "Policy"),
@@ -61,6 +72,8 @@ __all__ = [
     "Bounds",
     "Certificate",
     "CertifiedEvalCallback",
+    "CertifiedRun",
+    "ComparedRun",
     "EpisodeCertificate",
     "Episodes",
     "InputError",
@@ -72,16 +85,21 @@ __all__ = [
     "SharedBudgetCertificate",
     "SmoothedPolicy",
     "Task",
+    "TunedRuns",
     "attack",
     "certify",
     "certify_per_step",
+    "certify_run",
     "certify_shared_budget",
+    "compare",
     "explain_budget",
     "get_task",
     "load_agent",
     "make_task",
+    "plan",
     "rollout",
     "smooth",
+    "tune",
     "verify",
 ]
 

@@ -37,10 +37,10 @@ class Reached(BaseException):
     """Where episodes would be run."""
 
 
-@pytest.fixture(params=[rollout, attack_curve], ids=["rollout", "attack"])
-def asked(request, monkeypatch):
-    """Return what calls one of the two functions and returns the plan, the workers, the progress and the lookup."""
-    module, seen = request.param, {}
+@pytest.fixture
+def asked(monkeypatch):
+    """Return what calls ``rollout`` and returns the plan, the workers, the progress and the lookup."""
+    seen = {}
 
     def resolve(agent, spaces, **options):
         seen.update(agent=agent, spaces=spaces, options=options)
@@ -50,14 +50,12 @@ def asked(request, monkeypatch):
         seen.update(plan=plan, workers=workers, progress=progress)
         raise Reached
 
-    monkeypatch.setattr(module, "resolve", resolve)
-    monkeypatch.setattr(module, "play", play)
+    monkeypatch.setattr(rollout, "resolve", resolve)
+    monkeypatch.setattr(rollout, "play", play)
 
     def ask(**options):
-        more = {"budgets": [0.3], "method": "random"} if module is attack_curve else {}
-        function = module.rollout if module is rollout else module.attack
         with pytest.raises(Reached):
-            function(TASK, "the agent", **{"sigma": 0.2, **more, **options})
+            rollout.rollout(TASK, "the agent", **{"sigma": 0.2, **options})
         return seen
 
     return ask

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from surefoot.cli.options import add_common, print_json, progress_bar, refuse
 from surefoot.cli.parser import AGENT, TRAINING, add_command, section
 from surefoot.cli.task import add_task, named, one_of, task_of
-from surefoot.errors import InputError
+from surefoot.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
     from surefoot.agents.policies import Policy
@@ -105,7 +105,8 @@ def _resumable(folder: Path) -> Iterator[None]:
         from surefoot.train.folder import has_checkpoint
 
         if has_checkpoint(folder):
-            stopped.add_note(f"a checkpoint is kept in {folder}. Run the same command with --resume to continue.")
+            message = f"a checkpoint is kept in {folder}. Run the same command with --resume to continue."
+            raise Interrupted(message) from stopped
         raise
 
 
