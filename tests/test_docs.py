@@ -66,7 +66,8 @@ def reference():
 
 def test_every_command_has_its_section_with_its_options():
     text = (ROOT / "docs" / "command-line.md").read_text(encoding="utf-8")
-    sections = dict(re.findall(r"^## `(?:surefoot|python -m) ([\w-]+)`\n(.*?)(?=^## |\Z)", text, flags=re.DOTALL | re.MULTILINE))
+    section_of = re.compile(r"^## `(?:surefoot|python -m) ([\w-]+)`\n(.*?)(?=^## |\Z)", re.DOTALL | re.MULTILINE)
+    sections = dict(section_of.findall(text))
     commands = reference().every_command()
     assert sorted(sections) == sorted(commands)
     for name, section in sections.items():
