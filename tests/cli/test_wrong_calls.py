@@ -96,11 +96,16 @@ WRONG_PLAY = {
     "train env": ("train --env FrozenLake-v1 --sigma .1", "also needs --floor F"),
     "env floor": ("certify --env CartPole-v1 --agent x --sigma .1 --floor nan", "floor must be a finite number"),
     "env limits": ("certify --env CartPole-v1 --agent x --sigma .1 --floor 9 --ceiling 9", "above the floor 9"),
-    "max-steps 0": ("certify --env CartPole-v1 --agent x --sigma .1 --floor 0 --max-steps 0", "at least 1, got 0"),
-    "max-steps -3": ("certify --env CartPole-v1 --agent x --sigma .1 --floor 0 --max-steps -3", "at least 1, got -3"),
+    "max-steps 0": (
+        "certify --env CartPole-v1 --agent x --sigma .1 --floor 0 --max-steps 0",
+        "from 1 to 1,000,000, got 0",
+    ),
+    "max-steps -3": (
+        "certify --env CartPole-v1 --agent x --sigma .1 --floor 0 --max-steps -3",
+        "from 1 to 1,000,000, got -3",
+    ),
     "env method": (
-        "certify --env CartPole-v1 --agent cartpole-1-s0.2 --sigma .1 --floor 0 --method per-threshold "
-        '--wrapper ClipReward={"max_reward":2}',
+        "certify --env waiting_env:Waiting-v0 --agent cartpole-1-s0.2 --sigma .1 --floor 0 --method per-threshold",
         "needs a known ceiling",
     ),
     "zoo agent elsewhere": (

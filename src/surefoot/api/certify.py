@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from surefoot.agents.policies import Sigma
-from surefoot.api.query import query_for_task, with_budgets
+from surefoot.api.query import add_budget, query_for_task
 from surefoot.api.returns import CertifiedRun
 from surefoot.api.setup import RUNS, AnyWorkers, ProgressCallback, as_processes, as_task, keep_on_interrupt, plan_run
 from surefoot.episodes import Noise
@@ -175,12 +175,12 @@ def _complete_query(
 ) -> Query:
     """Return what to certify: the default where nothing is asked, and the budgets of requirement and rule too."""
     if query is None:
-        query = query_for_task(task, Noise.of(task.spaces.sigma_of(sigma)).sigma)
+        query = query_for_task(task, Noise.of(task.spaces.sigma_of(sigma)))
     if stop is not None:
         _check_sequential(query)
         query = replace(query, budgets=tuple(sorted({*query.budgets, stop.budget})))
     if require is not None:
-        query = replace(query, budgets=with_budgets(query.budgets, require[1]))
+        query = add_budget(query, require[1])
     return query
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.proof.query import EPISODE, Norm, Query, Threat, default_budgets
 from surefoot.proof.shared_budget import SharedBudget
@@ -33,51 +34,46 @@ class Units:
     """The units in which a sigma and budgets are given.
 
     Attributes:
-        scales: The unit of each feature, in the environment's units; None where those are the environment's own.
+        scales: What one unit of each feature is in the environment's units; None where those are the environment's own.
     """
 
     scales: tuple[float, ...] | None = None
 
-    @classmethod
-    def of_agent(cls, policy: Policy, *, norm: str = "l2") -> Units:
-        """Return the units of an agent's VecNormalize, in which each feature has its own.
-
-        Raises:
-            InputError: If the agent has no statistics, or budgets have another norm than l2.
-        """
-        from surefoot.agents.normalization import feature_scales
-
-        scales = feature_scales(policy)
-        if scales is None:
-            raise InputError(
-                f'units="normalized" needs an agent with statistics of VecNormalize, {policy.name} has none; give '
-                "vecnormalize=FILE, or a sigma= for each feature"
-            )
-        if norm != "l2":
-            raise InputError(f'units="normalized" is for norm="l2", got {norm}')
-        return cls(tuple(scales))
-
     @property
-    def budget(self) -> float:
-        """What a budget of 1 is in the environment's units."""
-        # A perturbation counts by the feature with the least sigma (theory.md, a sigma for each feature).
+    def raw_unit(self) -> float:
+        """One unit of budget in the environment's units: budgets count by the feature with the least sigma."""
         return 1.0 if self.scales is None else min(self.scales)
 
-    def sigma_to_raw(self, sigma: Any) -> Any:
-        """Return a sigma in the environment's units: one for each feature, where units differ."""
+    def to_raw_noise(self, noise: Noise) -> Noise:
+        """Return the noise in the environment's units, where every feature has its own."""
         if self.scales is None:
-            return sigma
-        if not isinstance(sigma, int | float):
-            raise InputError(f'units="normalized" needs one sigma=, in normalized units, got {sigma}')
-        return [sigma * scale for scale in self.scales]
+            return noise
+        if noise.features is not None:
+            raise InputError(f"normalized units need one sigma for all features, got {noise.features}")
+        return Noise.of([noise.sigma * scale for scale in self.scales])
 
-    def budgets_to_raw(self, budgets: Sequence[float] | None) -> tuple[float, ...] | None:
-        """Return budgets in the environment's units; None stays None."""
-        return None if budgets is None else tuple(budget * self.budget for budget in budgets)
+    def to_raw_budgets(self, budgets: Sequence[float]) -> tuple[float, ...]:
+        """Return budgets in the environment's units."""
+        return tuple(budget * self.raw_unit for budget in budgets)
 
-    def requirement_to_raw(self, require: Requirement | None) -> Requirement | None:
-        """Return a requirement in the environment's units; a mean return has none of these units."""
-        return None if require is None else Requirement(require.mean, require.budget * self.budget)
+
+def units_of_agent(policy: Policy, *, norm: str = "l2") -> Units:
+    """Return the units of an agent's VecNormalize, in which each feature has its own.
+
+    Raises:
+        InputError: If the agent has no statistics, or budgets have another norm than l2.
+    """
+    from surefoot.agents.normalization import feature_scales
+
+    scales = feature_scales(policy)
+    if scales is None:
+        raise InputError(
+            f'units="normalized" needs an agent with statistics of VecNormalize, {policy.name} has none; give '
+            "vecnormalize=FILE, or a sigma= for each feature"
+        )
+    if norm != "l2":
+        raise InputError(f'units="normalized" is for norm="l2", got {norm}')
+    return Units(tuple(scales))
 
 
 def threat_of(*, per_step: bool = False, n_shared_episodes: int | None = None) -> Threat:
@@ -91,7 +87,7 @@ def threat_of(*, per_step: bool = False, n_shared_episodes: int | None = None) -
 
 def query_for_task(
     task: Task | None,
-    sigma: float,
+    noise: Noise,
     *,
     budgets: Sequence[float] | None = None,
     norm: str = "l2",
@@ -102,7 +98,7 @@ def query_for_task(
 
     Args:
         task: What is run; None for returns whose task is not known.
-        sigma: Standard deviation of the noise, the least one where features differ.
+        noise: The noise; the least sigma counts where features differ.
         budgets: Attack budgets; by default the paper's for its own tasks, else 0 to 4 sigma.
         norm: "l2", "l1" or "linf".
         threat: What one budget covers.
@@ -110,7 +106,7 @@ def query_for_task(
     """
     other_norm = None if norm == "l2" else _norm(norm, task, threat)
     if not budgets:
-        budgets = _default_budgets(task, sigma, threat, other_norm)
+        budgets = _default_budgets(task, noise.sigma, threat, other_norm)
     return Query(budgets=tuple(budgets), threat=threat, norm=other_norm, **options)
 
 
@@ -175,8 +171,8 @@ def stopping_rule(
     return StoppingRule(budget=require.budget, tolerance=tol, require=require.mean)
 
 
-def with_budgets(budgets: Sequence[float], *more: float) -> tuple[float, ...]:
-    """Return the budgets to certify, in order if what is required was not among them."""
-    if all(budget in budgets for budget in more):
-        return tuple(budgets)
-    return tuple(sorted({*budgets, *more}))
+def add_budget(query: Query, budget: float) -> Query:
+    """Return the query with one more budget, in ascending order; the same where it is among them."""
+    if budget in query.budgets:
+        return query
+    return replace(query, budgets=tuple(sorted({*query.budgets, budget})))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from surefoot.api.query import Requirement, with_budgets
+from surefoot.api.query import Requirement, add_budget
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import versions
@@ -76,7 +76,7 @@ def certify_returns(
     if out is not None and (out / "setup.json").exists():
         raise InputError(f"{out} holds a run with its own certificate; choose another out=")
     if require is not None:
-        query = replace(query, budgets=with_budgets(query.budgets, require.budget))
+        query = add_budget(query, require.budget)
     certificate = query.answer(episodes)
     if out is not None:
         episodes.save(out / "episodes.npz")  # next to its certificate, to check it against

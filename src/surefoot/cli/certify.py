@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from surefoot.api.query import Requirement, Units, query_for_task, stopping_rule, threat_of
+from surefoot.api.query import Requirement, Units, query_for_task, stopping_rule, threat_of, units_of_agent
 from surefoot.cli.options import (
     add_agent,
     add_common,
@@ -156,13 +156,12 @@ def run_certify(arguments: argparse.Namespace) -> int:
     if arguments.units == "normalized":
         if agent is None:
             raise InputError("--units normalized needs --agent, one with statistics of VecNormalize")
-        units = Units.of_agent(agent, norm=arguments.norm)
-    given = task.paper.sigma if arguments.sigma is None else task.spaces.sigma_of(arguments.sigma)
-    sigma = units.sigma_to_raw(given)
-    least_sigma = Noise.of(sigma).sigma
+        units = units_of_agent(agent, norm=arguments.norm)
+    sigma = task.paper.sigma if arguments.sigma is None else task.spaces.sigma_of(arguments.sigma)
+    noise = units.to_raw_noise(Noise.of(sigma))
     how = {
-        "sigma": sigma,
-        "query": _query(arguments, task, least_sigma, units),
+        "sigma": noise.features or noise.sigma,
+        "query": _query(arguments, task, noise, units),
         "seed": arguments.seed,
         "device": arguments.device,
         "out": arguments.out,
@@ -171,12 +170,14 @@ def run_certify(arguments: argparse.Namespace) -> int:
         return _run_share(arguments, task, agent, how)
     from surefoot.api.certify import certify_run
 
-    require = units.requirement_to_raw(arguments.require)
+    require = arguments.require
+    if require is not None:
+        require = Requirement(require.mean, require.budget * units.raw_unit)
     stop = stopping_rule(
-        least_sigma,
+        noise.sigma,
         require=require,
         tol=arguments.tol,
-        tol_budget=None if arguments.tol_budget is None else arguments.tol_budget * units.budget,
+        tol_budget=None if arguments.tol_budget is None else arguments.tol_budget * units.raw_unit,
         max_episodes=arguments.max_episodes,
     )
     n_episodes = arguments.episodes if stop is None else arguments.max_episodes
@@ -202,12 +203,12 @@ def run_certify(arguments: argparse.Namespace) -> int:
     return _show(arguments, run, notes)
 
 
-def _query(arguments: argparse.Namespace, task: Task | None, sigma: float, units: Units) -> Query:
+def _query(arguments: argparse.Namespace, task: Task | None, noise: Noise, units: Units) -> Query:
     """Return what is asked of the episodes."""
     return query_for_task(
         task,
-        sigma,
-        budgets=units.budgets_to_raw(arguments.budgets),
+        noise,
+        budgets=None if arguments.budgets is None else units.to_raw_budgets(arguments.budgets),
         norm=arguments.norm,
         threat=threat_of(per_step=arguments.per_step, n_shared_episodes=arguments.shared_episodes),
         confidence=arguments.confidence,
@@ -250,7 +251,7 @@ def _certify_returns(arguments: argparse.Namespace) -> int:
     episodes, taken = read_returns(arguments.returns, arguments.sigma, arguments.floor, arguments.ceiling)
     run = certify_returns(
         episodes,
-        _query(arguments, None, episodes.sigma, Units()),
+        _query(arguments, None, Noise.of(episodes.sigma), Units()),
         require=arguments.require,
         out=arguments.out,
         source=taken,
@@ -286,9 +287,9 @@ def _units_note(units: Units, certificate: Certificate) -> list[str]:
     """Return a line on what budgets are in normalized units, where they were given so."""
     if units.scales is None:
         return []
-    shown = ", ".join(f"{budget / units.budget:g}" for budget in asked_budgets(certificate))
+    shown = ", ".join(f"{budget / units.raw_unit:g}" for budget in asked_budgets(certificate))
     return [
-        f"In normalized units: sigma {certificate.sigma / units.budget:g}, budgets {shown}. Budgets above are "
-        f"{units.budget:g} times that: a perturbation counts by the feature with the least sigma (setup.json has all "
+        f"In normalized units: sigma {certificate.sigma / units.raw_unit:g}, budgets {shown}. Budgets above are "
+        f"{units.raw_unit:g} times that: a perturbation counts by the feature with the least sigma (setup.json has all "
         "of them)."
     ]
