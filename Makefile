@@ -6,7 +6,7 @@ STAMP := .venv/.installed
 # Installing the browser that pages are tested in needs root.
 ASROOT := $(shell test "$$(id -u)" = 0 || echo sudo)
 
-.PHONY: certify test test-fast check lint setup browser docs records bench mutants clean
+.PHONY: certify reproduce test test-fast check lint setup browser docs records bench mutants clean
 
 setup: $(STAMP)
 
@@ -20,6 +20,10 @@ $(STAMP): pyproject.toml constraints.txt
 
 certify: setup
 	$(BIN)/surefoot certify cartpole-5 --agent cartpole-5-gru-polished-s0.35 --sigma 0.35 --episodes 10000 --confidence 0.95 --record
+
+# The paper's figures and tables, from the committed numbers, in runs/reproduce.
+reproduce: setup
+	$(BIN)/python -m study
 
 # A browser for the tests of the page; anywhere but on Debian and its kin install Chromium and chromedriver yourself.
 browser:

@@ -18,7 +18,8 @@ from typing import Any
 import numpy as np
 
 from surefoot.agents import files as zoo
-from surefoot.cli.options import Requirement, parse_requirement
+from surefoot.api.query import Requirement
+from surefoot.cli.options import parse_requirement
 from surefoot.episodes import Episodes, Noise
 from surefoot.files import versions, write_json
 from surefoot.play.plan import Plan

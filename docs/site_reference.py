@@ -26,16 +26,13 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
 
 def every_command() -> dict[str, argparse.ArgumentParser]:
-    """Return all subcommands by name; the options of ``reproduce`` are the study's."""
+    """Return all subcommands by name, and the parser of the study."""
     if str(ROOT) not in sys.path:
         sys.path.append(str(ROOT))
-    from study.__main__ import add_reproduce
+    from study.__main__ import build_parser as build_study_parser
     from surefoot.cli.main import build_parser
-    from surefoot.cli.parser import Parser
 
-    study = Parser(prog="surefoot")
-    add_reproduce(study.add_subparsers(parser_class=Parser))
-    return {**subcommands(build_parser()), **subcommands(study)}
+    return {**subcommands(build_parser()), "study": build_study_parser()}
 
 
 def subcommands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

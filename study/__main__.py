@@ -1,15 +1,18 @@
-"""``surefoot reproduce``: the paper's figures and tables, from committed numbers or measured from scratch."""
+"""``python -m study``: the paper's figures and tables, from committed numbers or measured from scratch."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from surefoot.cli.options import add_output, keeping, progress_bar
-from surefoot.cli.parser import RUN, add_command, section
+from surefoot.api.setup import keep_on_interrupt
+from surefoot.cli.main import run_program
+from surefoot.cli.options import add_output, progress_bar
+from surefoot.cli.parser import RUN, lone_command, section
 
 OUT = {
     "committed": Path("runs/reproduce"),
@@ -23,15 +26,14 @@ WORDS = {
 }
 
 
-def add_reproduce(commands: Any) -> None:
-    """Describe the subcommand."""
-    parser = add_command(
-        commands,
-        "reproduce",
+def build_parser() -> argparse.ArgumentParser:
+    """Describe the options."""
+    parser = lone_command(
+        "python -m study",
         "draw the paper's figures and tables from our agents",
         usage="[WHAT] [options]",
         details="The numbers are the committed ones, or measured from scratch.",
-        examples=("surefoot reproduce", "surefoot reproduce certificates", "surefoot reproduce cartpole-5 --quick"),
+        examples=("python -m study", "python -m study certificates", "python -m study cartpole-5 --quick"),
     )
     run = section(parser, RUN)
     run.add_argument(
@@ -47,10 +49,11 @@ def add_reproduce(commands: Any) -> None:
     run.add_argument("--workers", type=int, metavar="N", help="number of processes (default: one per core)")
     run.add_argument("--out", type=Path, metavar="DIR", help="results directory (default: runs/reproduce...)")
     add_output(parser)
-    parser.set_defaults(run=run_reproduce)
+    parser.set_defaults(run=run_study)
+    return parser
 
 
-def run_reproduce(arguments: argparse.Namespace) -> None:
+def run_study(arguments: argparse.Namespace) -> None:
     """Measure if requested, draw, and say what was written where."""
     from study.draw import chosen, draw, write_index
     from study.numbers import open_study
@@ -87,7 +90,7 @@ def _measured(arguments: argparse.Namespace, mode: str, targets: Any, tasks: Any
     needs = sorted({need for target in targets for need in target.needs})
     about = [task for task in tasks if any(task in target.tasks and target.needs for target in targets)]
     place = Place(out / "data", out / "work", device, workers)
-    with keeping(out), progress_bar("measuring", "parts", arguments) as report:
+    with keep_on_interrupt(out), progress_bar("measuring", "parts", arguments) as report:
         measure(shipped_agents(), about, needs, quick if mode == "quick" else full, place, report)
     return open_study(place.data, trained="training" in needs)
 
@@ -108,11 +111,9 @@ def _tell(arguments: argparse.Namespace, mode: str, drawn: Any, stale: list[str]
     print(f"\nWritten to {out}, {WORDS[mode]}; open {out / 'index.html'}")
 
 
-def main() -> int:
-    """Run ``python -m study``."""
-    from surefoot.cli.main import main as command
-
-    return command(["reproduce", *sys.argv[1:]])
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Draw, and return the exit code."""
+    return run_program(build_parser(), sys.argv[1:] if arguments is None else arguments)
 
 
 if __name__ == "__main__":

@@ -59,9 +59,9 @@ def commands(drawn: list[Drawn]) -> Table:
         name, anchor = one.target.name, one.target.title.lower()
         words = "".join(letter for letter in anchor if letter.isalnum() or letter in " -").replace(" ", "-")
         link = f"[{one.target.title}](#{words})"
-        rows.append([link, one.target.paper or "ours", f"`surefoot reproduce {name}`", f"{one.seconds:.1f}"])
+        rows.append([link, one.target.paper or "ours", f"`python -m study {name}`", f"{one.seconds:.1f}"])
     total = sum(one.seconds for one in drawn)
-    rows.append(["everything", "", "`surefoot reproduce all`", f"{total:.0f}"])
+    rows.append(["everything", "", "`python -m study all`", f"{total:.0f}"])
     return Table(["figure or table", "in the paper", "command", "seconds"], rows, left=3)
 
 
@@ -101,7 +101,7 @@ def of_task(study: Study, page: str, out: Path) -> str:
     for target in (targets[name] for name in BY_TASK if name not in left_out):
         shown = tuple(task for task in TASKS[page] if task in target.tasks)
         if shown:
-            parts.append(f"## {target.title}\n\nThe paper's {target.paper}: `surefoot reproduce {target.name}`.")
+            parts.append(f"## {target.title}\n\nThe paper's {target.paper}: `python -m study {target.name}`.")
             parts += [f"![{alt}](../figures/study/{name})" for alt, name in _figures(study, target, page, shown, out)]
             if target.name in TABLES_BY_TASK:
                 _, table = MAKERS[target.name](study, shown)
@@ -172,7 +172,7 @@ def overview(study: Study, drawn: list[Drawn]) -> dict[str, str]:
         name, table = one.target.name, one.table
         assert table is not None
         if name in WITH_TABLE or not one.target.paper.startswith("Figure"):
-            nothing = f"Nothing has been measured: `surefoot reproduce {name}` has no numbers to show."
+            nothing = f"Nothing has been measured: `python -m study {name}` has no numbers to show."
             shown = by_claim(study, EVERY) if name == "claims" else table.markdown()
             blocks[name] = shown if table.rows else nothing
     return blocks

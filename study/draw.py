@@ -125,7 +125,7 @@ def _stale(study: Study) -> str:
 def _section(one: Drawn) -> str:
     name, title = one.target.name, html.escape(one.target.title)
     origin = f" <small>({html.escape(one.target.paper)} of the paper)</small>" if one.target.paper else ""
-    parts = [f'<h2 id="{name}">{title}{origin}</h2>', f"<p><code>surefoot reproduce {name}</code></p>"]
+    parts = [f'<h2 id="{name}">{title}{origin}</h2>', f"<p><code>python -m study {name}</code></p>"]
     if any(path.suffix == ".png" for path in one.files):
         parts.append(f'<img src="{name}.svg" alt="{title}">')
     if one.table is not None and one.table.rows:

@@ -6,6 +6,7 @@ NEEDS = {
     # What is left tests the proving half, which works without torch.
     "torch": (
         "agents",
+        "api",
         "attacks",
         "cli",
         "play",

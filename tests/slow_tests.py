@@ -19,7 +19,7 @@ _LINE = re.compile(r"\s*([\d.]+)s (?:call|setup|teardown)\s+tests/(\S+?::\w+)")
 
 
 def function_of(node: str) -> str:
-    """Return the file and the function of a test, without its parameters: ``cli/test_cli.py::test_help``."""
+    """Return the file and the function of a test, without its parameters: ``cli/test_parser.py::test_help``."""
     return node.split("[", maxsplit=1)[0].removeprefix("tests/")
 
 

@@ -18,10 +18,12 @@ __version__ = "0.1.0"
 
 # Where each public name is defined. Type checkers do not run this module; they read the imports below.
 _PUBLIC = {
-    "AttackCurve": "surefoot.runs.attack_curve.AttackCurve",
+    "AttackCurve": "surefoot.api.attack.AttackCurve",
     "Bounds": "surefoot.proof.certificate.Bounds",
     "Certificate": "surefoot.proof.certificate.Certificate",
     "CertifiedEvalCallback": "surefoot.train.certified_eval.CertifiedEvalCallback",
+    "CertifiedRun": "surefoot.api.returns.CertifiedRun",
+    "ComparedRun": "surefoot.api.compare.ComparedRun",
     "EpisodeCertificate": "surefoot.proof.episode_budget.EpisodeCertificate",
     "Episodes": "surefoot.episodes.Episodes",
     "InputError": "surefoot.errors.InputError",
@@ -34,16 +36,21 @@ _PUBLIC = {
     "SmoothedPolicy": "surefoot.agents.smoothed.SmoothedPolicy",
     "Spaces": "surefoot.agents.policies.Spaces",
     "Task": "surefoot.play.task.Task",
+    "TunedRuns": "surefoot.api.plan.TunedRuns",
     "as_policy": "surefoot.agents.resolve.as_policy",
-    "attack": "surefoot.runs.attack_curve.attack",
+    "attack": "surefoot.api.attack.attack",
     "certify": "surefoot.proof.query.certify",
     "certify_per_step": "surefoot.proof.query.certify_per_step",
+    "certify_run": "surefoot.api.certify.certify_run",
     "certify_shared_budget": "surefoot.proof.query.certify_shared_budget",
+    "compare": "surefoot.api.compare.compare",
     "explain_budget": "surefoot.report.budget_words.explain_budget",
     "get_task": "surefoot.play.tasks.get_task",
     "make_task": "surefoot.play.environments.make_task",
+    "plan": "surefoot.api.plan.plan",
     "rollout": "surefoot.runs.rollout.rollout",
     "smooth": "surefoot.agents.smoothed.smooth",
+    "tune": "surefoot.api.plan.tune",
     "verify": "surefoot.verification.verify.verify",
 }
 __all__ = list(_PUBLIC)
@@ -55,6 +62,15 @@ if TYPE_CHECKING:
     from surefoot.agents.smoothed import PredictableNoiseWarning as PredictableNoiseWarning
     from surefoot.agents.smoothed import SmoothedPolicy as SmoothedPolicy
     from surefoot.agents.smoothed import smooth as smooth
+    from surefoot.api.attack import AttackCurve as AttackCurve
+    from surefoot.api.attack import attack as attack
+    from surefoot.api.certify import certify_run as certify_run
+    from surefoot.api.compare import ComparedRun as ComparedRun
+    from surefoot.api.compare import compare as compare
+    from surefoot.api.plan import TunedRuns as TunedRuns
+    from surefoot.api.plan import plan as plan
+    from surefoot.api.plan import tune as tune
+    from surefoot.api.returns import CertifiedRun as CertifiedRun
     from surefoot.episodes import Episodes as Episodes
     from surefoot.errors import InputError as InputError
     from surefoot.play.environments import make_task as make_task
@@ -71,8 +87,6 @@ if TYPE_CHECKING:
     from surefoot.proof.shared_budget import SharedBudgetCertificate as SharedBudgetCertificate
     from surefoot.proof.step_budget import PerStepCertificate as PerStepCertificate
     from surefoot.report.budget_words import explain_budget as explain_budget
-    from surefoot.runs.attack_curve import AttackCurve as AttackCurve
-    from surefoot.runs.attack_curve import attack as attack
     from surefoot.runs.rollout import rollout as rollout
     from surefoot.train.certified_eval import CertifiedEvalCallback as CertifiedEvalCallback
     from surefoot.verification.verify import verify as verify

@@ -16,6 +16,10 @@ class InputError(ValueError):
         super().__init__(printable(message))
 
 
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C during a run; the message says what is kept of it, and how to go on."""
+
+
 class NotAllowedError(InputError):
     """A file would have to execute code, which its reader did not allow."""
 

@@ -6,15 +6,16 @@ import pytest
 
 from surefoot.cli.certify import _query
 from surefoot.cli.main import build_parser
+from surefoot.episodes import Noise
 from surefoot.play.environments import make_task
 from surefoot.play.tasks import TASKS, get_task
-from surefoot.proof.query import default_budgets
+from surefoot.proof.query import Units, default_budgets
 
 FEW = (0.0, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4)
 
 
 def budgets(*options, sigma, task):
-    return _query(build_parser().parse_args(["certify", *options]), sigma, task).budgets
+    return _query(build_parser().parse_args(["certify", *options]), task, Noise.of(sigma), Units()).budgets
 
 
 def test_they_span_0_to_4_sigma_in_numbers_that_can_be_read():
@@ -35,8 +36,6 @@ def test_other_environments_and_returns_get_budgets_that_fit_their_sigma():
     cartpole = make_task("CartPole-v1", floor=0, ceiling=500)
     assert budgets("--env", "CartPole-v1", sigma=0.1, task=cartpole) == FEW
     assert budgets("--returns", "r.npy", sigma=0.1, task=None) == FEW
-    required = budgets("--env", "CartPole-v1", "--require", "100@0.12", sigma=0.1, task=cartpole)
-    assert required == tuple(sorted({*FEW, 0.12}))
 
 
 @pytest.mark.parametrize(

@@ -34,14 +34,14 @@ from surefoot.runs.shares import Share
 from toys import actor_with_critic, balancer
 
 DOORS = {
-    "certify": "surefoot.runs.certified.certified_run",
-    "certify --blocks": "surefoot.runs.shares.run_share",
-    "attack": "surefoot.runs.attacked.attacked_run",
-    "attack --blocks": "surefoot.runs.attacked.attacked_share",
-    "plan": "surefoot.play.rollout.play",
-    "tune": "surefoot.play.rollout.play",
-    "tune --all-sigmas": "surefoot.runs.certified.certified_run",
-    "compare": "surefoot.runs.compared.compared_run",
+    "certify": "surefoot.api.certify.certified_run",
+    "certify --blocks": "surefoot.api.certify.run_share",
+    "attack": "surefoot.api.attack.attacked_run",
+    "attack --blocks": "surefoot.api.attack.attacked_share",
+    "plan": "surefoot.api.plan.play",
+    "tune": "surefoot.api.plan.play",
+    "tune --all-sigmas": "surefoot.api.plan.certified_run",
+    "compare": "surefoot.api.compare.compared_run",
     "baseline": "surefoot.play.baseline.find_baseline",
     "verify": "surefoot.verification.verify.verify",
 }
@@ -89,7 +89,7 @@ def asked(tmp_path, monkeypatch) -> Callable[..., Call]:
             raise Reached
 
         with monkeypatch.context() as patched:
-            patched.setattr("surefoot.agents.resolve.as_policy", resolve)
+            patched.setattr("surefoot.api.setup.resolve", resolve)
             patched.setattr(DOORS[door], stop)
             command = door.partition(" ")[0]
             line = f"{command} {words}"
@@ -110,12 +110,7 @@ def test_what_a_plain_command_asks_for(asked):
     assert made.query.budgets == get_task("cartpole-1").paper.budgets
     assert (made.query.confidence, made.query.method, made.query.norm) == (0.95, None, None)
     assert (made.named["goal"], made.named["required"], made.named["workers"].n) == (None, None, 1)
-    assert made.agents == [
-        (
-            "cartpole-1-s0.2",
-            {"n_stack": None, "stochastic": False, "pixel_max": None, "allow_pickle": False, "vecnormalize": None},
-        )
-    ]
+    assert made.agents == [("cartpole-1-s0.2", {})]
 
 
 ENV = "--env CartPole-v1 --sigma 0.3 --agent a.zip"
@@ -126,9 +121,7 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("certify", "--seed 5", {"plan.seed": 5}),
     ("certify", "--device cpu", {"plan.device": "cpu"}),
     ("certify", "--workers 3", {"named.workers.n": 3}),
-    ("certify", "--out here", {"given.2": Path("here"), "named.record": False}),
-    ("certify", "--record", {"named.record": True}),
-    ("attack", "--record", {"named.record": True}),
+    ("certify", "--out here", {"given.2": Path("here")}),
     ("certify", "--sigma 0.4", {"plan.noise": Noise.of(0.4), "agents.0.0": "cartpole-1-s0.4"}),
     ("certify", "--agent x --sigma 0.1,0.2,0.3,0.4", {"plan.noise.features": (0.1, 0.2, 0.3, 0.4)}),
     ("certify", "--agent mine.zip", {"agents.0.0": "mine.zip"}),
@@ -213,7 +206,7 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     # What is expected, and which sigma.
     ("plan", "--require 150@0.4", {"plan.purpose": (Purpose.PILOT,), "plan.n_episodes": 1_000}),
     ("plan", "--require 150@0.4 --pilot-episodes 7 --seed 5", {"plan.n_episodes": 7, "plan.seed": 5}),
-    ("plan", "--require 150@0.4 --sigmas 0.3,0.4 --agent x", {"plan.noise": Noise.of(0.3), "agents.1.0": "x"}),
+    ("plan", "--require 150@0.4 --sigmas 0.3,0.4 --agent x", {"plan.noise": Noise.of(0.3), "agents.0.0": "x"}),
     ("plan", "--require 150@0.4 --workers 3", {"named.workers.n": 3}),
     ("tune", "--budget 0.4", {"plan.purpose": (Purpose.PILOT,), "plan.n_episodes": 1_000}),
     ("tune", "--budget 0.4 --pilot-episodes 7 --seed 5", {"plan.n_episodes": 7, "plan.seed": 5}),
@@ -237,7 +230,7 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
             "given.0.noise": Noise.of(0.3),
             "given.1.noise": Noise.of(0.0),
             "given.2.budget": 0.2,
-            "given.2.scaled_budget": 0.2 / 0.3,  # by A's noise
+            "given.2.scaled": 0.2 / 0.3,  # by A's noise
             "given.2.confidence": 0.9,
             "given.2.floor": 0.0,
             "given.2.ceiling": 200.0,
@@ -265,10 +258,10 @@ ROWS: list[tuple[str, str, dict[str, Any]]] = [
     ("verify", "--agent x", {"named.agent": "x", "given.0": Path("DIR")}),
     ("verify", "--blocks 3", {"named.blocks": 3}),
     ("verify", "--blocks all", {"named.blocks": None}),
-    ("verify", "--fresh 7", {"named.fresh": 7}),
-    ("verify", """--env-kwargs '{"g": 2.0}'""", {"named.env_kwargs": {"g": 2.0}}),
     ("verify", "--seed 5", {"named.seed": 5}),
     ("verify", "--env my:Env", {"named.environment": "my:Env"}),
+    ("verify", "--fresh 7", {"named.fresh": 7}),
+    ("verify", "--env-kwargs '{\"g\": 9.0}'", {"named.env_kwargs": {"g": 9.0}}),
     ("verify", "--env-module m --env-module n", {"named.env_modules": ["m", "n"]}),
     ("verify", "--wrapper w --wrapper v", {"named.wrappers": ["w", "v"]}),
     ("verify", "--allow-pickle", {"named.allow_pickle": True}),
@@ -429,7 +422,6 @@ def test_every_option_of_the_commands_that_run_episodes_has_a_row(command):
 
 def test_what_is_predicted_is_asked_with_the_options_of_plan(tmp_path, monkeypatch, capsys):
     """Episodes, confidence, budget and requirement go to the forecast; cores to the words on time."""
-    from surefoot.proof import forecast as module
     from surefoot.proof.forecast import forecast
 
     seen = []
@@ -439,7 +431,7 @@ def test_what_is_predicted_is_asked_with_the_options_of_plan(tmp_path, monkeypat
         return forecast(pilot, **options)
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(module, "forecast", watched)
+    monkeypatch.setattr("surefoot.api.plan.forecast", watched)
     words = "plan cartpole-1 --require 20@0.1 --sigmas 0.2 --pilot-episodes 20 --episodes 300 --confidence 0.9"
     assert cli.main([*words.split(), "--cores", "7", "--workers", "1", "--json", "--quiet"]) == 0
     assert seen == [(20, {"budget": 0.1, "alpha": 1 - 0.9, "n_episodes": 300, "require": 20.0})]

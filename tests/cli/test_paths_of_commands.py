@@ -10,8 +10,8 @@ import pytest
 
 from surefoot.agents.sb3.published import Published
 from surefoot.cli import main as cli
-from surefoot.cli import plan as plan_command
 from surefoot.cli import task as task_options
+from surefoot.cli.task import Chosen
 from surefoot.play.streams import Purpose
 from toys import balancer
 
@@ -29,7 +29,7 @@ def elsewhere(tmp_path, monkeypatch):
 def agent_of_code(monkeypatch):
     """Let every agent be code, which has no hash."""
     nameless = replace(balancer(), sha256="", name="mine")
-    monkeypatch.setattr("surefoot.agents.resolve.as_policy", lambda *_, **__: nameless)
+    monkeypatch.setattr("surefoot.api.setup.resolve", lambda *_, **__: nameless)
 
 
 @pytest.mark.usefixtures("agent_of_code")
@@ -44,8 +44,8 @@ def agent_of_code(monkeypatch):
 )
 def test_a_directory_with_episodes_of_code_is_not_resumed(capsys, monkeypatch, words, there):
     """Nothing says whether they are of the same function; planted: another one of the same name."""
-    for door in ("certified.certified_run", "attacked.attacked_run", "compared.compared_run"):
-        monkeypatch.setattr(f"surefoot.runs.{door}", lambda *_, **__: pytest.fail("it was resumed"))
+    for door in ("certify.certified_run", "attack.attacked_run", "compare.compared_run"):
+        monkeypatch.setattr(f"surefoot.api.{door}", lambda *_, **__: pytest.fail("it was resumed"))
     Path(there).mkdir(parents=True)
     (Path(there) / "setup.json").write_text("{}")
     assert cli.main([*words.split(), "--quiet"]) == 2
@@ -77,10 +77,10 @@ def test_an_attack_is_compared_with_the_certificate_that_is_named_else_with_thos
             raise Reached
         return []
 
-    monkeypatch.setattr("surefoot.runs.attacked.matching_certificates", matching)
-    monkeypatch.setattr("surefoot.runs.attacked.attacked_run", lambda *_, **__: {})
+    monkeypatch.setattr("surefoot.api.attack.matching_certificates", matching)
+    monkeypatch.setattr("surefoot.api.attack.attacked_run", lambda *_, **__: {})
     call = ["attack", "cartpole-1", "--method", "random", "--workers", "1", *words.split(), "--quiet"]
-    assert cli.main(call) == 2  # ended at the door
+    assert cli.main(call) == 2
     assert asked == [(given, Path("deep"))] * times
 
 
@@ -110,9 +110,11 @@ def test_tuning_certifies_the_sigma_that_is_predicted_best_and_no_other(monkeypa
         asked.append((plan, query, folder, options))
         raise Reached
 
-    monkeypatch.setattr(plan_command, "_forecasts", lambda *_: (["worse", "best", "bad"], []))
-    monkeypatch.setattr("surefoot.proof.forecast.best", lambda found: found[1])
-    monkeypatch.setattr("surefoot.runs.certified.certified_run", certified)
+    monkeypatch.setattr(
+        "surefoot.api.plan._forecast", lambda pilot, *_: {0.2: "worse", 0.4: "best", 0.8: "bad"}[pilot.noise.sigma]
+    )
+    monkeypatch.setattr("surefoot.api.plan.best", lambda found: found[1])
+    monkeypatch.setattr("surefoot.api.plan.certified_run", certified)
     call = "tune cartpole-1 --budget 0.3 --sigmas 0.2,0.4,0.8 --episodes 70 --pilot-episodes 7 --confidence 0.9"
     assert cli.main([*call.split(), "--seed", "5", "--workers", "1", "--out", "there", "--quiet"]) == 2
     ((plan, query, folder, _),) = asked
@@ -129,7 +131,7 @@ def test_pilot_episodes_are_never_those_of_the_certificate(monkeypatch):
         plans.append(plan)
         raise Reached
 
-    monkeypatch.setattr("surefoot.play.rollout.play", play)
+    monkeypatch.setattr("surefoot.api.plan.play", play)
     for command in ("tune --budget 0.3", "plan --require 100@0.3"):
         assert cli.main([*command.split(), "cartpole-1", "--sigmas", "0.2", "--workers", "1", "--quiet"]) == 2
     assert [plan.purpose for plan in plans] == [(Purpose.PILOT,)] * 2
@@ -147,14 +149,14 @@ def test_what_is_given_wins_over_what_a_published_agent_says(monkeypatch):
     )
     monkeypatch.setattr(task_options, "is_path", lambda agent: agent is not None)
     monkeypatch.setattr("surefoot.agents.sb3.published.read_published", lambda path: said)
-    silent = {"agent": "m.zip", "env": None, "env_kwargs": None, "wrapper": None, "env_module": None}
-    name, known = task_options._environment(Namespace(**silent))
+    silent = Namespace(env_kwargs=None, wrapper=None, env_module=None)
+    name, known = task_options._environment(silent, Chosen(None, None, "m.zip"))
     assert name == "Pendulum-v1"
     assert known == {"kwargs": {"g": 2.0, "render": 1}, "wrappers": ("theirs:W",), "modules": ("theirs",)}
-    mine = {"env_kwargs": {"g": 9.0}, "wrapper": ["mine:V"], "env_module": ["mine"]}
-    _, known = task_options._environment(Namespace(**silent | mine))
+    mine = Namespace(env_kwargs={"g": 9.0}, wrapper=["mine:V"], env_module=["mine"])
+    _, known = task_options._environment(mine, Chosen(None, None, "m.zip"))
     assert known == {"kwargs": {"g": 9.0, "render": 1}, "wrappers": ("mine:V",), "modules": ("theirs", "mine")}
-    other, known = task_options._environment(Namespace(**silent | {"env": "CartPole-v1"}))
+    other, known = task_options._environment(silent, Chosen(None, "CartPole-v1", "m.zip"))
     assert (other, known["kwargs"]) == ("CartPole-v1", {})  # theirs are those of another environment
-    name, known = task_options._environment(Namespace(**silent | {"agent": None, "env": "X-v0"}))
+    name, known = task_options._environment(silent, Chosen(None, "X-v0", None))
     assert (name, known) == ("X-v0", {"kwargs": {}, "wrappers": (), "modules": ()})

@@ -126,7 +126,7 @@ def test_sigma_and_budgets_in_normalized_units(folder, capsys, tmp_path):
     command("verify", tmp_path / "one", "--agent", folder, "--quiet")
     assert "Verified" in capsys.readouterr().out
     for wrong, match in [
-        (("--sigma", "0.1,0.2,0.3"), "needs --agent and one --sigma, in normalized units"),
+        (("--sigma", "0.1,0.2,0.3"), "normalized units need one sigma for all features"),
         (("--sigma", "0.1", "--vecnormalize", "none"), "needs an agent with statistics of VecNormalize"),
         (("--sigma", "0.1", "--norm", "linf"), "is for --norm l2, got linf"),
     ]:

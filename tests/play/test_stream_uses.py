@@ -26,15 +26,14 @@ DEFAULT = {"seed": "0", "purpose": "()"}  # of a Plan that does not say
 # streams that are made. A plan without purpose is a certificate's, and another's where ``replace`` gives it a purpose.
 USES = {
     # Episodes, under attack or not.
-    "src/surefoot/cli/options.py plan_of": ["Plan: 0, ()"],
-    "src/surefoot/cli/compare.py _plan": ["Plan: 0, ()"],
-    "src/surefoot/cli/compare.py run_compare": ["replace: seed seed", "replace: seed seed"],
-    "src/surefoot/cli/plan.py _forecasts": ["replace: purpose (Purpose.PILOT,)", "(Purpose.PILOT,)"],
+    "src/surefoot/api/setup.py plan_run": ["Plan: 0, ()"],  # and then the seed that was given, or its own
+    "src/surefoot/api/compare.py _plan": ["Plan: 0, ()"],
+    "src/surefoot/api/compare.py compare": ["replace: seed seed", "replace: seed seed"],
+    "src/surefoot/api/plan.py _forecast": ["replace: purpose (Purpose.PILOT,)", "(Purpose.PILOT,)"],
     "src/surefoot/runs/rollout.py rollout": [
         "Plan: 0, () if attacker is None else (Purpose.ATTACK,)",
         "(Purpose.ATTACK,)",
     ],
-    "src/surefoot/runs/attack_curve.py attack": ["Plan: seed, ()"],
     "src/surefoot/runs/attacked.py AttackGrid.plan": ["replace: purpose (Purpose.ATTACK,)", "(Purpose.ATTACK,)"],
     "src/surefoot/runs/taped_episode.py _taped": ["replace: purpose (Purpose.TAPED,)", "(Purpose.TAPED,)"],
     "src/surefoot/attacks/value_gaps.py default_lambdas": ["(Purpose.VALUE_GAPS,)", "replace: purpose purpose"],

@@ -4,53 +4,73 @@ import numpy as np
 import pytest
 
 import surefoot
+from surefoot.api import attack as attack_curve
 from surefoot.episodes import Episodes, Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Purpose
-from surefoot.runs import attack_curve, rollout, taped_episode
+from surefoot.runs import rollout, taped_episode
 from surefoot.runs.returns import read_returns
 from surefoot.runs.taped_episode import attacked_plan
 from toys import actor_with_critic, balancer, short_pole
 
 TASK = short_pole(30)
+SILENT = {
+    "n_stack": None,
+    "batched": None,
+    "stochastic": False,
+    "pixel_max": None,
+    "allow_pickle": False,
+    "vecnormalize": None,
+}
+DECLARED = {
+    "n_stack": 3,
+    "batched": True,
+    "stochastic": True,
+    "pixel_max": 255.0,
+    "allow_pickle": True,
+    "vecnormalize": "none",
+}
 
 
 class Reached(BaseException):
     """Where episodes would be run."""
 
 
-@pytest.fixture(params=[rollout, attack_curve], ids=["rollout", "attack"])
-def asked(request, monkeypatch):
-    """Return what calls one of the two functions and returns the plan, the workers, the progress and the lookup."""
-    module, seen = request.param, {}
+@pytest.fixture
+def asked(monkeypatch):
+    """Return what calls ``rollout`` and returns the plan, the workers, the progress and the lookup."""
+    seen = {}
 
-    def as_policy(agent, spaces):
-        seen.update(agent=agent, spaces=spaces)
+    def resolve(agent, spaces, **options):
+        seen.update(agent=agent, spaces=spaces, options=options)
         return balancer()
 
     def play(plan, *, workers, progress=None):
         seen.update(plan=plan, workers=workers, progress=progress)
         raise Reached
 
-    monkeypatch.setattr(module, "as_policy", as_policy)
-    monkeypatch.setattr(module, "play", play)
+    monkeypatch.setattr(rollout, "resolve", resolve)
+    monkeypatch.setattr(rollout, "play", play)
 
     def ask(**options):
-        more = {"budgets": [0.3], "method": "random"} if module is attack_curve else {}
-        function = module.rollout if module is rollout else module.attack
         with pytest.raises(Reached):
-            function(TASK, "the agent", **{"sigma": 0.2, **more, **options})
+            rollout.rollout(TASK, "the agent", **{"sigma": 0.2, **options})
         return seen
 
     return ask
 
 
 def test_without_options(asked):
-    seen = asked(seed=0)
+    seen = asked()
     plan = seen["plan"]
-    assert (seen["agent"], seen["spaces"]) == ("the agent", TASK.spaces)
+    assert (seen["agent"], seen["spaces"], seen["options"]) == ("the agent", TASK.spaces, SILENT)
     assert (plan.task, plan.noise, plan.seed, plan.device, seen["workers"]) == (TASK, Noise.of(0.2), 0, "cpu", 1)
+
+
+@pytest.mark.parametrize("name", DECLARED)
+def test_what_is_declared_about_the_agent_arrives(asked, name):
+    assert asked(**{name: DECLARED[name]})["options"] == SILENT | {name: DECLARED[name]}
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from study.__main__ import main
 from study.measure import Place, attack_agent, play_episodes, timed_agents, unattacked, write_times
 from study.numbers import Study, fingerprint, open_study, shipped_agents
 from study.paper import TARGETS
 from study.serial import serial
 from study.sizes import AttackSize, Sizes, full, quick
-from surefoot.cli.main import main
 from surefoot.episodes import Episodes, Noise
 from surefoot.files import read_arrays, read_json
 from surefoot.play.loop import play_block
@@ -45,7 +45,7 @@ def two_agents(monkeypatch):
 
 def test_a_task_is_measured_and_drawn_in_one_command(two_agents, tmp_path, capsys):
     pytest.importorskip("stable_baselines3")
-    call = ["reproduce", TASK, "--quick", "--out", str(tmp_path), "--workers", "1", "--device", "cpu", "--json"]
+    call = [TASK, "--quick", "--out", str(tmp_path), "--workers", "1", "--device", "cpu", "--json"]
     assert main(call) == 0
     made = json.loads(capsys.readouterr().out)["made"]
     assert set(made) == {target.name for target in TARGETS if TASK in target.tasks}
@@ -64,7 +64,7 @@ def test_a_task_is_measured_and_drawn_in_one_command(two_agents, tmp_path, capsy
 
 def test_full_size_is_measured_the_same_way(two_agents, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("study.sizes.full", lambda task: replace(full(task), episodes=30))
-    call = ["reproduce", "evaluation-times", "--full", "--out", str(tmp_path), "--workers", "2", "--device", "cpu"]
+    call = ["evaluation-times", "--full", "--out", str(tmp_path), "--workers", "2", "--device", "cpu"]
     assert main(call) == 0
     assert "from runs of full size" in capsys.readouterr().out
     assert len(read_arrays(tmp_path / "data" / "episodes" / f"{two_agents[1].name}.npz")["returns"]) == 30
@@ -291,7 +291,7 @@ def test_the_documentation_was_made_from_the_committed_numbers():
 
 def test_the_documentation_shows_every_figure_and_table():
     for target in TARGETS:
-        assert f"surefoot reproduce {target.name}" in PAGE, target.name
+        assert f"python -m study {target.name}" in PAGE, target.name
         pages = PAGE + "".join(path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "tasks").glob("*.md"))
         if target.paper.startswith("Figure"):
             shown = set(re.findall(rf"figures/study/({target.name}(?:-[\w-]+)?\.svg)", pages))

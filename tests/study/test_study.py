@@ -10,6 +10,7 @@ import pytest
 from studies import CURVE, Made, agents_of, made_up, returns_of, value, write_attack, write_episodes, write_published
 from study import claims, documentation
 from study import serial as serial_games
+from study.__main__ import main
 from study.draw import MAKERS, chosen, draw, write_index
 from study.figures import pong
 from study.figures.training import attack_settings, attack_times, by_sigma
@@ -18,7 +19,6 @@ from study.numbers import Study, budgets_of, fingerprint, open_study
 from study.paper import EVERY, TARGETS, UNITS, find_target
 from study.style import attack_curve
 from study.tables import Table
-from surefoot.cli.main import main
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
 from surefoot.play.tasks import TASKS
@@ -519,7 +519,7 @@ def test_a_task_is_shown_alone():
 
 def test_the_command_draws_from_a_folder_of_numbers(study, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("study.numbers.shipped_agents", lambda: study.agents)
-    assert main(["reproduce", "rotation", "--data", str(study.folder), "--out", str(tmp_path), "--json"]) == 0
+    assert main(["rotation", "--data", str(study.folder), "--out", str(tmp_path), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert set(answer["made"]) == {"rotation"}
     assert (tmp_path / "rotation.png").is_file()
@@ -541,25 +541,17 @@ def test_the_command_draws_from_a_folder_of_numbers(study, tmp_path, monkeypatch
 )
 def test_bad_input_is_one_line_and_exit_code_two(given, words, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["reproduce", *given]) == 2
+    assert main([*given]) == 2
     errors = capsys.readouterr().err
     assert words in errors
     assert errors.count("\n") == 1
-
-
-def test_without_a_checkout_the_command_says_what_to_do(monkeypatch, capsys):
-    monkeypatch.setattr("surefoot.files.checkout", lambda: None)
-    assert main(["reproduce", "all", "--quick"]) == 2
-    errors = capsys.readouterr().err
-    assert "reproduce needs a checkout of the repository" in errors
-    assert "python -m study" in errors
 
 
 def test_stale_numbers_are_told(tmp_path, monkeypatch, capsys):
     agents = made_up(tmp_path / "data", Made(episodes=50), ("cartpole-1",)).agents
     other = tuple(type(agent)(agent.name, agent.task, agent.sigma, "other", agent.card) for agent in agents)
     monkeypatch.setattr("study.numbers.shipped_agents", lambda: other)
-    call = ["reproduce", "attack-times", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
+    call = ["attack-times", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out")]
     assert main(call) == 0
     assert "other weights than those in the zoo: episodes of cartpole-1-s0," in capsys.readouterr().err
     assert "Measured on other weights" in (tmp_path / "out" / "index.html").read_text(encoding="utf-8")

@@ -6,7 +6,7 @@ import torch
 
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import MLP
-from surefoot.agents.policies import Policy
+from surefoot.agents.policies import Policy, Spaces
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.plan import Plan
@@ -25,7 +25,7 @@ def careless(name="cartpole-1-hand-s0.1"):
     inner = 0.1 * np.eye(4)  # tanh is nearly linear there
     outer = np.zeros((2, 4))
     outer[1, 2] = 10.0
-    return zoo.hashed(Policy(MLP([inner, outer], [np.zeros(4), np.zeros(2)], "tanh"), 1, (4,), 2, name))
+    return zoo.hashed(Policy(MLP([inner, outer], [np.zeros(4), np.zeros(2)], "tanh"), Spaces(shape=(4,), n_actions=2), name=name))
 
 
 def polished(out, agent=None, sigma=SIGMA, settings=SMALL, **more):
@@ -113,7 +113,7 @@ def test_a_recurrent_agent_is_polished(tmp_path):
             "vectors and actions of cartpole-1, not mountain-car-",
         ),
         (
-            {"agent": Policy(torch.nn.Linear(4, 2), 1, (4,), 2, "own")},
+            {"agent": Policy(torch.nn.Linear(4, 2), Spaces(shape=(4,), n_actions=2), name="own")},
             "ends with fully connected layers can be polished; own is another",
         ),
     ],

@@ -178,7 +178,7 @@ def test_the_best_sigma_compares_the_pretrained_agents_of_the_task(monkeypatch, 
 
 def test_every_evaluation_of_the_callback_is_on_fresh_episodes(monkeypatch):
     plans = played_plans(monkeypatch, certified_eval)
-    monkeypatch.setattr(certified_eval, "resolve", lambda model, spaces: balancer())
+    monkeypatch.setattr(certified_eval, "as_policy", lambda model, spaces: balancer())
     logged = {}
     logger = SimpleNamespace(
         record=lambda key, value, **_: logged.setdefault(key, []).append(value), dump=lambda _: None
@@ -205,7 +205,7 @@ def test_every_evaluation_of_the_callback_is_on_fresh_episodes(monkeypatch):
 def test_the_model_with_the_best_bound_is_kept_and_not_the_one_with_the_best_mean(monkeypatch, tmp_path):
     """The first fails never and the second in one of ten episodes, with the better mean."""
     returns = iter([[24.0] * 100, [30.0] * 90 + [0.0] * 10, [24.0] * 100])
-    monkeypatch.setattr(certified_eval, "resolve", lambda model, spaces: balancer())
+    monkeypatch.setattr(certified_eval, "as_policy", lambda model, spaces: balancer())
     monkeypatch.setattr(
         certified_eval,
         "play",

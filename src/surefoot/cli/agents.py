@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from surefoot.cli.options import add_json, estimate, plain_console, print_json, say
+from surefoot.cli.options import PlainConsole, add_json, estimate, print_json, say
 from surefoot.cli.parser import AGENT, RUN, add_command, section
 from surefoot.errors import InputError
 from surefoot.proof.rounding import format_lower
@@ -83,7 +83,7 @@ def list_agents(arguments: argparse.Namespace) -> None:
         mean = estimate(chosen["mean"], chosen["sem"])
         shown = "" if bound is None else format_lower(bound, digits)
         table.add_row(card["name"], f"{card['sigma']:g}", mean, shown)
-    plain_console().print(table, soft_wrap=True)
+    PlainConsole().print(table, soft_wrap=True)
     print()
     say(
         "Mean return without attack, and the lower bound at that attack budget. Both were computed on the episodes "

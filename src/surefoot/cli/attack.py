@@ -4,42 +4,39 @@ from __future__ import annotations
 
 import argparse
 import sys
-from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
+from surefoot.attacks.names import NAMES
 from surefoot.cli.options import (
+    PlainConsole,
     add_agent,
     add_common,
     add_record,
     add_share,
-    check_shareable,
+    agent_of,
     estimate,
-    keeping,
     numbers,
     parse_budgets,
-    plain_console,
-    plan_of,
     print_json,
     progress_bar,
     say,
     show_share,
     workers_of,
 )
-from surefoot.cli.parser import AGENT, ATTACK, STATISTICS, add_command, offer, section
+from surefoot.cli.parser import ADVANCED, AGENT, ATTACK, STATISTICS, add_command, offer_names, section
 from surefoot.cli.task import add_task, one_of, task_of
 from surefoot.errors import InputError, printable
+from surefoot.report.page import NAME
 from surefoot.report.sentences import attack_notes
 
 if TYPE_CHECKING:
-    from surefoot.runs.attacked import AttackGrid
+    from surefoot.api.attack import AttackCurve
+    from surefoot.play.task import Task
 
 INCONSISTENT = 3
-# The names of ``attacks.registry``, which needs torch.
-METHODS = ("paper", "adaptive", "random", "constant-direction", "single-step", "structured")
 
 
 def add_attack(commands: Any) -> None:
@@ -83,10 +80,10 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
     method = model.add_argument(
         "--method",
         metavar="NAME",
-        help=f"{', '.join(METHODS)}; all but paper work without gradients (default: paper where the agent allows it, "
+        help=f"{', '.join(NAMES)}; all but paper work without gradients (default: paper where the agent allows it, "
         "else adaptive)",
     )
-    offer(method, METHODS)
+    offer_names(method, NAMES)
     model.add_argument(
         "--budgets",
         type=parse_budgets,
@@ -94,14 +91,15 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         metavar="LIST",
         help="attack budgets: 0.2,0.4 or FIRST:LAST:STEP (default: %(default)s)",
     )
-    model.add_argument(
+    more = section(parser, ADVANCED)
+    more.add_argument(
         "--lambda-q",
         type=lambda text: text if text == "paper" else numbers("0,0.2,0.4")(text),
         metavar="LIST",
         help="thresholds on the gap between action values, below which Algorithm 1 does not attack (discrete actions), "
         "or 'paper' (default: 0 and quantiles of the agent's own gaps)",
     )
-    model.add_argument(
+    more.add_argument(
         "--lambda",
         dest="weights",
         type=numbers("0.001,0.0001"),
@@ -109,7 +107,7 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
         help="continuous actions: weights of the perturbation's norm in Algorithm 2 (default: the paper's); of "
         "adaptive, shares of the steps, at the end of an episode, without budget (default: 0,0.75,0.95)",
     )
-    model.add_argument(
+    more.add_argument(
         "--noise-samples",
         type=int,
         default=128,
@@ -119,103 +117,87 @@ def _add_method(parser: argparse.ArgumentParser) -> None:
 
 
 def run_attack(arguments: argparse.Namespace) -> int:
-    """Attack, compare, report."""
-    from surefoot.attacks.registry import default_method
-    from surefoot.proof.inconsistency import inconsistencies
-    from surefoot.report.page import NAME, write_report
-    from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run, attacked_share, matching_certificates
-    from surefoot.runs.folder import check_reusable, configuration_name
-    from surefoot.runs.read import read_run
+    """Attack, compare, report; 3 if one of the certificates and the attack contradict each other."""
+    from surefoot.api.attack import attack_grid, attack_into, attack_share
 
-    one_of(arguments, "attack")
-    base = plan_of(arguments, task_of(arguments, "agent"), arguments.sigma, arguments.episodes)
-    grid = AttackGrid(
-        base=base,
-        budgets=arguments.budgets,
-        method=default_method(base.task, base.policy) if arguments.method is None else arguments.method,
-        noise_samples=arguments.noise_samples,
-    )
-    grid = replace(grid, lambdas=_lambdas(arguments, grid))
-    folder: Path = arguments.out or Path("runs") / grid.name
-    for budget, lambda_ in grid.configurations():
-        check_reusable(grid.base, folder / configuration_name(budget, lambda_))
-    if arguments.certificate is not None:
-        matching_certificates(grid, arguments.certificate, folder.parent)  # a wrong one is rejected before the attack
-    if arguments.blocks is not None:
-        check_shareable(base)
-        folder = arguments.out or folder.with_name(folder.name + arguments.blocks.suffix)
-    with (
-        keeping(folder),
-        workers_of(arguments, base.gpu_share) as workers,
-        progress_bar("attacking", "episodes", arguments) as report,
-    ):
+    chosen = one_of(arguments, "attack")
+    task = task_of(arguments, "agent", chosen=chosen)
+    agent = agent_of(arguments, chosen.agent, task)
+    with workers_of(arguments) as workers, progress_bar("attacking", "episodes", arguments) as report:
+        grid = attack_grid(
+            task,
+            agent,
+            budgets=arguments.budgets,
+            sigma=arguments.sigma,
+            method=arguments.method,
+            lambdas=_lambdas(arguments, task),
+            noise_samples=arguments.noise_samples,
+            n_episodes=arguments.episodes,
+            seed=arguments.seed,
+            device=arguments.device,
+            workers=workers,
+        )
         if arguments.blocks is not None:
-            n_episodes = attacked_share(grid, arguments.blocks, folder, workers=workers, progress=report)
+            folder, n_episodes = attack_share(arguments.out, grid, arguments.blocks, workers=workers, progress=report)
             show_share(arguments, folder, n_episodes)
             return 0
-        result = attacked_run(
-            grid, folder, workers=workers, progress=report, command=arguments.command_line, record=arguments.record
+        curve = attack_into(
+            arguments.out,
+            grid,
+            workers=workers,
+            certificate=arguments.certificate,
+            progress=report,
+            command=arguments.command_line,
+            record=arguments.record,
         )
-    certificates = matching_certificates(grid, arguments.certificate, folder.parent)
-    found = [
-        (path, inconsistency)
-        for path, certificate in certificates
-        for inconsistency in inconsistencies(certificate, attacked_records(grid, folder))
-    ]
-    if arguments.certificate is not None:
-        with suppress(InputError):  # a lone file has no folder to read; then the page that is there stays
-            write_report([*(read_run(path.parent) for path, _ in certificates), read_run(folder)], folder / NAME)
+    contradictions = [(str(one.certificate), str(one.inconsistency)) for one in curve.contradictions]
     if arguments.json:
-        compared = [str(path) for path, _ in certificates]
-        what = [{"certificate": str(path), "what": str(inconsistency)} for path, inconsistency in found]
-        print_json({**result, "compared_with": compared, "contradictions": what})
+        compared = [str(path) for path in curve.compared_with]
+        found = [{"certificate": path, "what": what} for path, what in contradictions]
+        print_json({**curve.summary, "compared_with": compared, "contradictions": found})
     else:
-        show_attack(result, [str(path) for path, _ in certificates])
-        print(f"Report: {folder / NAME}")
-    for path, inconsistency in found:
-        clash = printable(f"INCONSISTENCY with {path}: {inconsistency}; one of them is wrong")
-        print(f"surefoot: {clash}", file=sys.stderr)
-    return INCONSISTENT if found else 0
+        _show(curve)
+    for path, what in contradictions:
+        print(printable(f"surefoot: INCONSISTENCY with {path}: {what}; one of them is wrong"), file=sys.stderr)
+    return INCONSISTENT if contradictions else 0
 
 
-def _lambdas(arguments: argparse.Namespace, grid: AttackGrid) -> tuple[float, ...]:
-    """Return the lambdas of the algorithm that fits the task's actions: those given, else the default ones."""
-    task, discrete = grid.base.task, grid.base.task.spaces.n_actions is not None
-    given, other = (arguments.lambda_q, arguments.weights)[:: 1 if discrete else -1]
-    name, wrong = ("--lambda-q", "--lambda")[:: 1 if discrete else -1]
-    if other is not None:
-        kind = "discrete" if discrete else "continuous"
-        raise InputError(f"{wrong} cannot be used with {task.name}, which has {kind} actions; use {name}")
-    if isinstance(given, tuple):
-        return given
-    return task.paper.lambdas if given == "paper" else grid.default_lambdas()
+def _lambdas(arguments: argparse.Namespace, task: Task) -> Any:
+    """Return the lambdas of the algorithm that fits the task's actions, which has an option of its own."""
+    if task.spaces.n_actions is None:
+        if arguments.lambda_q is not None:
+            raise InputError(f"--lambda-q cannot be used with {task.name}, which has continuous actions; use --lambda")
+        return arguments.weights
+    if arguments.weights is not None:
+        raise InputError(f"--lambda cannot be used with {task.name}, which has discrete actions; use --lambda-q")
+    return arguments.lambda_q
 
 
-def show_attack(result: dict[str, Any], compared: list[str]) -> None:
+def _show(curve: AttackCurve) -> None:
     """Print the means per budget and lambda, and the curve."""
-    console = plain_console()
-    agent = (
-        f"{result['agent']}, {'smoothed, sigma ' + format(result['sigma'], 'g') if result['sigma'] else 'undefended'}"
-    )
+    about = curve.summary
+    defense = f"smoothed, sigma {about['sigma']:g}" if about["sigma"] else "undefended"
     say(
-        f"Mean return of {agent}, on {result['task']} under attack ({result['method']}, {result['episodes']:,} "
-        "episodes per budget and lambda); the lowest one of each budget ± standard error"
+        f"Mean return of {about['agent']}, {defense}, on {about['task']} under attack ({about['method']}, "
+        f"{about['episodes']:,} episodes per budget and lambda); the lowest one of each budget ± standard error"
     )
     print()
     table = Table(box=None, pad_edge=False)
     table.add_column("budget", justify="right")
-    for margin in result["lambdas"]:
-        table.add_column("mean" if margin is None else f"lambda\n{margin:g}", justify="right", no_wrap=True)
+    for lambda_ in curve.lambdas:
+        table.add_column("mean" if lambda_ is None else f"lambda\n{lambda_:g}", justify="right", no_wrap=True)
     table.add_column("lowest", justify="right", no_wrap=True)
-    for row, budget in enumerate(result["budgets"]):
-        cells = [
-            f"{estimate(mean, sem).partition(' ')[0]}{' *' if idle else ''}"
-            for mean, sem, idle in zip(*(result[key][row] for key in ("mean", "sem", "did_not_attack")), strict=True)
-        ]
-        table.add_row(f"{budget:g}", *cells, estimate(result["curve"][row], result["curve_sem"][row]))
-    console.print(table, soft_wrap=True)
-    for line in attack_notes(result):
+    for row, budget in enumerate(curve.budgets):
+        cells = []
+        for column, idle in enumerate(about["did_not_attack"][row]):
+            mean, _, _ = estimate(curve.mean[row, column], curve.sem[row, column]).partition(" ")
+            cells.append(f"{mean} *" if idle else mean)
+        table.add_row(f"{budget:g}", *cells, estimate(curve.lowest[row], curve.lowest_sem[row]))
+    PlainConsole().print(table, soft_wrap=True)
+    for line in attack_notes(about):
         say(line)
     print()
-    for path in compared or ["no certificate of this setup found"]:
+    for path in curve.compared_with or ("no certificate of this setup found",):
         print(f"Compared with: {path}")
+    if curve.directory is not None:
+        print(f"Report: {curve.directory / NAME}")

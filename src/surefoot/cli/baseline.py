@@ -37,16 +37,16 @@ def add_baseline(commands: Any) -> None:
 
 def run_baseline(arguments: argparse.Namespace) -> None:
     """Search for the best open-loop policy and measure it."""
+    from surefoot.api.setup import as_processes
     from surefoot.play.baseline import find_baseline
 
-    one_of(arguments, "baseline")
-    task = task_of(arguments)
+    task = task_of(arguments, chosen=one_of(arguments, "baseline"))
     with workers_of(arguments) as workers, progress_bar("searching", "policies", arguments) as report:
         found = find_baseline(
             task,
             seed=arguments.seed,
             measure=arguments.episodes,
-            workers=workers,
+            workers=as_processes(workers),
             progress=report,
             command=arguments.command_line,
         )

@@ -7,7 +7,7 @@ from typing import Any
 
 from surefoot.cli.options import add_json, numbers, parse_sigma, print_json, say
 from surefoot.cli.parser import AGENT, ATTACK, add_command, section
-from surefoot.cli.task import TASKS as NAMES
+from surefoot.cli.task import add_task_name
 from surefoot.errors import InputError
 from surefoot.report.budget_words import NORMS, explain_budget
 
@@ -28,7 +28,7 @@ def add_explain(commands: Any) -> None:
     )
     what = section(parser, AGENT)
     section(parser, ATTACK).add_argument("budget", type=float, metavar="BUDGET", help="the attack budget")
-    what.add_argument("task", nargs="?", metavar="TASK", help=NAMES)
+    add_task_name(parser)
     what.add_argument("--env", metavar="ID", help="any Gymnasium environment instead of TASK")
     what.add_argument(
         "--shape",

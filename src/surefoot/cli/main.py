@@ -7,8 +7,8 @@ import os
 import shlex
 import sys
 import traceback
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout, suppress
+from collections.abc import Sequence
+from contextlib import redirect_stdout, suppress
 from typing import Any, TextIO, cast
 
 from surefoot import __version__
@@ -20,10 +20,10 @@ from surefoot.cli.compare import add_compare
 from surefoot.cli.doctor import add_doctor
 from surefoot.cli.explain import add_explain
 from surefoot.cli.merge import add_merge
+from surefoot.cli.messages import in_options
 from surefoot.cli.parser import Parser
 from surefoot.cli.plan import add_plan, add_tune
 from surefoot.cli.report import add_report
-from surefoot.cli.reproduce import add_reproduce
 from surefoot.cli.train import add_train
 from surefoot.cli.verify import add_verify
 from surefoot.errors import InputError, is_out_of_memory, printable
@@ -37,26 +37,10 @@ class PlainText:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
-        self.is_broken = False
 
     def write(self, text: str) -> int:
         """Write the text, with control characters spelled out."""
-        with self._noting():
-            return self._stream.write(printable(text))
-
-    def flush(self) -> None:
-        """Write what is left."""
-        with self._noting():
-            self._stream.flush()
-
-    @contextmanager
-    def _noting(self) -> Iterator[None]:
-        """Note that the reader has stopped reading: broken pipes of other code are none of ours."""
-        try:
-            yield
-        except BrokenPipeError:
-            self.is_broken = True
-            raise
+        return self._stream.write(printable(text))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -64,67 +48,79 @@ class PlainText:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command and return its exit code."""
-    given = list(sys.argv[1:] if arguments is None else arguments)
+    given = sys.argv[1:] if arguments is None else arguments
+    return run_program(build_parser(), given or ["--help"])
+
+
+def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> int:
+    """Parse, run what the parser names, report what goes wrong, and return the exit code."""
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")  # a sign the terminal cannot show is no reason to fail
-    output = PlainText(sys.stdout)
     try:
-        with redirect_stdout(cast("TextIO", output)):
-            parser = build_parser()
+        with redirect_stdout(cast("TextIO", PlainText(sys.stdout))):
             if "_ARGCOMPLETE" in os.environ:  # the shell asks what could be typed next
                 _complete(parser)
-            parsed = parser.parse_args(given or ["--help"])
-            parsed.command_line = shlex.join(["surefoot", *given])
-            code = _run(parsed, output)
+            parser.set_defaults(command_line=f"{parser.prog} {shlex.join(arguments)}")
+            code = _run_command(parser.parse_args(arguments))
             sys.stdout.flush()
     except InputError as error:
         return _fail(str(error))
     except ModuleNotFoundError as error:
-        if error.name is None or error.name.split(".")[0] not in EXTRAS:
+        package = (error.name or "").split(".")[0]
+        if package not in EXTRAS:
             raise
-        extra = "ray" if error.name.split(".")[0] == "ray" else "all"
+        extra = "ray" if package == "ray" else "all"
         return _fail(f"this needs the package {error.name}; from a checkout install it with: pip install '.[{extra}]'")
     except KeyboardInterrupt as stopped:
-        kept = getattr(stopped, "__notes__", ["nothing is kept."])[0]
+        # A run that keeps something says so (errors.Interrupted); the interpreter's own interrupt says nothing.
+        kept = str(stopped) or "nothing is kept."
         print(printable(f"surefoot: interrupted; {kept}"), file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
         # The reader of our output has stopped reading.
         _drop_output()
+        return 0
     except OSError as error:
         if error.filename is None:  # it was the output that could not be written
             _drop_output()
-        where = "" if error.filename is None else f" ({error.filename})"
-        return _fail(f"{error.strerror or error}{where}")
+            return _fail(error.strerror or str(error))
+        return _fail(f"{error.strerror or error} ({error.filename})")
     except Exception as error:
         return _crash(error)
-    else:
-        return code
-    return 0
+    return code
 
 
-def _run(parsed: argparse.Namespace, output: PlainText) -> int:
+def _run_command(parsed: argparse.Namespace) -> int:
     """Run a command; whatever code of others raises to end it is an error, sys.exit(0) above all."""
     try:
         return int(parsed.run(parsed) or 0)
+    except InputError as error:
+        raise InputError(in_options(str(error), parsed.parser)) from error
     except BrokenPipeError as error:
-        if output.is_broken:
+        if _output_is_broken():
             raise
         raise RuntimeError("a pipe of other code broke, not that of the output") from error
     except (Exception, KeyboardInterrupt, GeneratorExit):
         raise
     except BaseException as error:
-        if output.is_broken:  # rich exits when it notices
-            raise BrokenPipeError from error
         raise InputError(
             f"the command was ended before it had finished, by {type(error).__name__}: {error}; the environment or the "
             "agent must not end its process"
         ) from error
 
 
+def _output_is_broken() -> bool:
+    """Return whether the reader of the output has stopped reading: what could not be written is still to be."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        return True
+    return False
+
+
 def _crash(error: Exception) -> int:
-    """Report what nobody expected; not with exit code 1, which says that something is not proved or not verified."""
+    """Report an unexpected error; not with exit code 1, which says that something is not proved or not verified."""
     if is_out_of_memory(error):
         what = next(iter(str(error).strip().splitlines()), "nothing more is known")
         return _fail(f"out of memory ({what}); finished blocks are kept, run again with fewer --workers")
@@ -132,7 +128,7 @@ def _crash(error: Exception) -> int:
     return CRASHED
 
 
-def _complete(parser: Parser) -> None:
+def _complete(parser: argparse.ArgumentParser) -> None:
     """Print what could be typed next, and exit; nothing without argcomplete."""
     with suppress(ModuleNotFoundError):
         import argcomplete
@@ -166,7 +162,7 @@ def build_parser() -> Parser:
         required=True, title="commands", metavar="COMMAND", parser_class=Parser, prog="surefoot"
     )
     proofs = (add_certify, add_verify, add_plan, add_tune, add_attack, add_compare, add_merge, add_report)
-    for add in (*proofs, add_reproduce, add_train, add_baseline, add_explain, add_export, add_agents, add_doctor):
+    for add in (*proofs, add_train, add_baseline, add_explain, add_export, add_agents, add_doctor):
         add(commands)
     return parser
 

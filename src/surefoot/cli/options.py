@@ -1,4 +1,4 @@
-"""What the subcommands share: options and their values, the plan that they describe, progress."""
+"""What the subcommands share: options and their values, workers, progress, and how results are printed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import textwrap
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,14 +16,13 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Column
 
-from surefoot.cli.parser import AGENT, RUN, section
-from surefoot.episodes import Noise
+from surefoot.api.query import Requirement
+from surefoot.cli.parser import ADVANCED, AGENT, RUN, STATISTICS, section
 from surefoot.errors import InputError
 from surefoot.report.certificate_text import COLUMNS
 
 if TYPE_CHECKING:
     from surefoot.agents.policies import Policy
-    from surefoot.play.plan import Plan
     from surefoot.play.task import Task
     from surefoot.play.workers import Workers
     from surefoot.runs.shares import Share
@@ -39,20 +36,19 @@ def add_common(parser: argparse.ArgumentParser, *, writes: bool = True, own_seed
         writes: Whether it writes files, and needs a directory for them.
         own_seed: Whether the seed follows from agent and setup where none is given.
     """
-    run = section(parser, RUN)
     add_seed(parser, own=own_seed)
-    run.add_argument(
+    section(parser, ADVANCED).add_argument(
         "--device", default="auto", choices=("auto", "cpu", "cuda"), help="where networks run (default: auto)"
     )
     if writes:
-        run.add_argument("--out", type=Path, metavar="DIR", help="run directory (default: runs/NAME)")
+        section(parser, RUN).add_argument("--out", type=Path, metavar="DIR", help="run directory (default: runs/NAME)")
     add_output(parser)
 
 
 def add_seed(parser: argparse.ArgumentParser, *, own: bool = False) -> None:
     """Add the seed; ``own`` as in ``add_common``."""
     default = "derived from agent and setup, so that no agent can know it" if own else "0"
-    section(parser, RUN).add_argument(
+    section(parser, ADVANCED).add_argument(
         "--seed",
         type=int,
         default=None if own else 0,
@@ -64,7 +60,7 @@ def add_seed(parser: argparse.ArgumentParser, *, own: bool = False) -> None:
 def add_output(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what is printed."""
     add_json(parser)
-    section(parser, RUN).add_argument("--quiet", action="store_true", help="show no progress")
+    section(parser, ADVANCED).add_argument("--quiet", action="store_true", help="show no progress")
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
@@ -77,38 +73,40 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 def add_agent(parser: argparse.ArgumentParser, *, recorded: bool = False) -> None:
     """Add the options that say which agent to run, and with how many processes.
 
-    ``recorded``  whether a record says what else is declared about the agent
+    Args:
+        parser: Of the command.
+        recorded: Whether a record says what else is declared about the agent.
     """
-    agent = section(parser, AGENT)
-    agent.add_argument(
+    section(parser, AGENT).add_argument(
         "--agent",
         metavar="AGENT",
         help="pretrained agent, training directory, SB3 .zip or folder of one, .onnx, TorchScript .pt, or module:name "
         "of a torch module or function (default: the task's pretrained agent)",
     )
+    declared = section(parser, ADVANCED)
     if not recorded:
-        agent.add_argument(
+        declared.add_argument(
             "--n-stack",
             type=int,
             metavar="K",
             help="observations that the agent stacks, where its file does not say (default: the task's)",
         )
-        agent.add_argument(
+        declared.add_argument(
             "--pixel-max",
             type=float,
             metavar="X",
             help="brightest pixel as an .onnx, .pt or torch module takes it: 255 if it divides by 255 itself, else 1",
         )
-        agent.add_argument(
+        declared.add_argument(
             "--stochastic", action="store_true", help="the agent draws random actions of its own, which are part of it"
         )
-    agent.add_argument(
+    declared.add_argument(
         "--vecnormalize",
         metavar="FILE",
         help="statistics an SB3 agent's observations are normalized with, or 'none'; noise and budgets stay in the "
         "units of the environment (default: where RL Baselines3 Zoo and the Hub keep them)",
     )
-    agent.add_argument(
+    declared.add_argument(
         "--allow-pickle",
         action="store_true",
         help="let the agent's file execute code: pickles in an SB3 .zip, TorchScript",
@@ -118,12 +116,24 @@ def add_agent(parser: argparse.ArgumentParser, *, recorded: bool = False) -> Non
 
 def add_workers(parser: argparse.ArgumentParser) -> None:
     """Add the options that say what runs the episodes."""
-    run = section(parser, RUN)
-    run.add_argument("--workers", type=int, metavar="N", help="number of processes (default: one per core)")
-    run.add_argument(
+    section(parser, RUN).add_argument(
+        "--workers", type=int, metavar="N", help="number of processes (default: one per core)"
+    )
+    section(parser, ADVANCED).add_argument(
         "--ray",
         metavar="ADDRESS",
         help="run episodes on a Ray cluster: HOST:PORT, or auto for that of RAY_ADDRESS or of this machine",
+    )
+
+
+def add_confidence(parser: argparse.ArgumentParser) -> None:
+    """Add the confidence of all bounds together."""
+    section(parser, STATISTICS).add_argument(
+        "--confidence",
+        type=float,
+        default=0.95,
+        metavar="C",
+        help="probability that all lower bounds hold simultaneously (default: 0.95)",
     )
 
 
@@ -136,7 +146,7 @@ def add_record(parser: argparse.ArgumentParser) -> None:
 
 def add_share(parser: argparse.ArgumentParser) -> None:
     """Add the option that runs a part of the episodes."""
-    section(parser, RUN).add_argument(
+    section(parser, ADVANCED).add_argument(
         "--blocks",
         type=parse_share,
         metavar="I/N",
@@ -144,78 +154,28 @@ def add_share(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def plan_of(
-    arguments: argparse.Namespace,
-    task: Task,
-    sigma: float | Sequence[float],
-    n_episodes: int,
-    *,
-    per_step: bool = False,
-) -> Plan:
-    """Return the run that the options describe: of the agent they name, else of the task's pretrained one."""
-    from surefoot.agents.files import default_agent
-    from surefoot.play.plan import Plan, resolve_device, seeded_plan
+def agent_of(arguments: argparse.Namespace, agent: str | None, task: Task) -> Policy | None:
+    """Return the agent that the options name, with what they declare about it; None for the task's pretrained one."""
+    from surefoot.api.setup import resolve_agent
 
-    noise = Noise.of(sigma)
-    if noise.features is not None and arguments.agent is None:
-        raise InputError("there is no pretrained agent for a sigma per feature; name one with --agent")
-    agent = default_agent(task.name, noise.sigma) if arguments.agent is None else arguments.agent
-    plan = Plan(
-        task=task,
-        policy=resolve_agent(
-            agent,
-            task,
-            n_stack=arguments.n_stack,
-            stochastic=arguments.stochastic,
-            pixel_max=arguments.pixel_max,
-            allow_pickle=arguments.allow_pickle,
-            vecnormalize=arguments.vecnormalize,
-        ),
-        noise=noise,
-        n_episodes=n_episodes,
-        device=resolve_device(arguments.device, remote=arguments.ray is not None),
-        per_step=per_step,
+    if agent is None:
+        return None
+    return resolve_agent(
+        agent,
+        task,
+        n_stack=arguments.n_stack,
+        stochastic=arguments.stochastic,
+        pixel_max=arguments.pixel_max,
+        allow_pickle=arguments.allow_pickle,
+        vecnormalize=arguments.vecnormalize,
     )
-    return seeded_plan(plan, arguments.seed)
-
-
-def resolve_agent(agent: str, task: Task, **options: Any) -> Policy:
-    """Return the agent that is named; one that is code is first tried in a process that it may end."""
-    from surefoot.agents.imported import NAMED
-    from surefoot.agents.resolve import as_policy
-    from surefoot.play.workers import run_apart
-
-    make = partial(as_policy, agent, task.spaces, **options)
-    if NAMED.fullmatch(agent):
-        run_apart(f"trying the agent {agent}", _try, make)
-    return make()
-
-
-def _try(make: Callable[[], object], _: int) -> None:
-    make()
-
-
-def check_shareable(plan: Plan) -> None:
-    """Reject shares of an agent without a hash: nothing would say whether all are of the same agent."""
-    if not plan.policy.sha256:
-        raise InputError(f"--blocks needs an agent with a hash, and {plan.policy.name} is code; use --ray or --workers")
 
 
 @contextmanager
-def workers_of(arguments: argparse.Namespace, gpu: float = 0.0) -> Iterator[Workers]:
-    """Connect to the Ray cluster that is named, else give the processes: as many as named, else one per core.
-
-    Args:
-        arguments: What was typed.
-        gpu: Share of a GPU that a block fills; as many processes share one by default.
-    """
-    from surefoot.compute import usable_cores
-    from surefoot.play.workers import Processes, can_fork
-
+def workers_of(arguments: argparse.Namespace) -> Iterator[int | Workers | None]:
+    """Connect to the Ray cluster that is named, else give the number of processes; None for as many as fit."""
     if arguments.ray is None:
-        most = round(1 / gpu) if gpu else usable_cores()
-        n = most if arguments.workers is None else arguments.workers
-        yield Processes(n, isolated=can_fork() and not gpu)
+        yield arguments.workers
         return
     refuse(arguments, ("workers",), "--ray: the cluster's nodes run as many blocks as they have CPUs")
     from surefoot.play.ray_cluster import ray_cluster
@@ -273,19 +233,6 @@ def progress_bar(what: str, unit: str, arguments: argparse.Namespace) -> Iterato
             over.set()
 
 
-@contextmanager
-def keeping(folder: Path) -> Iterator[None]:
-    """Let Ctrl-C say what is kept of a run in its directory."""
-    try:
-        yield
-    except KeyboardInterrupt as stopped:
-        from surefoot.runs.folder import kept_episodes
-
-        if count := kept_episodes(folder):
-            stopped.add_note(f"{count:,} episodes are kept in {folder}. Run the same command again to resume.")
-        raise
-
-
 def show_share(arguments: argparse.Namespace, folder: Path, n_episodes: int) -> None:
     """Print what ``--blocks`` has run."""
     name = f"{arguments.blocks.part}/{arguments.blocks.of}"
@@ -296,9 +243,15 @@ def show_share(arguments: argparse.Namespace, folder: Path, n_episodes: int) -> 
     print("When all shares are done: surefoot merge DIR..., then this command without --blocks.")
 
 
-def plain_console() -> Console:
-    """Return where tables are printed: text alone, so that a name cannot pass for a color or a link."""
-    return Console(color_system=None, markup=False, emoji=False, highlight=False, width=80)
+class PlainConsole(Console):
+    """Where tables are printed: text alone, so that a name cannot pass for a color or a link."""
+
+    def __init__(self) -> None:
+        super().__init__(color_system=None, markup=False, emoji=False, highlight=False, width=80)
+
+    def on_broken_pipe(self) -> None:
+        """Let ``main`` end the command; rich would exit."""
+        raise BrokenPipeError
 
 
 def say(text: str, indent: str = "") -> None:
@@ -322,21 +275,6 @@ def refuse(arguments: argparse.Namespace, names: Sequence[str], what: str) -> No
     given = [f"--{name.replace('_', '-')}" for name in names if getattr(arguments, name) is not None]
     if given:
         raise InputError(f"{', '.join(given)} cannot be combined with {what}")
-
-
-@dataclass(frozen=True)
-class Requirement:
-    """A mean return that is to be proved under every attack within a budget."""
-
-    mean: float
-    budget: float
-
-
-def with_requirement(budgets: Sequence[float], required: Requirement | None) -> tuple[float, ...]:
-    """Return the budgets to certify; what is required is among them."""
-    if required is None or required.budget in budgets:
-        return tuple(budgets)
-    return tuple(sorted({*budgets, required.budget}))
 
 
 def numbers(looks: str, count: int | None = None) -> Callable[[str], tuple[float, ...]]:

@@ -6,15 +6,15 @@ import argparse
 import re
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import takewhile
 from typing import Any, NoReturn
 
 from surefoot.errors import InputError, did_you_mean
 
 AGENT, ATTACK, TRAINING = "agent and environment", "attack model", "training"
-STATISTICS, STOPPING, RUN = "statistics", "stopping", "run"
-SECTIONS = (AGENT, TRAINING, ATTACK, STATISTICS, STOPPING, RUN)  # in the order in which --help shows them
+STATISTICS, STOPPING, RUN, ADVANCED = "statistics", "stopping", "run", "advanced"
+SECTIONS = (AGENT, TRAINING, ATTACK, STATISTICS, STOPPING, RUN, ADVANCED)  # in the order in which --help shows them
 COLUMNS = 80
 
 
@@ -52,7 +52,7 @@ class Parser(argparse.ArgumentParser):
             words = list(takewhile(lambda word: word.startswith("-"), words))
         for word in takewhile(lambda word: word != "--", words):
             name = word.partition("=")[0]
-            if "-" in self.prefix_chars and name.startswith("--") and name not in self._option_string_actions:
+            if name.startswith("--") and name not in self._option_string_actions:
                 self.error(f"unknown option {name}{did_you_mean(name, self._option_string_actions)}")
         return super().parse_known_args(args, namespace)
 
@@ -76,20 +76,33 @@ def add_command(
         examples: Whole command lines.
         details: More sentences for the help of the subcommand itself.
     """
-    sentence = f"{summary[0].upper()}{summary[1:]}. {details}".strip()
-    parser: argparse.ArgumentParser = commands.add_parser(
-        name,
-        help=summary,
-        description=sentence,
-        usage=f"%(prog)s {usage}",
-        epilog="\n".join(["examples:", *(f"  {example}" for example in examples)]),
-        formatter_class=Layout,
-        add_help=False,
-        allow_abbrev=False,
-    )
+    return _with_sections(commands.add_parser(name, help=summary, **_described(summary, usage, examples, details)))
+
+
+def lone_command(
+    prog: str, summary: str, *, usage: str, examples: Sequence[str], details: str = ""
+) -> argparse.ArgumentParser:
+    """Return the parser of a program without subcommands; the arguments are those of ``add_command``."""
+    return _with_sections(Parser(prog=prog, **_described(summary, usage, examples, details)))
+
+
+def _described(summary: str, usage: str, examples: Sequence[str], details: str) -> dict[str, Any]:
+    """Return what a parser is made with."""
+    lines = ["examples:", *(f"  {example}" for example in examples)]
+    return {
+        "description": f"{summary[0].upper()}{summary[1:]}. {details}".strip(),
+        "usage": f"%(prog)s {usage}",
+        "epilog": "\n".join(lines),
+        "add_help": False,
+    }
+
+
+def _with_sections(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """Return the parser with all sections, in order, and ``--help`` in that of the run."""
     for title in SECTIONS:
         parser.add_argument_group(title)
     section(parser, RUN).add_argument("-h", "--help", action="help", help="show this help and exit")
+    parser.set_defaults(parser=parser)
     return parser
 
 
@@ -98,6 +111,8 @@ def section(parser: argparse.ArgumentParser, title: str) -> argparse._ArgumentGr
     return next(group for group in parser._action_groups if group.title == title)
 
 
-def offer(action: argparse.Action, names: Sequence[str]) -> None:
+def offer_names(action: argparse.Action, names: Iterable[str]) -> None:
     """Let the shell complete these names where any text is taken."""
-    vars(action)["completer"] = lambda prefix, **_: [name for name in names if name.startswith(prefix)]
+    known = list(names)
+    # The attribute that argcomplete looks for.
+    action.completer = lambda prefix, **_: [name for name in known if name.startswith(prefix)]  # type: ignore[attr-defined]

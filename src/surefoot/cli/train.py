@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from surefoot.cli.options import add_common, print_json, progress_bar
 from surefoot.cli.parser import AGENT, TRAINING, add_command, section
 from surefoot.cli.task import add_task, named, one_of, task_of
-from surefoot.errors import InputError
+from surefoot.errors import InputError, Interrupted
 
 if TYPE_CHECKING:
     from surefoot.play.task import Task
@@ -122,7 +122,7 @@ def run_train(arguments: argparse.Namespace) -> None:
         except KeyboardInterrupt as stopped:
             if not has_checkpoint(folder):
                 raise
-            raise KeyboardInterrupt(
+            raise Interrupted(
                 f"a checkpoint is kept in {folder}. Run the same command with --resume to continue."
             ) from stopped
     card = load_card(str(folder))

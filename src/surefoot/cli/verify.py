@@ -70,6 +70,7 @@ def add_verify(commands: Any) -> None:
 
 def run_verify(arguments: argparse.Namespace) -> int:
     """Check a run; return the exit code."""
+    from surefoot.api.setup import as_processes
     from surefoot.verification.verify import verify
 
     if arguments.seed is not None and arguments.seed < 0:
@@ -87,7 +88,7 @@ def run_verify(arguments: argparse.Namespace) -> int:
             env_kwargs=arguments.env_kwargs,
             allow_pickle=arguments.allow_pickle,
             vecnormalize=arguments.vecnormalize,
-            workers=workers,
+            workers=as_processes(workers),
             progress=report,
         )
     if arguments.json:

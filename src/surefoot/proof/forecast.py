@@ -6,10 +6,10 @@ Pilot episodes have a seed stream of their own, so that whatever is selected on 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -53,6 +53,9 @@ class Forecast:
     def to_json(self) -> dict[str, Any]:
         """Return the forecast as JSON data."""
         return asdict(self)
+
+
+AnyForecast = TypeVar("AnyForecast", bound=Forecast)
 
 
 def forecast(
@@ -127,7 +130,7 @@ def _first(proved: Callable[[float], bool]) -> int | None:
     return math.ceil(n)
 
 
-def best(forecasts: list[Forecast]) -> Forecast:
+def best(forecasts: Sequence[AnyForecast]) -> AnyForecast:
     """Return the forecast with the highest predicted bound."""
     if not forecasts:
         raise InputError("expected at least one sigma to choose from, got none")

@@ -1,0 +1,1 @@
+"""What a command does, as one function that Python users have too."""

@@ -1,0 +1,196 @@
+"""``surefoot.certify_run``: episodes run, certified and written to a run directory; and shares of such a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from surefoot.agents.policies import Sigma
+from surefoot.api.returns import CertifiedRun
+from surefoot.api.setup import RUNS, AnyWorkers, ProgressCallback, as_processes, as_task, keep_on_interrupt, plan_run
+from surefoot.episodes import Noise
+from surefoot.errors import InputError
+from surefoot.play.plan import MOST_EPISODES, Plan
+from surefoot.play.task import Task
+from surefoot.proof.query import Query
+from surefoot.proof.step_budget import StepBudget
+from surefoot.proof.stopping import StoppingRule
+from surefoot.proof.threats import EPISODE
+from surefoot.runs.certified import certified_run, run_name
+from surefoot.runs.folder import check_reusable
+from surefoot.runs.shares import Share, run_share
+
+N_EPISODES = 10_000  # of a run that does not say
+
+
+def certify_run(
+    task: str | Task,
+    agent: object = None,
+    *,
+    sigma: Sigma | None = None,
+    query: Query | None = None,
+    require: tuple[float, float] | None = None,
+    stop: StoppingRule | None = None,
+    n_episodes: int | None = None,
+    seed: int | None = None,
+    device: str = "cpu",
+    workers: AnyWorkers = 1,
+    out: str | Path | None = None,
+    record: bool = False,
+    progress_callback: ProgressCallback | None = None,
+    command: str | None = None,
+) -> CertifiedRun:
+    """Run episodes of a smoothed agent, certify them, and write everything to a run directory.
+
+    A run that was interrupted resumes from its directory; the same call twice runs nothing twice.
+
+    >>> import os, tempfile
+    >>> import surefoot
+    >>> os.chdir(tempfile.mkdtemp())
+    >>> run = surefoot.certify_run("cartpole-1", n_episodes=500, require=(100, 0.2))
+    >>> run.proved, run.directory
+    (True, PosixPath('runs/cartpole-1-s0.2-sigma0.2-n500'))
+
+    Args:
+        task: A task's name, or a Task (``surefoot.make_task`` makes one of any Gymnasium ID).
+        agent: What ``surefoot.rollout`` takes; the task's pretrained agent by default.
+        sigma: Standard deviation of the noise on every observation, as ``surefoot.rollout`` takes it; the paper's for
+            this task by default.
+        query: What to certify, fixed before the first episode; by default the paper's budgets for its own tasks, else
+            0 to 4 sigma.
+        require: A mean return, and the attack budget at which it is to be proved: see ``CertifiedRun.proved``.
+        stop: When a sequential run stops; the certificate is then anytime-valid. None runs all episodes.
+        n_episodes: Number of episodes, 10,000 by default; with ``stop`` the most there may be.
+        seed: Seed of the run. By default it follows from agent and setup, so that no agent can contain it.
+        device: "cpu", "cuda" or "auto".
+        workers: Processes to run episodes with, None for one per core, or other workers; they do not change the
+            results.
+        out: The run directory; ``runs/NAME`` by default.
+        record: Whether to record one more episode, without and under attack, for the report.
+        progress_callback: Called with the numbers of finished and of all episodes, and with ``stop`` also with the
+            bound so far, in words.
+        command: What was typed to get this; the report shows it.
+
+    Raises:
+        InputError: If the agent does not fit the task, if the query cannot be answered by such episodes, or if ``out``
+            holds another run.
+    """
+    task = as_task(task)
+    if sigma is None:
+        sigma = task.paper.sigma
+    if n_episodes is None:
+        n_episodes = N_EPISODES if stop is None else MOST_EPISODES
+    query = _complete_query(task, sigma, query, require, stop)
+    plan = plan_run(
+        task,
+        agent,
+        sigma=sigma,
+        n_episodes=n_episodes,
+        seed=seed,
+        device=device,
+        workers=workers,
+        per_step=isinstance(query.threat, StepBudget),
+    )
+    name = run_name(plan) if stop is None else f"{run_name(plan)}-sequential"
+    folder = RUNS / name if out is None else Path(out)
+    check_reusable(plan, folder)
+    with keep_on_interrupt(folder):
+        certificate = certified_run(
+            plan,
+            query,
+            folder,
+            goal=stop,
+            required=None if require is None else require[1],
+            workers=as_processes(workers, plan.gpu_share),
+            progress=progress_callback,
+            command=command,
+            record=record,
+        )
+    return CertifiedRun(certificate=certificate, directory=folder, task=plan.task, require=require)
+
+
+def certify_share(
+    task: str | Task,
+    agent: object = None,
+    *,
+    share: Share,
+    sigma: Sigma | None = None,
+    query: Query | None = None,
+    n_episodes: int = N_EPISODES,
+    seed: int | None = None,
+    device: str = "cpu",
+    workers: AnyWorkers = 1,
+    out: str | Path | None = None,
+    progress_callback: ProgressCallback | None = None,
+) -> tuple[Path, int]:
+    """Run a share of the blocks of a run into a directory of its own, and certify nothing.
+
+    Args:
+        task: As ``certify_run`` takes it, like the others.
+        agent: It must have a hash.
+        share: Which of the blocks.
+        sigma: Standard deviation of the noise.
+        query: What is to be certified of all shares together.
+        n_episodes: Number of episodes of all shares together.
+        seed: Seed of the run.
+        device: "cpu", "cuda" or "auto".
+        workers: Processes to run episodes with.
+        out: Directory of this share.
+        progress_callback: Called with the numbers of finished and of all episodes.
+
+    Returns:
+        The directory, and the number of episodes in it.
+    """
+    task = as_task(task)
+    if sigma is None:
+        sigma = task.paper.sigma
+    query = _complete_query(task, sigma, query)
+    plan = plan_run(
+        task,
+        agent,
+        sigma=sigma,
+        n_episodes=n_episodes,
+        seed=seed,
+        device=device,
+        workers=workers,
+        per_step=isinstance(query.threat, StepBudget),
+    )
+    check_shareable(plan)
+    query.answer(plan.probe())  # what cannot be certified once all shares are there is rejected now
+    folder = RUNS / (run_name(plan) + share.suffix) if out is None else Path(out)
+    processes = as_processes(workers, plan.gpu_share)
+    with keep_on_interrupt(folder):
+        return folder, run_share(plan, share, folder, workers=processes, progress=progress_callback)
+
+
+def check_shareable(plan: Plan) -> None:
+    """Reject shares of an agent without a hash: nothing would say whether all are of the same agent."""
+    if not plan.policy.sha256:
+        raise InputError(f"blocks= needs an agent with a hash, and {plan.policy.name} is code; use ray= or workers=")
+
+
+def _complete_query(
+    task: Task,
+    sigma: Sigma,
+    query: Query | None,
+    require: tuple[float, float] | None = None,
+    stop: StoppingRule | None = None,
+) -> Query:
+    """Return what to certify: the default where nothing is asked, and the budgets of requirement and rule too."""
+    if query is None:
+        query = Query.for_task(task, Noise.of(task.spaces.sigma_of(sigma)))
+    if stop is not None:
+        _check_sequential(query)
+        query = query.with_budget(stop.budget)
+    if require is not None:
+        query = query.with_budget(require[1])
+    return query
+
+
+def _check_sequential(query: Query) -> None:
+    """Reject a query that bets on one budget of whole episodes cannot answer."""
+    if query.method not in (None, "auto", "sequential"):
+        raise InputError(f'a sequential run is certified by method="sequential", got {query.method}')
+    if query.thresholds or query.quantiles:
+        raise InputError("thresholds= and quantiles= cannot be combined with a sequential run")
+    if query.threat != EPISODE or query.norm is not None:
+        raise InputError("per_step=, n_shared_episodes= and norm= cannot be combined with a sequential run")

@@ -1,0 +1,122 @@
+"""From what a user names to what is run: ``plan_run``, ``resolve_agent``, ``as_processes``, ``keep_on_interrupt``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from surefoot.agents.files import default_agent
+from surefoot.agents.imported import NAMED
+from surefoot.agents.policies import Policy, Sigma
+from surefoot.agents.resolve import as_policy
+from surefoot.compute import usable_cores
+from surefoot.episodes import Noise
+from surefoot.errors import InputError, Interrupted
+from surefoot.play.plan import Plan, resolve_device, seeded_plan
+from surefoot.play.task import Task
+from surefoot.play.tasks import get_task
+from surefoot.play.workers import Processes, Workers, can_fork, run_apart
+from surefoot.runs.folder import kept_episodes
+
+RUNS = Path("runs")  # where run directories are by default
+AnyWorkers = int | Workers | None
+ProgressCallback = Callable[..., None]
+
+
+def as_task(task: str | Task) -> Task:
+    """Return the task of a name."""
+    return get_task(task) if isinstance(task, str) else task
+
+
+def resolve_agent(agent: object, task: Task, **options: Any) -> Policy:
+    """Return the agent as a policy for a task; one that is named code is first tried in a process that it may end.
+
+    Args:
+        agent: What names or is an agent.
+        task: What it is for.
+        options: What is declared about it, as ``surefoot.as_policy`` takes it.
+    """
+    make = partial(as_policy, agent, task.spaces, **options)
+    if isinstance(agent, str) and NAMED.fullmatch(agent):
+        run_apart(f"trying the agent {agent}", _try, make)
+    return make()
+
+
+def _try(make: Callable[[], object], _: int) -> None:
+    make()
+
+
+def plan_run(
+    task: Task,
+    agent: object,
+    *,
+    sigma: Sigma,
+    n_episodes: int,
+    seed: int | None,
+    device: str,
+    workers: AnyWorkers,
+    per_step: bool = False,
+) -> Plan:
+    """Return the plan of a run, with the seed that follows from agent and setup where none is given.
+
+    Args:
+        task: What is run.
+        agent: The agent; None for the task's pretrained one.
+        sigma: Its noise.
+        n_episodes: Number of episodes.
+        seed: Seed of the run.
+        device: "cpu", "cuda" or "auto".
+        workers: What is to run it: what "auto" means to them.
+        per_step: Whether rewards of each step are kept.
+    """
+    noise = Noise.of(task.spaces.sigma_of(sigma))
+    if agent is None and noise.features is not None:
+        raise InputError("there is no pretrained agent for a sigma per feature; name one with agent=")
+    if agent is None:
+        agent = default_agent(task.name, noise.sigma)
+    plan = Plan(
+        task=task,
+        policy=resolve_agent(agent, task),
+        noise=noise,
+        n_episodes=n_episodes,
+        device=find_device(device, workers),
+        per_step=per_step,
+    )
+    return seeded_plan(plan, seed)
+
+
+def find_device(device: str, workers: AnyWorkers) -> str:
+    """Return "cpu" or "cuda"; "auto" is what this machine has, unless others run the episodes."""
+    is_remote = not (workers is None or isinstance(workers, int | Processes))
+    return resolve_device(device, remote=is_remote)
+
+
+def as_processes(workers: AnyWorkers, gpu_share: float = 0.0) -> Workers:
+    """Return workers; a number is one of processes, None as many as the machine can keep busy.
+
+    Args:
+        workers: What was given.
+        gpu_share: Share of a GPU that a block fills; as many processes share one.
+    """
+    if workers is None:
+        workers = round(1 / gpu_share) if gpu_share else usable_cores()
+    if isinstance(workers, int):
+        # An environment or an agent that ends its process must not end ours; a forked process cannot use CUDA.
+        return Processes(workers, isolated=can_fork() and not gpu_share)
+    return workers
+
+
+@contextmanager
+def keep_on_interrupt(folder: Path) -> Iterator[None]:
+    """Let Ctrl-C say how many episodes are kept in a run directory."""
+    try:
+        yield
+    except KeyboardInterrupt as stopped:
+        n_kept = kept_episodes(folder)
+        if not n_kept:
+            raise
+        message = f"{n_kept:,} episodes are kept in {folder}. Run the same command again to resume."
+        raise Interrupted(message) from stopped

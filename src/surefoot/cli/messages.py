@@ -1,0 +1,45 @@
+"""Error messages in the words of the command line: the rest of the package names arguments, ``out=``, not options."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+
+# Arguments whose options are called otherwise; all others differ in their dashes alone.
+RENAMED = {
+    "env_modules": "--env-module",
+    "environment": "--env",
+    "n_episodes": "--episodes",
+    "n_shared_episodes": "--shared-episodes",
+    "wrappers": "--wrapper",
+}
+# True, text in quotes, (LOW, HIGH), ["text"], a number or a word that stands for one.
+VALUE = r"""True\b|"[^"]*"|'[^']*'|\([^()]*\)|\[[^\[\]]*\]|[\w+-]+(?:[.:/][\w+-]+)*"""
+
+
+def in_options(message: str, parser: argparse.ArgumentParser) -> str:
+    """Return a message with options in place of arguments: ``method="adaptive"`` is ``--method adaptive``.
+
+    Args:
+        message: What was raised.
+        parser: That of the command; what it does not know stays as it is.
+    """
+    known = {option for action in parser._actions for option in action.option_strings}
+    options = {option.removeprefix("--").replace("-", "_"): option for option in known}
+    options |= {name: option for name, option in RENAMED.items() if option in known}
+    names = "|".join(re.escape(name) for name in options)
+    pattern = re.compile(rf"(?<![\w.-])({names})=({VALUE})?")
+    return pattern.sub(lambda found: f"{options[found[1]]}{_value(found[2] or '')}", message)
+
+
+def _value(text: str) -> str:
+    """Return a value as it is typed after its option; a switch has none."""
+    if text in ("", "True"):
+        return ""
+    if text[0] in "([":
+        parts = [part.strip() for part in text[1:-1].split(", ")]
+        text = parts[0] if len(parts) == 1 else ",".join(parts)
+    if text[0] in "\"'":
+        text = shlex.quote(text[1:-1])
+    return f" {text}"

@@ -1,0 +1,127 @@
+"""``certify_run`` and its kin from Python: what the commands do, with arguments in place of options."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import surefoot
+from surefoot.api.query import Requirement, stopping_rule, threat_of
+from surefoot.api.setup import as_processes, keep_on_interrupt
+from surefoot.cli import main as cli
+from surefoot.cli.main import build_parser
+from surefoot.cli.messages import in_options
+from surefoot.errors import InputError, Interrupted
+from surefoot.play.workers import Processes
+from surefoot.proof.stopping import StoppingRule
+from toys import balancer, short_pole
+
+AGENT = "cartpole-1-s0.2"
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_run_is_that_of_the_command(capsys):
+    run = surefoot.certify_run("cartpole-1", n_episodes=60, require=(100, 0.2), out="python")
+    words = "certify cartpole-1 --episodes 60 --require 100@0.2 --out command --workers 1 --json"
+    assert cli.main(words.split()) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed.pop("require") == {"mean": 100, "budget": 0.2, "proved": True}
+    assert run.certificate.to_json() == printed == json.loads(Path("python/certificate.json").read_text())
+    assert (run.proved, run.directory, run.task.name) == (True, Path("python"), "cartpole-1")
+    assert {path.name for path in Path("python").iterdir()} == {path.name for path in Path("command").iterdir()}
+
+
+def test_a_requirement_that_is_not_met_is_not_proved():
+    run = surefoot.certify_run(short_pole(30), balancer(), sigma=0.2, n_episodes=40, require=(29.9, 0.3))
+    assert not run.proved
+    assert 0.3 in run.certificate.budgets
+
+
+def test_a_sequential_run_stops_when_its_rule_says_so():
+    stop = StoppingRule(budget=0.2, require=60.0)
+    run = surefoot.certify_run("cartpole-1", stop=stop, n_episodes=5_000, require=(60, 0.2))
+    assert run.proved
+    assert run.certificate.n_episodes < 5_000
+    assert run.directory.name.endswith("-sequential")
+    with pytest.raises(InputError, match="thresholds= and quantiles= cannot be combined with a sequential run"):
+        surefoot.certify_run("cartpole-1", stop=stop, query=surefoot.Query(budgets=(0.2,), quantiles=(0.5,)))
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        ({"tol_budget": 0.1}, "tol_budget= is the budget of tol=; give tol= too"),
+        ({"max_episodes": 10}, "max_episodes= needs a reason to stop"),
+        ({"tol": 1.0, "tol_budget": 0.1, "require": Requirement(5.0, 0.2)}, "give the same, or one"),
+    ],
+)
+def test_rules_that_cannot_be_meant(options, match):
+    with pytest.raises(InputError, match=match):
+        stopping_rule(0.2, **options)
+    assert stopping_rule(0.2, require=Requirement(5.0, 0.3)) is None
+    with pytest.raises(InputError, match="a budget per step is not shared"):
+        threat_of(per_step=True, n_shared_episodes=2)
+
+
+def test_an_attack_names_the_certificate_that_it_contradicts():
+    """Planted: a certificate that claims more than any agent reaches."""
+    surefoot.certify_run("cartpole-1", n_episodes=60, seed=1, out="deep/certified")
+    options = {"sigma": 0.2, "budgets": [0.1], "method": "random", "n_episodes": 60, "out": "deep/a"}
+    honest = surefoot.attack("cartpole-1", AGENT, **options)
+    assert honest.compared_with == (Path("deep/certified/certificate.json"),)
+    assert (honest.contradictions, honest.directory) == ((), Path("deep/a"))
+    written = Path("deep/certified/certificate.json")
+    content = json.loads(written.read_text())
+    content["lower"] = [200.0 for _ in content["lower"]]
+    content["upper"] = [200.0 for _ in content["lower"]]
+    written.write_text(json.dumps(content))
+    wrong = surefoot.attack("cartpole-1", AGENT, **options)
+    assert [one.certificate for one in wrong.contradictions] == [written]
+    assert np.array_equal(wrong.mean, honest.mean)
+
+
+def test_what_is_kept_is_said_by_the_interrupt():
+    surefoot.certify_run("cartpole-1", n_episodes=60, out="run")
+    with pytest.raises(Interrupted, match="60 episodes are kept in run"), keep_on_interrupt(Path("run")):
+        raise KeyboardInterrupt
+    with pytest.raises(KeyboardInterrupt) as stopped, keep_on_interrupt(Path("nothing")):
+        raise KeyboardInterrupt
+    assert not isinstance(stopped.value, Interrupted)
+
+
+def test_as_many_processes_as_the_machine_keeps_busy(monkeypatch):
+    monkeypatch.setattr("surefoot.api.setup.usable_cores", lambda: 7)
+    assert as_processes(None) == Processes(7, isolated=True)
+    assert as_processes(3) == Processes(3, isolated=True)
+    assert as_processes(None, 0.5) == Processes(2, isolated=False)
+    workers = object()
+    assert as_processes(workers) is workers
+
+
+@pytest.mark.parametrize(
+    ("raised", "printed"),
+    [
+        ("choose another out=", "choose another --out"),
+        ("give n_stack=3, or out=", "give --n-stack 3, or --out"),
+        ("use allow_pickle=True (if you trust it)", "use --allow-pickle (if you trust it)"),
+        ('use method="adaptive".', "use --method adaptive."),
+        ("use device='cpu'", "use --device cpu"),
+        ("give reward_range=(LOW, HIGH), or floor=F", "give --reward-range LOW,HIGH, or --floor F"),
+        ("give wrappers=['a:B={\"c\": 1}'] to it", "give --wrapper 'a:B={\"c\": 1}' to it"),
+        ("n_episodes= must be at least 1", "--episodes must be at least 1"),
+        ("give environment=module:ID.", "give --env module:ID."),
+        ("smooth(agent, batched=True)", "smooth(agent, batched=True)"),  # no option
+        ("Spaces(shape=(4,))", "Spaces(shape=(4,))"),  # the option of another command
+        ("the wrapper ClipReward={} and camera=0.1", "the wrapper ClipReward={} and camera=0.1"),
+    ],
+)
+def test_arguments_are_told_as_options(raised, printed):
+    parser = build_parser().parse_args(["attack", "cartpole-1"]).parser
+    if raised.startswith("give environment"):
+        parser = build_parser().parse_args(["verify", "run"]).parser
+    assert in_options(raised, parser) == printed

@@ -1,0 +1,31 @@
+"""An empty folder to run in, and models of Stable-Baselines3 as they are saved."""
+
+import pytest
+import stable_baselines3
+
+
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """Run in an empty folder, where what was left behind can be counted."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture(scope="session")
+def models(tmp_path_factory):
+    """Real, tiny, untrained SB3 models as they are saved."""
+    folder = tmp_path_factory.mktemp("models")
+    for kind, environment in [
+        ("DQN", "CartPole-v1"),
+        ("PPO", "CartPole-v1"),
+        ("DDPG", "Pendulum-v1"),
+        ("SAC", "Pendulum-v1"),
+        ("DQN", "Acrobot-v1"),
+        ("DQN", "MountainCar-v0"),
+    ]:
+        options = {} if kind == "PPO" else {"buffer_size": 2}
+        model = getattr(stable_baselines3, kind)(
+            "MlpPolicy", environment, policy_kwargs={"net_arch": [8]}, device="cpu", seed=0, **options
+        )
+        model.save(folder / f"{kind}-{environment}.zip")
+    return folder

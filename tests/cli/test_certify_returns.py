@@ -1,0 +1,262 @@
+"""``surefoot certify --returns``: numbers in a file, with nothing that runs episodes; wrong numbers and files."""
+
+import math
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import surefoot
+from cli_commands import KEYS, LEFT_OF_RETURNS, QUICK, RETURNS, Bomb, given, refused, strict, surefoot_command
+from surefoot.cli.options import parse_budgets
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
+
+def test_narrow_screens_cut_no_numbers(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "12")
+    np.save("r.npy", np.arange(100.0))
+    surefoot_command(
+        "certify", "--returns", "r.npy", "--sigma", 0.2, "--floor", 0, "--ceiling", 200, "--budgets", "0,.1"
+    )
+    shown = capsys.readouterr().out
+    made = surefoot.certify(surefoot.Episodes.from_returns(np.arange(100.0), sigma=0.2, floor=0, ceiling=200), [0, 0.1])
+    for low, high in zip(made.lower, made.upper, strict=True):
+        assert f"{math.floor(low * 100) / 100:.2f}" in shown
+        assert f"{math.ceil(high * 100) / 100:.2f}" in shown
+
+
+@pytest.mark.parametrize("ceiling", [None, 200])
+@pytest.mark.parametrize("method", ["band", "dkw", "dkw-one-sided", "per-threshold"])
+def test_returns_are_certified_as_in_python(capsys, ceiling, method):
+    top = () if ceiling is None else ("--ceiling", ceiling)
+    if ceiling is None and method == "per-threshold":
+        arguments = given("--method", method)
+        refused(capsys, *arguments, match="needs a known ceiling")
+        return
+    surefoot_command(*given("--json", "--method", method, "--budgets", "0,0.25", *top))
+    made = strict(capsys.readouterr().out)
+    episodes = surefoot.Episodes.from_returns(RETURNS, sigma=0.2, floor=0, ceiling=ceiling)
+    assert made == surefoot.certify(episodes, [0, 0.25], method=method).to_json()
+    assert set(made) >= KEYS
+    assert (made["upper"] is None) == (ceiling is None)
+    assert made["task"] is made["seed"] is None
+
+
+def test_probabilities_and_quantiles_are_shown_and_written(capsys):
+    asked = ("--ceiling", 200, "--budgets", "0,0.1", "--thresholds", "100,200", "--quantiles", "0.1")
+    surefoot_command(*given(*asked))
+    shown = capsys.readouterr().out
+    surefoot_command(*given(*asked, "--json"))
+    made = strict(capsys.readouterr().out)
+    episodes = surefoot.Episodes.from_returns(RETURNS, sigma=0.2, floor=0, ceiling=200)
+    certificate = surefoot.certify(episodes, [0, 0.1], method="band")
+    assert made["method"] == "band"
+    assert [row["at_least"] for row in made["probabilities"]] == [100, 200]
+    assert made["probabilities"][0]["lower"][1] == certificate.probability(100, 0.1).lower
+    assert made["quantiles"][0]["upper"][1] == certificate.quantile(0.1, 0.1).upper
+    lines = [line for line in shown.splitlines() if line.startswith("budget 0.1: ")]
+    assert len(lines) == 3
+    printed = float(lines[0].split("at least ")[1].split()[0])
+    assert printed <= certificate.probability(100, 0.1).lower < printed + 1e-4
+
+
+def test_what_may_bet_is_refused_where_probabilities_are_asked_for(capsys):
+    for method in ("auto", "betting", "sequential"):
+        refused(capsys, *given("--thresholds", "100", "--method", method), match="use --method band")
+
+
+def test_returns_leave_files_only_where_asked(capsys):
+    surefoot_command(*given())
+    assert sorted(path.name for path in Path().iterdir()) == ["r.npy"]
+    surefoot_command(*given("--out", "deep/er"))
+    assert sorted(path.name for path in Path("deep/er").iterdir()) == LEFT_OF_RETURNS
+    assert "Report: deep/er/report.html" in capsys.readouterr().out
+
+
+def test_a_record_needs_no_more_words(capsys):
+    asked = ("--budgets", "0,0.2,0.4", "--json")  # by default a task has the paper's, a record those that fit its sigma
+    surefoot_command(*QUICK, "--out", "run", *asked)
+    first = strict(capsys.readouterr().out)
+    surefoot_command("certify", "--returns", "run/episodes.npz", *asked)
+    assert strict(capsys.readouterr().out) == first
+    refused(capsys, "certify", "--returns", "run/episodes.npz", "--sigma", 0.3, match="was run with sigma 0.2")
+    refused(capsys, "certify", "--returns", "run/episodes.npz", "--out", "run", match="holds a run")
+
+
+@pytest.mark.parametrize("floor", ["-2e3", "-2000", "-.5", "-0.5"])
+def test_negative_floors_need_no_equals_sign(capsys, floor):
+    surefoot_command(*given("--json", floor=floor))
+    assert strict(capsys.readouterr().out)["floor"] == float(floor)
+
+
+def test_outcomes_are_certified_without_anything_that_plays(tmp_path):
+    """The light install: numpy, scipy and rich."""
+    code = (
+        "import sys\n"
+        "class Blocked:\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name.split('.')[0] in {'torch', 'gymnasium', 'stable_baselines3', 'matplotlib'}:\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, Blocked())\n"
+        "from surefoot.cli.main import main\n"
+        "sys.exit(main(sys.argv[1:]))\n"
+    )
+    run = [sys.executable, "-W", "error", "-c", code, "certify"]
+    light = [*given("--ceiling", "200", "--out", "made", "--json")][1:]
+    done = subprocess.run([*run, *light], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    episodes = surefoot.Episodes.from_returns(RETURNS, sigma=0.2, floor=0, ceiling=200)
+    assert strict(done.stdout) == surefoot.certify(episodes, parse_budgets("0:0.8:0.1")).to_json()
+    assert {path.name for path in Path("made").iterdir()} == {*LEFT_OF_RETURNS} - {"certificate.png"}
+    done = subprocess.run([*run, "cartpole-5"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("surefoot: this needs the package ")
+    assert done.stderr.count("\n") == 1
+    assert "pip install" in done.stderr
+
+
+WRONG_RETURNS = {
+    "a quantile of 1": (
+        "--sigma 0.2 --floor 0 --quantiles 1",
+        "q of a quantile must be strictly between 0 and 1, got 1",
+    ),
+    "a probability of words": ("--sigma 0.2 --floor 0 --thresholds much", "--thresholds: must look like 100,150"),
+    "a probability shared": (
+        "--sigma 0.2 --floor 0 --thresholds 1 --shared-episodes 2",
+        "cannot be combined with a shared budget",
+    ),
+    "sigma 0": ("--sigma 0 --floor 0", "sigma must be > 0, got 0"),
+    "sigma -1": ("--sigma -1 --floor 0", "sigma must be"),
+    "sigma nan": ("--sigma nan --floor 0", "sigma must be"),
+    "sigma inf": ("--sigma inf --floor 0", "sigma must be"),
+    "sigma -inf": ("--sigma -inf --floor 0", "sigma must be"),
+    "sigma word": ("--sigma much --floor 0", "--sigma"),
+    "sigma missing": ("--floor 0", "also needs --sigma:"),
+    "floor missing": ("--sigma .2", "also needs --floor:"),
+    "both missing": ("", "also needs --sigma and --floor:"),
+    "floor nan": ("--sigma .2 --floor nan", "floor must be a finite number, got nan"),
+    "floor inf": ("--sigma .2 --floor -inf", "floor must be a finite number, got -inf"),
+    "floor above": ("--sigma .2 --floor 30", "below the floor 30, got 20"),
+    "ceiling below": ("--sigma .2 --floor 0 --ceiling 199", "above the ceiling 199, got 200"),
+    "ceiling nan": ("--sigma .2 --floor 0 --ceiling nan", "ceiling must be a finite number"),
+    "ceiling inf": ("--sigma .2 --floor 0 --ceiling inf", "ceiling must be a finite number"),
+    "ceiling is floor": ("--sigma .2 --floor 0 --ceiling 0", "above the floor 0"),
+    "ceiling under floor": ("--sigma .2 --floor 0 --ceiling -5", "above the floor 0"),
+    "budget negative": ("--sigma .2 --floor 0 --budgets -0.1", "a budget must be a finite number >= 0, got -0.1"),
+    "budgets negative": ("--sigma .2 --floor 0 --budgets -1,0", "a budget must be a finite number >= 0, got -1"),
+    "budget nan": ("--sigma .2 --floor 0 --budgets nan", "a budget must be a finite number"),
+    "budget inf": ("--sigma .2 --floor 0 --budgets 0,inf", "a budget must be a finite number"),
+    "budgets word": ("--sigma .2 --floor 0 --budgets x", "--budgets: must look like 0:1:0.05 or 0,0.2,0.4, got 'x'"),
+    "budgets comma": ("--sigma .2 --floor 0 --budgets 0,,1", "--budgets: must look like"),
+    "budgets two": ("--sigma .2 --floor 0 --budgets 0:1", "--budgets: must look like"),
+    "budgets four": ("--sigma .2 --floor 0 --budgets 0:1:1:1", "--budgets: must look like"),
+    "budgets step 0": ("--sigma .2 --floor 0 --budgets 0:1:0", "STEP > 0"),
+    "budgets backwards": ("--sigma .2 --floor 0 --budgets 1:0:.1", "LAST >= FIRST"),
+    "budgets endless": ("--sigma .2 --floor 0 --budgets 0:inf:1", "under 10,000"),
+    "budgets too many": ("--sigma .2 --floor 0 --budgets 0:1:1e-9", "under 10,000"),
+    "budgets nan step": ("--sigma .2 --floor 0 --budgets 0:1:nan", "STEP > 0"),
+    "budgets empty": ("--sigma .2 --floor 0 --budgets=", "--budgets: must look like"),
+    "confidence 0": ("--sigma .2 --floor 0 --confidence 0", "confidence must be strictly between 0 and 1, got 0"),
+    "confidence 1": ("--sigma .2 --floor 0 --confidence 1", "confidence must be strictly between 0 and 1, got 1"),
+    "confidence 1.5": ("--sigma .2 --floor 0 --confidence 1.5", "strictly between 0 and 1, got 1.5"),
+    "confidence 95": ("--sigma .2 --floor 0 --confidence 95", "strictly between 0 and 1, got 95"),
+    "confidence -1": ("--sigma .2 --floor 0 --confidence -1", "strictly between 0 and 1, got -1"),
+    "confidence nan": ("--sigma .2 --floor 0 --confidence nan", "strictly between 0 and 1, got nan"),
+    "method": ("--sigma .2 --floor 0 --method magic", "magic"),
+    "binary": ("--sigma .2 --floor 0 --ceiling 200 --method binary", "only the returns 0 and 200"),
+    "no ceiling": ("--sigma .2 --floor 0 --method per-threshold", "needs a known ceiling"),
+    "step 0": (
+        "--sigma .2 --floor 0 --ceiling 200 --method per-threshold --threshold-spacing 0",
+        "threshold spacing must be",
+    ),
+    "step -1": (
+        "--sigma .2 --floor 0 --ceiling 200 --method per-threshold --threshold-spacing -1",
+        "threshold spacing must be",
+    ),
+    "step nan": (
+        "--sigma .2 --floor 0 --ceiling 200 --method per-threshold --threshold-spacing nan",
+        "threshold spacing must be",
+    ),
+    "step tiny": ("--sigma .2 --floor 0 --ceiling 200 --method per-threshold --threshold-spacing 1e-9", "thresholds"),
+    "agent too": ("--sigma .2 --floor 0 --agent x", "--agent cannot be combined with --returns"),
+    "workers too": ("--sigma .2 --floor 0 --workers 2", "--workers cannot be combined with --returns"),
+    "max-steps too": ("--sigma .2 --floor 0 --max-steps 2", "--max-steps cannot be combined with --returns"),
+    "task too": ("cartpole-5 --sigma .2 --floor 0", "exactly one of"),
+    "env too": ("--env CartPole-v1 --sigma .2 --floor 0", "exactly one of"),
+    "option": ("--sigma .2 --floor 0 --nonsense", "--nonsense"),
+    "abbreviation": ("--sig .2 --floor 0", "--sig"),
+    "out is a file": ("--sigma .2 --floor 0 --out r.npy", "cannot write"),
+    "out under a file": ("--sigma .2 --floor 0 --out r.npy/x", "cannot write"),
+    "out nowhere": ("--sigma .2 --floor 0 --out /proc/x", "cannot write"),
+    "out too long": (f"--sigma .2 --floor 0 --out {'x' * 300}", "File name too long"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "match"), WRONG_RETURNS.values(), ids=WRONG_RETURNS)
+def test_wrong_calls_with_returns(capsys, arguments, match):
+    np.save("r.npy", RETURNS)
+    refused(capsys, "certify", "--returns", "r.npy", *arguments.split(), match=match)
+    refused(capsys, "certify", "--returns", "r.npy", "--out", "made", *arguments.split(), match=match)
+
+
+def pickled():
+    np.save("f.npy", np.array([1.0, None], dtype=object), allow_pickle=True)
+
+
+def bomb():
+    Path("f.npy").write_bytes(pickle.dumps(Bomb()))
+
+
+def cut(size):
+    np.save("whole.npy", RETURNS)
+    Path("f.npy").write_bytes(Path("whole.npy").read_bytes()[:size])
+
+
+WRONG_FILES = {
+    "empty": (lambda: np.save("f.npy", np.array([])), "non-empty"),
+    "nan": (lambda: np.save("f.npy", np.array([1.0, np.nan])), "must be finite, got nan at position 1"),
+    "inf": (lambda: np.save("f.npy", np.array([np.inf])), "must be finite, got inf at position 0"),
+    "2-D": (lambda: np.save("f.npy", np.ones((3, 2))), "got shape (3, 2)"),
+    "0-D": (lambda: np.save("f.npy", np.array(1.0)), "got shape ()"),
+    "text": (lambda: np.save("f.npy", np.array(["a"])), "expected plain numbers, got <U1"),
+    "complex": (lambda: np.save("f.npy", np.array([1j])), "expected plain numbers, got complex128"),
+    "pickle in npy": (pickled, "expected plain numbers, got object"),
+    "pickle": (bomb, "not a readable .npy file of numbers"),
+    "csv": (lambda: Path("f.npy").write_text("1,2,3\n"), "not a readable .npy file of numbers"),
+    "nothing": (lambda: Path("f.npy").touch(), "not a readable"),
+    "cut header": (lambda: cut(60), "may be truncated"),
+    "cut data": (lambda: cut(200), "may be truncated"),
+    "missing": (lambda: None, "no file f.npy"),
+    "directory": (lambda: Path("f.npy").mkdir(), "f.npy"),
+    "zip named npy": (
+        lambda: np.savez("g.npz", a=RETURNS) or Path("g.npz").rename("f.npy"),
+        "not a readable .npy file of numbers",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "match"), WRONG_FILES.values(), ids=WRONG_FILES)
+def test_wrong_files_of_returns(capsys, make, match):
+    make()
+    refused(capsys, "certify", "--returns", "f.npy", "--sigma", 0.2, "--floor", 0, "--out", "made", match=match)
+    assert not Path("ran").exists()
+
+
+@pytest.mark.parametrize("kept", [0, 10, 0.3, 0.9, -1])
+def test_cut_records(capsys, kept):
+    surefoot.Episodes.from_returns(RETURNS, sigma=0.2, floor=0).save("whole.npz")
+    content = Path("whole.npz").read_bytes()
+    Path("f.npz").write_bytes(content[: int(kept * len(content)) if isinstance(kept, float) else kept])
+    refused(capsys, "certify", "--returns", "f.npz", match="f.npz is not a readable .npz file")
+
+
+@pytest.mark.parametrize("name", ["f.npz", "f.npy"])
+def test_foreign_archives(capsys, name):
+    np.savez("f.npz", a=RETURNS, b=RETURNS)  # either could be meant
+    if name == "f.npy":
+        Path("f.npz").rename(name)
+    refused(capsys, "certify", "--returns", name, "--sigma", 0.2, "--floor", 0)

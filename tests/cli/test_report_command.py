@@ -1,0 +1,56 @@
+"""``surefoot report``: a page of every run, made anew, of several runs."""
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from cli_commands import QUICK, given, refused, strict, surefoot_command
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
+
+def test_every_run_ends_with_a_page_that_names_its_command(capsys):
+    surefoot_command(*QUICK, "--out", "run", "--json")
+    stated = strict(capsys.readouterr().out)
+    text = Path("run/report.html").read_text(encoding="utf-8")
+    assert f"{math.floor(stated['lower'][0] * 100) / 100:.2f}" in text
+    assert "surefoot certify cartpole-5" in text
+    assert stated["agent_sha256"] in text
+
+
+def test_a_page_is_made_anew_and_compares_runs(capsys):
+    surefoot_command(*QUICK, "--out", "run")
+    surefoot_command(*given("--out", "other"))
+    Path("run/report.html").unlink()
+    capsys.readouterr()
+    surefoot_command("report", "run")
+    assert capsys.readouterr().out == "Report: run/report.html\n"
+    assert Path("run/report.html").stat().st_size > 10_000
+    surefoot_command("report", "run", "other")
+    assert capsys.readouterr().out == "Report: report.html\n"
+    assert "2 certificates compared" in Path("report.html").read_text(encoding="utf-8")
+    surefoot_command("report", "run", "--out", "deep/page.html")
+    assert Path("deep/page.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_folders_without_a_run_have_no_page(capsys):
+    refused(capsys, "report", "gone", match="no directory gone")
+    Path("empty").mkdir()
+    refused(capsys, "report", "empty", match="has neither certificate.json nor attack.json")
+    refused(capsys, "report", match="DIR")
+
+
+def test_a_page_needs_nothing_that_plays():
+    surefoot_command(*given("--out", "run"))
+    code = (
+        "import sys\n"
+        "for name in ('torch', 'gymnasium', 'matplotlib'):\n"
+        "    sys.modules[name] = None\n"
+        "from surefoot.cli.main import main\n"
+        "sys.exit(main(['report', 'run']))\n"
+    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")

@@ -1,0 +1,88 @@
+"""``agents``, ``export``, ``baseline`` and ``plan``."""
+
+import numpy as np
+import pytest
+import stable_baselines3
+
+from cli_commands import strict, surefoot_command
+from surefoot.agents import files as zoo
+from surefoot.api.plan import Cost
+from surefoot.cli import main as cli
+from surefoot.cli.options import parse_budgets
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
+
+def test_agents_are_listed(capsys):
+    surefoot_command("agents", "--json")
+    listed = strict(capsys.readouterr().out)
+    assert [agent["name"] for agent in listed["agents"]] == zoo.list_agents()
+    surefoot_command("agents")
+    shown = capsys.readouterr().out
+    assert all(name in shown for name in zoo.list_agents())
+    assert "…" not in shown  # no heading and no number is cut
+    assert max(map(len, shown.splitlines())) <= 80
+
+
+def test_agents_are_exported_to_plain_sb3(capsys):
+    surefoot_command("export", "cartpole-1-s0.2", "--out", "made.zip")
+    assert "made.zip" in capsys.readouterr().out
+    model = stable_baselines3.DQN.load("made.zip")
+    assert model.predict(np.zeros(4, np.float32), deterministic=True)[0] in (0, 1)
+    setup = ("certify", "cartpole-1", "--episodes", 50, "--workers", 1, "--sigma", 0.2, "--json")
+    surefoot_command(*setup, "--agent", "made.zip", "--out", "there")
+    there = strict(capsys.readouterr().out)
+    surefoot_command(*setup, "--out", "here")
+    assert strict(capsys.readouterr().out)["lower"] == there["lower"]
+
+
+def test_the_open_loop_baseline_is_measured(capsys, monkeypatch):
+    monkeypatch.setattr("surefoot.play.baseline.HALF_PERIODS", (4,))
+    surefoot_command("baseline", "cartpole-1", "--episodes", 400, "--json")
+    found = strict(capsys.readouterr().out)
+    assert (found["task"], found["episodes"]) == ("cartpole-1", 400)
+    assert 30 < found["mean"] < 50
+    surefoot_command("baseline", "cartpole-1", "--episodes", 400, "--quiet")
+    assert "Open-loop baseline: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "budgets"),
+    [
+        ("0", (0.0,)),
+        ("0,0.2,0.4", (0.0, 0.2, 0.4)),
+        ("0:1:0.25", (0.0, 0.25, 0.5, 0.75, 1.0)),
+        ("0:0.3:0.1", (0.0, 0.1, 0.2, 0.3)),
+        ("0:1:0.3", (0.0, 0.3, 0.6, 0.9)),
+        ("0.5:0.5:1", (0.5,)),
+        ("0:3e-14:1e-14", (0.0, 1e-14, 2e-14, 3e-14)),
+    ],
+)
+def test_budgets_are_read(text, budgets):
+    assert parse_budgets(text) == budgets
+
+
+def test_the_cost_of_a_plan_is_that_of_its_blocks_on_the_cores():
+    def on(cores):
+        return Cost(core_seconds=0.01, gpu_seconds=None, block=500, cores=cores)
+
+    assert on(1).seconds(1_000) == 10.0
+    assert on(2).seconds(1_000) == 5.0
+    assert on(256).seconds(1_000) == 5.0  # two blocks keep two cores busy, however many there are
+    assert on(2).seconds(1_001) == 10.0
+    assert on(8).seconds(100) == 1.0
+    assert on(4).to_json(360_000)["core_hours"] == 1.0
+    assert on(4).to_json(None)["core_hours"] is None
+    assert on(4).describe(360_000) == "~360,000 episodes are 1 core hours, 15 min on 4 cores"
+    on_gpu = Cost(core_seconds=0.01, gpu_seconds=6e-6, block=65_536, cores=4)
+    assert on_gpu.to_json(10**7)["gpu_minutes"] == pytest.approx(1.0)
+    assert on_gpu.describe(10**7) == "~10,000,000 episodes are 1 GPU minutes (60 s)"
+
+
+def test_plan_says_core_hours_and_rejects_no_cores(capsys):
+    asked = "plan cartpole-1 --require 100@0.2 --sigmas 0.2 --pilot-episodes 60 --workers 1"
+    assert cli.main([*asked.split(), "--cores", "8"]) == 0
+    assert "core hours" in (shown := capsys.readouterr().out)
+    assert "on 8 cores" in shown
+    assert cli.main([*asked.split(), "--cores", "0"]) == 2
+    assert "--cores must be at least 1, got 0" in capsys.readouterr().err
