@@ -15,22 +15,6 @@ from surefoot.runs.taped_episode import attacked_plan
 from toys import actor_with_critic, balancer, short_pole
 
 TASK = short_pole(30)
-SILENT = {
-    "n_stack": None,
-    "batched": None,
-    "stochastic": False,
-    "pixel_max": None,
-    "allow_pickle": False,
-    "vecnormalize": None,
-}
-DECLARED = {
-    "n_stack": 3,
-    "batched": True,
-    "stochastic": True,
-    "pixel_max": 255.0,
-    "allow_pickle": True,
-    "vecnormalize": "none",
-}
 
 
 class Reached(BaseException):
@@ -42,15 +26,15 @@ def asked(monkeypatch):
     """Return what calls ``rollout`` and returns the plan, the workers, the progress and the lookup."""
     seen = {}
 
-    def resolve(agent, spaces, **options):
-        seen.update(agent=agent, spaces=spaces, options=options)
+    def as_policy(agent, spaces):
+        seen.update(agent=agent, spaces=spaces)
         return balancer()
 
     def play(plan, *, workers, progress=None):
         seen.update(plan=plan, workers=workers, progress=progress)
         raise Reached
 
-    monkeypatch.setattr(rollout, "resolve", resolve)
+    monkeypatch.setattr(rollout, "as_policy", as_policy)
     monkeypatch.setattr(rollout, "play", play)
 
     def ask(**options):
@@ -62,15 +46,10 @@ def asked(monkeypatch):
 
 
 def test_without_options(asked):
-    seen = asked()
+    seen = asked(seed=0)
     plan = seen["plan"]
-    assert (seen["agent"], seen["spaces"], seen["options"]) == ("the agent", TASK.spaces, SILENT)
+    assert (seen["agent"], seen["spaces"]) == ("the agent", TASK.spaces)
     assert (plan.task, plan.noise, plan.seed, plan.device, seen["workers"]) == (TASK, Noise.of(0.2), 0, "cpu", 1)
-
-
-@pytest.mark.parametrize("name", DECLARED)
-def test_what_is_declared_about_the_agent_arrives(asked, name):
-    assert asked(**{name: DECLARED[name]})["options"] == SILENT | {name: DECLARED[name]}
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import torch
 
 from surefoot.agents.policies import Spaces
 from surefoot.compute import usable_cores
-from surefoot.episodes import Baseline
 from surefoot.errors import InputError, did_you_mean
 from surefoot.play.envs.atari.emulators import Cartridge, ale
 from surefoot.play.envs.atari.env import SHAPE, Atari, AtariEnvironment
@@ -21,33 +20,11 @@ from surefoot.play.envs.cartpole import CartPole
 from surefoot.play.envs.mountain_car import HIGH, LOW, MountainCar, open_mountain_car
 from surefoot.play.envs.source import Source
 from surefoot.play.floors import discounted_steps
+from surefoot.play.measured_baselines import BASELINES
 from surefoot.play.streams import Stream
 from surefoot.play.task import Backend, BaselineSearch, Blocks, PaperSetup, Scoring, Task
 
 TENSOR_BLOCKS = Blocks(n_envs=500, episodes_per_env=1, gpu_n_envs=65_536, recurrent_n_envs=1_000)
-
-
-def _measured(task: str, mean: float, sem: float, n_episodes: int, what: str) -> Baseline:
-    return Baseline(mean=mean, sem=sem, n_episodes=n_episodes, what=what, command=f"surefoot baseline {task}")
-
-
-_CARTPOLE = _measured(
-    "cartpole-5", 40.815, 0.043, 100_000, "action 1 for 2 steps, then 0 and 1 alternating every 4 steps"
-)
-# The open-loop baselines, as ``surefoot baseline TASK`` measured them.
-BASELINES = {
-    # A fixed sequence of actions sees nothing, so that the number of stacked frames does not matter.
-    "cartpole-5": _CARTPOLE,
-    "cartpole-1": _CARTPOLE,
-    "mountain-car": _measured("mountain-car", 1.0, 0.0, 100_000, "actions -1 and 1 alternating every 32 steps"),
-    "pong-1r": _measured(
-        "pong-1r", 0.0665, 0.0056, 2_000, "action 2 for 3 steps, then 3 and 2 alternating every 6 steps"
-    ),
-    "pong-full": _measured(
-        "pong-full", -20.35, 0.091, 100, "action 2 for 6 steps, then 3 and 2 alternating every 12 steps"
-    ),
-    "freeway": _measured("freeway", 1.52, 0.039, 500, "action 1 at every step"),
-}
 
 
 def tensors(build: Callable[[int, Stream], BatchEnv], make: Callable[[], Any]) -> Backend:

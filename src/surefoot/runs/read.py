@@ -21,7 +21,7 @@ from surefoot.files import (
     read_npz,
     untrusted,
 )
-from surefoot.play.tasks import BASELINES
+from surefoot.play.measured_baselines import BASELINES
 from surefoot.proof.certificate import FILES, Certificate
 from surefoot.provenance import sha256
 from surefoot.report.finished_run import FinishedRun
