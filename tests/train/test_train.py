@@ -323,6 +323,24 @@ def test_ctrl_c_loses_nothing(tmp_path):
     assert [row[0] for row in curve_of(tmp_path / "run")] == [100, 200, 300]
 
 
+def test_the_command_says_what_an_interrupt_leaves(tmp_path, monkeypatch, capsys):
+    monkeypatch.setitem(PAPER, "cartpole-5", TINY)
+    played = []
+
+    def interrupted(plan):
+        played.append(plan)
+        if len(played) == 2:
+            raise KeyboardInterrupt
+        return Episodes.from_returns([1.0, 2.0], sigma=plan.noise.sigma, floor=0)
+
+    monkeypatch.setattr(selection, "play", interrupted)
+    call = ["train", "cartpole-5", "--sigma", "0.2", "--preset", "paper", "--device", "cpu", "--quiet"]
+    assert main([*call, "--out", str(tmp_path / "run")]) == 130
+    said = capsys.readouterr().err
+    assert f"interrupted; a checkpoint is kept in {tmp_path / 'run'}. Run the same command with --resume" in said
+    assert has_checkpoint(tmp_path / "run")
+
+
 def test_the_largest_seed_can_be_resumed(tmp_path, monkeypatch):
     monkeypatch.setattr(off_policy, "CHECKPOINT_EVERY", 1)
     with pytest.raises(KilledError):
