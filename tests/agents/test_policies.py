@@ -64,7 +64,7 @@ def test_a_step_of_the_gru_is_torchs_with_its_gradient():
     for scale in (0.01, 1.0, 50.0):
         inputs = (scale * torch.randn(200, 5)).requires_grad_()
         state = torch.rand(200, 7) * 2 - 1
-        ours, theirs = gru_step(GRUWeights.of(cell), inputs, state), cell(inputs, state)
+        ours, theirs = gru_step(GRUWeights.of_cell(cell), inputs, state), cell(inputs, state)
         torch.testing.assert_close(ours, theirs, atol=1e-6 * max(scale, 1), rtol=0)  # as sums are rounded
         found, expected = (torch.autograd.grad(after.square().sum(), inputs)[0] for after in (ours, theirs))
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
@@ -76,9 +76,9 @@ def test_a_step_of_the_gru_without_gradients_has_the_same_bits_and_leaves_its_ar
     cell = torch.nn.GRUCell(5, 7)
     inputs, state = torch.randn(200, 5), torch.rand(200, 7) * 2 - 1
     before = inputs.clone(), state.clone()
-    expected = gru_step(GRUWeights.of(cell), inputs, state).detach()
+    expected = gru_step(GRUWeights.of_cell(cell), inputs, state).detach()
     with torch.inference_mode():
-        found = gru_step(GRUWeights.of(cell), inputs, state)
+        found = gru_step(GRUWeights.of_cell(cell), inputs, state)
     assert torch.equal(found, expected)
     assert torch.equal(inputs, before[0])
     assert torch.equal(state, before[1])

@@ -335,7 +335,7 @@ def test_directories_of_wrapped_environments_have_short_names():
     names = []
     for low in (-1, -2):
         task = make_task("Pendulum-v1", wrappers=(f'ClipReward={{"min_reward": {low}}}',), reward_range=(low, 0))
-        policy = replace(constant(1), shape=(3,), n_actions=None, name="ppo-Pendulum-v1")
+        policy = replace(constant(1), spaces=Spaces(shape=(3,), n_actions=None), name="ppo-Pendulum-v1")
         names.append(run_name(Plan(task=task, policy=policy, noise=Noise.of(0.1), n_episodes=4)))
     assert names[0] != names[1]
     assert all(re.fullmatch(r"ppo-Pendulum-v1-\w{12}-sigma0.1-seed0-n4", name) for name in names)

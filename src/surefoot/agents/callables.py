@@ -25,7 +25,8 @@ from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.row_checks import check_rows, first_differing, numbers_of, spread_of, unforeseeable
 from surefoot.errors import InputError
 
-MOST_ROWS = 131  # of a trial
+# Rows of a trial, at most.
+MOST_ROWS = 131
 ObservationFunction = Callable[[NDArray[Any]], Any]
 
 
@@ -166,7 +167,8 @@ def trial_outputs(network: nn.Module, seen: Tensor, *, seed: int = 0) -> Tensor:
 def _outputs_and_draws(network: nn.Module, seen: Tensor, *, seed: int) -> tuple[Tensor, bool]:
     """Return what a network answers, and whether it has drawn from a global generator."""
     with warnings.catch_warnings(), seeded(np.random.SeedSequence(seed), seed), torch.no_grad():
-        warnings.simplefilter("ignore")  # the observations are made up
+        # Made-up observations may make an agent warn; real ones will warn again.
+        warnings.simplefilter("ignore")
         before = states()
         answer: Tensor = network(seen)
         return answer, states() != before

@@ -72,7 +72,7 @@ class Spaces:
         """
         if not isinstance(given, Mapping):
             return given
-        names = [name for name, _ in self.parts or ()]
+        names = list(dict(self.parts or ()))
         unknown = [name for name in given if name not in names]
         if unknown or not given:
             known = ", ".join(names) or "none: give one sigma for all of it"
@@ -82,12 +82,16 @@ class Spaces:
     @property
     def stacked_shape(self) -> tuple[int, ...]:
         """Shape of a whole stack of observations, or of the only one."""
-        return self.shape if self.n_stack == 1 else (self.n_stack, *self.shape)
+        if self.n_stack == 1:
+            return self.shape
+        return (self.n_stack, *self.shape)
 
     @property
     def n_outputs(self) -> int:
         """How many numbers an agent answers with: one per discrete action, or those of a continuous one."""
-        return len(self.low or ()) if self.n_actions is None else self.n_actions
+        if self.n_actions is None:
+            return len(self.low or ())
+        return self.n_actions
 
     def check_agent(self, agent: Spaces) -> None:
         """Raise InputError if an environment with these spaces does not take an agent's actions or has other parts."""
@@ -170,11 +174,13 @@ class Policy:
             raise InputError(f"a memory of {self.memory.n_stack} frames does not fit n_stack={self.spaces.n_stack}")
 
     def __repr__(self) -> str:
-        n_actions = self.spaces.n_actions
-        actions = "continuous actions" if n_actions is None else f"{n_actions} actions"
-        drawn = ", stochastic" if self.stochastic else ""
+        actions = "continuous actions"
+        if self.spaces.n_actions is not None:
+            actions = f"{self.spaces.n_actions} actions"
+        if self.stochastic:
+            actions += ", stochastic"
         shape = self.spaces.shape
-        return f"<Policy {self.name}: observations of shape {shape}, {self.memory.describe()}, {actions}{drawn}>"
+        return f"<Policy {self.name}: observations of shape {shape}, {self.memory.describe()}, {actions}>"
 
     @property
     def stacks_frames(self) -> bool:
@@ -187,9 +193,10 @@ class Policy:
         ``steps`` is how many steps of the episode are over; only open-loop policies use it, and they use nothing else.
         """
         output: Tensor = self.network(steps if self.open_loop else memory)
-        low, high = self.spaces.low, self.spaces.high
         if self.spaces.n_actions is not None:
             return output.argmax(dim=1)
+        low = self.spaces.low
+        high = self.spaces.high
         if low is None or high is None:
             return output
         return torch.clamp(output, _bounds_on(low, output.device), _bounds_on(high, output.device))

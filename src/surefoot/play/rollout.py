@@ -80,7 +80,8 @@ def run_blocks(
 ) -> Generator[tuple[int, Episodes], None, None]:
     """Yield the blocks as they are finished, with their numbers."""
     if plan.gpu_share:
-        plan = replace(plan, policy=plan.policy.to("cpu"))  # what is on a GPU cannot be sent to another process
+        # What is on a GPU cannot be sent to another process.
+        plan = replace(plan, policy=plan.policy.to("cpu"))
     try:
         yield from as_workers(workers).spread(run_block, plan, indices, gpu=plan.gpu_share, fingerprint=record_hash)
     except DeadWorkerError as error:
@@ -93,7 +94,8 @@ def run_block(plan: Plan, index: int) -> Episodes:
         played = play_block(plan, index)
     except (Exception, KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException as error:  # sys.exit, above all: it must not end the command as if all were well
+    except BaseException as error:
+        # Sys.exit, above all: it must not end the command as if all were well.
         who = f"the agent {plan.policy.name} or the environment {plan.task.name}"
         raise InputError(f"{who} failed: {type(error).__name__}: {error}") from error
     return replace(played, processors=((processor(plan.device), 1),))

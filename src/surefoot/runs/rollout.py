@@ -89,7 +89,8 @@ def rollout(
         raise InputError(f"backend must be 'processes' or 'ray', got {backend!r}")
     if backend == "processes":
         return play(plan, workers=workers, progress=progress_callback)
-    from surefoot.play.ray_cluster import ray_cluster  # an extra, and slow to load
+    # Ray is an extra, and slow to load.
+    from surefoot.play.ray_cluster import ray_cluster
 
     with ray_cluster() as cluster:
         return play(plan, workers=cluster, progress=progress_callback)
