@@ -98,6 +98,7 @@ def from_function(function: ObservationFunction, spaces: Spaces, *, batched: boo
     A function that fails on made-up observations is not judged by them: unless ``batched`` says otherwise it is given
     one observation at a time.
     """
+    # One observation at a time, and rows; what fails is not the function's way.
     ways = (False, True) if batched is None else (batched,)
     policies = {way: _function_policy(function, spaces, batched=way, stochastic=stochastic) for way in ways}
     seen = trial_rows(spaces)

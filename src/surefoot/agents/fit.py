@@ -29,6 +29,7 @@ def fit_to(policy: Policy, shape: tuple[int, ...]) -> Policy:
             f"the agent was made for observations of shape {stored}, the environment gives {shape}; "
             "an agent with a memory of its own is not given stacks"
         )
+    # A policy that stacks already is not given stacks of its stacks.
     if policy.spaces.n_stack == 1:
         if stored[1:] == shape:
             return _restacked(policy, shape, stored[0], last_axis=False)

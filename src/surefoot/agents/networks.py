@@ -108,6 +108,7 @@ class Critic(_Bounded):
 
     def forward(self, history: Tensor, action: Tensor) -> Tensor:
         """Return one value per row."""
+        # As SB3 scales actions before its critics see them.
         scaled = 2.0 * ((action - self.low) / (self.high - self.low)) - 1.0
         output: Tensor = self.network(torch.cat((history.flatten(1), scaled), dim=1))
         return output[:, 0]
@@ -138,6 +139,7 @@ class Joint(nn.Module):
         """Return one value per combination."""
         output: Tensor = self.network(history).double()
         if self.binary:
+            # One output for each part, the value of 1: that of 0 is put before it.
             output = torch.stack((torch.zeros_like(output), output), dim=2).flatten(1)
         first, *others = torch.split(output, list(self.factors), dim=1)
         for values in others:
@@ -324,9 +326,10 @@ def halved(arrays: Arrays) -> dict[str, NDArray[np.float32]]:
 
 def check_fit(arrays: Arrays, sizes: Sizes, n_stack: int, shape: tuple[int, ...], n_actions: int) -> None:
     """Raise InputError if the layers do not lead from stacked frames to one value per action."""
-    layers = [f"conv{index}" for index in range(len(sizes.strides))]
-    layers += [f"linear{index}" for index in range(sizes.linear)]
-    expected = {f"{layer}.{part}" for layer in layers for part in PARTS}
+    expected = set()
+    for kind, count in (("conv", len(sizes.strides)), ("linear", sizes.linear)):
+        for index in range(count):
+            expected |= {f"{kind}{index}.weight", f"{kind}{index}.bias"}
     if set(arrays) != expected or not sizes.strides or not sizes.linear or len(shape) < 2:
         odd = ", ".join(sorted(set(arrays) ^ expected)[:3])
         raise InputError(f"a convolutional agent needs convolutions and linear layers over frames, got {odd or shape}")

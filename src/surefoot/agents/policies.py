@@ -63,7 +63,7 @@ class Spaces:
         for name in ("low", "high"):
             bounds = getattr(self, name)
             if bounds is not None:
-                object.__setattr__(self, name, tuple(float(bound) for bound in bounds))
+                object.__setattr__(self, name, tuple(map(float, bounds)))
 
     def sigma_of(self, given: Sigma) -> float | Sequence[float]:
         """Return one sigma, or one per feature, of what names the parts that have noise: ``{"camera": 0.1}``.
@@ -77,7 +77,10 @@ class Spaces:
         if unknown or not given:
             known = ", ".join(names) or "none: give one sigma for all of it"
             raise InputError(f"sigma must name parts of the observation, got {list(given)}; its parts are {known}")
-        return [float(given.get(name, 0.0)) for name, size in self.parts or () for _ in range(size)]
+        sigmas: list[float] = []
+        for name, size in self.parts or ():
+            sigmas += [float(given.get(name, 0.0))] * size
+        return sigmas
 
     @property
     def stacked_shape(self) -> tuple[int, ...]:
@@ -95,6 +98,7 @@ class Spaces:
 
     def check_agent(self, agent: Spaces) -> None:
         """Raise InputError if an environment with these spaces does not take an agent's actions or has other parts."""
+        # SB3's agents count from 0. Agents that choose by position fit whatever the environment calls its actions.
         by_position = agent.first_action is None
         same_first = by_position or agent.first_action == (self.first_action or 0)
         if agent.n_actions != self.n_actions or (agent.n_actions is not None and not same_first):
@@ -117,6 +121,7 @@ class Spaces:
     def _check_bounds(self, agent: Spaces) -> None:
         if agent.low is None or agent.high is None or self.low is None or self.high is None:
             return
+        # Clipped to other bounds it would be another agent; single precision is no other bound.
         same_size = len(agent.low) == len(self.low)
         if same_size and np.allclose(agent.low, self.low, rtol=1e-6) and np.allclose(agent.high, self.high, rtol=1e-6):
             return
@@ -168,6 +173,7 @@ class Policy:
     may_be_stack: bool = False
 
     def __post_init__(self) -> None:
+        # Frozen: what is missing can only be set so.
         if self.memory is None:
             object.__setattr__(self, "memory", FrameStack(self.spaces.n_stack))
         if isinstance(self.memory, FrameStack) and self.memory.n_stack != self.spaces.n_stack:
@@ -214,6 +220,7 @@ class Policy:
 @cache
 def _bounds_on(bounds: tuple[float, ...], device: torch.device) -> Tensor:
     """Return bounds of actions as a tensor; every step needs them."""
+    # What is made in inference mode could not be used for gradients later.
     with torch.inference_mode(False):
         return torch.tensor(bounds, device=device)
 

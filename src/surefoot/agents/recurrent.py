@@ -95,10 +95,12 @@ def recurrent_policy(arrays: Arrays, spaces: Spaces, form: Form, name: str = "po
     check_recurrent_fit(arrays, spaces, form)
     head = MLP(*_stored_part(arrays, "head"), form.activation)
     network: nn.Module = head
+    # The memory of an LSTM is hidden and cell state side by side; only the hidden one is shown to the head.
     if form.kind == "lstm":
         network = Visible(head, width=arrays["weight_hh"].shape[1])
     if form.squashed:
         network = Squashed(network, np.asarray(spaces.low), np.asarray(spaces.high))
+    # Without layers in front the cell sees the observation itself.
     layers = MLP(*_stored_part(arrays, "encoder"), form.activation)
     encoder: nn.Module = Encoder(layers) if layers.layers else nn.Identity()
     action_size = spaces.n_outputs if form.last_action else 0

@@ -102,6 +102,7 @@ def from_module(module: nn.Module, spaces: Spaces, *, name: str, stochastic: boo
             weight.requires_grad_(False)
     except Exception as error:
         raise InputError(f"the torch module {name} cannot be copied ({error}); {WAY_OUT}") from error
+    # Every layout and every way to ask is tried; what does not fit fails on made-up observations.
     problems: list[str] = []
     for shape in _possible_shapes(spaces.shape, spaces.n_stack):
         for inner in _ways_to_ask(own, spaces, stochastic):
@@ -153,11 +154,11 @@ def read_module(path: Path, *, allow_pickle: bool) -> tuple[nn.Module, str]:
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
     members = _list_members(path, content)
+    # Unpacked: a small file may hold a large one.
     check_size(path, "torch file", sum(one.file_size for one in members), MOST_ARRAYS)
-    names = [one.filename for one in members]
-    if not names:
+    if not members:
         raise InputError(f"{path} is not a file that torch saved; {_suggest_instead(path)}")
-    script = any(name.endswith("/constants.pkl") for name in names) and any("/code/" in name for name in names)
+    script = _is_script([one.filename for one in members])
     if not script and _is_weights(content):
         raise InputError(f"{path} holds weights without their network; {_suggest_instead(path)}")
     if not allow_pickle:
@@ -198,6 +199,11 @@ def _list_members(path: Path, content: bytes) -> list[zipfile.ZipInfo]:
         raise
     except (zipfile.BadZipFile, ValueError, OSError):
         return []
+
+
+def _is_script(names: list[str]) -> bool:
+    """Return whether these are the members of a TorchScript program."""
+    return any(name.endswith("/constants.pkl") for name in names) and any("/code/" in name for name in names)
 
 
 def _is_weights(content: bytes) -> bool:

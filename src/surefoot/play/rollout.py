@@ -1,4 +1,4 @@
-"""Running a plan: its blocks dealt to processes, collected and checked."""
+"""Running a plan: ``play`` and ``blocks_in_order`` give its blocks to workers, collect and check them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def blocks_in_order(
     """
     workers = as_workers(workers)
     ready = dict(done or {})
-    among = range(plan.n_blocks) if among is None else among
+    if among is None:
+        among = range(plan.n_blocks)
     missing = [number for number in among if number not in ready]
     count = sum(len(block) for block in ready.values())
     total = sum(plan.block_length(number) for number in among)
@@ -63,12 +64,14 @@ def blocks_in_order(
         progress(count, total)
     with closing(run_blocks(plan, missing, workers)) as fresh:
         for index in among:
+            # Blocks are finished in any order, and kept until it is their turn.
             while index not in ready:
                 number, block = next(fresh)
                 _check_block(plan, number, block)
                 if on_block is not None:
                     on_block(number, block)
-                ready[number], count = block, count + len(block)
+                ready[number] = block
+                count += len(block)
                 meter.clear(number)
                 if progress is not None:
                     progress(count, total)

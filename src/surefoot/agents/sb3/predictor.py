@@ -80,7 +80,7 @@ def wrap_model(model: Any) -> Policy:
         )
     if isinstance(observations, Dict):
         parts = tuple((name, prod(part.shape)) for name, part in observations.items())
-        shape = (sum(size for _, size in parts),)
+        shape = (sum(dict(parts).values()),)
     else:
         shape = observations.shape
     discrete = isinstance(actions, Discrete) and actions.start == 0

@@ -137,6 +137,7 @@ def _model_in(folder: Path) -> Path:
     finished = [path for path in models if path.stem != "best_model" and not re.search(r"_\d+_steps$", path.stem)]
     candidates = finished or models
     if len(candidates) > 1:
+        # Which of them is meant is not guessed.
         names = ", ".join(path.name for path in models)
         raise InputError(f"{folder} holds several SB3 model files ({names}); give one of them, such as {models[0]}")
     return candidates[0]

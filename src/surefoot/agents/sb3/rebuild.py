@@ -179,9 +179,16 @@ def _squashes(family: _Family, facts: Facts, layers: Layers) -> bool:
 def _rebuild_critic(weights: Mapping[str, Tensor], facts: Facts, activation: str) -> Critic | None:
     """Build the first critic of DDPG, TD3, SAC and TQC from its weights; None when there is none that is an MLP."""
     names = {name for name in weights if name.startswith("critic.qf0.")}
-    layers = [f"critic.qf0.{2 * index}" for index in range(len(names)) if f"critic.qf0.{2 * index}.weight" in names]
-    if facts.limits is None or not layers or names != {f"{layer}.{part}" for layer in layers for part in PARTS}:
+    layers = []
+    expected = set()
+    for index in range(len(names)):
+        layer = f"critic.qf0.{2 * index}"
+        if f"{layer}.weight" in names:
+            layers.append(layer)
+            expected |= {f"{layer}.weight", f"{layer}.bias"}
+    if facts.limits is None or not layers or names != expected:
         return None
+    # The critics of TQC have quantiles of the value; attacks look at its mean.
     found = _mean_of_quantiles(_copy_layers(weights, layers), 1)
     if not fit_together(found, prod(facts.shape) + facts.width, 1):
         return None

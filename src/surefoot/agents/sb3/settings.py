@@ -254,7 +254,7 @@ def factors_of(actions: spaces.Space[Any]) -> tuple[int, ...] | None:
     if isinstance(actions, MultiBinary):
         return (2,) * prod(actions.shape)
     if isinstance(actions, MultiDiscrete) and not actions.start.any():
-        return tuple(int(count) for count in actions.nvec.ravel())
+        return tuple(map(int, actions.nvec.ravel()))
     return None
 
 
@@ -267,10 +267,10 @@ def _facts_of_factors(counts: Sequence[int], *, binary: bool) -> dict[str, Any]:
 def _printed_factors(space: Mapping[str, Any], *, binary: bool) -> dict[str, Any]:
     if binary:
         return _facts_of_factors([2] * prod(_printed_shape(space)), binary=True)
-    counts = [int(count) for count in re.findall(r"\d+", str(space.get("nvec")))]
+    counts = list(map(int, re.findall(r"\d+", str(space.get("nvec")))))
     starts = re.findall(r"\d+", str(space.get("start", "0")))
     complete = bool(counts) and min(counts) >= 1 and len(counts) == prod(_printed_shape(space))
-    if not complete or any(int(start) for start in starts):
+    if not complete or any(map(int, starts)):
         raise UnreadableError("it does not print how many values each part of its actions has, from 0")
     return _facts_of_factors(counts, binary=False)
 
@@ -324,7 +324,7 @@ def _printed_array(text: Any, single: bool) -> NDArray[np.float32] | None:
         if len(decimals) >= 8 and not (single and "e" in token):
             return None
     try:
-        return np.array([float(token) for token in tokens], dtype=np.float32)
+        return np.array(list(map(float, tokens)), dtype=np.float32)
     except ValueError:
         # "..." stands for what numpy left out.
         return None
