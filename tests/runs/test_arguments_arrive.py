@@ -47,7 +47,7 @@ def asked(request, monkeypatch):
 
 
 def test_without_options(asked):
-    seen = asked()
+    seen = asked(seed=0)
     plan = seen["plan"]
     assert (seen["agent"], seen["spaces"]) == ("the agent", TASK.spaces)
     assert (plan.task, plan.noise, plan.seed, plan.device, seen["workers"]) == (TASK, Noise.of(0.2), 0, "cpu", 1)
