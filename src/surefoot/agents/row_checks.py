@@ -67,7 +67,7 @@ def check_rows(
         for rows in _groups(len(together), sizes, random):
             company = "alone" if len(rows) == 1 else f"among {len(rows)}"
             before = together[rows.to(together.device)]
-            again = _ask_again(ask, _take_rows(parts, rows), company, where)
+            again = _ask_again(ask, _take_rows(parts, rows), len(rows), company, where)
             row = first_differing(ask, parts, rows, (before, again), spread, random)
             if row is not None:
                 raise DependentRowsError(
@@ -76,10 +76,10 @@ def check_rows(
                 )
 
 
-def _ask_again(ask: Ask, parts: Parts, company: str, where: str) -> Tensor:
+def _ask_again(ask: Ask, parts: Parts, n_rows: int, company: str, where: str) -> Tensor:
     """Return the answers; what answered before and fails now does not answer each row by itself."""
     try:
-        return ask(*parts)
+        answers = ask(*parts)
     except Exception as error:
         if is_out_of_memory(error):
             raise
@@ -87,6 +87,11 @@ def _ask_again(ask: Ask, parts: Parts, company: str, where: str) -> Tensor:
         raise DependentRowsError(
             f"the agent answers all rows together, but not {company} ({where}{reason}): {WAY_OUT}"
         ) from error
+    if len(answers) != n_rows:
+        raise DependentRowsError(
+            f"the agent answers {len(answers)} rows when it is asked {company} ({where}expected {n_rows}): {WAY_OUT}"
+        )
+    return answers
 
 
 def first_differing(
