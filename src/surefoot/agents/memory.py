@@ -150,7 +150,8 @@ class Recurrent(nn.Module):
             return torch.cat(self.cell(encoded, (hidden, kept)), dim=1)
         # On a GPU torch's own is one kernel after the products.
         if memory.is_cuda:
-            return self.cell(encoded, memory)
+            after: Tensor = self.cell(encoded, memory)
+            return after
         return gru_step(self._prepared_weights, encoded, memory)
 
     @cached_property

@@ -172,7 +172,7 @@ def read_module(path: Path, *, allow_pickle: bool) -> tuple[nn.Module, str]:
         search_here()
     try:
         if script:
-            loaded = torch.jit.load(io.BytesIO(content), map_location="cpu")
+            loaded = torch.jit.load(io.BytesIO(content), map_location="cpu")  # type: ignore[no-untyped-call]
         else:
             loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=False)
     except Exception as error:

@@ -79,7 +79,7 @@ def wrap_model(model: Any) -> Policy:
             "give a function of the flattened observation instead"
         )
     if isinstance(observations, Dict):
-        parts = tuple((name, prod(part.shape)) for name, part in observations.items())
+        parts = tuple((name, prod(part.shape or ())) for name, part in observations.items())
         shape = (sum(dict(parts).values()),)
     else:
         shape = observations.shape
@@ -100,7 +100,9 @@ def wrap_model(model: Any) -> Policy:
         layout["factors"] = factors
     spaces = Spaces(shape=shape, n_actions=n_actions, first_action=0, factors=factors, parts=parts)
     if isinstance(actions, Box):
-        spaces = replace(spaces, low=actions.low.astype(np.float32), high=actions.high.astype(np.float32))
+        low = actions.low.astype(np.float32).tolist()
+        high = actions.high.astype(np.float32).tolist()
+        spaces = replace(spaces, low=tuple(low), high=tuple(high))
     predictor = Predictor(model.policy, n_actions, factors)
     return Policy(predictor, spaces, sha256=weights_hash(arrays, layout), differentiable=False)
 

@@ -97,7 +97,7 @@ class Facts:
         if self.limits is None:
             return own
         low, high = self.limits
-        return replace(own, low=low, high=high)
+        return replace(own, low=tuple(low.tolist()), high=tuple(high.tolist()))
 
 
 def read_settings(path: Path) -> dict[str, Any]:

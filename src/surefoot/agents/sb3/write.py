@@ -202,7 +202,7 @@ def _describe_actor_and_critic(policy: Policy) -> _Model:
     actor = squashed.network
     assert isinstance(actor, MLP)
     widths = {"pi": _hidden_widths(actor), "qf": _hidden_widths(critic.network)}
-    weights = {}
+    weights: dict[str, Tensor] = {}
     for target in ("", "_target"):
         weights |= _layer_weights(f"actor{target}.mu", actor)
         weights |= _layer_weights(f"critic{target}.qf0", critic.network)
