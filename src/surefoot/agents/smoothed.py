@@ -29,7 +29,15 @@ State = tuple[NDArray[Any], ...]
 
 
 class PredictableNoiseWarning(UserWarning):
-    """The noise was given a seed: anyone who knows it can predict the noise, and then the certificate is void."""
+    """The noise was given a seed: anyone who knows it can predict the noise, and then the certificate is void.
+
+    >>> import surefoot, warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     agent = surefoot.smooth("cartpole-1-s0.2", sigma=0.2, seed=0)
+    >>> caught[0].category.__name__
+    'PredictableNoiseWarning'
+    """
 
 
 def smooth(
