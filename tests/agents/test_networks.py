@@ -15,7 +15,7 @@ from surefoot.agents.fit import fit_to
 from surefoot.agents.memory import FrameStack
 from surefoot.agents.networks import CNN, NATURE, Sizes, check_fit, cnn_parts, cnn_policy, fresh_arrays, halved
 from surefoot.agents.sb3 import read as sb3
-from surefoot.agents.sb3.write import _Spaces, write_zip
+from surefoot.agents.sb3.write import _SpacesOnly, write_zip
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Scene, Smoothing
 from surefoot.episodes import Noise
@@ -134,7 +134,7 @@ def test_the_number_of_actions_is_checked():
 
 
 def model(observations, **settings):
-    return sb3_dqn()("CnnPolicy", _Spaces(observations, Discrete(3)), buffer_size=1, device="cpu", **settings)
+    return sb3_dqn()("CnnPolicy", _SpacesOnly(observations, Discrete(3)), buffer_size=1, device="cpu", **settings)
 
 
 def sb3_dqn():

@@ -10,7 +10,7 @@ import torch
 from onnx import TensorProto, helper, load, numpy_helper, save_model
 
 import surefoot
-from surefoot.agents.onnx_model import DEEPEST, needs_data_file
+from surefoot.agents.onnx_model import DEEPEST_MESSAGE, needs_data_file
 from surefoot.agents.policies import Spaces
 from surefoot.agents.resolve import as_policy
 from surefoot.errors import InputError
@@ -248,7 +248,7 @@ def _length(content):
         (b"\x3b\x3c", "begins a value of kind 3"),
         (b"\x38\x01", "field 7 of a model is not a message"),
         (b"\x02\x00", "has the field number 0"),
-        (nested(DEEPEST), f"nested more than {DEEPEST} deep"),
+        (nested(DEEPEST_MESSAGE), f"nested more than {DEEPEST_MESSAGE} deep"),
         (b"\x08\x01" * 50_000, "more than 40000 fields"),
     ],
 )

@@ -245,6 +245,15 @@ def test_the_mean_of_continuous_agents():
         as_policy(Mover(lifted=0.5), FOUR)
 
 
+@pytest.mark.parametrize("agent", [Mover(), Actor(), lambda seen: -seen[:1]], ids=["ppo", "sac", "function"])
+def test_the_policy_of_an_agent_is_the_same_agent(agent):
+    """Also of SAC, which draws an action that is not used: rollout, attack and smooth are given such a policy."""
+    policy = as_policy(agent, FOUR)
+    again = as_policy(policy, FOUR)
+    assert again is policy
+    assert torch.equal(again.act(SEEN[:, :, :3]), policy.act(SEEN[:, :, :3]))
+
+
 def test_an_agent_that_does_not_draw_is_taken_as_it_is():
     agent = Atoms()
     assert torch.equal(as_policy(agent, SPACES).act(SEEN), agent.get_action(SEEN[:, 0])[0])

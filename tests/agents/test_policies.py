@@ -12,8 +12,9 @@ from surefoot.agents.callables import from_callable
 from surefoot.agents.memory import FrameStack, GRUWeights, Recurrent, gru_step
 from surefoot.agents.networks import ACTIVATIONS, MLP, weights_hash
 from surefoot.agents.policies import Policy, Spaces
+from surefoot.agents.row_checks import check_rows
 from surefoot.episodes import Noise
-from surefoot.errors import InputError
+from surefoot.errors import DependentRowsError, InputError
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from toys import fixed, pay_steps, toy_task
@@ -64,7 +65,7 @@ def test_a_step_of_the_gru_is_torchs_with_its_gradient():
     for scale in (0.01, 1.0, 50.0):
         inputs = (scale * torch.randn(200, 5)).requires_grad_()
         state = torch.rand(200, 7) * 2 - 1
-        ours, theirs = gru_step(GRUWeights.of(cell), inputs, state), cell(inputs, state)
+        ours, theirs = gru_step(GRUWeights.of_cell(cell), inputs, state), cell(inputs, state)
         torch.testing.assert_close(ours, theirs, atol=1e-6 * max(scale, 1), rtol=0)  # as sums are rounded
         found, expected = (torch.autograd.grad(after.square().sum(), inputs)[0] for after in (ours, theirs))
         torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
@@ -76,9 +77,9 @@ def test_a_step_of_the_gru_without_gradients_has_the_same_bits_and_leaves_its_ar
     cell = torch.nn.GRUCell(5, 7)
     inputs, state = torch.randn(200, 5), torch.rand(200, 7) * 2 - 1
     before = inputs.clone(), state.clone()
-    expected = gru_step(GRUWeights.of(cell), inputs, state).detach()
+    expected = gru_step(GRUWeights.of_cell(cell), inputs, state).detach()
     with torch.inference_mode():
-        found = gru_step(GRUWeights.of(cell), inputs, state)
+        found = gru_step(GRUWeights.of_cell(cell), inputs, state)
     assert torch.equal(found, expected)
     assert torch.equal(inputs, before[0])
     assert torch.equal(state, before[1])
@@ -222,3 +223,25 @@ def test_the_hash_changes_with_every_bit():
     others.add(weights_hash({**arrays, "0.bias": arrays["0.bias"].astype(np.float64)}, layout))
     others.add(weights_hash(arrays, {**layout, "frames": 2}))
     assert len(others) == 1 + 8 * 32 + 3
+
+
+def test_as_many_rows_are_answered_as_are_asked():
+    """A network that remembers how many rows it has had does not answer each row by itself."""
+    rows = torch.randn(9, 1, 4)
+    for size in (9, 1):
+        with pytest.raises(DependentRowsError, match=f"answers {size} rows when it is asked .*expected"):
+            check_rows(
+                lambda _, n=size: torch.zeros(n, 2), [rows], torch.zeros(9, 2), np.random.default_rng(0), sizes=[2]
+            )
+
+
+def test_a_memory_of_other_frames_than_the_spaces_say_is_refused():
+    with pytest.raises(InputError, match="a memory of 3 frames does not fit n_stack=2"):
+        Policy(nn.Flatten(), Spaces(shape=(4,), n_actions=2, n_stack=2), FrameStack(3))
+
+
+def test_bounds_may_be_the_arrays_of_a_box():
+    box = Box(np.float32([-1, -2]), np.float32([1, 2]))
+    spaces = Spaces(shape=(3,), n_actions=None, low=box.low, high=box.high)
+    assert spaces == Spaces(shape=(3,), n_actions=None, low=(-1.0, -2.0), high=(1.0, 2.0))
+    assert spaces.n_outputs == 2

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from surefoot.agents.callables import from_callable
+from surefoot.agents.memory import FrameStack
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks.composed import Structured
 from surefoot.episodes import Noise
@@ -219,8 +220,8 @@ def test_nothing_is_spent_on_episodes_that_are_over():
 def test_a_new_episode_shows_nothing_of_the_one_before():
     task = toy_task(geometric(0.3, 50), pay_steps, clean=(1.0, 2.0), ceiling=50.0)
     spy = Spy(lambda view: torch.full_like(view.observation, 0.01))
-    stacked = gate(0.5, SIGMA, 2)
-    policy = Policy(stacked.network, replace(stacked.spaces, n_stack=3))
+    single = gate(0.5, SIGMA, 2)
+    policy = replace(single, spaces=replace(single.spaces, n_stack=3), memory=FrameStack(3))
     play(
         Plan(
             task=task,

@@ -25,7 +25,8 @@ from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.row_checks import check_rows, first_differing, numbers_of, spread_of, unforeseeable
 from surefoot.errors import InputError
 
-MOST_ROWS = 131  # of a trial
+# Rows of a trial, at most.
+MOST_ROWS = 131
 ObservationFunction = Callable[[NDArray[Any]], Any]
 
 
@@ -97,6 +98,7 @@ def from_function(function: ObservationFunction, spaces: Spaces, *, batched: boo
     A function that fails on made-up observations is not judged by them: unless ``batched`` says otherwise it is given
     one observation at a time.
     """
+    # One observation at a time, and rows; what fails is not the function's way.
     ways = (False, True) if batched is None else (batched,)
     policies = {way: _function_policy(function, spaces, batched=way, stochastic=stochastic) for way in ways}
     seen = trial_rows(spaces)
@@ -166,7 +168,8 @@ def trial_outputs(network: nn.Module, seen: Tensor, *, seed: int = 0) -> Tensor:
 def _outputs_and_draws(network: nn.Module, seen: Tensor, *, seed: int) -> tuple[Tensor, bool]:
     """Return what a network answers, and whether it has drawn from a global generator."""
     with warnings.catch_warnings(), seeded(np.random.SeedSequence(seed), seed), torch.no_grad():
-        warnings.simplefilter("ignore")  # the observations are made up
+        # Made-up observations may make an agent warn; real ones will warn again.
+        warnings.simplefilter("ignore")
         before = states()
         answer: Tensor = network(seen)
         return answer, states() != before

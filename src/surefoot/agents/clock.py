@@ -34,7 +34,8 @@ class Clock:
     ) -> Tensor:
         """Count one more step; rows that begin an episode begin at 0."""
         steps = memory[:, 0, -1] + 1
-        steps = steps if fresh is None else steps.masked_fill(fresh, 0.0)
+        if fresh is not None:
+            steps = steps.masked_fill(fresh, 0.0)
         return torch.cat((seen.flatten(1), steps.unsqueeze(1)), dim=1).unsqueeze(1)
 
     def to(self, device: torch.device | str) -> Clock:  # noqa: ARG002
@@ -56,6 +57,7 @@ class TimeLeft(nn.Module):
 
     def forward(self, memory: Tensor, *others: Tensor) -> Tensor:
         """Return what the network makes of observation and time, and of an action where it is a critic."""
+        # In double precision, as the wrapper computes it.
         left = (1 - memory[..., -1:].double() / self.max_steps).to(memory.dtype)
         output: Tensor = self.network(torch.cat((memory[..., :-1], left), dim=-1), *others)
         return output
@@ -84,12 +86,14 @@ def with_clock(policy: Policy, max_steps: int) -> Policy:
                 "give an environment that appends it"
             )
         parts = (*parts[:-1], (name, size - 1))
-    layout = {"agent": policy.sha256, "time_feature": max_steps}
+    digest = ""
+    if policy.sha256:
+        digest = weights_hash({}, {"agent": policy.sha256, "time_feature": max_steps})
     return replace(
         policy,
         network=TimeLeft(policy.network, max_steps),
         critic=None if policy.critic is None else TimeLeft(policy.critic, max_steps),
         spaces=replace(spaces, shape=(spaces.shape[0] - 1,), parts=parts),
         memory=Clock(),
-        sha256=weights_hash({}, layout) if policy.sha256 else "",
+        sha256=digest,
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 from surefoot.agents.memory import FrameStack, Recurrent
 from surefoot.agents.networks import (
@@ -32,12 +33,16 @@ from surefoot.errors import InputError, did_you_mean
 from surefoot.files import checkout, read_arrays, read_json, untrusted, write_arrays, write_json
 
 SCHEMA = 1
+# The names of arrays that normalize observations begin so.
+STATISTICS = "normalization."
 
 
 def agents_dir() -> Path:
     """Return the directory of the pretrained agents: inside an installed package, next to ``src`` in a checkout."""
     root = checkout()
-    return Path(str(files("surefoot"))) / "_zoo" if root is None else root / "zoo"
+    if root is None:
+        return Path(str(files("surefoot"))) / "_zoo"
+    return root / "zoo"
 
 
 def list_agents() -> list[str]:
@@ -47,7 +52,8 @@ def list_agents() -> list[str]:
 
 def default_agent(task: str, sigma: float) -> str:
     """Return the name of the pretrained agent for a task and a sigma, or say that there is none."""
-    name, known = f"{task}-s{sigma:g}", list_agents()
+    name = f"{task}-s{sigma:g}"
+    known = list_agents()
     if name not in known:
         available = ", ".join(other for other in known if other.startswith(f"{task}-")) or "none"
         raise InputError(
@@ -78,7 +84,8 @@ def find_card(name_or_path: str) -> Path:
 def load(name_or_path: str) -> Policy:
     """Load an agent and check its weights against the hash in its model card."""
     card = find_card(name_or_path)
-    return from_parts(read_json(card), read_arrays(card.with_name(f"{card.name.removesuffix('.json')}.npz")), str(card))
+    weights = card.with_name(f"{card.name.removesuffix('.json')}.npz")
+    return from_parts(read_json(card), read_arrays(weights), str(card))
 
 
 def load_card(name_or_path: str) -> dict[str, Any]:
@@ -91,9 +98,12 @@ def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], orig
     if card.get("schema") != SCHEMA:
         raise InputError(f"{origin} has schema {card.get('schema')}, this version reads {SCHEMA}")
     try:
-        layout, name, expected = card["layout"], str(card["name"]), card["sha256"]
-        build = KINDS.get(layout.get("kind"), _connected)(layout, _without_statistics(arrays))
-        statistics = _statistics(layout, arrays)
+        layout = card["layout"]
+        name = str(card["name"])
+        expected = card["sha256"]
+        network_arrays = {key: array for key, array in arrays.items() if not key.startswith(STATISTICS)}
+        build = BUILDERS[layout["kind"]](layout, network_arrays)
+        statistics = _stored_statistics(layout, arrays)
     except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
         raise InputError(f"{origin} is not a model card that fits its weights: missing or wrong {error}") from error
     found = weights_hash(dict(arrays), layout)
@@ -101,11 +111,14 @@ def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], orig
         raise InputError(f"the weights of {origin} have hash {found[:12]}, its card says {str(expected)[:12]}")
     try:
         policy = build(name, found)
-        policy = policy if statistics is None else replace(normalized(policy, statistics), sha256=found)
+        if statistics is not None:
+            policy = replace(normalized(policy, statistics), sha256=found)
     except InputError as error:
         raise InputError(f"the layers of {origin} do not fit together: {error}") from error
+    # Stored again it must be the same file: what a card says besides would make two agents of one hash.
     with untrusted(origin, "model card"):
-        built = weights_hash(*reversed(parts_of(policy)))
+        stored_layout, stored_arrays = parts_of(policy)
+        built = weights_hash(stored_arrays, stored_layout)
     if built != found:
         raise InputError(
             f"{origin} has arrays or settings that its agent does not use: expected only those that the hash of the "
@@ -114,22 +127,19 @@ def from_parts(card: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]], orig
     return policy
 
 
-STATISTICS = "normalization."
-
-
-def _statistics(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Statistics | None:
+def _stored_statistics(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Statistics | None:
     if "normalization" not in layout:
         return None
-    mean, var = (np.asarray(arrays[f"{STATISTICS}{name}"], dtype=np.float64) for name in ("mean", "var"))
-    epsilon, clip = (float(layout["normalization"][name]) for name in ("epsilon", "clip"))
-    return Statistics(mean=mean, var=var, epsilon=epsilon, clip=clip)
+    settings = layout["normalization"]
+    return Statistics(
+        mean=np.asarray(arrays[f"{STATISTICS}mean"], dtype=np.float64),
+        var=np.asarray(arrays[f"{STATISTICS}var"], dtype=np.float64),
+        epsilon=float(settings["epsilon"]),
+        clip=float(settings["clip"]),
+    )
 
 
-def _without_statistics(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {name: array for name, array in arrays.items() if not name.startswith(STATISTICS)}
-
-
-def _spaces(layout: Mapping[str, Any]) -> Spaces:
+def _stored_spaces(layout: Mapping[str, Any]) -> Spaces:
     """Return the spaces in a layout, without its stack."""
     shape = tuple(layout["shape"])
     if layout["choices"] is not None:
@@ -137,13 +147,14 @@ def _spaces(layout: Mapping[str, Any]) -> Spaces:
     return Spaces(shape=shape, n_actions=None, low=tuple(layout["low"]), high=tuple(layout["high"]))
 
 
-Build = Callable[[str, str], Policy]  # of a name and a hash
+# Makes the policy of a name and a hash, after the hash was compared.
+Build = Callable[[str, str], Policy]
 
 
-def _connected(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
+def _read_connected(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
     layers = stored_layers(arrays, "", int(layout["layers"]))
     critic = stored_layers(arrays, "critic.", int(layout.get("critic", 0)))
-    spaces = replace(_spaces(layout), n_stack=int(layout["frames"]))
+    spaces = replace(_stored_spaces(layout), n_stack=int(layout["frames"]))
     activation = layout["activation"]
     bound = None if layout.get("bound") is None else float(layout["bound"])
 
@@ -151,33 +162,35 @@ def _connected(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
         outputs = spaces.n_outputs
         action_size = outputs if layout.get("last_action") else 0
         inputs = spaces.n_stack * (int(np.prod(spaces.shape)) + action_size)
-        if not fit_together(layers, inputs, outputs) or (critic[0] and not fit_together(critic, inputs + outputs, 1)):
+        has_critic = bool(critic[0])
+        if not fit_together(layers, inputs, outputs) or (has_critic and not fit_together(critic, inputs + outputs, 1)):
             raise InputError(f"{[weight.shape for weight in (*layers[0], *critic[0])]}")
-        network = MLP(*layers, activation, bound=bound)
+        network: nn.Module = MLP(*layers, activation, bound=bound)
         memory = FrameStack(spaces.n_stack, action_size=action_size)
         if spaces.n_actions is not None:
             return Policy(network, spaces, memory, name, sha256)
-        low, high = np.asarray(spaces.low, dtype=np.float32), np.asarray(spaces.high, dtype=np.float32)
-        return Policy(
-            Squashed(network, low, high) if layout.get("squashed", True) else network,
-            spaces,
-            memory,
-            name,
-            sha256,
-            critic=Critic(MLP(*critic, activation), low, high) if critic[0] else None,
-        )
+        low = np.asarray(spaces.low, dtype=np.float32)
+        high = np.asarray(spaces.high, dtype=np.float32)
+        if layout.get("squashed", True):
+            network = Squashed(network, low, high)
+        policy = Policy(network, spaces, memory, name, sha256)
+        if has_critic:
+            policy = replace(policy, critic=Critic(MLP(*critic, activation), low, high))
+        return policy
 
     return build
 
 
-def _convolutional(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
-    n_stack, shape, n_actions = int(layout["frames"]), tuple(layout["shape"]), int(layout["choices"])
-    sizes = Sizes(tuple(int(stride) for stride in layout["strides"]), int(layout["layers"]))
+def _read_convolutional(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
+    n_stack = int(layout["frames"])
+    shape = tuple(layout["shape"])
+    n_actions = int(layout["choices"])
+    sizes = Sizes(tuple(map(int, layout["strides"])), int(layout["layers"]))
     return lambda name, _: cnn_policy(arrays, sizes, n_stack, shape, n_actions, name)
 
 
-def _recurrent(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
-    spaces = _spaces(layout)
+def _read_recurrent(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> Build:
+    spaces = _stored_spaces(layout)
     form = Form(
         kind=str(layout["kind"]),
         activation=str(layout["activation"]),
@@ -187,7 +200,7 @@ def _recurrent(layout: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) ->
     return lambda name, _: recurrent_policy(arrays, spaces, form, name)
 
 
-KINDS = {"cnn": _convolutional} | dict.fromkeys(CELLS, _recurrent)
+BUILDERS = {"mlp": _read_connected, "cnn": _read_convolutional} | dict.fromkeys(CELLS, _read_recurrent)
 
 
 def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
@@ -199,7 +212,9 @@ def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         return recurrent_parts(policy)
     if isinstance(policy.network, CNN):
         return cnn_parts(policy)
-    network = policy.network.network if isinstance(policy.network, Squashed) else policy.network
+    network = policy.network
+    if isinstance(network, Squashed):
+        network = network.network
     spaces = policy.spaces
     bounded = spaces.low is not None and spaces.high is not None
     if not isinstance(network, MLP) or (spaces.n_actions is None and not bounded):
@@ -215,13 +230,15 @@ def parts_of(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "frames": spaces.n_stack,
         "shape": list(spaces.shape),
         "choices": spaces.n_actions,
-        **({"last_action": True} if policy.memory.has_action else {}),
     }
+    if policy.memory.has_action:
+        layout["last_action"] = True
     if network.bound is not None:
         layout["bound"] = network.bound
     if bounded:
         layout |= stored_bounds(spaces)
-        layout |= {} if isinstance(policy.network, Squashed) else {"squashed": False}
+        if not isinstance(policy.network, Squashed):
+            layout["squashed"] = False
     if isinstance(policy.critic, Critic):
         layout["critic"] = len(policy.critic.network.layers)
         arrays |= policy.critic.network.arrays("critic.")
@@ -239,7 +256,9 @@ def _with_statistics(policy: Policy, own: Statistics) -> tuple[dict[str, Any], d
     layout, arrays = parts_of(policy)
     layout["normalization"] = {"epsilon": own.epsilon, "clip": own.clip}
     shape = policy.spaces.stacked_shape
-    return layout, arrays | {f"{STATISTICS}{name}": getattr(own, name).reshape(shape) for name in ("mean", "var")}
+    arrays[f"{STATISTICS}mean"] = own.mean.reshape(shape)
+    arrays[f"{STATISTICS}var"] = own.var.reshape(shape)
+    return layout, arrays
 
 
 def save(policy: Policy, path: Path, facts: Mapping[str, Any]) -> None:

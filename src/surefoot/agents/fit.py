@@ -29,10 +29,11 @@ def fit_to(policy: Policy, shape: tuple[int, ...]) -> Policy:
             f"the agent was made for observations of shape {stored}, the environment gives {shape}; "
             "an agent with a memory of its own is not given stacks"
         )
+    # A policy that stacks already is not given stacks of its stacks.
     if policy.spaces.n_stack == 1:
         if stored[1:] == shape:
             return _restacked(policy, shape, stored[0], last_axis=False)
-        times = stored[-1] // shape[-1] if stored and shape and shape[-1] else 0
+        times = _axis_ratio(stored, shape)
         if times > 1 and stored == (*shape[:-1], times * shape[-1]):
             return _restacked(policy, shape, times, last_axis=True)
         if len(shape) == len(stored) == 3 and stored[1:] == shape[:2] and stored[0] % shape[2] == 0:
@@ -41,6 +42,13 @@ def fit_to(policy: Policy, shape: tuple[int, ...]) -> Policy:
         f"the agent was made for observations of shape {stored}, the environment gives {shape}; "
         f"expected the same shape or a stack of them; {AS_IN_TRAINING}"
     )
+
+
+def _axis_ratio(stacked: tuple[int, ...], single: tuple[int, ...]) -> int:
+    """Return how often the last axis of one shape goes into that of the other; 0 without such an axis."""
+    if not stacked or not single or single[-1] == 0:
+        return 0
+    return stacked[-1] // single[-1]
 
 
 def single_shape(stacked: tuple[int, ...], n_stack: int) -> tuple[int, ...]:
@@ -72,16 +80,20 @@ def scale_pixels(policy: Policy, spaces: Spaces, pixel_max: float | None) -> Pol
     Raises:
         InputError: If observations are pixels and nothing says in what range the agent takes them, or they are not.
     """
-    if (pixel_max is not None) != spaces.pixels or (pixel_max is not None and not 0 < pixel_max < float("inf")):
+    if not spaces.pixels:
+        if pixel_max is not None:
+            raise InputError("pixel_max= goes with observations that are pictures of bytes; leave it out")
+        return policy
+    if pixel_max is None or not 0 < pixel_max < float("inf"):
         raise InputError(
             "the observations are pictures of bytes: say what the agent takes, pixel_max=255 if it takes bytes and "
             "divides by 255 itself, pixel_max=1 if it takes numbers from 0 to 1"
-            if spaces.pixels
-            else "pixel_max= goes with observations that are pictures of bytes; leave it out"
         )
-    if pixel_max in (None, 1):
+    if pixel_max == 1:
         return replace(policy, pixel_max=pixel_max)
-    digest = sha256(policy.sha256.encode(), f"pixels to {pixel_max!r}".encode()) if policy.sha256 else ""
+    digest = ""
+    if policy.sha256:
+        digest = sha256(policy.sha256.encode(), f"pixels to {pixel_max!r}".encode())
     return replace(policy, network=PixelScale(policy.network, float(pixel_max)), pixel_max=pixel_max, sha256=digest)
 
 
@@ -96,8 +108,9 @@ class Restacked(nn.Module):
 
     def forward(self, history: Tensor) -> Tensor:
         """Lay the frames out as the network knows them."""
-        frames = history.movedim(1, -2) if self.last_axis else history
-        output: Tensor = self.network(frames.reshape(len(history), 1, *self.stored))
+        if self.last_axis:
+            history = history.movedim(1, -2)
+        output: Tensor = self.network(history.reshape(len(history), 1, *self.stored))
         return output
 
 
@@ -116,11 +129,13 @@ class ChannelsFirst(nn.Module):
 
 
 def _restacked(policy: Policy, shape: tuple[int, ...], n_stack: int, *, last_axis: bool) -> Policy:
+    network = policy.network
+    inner = network.network if isinstance(network, Normalized) else network
     # Concatenated flattened vectors are the flattened stack: an MLP stays the MLP it is.
-    inner = policy.network.network if isinstance(policy.network, Normalized) else policy.network
-    flat = isinstance(inner, (MLP, Squashed)) and (not last_axis or len(shape) == 1)
-    flat = flat or (isinstance(inner, CNN) and not last_axis)
-    network = policy.network if flat else Restacked(policy.network, policy.spaces.shape, last_axis)
+    same_flat = isinstance(inner, MLP | Squashed) and (not last_axis or len(shape) == 1)
+    same_channels = isinstance(inner, CNN) and not last_axis
+    if not same_flat and not same_channels:
+        network = Restacked(network, policy.spaces.shape, last_axis)
     return _with_frames(policy, network, shape, n_stack)
 
 

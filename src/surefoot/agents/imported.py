@@ -32,7 +32,8 @@ def imported(module: str) -> Any:
         ) from error
     except (KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException as error:  # sys.exit too
+    except BaseException as error:
+        # A module may also call sys.exit while it is imported.
         raise InputError(f"importing {module!r} failed: {type(error).__name__}: {error}") from error
 
 
@@ -47,7 +48,9 @@ def named_object(text: str) -> Any | None:
     found = attribute(imported(module), name.removesuffix("()"))
     if found is None:
         raise InputError(f"there is no {name.removesuffix('()')!r} in {module}")
-    return called(text, found) if name.endswith("()") or isinstance(found, type) else found
+    if name.endswith("()") or isinstance(found, type):
+        return called(text, found)
+    return found
 
 
 def called(name: str, function: Callable[..., Any], *arguments: Any, **kwargs: Any) -> Any:
@@ -56,7 +59,8 @@ def called(name: str, function: Callable[..., Any], *arguments: Any, **kwargs: A
         return function(*arguments, **kwargs)
     except (InputError, KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException as error:  # code of its author, which may call sys.exit
+    except BaseException as error:
+        # The code of its author may call sys.exit.
         raise InputError(f"{name} failed: {type(error).__name__}: {error}") from error
 
 

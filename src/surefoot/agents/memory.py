@@ -71,17 +71,19 @@ class FrameStack:
 
     def empty(self, observation: Tensor) -> Tensor:
         """Return stacks of zeros."""
-        return torch.zeros_like(self._filled(self._frame(observation, None, None)))
+        return torch.zeros_like(self._fill_stack(self._make_frame(observation, None, None)))
 
     def advance(
         self, memory: Tensor, seen: Tensor, action: Tensor | None = None, fresh: Tensor | None = None
     ) -> Tensor:
         """Append every row's newest observation; fill the rows that begin an episode with it."""
-        frame = self._frame(seen, action, fresh)
+        frame = self._make_frame(seen, action, fresh)
         if self.n_stack == 1:
             return frame.unsqueeze(1)
         pushed = torch.cat((memory[:, 1:], frame.unsqueeze(1)), dim=1)
-        return pushed if fresh is None else torch.where(expand_rows(fresh, pushed), self._filled(frame), pushed)
+        if fresh is None:
+            return pushed
+        return torch.where(expand_rows(fresh, pushed), self._fill_stack(frame), pushed)
 
     def to(self, device: torch.device | str) -> FrameStack:  # noqa: ARG002
         """Return itself: there are no weights."""
@@ -89,13 +91,16 @@ class FrameStack:
 
     def describe(self) -> str:
         """Return how many frames it holds."""
-        return f"{self.n_stack} frames{' with actions' if self.action_size else ''}"
+        kind = "frames with actions" if self.action_size else "frames"
+        return f"{self.n_stack} {kind}"
 
-    def _filled(self, frame: Tensor) -> Tensor:
+    def _fill_stack(self, frame: Tensor) -> Tensor:
         return frame.unsqueeze(1).expand(-1, self.n_stack, *frame.shape[1:])
 
-    def _frame(self, seen: Tensor, action: Tensor | None, fresh: Tensor | None) -> Tensor:
-        return with_action(seen, self.action_size, action, fresh) if self.action_size else seen
+    def _make_frame(self, seen: Tensor, action: Tensor | None, fresh: Tensor | None) -> Tensor:
+        if not self.action_size:
+            return seen
+        return with_action(seen, self.action_size, action, fresh)
 
 
 class Recurrent(nn.Module):
@@ -135,21 +140,27 @@ class Recurrent(nn.Module):
         self, memory: Tensor, seen: Tensor, action: Tensor | None = None, fresh: Tensor | None = None
     ) -> Tensor:
         """Return the state after one step of the cell."""
-        seen = with_action(seen, self.action_size, action, fresh) if self.action_size else seen.flatten(1)
+        if self.action_size:
+            inputs = with_action(seen, self.action_size, action, fresh)
+        else:
+            inputs = seen.flatten(1)
         if fresh is not None:
             memory = memory.masked_fill(fresh.unsqueeze(1), 0.0)
-        encoded = self.encoder(seen)
+        encoded = self.encoder(inputs)
         if isinstance(self.cell, nn.LSTMCell):
             hidden, kept = memory.chunk(2, dim=1)
             return torch.cat(self.cell(encoded, (hidden, kept)), dim=1)
         # On a GPU torch's own is one kernel after the products.
-        return self.cell(encoded, memory) if memory.is_cuda else gru_step(self._prepared, encoded, memory)
+        if memory.is_cuda:
+            after: Tensor = self.cell(encoded, memory)
+            return after
+        return gru_step(self._prepared_weights, encoded, memory)
 
     @cached_property
-    def _prepared(self) -> GRUWeights:
+    def _prepared_weights(self) -> GRUWeights:
         """The weights of a GRU as its steps use them; they do not change, but may be moved to a GPU and back."""
         assert isinstance(self.cell, nn.GRUCell)
-        return GRUWeights.of(self.cell)
+        return GRUWeights.of_cell(self.cell)
 
     def describe(self) -> str:
         """Return the kind of its cell and its width."""
@@ -171,7 +182,7 @@ class GRUWeights(NamedTuple):
     kept_bias: Tensor
 
     @classmethod
-    def of(cls, cell: nn.GRUCell) -> GRUWeights:
+    def of_cell(cls, cell: nn.GRUCell) -> GRUWeights:
         """Return the weights of a cell."""
         both = 2 * cell.hidden_size
         with torch.inference_mode(False):  # what is made in inference mode could not be used for gradients later
@@ -191,21 +202,23 @@ def gru_step(weights: GRUWeights, inputs: Tensor, state: Tensor) -> Tensor:
     reset, update = gates.chunk(2, dim=1)
     kept = linear(state, weights.onto_kept, weights.kept_bias)
     new = _tanh_of_half(linear(inputs, weights.into_new, weights.new_bias).addcmul_(reset, kept))
-    return torch.lerp(new, state, update, out=_reused(new))
+    return torch.lerp(new, state, update, out=_output_buffer(new))
 
 
 def quick_tanh(x: Tensor) -> Tensor:
     """Return tanh up to 3e-7; ``x`` is overwritten. On a CPU torch's tanh takes five times as long as its sigmoid."""
-    return x.tanh_() if x.is_cuda else _tanh_of_half(x.mul_(2))
+    if x.is_cuda:
+        return x.tanh_()
+    return _tanh_of_half(x.mul_(2))
 
 
 def _tanh_of_half(x: Tensor) -> Tensor:
     """Return tanh(x / 2) = 2 sigmoid(x) - 1; ``x`` is overwritten."""
     risen = x.sigmoid_()
-    return torch.add(MINUS_ONE, risen, alpha=2, out=_reused(risen))
+    return torch.add(MINUS_ONE, risen, alpha=2, out=_output_buffer(risen))
 
 
-def _reused(x: Tensor) -> Tensor | None:
+def _output_buffer(x: Tensor) -> Tensor | None:
     """Return where a result that replaces ``x`` goes: into its memory, unless gradients need what is in it."""
     return None if x.requires_grad else x
 

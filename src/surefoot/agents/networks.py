@@ -1,4 +1,6 @@
-"""The networks of policies: fully connected, squashed, critics, and the convolutional one of Mnih et al. (2015)."""
+"""The networks of policies: fully connected (``MLP``), squashed, critics, actions in parts, convolutional (``CNN``).
+
+Also what is done with their weights: hashes, layouts, half precision, and CUDA graphs of small networks."""
 
 from __future__ import annotations
 
@@ -18,7 +20,8 @@ from surefoot.errors import InputError
 from surefoot.files import sha256
 
 Arrays = Mapping[str, NDArray[Any]]
-Layers = tuple[list[NDArray[Any]], list[NDArray[Any]]]  # weights and biases
+# Weights and biases, first layer first.
+Layers = tuple[list[NDArray[Any]], list[NDArray[Any]]]
 PARTS = ("weight", "bias")
 NATURE_STRIDES = (4, 2, 1)
 
@@ -58,17 +61,24 @@ class MLP(nn.Module):
 
     def arrays(self, prefix: str = "") -> dict[str, NDArray[Any]]:
         """Return the weights by their names in files: ``0.weight``, ``0.bias``, ..."""
-        named = {f"{prefix}{i}.{part}": getattr(layer, part) for i, layer in enumerate(self.layers) for part in PARTS}
-        return {name: parameter.detach().cpu().numpy() for name, parameter in named.items()}
+        named = {}
+        for index, layer in enumerate(self.layers):
+            for part in PARTS:
+                parameter: Tensor = getattr(layer, part)
+                named[f"{prefix}{index}.{part}"] = parameter.detach().cpu().numpy()
+        return named
 
     def forward(self, history: Tensor) -> Tensor:
         """Return the outputs, (rows, width of the last layer)."""
         hidden = history.flatten(1)
-        *inner, last = self.layers  # a slice of a ModuleList would be a new module at every step
+        # A slice of a ModuleList would be a new module at every step.
+        *inner, last = self.layers
         for layer in inner:
             hidden = ACTIVATIONS[self.activation](layer(hidden))
         output: Tensor = last(hidden)
-        return output if self.bound is None else output.clamp(-self.bound, self.bound)
+        if self.bound is None:
+            return output
+        return output.clamp(-self.bound, self.bound)
 
 
 class _Bounded(nn.Module):
@@ -98,6 +108,7 @@ class Critic(_Bounded):
 
     def forward(self, history: Tensor, action: Tensor) -> Tensor:
         """Return one value per row."""
+        # As SB3 scales actions before its critics see them.
         scaled = 2.0 * ((action - self.low) / (self.high - self.low)) - 1.0
         output: Tensor = self.network(torch.cat((history.flatten(1), scaled), dim=1))
         return output[:, 0]
@@ -128,6 +139,7 @@ class Joint(nn.Module):
         """Return one value per combination."""
         output: Tensor = self.network(history).double()
         if self.binary:
+            # One output for each part, the value of 1: that of 0 is put before it.
             output = torch.stack((torch.zeros_like(output), output), dim=2).flatten(1)
         first, *others = torch.split(output, list(self.factors), dim=1)
         for values in others:
@@ -148,7 +160,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def stored_layers(arrays: Arrays, prefix: str, count: int) -> Layers:
     """Return the first ``count`` layers among named arrays."""
-    weights, biases = ([arrays[f"{prefix}{i}.{part}"] for i in range(count)] for part in PARTS)
+    weights = [arrays[f"{prefix}{index}.weight"] for index in range(count)]
+    biases = [arrays[f"{prefix}{index}.bias"] for index in range(count)]
     return weights, biases
 
 
@@ -160,9 +173,12 @@ def stored_bounds(spaces: Spaces) -> dict[str, list[float]]:
 def fit_together(layers: Layers, inputs: int, outputs: int) -> bool:
     """Return whether fully connected layers lead from so many inputs to so many outputs."""
     weights, biases = layers
-    widths = [inputs, *(bias.size for bias in biases)]
-    flat = len(biases) > 0 and all(bias.ndim == 1 for bias in biases)
-    return flat and [w.shape for w in weights] == list(zip(widths[1:], widths, strict=False)) and widths[-1] == outputs
+    width = inputs
+    for weight, bias in zip(weights, biases, strict=True):
+        if bias.ndim != 1 or weight.shape != (bias.size, width):
+            return False
+        width = bias.size
+    return len(biases) > 0 and width == outputs
 
 
 def weights_hash(arrays: dict[str, NDArray[Any]], layout: dict[str, Any]) -> str:
@@ -200,8 +216,10 @@ class CNN(nn.Module):
         for index, stride in enumerate(sizes.strides):
             out, into, high, wide = arrays[f"conv{index}.weight"].shape
             self.convolutions.append(nn.Conv2d(into, out, (high, wide), stride))
-        shapes = [arrays[f"linear{index}.weight"].shape for index in range(sizes.linear)]
-        self.linear = nn.ModuleList(nn.Linear(*reversed(shape)) for shape in shapes)
+        self.linear = nn.ModuleList()
+        for index in range(sizes.linear):
+            outputs, inputs = arrays[f"linear{index}.weight"].shape
+            self.linear.append(nn.Linear(inputs, outputs))
         with torch.no_grad():
             for name, parameter in self.named_parts():
                 parameter.copy_(torch.from_numpy(np.ascontiguousarray(arrays[name], dtype=np.float32)))
@@ -218,9 +236,11 @@ class CNN(nn.Module):
 
     def named_parts(self) -> list[tuple[str, Tensor]]:
         """Return the parameters by the names of ``arrays``."""
-        layers = [(f"conv{index}", layer) for index, layer in enumerate(self.convolutions)]
-        layers += [(f"linear{index}", layer) for index, layer in enumerate(self.linear)]
-        return [(f"{name}.{part}", getattr(layer, part)) for name, layer in layers for part in PARTS]
+        named = []
+        for kind, layers in (("conv", self.convolutions), ("linear", self.linear)):
+            for index, layer in enumerate(layers):
+                named += [(f"{kind}{index}.{part}", getattr(layer, part)) for part in PARTS]
+        return named
 
     def forward(self, history: Tensor) -> Tensor:
         """Return the values of the actions, (rows, width of the last layer)."""
@@ -244,6 +264,7 @@ class CNN(nn.Module):
         newest = conv2d(into, weight[:, -1], stride=layer.stride).permute(0, 2, 3, 1)
         if fresh is None:
             return newest
+        # A stack that begins an episode is filled with the observation: it changes every frame.
         filled = conv2d(into, weight.sum(dim=1), stride=layer.stride).permute(0, 2, 3, 1)
         return torch.where(fresh.view(-1, 1, 1, 1), filled, newest)
 
@@ -274,9 +295,13 @@ def cnn_parts(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the layout and the arrays of a convolutional policy, in half precision where that loses nothing."""
     network = policy.network
     assert isinstance(network, CNN)
-    arrays = {name: part.detach().cpu().contiguous().numpy() for name, part in network.named_parts()}
-    halves = {name: _half(array) for name, array in arrays.items()}
-    exact = all(np.array_equal(halves[name], array) for name, array in arrays.items())
+    arrays: dict[str, NDArray[Any]] = {}
+    halves: dict[str, NDArray[Any]] = {}
+    exact = True
+    for name, part in network.named_parts():
+        arrays[name] = part.detach().cpu().contiguous().numpy()
+        halves[name] = _round_to_half(arrays[name])
+        exact = exact and np.array_equal(halves[name], arrays[name])
     layout = {
         "kind": "cnn",
         "activation": "relu",
@@ -286,28 +311,32 @@ def cnn_parts(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
         "shape": list(policy.spaces.shape),
         "choices": policy.spaces.n_actions,
     }
-    return layout, halves if exact else arrays
+    return layout, (halves if exact else arrays)
 
 
 def halved(arrays: Arrays) -> dict[str, NDArray[np.float32]]:
     """Return the arrays rounded to what half precision holds: the policy that is run is then the one that is stored."""
-    rounded = {name: _half(array).astype(np.float32) for name, array in arrays.items()}
-    if not all(np.isfinite(array).all() for array in rounded.values()):
-        raise InputError("the weights are too large for half precision, or not finite; the training has diverged")
+    rounded = {}
+    for name, array in arrays.items():
+        rounded[name] = _round_to_half(array).astype(np.float32)
+        if not np.isfinite(rounded[name]).all():
+            raise InputError("the weights are too large for half precision, or not finite; the training has diverged")
     return rounded
 
 
 def check_fit(arrays: Arrays, sizes: Sizes, n_stack: int, shape: tuple[int, ...], n_actions: int) -> None:
     """Raise InputError if the layers do not lead from stacked frames to one value per action."""
-    counts = {"conv": len(sizes.strides), "linear": sizes.linear}
-    names = [f"{kind}{index}" for kind, count in counts.items() for index in range(count)]
-    expected = {f"{name}.{part}" for name in names for part in PARTS}
+    expected = set()
+    for kind, count in (("conv", len(sizes.strides)), ("linear", sizes.linear)):
+        for index in range(count):
+            expected |= {f"{kind}{index}.weight", f"{kind}{index}.bias"}
     if set(arrays) != expected or not sizes.strides or not sizes.linear or len(shape) < 2:
         odd = ", ".join(sorted(set(arrays) ^ expected)[:3])
         raise InputError(f"a convolutional agent needs convolutions and linear layers over frames, got {odd or shape}")
-    width = _flat_width(arrays, sizes.strides, n_stack * int(np.prod(shape[:-2])), shape)
+    width = _flattened_width(arrays, sizes.strides, n_stack * int(np.prod(shape[:-2])), shape)
     for index in range(sizes.linear):
-        weight, bias = arrays[f"linear{index}.weight"], arrays[f"linear{index}.bias"]
+        weight = arrays[f"linear{index}.weight"]
+        bias = arrays[f"linear{index}.bias"]
         if weight.ndim != 2 or bias.shape != weight.shape[:1] or weight.shape[1] != width:
             raise InputError(f"layer linear{index} has shape {weight.shape}, expected {width} inputs and one bias each")
         width = weight.shape[0]
@@ -315,20 +344,22 @@ def check_fit(arrays: Arrays, sizes: Sizes, n_stack: int, shape: tuple[int, ...]
         raise InputError(f"the network has {width} outputs, expected one for each of {n_actions} actions")
 
 
-def _flat_width(arrays: Arrays, strides: Sequence[int], channels: int, shape: tuple[int, ...]) -> int:
+def _flattened_width(arrays: Arrays, strides: Sequence[int], channels: int, shape: tuple[int, ...]) -> int:
     high, wide = shape[-2:]
     for index, stride in enumerate(strides):
-        weight, bias = arrays[f"conv{index}.weight"], arrays[f"conv{index}.bias"]
+        weight = arrays[f"conv{index}.weight"]
+        bias = arrays[f"conv{index}.bias"]
         if weight.ndim != 4 or bias.shape != weight.shape[:1] or weight.shape[1] != channels or stride < 1:
             raise InputError(f"layer conv{index} has shape {weight.shape}, expected {channels} input channels")
         if high < weight.shape[2] or wide < weight.shape[3]:
             raise InputError(f"layer conv{index} with kernel {weight.shape[2:]} does not fit into {high} x {wide}")
         channels = weight.shape[0]
-        high, wide = (high - weight.shape[2]) // stride + 1, (wide - weight.shape[3]) // stride + 1
+        high = (high - weight.shape[2]) // stride + 1
+        wide = (wide - weight.shape[3]) // stride + 1
     return channels * high * wide
 
 
-def _half(array: NDArray[Any]) -> NDArray[np.float16]:
+def _round_to_half(array: NDArray[Any]) -> NDArray[np.float16]:
     with np.errstate(over="ignore"):
         return array.astype(np.float16)
 

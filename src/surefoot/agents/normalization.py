@@ -58,12 +58,15 @@ class Statistics:
         own = self.mean.shape
         if own == shape:
             return self
+        # Frames on an axis of their own, as FrameStackObservation has them.
         if own and shape[1:] == own:
-            mean, var = (np.broadcast_to(values, shape).copy() for values in (self.mean, self.var))
+            mean = np.broadcast_to(self.mean, shape).copy()
+            var = np.broadcast_to(self.var, shape).copy()
             return replace(self, mean=mean, var=var)
-        times = shape[-1] // own[-1] if own and shape and own[-1] else 0
-        if times > 1 and shape == (*own[:-1], times * own[-1]):
-            repeats = (*([1] * (len(own) - 1)), times)
+        # Or side by side along the last axis, as VecFrameStack has them.
+        if own and shape and shape[:-1] == own[:-1] and shape[-1] > own[-1] > 0 and shape[-1] % own[-1] == 0:
+            repeats = [1] * len(own)
+            repeats[-1] = shape[-1] // own[-1]
             return replace(self, mean=np.tile(self.mean, repeats), var=np.tile(self.var, repeats))
         raise InputError(
             f"the statistics are of observations of shape {own}, the agent was made for {shape}; "
@@ -94,17 +97,20 @@ class Normalized(nn.Module):
 
 def normalized(policy: Policy, statistics: Statistics) -> Policy:
     """Return the policy with statistics of its observations, or of the single ones of its stack."""
-    whole, parts = policy.spaces.stacked_shape, policy.spaces.parts
+    whole = policy.spaces.stacked_shape
+    parts = policy.spaces.parts
     if statistics.parts is not None and parts is not None and statistics.parts != parts:
         raise InputError(
             f"the statistics are of the parts {listed(statistics.parts)}, the agent's observations have "
             f"{listed(parts)}; expected the same in the same order: normalize all parts in training"
         )
     own = statistics.over(whole)
-    arrays: dict[str, NDArray[Any]] = {"mean": own.mean.reshape(prod(whole)), "var": own.var.reshape(prod(whole))}
-    layout = {"agent": policy.sha256, "epsilon": own.epsilon, "clip": own.clip}
-    sha256 = weights_hash(arrays, layout) if policy.sha256 else ""
+    sha256 = ""
+    if policy.sha256:
+        arrays: dict[str, NDArray[Any]] = {"mean": own.mean.ravel(), "var": own.var.ravel()}
+        sha256 = weights_hash(arrays, {"agent": policy.sha256, "epsilon": own.epsilon, "clip": own.clip})
     if not policy.stacks_frames:
+        # What is remembered is what the encoder makes of an observation: normalized before it.
         return replace(policy, memory=_with_encoder(policy, lambda encoder: Normalized(encoder, own)), sha256=sha256)
     return replace(
         policy,
@@ -117,11 +123,13 @@ def normalized(policy: Policy, statistics: Statistics) -> Policy:
 def taken_apart(policy: Policy) -> tuple[Policy, Statistics | None]:
     """Return the policy over normalized observations, and the statistics it has; None if it has none."""
     if isinstance(policy.memory, Recurrent) and isinstance(policy.memory.encoder, Normalized):
-        own, inner = policy.memory.encoder.statistics, policy.memory.encoder.network
-        return replace(policy, memory=_with_encoder(policy, lambda _: inner)), own
+        encoder = policy.memory.encoder
+        return replace(policy, memory=_with_encoder(policy, lambda _: encoder.network)), encoder.statistics
     if not isinstance(policy.network, Normalized):
         return policy, None
-    critic = policy.critic.network if isinstance(policy.critic, Normalized) else policy.critic
+    critic = policy.critic
+    if isinstance(critic, Normalized):
+        critic = critic.network
     return replace(policy, network=policy.network.network, critic=critic), policy.network.statistics
 
 
@@ -130,15 +138,16 @@ def feature_scales(policy: Policy) -> list[float] | None:
 
     Of a stack, the newest observation counts: that is where noise and attacks come in.
     """
-    own = taken_apart(policy)[1]
+    _, own = taken_apart(policy)
     if own is None:
         return None
     scales = np.sqrt(own.var + own.epsilon).reshape(-1)
-    return [float(scale) for scale in scales[-prod(policy.spaces.shape) :]]
+    newest: list[float] = scales[-prod(policy.spaces.shape) :].tolist()
+    return newest
 
 
 def _with_encoder(policy: Policy, change: Callable[[nn.Module], nn.Module]) -> Recurrent:
-    """Return the memory with another encoder: what it remembers of an observation is what the encoder makes of it."""
+    """Return the memory with another encoder."""
     memory = policy.memory
     if not isinstance(memory, Recurrent) or memory.has_action:
         raise InputError(

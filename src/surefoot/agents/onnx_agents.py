@@ -23,7 +23,7 @@ from surefoot.files import MOST_ARRAYS, read_bytes, sha256, untrusted
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
+INPUT_TYPES = {"tensor(float)": np.float32, "tensor(double)": np.float64, "tensor(float16)": np.float16}
 
 
 class Onnx(nn.Module):
@@ -31,13 +31,15 @@ class Onnx(nn.Module):
 
     def __init__(self, content: bytes, weights: dict[str, bytes]) -> None:
         super().__init__()
-        self.content, self.weights = content, weights
+        self.content = content
+        self.weights = weights
         self.session: InferenceSession | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "session": None}  # which cannot be sent to another process
+        # A session cannot be sent to another process, which opens its own.
+        return {**self.__dict__, "session": None}
 
-    def opened(self) -> InferenceSession:
+    def open_session(self) -> InferenceSession:
         """Return the session."""
         if self.session is None:
             import onnxruntime
@@ -45,7 +47,8 @@ class Onnx(nn.Module):
             options = onnxruntime.SessionOptions()
             # One thread: the same bits whatever else runs, and nothing that a forked process would wait for.
             options.intra_op_num_threads = options.inter_op_num_threads = 1
-            options.log_severity_level = 4  # its log has names out of the model, escape codes and all
+            # Its log has names out of the model, escape codes and all.
+            options.log_severity_level = 4
             # Else the bytes themselves choose a format, and the other one was not looked at.
             options.add_session_config_entry("session.load_model_format", "ONNX")
             for name, content in self.weights.items():
@@ -55,12 +58,16 @@ class Onnx(nn.Module):
 
     def forward(self, seen: Tensor) -> Tensor:
         """Return the first output; a model that was exported for one row at a time is given one at a time."""
-        session = self.opened()
-        source, target = session.get_inputs()[0], session.get_outputs()[0]
-        rows = seen.detach().cpu().numpy().astype(TYPES[source.type])
-        parts = [rows[i : i + 1] for i in range(len(rows))] if source.shape[0] == 1 else [rows]
-        answers = [session.run([target.name], {source.name: part})[0] for part in parts]
-        return torch.from_numpy(np.concatenate([np.atleast_1d(answer) for answer in answers]))
+        session = self.open_session()
+        source = session.get_inputs()[0]
+        target = session.get_outputs()[0]
+        rows = seen.detach().cpu().numpy().astype(INPUT_TYPES[source.type])
+        n_parts = len(rows) if source.shape[0] == 1 else 1
+        answers = []
+        for part in np.split(rows, n_parts):
+            (answer,) = session.run([target.name], {source.name: part})
+            answers.append(np.atleast_1d(answer))
+        return torch.from_numpy(np.concatenate(answers))
 
 
 def read_onnx(path: Path, spaces: Spaces) -> Policy:
@@ -84,7 +91,7 @@ def read_onnx(path: Path, spaces: Spaces) -> Policy:
     try:
         policy = probe_policy(inner, replace(spaces, shape=shape, n_stack=1), stochastic=False)
     except Exception as error:
-        raise InputError(f"{path} does not answer as an agent of this environment: {_line(error)}") from error
+        raise InputError(f"{path} does not answer as an agent of this environment: {_one_line(error)}") from error
     # The model names the second file, so its content and name are hashed with it.
     digest = sha256(len(content).to_bytes(8, "big"), content, *weights.values())
     return replace(policy, name=path.stem, sha256=digest)
@@ -93,14 +100,14 @@ def read_onnx(path: Path, spaces: Spaces) -> Policy:
 def _input_shape(path: Path, inner: Onnx, spaces: Spaces) -> tuple[int, ...]:
     """Return the shape of one observation that the model takes, or say what is wrong with the model."""
     try:
-        inputs = inner.opened().get_inputs()
+        inputs = inner.open_session().get_inputs()
     except ImportError as error:
         raise InputError(
             "ONNX agents need onnxruntime, which is not installed; from a checkout: pip install '.[onnx]'"
         ) from error
     except Exception as error:
-        raise InputError(f"{path} is not an ONNX model that onnxruntime can run: {_line(error)}") from error
-    if len(inputs) != 1 or inputs[0].type not in TYPES:
+        raise InputError(f"{path} is not an ONNX model that onnxruntime can run: {_one_line(error)}") from error
+    if len(inputs) != 1 or inputs[0].type not in INPUT_TYPES:
         got = ", ".join(f"{one.name} {one.type}" for one in inputs) or "none"
         raise InputError(
             f"{path} must have one input, rows of float observations, got {got}; make an agent with memory, or with "
@@ -109,9 +116,10 @@ def _input_shape(path: Path, inner: Onnx, spaces: Spaces) -> tuple[int, ...]:
     first, *rest = inputs[0].shape or [None]
     if isinstance(first, int) and first != 1:
         raise InputError(f"{path} takes {first} rows only; export it with a dynamic batch axis, or for one row")
-    known = all(isinstance(length, int) for length in rest)
-    return tuple(rest) if known and rest else spaces.shape
+    if not rest or not all(isinstance(length, int) for length in rest):
+        return spaces.shape
+    return tuple(rest)
 
 
-def _line(error: Exception) -> str:
+def _one_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]

@@ -23,23 +23,33 @@ INSIDE = {
     "attribute": {5: "tensor", 6: "graph", 10: "tensor", 11: "graph", 22: "sparse", 23: "sparse"},
     "sparse": {1: "tensor", 2: "tensor"},
 }
-NODE_INPUT, NODE_OP_TYPE = 1, 4
-EXTERNAL_DATA, DATA_LOCATION = 13, 14
-# The other fields that matter.
+# The other fields that matter: their numbers in a node, and in a tensor.
+NODE_INPUT = 1
+NODE_OP_TYPE = 4
+EXTERNAL_DATA = 13
+DATA_LOCATION = 14
 READ = {
     "node": (NODE_INPUT, NODE_OP_TYPE),
     "initializer": (EXTERNAL_DATA, DATA_LOCATION),
     "tensor": (EXTERNAL_DATA, DATA_LOCATION),
 }
-KEY, VALUE = 1, 2
+# The two fields of an entry of external data.
+KEY = 1
+VALUE = 2
 # What a value on the wire is by the last three bits of its tag; groups (3, 4) have no place in ONNX.
-VARINT, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5
-RANDOM = frozenset(
+VARINT = 0
+EIGHT_BYTES = 1
+BYTES = 2
+FOUR_BYTES = 5
+RANDOM_OPERATORS = frozenset(
     ("RandomUniform", "RandomUniformLike", "RandomNormal", "RandomNormalLike", "Multinomial", "Bernoulli")
 )
-TRAINING_MODE = 2  # the input of Dropout that makes it draw
-MOST_FIELDS = 2_000_000  # a few seconds; large networks have some ten thousands
-DEEPEST = 100  # as protobuf's own readers
+# The number of the input of Dropout that makes it draw.
+TRAINING_MODE = 2
+# Walking so many takes a few seconds; large networks have some ten thousands.
+MOST_FIELDS = 2_000_000
+# As deep as protobuf's own readers go.
+DEEPEST_MESSAGE = 100
 
 
 class _Field(NamedTuple):
@@ -67,7 +77,8 @@ def needs_data_file(path: Path, content: bytes) -> bool:
         InputError: If it names another file, or one where onnxruntime would read it from the disk; if it draws random
             numbers; or if it is not an ONNX model.
     """
-    walk, needed = _Walk(content), False
+    walk = _Walk(content)
+    needed = False
     try:
         for kind, fields in walk.messages():
             if kind == "node":
@@ -91,8 +102,8 @@ class _Walk:
         waiting = [("model", 0, len(self.content), 0)]
         while waiting:
             kind, begin, end, depth = waiting.pop()
-            if depth > DEEPEST:
-                raise _DamagedError(f"its messages are nested more than {DEEPEST} deep")
+            if depth > DEEPEST_MESSAGE:
+                raise _DamagedError(f"its messages are nested more than {DEEPEST_MESSAGE} deep")
             inside = INSIDE.get(kind, {})
             kept = []
             for field in self.fields(begin, end):
@@ -111,16 +122,20 @@ class _Walk:
             self.n_fields += 1
             if self.n_fields > MOST_FIELDS:
                 raise _DamagedError(f"it has more than {MOST_FIELDS} fields")
-            tag, place = self._varint(place, end)
-            number, kind, value = tag >> 3, tag & 7, 0
+            tag, place = self._read_varint(place, end)
+            number = tag >> 3
+            kind = tag & 7
+            value = 0
             start = place
             if kind == VARINT:
-                value, place = self._varint(place, end)
+                value, place = self._read_varint(place, end)
             elif kind == BYTES:
-                length, start = self._varint(place, end)
+                length, start = self._read_varint(place, end)
                 place = start + length
-            elif kind in (EIGHT_BYTES, FOUR_BYTES):
-                place += 8 if kind == EIGHT_BYTES else 4
+            elif kind == EIGHT_BYTES:
+                place += 8
+            elif kind == FOUR_BYTES:
+                place += 4
             else:
                 raise _DamagedError(f"byte {start} begins a value of kind {kind}, which ONNX does not have")
             if place > end:
@@ -129,7 +144,7 @@ class _Walk:
                 raise _DamagedError(f"byte {start} has the field number {number}")
             yield _Field(number, kind, value, start, place)
 
-    def _varint(self, place: int, end: int) -> tuple[int, int]:
+    def _read_varint(self, place: int, end: int) -> tuple[int, int]:
         value = 0
         for index in range(10):
             if place + index >= end:
@@ -142,10 +157,16 @@ class _Walk:
 
 
 def _refuse_random(path: Path, content: bytes, fields: list[_Field]) -> None:
-    ops = [content[one.begin : one.end].decode(errors="replace") for one in fields if one.number == NODE_OP_TYPE]
-    inputs = [one.end - one.begin for one in fields if one.number == NODE_INPUT]
-    drawing = [op for op in ops if op in RANDOM]
-    if "Dropout" in ops and len(inputs) > TRAINING_MODE and inputs[TRAINING_MODE] > 0:
+    operators = []
+    input_lengths = []
+    for one in fields:
+        if one.number == NODE_OP_TYPE:
+            operators.append(content[one.begin : one.end].decode(errors="replace"))
+        elif one.number == NODE_INPUT:
+            input_lengths.append(one.end - one.begin)
+    drawing = [operator for operator in operators if operator in RANDOM_OPERATORS]
+    # An input without a name is one that is left out.
+    if "Dropout" in operators and len(input_lengths) > TRAINING_MODE and input_lengths[TRAINING_MODE] > 0:
         drawing.append("Dropout with training_mode")
     if drawing:
         raise InputError(
@@ -156,10 +177,15 @@ def _refuse_random(path: Path, content: bytes, fields: list[_Field]) -> None:
 
 def _is_external(path: Path, kind: str, walk: _Walk, fields: list[_Field]) -> bool:
     """Return whether a tensor's numbers are in the other file, or raise if they are in a file that is not hashed."""
-    entries = [_entry(walk, one) for one in fields if one.number == EXTERNAL_DATA]
-    # Any value but 0, however long it is written: a reader may cut it.
-    said = any(one.kind != VARINT or one.value != 0 for one in fields if one.number == DATA_LOCATION)
-    if not entries and not said:
+    entries = []
+    is_marked = False
+    for one in fields:
+        if one.number == EXTERNAL_DATA:
+            entries.append(_read_entry(walk, one))
+        # Any value but 0, however long it is written: a reader may cut it.
+        elif one.number == DATA_LOCATION and (one.kind != VARINT or one.value != 0):
+            is_marked = True
+    if not entries and not is_marked:
         return False
     name = f"{path.name}.data"
     # onnxruntime takes initializers of the main graph from memory, and opens a file of this name for all others.
@@ -178,12 +204,12 @@ def _is_external(path: Path, kind: str, walk: _Walk, fields: list[_Field]) -> bo
     return True
 
 
-def _entry(walk: _Walk, entry: _Field) -> tuple[bytes, bytes]:
+def _read_entry(walk: _Walk, entry: _Field) -> tuple[bytes, bytes]:
     if entry.kind != BYTES:
         raise _DamagedError("external data are not named")
-    parts = list(walk.fields(entry.begin, entry.end))
+    parts = sorted(walk.fields(entry.begin, entry.end))
     # A reader takes the last of several: with one of each there is nothing to choose.
-    if sorted((one.number, one.kind) for one in parts) != [(KEY, BYTES), (VALUE, BYTES)]:
+    if [(part.number, part.kind) for part in parts] != [(KEY, BYTES), (VALUE, BYTES)]:
         raise _DamagedError("an entry of external data is not one key and one value")
-    key, value = (walk.content[one.begin : one.end] for one in sorted(parts))
-    return key, value
+    key, value = parts
+    return walk.content[key.begin : key.end], walk.content[value.begin : value.end]

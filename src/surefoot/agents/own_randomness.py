@@ -19,15 +19,17 @@ import torch
 @contextmanager
 def restored() -> Iterator[None]:
     """Restore the global generators at the end, whatever has been drawn."""
-    python, legacy = random.getstate(), np.random.get_state()  # noqa: NPY002 - what agents in the wild draw from
-    cuda: Any = torch.cuda  # not to be set up just for this: a forked process could not use it
+    python_state = random.getstate()
+    numpy_state = np.random.get_state()  # noqa: NPY002 - what agents in the wild draw from
+    # CUDA is not to be set up just for this: a forked process could not use it.
+    cuda: Any = torch.cuda
     devices = [cuda.current_device()] if cuda.is_initialized() else []
     with torch.random.fork_rng(devices):
         try:
             yield
         finally:
-            random.setstate(python)
-            np.random.set_state(legacy)  # noqa: NPY002
+            random.setstate(python_state)
+            np.random.set_state(numpy_state)  # noqa: NPY002
 
 
 @contextmanager

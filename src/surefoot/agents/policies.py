@@ -63,7 +63,7 @@ class Spaces:
         for name in ("low", "high"):
             bounds = getattr(self, name)
             if bounds is not None:
-                object.__setattr__(self, name, tuple(float(bound) for bound in bounds))
+                object.__setattr__(self, name, tuple(map(float, bounds)))
 
     def sigma_of(self, given: Sigma) -> float | Sequence[float]:
         """Return one sigma, or one per feature, of what names the parts that have noise: ``{"camera": 0.1}``.
@@ -72,25 +72,33 @@ class Spaces:
         """
         if not isinstance(given, Mapping):
             return given
-        names = [name for name, _ in self.parts or ()]
+        names = list(dict(self.parts or ()))
         unknown = [name for name in given if name not in names]
         if unknown or not given:
             known = ", ".join(names) or "none: give one sigma for all of it"
             raise InputError(f"sigma must name parts of the observation, got {list(given)}; its parts are {known}")
-        return [float(given.get(name, 0.0)) for name, size in self.parts or () for _ in range(size)]
+        sigmas: list[float] = []
+        for name, size in self.parts or ():
+            sigmas += [float(given.get(name, 0.0))] * size
+        return sigmas
 
     @property
     def stacked_shape(self) -> tuple[int, ...]:
         """Shape of a whole stack of observations, or of the only one."""
-        return self.shape if self.n_stack == 1 else (self.n_stack, *self.shape)
+        if self.n_stack == 1:
+            return self.shape
+        return (self.n_stack, *self.shape)
 
     @property
     def n_outputs(self) -> int:
         """How many numbers an agent answers with: one per discrete action, or those of a continuous one."""
-        return len(self.low or ()) if self.n_actions is None else self.n_actions
+        if self.n_actions is None:
+            return len(self.low or ())
+        return self.n_actions
 
     def check_agent(self, agent: Spaces) -> None:
         """Raise InputError if an environment with these spaces does not take an agent's actions or has other parts."""
+        # SB3's agents count from 0. Agents that choose by position fit whatever the environment calls its actions.
         by_position = agent.first_action is None
         same_first = by_position or agent.first_action == (self.first_action or 0)
         if agent.n_actions != self.n_actions or (agent.n_actions is not None and not same_first):
@@ -113,6 +121,7 @@ class Spaces:
     def _check_bounds(self, agent: Spaces) -> None:
         if agent.low is None or agent.high is None or self.low is None or self.high is None:
             return
+        # Clipped to other bounds it would be another agent; single precision is no other bound.
         same_size = len(agent.low) == len(self.low)
         if same_size and np.allclose(agent.low, self.low, rtol=1e-6) and np.allclose(agent.high, self.high, rtol=1e-6):
             return
@@ -164,17 +173,20 @@ class Policy:
     may_be_stack: bool = False
 
     def __post_init__(self) -> None:
+        # Frozen: what is missing can only be set so.
         if self.memory is None:
             object.__setattr__(self, "memory", FrameStack(self.spaces.n_stack))
         if isinstance(self.memory, FrameStack) and self.memory.n_stack != self.spaces.n_stack:
             raise InputError(f"a memory of {self.memory.n_stack} frames does not fit n_stack={self.spaces.n_stack}")
 
     def __repr__(self) -> str:
-        n_actions = self.spaces.n_actions
-        actions = "continuous actions" if n_actions is None else f"{n_actions} actions"
-        drawn = ", stochastic" if self.stochastic else ""
+        actions = "continuous actions"
+        if self.spaces.n_actions is not None:
+            actions = f"{self.spaces.n_actions} actions"
+        if self.stochastic:
+            actions += ", stochastic"
         shape = self.spaces.shape
-        return f"<Policy {self.name}: observations of shape {shape}, {self.memory.describe()}, {actions}{drawn}>"
+        return f"<Policy {self.name}: observations of shape {shape}, {self.memory.describe()}, {actions}>"
 
     @property
     def stacks_frames(self) -> bool:
@@ -187,9 +199,10 @@ class Policy:
         ``steps`` is how many steps of the episode are over; only open-loop policies use it, and they use nothing else.
         """
         output: Tensor = self.network(steps if self.open_loop else memory)
-        low, high = self.spaces.low, self.spaces.high
         if self.spaces.n_actions is not None:
             return output.argmax(dim=1)
+        low = self.spaces.low
+        high = self.spaces.high
         if low is None or high is None:
             return output
         return torch.clamp(output, _bounds_on(low, output.device), _bounds_on(high, output.device))
@@ -207,6 +220,7 @@ class Policy:
 @cache
 def _bounds_on(bounds: tuple[float, ...], device: torch.device) -> Tensor:
     """Return bounds of actions as a tensor; every step needs them."""
+    # What is made in inference mode could not be used for gradients later.
     with torch.inference_mode(False):
         return torch.tensor(bounds, device=device)
 

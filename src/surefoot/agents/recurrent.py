@@ -22,6 +22,7 @@ from surefoot.agents.networks import (
     ACTIVATIONS,
     MLP,
     Arrays,
+    Layers,
     Squashed,
     fit_together,
     stored_bounds,
@@ -61,7 +62,9 @@ class Encoder(nn.Module):
 
     def forward(self, seen: Tensor) -> Tensor:
         """Return the inputs of the cell."""
-        activation = quick_tanh if self.layers.activation == "tanh" else ACTIVATIONS[self.layers.activation]
+        activation = ACTIVATIONS[self.layers.activation]
+        if self.layers.activation == "tanh":
+            activation = quick_tanh
         return activation(self.layers(seen))
 
 
@@ -89,43 +92,47 @@ def recurrent_policy(arrays: Arrays, spaces: Spaces, form: Form, name: str = "po
         name: Its name.
     """
     spaces = replace(spaces, n_stack=1)
-    check_fit(arrays, spaces, form)
-    width = arrays["weight_hh"].shape[1]
-    layers = {part: MLP(*_layers(arrays, part), form.activation) for part in ("encoder", "head")}
-    network: nn.Module = layers["head"] if form.kind == "gru" else Visible(layers["head"], width)
+    check_recurrent_fit(arrays, spaces, form)
+    head = MLP(*_stored_part(arrays, "head"), form.activation)
+    network: nn.Module = head
+    # The memory of an LSTM is hidden and cell state side by side; only the hidden one is shown to the head.
+    if form.kind == "lstm":
+        network = Visible(head, width=arrays["weight_hh"].shape[1])
     if form.squashed:
         network = Squashed(network, np.asarray(spaces.low), np.asarray(spaces.high))
-    policy = Policy(
-        network,
-        spaces,
-        Recurrent(
-            Encoder(layers["encoder"]) if layers["encoder"].layers else nn.Identity(),
-            _cell(arrays, form.kind),
-            action_size=spaces.n_outputs if form.last_action else 0,
-        ),
-        name,
-    )
+    # Without layers in front the cell sees the observation itself.
+    layers = MLP(*_stored_part(arrays, "encoder"), form.activation)
+    encoder: nn.Module = Encoder(layers) if layers.layers else nn.Identity()
+    action_size = spaces.n_outputs if form.last_action else 0
+    memory = Recurrent(encoder, _make_cell(arrays, form.kind), action_size=action_size)
+    policy = Policy(network, spaces, memory, name)
     layout, stored = recurrent_parts(policy)
     return replace(policy, sha256=weights_hash(stored, layout))
 
 
 def recurrent_parts(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
     """Return the layout and the arrays of a recurrent policy."""
-    memory, head = policy.memory, policy.network
+    memory = policy.memory
+    head = policy.network
     squashed = isinstance(head, Squashed)
-    head = head.network if isinstance(head, Squashed) else head
-    head = head.network if isinstance(head, Visible) else head
-    known = isinstance(memory, Recurrent) and isinstance(memory.encoder, Encoder | nn.Identity)
-    if not known or not isinstance(memory, Recurrent) or not isinstance(head, MLP):
+    if isinstance(head, Squashed):
+        head = head.network
+    if isinstance(head, Visible):
+        head = head.network
+    known_encoder = isinstance(memory, Recurrent) and isinstance(memory.encoder, Encoder | nn.Identity)
+    if not isinstance(memory, Recurrent) or not known_encoder or not isinstance(head, MLP):
         raise InputError(f"only a GRU or an LSTM with fully connected layers can be stored; {policy.name} is neither")
-    encoder = memory.encoder.layers if isinstance(memory.encoder, Encoder) else None
     arrays = {part: getattr(memory.cell, part).detach().cpu().numpy() for part in CELL_PARTS}
-    arrays |= head.arrays("head") | ({} if encoder is None else encoder.arrays("encoder"))
+    arrays |= head.arrays("head")
+    n_encoder = 0
+    if isinstance(memory.encoder, Encoder):
+        arrays |= memory.encoder.layers.arrays("encoder")
+        n_encoder = len(memory.encoder.layers.layers)
     layout: dict[str, Any] = {
         "kind": "lstm" if isinstance(memory.cell, nn.LSTMCell) else "gru",
         "activation": head.activation,
         "width": memory.cell.hidden_size,
-        "encoder": 0 if encoder is None else len(encoder.layers),
+        "encoder": n_encoder,
         "layers": len(head.layers),
         "last_action": memory.has_action,
         "frames": 1,
@@ -137,7 +144,7 @@ def recurrent_parts(policy: Policy) -> tuple[dict[str, Any], dict[str, NDArray[A
     return layout, arrays
 
 
-def check_fit(arrays: Arrays, spaces: Spaces, form: Form) -> None:
+def check_recurrent_fit(arrays: Arrays, spaces: Spaces, form: Form) -> None:
     """Raise InputError if the arrays do not lead from observation and last action to values or actions."""
     if form.kind not in CELLS:
         raise InputError(f"a recurrent agent is one of {', '.join(CELLS)}, got {form.kind!r}")
@@ -145,34 +152,47 @@ def check_fit(arrays: Arrays, spaces: Spaces, form: Form) -> None:
         raise InputError("a recurrent agent with continuous actions needs their bounds")
     if form.squashed and spaces.n_actions is not None:
         raise InputError("discrete actions cannot be squashed")
-    layers = [f"{part}{i}" for part in ("encoder", "head") for i in range(_count(arrays, part))]
-    expected = {f"{layer}.{part}" for layer in layers for part in ("weight", "bias")} | set(CELL_PARTS)
-    if set(arrays) != expected or "head0" not in layers:
+    _check_names(arrays)
+    inputs = int(np.prod(spaces.shape))
+    if form.last_action:
+        inputs += spaces.n_outputs
+    encoder = _stored_part(arrays, "encoder")
+    cell_inputs = inputs
+    if encoder[1]:
+        cell_inputs = encoder[1][-1].size
+    # The gates of a cell are stacked: r, z, n of a GRU, i, f, g, o of an LSTM.
+    n_gates = 3 if form.kind == "gru" else 4
+    hidden = arrays["bias_ih"].size // n_gates
+    stacked = n_gates * hidden
+    expected = [(stacked, cell_inputs), (stacked, hidden), (stacked,), (stacked,)]
+    found = [arrays[part].shape for part in CELL_PARTS]
+    if found != expected or hidden == 0:
+        raise InputError(f"the cell has shapes {found}, expected {expected}")
+    encoder_fits = not encoder[0] or fit_together(encoder, inputs, cell_inputs)
+    if not encoder_fits or not fit_together(_stored_part(arrays, "head"), hidden, spaces.n_outputs):
+        raise InputError(f"the layers do not lead from {inputs} inputs over {hidden} to {spaces.n_outputs} outputs")
+
+
+def _check_names(arrays: Arrays) -> None:
+    """Raise InputError unless the arrays are those of a cell, a head, and layers without a gap in their numbers."""
+    expected = set(CELL_PARTS)
+    for part in ("encoder", "head"):
+        for index in range(_count_layers(arrays, part)):
+            expected |= {f"{part}{index}.weight", f"{part}{index}.bias"}
+    if set(arrays) != expected or "head0.weight" not in expected:
         odd = ", ".join(sorted(set(arrays) ^ (expected | {"head0.weight"}))[:3])
         raise InputError(f"a recurrent agent needs the arrays of its cell and a head, got or misses {odd}")
-    outputs = spaces.n_outputs
-    into = int(np.prod(spaces.shape)) + outputs * form.last_action
-    width, gates = arrays["bias_ih"].size, 3 if form.kind == "gru" else 4
-    hidden, encoder = width // gates, _layers(arrays, "encoder")
-    fed = encoder[1][-1].size if encoder[1] else into
-    shapes = [(gates * hidden, fed), (gates * hidden, hidden), (gates * hidden,), (gates * hidden,)]
-    if [arrays[part].shape for part in CELL_PARTS] != shapes or hidden == 0:
-        raise InputError(f"the cell has shapes {[arrays[part].shape for part in CELL_PARTS]}, expected {shapes}")
-    if (encoder[0] and not fit_together(encoder, into, fed)) or not fit_together(
-        _layers(arrays, "head"), hidden, outputs
-    ):
-        raise InputError(f"the layers do not lead from {into} inputs over {hidden} to {outputs} outputs")
 
 
-def _count(arrays: Arrays, part: str) -> int:
+def _count_layers(arrays: Arrays, part: str) -> int:
     return sum(name.startswith(part) and name.endswith(".weight") for name in arrays)
 
 
-def _layers(arrays: Arrays, part: str) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
-    return stored_layers(arrays, part, _count(arrays, part))
+def _stored_part(arrays: Arrays, part: str) -> Layers:
+    return stored_layers(arrays, part, _count_layers(arrays, part))
 
 
-def _cell(arrays: Arrays, kind: str) -> nn.GRUCell | nn.LSTMCell:
+def _make_cell(arrays: Arrays, kind: str) -> nn.GRUCell | nn.LSTMCell:
     cell = CELLS[kind](arrays["weight_ih"].shape[1], arrays["weight_hh"].shape[1])
     with torch.no_grad():
         for part in CELL_PARTS:

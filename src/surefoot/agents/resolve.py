@@ -1,4 +1,4 @@
-"""Anything that names or is an agent, as a policy: one set of rules for certifying, attacking, smoothing, verifying."""
+"""``as_policy``: anything that names or is an agent, as a policy, by one set of rules for every command."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from surefoot.agents.normalization import normalized
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
 
-FILES = (".onnx", ".pt", ".pth", ".torchscript")  # of agents that are run by onnxruntime or torch
+# Suffixes of agents that are run by onnxruntime or torch.
+FILES = (".onnx", ".pt", ".pth", ".torchscript")
 
 
 def as_policy(
@@ -69,18 +70,17 @@ def as_policy(
     Raises:
         InputError: If there is no such agent, or it does not fit.
     """
-    named = named_object(agent) if isinstance(agent, str) else None
-    if named is not None:
-        agent = wraps(named)(partial(called, str(agent), named)) if is_function(named) else named
+    agent = _import_named(agent)
     path = locate(agent) if isinstance(agent, str | Path) else None
     if needs_spaces(agent):
         if spaces is None:
             raise InputError(
-                f"{'a function' if path is None else path} needs the spaces of its environment: "
+                f"{path or 'a function'} needs the spaces of its environment: "
                 "as_policy(agent, surefoot.Spaces(shape=(4,), n_actions=2)), or those of a task, task.spaces"
             )
-        given = spaces if n_stack is None else replace(spaces, n_stack=n_stack)
-        policy = _of_others(agent, path, given, batched, stochastic, allow_pickle, vecnormalize)
+        if n_stack is not None:
+            spaces = replace(spaces, n_stack=n_stack)
+        policy = _of_others(agent, path, spaces, batched, stochastic, allow_pickle, vecnormalize)
         if not is_function(agent):
             policy = scale_pixels(policy, spaces, pixel_max)
     elif stochastic:
@@ -100,6 +100,17 @@ def as_policy(
     if n_stack not in (None, policy.spaces.n_stack):
         raise InputError(f"the agent stacks {policy.spaces.n_stack} observations, got n_stack={n_stack}")
     return policy
+
+
+def _import_named(agent: object) -> object:
+    """Return the object that ``module:name`` means; anything else as it is."""
+    named = named_object(agent) if isinstance(agent, str) else None
+    if named is None:
+        return agent
+    if is_function(named):
+        # Its failures are reported as those of the user's code.
+        return wraps(named)(partial(called, str(agent), named))
+    return named
 
 
 def _known(agent: object, path: Path | None, spaces: Spaces | None, allow_pickle: bool, vecnormalize: object) -> Policy:
@@ -123,10 +134,12 @@ def _known(agent: object, path: Path | None, spaces: Spaces | None, allow_pickle
         if spaces is not None:
             check_policy(agent)
         return _fitted(agent, spaces)
-    smoothed = isinstance(getattr(agent, "policy", None), Policy)
+    got = type(agent).__name__
+    if isinstance(getattr(agent, "policy", None), Policy):
+        got += "; smooth the policy inside it, agent.policy"
     raise InputError(
         "agent must be a name, a path, an SB3 model, a torch module, a surefoot.Policy or a function of observations, "
-        f"got {type(agent).__name__}{'; smooth the policy inside it, agent.policy' if smoothed else ''}"
+        f"got {got}"
     )
 
 
@@ -162,18 +175,23 @@ def _of_others(
             name = path.stem
         else:
             assert isinstance(agent, nn.Module)
-            module, digest = agent, module_hash(agent)
+            module = agent
+            digest = module_hash(agent)
             name = type(agent).__name__
         policy = replace(from_module(module, spaces, name=name, stochastic=stochastic), sha256=digest)
     statistics = statistics_of(vecnormalize, path)
-    return _fitted(policy if statistics is None else normalized(policy, statistics), spaces)
+    if statistics is not None:
+        policy = normalized(policy, statistics)
+    return _fitted(policy, spaces)
 
 
 def locate(agent: str | Path) -> Path:
     """Return the model file or the folder, or the model card that a name or path means, or raise InputError."""
     if not str(agent).endswith((".zip", *FILES)):
-        published = str(agent) not in list_agents() and is_published(Path(agent))
-        return Path(agent) if published else find_card(str(agent))
+        # The name of a pretrained agent means that agent, whatever is in the working directory.
+        if str(agent) not in list_agents() and is_published(Path(agent)):
+            return Path(agent)
+        return find_card(str(agent))
     if not Path(agent).exists():
         raise InputError(f"no file {agent}")
     return Path(agent)
@@ -188,11 +206,9 @@ def needs_spaces(agent: object) -> bool:
 
 def is_published(path: Path) -> bool:
     """Return whether a folder holds an SB3 model file rather than an agent of ours."""
-    return (
-        path.is_dir()
-        and not (path / "agent.json").exists()
-        and any(any(path.glob(pattern)) for pattern in ("*.zip", "*/*.zip", "*/*/*.zip"))
-    )
+    if not path.is_dir() or (path / "agent.json").exists():
+        return False
+    return any(any(path.glob(pattern)) for pattern in ("*.zip", "*/*.zip", "*/*/*.zip"))
 
 
 def is_sb3_model(agent: object) -> bool:

@@ -17,12 +17,15 @@ from torch import Tensor
 from surefoot.agents.own_randomness import restored
 from surefoot.errors import DependentRowsError, is_out_of_memory
 
-Ask = Callable[..., Tensor]  # of parts that have a row per episode each, or are None, to a row of numbers per episode
+# Maps parts that have a row per episode each, or are None, to a row of numbers per episode.
+Ask = Callable[..., Tensor]
 Parts = Sequence[Tensor | None]
 Numbers = NDArray[np.floating[Any]]
 
-ALONE = 2  # rows that are asked one at a time
-SUSPECTS = 8  # rows that are looked into, of those that were answered differently
+# Rows that are asked one at a time.
+ALONE = 2
+# Rows that are looked into, of those that were answered differently.
+SUSPECTS = 8
 COPIES = 64
 # A row that rounding sends to another answer is answered both ways if it is moved by one of these, relative to its
 # size. The larger ones are for agents in half precision, and for convolutions on a GPU.
@@ -40,7 +43,9 @@ def unforeseeable() -> np.random.Generator:
 
 def numbers_of(action: Tensor, n_actions: int | None) -> Tensor:
     """Return actions as rows of numbers that can be compared: one-hot where they are discrete."""
-    return action.flatten(1) if n_actions is None else torch.nn.functional.one_hot(action, n_actions)
+    if n_actions is None:
+        return action.flatten(1)
+    return torch.nn.functional.one_hot(action, n_actions)
 
 
 def check_rows(
@@ -61,8 +66,9 @@ def check_rows(
         spread = spread_of(together[:100])
         for rows in _groups(len(together), sizes, random):
             company = "alone" if len(rows) == 1 else f"among {len(rows)}"
-            answers = together[rows.to(together.device)], _asked_again(ask, _taken(parts, rows), company, where)
-            row = first_differing(ask, parts, rows, answers, spread, random)
+            before = together[rows.to(together.device)]
+            again = _ask_again(ask, _take_rows(parts, rows), len(rows), company, where)
+            row = first_differing(ask, parts, rows, (before, again), spread, random)
             if row is not None:
                 raise DependentRowsError(
                     f"the agent answers the same observation differently among {len(together)} rows and {company} "
@@ -70,14 +76,10 @@ def check_rows(
                 )
 
 
-def _asked_again(ask: Ask, parts: Parts, company: str, where: str) -> Tensor:
+def _ask_again(ask: Ask, parts: Parts, n_rows: int, company: str, where: str) -> Tensor:
     """Return the answers; what answered before and fails now does not answer each row by itself."""
-    n_rows = next(len(part) for part in parts if part is not None)
     try:
         answers = ask(*parts)
-        if len(answers) != n_rows:
-            raise ValueError(f"{len(answers)} answers to {n_rows} rows")
-        return answers
     except Exception as error:
         if is_out_of_memory(error):
             raise
@@ -85,6 +87,11 @@ def _asked_again(ask: Ask, parts: Parts, company: str, where: str) -> Tensor:
         raise DependentRowsError(
             f"the agent answers all rows together, but not {company} ({where}{reason}): {WAY_OUT}"
         ) from error
+    if len(answers) != n_rows:
+        raise DependentRowsError(
+            f"the agent answers {len(answers)} rows when it is asked {company} ({where}expected {n_rows}): {WAY_OUT}"
+        )
+    return answers
 
 
 def first_differing(
@@ -105,7 +112,8 @@ def first_differing(
         spread: How much each number varies over rows: an offset that all rows share must not hide what decides.
         random: Moves rows to see whether they are near a tie.
     """
-    one, other = (_as_numbers(answer) for answer in answers)
+    one = _as_numbers(answers[0])
+    other = _as_numbers(answers[1])
     suspects = np.flatnonzero((np.abs(one - other) > 1e-3 * spread + 1e-5 * np.abs(one)).any(axis=1))
     for suspect in random.permutation(suspects)[:SUSPECTS]:
         row = rows[suspect : suspect + 1]
@@ -120,7 +128,9 @@ def spread_of(answers: Tensor) -> Numbers:
 
 
 def _as_numbers(answer: Tensor) -> Numbers:
-    numbers: Numbers = (answer if answer.dtype == torch.float64 else answer.float()).detach().cpu().numpy()
+    if answer.dtype != torch.float64:
+        answer = answer.float()
+    numbers: Numbers = answer.detach().cpu().numpy()
     return numbers
 
 
@@ -135,7 +145,7 @@ def _groups(count: int, sizes: Sequence[int], random: np.random.Generator) -> It
         yield torch.from_numpy(group)
 
 
-def _taken(parts: Parts, rows: Tensor) -> list[Tensor | None]:
+def _take_rows(parts: Parts, rows: Tensor) -> list[Tensor | None]:
     return [None if part is None else part[rows.to(part.device)] for part in parts]
 
 
@@ -145,35 +155,38 @@ def _is_near_tie(
     """Return whether a row, moved by next to nothing and asked alone, is answered both ways, as few others are."""
     sizes = [None if part is None else part.double().abs().mean(dim=0) for part in parts]
 
-    def moved(given: Parts, move: float) -> Parts:
-        return [_moved(part, size, move, random) for part, size in zip(given, sizes, strict=True)]
+    def moved_parts(given: Parts, move: float) -> Parts:
+        return [_move_part(part, size, move, random) for part, size in zip(given, sizes, strict=True)]
 
-    def asked_alone(given: Parts) -> Numbers:
+    def ask_alone(given: Parts) -> Numbers:
         answer: Numbers = _as_numbers(ask(*given))[0]
         return answer
 
-    own = _taken(parts, row)
+    own = _take_rows(parts, row)
     try:
         for move in MOVES:
-            copies = np.stack([asked_alone(moved(own, move)) for _ in range(COPIES)])
+            copies = np.stack([ask_alone(moved_parts(own, move)) for _ in range(COPIES)])
             low, high = np.quantile(copies, (0.1, 0.9), axis=0, method="inverted_cdf")
             largest = np.abs(copies).max(axis=0)
             slack = 1e-3 * spread + 1e-5 * largest
             if not all(((low - slack <= answer) & (answer <= high + slack)).all() for answer in answers):
                 continue
             # What is answered both ways everywhere is no tie: it would excuse every difference.
-            others = [moved(own, 30 * move) for _ in range(COPIES)]
-            pairs = [(asked_alone(other), asked_alone(moved(other, move))) for other in others]
+            others = [moved_parts(own, 30 * move) for _ in range(COPIES)]
             far = 0.1 * np.where(spread > 0, spread, largest) + slack
-            alike = [bool((np.abs(one - two) <= far).all()) for one, two in pairs]
+            alike = []
+            for other in others:
+                difference = np.abs(ask_alone(other) - ask_alone(moved_parts(other, move)))
+                alike.append(bool((difference <= far).all()))
             if np.mean(alike) >= 0.9:
                 return True
-    except Exception:  # an agent may reject observations that are made up; then nothing speaks for it
+    except Exception:
+        # An agent may reject observations that are made up; then nothing speaks for it.
         return False
     return False
 
 
-def _moved(part: Tensor | None, size: Tensor | None, move: float, random: np.random.Generator) -> Tensor | None:
+def _move_part(part: Tensor | None, size: Tensor | None, move: float, random: np.random.Generator) -> Tensor | None:
     if part is None or size is None or not part.is_floating_point():
         return part
     step = torch.from_numpy(random.standard_normal(part.shape)).to(part.device)

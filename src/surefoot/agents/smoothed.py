@@ -12,6 +12,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,15 @@ State = tuple[NDArray[Any], ...]
 
 
 class PredictableNoiseWarning(UserWarning):
-    """The noise was given a seed: anyone who knows it can predict the noise, and then the certificate is void."""
+    """The noise was given a seed: anyone who knows it can predict the noise, and then the certificate is void.
+
+    >>> import surefoot, warnings
+    >>> with warnings.catch_warnings(record=True) as caught:
+    ...     warnings.simplefilter("always")
+    ...     agent = surefoot.smooth("cartpole-1-s0.2", sigma=0.2, seed=0)
+    >>> caught[0].category.__name__
+    'PredictableNoiseWarning'
+    """
 
 
 def smooth(
@@ -81,7 +90,8 @@ class SmoothedPolicy:
         self._spread = self.noise.over(policy.spaces.shape)
         self._normal = system_normal if seed is None else _seeded_normal(seed)
         self._state: tuple[Tensor, ...] | None = None
-        self._user: object = None  # the thread, and the coroutine in it, that the state is of
+        # The thread, and the coroutine in it, that the state belongs to.
+        self._user: object = None
         if self.sigma == 0:
             warnings.warn(
                 "sigma is 0: no noise is added, and no certificate is about this agent",
@@ -90,15 +100,19 @@ class SmoothedPolicy:
             )
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_user": None}  # a copy is nobody's yet
+        # A copy belongs to no thread yet.
+        return {**self.__dict__, "_user": None}
 
     def __repr__(self) -> str:
-        noise = f"{self.sigma:g}" if self.noise.features is None else str(self.noise.features)
+        noise = f"{self.sigma:g}"
+        if self.noise.features is not None:
+            noise = str(self.noise.features)
         return f"SmoothedPolicy({self.policy.name}, sigma={noise}, n_stack={self.policy.spaces.n_stack})"
 
     def reset(self) -> None:
         """Empty the memory; the next observation begins a new episode in every row."""
-        self._state, self._user = None, None
+        self._state = None
+        self._user = None
 
     def predict(
         self,
@@ -118,17 +132,20 @@ class SmoothedPolicy:
             deterministic: Accepted for the signature and ignored: the policy acts as it was certified (a stochastic one
                 draws its actions), and the noise is always drawn.
         """
-        rows, single = self._rows(observation)
-        fresh = _fresh(episode_start, len(rows))
-        before = self._own_state() if state is None else self._given(state)
+        rows, single = self._read_rows(observation)
+        fresh = _begin_marks(episode_start, len(rows))
+        before = self._own_state() if state is None else self._read_state(state)
         # Rounded to single precision once, after the noise: rounded before it, a perturbation could grow.
         seen = torch.from_numpy((rows + self._spread * self._normal(rows.shape)).astype(np.float32))
-        after = self._step(before, seen, fresh)
+        memory, action = self._take_step(before, seen, fresh)
+        after = (memory, action) if self.policy.memory.has_action else (memory,)
         if state is None:
-            self._state = after[: 1 + self.policy.memory.has_action]
-        actions = after[1].numpy()
-        kept = tuple(part.numpy().copy() for part in after[: 1 + self.policy.memory.has_action])
-        return (actions.squeeze(0) if single else actions), kept
+            self._state = after
+        kept = tuple(part.numpy().copy() for part in after)
+        actions = action.numpy()
+        if single:
+            actions = actions.squeeze(0)
+        return actions, kept
 
     def _own_state(self) -> tuple[Tensor, ...] | None:
         """Return the state after the last call; two threads with one state would see each other's observations."""
@@ -141,7 +158,7 @@ class SmoothedPolicy:
         self._user = here
         return self._state
 
-    def _step(self, before: tuple[Tensor, ...] | None, seen: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
+    def _take_step(self, before: tuple[Tensor, ...] | None, seen: Tensor, fresh: Tensor) -> tuple[Tensor, Tensor]:
         """Return memory and action after one more noisy observation."""
         if before is not None and not bool(fresh.all()) and len(before[0]) != len(seen):
             raise InputError(
@@ -149,29 +166,39 @@ class SmoothedPolicy:
                 "call reset(), or mark every row with episode_start"
             )
         if before is None or bool(fresh.all()):
-            before, fresh = (self.policy.memory.empty(seen),), torch.ones_like(fresh)
+            before = (self.policy.memory.empty(seen),)
+            fresh = torch.ones_like(fresh)
         device = next(self.policy.network.parameters(), seen).device
-        memory, action = before[0].to(device), before[1].to(device) if len(before) > 1 else None
+        memory = before[0].to(device)
+        action = before[1].to(device) if len(before) > 1 else None
         with torch.no_grad():
             memory = self.policy.memory.advance(memory, seen.to(device), action, fresh.to(device))
             return memory.cpu(), self.policy.act(memory).cpu()
 
-    def _rows(self, observation: ArrayLike) -> tuple[NDArray[np.float64], bool]:
+    def _read_rows(self, observation: ArrayLike) -> tuple[NDArray[np.float64], bool]:
         """Return the observations as rows of floats in declared units, and whether a single one came."""
         shape = self.policy.spaces.shape
         values = _floats(observation, pixels=len(shape) > 1)
         single = values.shape == shape
         if not single and (values.ndim != len(shape) + 1 or values.shape[1:] != shape or len(values) == 0):
             raise InputError(f"expected an observation of shape {shape}, or rows (n, *{shape}), got {values.shape}")
-        with np.errstate(divide="ignore", invalid="ignore"):  # of features without noise nothing is claimed
-            sizes = np.abs(values) if self.noise.features is None else np.abs(values) / self._spread
+        sizes = np.abs(values)
+        if self.noise.features is not None:
+            # Features without noise are infinitely large in these units; nothing is claimed of them.
+            with np.errstate(divide="ignore", invalid="ignore"):
+                sizes = sizes / self._spread
         self.noise.check_observed(float(sizes[np.isfinite(sizes)].max(initial=0.0)))
-        return (values[None] if single else values), single
+        if single:
+            values = values[None]
+        return values, single
 
-    def _given(self, state: State) -> tuple[Tensor, ...]:
+    def _read_state(self, state: State) -> tuple[Tensor, ...]:
         """Return a state that was passed in, checked to be one of this agent's."""
-        expected = tuple(self.policy.memory.empty(torch.empty(1, *self.policy.spaces.shape)).shape[1:])
-        parts = state if isinstance(state, tuple) and len(state) == 1 + self.policy.memory.has_action else ()
+        own = self.policy.memory
+        expected = tuple(own.empty(torch.empty(1, *self.policy.spaces.shape)).shape[1:])
+        parts: State = ()
+        if isinstance(state, tuple) and len(state) == 1 + own.has_action:
+            parts = state
         shapes = [np.shape(part) for part in parts]
         if not shapes or shapes[0][1:] != expected or len({shape[:1] for shape in shapes}) > 1:
             raise InputError(
@@ -187,11 +214,12 @@ class SmoothedPolicy:
 
 def _current_user() -> tuple[object, object]:
     """Return the thread, and the coroutine that runs in it, as objects: their numbers are given to others later."""
-    asyncio = sys.modules.get("asyncio")  # without it there are no coroutines to tell apart
-    try:
-        task = None if asyncio is None else asyncio.current_task()
-    except RuntimeError:  # none runs
-        task = None
+    task = None
+    # Without asyncio there are no coroutines to tell apart.
+    if "asyncio" in sys.modules:
+        # Raised where no coroutine runs.
+        with suppress(RuntimeError):
+            task = sys.modules["asyncio"].current_task()
     return threading.current_thread(), task
 
 
@@ -247,7 +275,8 @@ def _floats(observation: ArrayLike, *, pixels: bool) -> NDArray[np.float64]:
             "else turn them into floats"
         )
     if values.dtype == np.uint8:
-        return (values.astype(np.float32) / np.float32(255)).astype(np.float64)  # as they were certified
+        # In single precision, as they were certified.
+        return (values.astype(np.float32) / np.float32(255)).astype(np.float64)
     if not np.issubdtype(values.dtype, np.floating):
         raise InputError(f"expected float observations or uint8 pixels, got {values.dtype}; turn them into floats")
     with np.errstate(over="ignore"):
@@ -257,7 +286,7 @@ def _floats(observation: ArrayLike, *, pixels: bool) -> NDArray[np.float64]:
     return values.astype(np.float64)
 
 
-def _fresh(episode_start: ArrayLike | None, rows: int) -> Tensor:
+def _begin_marks(episode_start: ArrayLike | None, rows: int) -> Tensor:
     if episode_start is None:
         return torch.zeros(rows, dtype=torch.bool)
     marks = np.atleast_1d(np.asarray(episode_start, dtype=bool))

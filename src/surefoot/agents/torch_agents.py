@@ -10,9 +10,8 @@ from __future__ import annotations
 import copy
 import io
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,15 +38,18 @@ class Called(nn.Module):
 
     def forward(self, seen: Tensor) -> Any:
         """Ask it, in the precision of its weights."""
-        return getattr(self.module, self.method)(self.precise(seen))
+        return getattr(self.module, self.method)(self.in_own_precision(seen))
 
-    def precise(self, seen: Tensor) -> Tensor:
+    def in_own_precision(self, seen: Tensor) -> Tensor:
         """Return observations in the precision of the module's weights."""
-        return seen.to(next((one.dtype for one in self.module.parameters() if one.is_floating_point()), seen.dtype))
+        for weight in self.module.parameters():
+            if weight.is_floating_point():
+                return seen.to(weight.dtype)
+        return seen
 
 
-class Third(Called):
-    """The third of what ``get_action`` of CleanRL's SAC answers: the mean action, or the probability of each."""
+class SacMean(Called):
+    """The mean action, or the probability of each, which ``get_action`` of CleanRL's SAC answers in third place."""
 
     def forward(self, seen: Tensor) -> Any:
         """Ask for (action, log-probability, mean or probabilities)."""
@@ -64,7 +66,7 @@ class LogProbabilities(Called):
     def forward(self, seen: Tensor) -> Any:
         """Ask for every action of every row."""
         every = torch.arange(self.n_actions, device=seen.device).repeat(len(seen))
-        rows = self.precise(seen).repeat_interleave(self.n_actions, dim=0)
+        rows = self.in_own_precision(seen).repeat_interleave(self.n_actions, dim=0)
         return getattr(self.module, self.method)(rows, every)[1].reshape(len(seen), self.n_actions)
 
 
@@ -73,10 +75,13 @@ class Mean(Called):
 
     def check(self, seen: Tensor) -> None:
         """Raise if an action next to it is more probable: then the agent's actions do not center on it."""
-        judge, rows, action = getattr(self.module, "get_action_and_value"), self.precise(seen), self(seen)  # noqa: B009
+        judge = getattr(self.module, "get_action_and_value")  # noqa: B009
+        rows = self.in_own_precision(seen)
+        action = self(seen)
         likely = judge(rows, action)[1]
-        if any(bool((judge(rows, action + move)[1] > likely).any()) for move in (0.1, -0.1)):
-            raise InputError("actor_mean is not its most probable action")
+        for move in (0.1, -0.1):
+            if bool((judge(rows, action + move)[1] > likely).any()):
+                raise InputError("actor_mean is not its most probable action")
 
 
 def from_module(module: nn.Module, spaces: Spaces, *, name: str, stochastic: bool = False) -> Policy:
@@ -90,18 +95,20 @@ def from_module(module: nn.Module, spaces: Spaces, *, name: str, stochastic: boo
         InputError: If it does not answer rows of observations with actions or values, or not the same ones again.
     """
     try:
-        with torch.no_grad():  # copies of TorchScript's weights would else remember where they come from
+        # Copies of TorchScript's weights would else remember where they come from.
+        with torch.no_grad():
             own = copy.deepcopy(module).eval()
         for weight in own.parameters():
             weight.requires_grad_(False)
     except Exception as error:
         raise InputError(f"the torch module {name} cannot be copied ({error}); {WAY_OUT}") from error
+    # Every layout and every way to ask is tried; what does not fit fails on made-up observations.
     problems: list[str] = []
-    for shape in _layouts(spaces.shape, spaces.n_stack):
-        for inner in _readings(own, spaces, stochastic):
+    for shape in _possible_shapes(spaces.shape, spaces.n_stack):
+        for inner in _ways_to_ask(own, spaces, stochastic):
             try:
                 known = replace(spaces, shape=shape, n_stack=1)
-                policy = probe_policy(inner, known, stochastic=stochastic, ignores_draws=isinstance(inner, Third))
+                policy = probe_policy(inner, known, stochastic=stochastic, ignores_draws=isinstance(inner, SacMean))
                 if isinstance(inner, Mean):
                     inner.check(trial_rows(known)[:, 0])
                 return replace(policy, name=name)
@@ -109,8 +116,10 @@ def from_module(module: nn.Module, spaces: Spaces, *, name: str, stochastic: boo
                 problems.append(" ".join(str(error).split())[:400] or type(error).__name__)
     if not problems:
         raise InputError(f"{name} samples its actions, and nothing says which is the most probable; {WAY_OUT}")
-    kind = f"stacks of {spaces.n_stack} " if spaces.n_stack > 1 else ""
-    raise InputError(f"{name} does not fit {kind}observations of shape {spaces.shape}: {problems[0]}; {WAY_OUT}")
+    kind = "observations"
+    if spaces.n_stack > 1:
+        kind = f"stacks of {spaces.n_stack} observations"
+    raise InputError(f"{name} does not fit {kind} of shape {spaces.shape}: {problems[0]}; {WAY_OUT}")
 
 
 def module_hash(module: nn.Module) -> str:
@@ -120,22 +129,19 @@ def module_hash(module: nn.Module) -> str:
     persistent.
     """
     weights = module.state_dict()
-    plain = all(
-        isinstance(one, Tensor) and one.layout == torch.strided and not one.is_quantized and not one.is_meta
-        for one in weights.values()
-    )
-    if not weights or not plain:
+    types = {}
+    arrays = {}
+    for name, one in weights.items():
+        if not isinstance(one, Tensor) or one.layout != torch.strided or one.is_quantized or one.is_meta:
+            return ""
+        types[name] = [str(one.dtype), list(one.shape)]
+        # As bytes: numpy does not have all types of torch.
+        plain = one.detach().cpu().resolve_conj().resolve_neg().contiguous()
+        arrays[name] = plain.reshape(-1).view(torch.uint8).numpy()
+    if not weights:
         return ""
-    layout = {
-        "classes": {name: type(part).__qualname__ for name, part in module.named_modules()},
-        "weights": {name: [str(one.dtype), list(one.shape)] for name, one in weights.items()},
-    }
-    # As bytes: numpy does not have all types of torch.
-    arrays = {
-        name: one.detach().cpu().resolve_conj().resolve_neg().contiguous().reshape(-1).view(torch.uint8).numpy()
-        for name, one in weights.items()
-    }
-    return weights_hash(arrays, layout)
+    classes = {name: type(part).__qualname__ for name, part in module.named_modules()}
+    return weights_hash(arrays, {"classes": classes, "weights": types})
 
 
 def read_module(path: Path, *, allow_pickle: bool) -> tuple[nn.Module, str]:
@@ -147,14 +153,14 @@ def read_module(path: Path, *, allow_pickle: bool) -> tuple[nn.Module, str]:
         content = read_bytes(path, "torch file", MOST_ARRAYS)
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from error
-    members = _members(path, content)
+    members = _list_members(path, content)
+    # Unpacked: a small file may hold a large one.
     check_size(path, "torch file", sum(one.file_size for one in members), MOST_ARRAYS)
-    names = [one.filename for one in members]
-    if not names:
-        raise InputError(f"{path} is not a file that torch saved; {_instead(path)}")
-    script = any(name.endswith("/constants.pkl") for name in names) and any("/code/" in name for name in names)
+    if not members:
+        raise InputError(f"{path} is not a file that torch saved; {_suggest_instead(path)}")
+    script = _is_script([one.filename for one in members])
     if not script and _is_weights(content):
-        raise InputError(f"{path} holds weights without their network; {_instead(path)}")
+        raise InputError(f"{path} holds weights without their network; {_suggest_instead(path)}")
     if not allow_pickle:
         what = "a TorchScript program" if script else "a pickle of torch"
         raise NotAllowedError(
@@ -162,25 +168,29 @@ def read_module(path: Path, *, allow_pickle: bool) -> tuple[nn.Module, str]:
             "allow_pickle=True, else export the agent to ONNX, which is read as data"
         )
     if not script:
-        search_here()  # the class of a pickled module may be in a file of the user
+        # The class of a pickled module may be in a file of the user.
+        search_here()
     try:
-        load: Callable[..., Any] = torch.jit.load if script else partial(torch.load, weights_only=False)
-        loaded = load(io.BytesIO(content), map_location="cpu")
-    except Exception as error:  # a pickle may raise anything
+        if script:
+            loaded = torch.jit.load(io.BytesIO(content), map_location="cpu")  # type: ignore[no-untyped-call]
+        else:
+            loaded = torch.load(io.BytesIO(content), map_location="cpu", weights_only=False)
+    except Exception as error:
+        # A pickle may raise anything.
         raise InputError(f"torch cannot load {path}: {' '.join(str(error).split())[:200]}") from error
     if not isinstance(loaded, nn.Module):
-        raise InputError(f"{path} holds a {type(loaded).__name__}, expected a torch module; {_instead(path)}")
+        raise InputError(f"{path} holds a {type(loaded).__name__}, expected a torch module; {_suggest_instead(path)}")
     return loaded, sha256(content)
 
 
-def _instead(path: Path) -> str:
+def _suggest_instead(path: Path) -> str:
     return (
         f"load {path.name} into your nn.Module and give that as the agent from Python, or save the module as ONNX or "
         "TorchScript"
     )
 
 
-def _members(path: Path, content: bytes) -> list[zipfile.ZipInfo]:
+def _list_members(path: Path, content: bytes) -> list[zipfile.ZipInfo]:
     try:
         check_members(path, io.BytesIO(content))
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -191,16 +201,22 @@ def _members(path: Path, content: bytes) -> list[zipfile.ZipInfo]:
         return []
 
 
+def _is_script(names: list[str]) -> bool:
+    """Return whether these are the members of a TorchScript program."""
+    return any(name.endswith("/constants.pkl") for name in names) and any("/code/" in name for name in names)
+
+
 def _is_weights(content: bytes) -> bool:
     """Return whether a file holds tensors and plain data alone, which torch reads without executing anything."""
     try:
         torch.load(io.BytesIO(content), "cpu", weights_only=True)
-    except Exception:  # a hostile stream may raise anything
+    except Exception:
+        # A hostile stream may raise anything.
         return False
     return True
 
 
-def _layouts(shape: tuple[int, ...], n_stack: int) -> Iterator[tuple[int, ...]]:
+def _possible_shapes(shape: tuple[int, ...], n_stack: int) -> Iterator[tuple[int, ...]]:
     """Yield the shapes that a module may take observations in, as ``fit.fit_to`` knows them."""
     if n_stack > 1:
         yield (n_stack, *shape)
@@ -211,15 +227,19 @@ def _layouts(shape: tuple[int, ...], n_stack: int) -> Iterator[tuple[int, ...]]:
         yield (n_stack * shape[2], *shape[:2])
 
 
-def _readings(module: nn.Module, spaces: Spaces, stochastic: bool) -> Iterator[Called]:
+def _ways_to_ask(module: nn.Module, spaces: Spaces, stochastic: bool) -> Iterator[Called]:
     """Yield the ways to ask a module for its actions; the first one that fits is taken."""
-    sampling = next((name for name in ("get_action", "get_action_and_value") if hasattr(module, name)), "__call__")
+    sampling = "__call__"
+    if hasattr(module, "get_action"):
+        sampling = "get_action"
+    elif hasattr(module, "get_action_and_value"):
+        sampling = "get_action_and_value"
     if stochastic or sampling != "get_action_and_value":
         yield Called(module, sampling)
     if stochastic or sampling == "__call__":
         return
     if sampling == "get_action":
-        yield Third(module, sampling)
+        yield SacMean(module, sampling)
     elif spaces.n_actions is not None:
         yield LogProbabilities(module, spaces.n_actions)
     elif hasattr(module, "actor_mean"):

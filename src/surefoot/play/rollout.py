@@ -1,4 +1,4 @@
-"""Running a plan: its blocks dealt to processes, collected and checked."""
+"""Running a plan: ``play`` and ``blocks_in_order`` give its blocks to workers, collect and check them."""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ def blocks_in_order(
     """
     workers = as_workers(workers)
     ready = dict(done or {})
-    among = range(plan.n_blocks) if among is None else among
+    if among is None:
+        among = range(plan.n_blocks)
     missing = [number for number in among if number not in ready]
     count = sum(len(block) for block in ready.values())
     total = sum(plan.block_length(number) for number in among)
@@ -63,12 +64,14 @@ def blocks_in_order(
         progress(count, total)
     with closing(run_blocks(plan, missing, workers)) as fresh:
         for index in among:
+            # Blocks are finished in any order, and kept until it is their turn.
             while index not in ready:
                 number, block = next(fresh)
                 _check_block(plan, number, block)
                 if on_block is not None:
                     on_block(number, block)
-                ready[number], count = block, count + len(block)
+                ready[number] = block
+                count += len(block)
                 meter.clear(number)
                 if progress is not None:
                     progress(count, total)
@@ -80,7 +83,8 @@ def run_blocks(
 ) -> Generator[tuple[int, Episodes], None, None]:
     """Yield the blocks as they are finished, with their numbers."""
     if plan.gpu_share:
-        plan = replace(plan, policy=plan.policy.to("cpu"))  # what is on a GPU cannot be sent to another process
+        # What is on a GPU cannot be sent to another process.
+        plan = replace(plan, policy=plan.policy.to("cpu"))
     try:
         yield from as_workers(workers).map_unordered(
             run_block, plan, indices, gpu=plan.gpu_share, fingerprint=record_hash
@@ -95,7 +99,8 @@ def run_block(plan: Plan, index: int) -> Episodes:
         played = play_block(plan, index)
     except (Exception, KeyboardInterrupt, GeneratorExit):
         raise
-    except BaseException as error:  # sys.exit, above all: it must not end the command as if all were well
+    except BaseException as error:
+        # Sys.exit, above all: it must not end the command as if all were well.
         who = f"the agent {plan.policy.name} or the environment {plan.task.name}"
         raise InputError(f"{who} failed: {type(error).__name__}: {error}") from error
     return replace(played, processors=((processor(plan.device), 1),))

@@ -75,11 +75,13 @@ def rollout(
         policy=as_policy(agent, task.spaces),
         noise=Noise.of(task.spaces.sigma_of(sigma)),
         n_episodes=n_episodes,
+        # A stream of its own: attacked episodes share no random numbers with those of a certificate.
         purpose=() if attacker is None else (Purpose.ATTACK,),
         device=resolve_device(device, remote=backend == "ray"),
         n_envs=n_envs,
         per_step=per_step,
     )
+    # Before an attacker is put in: the seed of an agent does not depend on who attacks it.
     plan = seeded_plan(plan, seed)
     if isinstance(attacker, str):
         plan = AttackGrid(base=plan, budgets=(budget,), method=attacker).plan(budget, 0.0)
@@ -89,7 +91,8 @@ def rollout(
         raise InputError(f"backend must be 'processes' or 'ray', got {backend!r}")
     if backend == "processes":
         return play(plan, workers=workers, progress=progress_callback)
-    from surefoot.play.ray_cluster import ray_cluster  # an extra, and slow to load
+    # Ray is an extra, and slow to load.
+    from surefoot.play.ray_cluster import ray_cluster
 
     with ray_cluster() as cluster:
         return play(plan, workers=cluster, progress=progress_callback)

@@ -8,7 +8,8 @@ import struct
 from collections.abc import Callable
 from typing import Any
 
-MOST_STEPS = 200_000  # instructions of a pickle: saved statistics have some 500, a large network some 50,000
+# Instructions of a pickle: saved statistics have some 500, a large network some 50,000.
+MOST_STEPS = 200_000
 # Instructions that nothing needs here: sets and frozen sets hash what is put into them, the text forms of the first
 # protocol take any number as the name of a memory cell, and the others ask for code or objects from elsewhere.
 REFUSED = (
@@ -65,23 +66,25 @@ class Reader(pickle._Unpickler):
         """Return what stands for the bytes of a tensor."""
         return Inert(pid)
 
-    def count(self) -> None:
+    def count_step(self) -> None:
         """Count one more instruction."""
         self.steps += 1
         if self.steps > MOST_STEPS:
             raise pickle.UnpicklingError(f"it has more than {MOST_STEPS:,} instructions")
 
 
-def _counted(code: int, load: Callable[[Any], None]) -> Callable[[Any], None]:
-    def counted(reader: Any) -> None:
-        reader.count()
+def _with_checks(code: int, load: Callable[[Any], None]) -> Callable[[Any], None]:
+    """Return an instruction that is counted, refused if nothing needs it, and whose keys are looked at."""
+
+    def checked(reader: Any) -> None:
+        reader.count_step()
         if bytes([code]) in REFUSED:
             raise pickle.UnpicklingError(f"the instruction {code} has no place in it")
         if code in KEYS:
             KEYS[code](reader)
         load(reader)
 
-    return counted
+    return checked
 
 
 def _check_pair(reader: Any) -> None:
@@ -104,5 +107,6 @@ def _load_bytearray(reader: Any) -> None:
 
 
 KEYS = {pickle.SETITEM[0]: _check_pair, pickle.SETITEMS[0]: _check_pairs, pickle.DICT[0]: _check_pairs}
-Reader.dispatch = {code: _counted(code, load) for code, load in pickle._Unpickler.dispatch.items()}
-Reader.dispatch[pickle.BYTEARRAY8[0]] = _counted(pickle.BYTEARRAY8[0], _load_bytearray)
+# A table of its own: the class of Python keeps the instructions it has.
+Reader.dispatch = {code: _with_checks(code, load) for code, load in pickle._Unpickler.dispatch.items()}
+Reader.dispatch[pickle.BYTEARRAY8[0]] = _with_checks(pickle.BYTEARRAY8[0], _load_bytearray)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -24,75 +25,98 @@ class Predictor(nn.Module):
 
     def __init__(self, policy: Any, n_actions: int | None, factors: tuple[int, ...] | None) -> None:
         super().__init__()
-        self.policy = _snapshot(policy).requires_grad_(False)
+        self.policy = _copy_policy(policy).requires_grad_(False)
         self.n_actions = n_actions
         self.factors = factors
 
     def forward(self, history: Tensor) -> Tensor:
         """Return one-hot rows for discrete actions, the actions themselves for continuous ones."""
-        actions = self.policy.predict(self._seen(history.reshape(len(history), -1).cpu().numpy()), deterministic=True)[
-            0
-        ]
+        n_rows = len(history)
+        flat = history.reshape(n_rows, -1).cpu().numpy()
+        actions, _ = self.policy.predict(self._as_observations(flat), deterministic=True)
         if self.n_actions is None:
-            return torch.as_tensor(actions, device=history.device).float().reshape(len(history), -1)
+            return torch.as_tensor(actions, device=history.device).float().reshape(n_rows, -1)
         if self.factors is not None:
-            actions = np.ravel_multi_index(tuple(actions.reshape(len(history), -1).T.astype(int)), self.factors)
-        return nn.functional.one_hot(torch.as_tensor(actions, device=history.device).long(), self.n_actions).float()
+            # The number of a combination of parts, the last part counting fastest.
+            actions = np.ravel_multi_index(tuple(actions.reshape(n_rows, -1).T.astype(int)), self.factors)
+        chosen = torch.as_tensor(actions, device=history.device).long()
+        return nn.functional.one_hot(chosen, self.n_actions).float()
 
-    def _seen(self, flat: NDArray[np.float32]) -> Any:
+    def _as_observations(self, flat: NDArray[np.float32]) -> Any:
         """Return rows of numbers as observations; SB3 divides pixels by 255 itself, so it gets them back."""
         space = self.policy.observation_space
         if isinstance(space, Dict):
-            ends = np.cumsum([flatdim(part) for part in space.values()])
-            columns = zip(space, np.split(flat, ends[:-1], axis=1), strict=True)
-            return {name: own.reshape(len(flat), *(space[name].shape or ())) for name, own in columns}
-        seen = flat.reshape(len(flat), *space.shape)
-        return seen * np.float32(255) if space.dtype == np.uint8 else seen
+            parts = {}
+            begin = 0
+            for name, part in space.items():
+                end = begin + flatdim(part)
+                parts[name] = flat[:, begin:end].reshape(len(flat), *(part.shape or ()))
+                begin = end
+            return parts
+        observations = flat.reshape(len(flat), *space.shape)
+        if space.dtype == np.uint8:
+            return observations * np.float32(255)
+        return observations
 
 
-def wrapped(model: Any) -> Policy:
+def wrap_model(model: Any) -> Policy:
     """Return a policy that asks SB3's own predict; for networks that cannot be rebuilt."""
-    observations, actions = model.observation_space, model.action_space
+    observations = model.observation_space
+    actions = model.action_space
     if hasattr(model.policy, "lstm_actor"):
         raise InputError(SUPPORTED)
-    whole: list[Any] = list(observations.values()) if isinstance(observations, Dict) else [observations]
-    pixels = observations.dtype == np.uint8  # pictures in parts may have another order of axes than the environment's
-    if not all(isinstance(one, Box) and (pixels or np.issubdtype(one.dtype, np.floating)) for one in whole):
+    shape: tuple[int, ...]
+    parts = None
+    if isinstance(observations, Dict):
+        # Of floats alone: pictures in parts may have another order of axes than the environment's.
+        readable = all(_is_float_box(part) for part in observations.values())
+    else:
+        pixels = isinstance(observations, Box) and observations.dtype == np.uint8
+        readable = pixels or _is_float_box(observations)
+    if not readable:
         raise InputError(
             f"observations must be a Box of floats or pixels, or a Dict of floats, the agent takes {observations}; "
             "give a function of the flattened observation instead"
         )
+    if isinstance(observations, Dict):
+        parts = tuple((name, prod(part.shape or ())) for name, part in observations.items())
+        shape = (sum(dict(parts).values()),)
+    else:
+        shape = observations.shape
     discrete = isinstance(actions, Discrete) and actions.start == 0
     factors = factors_of(actions)
     if not discrete and factors is None and not (isinstance(actions, Box) and len(actions.shape) == 1):
         raise InputError(
             f"actions must be discrete from 0 or a one-dimensional Box, the agent has {actions}; wrap its environment"
         )
-    n_actions = int(actions.n) if discrete else None if factors is None else prod(factors)
-    sizes = [prod(one.shape) for one in whole]
-    shape = (sum(sizes),) if isinstance(observations, Dict) else observations.shape
+    n_actions = None
+    if discrete:
+        n_actions = int(actions.n)
+    elif factors is not None:
+        n_actions = prod(factors)
     arrays = {name: value.detach().cpu().numpy() for name, value in model.policy.state_dict().items()}
     layout = {"predict": type(model.policy).__qualname__, "shape": shape, "choices": n_actions}
-    layout |= {} if factors is None else {"factors": factors}
-    continuous = isinstance(actions, Box)
-    spaces = Spaces(
-        shape=shape,
-        n_actions=n_actions,
-        low=actions.low.astype(np.float32) if continuous else None,
-        high=actions.high.astype(np.float32) if continuous else None,
-        first_action=0,
-        factors=factors,
-        parts=tuple(zip(observations, sizes, strict=True)) if isinstance(observations, Dict) else None,
-    )
+    if factors is not None:
+        layout["factors"] = factors
+    spaces = Spaces(shape=shape, n_actions=n_actions, first_action=0, factors=factors, parts=parts)
+    if isinstance(actions, Box):
+        low = actions.low.astype(np.float32).tolist()
+        high = actions.high.astype(np.float32).tolist()
+        spaces = replace(spaces, low=tuple(low), high=tuple(high))
     predictor = Predictor(model.policy, n_actions, factors)
     return Policy(predictor, spaces, sha256=weights_hash(arrays, layout), differentiable=False)
 
 
-def _snapshot(policy: Any) -> Any:
+def _is_float_box(space: Any) -> bool:
+    return isinstance(space, Box) and np.issubdtype(space.dtype, np.floating)
+
+
+def _copy_policy(policy: Any) -> Any:
     """Return a copy that further training does not change."""
     try:
         return copy.deepcopy(policy)
-    except RuntimeError:  # gSDE keeps tensors torch cannot copy; they are noise, which acting here does not use
+    except RuntimeError:
+        # State-dependent exploration keeps tensors torch cannot copy; they are noise, which acting here does not use.
         with torch.random.fork_rng(devices=[]):
             fresh = type(policy)(**policy._get_constructor_parameters())
         fresh.load_state_dict(policy.state_dict())

@@ -19,17 +19,21 @@ from typing import Any
 from surefoot.errors import InputError
 from surefoot.files import open_zip, read_bytes
 
-MOST_SETTINGS = 2**16  # bytes of a YAML file: the zoo's have some 1,000, and reading them is slow
-MOST_VALUES = 10_000  # of a YAML file, those that are repeated by name counted again
-MOST_LETTERS = 10_000  # of a dictionary written as text
-STATISTICS = re.compile(r"norm.*\.(pkl|pickle)$", re.IGNORECASE)
-SETTINGS = ("config.yml", "args.yml")
-TIME_FEATURE, ATARI = "TimeFeatureWrapper", "stable_baselines3.common.atari_wrappers.AtariWrapper"
+# Bytes of a YAML file: the zoo's have some 1,000, and reading them is slow.
+MOST_SETTINGS = 2**16
+# Values of a YAML file, those that are repeated by name counted again.
+MOST_YAML_VALUES = 10_000
+# Letters of a dictionary that is written as text.
+MOST_LETTERS = 10_000
+STATISTICS_NAME = re.compile(r"norm.*\.(pkl|pickle)$", re.IGNORECASE)
+SETTINGS_FILES = ("config.yml", "args.yml")
+TIME_FEATURE = "TimeFeatureWrapper"
+ATARI_MODULE = "stable_baselines3.common.atari_wrappers"
 # SB3's own begins a new episode with each life and goes on with the game: its episodes are not independent, and it
 # shows their score only where rewards are not clipped.
 WHOLE_GAME = {"terminal_on_life_loss": False, "clip_reward": False}
 # Wrappers of a vector of environments that the agent's own shape already shows, or that change nothing it sees.
-HARMLESS = ("Monitor", "VecMonitor", "VecFrameStack", "VecTransposeImage")
+HARMLESS_WRAPPERS = ("Monitor", "VecMonitor", "VecFrameStack", "VecTransposeImage")
 # Where wrappers of older versions are today, for the message that names them.
 MOVED = {
     r"^gym(nasium)?\.wrappers\.(\w+\.)?": "gymnasium.wrappers:",
@@ -92,37 +96,51 @@ def read_published(path: Path) -> Published:
     if folder is None:
         own = _statistics_in(model.parent / model.stem)
         statistics = own[0] if len(own) == 1 else None
-        return Published(model=model, name=model.stem, statistics=statistics, environment=_named(model))
-    arguments, settings = (_read_yaml(folder / name) for name in ("args.yml", "config.yml"))
+        return Published(model=model, name=model.stem, statistics=statistics, environment=_environment_in_name(model))
+    arguments = _read_yaml(folder / "args.yml")
+    settings = _read_yaml(folder / "config.yml")
     kwargs = _read_yaml(folder / "env_kwargs.yml") or arguments.get("env_kwargs") or settings.get("env_kwargs") or {}
-    normalizes = _normalizes(settings, folder) if "normalize" in settings or _statistics_in(folder) else None
-    statistics = _one_of(folder, model) if normalizes else None
-    environment = str(arguments["env"]) if arguments.get("env") else _named(model)
+    normalizes = None
+    if "normalize" in settings or _statistics_in(folder):
+        normalizes = _normalizes(settings, folder)
+    environment = _environment_in_name(model)
+    if arguments.get("env"):
+        environment = str(arguments["env"])
+    # The zoo names files like their environments: the algorithm tells agents apart.
+    name = model.stem
     algorithm = str(arguments.get("algo", ""))
-    known = algorithm in model.stem or model.stem != environment or not algorithm.isidentifier()
+    if algorithm not in name and name == environment and algorithm.isidentifier():
+        name = f"{algorithm}-{name}"
+    wrappers = _list_wrappers(settings.get("env_wrapper"))
+    vector_wrappers = _list_wrappers(settings.get("vec_env_wrapper"))
     return Published(
         model=model,
-        name=model.stem if known else f"{algorithm}-{model.stem}",
+        name=name,
         environment=environment,
-        env_kwargs={name: value for name, value in _mapping(kwargs).items() if not name.startswith("render")},
-        statistics=statistics,
+        env_kwargs={key: value for key, value in _as_mapping(kwargs).items() if not key.startswith("render")},
+        statistics=_only_statistics(folder, model) if normalizes else None,
         normalizes=normalizes,
-        **_wrapped(model, _listed(settings.get("env_wrapper")), _listed(settings.get("vec_env_wrapper"))),
+        **_facts_of_wrappers(model, wrappers, vector_wrappers),
     )
 
 
 def _model_in(folder: Path) -> Path:
     """Return the model file of a folder: the zoo's own choice is not the best on its evaluations, but the last."""
-    models = sorted(path for path in folder.glob("*.zip") if _is_model(path))
+    models = sorted(filter(_is_model, folder.glob("*.zip")))
     if not models:
-        below = sorted({str(path.parent) for deep in ("*/*.zip", "*/*/*.zip") for path in folder.glob(deep)})
-        hint = f"give one of the folders in it, such as {below[0]}" if below else "give the .zip file of an SB3 model"
+        hint = "give the .zip file of an SB3 model"
+        below = [*folder.glob("*/*.zip"), *folder.glob("*/*/*.zip")]
+        if below:
+            first = min(str(path.parent) for path in below)
+            hint = f"give one of the folders in it, such as {first}"
         raise InputError(f"{folder} holds no SB3 model file; {hint}")
-    whole = [path for path in models if path.stem != "best_model" and not re.search(r"_\d+_steps$", path.stem)]
-    if len(whole or models) > 1:
+    finished = [path for path in models if path.stem != "best_model" and not re.search(r"_\d+_steps$", path.stem)]
+    candidates = finished or models
+    if len(candidates) > 1:
+        # Which of them is meant is not guessed.
         names = ", ".join(path.name for path in models)
         raise InputError(f"{folder} holds several SB3 model files ({names}); give one of them, such as {models[0]}")
-    return (whole or models)[0]
+    return candidates[0]
 
 
 def _is_model(path: Path) -> bool:
@@ -136,23 +154,24 @@ def _is_model(path: Path) -> bool:
 def _settings_of(model: Path) -> Path | None:
     """Return the folder that says how a model was trained: named like it, the one it lies in, or named like that."""
     near = model.parent
-    named = [near / model.stem, near, near / re.sub(r"_\d+$", "", near.resolve().name)]
-    found = [folder for folder in named if any((folder / name).is_file() for name in SETTINGS)]
-    return found[0] if found else None
+    for folder in (near / model.stem, near, near / re.sub(r"_\d+$", "", near.resolve().name)):
+        if any((folder / name).is_file() for name in SETTINGS_FILES):
+            return folder
+    return None
 
 
 def statistics_near(model: Path) -> list[Path]:
     """Return files that may hold the statistics of a model: next to it, or in the folder named like it."""
-    return [path for folder in (model.parent, model.parent / model.stem) for path in _statistics_in(folder)]
+    return _statistics_in(model.parent) + _statistics_in(model.parent / model.stem)
 
 
 def _statistics_in(folder: Path) -> list[Path]:
     if not folder.is_dir():
         return []
-    return sorted(path for path in folder.iterdir() if path.is_file() and STATISTICS.search(path.name))
+    return sorted(path for path in folder.iterdir() if path.is_file() and STATISTICS_NAME.search(path.name))
 
 
-def _one_of(folder: Path, model: Path) -> Path:
+def _only_statistics(folder: Path, model: Path) -> Path:
     found = _statistics_in(folder)
     if len(found) != 1:
         there = ", ".join(path.name for path in found) or "none"
@@ -168,46 +187,59 @@ def _normalizes(settings: Mapping[str, Any], folder: Path) -> bool:
     said = settings.get("normalize")
     if said is None:
         return bool(_statistics_in(folder))
-    options = _mapping(said) | _mapping(settings.get("normalize_kwargs")) if said else {}
-    return bool(said) and options.get("norm_obs", True) is not False
+    if not said:
+        return False
+    options = _as_mapping(said) | _as_mapping(settings.get("normalize_kwargs"))
+    return options.get("norm_obs", True) is not False
 
 
 Wrapper = tuple[str, dict[str, Any]]
 
 
-def _listed(wrappers: Any) -> list[Wrapper]:
+def _list_wrappers(wrappers: Any) -> list[Wrapper]:
     """Return names and arguments of wrappers, which the settings name alone or in a list."""
-    listed = wrappers if isinstance(wrappers, list) else [] if wrappers is None else [wrappers]
-    pairs = [next(iter(one.items())) if isinstance(one, dict) and one else (one, None) for one in listed]
-    return [(str(name), _mapping(options)) for name, options in pairs]
+    if wrappers is None:
+        return []
+    if not isinstance(wrappers, list):
+        wrappers = [wrappers]
+    found = []
+    for one in wrappers:
+        name = one
+        options = None
+        if isinstance(one, dict) and one:
+            name, options = next(iter(one.items()))
+        found.append((str(name), _as_mapping(options)))
+    return found
 
 
-def _wrapped(model: Path, wrappers: list[Wrapper], of_vectors: list[Wrapper]) -> dict[str, Any]:
+def _facts_of_wrappers(model: Path, wrappers: list[Wrapper], of_vectors: list[Wrapper]) -> dict[str, Any]:
     """Return what the wrappers of training are here: the time left, those of Atari, or why there is no counterpart."""
     found: dict[str, Any] = {}
-    others = [one for one in of_vectors if one[0].rpartition(".")[2] not in HARMLESS]
+    others = [one for one in of_vectors if one[0].rpartition(".")[2] not in HARMLESS_WRAPPERS]
     for name, options in wrappers:
         kind = name.rpartition(".")[2]
         if kind == TIME_FEATURE and not options:
             found["time_feature"] = True
-        elif name == ATARI:
+        elif name == f"{ATARI_MODULE}.AtariWrapper":
             made = json.dumps(options | WHOLE_GAME)
-            games = (f"{ATARI.rpartition('.')[0]}:{kind}={made}", "surefoot.play.envs.whole_game:WholeGame")
-            found |= {"wrappers": games, "modules": ("ale_py",)}
-        elif kind not in HARMLESS:
+            found["wrappers"] = (f"{ATARI_MODULE}:{kind}={made}", "surefoot.play.envs.whole_game:WholeGame")
+            found["modules"] = ("ale_py",)
+        elif kind not in HARMLESS_WRAPPERS:
             others.append((name, options))
     if others:
-        name, options = others[0]
-        arguments = f" with {options}" if options else ""
+        shown, options = others[0]
+        if options:
+            shown = f"{shown} with {options}"
         needed = [one for one in wrappers if one in others] or [("module.Class", {})]
+        arguments = " ".join(_as_argument(*one) for one in needed)
         found["refusal"] = (
-            f"{model} was trained behind the wrapper {name}{arguments}, which is not applied by itself; give it and "
-            f"all others with {' '.join(_as_option(*one) for one in needed)}, innermost first"
+            f"{model} was trained behind the wrapper {shown}, which is not applied by itself; give it and all others "
+            f"with {arguments}, innermost first"
         )
     return found
 
 
-def _as_option(name: str, options: Mapping[str, Any]) -> str:
+def _as_argument(name: str, options: Mapping[str, Any]) -> str:
     """Return how ``make_task`` would be given a wrapper of the settings, where it is today."""
     for old, new in MOVED.items():
         name = re.sub(old, new, name)
@@ -216,13 +248,13 @@ def _as_option(name: str, options: Mapping[str, Any]) -> str:
     return f"wrappers={shlex.quote(f'{module}:{kind}{made}')}"
 
 
-def _named(model: Path) -> str | None:
+def _environment_in_name(model: Path) -> str | None:
     """Return the environment that the name of the model, or of its folder, says."""
     found = HUB_NAME.match(model.stem) or HUB_NAME.match(model.parent.name)
     return found["env"] if found else None
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def _as_mapping(value: Any) -> dict[str, Any]:
     """Return a dictionary, which the zoo also writes as the text ``dict(a=1)``; other things are empty."""
     if isinstance(value, dict):
         return {str(name): entry for name, entry in value.items()}
@@ -234,8 +266,9 @@ def _mapping(value: Any) -> dict[str, Any]:
         tree = ast.parse(value.strip(), mode="eval").body
         if isinstance(tree, ast.Call) and isinstance(tree.func, ast.Name) and tree.func.id == "dict" and not tree.args:
             return {str(one.arg): ast.literal_eval(one.value) for one in tree.keywords}
-        return _mapping(ast.literal_eval(tree))
-    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:  # too deep for the parser
+        return _as_mapping(ast.literal_eval(tree))
+    except (SyntaxError, ValueError, TypeError, RecursionError, MemoryError) as error:
+        # Nesting that is too deep for the parser raises the last two.
         raise InputError(f"{value!r:.200} in the settings of the agent is not a dictionary of plain values") from error
 
 
@@ -249,16 +282,17 @@ def _read_yaml(path: Path) -> dict[str, Any]:
     except ImportError as error:
         raise InputError(f"{path} needs PyYAML; from a checkout: pip install '.[all]'") from error
 
-    def ordered(loader: Any, node: Any) -> dict[str, Any]:
+    def read_ordered(loader: Any, node: Any) -> dict[str, Any]:
         pairs = loader.construct_sequence(node, deep=True)
         return dict(pairs[0]) if pairs else {}
 
-    loader: Any = type("Loader", (yaml.SafeLoader,), {})  # the safe loader and two more tags
-    loader.add_constructor("tag:yaml.org,2002:python/object/apply:collections.OrderedDict", ordered)
+    # The safe loader and two more tags.
+    loader: Any = type("Loader", (yaml.SafeLoader,), {})
+    loader.add_constructor("tag:yaml.org,2002:python/object/apply:collections.OrderedDict", read_ordered)
     loader.add_constructor("tag:yaml.org,2002:python/tuple", lambda own, node: own.construct_sequence(node, deep=True))
     try:
-        if _count_values(yaml.compose(content, Loader=loader), {}) > MOST_VALUES:
-            raise ValueError(f"it has more than {MOST_VALUES:,} values")
+        if _count_values(yaml.compose(content, Loader=loader), {}) > MOST_YAML_VALUES:
+            raise ValueError(f"it has more than {MOST_YAML_VALUES:,} values")
         found = yaml.load(content, Loader=loader)
     except (yaml.YAMLError, TypeError, ValueError, RecursionError, AttributeError) as error:
         reason = " ".join(str(error).split())[:200]
@@ -281,7 +315,10 @@ def _count_values(node: Any, known: dict[int, int]) -> int:
         return known[id(node)]
     known[id(node)] = 0
     inside = getattr(node, "value", None)
-    pairs = inside if isinstance(inside, list) else []
-    nodes = [one for pair in pairs for one in (pair if isinstance(pair, tuple) else (pair,))]
-    known[id(node)] = 1 + sum(_count_values(one, known) for one in nodes)
-    return known[id(node)]
+    count = 1
+    for entry in inside if isinstance(inside, list) else []:
+        # A mapping has pairs of nodes, a sequence has nodes.
+        for one in entry if isinstance(entry, tuple) else (entry,):
+            count += _count_values(one, known)
+    known[id(node)] = count
+    return count

@@ -19,9 +19,9 @@ from surefoot.agents.clock import with_clock
 from surefoot.agents.normalization import Statistics, normalized
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.sb3.pickled import check_pickled
-from surefoot.agents.sb3.predictor import wrapped
+from surefoot.agents.sb3.predictor import wrap_model
 from surefoot.agents.sb3.published import Published, read_published, statistics_near
-from surefoot.agents.sb3.rebuild import rebuilt
+from surefoot.agents.sb3.rebuild import rebuild_policy
 from surefoot.agents.sb3.settings import (
     UnreadableError,
     facts_of_file,
@@ -52,7 +52,9 @@ def read_agent(path: Path, *, allow_pickle: bool, spaces: Spaces | None, vecnorm
     statistics = statistics_of(vecnormalize, published.model, published.statistics)
     if statistics is None and vecnormalize is None and published.normalizes is None:
         _refuse_lost_statistics(published.model)
-    policy = policy if statistics is None else normalized(policy, statistics)
+    if statistics is not None:
+        policy = normalized(policy, statistics)
+    # An environment that appends the time itself gives observations of the agent's own shape.
     if not published.time_feature or (spaces is not None and spaces.shape == policy.spaces.shape):
         return policy
     return with_clock(policy, _episode_length(published))
@@ -61,14 +63,15 @@ def read_agent(path: Path, *, allow_pickle: bool, spaces: Spaces | None, vecnorm
 def _episode_length(published: Published) -> int:
     """Return the maximum episode length of what an agent was trained on; its versions share it."""
     base = str(published.environment).rpartition("-v")[0]
-    lengths = [spec.max_episode_steps for spec in gymnasium.registry.values() if spec.name == base]
-    known = [length for length in lengths if length is not None]
-    if not known:
+    specs = [spec for spec in gymnasium.registry.values() if spec.name == base and spec.max_episode_steps is not None]
+    if not specs:
         raise InputError(
             f"{published.model} was trained with the time left as an observation, and Gymnasium does not know how long "
             f"an episode of {published.environment} is; import the package that registers it with env='MODULE:ID'"
         )
-    return known[-1]
+    length = specs[-1].max_episode_steps
+    assert length is not None
+    return length
 
 
 def statistics_of(vecnormalize: object, model: Path | None, found: Path | None = None) -> Statistics | None:
@@ -82,17 +85,21 @@ def statistics_of(vecnormalize: object, model: Path | None, found: Path | None =
     if isinstance(vecnormalize, Statistics):
         return vecnormalize
     if isinstance(vecnormalize, str | Path):
-        return None if str(vecnormalize) == NONE else read_statistics(Path(vecnormalize))
+        if str(vecnormalize) == NONE:
+            return None
+        return read_statistics(Path(vecnormalize))
     if vecnormalize is not None:
         return live_statistics(vecnormalize)
     if found is not None:
         return read_statistics(found)
-    near = [path for path in statistics_near(model) if _may_normalize(path)] if model is not None else []
-    if near and model is not None:
-        raise InputError(
-            f"{near[0]} is near {model.name} and may hold the statistics its observations were normalized "
-            f"with; give vecnormalize={str(near[0])!r}, or vecnormalize={NONE!r} if the agent was trained without them"
-        )
+    if model is None:
+        return None
+    for near in statistics_near(model):
+        if _may_normalize(near):
+            raise InputError(
+                f"{near} is near {model.name} and may hold the statistics its observations were normalized with; give "
+                f"vecnormalize={str(near)!r}, or vecnormalize={NONE!r} if the agent was trained without them"
+            )
     return None
 
 
@@ -131,12 +138,12 @@ def read_zip(path: str | Path, *, allow_pickle: bool = False) -> Policy:
     path = Path(path)
     data = read_settings(path)
     if allow_pickle:
-        policy = from_model(_load(path, data))
+        policy = from_model(_load_model(path, data))
     else:
         weights = read_tensors(path)
         with untrusted(path, "SB3 model file"):
             try:
-                policy = rebuilt(check_pickled(data, facts_of_file(data)), weights)
+                policy = rebuild_policy(check_pickled(data, facts_of_file(data)), weights)
             except UnreadableError as reason:
                 raise NotAllowedError(f"{path} cannot be read without unpickling: {reason}; {TRUST}") from reason
     return replace(policy, name=path.stem)
@@ -150,18 +157,18 @@ def from_model(model: Any, *, vecnormalize: object = None) -> Policy:
     """
     name = type(model).__name__
     try:
-        policy = replace(rebuilt(facts_of_model(model), model.policy.state_dict()), name=name)
+        policy = replace(rebuild_policy(facts_of_model(model), model.policy.state_dict()), name=name)
     except UnreadableError:
-        policy = replace(wrapped(model), name=name)
-    statistics = statistics_of(model.get_vec_normalize_env() if vecnormalize is None else vecnormalize, None)
-    return policy if statistics is None else normalized(policy, statistics)
+        policy = replace(wrap_model(model), name=name)
+    if vecnormalize is None:
+        vecnormalize = model.get_vec_normalize_env()
+    statistics = statistics_of(vecnormalize, None)
+    if statistics is None:
+        return policy
+    return normalized(policy, statistics)
 
 
-def _module(data: Mapping[str, Any]) -> str:
-    policy_class = data.get("policy_class")
-    return str(policy_class.get("__module__") if isinstance(policy_class, dict) else None)
-
-
+# Algorithms by the module of their policy class, and by settings that only they have.
 CONTRIB = {
     "sb3_contrib.qrdqn": "QRDQN",
     "sb3_contrib.tqc": "TQC",
@@ -170,7 +177,7 @@ CONTRIB = {
     "sb3_contrib.common.recurrent": "RecurrentPPO",
     "sb3_contrib.crossq": "CrossQ",
 }
-SETTINGS = {
+ALGORITHMS = {
     "exploration_fraction": "DQN",
     "clip_range": "PPO",
     "policy_delay": "TD3",
@@ -180,21 +187,34 @@ SETTINGS = {
 }
 
 
-def _load(path: Path, data: Mapping[str, Any]) -> Any:
+def _find_algorithm(data: Mapping[str, Any]) -> str | None:
+    policy_class = data.get("policy_class")
+    if isinstance(policy_class, dict):
+        for module, algorithm in CONTRIB.items():
+            if str(policy_class.get("__module__")).startswith(module):
+                return algorithm
+    for setting, algorithm in ALGORITHMS.items():
+        if setting in data:
+            return algorithm
+    return None
+
+
+def _load_model(path: Path, data: Mapping[str, Any]) -> Any:
     """Load with SB3 itself, unpickling; the algorithm follows from the policy's module or from settings only it has."""
-    contrib = next((name for module, name in CONTRIB.items() if _module(data).startswith(module)), None)
-    kind = contrib or next((name for setting, name in SETTINGS.items() if setting in data), None)
-    if kind is None:
-        raise InputError(
-            f"{path} is of an unknown algorithm; expected {', '.join([*SETTINGS.values(), *CONTRIB.values()])} or DDPG"
-        )
-    package = "sb3_contrib" if contrib is not None or kind == "TRPO" else "stable_baselines3"
+    algorithm = _find_algorithm(data)
+    if algorithm is None:
+        known = ", ".join([*ALGORITHMS.values(), *CONTRIB.values()])
+        raise InputError(f"{path} is of an unknown algorithm; expected {known} or DDPG")
+    package = "stable_baselines3"
+    if algorithm in CONTRIB.values() or algorithm == "TRPO":
+        package = "sb3_contrib"
     try:
         # Acting needs no replay buffer, which would otherwise take gigabytes.
-        return getattr(import_module(package), kind).load(path, device="cpu", buffer_size=1)
+        return getattr(import_module(package), algorithm).load(path, device="cpu", buffer_size=1)
     except ImportError as error:
         raise InputError(
             f"{path} needs a package that is not installed ({error}); from a checkout: pip install '.[all]'"
         ) from error
-    except Exception as error:  # unpickling may raise anything
+    except Exception as error:
+        # Unpickling may raise anything.
         raise InputError(f"{path} could not be loaded by Stable-Baselines3: {error}") from error

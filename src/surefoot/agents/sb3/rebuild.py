@@ -13,8 +13,8 @@ from torch import Tensor
 from surefoot.agents.networks import MLP, PARTS, Critic, Joint, Layers, Squashed, fit_together, weights_hash
 from surefoot.agents.policies import Policy
 from surefoot.agents.recurrent import Form
-from surefoot.agents.sb3.cnn import Rebuilt, rebuilt_cnn
-from surefoot.agents.sb3.recurrent import RECURRENT, rebuilt_lstm
+from surefoot.agents.sb3.cnn import Rebuilt, rebuild_cnn
+from surefoot.agents.sb3.recurrent import RECURRENT, rebuild_lstm
 from surefoot.agents.sb3.settings import ACTIVATIONS, Facts, UnreadableError
 from surefoot.errors import InputError
 
@@ -40,7 +40,8 @@ class _Family:
     images: str
 
 
-QUANTILES, ARS = "sb3_contrib.qrdqn.policies", "sb3_contrib.ars.policies"
+QUANTILES = "sb3_contrib.qrdqn.policies"
+ARS = "sb3_contrib.ars.policies"
 ACTOR_CRITIC = _Family(
     "mlp_extractor.policy_net",
     "action_net",
@@ -69,67 +70,67 @@ FAMILIES = {
     ),
     ARS: _Family("action_net", None, "relu", True, (), "features_extractor"),
 }
-SHARED = "mlp_extractor.shared_net"  # before SB3 1.8
+# Layers that actor and critic shared before SB3 1.8.
+SHARED = "mlp_extractor.shared_net"
 FLATTEN = "<class 'stable_baselines3.common.torch_layers.FlattenExtractor'>"
-COMBINED = "<class 'stable_baselines3.common.torch_layers.CombinedExtractor'>"  # of vectors: one after the other
+# Of vectors it puts one after the other.
+COMBINED = "<class 'stable_baselines3.common.torch_layers.CombinedExtractor'>"
 # Settings that do not change the deterministic action, or whose effect is read elsewhere.
-HARMLESS = frozenset(
+KNOWN_SETTINGS = frozenset(
     (
-        *(
-            "net_arch",
-            "activation_fn",
-            "squash_output",
-            "features_extractor_class",
-            "features_extractor_kwargs",
-        ),
+        *("net_arch", "activation_fn", "squash_output", "features_extractor_class", "features_extractor_kwargs"),
         *("optimizer_class", "optimizer_kwargs", "n_critics", "share_features_extractor", "normalize_images"),
         *("use_sde", "log_std_init", "ortho_init", "full_std", "use_expln", "clip_mean", "n_quantiles", "with_bias"),
         *("lstm_hidden_size", "n_lstm_layers", "shared_lstm", "enable_critic_lstm", "lstm_kwargs"),
-        "device",  # before SB3 1.0
+        # Models of before SB3 1.0 have it.
+        "device",
         *(":type:", ":serialized:"),
     )
 )
 
 
-def rebuilt(facts: Facts, weights: Mapping[str, Tensor]) -> Policy:
+def rebuild_policy(facts: Facts, weights: Mapping[str, Tensor]) -> Policy:
     """Build the actor from its weights; the layers follow from their shapes."""
     family = FAMILIES.get(facts.module)
     if family is None:
         raise UnreadableError(f"its policy class comes from {facts.module}, which is not known here")
     _check_settings(facts.settings)
-    layers = _layers(family, weights, facts)
+    layers = _actor_layers(family, weights, facts)
     squashed = _squashes(family, facts, layers)
-    if family is STOCHASTIC_ACTOR and (f"{family.head}.0.weight" in weights) != (_bound(family, facts) is not None):
+    # A clipped mean is a layer and a Hardtanh in a sequence: its weights have another name.
+    has_clipped_mean = f"{family.head}.0.weight" in weights
+    if family is STOCHASTIC_ACTOR and has_clipped_mean != (_mean_bound(family, facts) is not None):
         raise InputError("the model's weights are those of another use_sde or clip_mean than it says; save it again")
     if facts.module == RECURRENT:
         _check_extractor(facts)
         activation = _activation(facts.settings, family.activation)
         form = Form(kind="lstm", activation=activation, last_action=False, squashed=squashed)
-        return rebuilt_lstm(facts, weights, layers, form)
+        return rebuild_lstm(facts, weights, layers, form)
     if f"{family.images}.cnn.0.weight" in weights:
-        network, arrays, layout = rebuilt_cnn(facts, weights, family.images, layers, family.activation)
-        layout |= {"squashed": squashed} if facts.n_actions is None else {}
+        network, arrays, layout = rebuild_cnn(facts, weights, family.images, layers, family.activation)
+        if facts.n_actions is None:
+            layout["squashed"] = squashed
     else:
-        network, arrays, layout = _mlp(family, facts, layers, squashed)
-    if not all(np.isfinite(array).all() for array in arrays.values()):
-        raise InputError("the model's weights are not finite; its training has diverged")
+        network, arrays, layout = _rebuild_mlp(family, facts, layers, squashed)
+    for array in arrays.values():
+        if not np.isfinite(array).all():
+            raise InputError("the model's weights are not finite; its training has diverged")
     if facts.factors is not None:
-        network, layout = Joint(network, facts.factors, binary=facts.binary), layout | {"factors": facts.factors}
+        network = Joint(network, facts.factors, binary=facts.binary)
+        layout["factors"] = facts.factors
     if facts.limits is None:
         return Policy(network, facts.spaces, sha256=weights_hash(arrays, layout))
     low, high = facts.limits
     if not (low <= high).all() or (squashed and not np.isfinite((low, high)).all()):
         raise InputError(f"the model's actions range from {low} to {high}, expected finite bounds in this order")
     arrays |= {"low": low, "high": high}
-    return Policy(
-        Squashed(network, low, high) if squashed else network,
-        facts.spaces,
-        sha256=weights_hash(arrays, layout),
-        critic=_critic(weights, facts, _activation(facts.settings, family.activation)),
-    )
+    if squashed:
+        network = Squashed(network, low, high)
+    critic = _rebuild_critic(weights, facts, _activation(facts.settings, family.activation))
+    return Policy(network, facts.spaces, sha256=weights_hash(arrays, layout), critic=critic)
 
 
-def _mlp(family: _Family, facts: Facts, layers: Layers, squashed: bool) -> Rebuilt:
+def _rebuild_mlp(family: _Family, facts: Facts, layers: Layers, squashed: bool) -> Rebuilt:
     """Return the network of fully connected layers, its arrays, and what else its hash covers."""
     if facts.pixels:
         raise UnreadableError("its observations are uint8 (an image?), expected floats")
@@ -139,21 +140,26 @@ def _mlp(family: _Family, facts: Facts, layers: Layers, squashed: bool) -> Rebui
         raise UnreadableError(
             f"its layers {[m.shape for m in matrices]} do not lead from {facts.shape} to {facts.width}"
         )
-    activation, bound = _activation(facts.settings, family.activation), _bound(family, facts)
-    arrays = {f"weight{i}": matrix for i, matrix in enumerate(matrices)}
-    arrays |= {f"bias{i}": bias for i, bias in enumerate(biases)}
+    activation = _activation(facts.settings, family.activation)
+    bound = _mean_bound(family, facts)
+    arrays = {}
+    for index, (matrix, bias) in enumerate(zip(matrices, biases, strict=True)):
+        arrays[f"weight{index}"] = matrix
+        arrays[f"bias{index}"] = bias
     layout = {"activation": activation, "squashed": squashed, "shape": facts.shape, "choices": facts.n_actions}
-    layout |= {} if bound is None else {"bound": bound}
+    if bound is not None:
+        layout["bound"] = bound
     return MLP(matrices, biases, activation, bound=bound), arrays, layout
 
 
 def _check_extractor(facts: Facts) -> None:
     extractor = facts.settings.get("features_extractor_class")
-    if extractor is not None and str(extractor) != (FLATTEN if facts.parts is None else COMBINED):
+    plain = FLATTEN if facts.parts is None else COMBINED
+    if extractor is not None and str(extractor) != plain:
         raise UnreadableError(f"it has a feature extractor of its own, {extractor}")
 
 
-def _bound(family: _Family, facts: Facts) -> float | None:
+def _mean_bound(family: _Family, facts: Facts) -> float | None:
     """Return to what generalized state-dependent exploration clips the outputs of SAC and TQC before the tanh."""
     if family is not STOCHASTIC_ACTOR or not facts.state_noise:
         return None
@@ -165,72 +171,89 @@ def _squashes(family: _Family, facts: Facts, layers: Layers) -> bool:
     """Return whether continuous actions pass a tanh."""
     if facts.n_actions is not None:
         return False
-    linear = facts.module == ARS and len(layers[0]) == 1 and "net_arch" not in facts.settings  # ARS's LinearPolicy
+    # ARS's LinearPolicy has one layer and no tanh.
+    linear = facts.module == ARS and len(layers[0]) == 1 and "net_arch" not in facts.settings
     return bool(facts.settings.get("squash_output", family.squashed and not linear))
 
 
-def _critic(weights: Mapping[str, Tensor], facts: Facts, activation: str) -> Critic | None:
+def _rebuild_critic(weights: Mapping[str, Tensor], facts: Facts, activation: str) -> Critic | None:
     """Build the first critic of DDPG, TD3, SAC and TQC from its weights; None when there is none that is an MLP."""
-    own = {name.removeprefix("critic.qf0."): value for name, value in weights.items() if name.startswith("critic.qf0.")}
-    layers = [str(2 * i) for i in range(len(own)) if f"{2 * i}.weight" in own]
-    if facts.limits is None or not layers or set(own) != {f"{i}.{part}" for i in layers for part in PARTS}:
+    names = {name for name in weights if name.startswith("critic.qf0.")}
+    layers = []
+    expected = set()
+    for index in range(len(names)):
+        layer = f"critic.qf0.{2 * index}"
+        if f"{layer}.weight" in names:
+            layers.append(layer)
+            expected |= {f"{layer}.weight", f"{layer}.bias"}
+    if facts.limits is None or not layers or names != expected:
         return None
-    found = _mean_of_quantiles(_arrays(own, layers), 1)
-    fits = fit_together(found, prod(facts.shape) + facts.width, 1)
-    return Critic(MLP(*found, activation), *facts.limits) if fits else None
+    # The critics of TQC have quantiles of the value; attacks look at its mean.
+    found = _mean_of_quantiles(_copy_layers(weights, layers), 1)
+    if not fit_together(found, prod(facts.shape) + facts.width, 1):
+        return None
+    return Critic(MLP(*found, activation), *facts.limits)
 
 
-def _arrays(weights: Mapping[str, Tensor], layers: Sequence[str]) -> Layers:
+def _copy_layers(weights: Mapping[str, Tensor], layers: Sequence[str]) -> Layers:
     """Return the matrices and biases of some layers, as copies; ARS may have none of the latter."""
-    matrices = [weights[f"{layer}.weight"].detach().cpu().float().numpy().copy() for layer in layers]
-    biases = [
-        weights[f"{layer}.bias"].detach().cpu().float().numpy().copy()
-        if f"{layer}.bias" in weights
-        else np.zeros(len(matrix), dtype=np.float32)
-        for layer, matrix in zip(layers, matrices, strict=True)
-    ]
+    matrices = []
+    biases = []
+    for layer in layers:
+        matrix = weights[f"{layer}.weight"].detach().cpu().float().numpy().copy()
+        bias = np.zeros(len(matrix), dtype=np.float32)
+        if f"{layer}.bias" in weights:
+            bias = weights[f"{layer}.bias"].detach().cpu().float().numpy().copy()
+        matrices.append(matrix)
+        biases.append(bias)
     return matrices, biases
 
 
-def _layers(family: _Family, weights: Mapping[str, Tensor], facts: Facts) -> Layers:
+def _actor_layers(family: _Family, weights: Mapping[str, Tensor], facts: Facts) -> Layers:
     """Return the actor's fully connected layers after its feature extractor, or say that there is something else."""
     names = {name for name in weights if not name.startswith((*family.unused, f"{family.images}."))}
-    sequence = [f"{trunk}.{2 * i}" for trunk in (SHARED, family.trunk) for i in range(len(names))]
-    layers = [name for name in sequence if f"{name}.weight" in names]
+    layers = []
+    for trunk in (SHARED, family.trunk):
+        # Activations have numbers too: layers have the even ones.
+        sequence = [f"{trunk}.{2 * index}" for index in range(len(names))]
+        layers += [name for name in sequence if f"{name}.weight" in names]
     if family.head is not None:
         layers.append(f"{family.head}.0" if f"{family.head}.0.weight" in names else family.head)
     expected = {f"{layer}.{part}" for layer in layers for part in PARTS}
-    without = {f"{layer}.bias" for layer in layers if facts.module == ARS}
-    if not layers or names not in (expected, expected - without):
+    matrices_only = {f"{layer}.weight" for layer in layers}
+    complete = names == expected or (facts.module == ARS and names == matrices_only)
+    if not layers or not complete:
         odd = ", ".join(sorted(names ^ expected)[:3])
         raise UnreadableError(f"its weights are not those of plain fully connected layers ({odd or 'there are none'})")
-    found = _arrays(weights, layers)
-    return _mean_of_quantiles(found, facts.width) if facts.module == QUANTILES else found
+    found = _copy_layers(weights, layers)
+    if facts.module == QUANTILES:
+        return _mean_of_quantiles(found, facts.width)
+    return found
 
 
 def _mean_of_quantiles(layers: Layers, outputs: int) -> Layers:
     """Return layers whose outputs are the means of the quantiles, which come quantile by quantile."""
     matrices, biases = layers
-    last, bias = matrices[-1], biases[-1]
+    last = matrices[-1]
     if len(last) == outputs or len(last) % outputs:
         return layers
     # In double precision, so that it is rounded once.
     mean = last.reshape(-1, outputs, last.shape[1]).mean(axis=0, dtype=np.float64).astype(np.float32)
-    return [*matrices[:-1], mean], [
-        *biases[:-1],
-        bias.reshape(-1, outputs).mean(axis=0, dtype=np.float64).astype(np.float32),
-    ]
+    mean_bias = biases[-1].reshape(-1, outputs).mean(axis=0, dtype=np.float64).astype(np.float32)
+    return [*matrices[:-1], mean], [*biases[:-1], mean_bias]
 
 
 def _check_settings(settings: Mapping[str, Any]) -> None:
-    unknown = sorted(set(settings) - HARMLESS)
+    unknown = sorted(set(settings) - KNOWN_SETTINGS)
     if unknown:
         raise UnreadableError(f"it was made with policy_kwargs of unknown effect: {', '.join(unknown)}")
 
 
 def _activation(settings: Mapping[str, Any], default: str) -> str:
     given = settings.get("activation_fn")
-    names = [default] if given is None else [n for n, kind in ACTIVATIONS.items() if str(kind) == str(given)]
-    if not names:
-        raise UnreadableError(f"its activation is {given}, expected one of {', '.join(ACTIVATIONS)}")
-    return names[0]
+    if given is None:
+        return default
+    for name, kind in ACTIVATIONS.items():
+        if str(kind) == str(given):
+            return name
+    raise UnreadableError(f"its activation is {given}, expected one of {', '.join(ACTIVATIONS)}")

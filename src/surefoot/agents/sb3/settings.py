@@ -7,8 +7,7 @@ import json
 import re
 import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -25,17 +24,24 @@ from surefoot.agents.sb3.inert_pickle import Reader
 from surefoot.errors import InputError
 from surefoot.files import MOST_ARRAYS, MOST_TEXT, check_members, check_size, open_zip, untrusted
 
+KINDS_OF_SPACES = {
+    "box": "Box",
+    "discrete": "Discrete",
+    "dict": "Dict",
+    "multi_discrete": "MultiDiscrete",
+    "multi_binary": "MultiBinary",
+}
+# By what Python prints for the class; models of before 2023 name those of gym.
 SPACES = {
     f"<class '{library}.spaces.{module}.{kind}'>": kind
     for library in ("gymnasium", "gym")
-    for module, kind in (
-        *(("box", "Box"), ("discrete", "Discrete"), ("dict", "Dict")),
-        *(("multi_discrete", "MultiDiscrete"), ("multi_binary", "MultiBinary")),
-    )
+    for module, kind in KINDS_OF_SPACES.items()
 }
 
-MOST_PRINTED = 20_000  # letters of a printed space: what is searched for in it may be tried at each of them
-MOST_NUMBERS = 2**24  # of an observation or an action
+# Letters of a printed space: what is searched for in it may be tried at each of them.
+MOST_PRINTED = 20_000
+# Numbers of an observation or an action.
+MOST_NUMBERS = 2**24
 
 Limits = tuple[NDArray[np.float32], NDArray[np.float32]]
 Parts = tuple[tuple[str, int], ...]
@@ -87,22 +93,18 @@ class Facts:
     @property
     def spaces(self) -> Spaces:
         """Observations and actions; those of SB3 count from 0."""
-        low, high = (None, None) if self.limits is None else self.limits
-        return Spaces(
-            shape=self.shape,
-            n_actions=self.n_actions,
-            low=None if low is None else tuple(low.tolist()),
-            high=None if high is None else tuple(high.tolist()),
-            first_action=0,
-            factors=self.factors,
-            parts=self.parts,
-        )
+        own = Spaces(shape=self.shape, n_actions=self.n_actions, first_action=0, factors=self.factors, parts=self.parts)
+        if self.limits is None:
+            return own
+        low, high = self.limits
+        return replace(own, low=tuple(low.tolist()), high=tuple(high.tolist()))
 
 
 def read_settings(path: Path) -> dict[str, Any]:
     """Return the JSON of the file; its pickled fields stay the strings they are."""
     with untrusted(path, "SB3 model file: its settings are not JSON"):
-        data = json.loads(_member(path, "data", MOST_TEXT))  # SB3 itself writes NaN and infinities
+        # SB3 itself writes NaN and infinities.
+        data = json.loads(_read_member(path, "data", MOST_TEXT))
     if not isinstance(data, dict):
         raise InputError(f"{path} is not an SB3 model file: expected a JSON object, got {type(data).__name__}")
     return data
@@ -110,13 +112,14 @@ def read_settings(path: Path) -> dict[str, Any]:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """Return the weights of the file's policy; anything but plain tensors is rejected."""
-    content = _member(path, "policy.pth", MOST_ARRAYS)
+    content = _read_member(path, "policy.pth", MOST_ARRAYS)
     try:
         _check_pickles(path, content)
         weights = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     except InputError:
         raise
-    except Exception as error:  # a hostile stream may raise anything
+    except Exception as error:
+        # A hostile stream may raise anything.
         raise InputError(
             f"{path} is rejected: its policy.pth is damaged or contains more than tensors, which would execute code; "
             "ask its author to save it again with Stable-Baselines3"
@@ -130,7 +133,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 def _check_pickles(path: Path, content: bytes) -> None:
     """Read all pickles of what torch saved as data: torch calls a few functions, and hashes whatever a key is."""
-    if content.startswith(b"PK\x03\x04"):  # as torch recognizes it
+    # That is how torch recognizes its format since 1.6.
+    if content.startswith(b"PK\x03\x04"):
         check_members(path, io.BytesIO(content))
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             check_size(path, "policy.pth", sum(one.file_size for one in archive.infolist()), MOST_ARRAYS)
@@ -145,8 +149,9 @@ def _check_pickles(path: Path, content: bytes) -> None:
 
 
 def _is_of_tensors(module: str, name: str) -> bool:
-    made = module == "torch._utils" and name in ("_rebuild_tensor_v2", "_rebuild_parameter")
-    return made or (module == "torch" and name.endswith("Storage"))
+    if module == "torch._utils":
+        return name in ("_rebuild_tensor_v2", "_rebuild_parameter")
+    return module == "torch" and name.endswith("Storage")
 
 
 def _is_plain(value: Any) -> bool:
@@ -155,64 +160,93 @@ def _is_plain(value: Any) -> bool:
         return False
     if value.is_quantized or value.is_complex() or value.is_neg():
         return False
-    return value.is_contiguous()  # else it may claim any size over a few bytes
+    # A tensor with other strides may claim any size over a few bytes.
+    return value.is_contiguous()
 
 
 def facts_of_file(data: Mapping[str, Any]) -> Facts:
     """Return what the attributes printed next to the pickled fields say."""
-    module = str(_entry(data, "policy_class").get("__module__"))
-    observations, actions = _entry(data, "observation_space"), _entry(data, "action_space")
-    parts = _printed_parts(str(observations.get("spaces"))) if _kind(observations) == "Dict" else None
-    pixels = observations.get("dtype") == "uint8"
-    if parts is not None:
-        shape: tuple[int, ...] = (sum(size for _, size in parts),)
-    elif _kind(observations) == "Discrete":
-        shape = (_discrete(observations),)
-    elif _kind(observations) != "Box":
+    module = str(_printed_entry(data, "policy_class").get("__module__"))
+    observations = _printed_entry(data, "observation_space")
+    actions = _printed_entry(data, "action_space")
+    kind = _printed_kind(observations)
+    dtype = observations.get("dtype")
+    shape: tuple[int, ...]
+    parts = None
+    if kind == "Dict":
+        parts = _printed_parts(str(observations.get("spaces")))
+        shape = (sum(size for _, size in parts),)
+    elif kind == "Discrete":
+        shape = (_printed_count(observations),)
+    elif kind != "Box":
         raise InputError(f"the model's observations are {observations.get(':type:')}, expected a Box or a Dict")
-    elif not pixels and observations.get("dtype") not in ("float32", "float64"):
-        raise UnreadableError(f"its observations are {observations.get('dtype')} (an image?), expected floats")
+    elif dtype not in ("uint8", "float32", "float64"):
+        raise UnreadableError(f"its observations are {dtype} (an image?), expected floats")
     else:
-        shape = _shape(observations)
-    settings, sde = _entry(data, "policy_kwargs"), data.get("use_sde") is True
-    seen = partial(Facts, module, shape, settings=settings, pixels=pixels, state_noise=sde, parts=parts)
-    kind = _kind(actions)
+        shape = _printed_shape(observations)
+    return Facts(
+        module=module,
+        shape=shape,
+        settings=_printed_entry(data, "policy_kwargs"),
+        pixels=dtype == "uint8",
+        state_noise=data.get("use_sde") is True,
+        parts=parts,
+        **_printed_actions(actions),
+    )
+
+
+def _printed_actions(space: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what ``Facts`` says of actions."""
+    kind = _printed_kind(space)
     if kind == "Discrete":
-        n_actions = _discrete(actions)
-        return seen(n_actions=n_actions, width=n_actions, limits=None)
+        n_actions = _printed_count(space)
+        return {"n_actions": n_actions, "width": n_actions, "limits": None}
     if kind in ("MultiDiscrete", "MultiBinary"):
-        return seen(**_printed_factors(actions, binary=kind == "MultiBinary"))
-    if kind != "Box" or len(_shape(actions)) != 1:
-        raise InputError(f"the model's actions are {actions.get(':type:')}, expected Discrete or a one-dimensional Box")
-    width = _shape(actions)[0]
-    return seen(n_actions=None, width=width, limits=printed_limits(actions, width))
+        return _printed_factors(space, binary=kind == "MultiBinary")
+    if kind != "Box" or len(_printed_shape(space)) != 1:
+        raise InputError(f"the model's actions are {space.get(':type:')}, expected Discrete or a one-dimensional Box")
+    (width,) = _printed_shape(space)
+    return {"n_actions": None, "width": width, "limits": printed_limits(space, width)}
 
 
 def facts_of_model(model: Any) -> Facts:
     """Return what the attributes of a live model say."""
-    observations, actions = model.observation_space, model.action_space
-    parts, pixels = None, observations.dtype == np.uint8
+    observations = model.observation_space
+    pixels = observations.dtype == np.uint8
+    parts = None
     if isinstance(observations, Dict):
         if any(isinstance(part, Box) and part.dtype == np.uint8 for part in observations.values()):
             raise UnreadableError("a part of its observations is a picture")
         parts = tuple((name, spaces.flatdim(part)) for name, part in observations.items())
-    elif not isinstance(observations, Discrete) and (
-        not isinstance(observations, Box) or not (pixels or np.issubdtype(observations.dtype, np.floating))
-    ):
+        shape: tuple[int, ...] = (spaces.flatdim(observations),)
+    elif isinstance(observations, Discrete):
+        shape = (spaces.flatdim(observations),)
+    elif isinstance(observations, Box) and (pixels or np.issubdtype(observations.dtype, np.floating)):
+        shape = observations.shape
+    else:
         raise UnreadableError("its observations are not a Box of floats or bytes")
-    shape = observations.shape if isinstance(observations, Box) else (spaces.flatdim(observations),)
-    module, settings = type(model.policy).__module__, model.policy_kwargs
-    sde = bool(getattr(model, "use_sde", False))
-    seen = partial(Facts, module, shape, settings=settings, pixels=pixels, state_noise=sde, parts=parts)
-    if isinstance(actions, Discrete) and actions.start == 0:
-        return seen(n_actions=int(actions.n), width=int(actions.n), limits=None)
-    factors = factors_of(actions)
+    return Facts(
+        module=type(model.policy).__module__,
+        shape=shape,
+        settings=model.policy_kwargs,
+        pixels=pixels,
+        state_noise=bool(getattr(model, "use_sde", False)),
+        parts=parts,
+        **_live_actions(model.action_space),
+    )
+
+
+def _live_actions(space: spaces.Space[Any]) -> dict[str, Any]:
+    """Return what ``Facts`` says of actions."""
+    if isinstance(space, Discrete) and space.start == 0:
+        return {"n_actions": int(space.n), "width": int(space.n), "limits": None}
+    factors = factors_of(space)
     if factors is not None:
-        return seen(**_factors(factors, binary=isinstance(actions, MultiBinary)))
-    if not isinstance(actions, Box) or len(actions.shape) != 1:
+        return _facts_of_factors(factors, binary=isinstance(space, MultiBinary))
+    if not isinstance(space, Box) or len(space.shape) != 1:
         raise UnreadableError("its actions are neither Discrete from 0 nor a one-dimensional Box")
-    limits = (actions.low.astype(np.float32), actions.high.astype(np.float32))
-    return seen(n_actions=None, width=actions.shape[0], limits=limits)
+    limits = (space.low.astype(np.float32), space.high.astype(np.float32))
+    return {"n_actions": None, "width": space.shape[0], "limits": limits}
 
 
 def factors_of(actions: spaces.Space[Any]) -> tuple[int, ...] | None:
@@ -220,72 +254,86 @@ def factors_of(actions: spaces.Space[Any]) -> tuple[int, ...] | None:
     if isinstance(actions, MultiBinary):
         return (2,) * prod(actions.shape)
     if isinstance(actions, MultiDiscrete) and not actions.start.any():
-        return tuple(int(count) for count in actions.nvec.ravel())
+        return tuple(map(int, actions.nvec.ravel()))
     return None
 
 
-def _factors(counts: Sequence[int], *, binary: bool) -> dict[str, Any]:
-    """Return what a model's facts say of actions in parts."""
+def _facts_of_factors(counts: Sequence[int], *, binary: bool) -> dict[str, Any]:
+    """Return what ``Facts`` says of actions in parts; a binary part has one output, others one for each value."""
     width = len(counts) if binary else sum(counts)
-    whole = {"n_actions": prod(counts), "width": width, "limits": None}
-    return {**whole, "factors": tuple(counts), "binary": binary}
+    return {"n_actions": prod(counts), "width": width, "limits": None, "factors": tuple(counts), "binary": binary}
 
 
 def _printed_factors(space: Mapping[str, Any], *, binary: bool) -> dict[str, Any]:
     if binary:
-        return _factors([2] * prod(_shape(space)), binary=True)
-    counts = [int(count) for count in re.findall(r"\d+", str(space.get("nvec")))]
+        return _facts_of_factors([2] * prod(_printed_shape(space)), binary=True)
+    counts = list(map(int, re.findall(r"\d+", str(space.get("nvec")))))
     starts = re.findall(r"\d+", str(space.get("start", "0")))
-    if not counts or min(counts) < 1 or len(counts) != prod(_shape(space)) or any(int(start) for start in starts):
+    complete = bool(counts) and min(counts) >= 1 and len(counts) == prod(_printed_shape(space))
+    if not complete or any(map(int, starts)):
         raise UnreadableError("it does not print how many values each part of its actions has, from 0")
-    return _factors(counts, binary=False)
+    return _facts_of_factors(counts, binary=False)
 
 
 def _printed_parts(text: str) -> Parts:
     """Return names and sizes of the parts of a dictionary of vectors, as Gymnasium prints it."""
     if len(text) > MOST_PRINTED:
         raise UnreadableError(f"it prints its observations in {len(text):,} letters, expected at most {MOST_PRINTED:,}")
-    found = re.findall(r"'([^']*)': (\w+)\((.*?)\)(?=, '|\}$)", text, flags=re.DOTALL)
-    parts = tuple((name, _printed_size(kind, inside)) for name, kind, inside in found)
-    if not parts or any(size is None for _, size in parts) or len(parts) != len(re.findall(r"'[^']*': ", text)):
+    parts = []
+    for name, kind, inside in re.findall(r"'([^']*)': (\w+)\((.*?)\)(?=, '|\}$)", text, flags=re.DOTALL):
+        size = _printed_size(kind, inside)
+        if size is not None:
+            parts.append((name, size))
+    # As many as there are names: nothing was overlooked, and nothing is other than a vector.
+    if not parts or len(parts) != len(re.findall(r"'[^']*': ", text)):
         raise UnreadableError(f"the parts of its observations are not all vectors: {text[:80]}")
-    return tuple((name, size) for name, size in parts if size is not None)
+    return tuple(parts)
 
 
 def _printed_size(kind: str, inside: str) -> int | None:
     """Return how many numbers a part has in the vector; None for what is not one, such as a picture."""
     if kind == "Box":
         shape = re.search(r"\((\d+(?:, \d+)*),?\), (?:float32|float64)$", inside)
-        return None if shape is None else prod(int(side) for side in shape[1].split(", "))
+        if shape is None:
+            return None
+        return prod(map(int, shape[1].split(", ")))
     if kind in ("Discrete", "MultiBinary") and inside.isdecimal():
         return int(inside)
     counts = re.fullmatch(r"\[([\d ]+)\]", inside)
-    return sum(int(count) for count in counts[1].split()) if kind == "MultiDiscrete" and counts else None
+    if kind != "MultiDiscrete" or counts is None:
+        return None
+    return sum(map(int, counts[1].split()))
 
 
 def printed_limits(space: Mapping[str, Any], width: int) -> Limits | None:
     """Return low and high of a Box as numpy printed them, or None unless every digit is there."""
     single = space.get("dtype") == "float32"
-    low, high = (_printed(space.get(name), single) for name in ("low", "high"))
+    low = _printed_array(space.get("low"), single)
+    high = _printed_array(space.get("high"), single)
     if low is None or high is None or low.shape != (width,) or high.shape != (width,):
         return None
     return low, high
 
 
-def _printed(text: Any, single: bool) -> NDArray[np.float32] | None:
+def _printed_array(text: Any, single: bool) -> NDArray[np.float32] | None:
     tokens = str(text).replace("[", " ").replace("]", " ").split()
-    # numpy prints the shortest digits that identify a number, cut after 8 decimals: fewer than
-    # 8 are all there are, and 8 in the exponent form are all a float32 has.
-    whole = all(len(token.partition("e")[0].partition(".")[2]) < 8 or (single and "e" in token) for token in tokens)
+    for token in tokens:
+        # numpy prints the shortest digits that identify a number, cut after 8 decimals: fewer than
+        # 8 are all there are, and 8 in the exponent form are all a float32 has.
+        decimals = token.partition("e")[0].partition(".")[2]
+        if len(decimals) >= 8 and not (single and "e" in token):
+            return None
     try:
-        return np.array([float(token) for token in tokens], dtype=np.float32) if whole else None
-    except ValueError:  # "..." stands for what numpy left out
+        return np.array(list(map(float, tokens)), dtype=np.float32)
+    except ValueError:
+        # "..." stands for what numpy left out.
         return None
 
 
-def _discrete(space: Mapping[str, Any]) -> int:
+def _printed_count(space: Mapping[str, Any]) -> int:
     try:
-        n_actions, start = int(space["n"]), int(space.get("start", 0))
+        n_actions = int(space["n"])
+        start = int(space.get("start", 0))
     except (KeyError, TypeError, ValueError) as error:
         raise UnreadableError("it does not print the number of its actions") from error
     if n_actions < 1 or start != 0:
@@ -293,7 +341,7 @@ def _discrete(space: Mapping[str, Any]) -> int:
     return n_actions
 
 
-def _shape(space: Mapping[str, Any]) -> tuple[int, ...]:
+def _printed_shape(space: Mapping[str, Any]) -> tuple[int, ...]:
     sides = space.get("_shape", space.get("shape"))
     if not isinstance(sides, list) or not all(isinstance(side, int) and side > 0 for side in sides):
         raise UnreadableError("it does not print the shape of its observations or actions")
@@ -302,18 +350,18 @@ def _shape(space: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(sides)
 
 
-def _kind(space: Mapping[str, Any]) -> str | None:
+def _printed_kind(space: Mapping[str, Any]) -> str | None:
     return SPACES.get(str(space.get(":type:")))
 
 
-def _entry(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _printed_entry(data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     entry = data.get(name)
     if not isinstance(entry, dict):
         raise UnreadableError(f"it does not print its {name}")
     return entry
 
 
-def _member(path: Path, name: str, most: int) -> bytes:
+def _read_member(path: Path, name: str, most: int) -> bytes:
     with untrusted(path, "zip file"), open_zip(path) as archive:
         if name not in archive.namelist():
             raise InputError(f"{path} is not an SB3 model file: it has no {name}; it may be truncated")

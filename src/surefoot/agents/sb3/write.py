@@ -6,7 +6,6 @@ import io
 import pickle
 import re
 import zipfile
-from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -40,12 +39,12 @@ def write_zip(policy: Policy, path: str | Path, *, as_ppo: bool = False) -> str:
     the file, where RL Baselines3 Zoo has them; ``VecNormalize.load`` opens it. Returns the class that loads the file.
     """
     bare, statistics = taken_apart(policy)
-    made = _model(bare, as_ppo=as_ppo)
-    content = _archive(bare, made)
+    made = _describe_model(bare, as_ppo=as_ppo)
+    content = _save_model(bare, made)
     write_whole(Path(path), lambda file: _repack(content, file))
     if statistics is not None:
-        saved = _statistics(bare, statistics)
-        write_whole(statistics_path(Path(path)), lambda file: _write(file, saved))
+        saved = _save_statistics(bare, statistics)
+        write_whole(statistics_path(Path(path)), lambda file: _write_bytes(file, saved))
     return f"{made.package}.{made.algorithm}"
 
 
@@ -54,7 +53,7 @@ def statistics_path(path: Path) -> Path:
     return path.with_suffix("") / "vecnormalize.pkl"
 
 
-class _Spaces(gymnasium.Env[Any, Any]):
+class _SpacesOnly(gymnasium.Env[Any, Any]):
     """No environment, only its spaces: SB3 makes no model without one."""
 
     def __init__(self, observation_space: Box, action_space: gymnasium.Space[Any]) -> None:
@@ -62,13 +61,13 @@ class _Spaces(gymnasium.Env[Any, Any]):
         self.action_space = action_space
 
 
-def _statistics(policy: Policy, statistics: Statistics) -> bytes:
+def _save_statistics(policy: Policy, statistics: Statistics) -> bytes:
     """Return what ``VecNormalize.save`` writes for frozen statistics."""
     from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
 
     observations = Box(-np.inf, np.inf, policy.spaces.stacked_shape, np.float32)
     wrapper = VecNormalize(
-        DummyVecEnv([lambda: _Spaces(observations, Discrete(1))]),
+        DummyVecEnv([lambda: _SpacesOnly(observations, Discrete(1))]),
         training=False,
         norm_reward=False,
         clip_obs=statistics.clip,
@@ -80,7 +79,7 @@ def _statistics(policy: Policy, statistics: Statistics) -> bytes:
     return pickle.dumps(wrapper)
 
 
-def _write(file: IO[bytes], content: bytes) -> None:
+def _write_bytes(file: IO[bytes], content: bytes) -> None:
     file.write(content)
 
 
@@ -100,15 +99,17 @@ class _Model:
         return "sb3_contrib" if self.algorithm == "RecurrentPPO" else "stable_baselines3"
 
 
-def _model(policy: Policy, *, as_ppo: bool) -> _Model:
+def _describe_model(policy: Policy, *, as_ppo: bool) -> _Model:
     """Return the policy as SB3 has it, or say why it has no such model."""
     if not policy.stacks_frames:
-        return _recurrent(policy)
+        return _describe_recurrent(policy)
     n_actions = policy.spaces.n_actions
     if isinstance(policy.network, MLP) and (as_ppo or (n_actions is None and policy.spaces.low is not None)):
-        return _actor(policy, policy.network)
+        return _describe_actor(policy, policy.network)
     discrete = isinstance(policy.network, MLP | CNN) and n_actions is not None
-    actor = policy.network.network if isinstance(policy.network, Squashed) else policy.network
+    actor = policy.network
+    if isinstance(actor, Squashed):
+        actor = actor.network
     if not discrete and not (isinstance(policy.network, Squashed) and isinstance(policy.critic, Critic)):
         raise InputError(
             "only an MLP or a convolutional network with discrete actions, or an MLP with bounded continuous "
@@ -120,102 +121,116 @@ def _model(policy: Policy, *, as_ppo: bool) -> _Model:
             f"{policy.name} clips its outputs before the tanh (state-dependent exploration), which no SB3 file written "
             "here can say; keep the file that it was read from"
         )
-    return _actor_and_critic(policy) if isinstance(policy.network, Squashed) else _q_network(policy)
+    if isinstance(policy.network, Squashed):
+        return _describe_actor_and_critic(policy)
+    return _describe_q_network(policy)
 
 
-def _archive(policy: Policy, made: _Model) -> bytes:
+def _save_model(policy: Policy, made: _Model) -> bytes:
     """Return the file SB3 itself saves for a model with these weights."""
     try:
         algorithms = import_module(made.package)
     except ImportError as error:
         needed = "Stable-Baselines3" if made.package == "stable_baselines3" else "sb3-contrib"
         raise InputError(f"writing an SB3 file needs {needed}; from a checkout: pip install '.[all]'") from error
-    spaces = _Spaces(Box(-np.inf, np.inf, policy.spaces.stacked_shape, np.float32), made.actions)
+    spaces = _SpacesOnly(Box(-np.inf, np.inf, policy.spaces.stacked_shape, np.float32), made.actions)
     if made.kind == "CnnPolicy":
-        spaces.observation_space.seed(0)  # SB3 draws a picture to learn its size, and pickles the generator
-    with torch.random.fork_rng(devices=[]):  # making a model draws initial weights
+        # SB3 draws a picture to learn its size, and pickles the generator.
+        spaces.observation_space.seed(0)
+    # Making a model draws initial weights.
+    with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        own = {} if made.algorithm.endswith("PPO") else {"buffer_size": 1}
-        model = getattr(algorithms, made.algorithm)(made.kind, spaces, device="cpu", policy_kwargs=made.settings, **own)
-    rest = model.policy.state_dict() if made.algorithm == "PPO" else {}
-    model.policy.load_state_dict({**rest, **made.weights})
+        options: dict[str, Any] = {"device": "cpu", "policy_kwargs": made.settings}
+        if not made.algorithm.endswith("PPO"):
+            options["buffer_size"] = 1
+        model = getattr(algorithms, made.algorithm)(made.kind, spaces, **options)
+    weights = made.weights
+    if made.algorithm == "PPO":
+        # Its critic stays as it was drawn: acting does not use it.
+        weights = {**model.policy.state_dict(), **weights}
+    model.policy.load_state_dict(weights)
     content = io.BytesIO()
     model.save(content)
     return content.getvalue()
 
 
-def _recurrent(policy: Policy) -> _Model:
+def _describe_recurrent(policy: Policy) -> _Model:
     made = lstm_model(policy)
     if made is None:
         raise InputError(
             f"{policy.name} cannot be written as an SB3 file: of agents with memory of their own sb3-contrib's "
             "RecurrentPPO has only an LSTM over the observation alone, without encoder"
         )
-    return _Model("RecurrentPPO", "MlpLstmPolicy", made[0], _actions(policy), made[1])
+    settings, weights = made
+    return _Model("RecurrentPPO", "MlpLstmPolicy", settings, _action_space(policy), weights)
 
 
-def _actions(policy: Policy) -> gymnasium.Space[Any]:
-    low, high = policy.spaces.low, policy.spaces.high
+def _action_space(policy: Policy) -> gymnasium.Space[Any]:
+    low = policy.spaces.low
+    high = policy.spaces.high
     if low is not None and high is not None:
         return Box(np.array(low, dtype=np.float32), np.array(high, dtype=np.float32))
     return Discrete(policy.spaces.n_actions or 1)
 
 
-def _actor(policy: Policy, network: MLP) -> _Model:
-    widths = _widths(network)
+def _describe_actor(policy: Policy, network: MLP) -> _Model:
+    widths = _hidden_widths(network)
     settings = {"net_arch": {"pi": widths, "vf": widths}, "activation_fn": ACTIVATIONS[network.activation]}
-    last = f"policy_net.{2 * len(widths)}."
-    named = _named({"policy_net": network})
-    weights = {
-        f"action_net.{name.removeprefix(last)}" if name.startswith(last) else f"mlp_extractor.{name}": value
-        for name, value in named.items()
-    }
-    return _Model("PPO", "MlpPolicy", settings, _actions(policy), weights)
+    weights = _layer_weights("mlp_extractor.policy_net", network)
+    for part in PARTS:
+        # The last layer has a name of its own.
+        weights[f"action_net.{part}"] = weights.pop(f"mlp_extractor.policy_net.{2 * len(widths)}.{part}")
+    return _Model("PPO", "MlpPolicy", settings, _action_space(policy), weights)
 
 
-def _q_network(policy: Policy) -> _Model:
-    network, actions = policy.network, Discrete(policy.spaces.n_actions or 1)
+def _describe_q_network(policy: Policy) -> _Model:
+    network = policy.network
+    actions = Discrete(policy.spaces.n_actions or 1)
     if isinstance(network, CNN):
         return _Model("DQN", "CnnPolicy", cnn_settings(network), actions, cnn_weights(network))
     assert isinstance(network, MLP)
-    settings = {"net_arch": _widths(network), "activation_fn": ACTIVATIONS[network.activation]}
-    weights = _named({"q_net.q_net": network, "q_net_target.q_net": network})
+    settings = {"net_arch": _hidden_widths(network), "activation_fn": ACTIVATIONS[network.activation]}
+    weights = _layer_weights("q_net.q_net", network) | _layer_weights("q_net_target.q_net", network)
     return _Model("DQN", "MlpPolicy", settings, actions, weights)
 
 
-def _actor_and_critic(policy: Policy) -> _Model:
-    squashed, critic = policy.network, policy.critic
+def _describe_actor_and_critic(policy: Policy) -> _Model:
+    squashed = policy.network
+    critic = policy.critic
     assert isinstance(squashed, Squashed)
     assert isinstance(critic, Critic)
     actor = squashed.network
     assert isinstance(actor, MLP)
-    widths = {"pi": _widths(actor), "qf": _widths(critic.network)}
-    parts = {f"actor{target}.mu": actor for target in ("", "_target")}
-    parts |= {f"critic{target}.qf0": critic.network for target in ("", "_target")}
+    widths = {"pi": _hidden_widths(actor), "qf": _hidden_widths(critic.network)}
+    weights: dict[str, Tensor] = {}
+    for target in ("", "_target"):
+        weights |= _layer_weights(f"actor{target}.mu", actor)
+        weights |= _layer_weights(f"critic{target}.qf0", critic.network)
     actions = Box(squashed.low.cpu().numpy(), squashed.high.cpu().numpy())
     settings = {"net_arch": widths, "activation_fn": ACTIVATIONS[actor.activation]}
-    return _Model("DDPG", "MlpPolicy", settings, actions, _named(parts))
+    return _Model("DDPG", "MlpPolicy", settings, actions, weights)
 
 
-def _widths(network: MLP) -> list[int]:
+def _hidden_widths(network: MLP) -> list[int]:
     return [layer.out_features for layer in network.linear[:-1]]
 
 
-def _named(parts: Mapping[str, MLP]) -> dict[str, Tensor]:
-    """Return the layers of every part under SB3's names."""
-    return {
-        f"{place}.{2 * i}.{part}": getattr(layer, part).detach().cpu()
-        for place, network in parts.items()
-        for i, layer in enumerate(network.linear)
-        for part in PARTS
-    }
+def _layer_weights(place: str, network: MLP) -> dict[str, Tensor]:
+    """Return the layers of a network under SB3's names, where activations have numbers too."""
+    weights = {}
+    for index, layer in enumerate(network.linear):
+        for part in PARTS:
+            weights[f"{place}.{2 * index}.{part}"] = getattr(layer, part).detach().cpu()
+    return weights
 
 
 def _repack(content: bytes, file: IO[bytes]) -> None:
     """Copy the archive without what differs between writings: dates, addresses, facts of the machine."""
     with zipfile.ZipFile(io.BytesIO(content)) as source, zipfile.ZipFile(file, "w") as target:
         for name in source.namelist():
-            if name != "system_info.txt":
-                member = source.read(name)
-                member = re.sub(rb" at 0x[0-9a-f]+", b"", member) if name == "data" else member
-                target.writestr(zipfile.ZipInfo(name), member)
+            if name == "system_info.txt":
+                continue
+            member = source.read(name)
+            if name == "data":
+                member = re.sub(rb" at 0x[0-9a-f]+", b"", member)
+            target.writestr(zipfile.ZipInfo(name), member)
