@@ -27,7 +27,7 @@ def certificate_figure(certificate: Certificate, baseline: Baseline | None = Non
     if certificate.upper is not None:
         upper = [one.upper for one in bounds if one.upper is not None]
         axes.plot(budgets, upper, color=UPPER_COLOR, lw=1.4, ls="--", label="certified upper bound")
-    error = 0.0 if certificate.estimate_sem is None else 1.96 * certificate.estimate_sem
+    error = 1.96 * (certificate.estimate_sem or 0.0)
     axes.errorbar(
         [0],
         [certificate.estimate],

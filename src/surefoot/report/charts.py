@@ -66,8 +66,8 @@ def grouped(runs: Sequence[FinishedRun]) -> list[Group]:
     groups = []
     for (task, *details), same in members.items():
         title = str(task or "returns given")
-        for detail in details:
-            title += f" ({detail})" if detail else ""
+        for detail in filter(None, details):
+            title += f" ({detail})"
         entries = [Entry(*entry) for entry in zip(same, labels(same), colors(same), strict=True)]
         groups.append(Group(title, entries))
     return groups
@@ -79,16 +79,20 @@ def _axes_of(run: FinishedRun) -> tuple[Any, ...]:
     if run.certificate is None:
         return task, None, None
     discount = run.certificate.metadata.get("discount")
-    return task, run.certificate.kind, None if discount is None else f"discount {discount}"
+    if discount is None:
+        return task, run.certificate.kind, None
+    return task, run.certificate.kind, f"discount {discount}"
 
 
 def labels(runs: Sequence[FinishedRun]) -> list[str]:
     """Name each run by its agent and, where that is not enough, by what distinguishes it from the others."""
-    details = [_details_of(run) for run in runs]
+    details = list(map(_details_of, runs))
     names = []
     for run in runs:
-        attack = "" if run.attack is None else f"attack {run.attack.get('method')} on "
-        names.append(f"{attack}{run.identity.get('agent') or run.name}")
+        name = str(run.identity.get("agent") or run.name)
+        if run.attack is not None:
+            name = f"attack {run.attack.get('method')} on {name}"
+        names.append(name)
     for key in ("sigma", "method", "episodes", "confidence", "seed"):
         # What runs of one name have of this kind; where it differs, it is added to all of them.
         found: dict[str, set[str]] = {}
@@ -175,18 +179,24 @@ def _certificate_series(entry: Entry, grid: list[float], *, alone: bool) -> list
     """Return the lines of a certificate: its bounds, other methods and the best achievable bound; and its estimate."""
     run = entry.run
     certificate = run.proved
-    lead = "" if alone else f"{entry.label}: "
+    lead = f"{entry.label}: "
+    how = ""
+    short = entry.label
+    hues: dict[str, int] = {}
+    if alone:
+        lead = ""
+        how = f" ({certificate.method})"
+        short = "lower bound"
+        # Other colors are free for what the certificate is compared with.
+        hues = HUES
 
     def add(role: str, name: str, curve: Curve, side: str = "lower", **options: Any) -> None:
-        # Where one certificate is alone, other colors are free for what it is compared with.
-        color = HUES.get(role, entry.color) if alone else entry.color
+        color = hues.get(role, entry.color)
         options = {"prefix": "at least", "suffix": "", "on": False, **line(curve, certificate, grid, side), **options}
         series.append(_make_series(role, lead + name, color, **options))
 
     series: list[Series] = []
     curve = own_curve(run, grid)
-    how = f" ({certificate.method})" if alone else ""
-    short = "lower bound" if alone else entry.label
     add("lower", f"certified lower bound{how}", curve, on=True, short=short)
     if curve.upper is not None:
         add("upper", "certified upper bound", curve, "upper", prefix="at most", on=alone, short="upper bound")
@@ -245,7 +255,9 @@ def _baseline_series(group: Group, grid: list[float]) -> list[Series]:
             known[run.baseline.mean, run.baseline.what] = run.digits
     series = []
     for (mean, what), digits in known.items():
-        label = "open-loop baseline" if len(known) == 1 else f"open-loop baseline ({what})"
+        label = "open-loop baseline"
+        if len(known) > 1:
+            label += f" ({what})"
         series.append(
             _make_series(
                 "blind",
@@ -275,8 +287,11 @@ def _drawn_range(group: Group, series: Sequence[Series]) -> list[float]:
 
     Measured means alone would be a dot in a corner where they are far from both, and are then drawn larger.
     """
-    values = [value for one in series for value in one["y"] if value is not None]
-    errors = [error for one in series for error in one.get("error") or () if error is not None]
+    values: list[float] = []
+    errors: list[float] = []
+    for one in series:
+        values += [value for value in one["y"] if value is not None]
+        errors += filter(None, one.get("error", ()))
     limits = []
     for entry in group.certified:
         limits += [entry.run.proved.floor, entry.run.proved.ceiling]
@@ -289,4 +304,6 @@ def _drawn_range(group: Group, series: Sequence[Series]) -> list[float]:
     span = max(values) - min(values) + 2 * room
     if not group.certified and 0 < span < (high - low) / 5:
         return [min(values) - room - span / 10, max(values) + room + span / 10]
-    return [low, high if high > low else low + 1]
+    if low == high:
+        high = low + 1
+    return [low, high]

@@ -46,13 +46,15 @@ def grid_of(runs: Sequence[FinishedRun]) -> list[float]:
     """Return the budgets that a chart answers: all that were asked for or attacked with, and round numbers between."""
     budgets = {0.0}
     for run in runs:
-        asked = run.measured["budgets"] if run.certificate is None else run.certificate.budgets
-        budgets.update(float(budget) for budget in asked)
+        if run.certificate is None:
+            budgets.update(map(float, run.measured["budgets"]))
+        else:
+            budgets.update(run.certificate.budgets.tolist())
     largest = max(budgets)
     if largest > 0:
-        step = _round_down(largest / FINE)
-        n_steps = math.floor(largest / step + 1e-9)
-        budgets.update(float(f"{step * index:.12g}") for index in range(n_steps + 1))
+        step = _largest_round_number(largest / FINE)
+        for index in range(math.floor(largest / step + 1e-9) + 1):
+            budgets.add(float(f"{step * index:.12g}"))
     return sorted(budgets)
 
 
@@ -65,10 +67,10 @@ def own_curve(run: FinishedRun, grid: Sequence[float]) -> Curve:
     if stated.recomputable:
         return _keep_stated(_evaluate(stated, grid), stated, grid)
     # Where a sequential run stopped, only the whole history of its bets gives the same numbers.
-    stopped = (stated.method_selection or {}).get("stopped")
-    made = None if stopped else _recompute(run, stated.method, _spacing_of(run))
-    if made is not None and same_bounds(made, stated):
-        return _keep_stated(_evaluate(made, grid), stated, grid)
+    if not (stated.method_selection or {}).get("stopped"):
+        made = _recompute(run, stated.method, _spacing_of(run))
+        if made is not None and same_bounds(made, stated):
+            return _keep_stated(_evaluate(made, grid), stated, grid)
     return _evaluate(stated, grid)
 
 
@@ -99,7 +101,9 @@ def perfect_curve(run: FinishedRun, grid: Sequence[float]) -> Curve | None:
     returns = np.broadcast_to(stated.ceiling, stated.n_episodes)
     perfect = Episodes.from_returns(returns, sigma=stated.sigma, floor=stated.floor, ceiling=stated.ceiling)
     made = _certify_like(stated, perfect, stated.method, _spacing_of(run))
-    return None if made is None else _evaluate(made, grid)
+    if made is None:
+        return None
+    return _evaluate(made, grid)
 
 
 def same_bounds(one: Certificate, other: Certificate) -> bool:
@@ -121,25 +125,26 @@ def line(curve: Curve, stated: Certificate, grid: Sequence[float], side: str) ->
         values = curve.upper or []
         format_bound = format_upper
     digits = digits_for(stated)
-    listed = set(stated.budgets.tolist())
-    return {
-        "y": drawn(values),
-        "text": [None if value is None else format_bound(value, digits) for value in values],
-        "fine": curve.fine,
-        "marks": [index for index, budget in enumerate(grid) if budget in listed],
-    }
+    texts = [None if value is None else format_bound(value, digits) for value in values]
+    marks = np.isin(grid, stated.budgets).nonzero()[0].tolist()
+    return {"y": drawn(values), "text": texts, "fine": curve.fine, "marks": marks}
 
 
 def _spacing_of(run: FinishedRun) -> float:
     """Return the distance between thresholds, which only some methods have and files name in one of two places."""
-    spacing = run.proved.threshold_spacing if isinstance(run.proved, EpisodeCertificate) else None
-    return spacing or float(run.notes.get("step") or 1.0)
+    if isinstance(run.proved, EpisodeCertificate) and run.proved.threshold_spacing:
+        return run.proved.threshold_spacing
+    return float(run.notes.get("step") or 1.0)
 
 
-def _round_down(size: float) -> float:
+def _largest_round_number(size: float) -> float:
     """Return the largest of 1, 2, 5, 10, ... times a power of ten that is not above a size."""
     power = 10.0 ** math.floor(math.log10(size))
-    return float(next(power * factor for factor in (10, 5, 2, 1) if power * factor <= size * (1 + 1e-9)))
+    for factor in (10, 5, 2):
+        # A size that is a round number but for a rounding error counts as one.
+        if power * factor <= size * (1 + 1e-9):
+            return power * factor
+    return power
 
 
 def _recompute(run: FinishedRun, method: str, spacing: float = 1.0) -> EpisodeCertificate | None:
@@ -157,24 +162,26 @@ def _certify_like(stated: Certificate, episodes: Episodes, method: str, spacing:
 
 def _evaluate(made: Certificate, grid: Sequence[float]) -> Curve:
     """Return the bounds at every budget of the grid, None beyond the last one that is known."""
-    largest = math.inf if made.recomputable else float(made.budgets.max())
-    lower: Values = []
-    upper: Values = []
-    for budget in grid:
-        bounds = made.at(budget) if budget <= largest else None
-        lower.append(None if bounds is None else bounds.lower)
-        upper.append(None if bounds is None else bounds.upper)
-    return Curve(lower, None if made.upper is None else upper, fine=made.recomputable)
+    lower: Values = [None] * len(grid)
+    upper: Values = [None] * len(grid)
+    fine = made.recomputable
+    for place, budget in enumerate(grid):
+        if fine or budget <= made.budgets.max():
+            bounds = made.at(budget)
+            lower[place] = bounds.lower
+            upper[place] = bounds.upper
+    if made.upper is None:
+        return Curve(lower, None, fine)
+    return Curve(lower, upper, fine)
 
 
 def _keep_stated(curve: Curve, stated: Certificate, grid: Sequence[float]) -> Curve:
     """Put the file's own numbers where the file has them."""
-    lower = list(curve.lower)
-    upper = None if curve.upper is None else list(curve.upper)
-    index_of = {budget: index for index, budget in enumerate(stated.budgets.tolist())}
-    for place, budget in enumerate(grid):
-        if budget in index_of:
-            lower[place] = float(stated.lower[index_of[budget]])
-            if upper is not None and stated.upper is not None:
-                upper[place] = float(stated.upper[index_of[budget]])
-    return Curve(lower, upper, curve.fine)
+    for index, budget in enumerate(stated.budgets.tolist()):
+        if budget not in grid:
+            continue
+        place = grid.index(budget)
+        curve.lower[place] = float(stated.lower[index])
+        if curve.upper is not None and stated.upper is not None:
+            curve.upper[place] = float(stated.upper[index])
+    return curve

@@ -68,14 +68,17 @@ def statement(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any])
         "digest": {"sha256": run.identity["agent_sha256"]},
         "annotations": {"hash": "SHA-256 of weights and layout, as 'surefoot verify' computes it"},
     }
-    files = [{"name": name, "digest": {"sha256": digest}} for name, digest in run.digests.items()]
+    subjects = [agent]
+    for name, digest in run.digests.items():
+        file = {"name": name, "digest": {"sha256": digest}}
+        subjects.append(file)
     # Nothing is called verified here: no episode was rerun.
     recomputation = dict(verdict)
     recomputation.pop("verified", None)
     recomputation.pop("verdict", None)
     return {
         "_type": STATEMENT_TYPE,
-        "subject": [agent, *files],
+        "subject": subjects,
         "predicateType": PREDICATE_TYPE,
         "predicate": {
             "claim": headline(stated, run.required, run.baseline),

@@ -71,9 +71,10 @@ def _shown_range(group: Group, returns: Sequence[NDArray[np.float64]]) -> tuple[
 
     Floor and ceiling of the return are in it, unless the returns would then crowd in a corner.
     """
-    least = float(min(one.min() for one in returns))
-    greatest = float(max(one.max() for one in returns))
-    whole = all(bool((one == np.round(one)).all()) for one in returns)
+    together = np.concatenate(returns)
+    least = float(together.min())
+    greatest = float(together.max())
+    whole = bool((together == np.round(together)).all())
     floors = []
     ceilings = []
     for run in group.runs:
@@ -132,15 +133,20 @@ def _budget_usage(label: str, budget: float, squares: NDArray[np.float64]) -> di
 
 def rows_of(histogram: dict[str, Any]) -> tuple[list[str], list[Sequence[str]]]:
     """Return a histogram as a table: a heading per distribution, a row per bin that is not empty everywhere."""
-    edges, items = histogram["edges"], histogram["items"]
+    edges = histogram["edges"]
+    items = histogram["items"]
     rows: list[Sequence[str]] = []
     for index in range(len(edges) - 1):
         counts = [item["counts"][index] for item in items]
         if any(counts):
-            rows.append([f"{edges[index]:g} to {edges[index + 1]:g}", *(f"{count:,}" for count in counts)])
+            rows.append([f"{edges[index]:g} to {edges[index + 1]:g}", *map("{:,}".format, counts)])
     return ["return", *(item["label"] for item in items)], rows
 
 
 def _round_up(size: float) -> float:
+    """Return the smallest of 1, 2, 5, 10, ... times a power of ten that is not below a size."""
     power = 10.0 ** math.floor(math.log10(size))
-    return float(next(power * factor for factor in (1, 2, 5, 10) if power * factor >= size * (1 - 1e-9)))
+    for factor in (1, 2, 5):
+        if power * factor >= size * (1 - 1e-9):
+            return power * factor
+    return power * 10

@@ -91,8 +91,10 @@ def tiles(groups: Sequence[Group]) -> str:
 
 def _tile(value: str, what: str, kind: str) -> str:
     number, plus_minus, error = value.partition(" ± ")
-    small = f"<small>±\u00a0{escape(error)}</small>" if plus_minus else ""
-    return f'<div class="tile {kind}"><dt>{escape(what)}</dt><dd>{escape(number)}{small}</dd></div>'
+    shown = escape(number)
+    if plus_minus:
+        shown += f"<small>±\u00a0{escape(error)}</small>"
+    return f'<div class="tile {kind}"><dt>{escape(what)}</dt><dd>{shown}</dd></div>'
 
 
 # --- tables -----------------------------------------------------------------------------------------------------------
@@ -101,8 +103,7 @@ def _tile(value: str, what: str, kind: str) -> str:
 def bounds_tables(group: Group) -> str:
     """Return the certified bounds of a group as tables, next to what attacks measured."""
     certified = [_bounds_table(group, entry) for entry in group.certified]
-    measured = [_attack_table(entry) for entry in group.attacked]
-    return "\n".join(certified) + "".join(measured)
+    return "\n".join(certified) + "".join(map(_attack_table, group.attacked))
 
 
 def _attack_table(entry: Entry) -> str:
@@ -218,7 +219,7 @@ def known_facts(run: FinishedRun) -> Iterator[tuple[str, Any]]:
 def _setup_facts(run: FinishedRun) -> dict[str, Any]:
     """Return the setup with what the result says about it, by the names of the files."""
     facts = dict(run.setup)
-    facts.update((key, value) for key, value in run.identity.items() if value is not None)
+    facts |= {key: value for key, value in run.identity.items() if value is not None}
     stated = run.certificate
     if stated is not None:
         for name in ("method", "confidence", "sigma", "floor", "ceiling"):
@@ -248,7 +249,7 @@ def plain(value: Any) -> str:
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {plain(part)}" for key, part in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(plain(part) for part in value) or "none"
+        return ", ".join(map(plain, value)) or "none"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
     if isinstance(value, float):

@@ -70,7 +70,7 @@ def build_page(runs: Sequence[FinishedRun]) -> str:
         "attacks-only": not has_proof,
     }
     data = {
-        "charts": [chart_data(group) for group in groups],
+        "charts": list(map(chart_data, groups)),
         "histograms": histograms,
         "spending": spending,
         "replays": replays,
@@ -111,7 +111,7 @@ def _spell_out(data: Any) -> Any:
     if isinstance(data, dict):
         return {key: _spell_out(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [_spell_out(value) for value in data]
+        return list(map(_spell_out, data))
     if isinstance(data, str):
         return printable(data)
     return data

@@ -32,7 +32,9 @@ def title_of(groups: Sequence[Group]) -> str:
     agents = {str(run.identity["agent"]) for run in runs if run.identity.get("agent")}
     if len(agents) == 1:
         return f"{agents.pop()} under attack"
-    return "Certificate" if certified else f"{len(runs)} attacks"
+    if certified:
+        return "Certificate"
+    return f"{len(runs)} attacks"
 
 
 def opening_sentences(groups: Sequence[Group]) -> list[str]:
@@ -53,12 +55,16 @@ def lead_number(groups: Sequence[Group]) -> tuple[str, str] | None:
     certified = _certified_runs(groups)
     if len(certified) == 1:
         run = certified[0]
-        of = "" if run.proved.ceiling is None else f"of {exact(run.proved.ceiling)}, "
-        return f"≥ {format_lower(run.proved.lower[run.headline_index], run.digits)}", f"{of}certified"
+        what = "certified"
+        if run.proved.ceiling is not None:
+            what = f"of {exact(run.proved.ceiling)}, certified"
+        return f"≥ {format_lower(run.proved.lower[run.headline_index], run.digits)}", what
     if not certified and len(runs) == 1:
         mean, _, error = _lowest_mean(runs[0])[0].partition(" ± ")
-        plus_minus = f"± {error}, " if error else ""
-        return mean, f"{plus_minus}mean return under the strongest attack tried"
+        what = "mean return under the strongest attack tried"
+        if error:
+            what = f"± {error}, {what}"
+        return mean, what
     return None
 
 
@@ -75,17 +81,18 @@ def curve_words(groups: Sequence[Group]) -> tuple[str, str]:
     certified = _certified_runs(groups)
     has_baseline = any(run.baseline is not None for run in _all_runs(groups))
     words = []
+    title = "Measured attacks"
     if certified:
+        title = "Certified bounds under attack"
         words.append("A solid line is proved, with the stated confidence, against every attacker.")
-    dotted = " and the dotted line" if has_baseline else ""
+    marks = "Hollow marks and the dotted line" if has_baseline else "Hollow marks"
     words.append(
-        f"Hollow marks{dotted} are measured: they show what happened, not what could happen "
+        f"{marks} are measured: they show what happened, not what could happen "
         "(error bars: ±\u00a01.96 standard errors)."
     )
     if certified and has_baseline:
         words.append("Bounds in the shaded region, below the open-loop baseline, are uninformative.")
     words.append("Move over the chart, or move the slider, to read a budget.")
-    title = "Certified bounds under attack" if certified else "Measured attacks"
     return title, " ".join(words)
 
 
@@ -144,7 +151,9 @@ def attack_sentence(run: FinishedRun) -> str:
     """Return what the strongest attack of a run measured, in one sentence."""
     attack = run.measured
     mean, worst = _lowest_mean(run)
-    noise = f"smoothed with sigma {exact(run.sigma)}" if run.sigma > 0 else "undefended (sigma = 0)"
+    noise = "undefended (sigma = 0)"
+    if run.sigma > 0:
+        noise = f"smoothed with sigma {exact(run.sigma)}"
     return (
         f"Under the strongest attack tried (method {attack.get('method')}, budget {exact(attack['budgets'][worst])}), "
         f"{attack.get('agent')}, {noise}, had a mean return of {mean} over {attack['episodes']:,} episodes: a "
@@ -166,13 +175,12 @@ def attack_rows(run: FinishedRun) -> list[Sequence[str]]:
     attack = run.measured
     rows: list[Sequence[str]] = []
     for index, used in enumerate(budget_used(attack)):
+        budget = format_budget(attack["budgets"][index])
+        mean = format_estimate(attack["curve"][index], attack["curve_sem"][index], run.digits)
         lambda_ = attack["curve_lambda"][index]
-        rows.append((
-            format_budget(attack["budgets"][index]),
-            format_estimate(attack["curve"][index], attack["curve_sem"][index], run.digits),
-            "none" if lambda_ is None else exact(lambda_),
-            "did not attack" if used < IDLE else f"{used:.0%}",
-        ))  # fmt: skip
+        lambda_text = "none" if lambda_ is None else exact(lambda_)
+        usage = "did not attack" if used < IDLE else f"{used:.0%}"
+        rows.append((budget, mean, lambda_text, usage))
     return rows
 
 
