@@ -57,6 +57,7 @@ class Norm:
 
     def in_l2(self, budgets: Sequence[float]) -> tuple[float, ...]:
         """Return l2 budgets that include these: their product with the factor and a numerical margin."""
+        # The margin covers the rounding errors of root and product: the l2 ball must contain the whole other one.
         return tuple(self.factor * budget * (1 + 1e-12) for budget in budgets)
 
     def to_json(self, budgets: Sequence[float]) -> dict[str, Any]:
@@ -202,6 +203,7 @@ class Query:
             other_norm = Norm(name=norm, coordinates=math.prod(task.spaces.shape), observations=n_observations)
         elif norm != "l2":
             other_norm = Norm(name=norm)
+        # The paper's figures are about l2 budgets for whole episodes.
         if budgets is None and task is not None and other_norm is None and threat == EPISODE:
             budgets = task.paper.budgets or None
         if budgets is None:
@@ -222,6 +224,7 @@ class Query:
         """Certify the episodes against the attacker that the query is about."""
         if self.norm is None:
             return self.threat.certify(episodes, self)
+        # All that has at most this norm is within the larger l2 budget, about which the proofs are.
         made = replace(self, budgets=self.norm.in_l2(self.budgets), norm=None).answer(episodes)
         return replace(made, requested={**made.requested, "norm": self.norm.to_json(self.budgets)})
 
@@ -286,6 +289,7 @@ class Units:
             return noise
         if noise.features is not None:
             raise InputError(f"normalized units need one sigma for all features, got {noise.features}")
+        # The same noise after the agent's own division by these scales.
         return Noise.of([noise.sigma * scale for scale in self.scales])
 
     def to_raw_budgets(self, budgets: Sequence[float]) -> tuple[float, ...]:
@@ -375,6 +379,7 @@ def certify_per_step(episodes: Episodes, budgets: Sequence[float], confidence: f
 
 
 def _as_tuple(budgets: Sequence[float]) -> tuple[float, ...]:
+    # A single number is the likeliest mistake.
     if np.ndim(budgets) != 1:
         raise InputError(f"budgets must be a list of numbers, got {budgets!r}; for one budget write [0.5]")
     return tuple(budgets)

@@ -100,6 +100,7 @@ class StepBudget:
         sums = np.asarray(episodes.reward_sums).sum(axis=0)
         n = len(episodes)
         alpha = 1 - query.confidence
+        # Sums of shares of the range of a reward, from 0 to n at each step.
         shares = (sums - n * low) / (high - low)
         source = (step_means(shares, n, alpha), step_means(n - shares, n, alpha))
         made = PerStepCertificate(

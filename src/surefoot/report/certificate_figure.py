@@ -20,6 +20,7 @@ def certificate_figure(certificate: Certificate, baseline: Baseline | None = Non
     figure = Figure(figsize=(6.8, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
+    # Any budget can be asked; of a certificate read from a file this draws steps.
     budgets = np.linspace(0, max(*certificate.budgets, 1e-9), 101)
     bounds = [certificate.at(float(budget)) for budget in budgets]
     axes.plot(budgets, [one.lower for one in bounds], color=BOUND_COLOR, lw=2.2, label="certified lower bound")

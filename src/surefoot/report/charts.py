@@ -1,8 +1,8 @@
 """Runs as the lines and marks of one chart: every bound is a line, every estimate a mark.
 
-``grouped``       runs that can be drawn on the same axes, each with a label and a color
-``chart_data``    a group as the data that the page's script draws
-``inconsistent``  attacks whose mean is below a certified bound
+``group_runs``            runs that can be drawn on the same axes, each with a label and a color
+``chart_data``            a group as the data that the page's script draws
+``find_inconsistencies``  attacks whose mean is below a certified bound
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 
 from surefoot.proof.inconsistency import inconsistencies
 from surefoot.proof.rounding import exact, format_budget, format_estimate
-from surefoot.report.curves import Curve, drawn, grid_of, line, other_methods, own_curve, perfect_curve
+from surefoot.report.curves import Curve, grid_of, line, other_methods, own_curve, perfect_curve, round_for_drawing
 from surefoot.report.finished_run import FinishedRun
 
 HUES = {"method": 3, "perfect": 5}
@@ -58,7 +58,7 @@ class Group:
         return [entry for entry in self.entries if entry.run.attack is not None]
 
 
-def grouped(runs: Sequence[FinishedRun]) -> list[Group]:
+def group_runs(runs: Sequence[FinishedRun]) -> list[Group]:
     """Put runs of one task together, in the order they came."""
     members: dict[tuple[Any, ...], list[FinishedRun]] = {}
     for run in runs:
@@ -68,7 +68,7 @@ def grouped(runs: Sequence[FinishedRun]) -> list[Group]:
         title = str(task or "returns given")
         for detail in filter(None, details):
             title += f" ({detail})"
-        entries = [Entry(*entry) for entry in zip(same, labels(same), colors(same), strict=True)]
+        entries = [Entry(*entry) for entry in zip(same, label_runs(same), color_runs(same), strict=True)]
         groups.append(Group(title, entries))
     return groups
 
@@ -84,7 +84,7 @@ def _axes_of(run: FinishedRun) -> tuple[Any, ...]:
     return task, run.certificate.kind, f"discount {discount}"
 
 
-def labels(runs: Sequence[FinishedRun]) -> list[str]:
+def label_runs(runs: Sequence[FinishedRun]) -> list[str]:
     """Name each run by its agent and, where that is not enough, by what distinguishes it from the others."""
     details = list(map(_details_of, runs))
     names = []
@@ -120,7 +120,7 @@ def _details_of(run: FinishedRun) -> dict[str, str]:
     return details
 
 
-def colors(runs: Sequence[FinishedRun]) -> list[int]:
+def color_runs(runs: Sequence[FinishedRun]) -> list[int]:
     """Give each certificate a color, and each attack the color of the agent that it attacks."""
     given: list[int] = []
     for run in runs:
@@ -134,7 +134,7 @@ def colors(runs: Sequence[FinishedRun]) -> list[int]:
     return given
 
 
-def inconsistent(group: Group) -> list[str]:
+def find_inconsistencies(group: Group) -> list[str]:
     """Return the attacks whose mean is below a certified bound of the same setup: then one of the two is wrong."""
     found = []
     for certified in group.certified:
@@ -244,7 +244,9 @@ def _attack_series(entry: Entry, grid: list[float]) -> Series:
         texts.append(format_estimate(mean, sem, entry.run.digits))
     label = f"{entry.label}: mean under attack (measured)"
     suffix = "(measured, not a bound)"
-    return _make_series("attack", label, entry.color, suffix, y=drawn(means), error=drawn(errors), text=texts)
+    return _make_series(
+        "attack", label, entry.color, suffix, y=round_for_drawing(means), error=round_for_drawing(errors), text=texts
+    )
 
 
 def _baseline_series(group: Group, grid: list[float]) -> list[Series]:
@@ -264,7 +266,7 @@ def _baseline_series(group: Group, grid: list[float]) -> list[Series]:
                 label,
                 0,
                 "(estimate)",
-                y=drawn([mean] * len(grid)),
+                y=round_for_drawing([mean] * len(grid)),
                 text=[f"{mean:.{digits}f}"] * len(grid),
                 fine=True,
                 marks=[],

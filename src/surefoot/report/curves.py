@@ -4,7 +4,7 @@ Text is made here, not in the page: lower bounds are rounded down, upper bounds 
 
 ``grid_of``                                          the budgets of a chart
 ``own_curve``, ``other_methods``, ``perfect_curve``  what is drawn of one certificate
-``line``, ``drawn``                                  curves as the page's data
+``line``, ``round_for_drawing``                      curves as the page's data
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def same_bounds(one: Certificate, other: Certificate) -> bool:
     return all(np.array_equal(getattr(one, name), getattr(other, name)) for name in names)
 
 
-def drawn(values: Sequence[float | None]) -> Values:
+def round_for_drawing(values: Sequence[float | None]) -> Values:
     """Return values for drawing: six digits are more than a screen shows."""
     return [None if value is None else float(f"{value:.6g}") for value in values]
 
@@ -127,7 +127,7 @@ def line(curve: Curve, stated: Certificate, grid: Sequence[float], side: str) ->
     digits = digits_for(stated)
     texts = [None if value is None else format_bound(value, digits) for value in values]
     marks = np.isin(grid, stated.budgets).nonzero()[0].tolist()
-    return {"y": drawn(values), "text": texts, "fine": curve.fine, "marks": marks}
+    return {"y": round_for_drawing(values), "text": texts, "fine": curve.fine, "marks": marks}
 
 
 def _spacing_of(run: FinishedRun) -> float:

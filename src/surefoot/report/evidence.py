@@ -18,9 +18,9 @@ from surefoot.proof.certificate import Certificate
 from surefoot.proof.rounding import exact
 from surefoot.report import html, sentences
 from surefoot.report.certificate_text import describe_noise, headline
-from surefoot.report.charts import grouped
+from surefoot.report.charts import group_runs
 from surefoot.report.finished_run import FinishedRun
-from surefoot.report.page import filled, read_asset
+from surefoot.report.page import fill_template, read_asset
 
 PAGE = "evidence.html"
 STATEMENT = "evidence.intoto.json"
@@ -53,6 +53,7 @@ def write_evidence(run: FinishedRun, verdict: Mapping[str, Any], folder: Path, o
         wrong = [check for check in verdict["checks"] if check["result"] in ("failed", "impossible")]
         found = "; ".join(f"{check['name']}: {check['detail']}" for check in wrong)
         raise InputError(f"the bounds of {folder} could not be recomputed, so no evidence is written ({found})")
+    # The statement first: the page names its hash.
     page = out or folder / PAGE
     signed = page.with_name(STATEMENT)
     text = json.dumps(statement(run, run.certificate, verdict), indent=1, allow_nan=False) + "\n"
@@ -92,7 +93,7 @@ def statement(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any])
 
 
 def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], folder: Path, digest: str) -> str:
-    groups = grouped([run])
+    groups = group_runs([run])
     escape = html.escape
     checks = [[check["name"], check["result"], check["detail"]] for check in verdict["checks"]]
     passed = sum(check["result"] == "passed" for check in verdict["checks"])
@@ -100,11 +101,13 @@ def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], fol
     for key, value in html.known_facts(run):
         if value is not None:
             facts += _fact_item(key, html.plain(value))
-    return filled(
+    return fill_template(
         read_asset("evidence.html"),
         {
             "agent": escape(str(run.identity["agent"])),
-            "claim": html.opening(sentences.lead_number(groups), [headline(stated, run.required, run.baseline)], []),
+            "claim": html.render_opening(
+                sentences.lead_number(groups), [headline(stated, run.required, run.baseline)], []
+            ),
             "table": html.bounds_tables(groups[0]),
             "noise": escape(describe_noise(stated)),
             "budget-meaning": escape("; or the ".join(sentences.budget_meanings(groups))),

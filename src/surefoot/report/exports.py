@@ -14,7 +14,7 @@ from typing import Any
 
 from surefoot.errors import printable
 from surefoot.report.certificate_text import bounds_table, headline, notes
-from surefoot.report.charts import labels
+from surefoot.report.charts import label_runs
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.sentences import ATTACK_HEADS, attack_rows, attack_sentence
 
@@ -31,7 +31,7 @@ _LATEX = {
 def as_markdown(runs: Sequence[FinishedRun]) -> str:
     """Return one table per run, each after its sentence."""
     lines = []
-    for run, label in zip(runs, labels(runs), strict=True):
+    for run, label in zip(runs, label_runs(runs), strict=True):
         sentence, heads, rows, footnotes = _table_parts(run)
         lines += [f"### {_escape_markdown(label)}\n", f"{_escape_markdown(sentence)}\n"]
         lines += ["| " + " | ".join(heads) + " |", "|" + "---:|" * len(heads)]
@@ -44,7 +44,7 @@ def as_markdown(runs: Sequence[FinishedRun]) -> str:
 def as_latex(runs: Sequence[FinishedRun]) -> str:
     """Return one ``table`` per run; it needs the package booktabs."""
     lines = []
-    for run, label in zip(runs, labels(runs), strict=True):
+    for run, label in zip(runs, label_runs(runs), strict=True):
         sentence, heads, rows, footnotes = _table_parts(run)
         lines += [r"% \usepackage{booktabs}", r"\begin{table}", r"\centering"]
         lines.append(f"\\caption{{{_escape_latex(f'{label}. {sentence}')}}}")
@@ -62,7 +62,7 @@ def as_csv(runs: Sequence[FinishedRun]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, CSV_COLUMNS, lineterminator="\n")
     writer.writeheader()
-    for run, label in zip(runs, labels(runs), strict=True):
+    for run, label in zip(runs, label_runs(runs), strict=True):
         about = {"run": label, "sigma": run.sigma}
         for key in ("task", "agent", "agent_sha256"):
             about[key] = run.identity.get(key)
@@ -101,6 +101,7 @@ def _table_parts(run: FinishedRun) -> tuple[str, Sequence[str], list[Sequence[st
     if stated is None:
         return attack_sentence(run), ATTACK_HEADS, attack_rows(run), []
     bounds = bounds_table(stated, run.baseline)
+    # A baseline below all bounds needs no footnote here: nothing in the table refers to it.
     footnotes = notes(stated)
     if bounds.any_below_baseline:
         footnotes.insert(0, bounds.note)
@@ -119,6 +120,7 @@ def _escape_latex(text: str) -> str:
 
 def _safe_cell(value: Any) -> Any:
     """Return a number or nothing as it is, and everything else as text that a spreadsheet does not compute."""
+    # A cell that begins like a formula is one for a spreadsheet, and names in it are untrusted.
     if value is None or isinstance(value, int | float):
         return value
     plain = printable(str(value))

@@ -64,6 +64,7 @@ class FinishedRun:
         """Decimals with which the numbers of the run are shown."""
         if self.certificate is not None:
             return digits_for(self.certificate)
+        # A setup is a file of others: a floor that is no number is taken as unknown.
         floor = self.setup.get("floor")
         known_floor = float(floor) if isinstance(floor, int | float) else 0.0
         return decimals(known_floor, self.setup.get("ceiling"), max(self.measured["curve"]))

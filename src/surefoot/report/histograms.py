@@ -1,7 +1,7 @@
 """Returns as histograms, and the budget usage of attacks over the steps of an episode.
 
 ``histogram_data``, ``spending_data``  both as the page's data
-``rows_of``                            a histogram as a table
+``histogram_rows``                     a histogram as a table
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ def histogram_data(group: Group) -> dict[str, Any] | None:
     if not distributions:
         return None
     low, high, whole = _shown_range(group, [returns for _, returns, _ in distributions])
-    edges = bins(low, high, whole)
+    edges = bin_edges(low, high, whole)
     items = []
     for label, returns, digits in distributions:
+        # Text of an estimate, with the decimals of its run: the page's script formats no numbers.
         mean = float(returns.sum()) / returns.size
         items.append({
             "label": label,
@@ -43,7 +44,7 @@ def histogram_data(group: Group) -> dict[str, Any] | None:
     return {"title": group.title, "whole": centered, "edges": [float(f"{edge:.8g}") for edge in edges], "items": items}
 
 
-def bins(low: float, high: float, whole: bool) -> NDArray[np.float64]:
+def bin_edges(low: float, high: float, whole: bool) -> NDArray[np.float64]:
     """Return the edges of at most MOST_BARS + 1 bins of round width; the largest whole number ends the last one.
 
     Args:
@@ -131,7 +132,7 @@ def _budget_usage(label: str, budget: float, squares: NDArray[np.float64]) -> di
     }
 
 
-def rows_of(histogram: dict[str, Any]) -> tuple[list[str], list[Sequence[str]]]:
+def histogram_rows(histogram: dict[str, Any]) -> tuple[list[str], list[Sequence[str]]]:
     """Return a histogram as a table: a heading per distribution, a row per bin that is not empty everywhere."""
     edges = histogram["edges"]
     items = histogram["items"]

@@ -1,7 +1,8 @@
 """Sentences, numbers and tables as HTML; every name in them is untrusted input and is escaped.
 
-At the top of a page: ``opening``, ``tiles``. Tables: ``bounds_tables``, ``comparison_table``, ``histogram_table``.
-Setups: ``setups``, ``known_facts``. Elements: ``table``, ``tag``, ``escape``, ``plain``.
+At the top of a page: ``render_opening``, ``render_tiles``.
+Tables: ``bounds_tables``, ``comparison_table``, ``histogram_table``.
+Setups: ``render_setups``, ``known_facts``. Elements: ``table``, ``tag``, ``escape``, ``plain``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from surefoot.proof.rounding import exact, format_budget, format_estimate, forma
 from surefoot.report.certificate_text import bounds_table, budget_texts, notes, requested_lines
 from surefoot.report.charts import Entry, Group
 from surefoot.report.finished_run import FinishedRun
-from surefoot.report.histograms import rows_of
+from surefoot.report.histograms import histogram_rows
 from surefoot.report.sentences import ATTACK_HEADS, attack_rows
 
 MOST_COLUMNS = 7
@@ -54,7 +55,7 @@ def escape(text: str) -> str:
 # --- the top of a page ------------------------------------------------------------------------------------------------
 
 
-def opening(number: tuple[str, str] | None, sentences: Sequence[str], inconsistencies: Sequence[str]) -> str:
+def render_opening(number: tuple[str, str] | None, sentences: Sequence[str], inconsistencies: Sequence[str]) -> str:
     """Return the number that the page is about and the sentences at the top, after any inconsistency."""
     elements = []
     for found in inconsistencies:
@@ -69,7 +70,7 @@ def opening(number: tuple[str, str] | None, sentences: Sequence[str], inconsiste
     return "\n".join(elements)
 
 
-def tiles(groups: Sequence[Group]) -> str:
+def render_tiles(groups: Sequence[Group]) -> str:
     """Return the few numbers that a reader looks for first; only for a page about one certificate."""
     certified = [entry.run for group in groups for entry in group.certified]
     if len(certified) != 1:
@@ -160,14 +161,14 @@ def comparison_table(group: Group) -> str:
 
 def histogram_table(histogram: Mapping[str, Any]) -> str:
     """Return a histogram as a table of counts."""
-    heads, body = rows_of(dict(histogram))
+    heads, body = histogram_rows(dict(histogram))
     return table("Number of episodes", heads, body)
 
 
 # --- setups -----------------------------------------------------------------------------------------------------------
 
 
-def setups(groups: Sequence[Group]) -> str:
+def render_setups(groups: Sequence[Group]) -> str:
     """Return the setup of every run."""
     return "\n".join(_setup(entry) for group in groups for entry in group.entries)
 

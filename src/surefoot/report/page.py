@@ -1,7 +1,7 @@
 """The HTML report of one or several runs: one file that needs no network and runs only its own script.
 
-``write_report``, ``build_page``   the page
-``filled``, ``read_asset``         templates, which the evidence for auditors uses too
+``write_report``, ``build_page``      the page
+``fill_template``, ``read_asset``     templates, which the evidence for auditors uses too
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 from surefoot.errors import InputError, printable
 from surefoot.files import versions, write_text
 from surefoot.report import html, sentences
-from surefoot.report.charts import Group, chart_data, grouped, inconsistent
+from surefoot.report.charts import Group, chart_data, find_inconsistencies, group_runs
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.histograms import histogram_data, spending_data
 from surefoot.report.html import escape
@@ -49,7 +49,7 @@ def write_report(runs: Sequence[FinishedRun], path: Path) -> None:
 
 def build_page(runs: Sequence[FinishedRun]) -> str:
     """Return the page as text."""
-    groups = grouped(runs)
+    groups = group_runs(runs)
     histograms = []
     spending = []
     inconsistencies = []
@@ -58,7 +58,7 @@ def build_page(runs: Sequence[FinishedRun]) -> str:
         if histogram is not None:
             histograms.append(histogram)
         spending += spending_data(group)
-        inconsistencies += inconsistent(group)
+        inconsistencies += find_inconsistencies(group)
     replays = _replays(groups)
     has_proof = any(group.certified for group in groups)
     present = {
@@ -75,9 +75,9 @@ def build_page(runs: Sequence[FinishedRun]) -> str:
         "spending": spending,
         "replays": replays,
     }
-    top = html.opening(sentences.lead_number(groups), sentences.opening_sentences(groups), inconsistencies)
+    top = html.render_opening(sentences.lead_number(groups), sentences.opening_sentences(groups), inconsistencies)
     curve_title, curve_text = sentences.curve_words(groups)
-    return filled(
+    return fill_template(
         _drop_absent_parts(read_asset("page.html"), present),
         {
             "title": escape(sentences.title_of(groups)),
@@ -87,19 +87,20 @@ def build_page(runs: Sequence[FinishedRun]) -> str:
             "excluded-threat": escape(sentences.excluded_threat(groups)),
             "curve-title": escape(curve_title),
             "curve-text": escape(curve_text),
-            "tiles": html.tiles(groups),
+            "tiles": html.render_tiles(groups),
             "charts": "\n".join(_chart(group, number) for number, group in enumerate(groups)),
             "histogram-tables": "\n".join(map(html.histogram_table, histograms)),
             "no-replay": escape(_why_no_replay(runs)),
-            "setups": html.setups(groups),
+            "setups": html.render_setups(groups),
             "version": escape(versions()["surefoot"]),
-            "data": embedded(data),
+            "data": embed_json(data),
         },
     )
 
 
-def embedded(data: Any) -> str:
+def embed_json(data: Any) -> str:
     """Return JSON that can be inside a script element: nothing in it can end the element or begin another."""
+    # Spelled out as \\u003c and so on, which JSON reads as the same text.
     text = json.dumps(_spell_out(data), allow_nan=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
@@ -118,7 +119,7 @@ def _spell_out(data: Any) -> Any:
 
 
 def _chart(group: Group, number: int) -> str:
-    return filled(
+    return fill_template(
         read_asset("chart.html"),
         {
             "number": str(number),
@@ -139,6 +140,7 @@ def _replays(groups: Sequence[Group]) -> list[dict[str, Any]]:
             replay = replay_data(entry.run, entry.label)
             if replay is None:
                 continue
+            # The first ones that fit: their order is that of the runs.
             size += len(json.dumps(replay))
             if size <= MOST_OF_REPLAYS:
                 found.append(replay)
@@ -160,8 +162,9 @@ def _drop_absent_parts(template: str, present: dict[str, bool]) -> str:
     return template
 
 
-def filled(template: str, values: dict[str, str]) -> str:
+def fill_template(template: str, values: dict[str, str]) -> str:
     """Put every value in its place, in one pass: a value is never taken for a placeholder."""
+    # Content Security Policy: whatever a name in somebody's file smuggles in, only this style and this script run.
     style = read_asset("page.css")
     script = "\n".join(map(read_asset, SCRIPTS))
     nothing = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:"

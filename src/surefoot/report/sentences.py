@@ -41,6 +41,7 @@ def opening_sentences(groups: Sequence[Group]) -> list[str]:
     """Return the sentences at the top: first what is proved, then what was measured."""
     proved = [headline(run.proved, run.required, run.baseline) for run in _certified_runs(groups)]
     if len(proved) > 1:
+        # A reader who picks the best of several certificates relies on all of them.
         proved = [
             f"Each of the {len(proved)} certificates holds with its own confidence. If you rely on several of them, "
             "their error probabilities add up."
@@ -188,6 +189,7 @@ def budget_used(attack: Mapping[str, Any]) -> list[float]:
     """Return the mean share of its budget that the strongest attack at each budget used; 1 for a budget of 0."""
     shares = []
     for index, budget in enumerate(attack["budgets"]):
+        # Files that do not say how much was used count as if all of it was: nothing is called idle without evidence.
         share = 1.0
         if "mean_spent" in attack and budget > 0:
             best = attack["lambdas"].index(attack["curve_lambda"][index])
@@ -205,6 +207,7 @@ def attack_notes(attack: Mapping[str, Any]) -> list[str]:
     budgets = attack["budgets"]
     first = budgets.index(min(budgets))
     last = budgets.index(max(budgets))
+    # A fall that is less than the errors of both means is none.
     two_errors = 2 * (attack["curve_sem"][last] + attack["curve_sem"][first])
     is_flat = len(budgets) > 1 and attack["curve"][last] >= attack["curve"][first] - two_errors
     if is_flat or (attack["did_not_attack"] and all(idle)):

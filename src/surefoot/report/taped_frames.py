@@ -1,7 +1,7 @@
 """A recorded episode as the page shows it: numbers for small observations, one sheet of pictures for images.
 
-``replay_data``    the recording as the page's data
-``sheet``, ``png`` pictures of all steps in one file
+``replay_data``                    the recording as the page's data
+``picture_sheet``, ``encode_png``  pictures of all steps in one file
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _panel(title: str, role: str, arrays: Mapping[str, Any], track: str, what: s
     if is_attacked:
         panel["spent"] = _short_numbers(arrays["attacked_spent"])
     if shown.ndim >= 3:
-        panel["sheet"] = sheet(shown)
+        panel["sheet"] = picture_sheet(shown)
         return panel
     actions = arrays[f"{track}_actions"].tolist()
     panel |= {"seen": _short_numbers(shown), "truth": None, "actions": actions, "perturbation": None}
@@ -105,6 +105,7 @@ def _largest_step(arrays: Mapping[str, Any]) -> int:
     """Return the step of the largest perturbation, where the replay opens; 0 without an attack."""
     if "attacked_spent" not in arrays:
         return 0
+    # The budget used so far is a root of a sum of squares: its square grows by the square of each perturbation.
     return int(np.argmax(np.diff(np.square(arrays["attacked_spent"], dtype=np.float64), prepend=0.0)))
 
 
@@ -115,7 +116,7 @@ def _short_numbers(values: NDArray[Any]) -> list[Any]:
     return list(map(_short_numbers, values[:, :MOST_COORDINATES]))
 
 
-def sheet(pictures: NDArray[Any]) -> dict[str, Any]:
+def picture_sheet(pictures: NDArray[Any]) -> dict[str, Any]:
     """Lay pictures (steps, height, width[, channels]) out on one grey PNG, as a data URI with its layout."""
     grey = _to_grey(pictures)
     steps, height, width = grey.shape
@@ -128,14 +129,14 @@ def sheet(pictures: NDArray[Any]) -> dict[str, Any]:
         .reshape(lines * height, PICTURES_PER_ROW * width)
     )
     return {
-        "source": "data:image/png;base64," + base64.b64encode(png(image)).decode("ascii"),
+        "source": "data:image/png;base64," + base64.b64encode(encode_png(image)).decode("ascii"),
         "width": width,
         "height": height,
         "columns": PICTURES_PER_ROW,
     }
 
 
-def png(image: NDArray[np.uint8]) -> bytes:
+def encode_png(image: NDArray[np.uint8]) -> bytes:
     """Return an 8-bit grey picture as a PNG file."""
     height, width = image.shape
     rows = np.zeros((height, width + 1), dtype=np.uint8)  # each row begins with its filter: none
