@@ -84,7 +84,7 @@ class Certificate(ABC):
         >>> episodes = surefoot.Episodes.from_returns([200.0] * 1000, sigma=0.2, floor=0, ceiling=200)
         >>> path = surefoot.certify(episodes, [0.0, 0.2]).save(tempfile.mkdtemp())
         >>> certificate = surefoot.Certificate.load(path)
-        >>> certificate.n_episodes, certificate.at(0.1).lower == certificate.lower[1]
+        >>> certificate.n_episodes, bool(certificate.at(0.1).lower == certificate.lower[1])
         (1000, True)
     """
 

@@ -324,6 +324,13 @@ def certify(
 
     Raises:
         InputError: If an argument is out of range, or if the episodes were attacked or had no noise.
+
+    Example:
+        >>> import surefoot
+        >>> episodes = surefoot.Episodes.from_returns([200.0] * 1000, sigma=0.2, floor=0, ceiling=200)
+        >>> certificate = surefoot.certify(episodes, budgets=[0.0, 0.2], method="band")
+        >>> certificate.lower.round(1).tolist()
+        [198.7, 185.9]
     """
     query = Query(
         budgets=_as_tuple(budgets),
@@ -355,6 +362,13 @@ def certify_shared_budget(
 
     Raises:
         InputError: If an argument is out of range, or if the episodes were attacked or had no noise.
+
+    Example:
+        >>> import surefoot
+        >>> episodes = surefoot.Episodes.from_returns([1.0] * 1000, sigma=0.2, floor=0, ceiling=1)
+        >>> certificate = surefoot.certify_shared_budget(episodes, [0.2], n_shared_episodes=4, method="binary")
+        >>> certificate.lower.round(2).tolist()
+        [0.94]
     """
     threat = SharedBudget(n_shared_episodes)
     return threat.certify(
@@ -373,6 +387,15 @@ def certify_per_step(episodes: Episodes, budgets: Sequence[float], confidence: f
 
     Raises:
         InputError: If an argument is out of range, or if the episodes do not know the rewards of each step.
+
+    Example:
+        >>> import numpy as np
+        >>> import surefoot
+        >>> sums = np.full((1, 5), 200.0)  # 200 episodes with a reward of 1 at each of 5 steps; a rollout has them
+        >>> known = {"sigma": 0.5, "floor": 0.0, "ceiling": 5.0, "metadata": {"rewards": [0.0, 1.0]}}
+        >>> episodes = surefoot.Episodes(np.full(200, 5.0), reward_sums=sums, **known)
+        >>> surefoot.certify_per_step(episodes, [0.0, 0.1]).lower.round(2).tolist()
+        [4.88, 4.82]
     """
     threat = StepBudget()
     return threat.certify(episodes, Query(budgets=_as_tuple(budgets), confidence=confidence, threat=threat))

@@ -38,9 +38,8 @@ class PerStepCertificate(Certificate):
     Example:
         >>> import numpy as np
         >>> import surefoot
-        >>> episodes = surefoot.Episodes(
-        ...     np.full(200, 5.0), 0.5, 0.0, 5.0, {"rewards": [0.0, 1.0]}, reward_sums=np.full((1, 5), 200.0)
-        ... )
+        >>> known = {"sigma": 0.5, "floor": 0.0, "ceiling": 5.0, "metadata": {"rewards": [0.0, 1.0]}}
+        >>> episodes = surefoot.Episodes(np.full(200, 5.0), reward_sums=np.full((1, 5), 200.0), **known)
         >>> certificate = surefoot.certify_per_step(episodes, [0.0, 0.1])
         >>> certificate.n_steps, certificate.lower.round(2).tolist()
         (5, [4.88, 4.81])

@@ -197,7 +197,7 @@ def asked_budgets(certificate: Certificate) -> list[float]:
     """Return the budgets in the norm that they were asked for."""
     norm = certificate.requested.get("norm")
     if norm is None:
-        return certificate.budgets.tolist()
+        return list(map(float, certificate.budgets))
     return list(map(float, norm["budgets"]))
 
 

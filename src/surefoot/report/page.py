@@ -100,7 +100,7 @@ def build_page(runs: Sequence[FinishedRun]) -> str:
 
 def embed_json(data: Any) -> str:
     """Return JSON that can be inside a script element: nothing in it can end the element or begin another."""
-    # Spelled out as \\u003c and so on, which JSON reads as the same text.
+    # Signs of markup as \u003c and so on, which JSON reads as the same text.
     text = json.dumps(_spell_out(data), allow_nan=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
