@@ -9,7 +9,8 @@ from surefoot.cli.options import add_json, numbers, parse_sigma, print_json, say
 from surefoot.cli.parser import AGENT, ATTACK, add_command, section
 from surefoot.cli.task import add_task_name
 from surefoot.errors import InputError
-from surefoot.report.budget_words import NORMS, explain_budget
+from surefoot.proof.query import NORMS
+from surefoot.report.budget_words import explain_budget
 
 
 def add_explain(commands: Any) -> None:

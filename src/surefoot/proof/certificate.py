@@ -84,7 +84,7 @@ class Certificate(ABC):
         >>> episodes = surefoot.Episodes.from_returns([200.0] * 1000, sigma=0.2, floor=0, ceiling=200)
         >>> path = surefoot.certify(episodes, [0.0, 0.2]).save(tempfile.mkdtemp())
         >>> certificate = surefoot.Certificate.load(path)
-        >>> certificate.n_episodes, certificate.at(0.1).lower == certificate.lower[1]
+        >>> certificate.n_episodes, bool(certificate.at(0.1).lower == certificate.lower[1])
         (1000, True)
     """
 
@@ -137,6 +137,7 @@ class Certificate(ABC):
         means = self._mean_bounds(budgets)
         if means is None or self.observed is None:
             return None
+        # Outward, by more than all floating-point errors of what came before.
         lower = freeze_array(rounded_lower(means[0], self.floor, self.observed))
         if means[1] is None or self.ceiling is None:
             return lower, None
@@ -254,6 +255,7 @@ class Certificate(ABC):
     @staticmethod
     def load(path: str | Path) -> Certificate:
         """Read a certificate's file, or the first one that a run's folder has."""
+        # A run has at most one certificate of each kind; the usual one comes first.
         found = Path(path)
         if found.is_dir():
             files = [found / name for name in FILES if (found / name).exists()]
@@ -318,6 +320,7 @@ def same_setup(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
     Agents are never compared by name: all of CleanRL's have the same.
     """
+    # A hash names one agent; the noise of every feature counts, not only the least.
     keys = ("sigma", "features", "stochastic", "task", "agent_sha256")
     return bool(one.get("agent_sha256")) and all(one.get(key) == other.get(key) for key in keys)
 
@@ -331,6 +334,7 @@ def checked_episodes(episodes: Episodes, *, stopped: bool = False) -> Floats:
     """
     if not stopped:
         episodes.check_complete()
+    # The theorems start from the distribution of returns without attack, under the noise that is stated.
     if episodes.attacked:
         raise InputError("a certificate needs episodes without attack, got attacked episodes")
     if not (math.isfinite(episodes.sigma) and episodes.sigma > 0):

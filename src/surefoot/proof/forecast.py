@@ -1,4 +1,8 @@
-"""Before the certificate: how many episodes it will probably take, and which sigma certifies the most. All estimates.
+"""Before the certificate: how many episodes it will probably take, and which sigma certifies the most.
+
+``forecast``         what pilot episodes predict at a budget; an estimate, and nothing that is proved
+``best_achievable``  the best bound that any agent can get from so many episodes
+``best``             the forecast with the highest predicted bound
 
 Pilot episodes have a seed stream of their own, so that whatever is selected on them is certified on other episodes.
 """
@@ -62,26 +66,30 @@ def forecast(
     pilot: Episodes, *, budget: float, alpha: float, n_episodes: int, require: float | None = None
 ) -> Forecast:
     """Predict what ``n_episodes`` episodes certify at a budget, and how many a required mean needs."""
-    radius, law = budget / pilot.sigma, Sample.of(pilot.returns)
+    scaled_budget = budget / pilot.sigma
+    sample = Sample.of(pilot.returns)
 
-    def limit(n: float) -> float:
-        game = partial(propose, expected=n, radius=radius, floor=pilot.floor)
-        return expected_limit(game, alpha, _learnt(law, n), n, pilot.floor)
+    def predicted_bound(n: float) -> float:
+        score = partial(propose, expected=n, radius=scaled_budget, floor=pilot.floor)
+        return expected_limit(score, alpha, _learned_sample(sample, n), n, pilot.floor)
+
+    def best_bound(n: float) -> float:
+        return best_achievable(n, scaled_budget, alpha, pilot.floor, pilot.ceiling)
 
     fixed = sequential = least = None
     if require is not None:
-        fixed = _first(lambda n: limit(n) >= require)
-        sequential = _sequential(law, radius, alpha, pilot.floor, require)
-        least = _first(lambda n: best_achievable(n, radius, alpha, pilot.floor, pilot.ceiling) >= require)
+        fixed = _smallest_n(lambda n: predicted_bound(n) >= require)
+        sequential = _predict_stop(sample, scaled_budget, alpha, pilot.floor, require)
+        least = _smallest_n(lambda n: best_bound(n) >= require)
     return Forecast(
         agent=str(pilot.metadata.get("agent")),
         sigma=pilot.sigma,
         budget=budget,
         pilot=len(pilot),
         estimate=float(pilot.returns.mean()),
-        worst=float(plug_in(law, np.array([radius]), pilot.floor)[0]),
+        worst=float(plug_in(sample, np.array([scaled_budget]), pilot.floor)[0]),
         episodes=n_episodes,
-        limit=limit(n_episodes),
+        limit=predicted_bound(n_episodes),
         require=require,
         fixed=fixed,
         sequential=sequential,
@@ -99,34 +107,40 @@ def best_achievable(n: float, scaled_budget: float, alpha: float, floor: float, 
     return floor + (ceiling - floor) * float(shift_down(alpha ** (1 / n), scaled_budget))
 
 
-def _learnt(law: Sample, n: float) -> Sample:
+def _learned_sample(sample: Sample, n: float) -> Sample:
     """Return the distribution with the weight of a third of n episodes: bets learn as they go."""
-    return Sample(law.values, law.counts * max(1.0, n / 3 / float(law.counts.sum())))
+    return Sample(sample.values, sample.counts * max(1.0, n / 3 / float(sample.counts.sum())))
 
 
-def _sequential(law: Sample, radius: float, alpha: float, floor: float, require: float) -> int | None:
+def _predict_stop(sample: Sample, scaled_budget: float, alpha: float, floor: float, require: float) -> int | None:
     """Return when the capital of bets against the requirement is expected to suffice."""
-    player = Bettor(partial(propose, expected=None, radius=radius, floor=floor), alpha * PROOF, [0], claim=require)
+    score_for = partial(propose, expected=None, radius=scaled_budget, floor=floor)
+    bettor = Bettor(score_for, alpha * PROOF, [0], claim=require)
+    # Ville: capital beyond 1 / alpha refutes every mean below the requirement.
     needed = math.log(1 / (alpha * PROOF))
 
-    def proved(n: float) -> bool:
-        score, choice = player.expect(_learnt(law, n), n)
+    def is_proved(n: float) -> bool:
+        score, choice = bettor.expect(_learned_sample(sample, n), n)
         return score is not None and n * choice.expected >= needed
 
-    return _first(proved)
+    return _smallest_n(is_proved)
 
 
-def _first(proved: Callable[[float], bool]) -> int | None:
+def _smallest_n(is_proved: Callable[[float], bool]) -> int | None:
     """Return about the smallest n at which a statement becomes true that then stays true."""
     n = 100.0
-    while not proved(n):
+    while not is_proved(n):
         n *= 2
         if n > LONGEST:
             return None
+    # Between two numbers of episodes by a factor: 2% more or less are within the error of a pilot.
     low = n / 2
     while n / low > 1.02:
         middle = math.sqrt(low * n)
-        low, n = (low, middle) if proved(middle) else (middle, n)
+        if is_proved(middle):
+            n = middle
+        else:
+            low = middle
     return math.ceil(n)
 
 

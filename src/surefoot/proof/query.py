@@ -58,6 +58,7 @@ class Norm:
 
     def in_l2(self, budgets: Sequence[float]) -> tuple[float, ...]:
         """Return l2 budgets that include these: their product with the factor and a numerical margin."""
+        # The margin covers the rounding errors of root and product: the l2 ball must contain the whole other one.
         return tuple(self.factor * budget * (1 + 1e-12) for budget in budgets)
 
     def to_json(self, budgets: Sequence[float]) -> dict[str, Any]:
@@ -203,6 +204,7 @@ class Query:
             other_norm = Norm(name=norm, coordinates=math.prod(task.spaces.shape), observations=n_observations)
         elif norm != "l2":
             other_norm = Norm(name=norm)
+        # The paper's figures are about l2 budgets for whole episodes.
         if budgets is None and task is not None and other_norm is None and threat == EPISODE:
             budgets = task.paper.budgets or None
         if budgets is None:
@@ -223,6 +225,7 @@ class Query:
         """Certify the episodes against the attacker that the query is about."""
         if self.norm is None:
             return self.threat.certify(episodes, self)
+        # All that has at most this norm is within the larger l2 budget, about which the proofs are.
         made = replace(self, budgets=self.norm.in_l2(self.budgets), norm=None).answer(episodes)
         return replace(made, requested={**made.requested, "norm": self.norm.to_json(self.budgets)})
 
@@ -287,6 +290,7 @@ class Units:
             return noise
         if noise.features is not None:
             raise InputError(f"normalized units need one sigma for all features, got {noise.features}")
+        # The same noise after the agent's own division by these scales.
         return Noise.of([noise.sigma * scale for scale in self.scales])
 
     def to_raw_budgets(self, budgets: Sequence[float]) -> tuple[float, ...]:
@@ -321,6 +325,13 @@ def certify(
 
     Raises:
         InputError: If an argument is out of range, or if the episodes were attacked or had no noise.
+
+    Example:
+        >>> import surefoot
+        >>> episodes = surefoot.Episodes.from_returns([200.0] * 1000, sigma=0.2, floor=0, ceiling=200)
+        >>> certificate = surefoot.certify(episodes, budgets=[0.0, 0.2], method="band")
+        >>> certificate.lower.round(1).tolist()
+        [198.7, 185.9]
     """
     query = Query(
         budgets=_as_tuple(budgets),
@@ -352,6 +363,13 @@ def certify_shared_budget(
 
     Raises:
         InputError: If an argument is out of range, or if the episodes were attacked or had no noise.
+
+    Example:
+        >>> import surefoot
+        >>> episodes = surefoot.Episodes.from_returns([1.0] * 1000, sigma=0.2, floor=0, ceiling=1)
+        >>> certificate = surefoot.certify_shared_budget(episodes, [0.2], n_shared_episodes=4, method="binary")
+        >>> certificate.lower.round(2).tolist()
+        [0.94]
     """
     threat = SharedBudget(n_shared_episodes)
     return threat.certify(
@@ -370,12 +388,22 @@ def certify_per_step(episodes: Episodes, budgets: Sequence[float], confidence: f
 
     Raises:
         InputError: If an argument is out of range, or if the episodes do not know the rewards of each step.
+
+    Example:
+        >>> import numpy as np
+        >>> import surefoot
+        >>> sums = np.full((1, 5), 200.0)  # 200 episodes with a reward of 1 at each of 5 steps; a rollout has them
+        >>> known = {"sigma": 0.5, "floor": 0.0, "ceiling": 5.0, "metadata": {"rewards": [0.0, 1.0]}}
+        >>> episodes = surefoot.Episodes(np.full(200, 5.0), reward_sums=sums, **known)
+        >>> surefoot.certify_per_step(episodes, [0.0, 0.1]).lower.round(2).tolist()
+        [4.89, 4.76]
     """
     threat = StepBudget()
     return threat.certify(episodes, Query(budgets=_as_tuple(budgets), confidence=confidence, threat=threat))
 
 
 def _as_tuple(budgets: Sequence[float]) -> tuple[float, ...]:
+    # A single number is the likeliest mistake.
     if np.ndim(budgets) != 1:
         raise InputError(f"budgets must be a list of numbers, got {budgets!r}; for one budget write [0.5]")
     return tuple(budgets)

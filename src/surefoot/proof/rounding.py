@@ -1,4 +1,10 @@
-"""Bounds rounded outward, and numbers as text: bounds conservatively, what was asked for with all its digits."""
+"""Bounds rounded outward, and numbers as text.
+
+``rounded_lower``, ``rounded_upper``   bounds as they are certified
+``format_lower``, ``format_upper``     certified bounds as text, rounded conservatively
+``format_estimate``                    an estimate with its standard error
+``format_budget``, ``exact``, ``percent``   what was asked for, with all its digits
+"""
 
 from __future__ import annotations
 
@@ -9,8 +15,10 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-OUTWARD = 1e-9  # of what was observed above the floor: far more than floating-point error, too little to be seen
-_MOST_DIGITS = 12  # of a budget as typed by a user; one with more is the product of another norm's factor
+# Of what was observed above the floor: far more than floating-point error, too little to be seen.
+OUTWARD = 1e-9
+# Digits of a budget as typed by a user; one with more is the product of another norm's factor.
+_MOST_DIGITS = 12
 
 
 def rounded_lower(lower: ArrayLike, floor: float, observed: tuple[float, float]) -> NDArray[np.float64]:
@@ -30,17 +38,19 @@ def rounded_upper(upper: ArrayLike, ceiling: float, observed: tuple[float, float
 
 def format_lower(value: float, digits: int = 2) -> str:
     """Format a certified lower bound, rounded down."""
-    return _rounded(value, digits, ROUND_FLOOR)
+    return _format_rounded(value, digits, ROUND_FLOOR)
 
 
 def format_upper(value: float, digits: int = 2) -> str:
     """Format a certified upper bound, rounded up."""
-    return _rounded(value, digits, ROUND_CEILING)
+    return _format_rounded(value, digits, ROUND_CEILING)
 
 
 def format_estimate(mean: float, sem: float | None, digits: int = 2) -> str:
     """Format an estimate with its standard error, where it has one."""
-    return f"{mean:.{digits}f}" + ("" if sem is None else f" ± {sem:.{digits}f}")
+    if sem is None:
+        return f"{mean:.{digits}f}"
+    return f"{mean:.{digits}f} ± {sem:.{digits}f}"
 
 
 def format_budget(value: float) -> str:
@@ -54,7 +64,9 @@ def format_budget(value: float) -> str:
 def exact(value: float) -> str:
     """Format what was asked for with all its digits: a budget rounded up would claim more than was proved."""
     text = f"{Decimal(repr(float(value))).normalize():f}"
-    return text if len(text) <= 20 else repr(float(value))
+    if len(text) > 20:
+        return repr(float(value))
+    return text
 
 
 def percent(confidence: float) -> str:
@@ -64,13 +76,18 @@ def percent(confidence: float) -> str:
 
 def decimals(floor: float, ceiling: float | None, estimate: float) -> int:
     """Return decimals that show a thousandth of the range of the return, at least two."""
-    top = ceiling if ceiling is not None else max(estimate, floor + 1)
+    top = max(estimate, floor + 1) if ceiling is None else ceiling
     spread = top - floor
-    return max(2, 3 - math.floor(math.log10(spread))) if 0 < spread < math.inf else 2
+    if not 0 < spread < math.inf:
+        return 2
+    return max(2, 3 - math.floor(math.log10(spread)))
 
 
-def _rounded(value: float, digits: int, direction: str) -> str:
+def _format_rounded(value: float, digits: int, direction: str) -> str:
     # In decimal arithmetic, because in binary the multiplication and the division may round the other way.
     step = Decimal(1).scaleb(-digits)
     rounded = Decimal(repr(float(value))).quantize(step, direction, Context(prec=2000))
-    return f"{abs(rounded) if rounded == 0 else rounded:f}"
+    # Zero has no sign.
+    if rounded == 0:
+        rounded = abs(rounded)
+    return f"{rounded:f}"

@@ -62,6 +62,7 @@ class SharedBudgetCertificate(Certificate):
     def _mean_bounds(self, budgets: Sequence[float]) -> tuple[Floats, Floats | None] | None:
         if self.source is None:
             return None
+        # T5: whatever the attacker does with its budget, relative entropy bounds how far the mean can move.
         above_floor, below_ceiling = self.source
         costs = [entropy_cost(budget, self.sigma, self.n_shared_episodes) for budget in budgets]
         lower = self.floor + np.array([above_floor.at(cost) for cost in costs])
@@ -113,6 +114,7 @@ class SharedBudget:
         if method is None:
             method = "binary" if episodes.metadata.get("method") == "binary" else "betting"
         fields = common_fields(episodes, query.budgets, query.confidence)
+        # The budgets are known before the returns: bets may be planned for them.
         costs = [entropy_cost(budget, episodes.sigma, self.episodes) for budget in query.budgets]
         source = _prove_bounds(episodes, 1 - query.confidence, method, costs)
         made = SharedBudgetCertificate(
@@ -145,6 +147,7 @@ def _prove_bounds(episodes: Episodes, alpha: float, method: str, costs: Sequence
         raise InputError(f"the method of a shared budget must be one of {', '.join(METHODS)}, got {method!r}")
     if ceiling is None:
         raise InputError("the method 'binary' needs a known ceiling of the return, got none; use 'betting'")
+    # With returns between floor and ceiling the two counts would not be the mean.
     other = returns[(returns != floor) & (returns != ceiling)]
     if other.size:
         raise InputError(f"the binary method expects only the returns {floor:g} and {ceiling:g}, got {other[0]:g}")

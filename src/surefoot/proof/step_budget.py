@@ -38,12 +38,11 @@ class PerStepCertificate(Certificate):
     Example:
         >>> import numpy as np
         >>> import surefoot
-        >>> episodes = surefoot.Episodes(
-        ...     np.full(200, 5.0), 0.5, 0.0, 5.0, {"rewards": [0.0, 1.0]}, reward_sums=np.full((1, 5), 200.0)
-        ... )
+        >>> known = {"sigma": 0.5, "floor": 0.0, "ceiling": 5.0, "metadata": {"rewards": [0.0, 1.0]}}
+        >>> episodes = surefoot.Episodes(np.full(200, 5.0), reward_sums=np.full((1, 5), 200.0), **known)
         >>> certificate = surefoot.certify_per_step(episodes, [0.0, 0.1])
         >>> certificate.n_steps, certificate.lower.round(2).tolist()
-        (5, [4.88, 4.81])
+        (5, [4.89, 4.76])
     """
 
     kind: ClassVar[str | None] = "per-step"
@@ -100,6 +99,7 @@ class StepBudget:
         sums = np.asarray(episodes.reward_sums).sum(axis=0)
         n = len(episodes)
         alpha = 1 - query.confidence
+        # Sums of shares of the range of a reward, from 0 to n at each step.
         shares = (sums - n * low) / (high - low)
         source = (step_means(shares, n, alpha), step_means(n - shares, n, alpha))
         made = PerStepCertificate(

@@ -14,5 +14,7 @@ Threat = EpisodeBudget | SharedBudget | StepBudget
 
 EPISODE = EpisodeBudget()
 THREATS: dict[str | None, type[Threat]] = {
-    threat.certificate.kind: threat for threat in (EpisodeBudget, SharedBudget, StepBudget)
+    None: EpisodeBudget,  # files of the usual kind name none
+    "shared": SharedBudget,
+    "per-step": StepBudget,
 }

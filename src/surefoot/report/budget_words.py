@@ -1,6 +1,9 @@
 """What an attack budget is in the units of the observations: perturbations that use it up, in words.
 
 Numbers are rounded down, so that every perturbation that is named is within the budget.
+
+``explain_budget``  the words, for lists of numbers and for images
+``FEATURES``        names and units of the observations of known environments
 """
 
 from __future__ import annotations
@@ -12,11 +15,11 @@ from decimal import ROUND_FLOOR, Context, Decimal
 
 from surefoot.errors import InputError
 from surefoot.proof.certificate import checked_budget
+from surefoot.proof.query import NORMS
 from surefoot.proof.rounding import exact
 
 _FEW = 8  # values that are listed one by one
 _WHITE = 255  # levels of a pixel between black, 0, and white, 1
-NORMS = ("l2", "l1", "linf")
 
 # Names and units of observations, by environment; the one with a star is the one an attacker would move first.
 _PLACE = ("*position", "along the track")
@@ -97,114 +100,155 @@ def explain_budget(
 
     Raises:
         InputError: If the budget is negative, or a number makes no sense.
+
+    Example:
+        >>> import surefoot
+        >>> for line in surefoot.explain_budget(0.2, "MountainCar-v0", max_steps=200):
+        ...     print(line)
+        position by 0.2 along the track or velocity by 0.2 per step, in one step
+        all 2 values by 0.141, in one step
+        position by 0.0141 along the track, at each of 200 steps
+        all 2 values by 0.01, at each of 200 steps
     """
     if norm not in NORMS:
         raise InputError(f"norm must be one of {', '.join(NORMS)}, got {norm!r}")
     if max_steps is not None and max_steps < 1:
         raise InputError(f"max_steps must be at least 1, got {max_steps}")
-    seen = _observed(env, shape, max_steps, sigma)
-    least = None if sigma is None else min(_listed(sigma))
-    lines = (
-        _pixels(checked_budget(budget), seen, norm, per_step)
-        if seen.image
-        else _values(checked_budget(budget), seen, norm, per_step)
-    )
-    if norm == "l2" and least:
-        lines.append(f"{_down(budget / least)} times sigma, the standard deviation of the noise on every value")
+    budget = checked_budget(budget)
+    sigmas = _checked_sigmas(sigma)
+    observed = _describe_observations(env, shape, max_steps, sigmas)
+    if observed.image:
+        lines = _explain_pixels(budget, observed, norm, per_step)
+    else:
+        lines = _explain_values(budget, observed, norm, per_step)
+    if norm == "l2" and any(sigmas):
+        times = _round_down(budget / min(sigmas))
+        lines.append(f"{times} times sigma, the standard deviation of the noise on every value")
     return lines
 
 
-def _observed(
-    env: str | None, shape: Sequence[int] | None, max_steps: int | None, sigma: float | Sequence[float] | None
+def _checked_sigmas(sigma: float | Sequence[float] | None) -> tuple[float, ...]:
+    """Return one sigma, or one per feature; none where nothing is known. One may be 0: then there is no noise."""
+    if sigma is None:
+        return ()
+    if isinstance(sigma, int | float):
+        sigma = (sigma,)
+    sigmas = tuple(map(float, sigma))
+    if not sigmas or min(sigmas) < 0 or (len(sigmas) > 1 and min(sigmas) == 0):
+        raise InputError(f"sigma must be positive, got {sigmas}")
+    return sigmas
+
+
+def _describe_observations(
+    env: str | None, shape: Sequence[int] | None, max_steps: int | None, sigmas: tuple[float, ...]
 ) -> Observed:
-    known = (env or "").rpartition("/")[2].rpartition("-v")[0]
-    sizes = tuple(shape) if shape is not None else IMAGES.get(known)
-    if sizes is not None and any(size < 1 for size in sizes):
-        raise InputError(f"shape must have positive sizes, got {sizes}")
-    n = None if sizes is None else math.prod(sizes)
-    named = FEATURES.get(known, ())
-    named = named if n in (None, len(named)) else ()
-    noise = () if sigma is None else _listed(sigma)
+    name = (env or "").rpartition("/")[2].rpartition("-v")[0]
+    sizes = IMAGES.get(name) if shape is None else tuple(shape)
+    n = None
+    if sizes is not None:
+        if any(size < 1 for size in sizes):
+            raise InputError(f"shape must have positive sizes, got {sizes}")
+        n = math.prod(sizes)
+    named = FEATURES.get(name, ())
+    if n is not None and n != len(named):
+        # Somebody has wrapped the environment: its features are others.
+        named = ()
+    features = []
+    main = 0
+    for number, (feature, unit) in enumerate(named):
+        features.append((feature.removeprefix("*"), unit))
+        if feature.startswith("*"):
+            main = number
+    scales: tuple[float, ...] = ()
+    if len(set(sigmas)) > 1:
+        scales = tuple(sigma / min(sigmas) for sigma in sigmas)
     return Observed(
-        features=tuple((name.removeprefix("*"), unit) for name, unit in named),
-        main=next((number for number, (name, _) in enumerate(named) if name.startswith("*")), 0),
+        features=tuple(features),
+        main=main,
         n=len(named) or n,
         image=sizes is not None and len(sizes) >= 2,
         max_steps=max_steps,
-        scales=tuple(one / min(noise) for one in noise) if len(set(noise)) > 1 else (),
+        scales=scales,
     )
 
 
-def _listed(sigma: float | Sequence[float]) -> tuple[float, ...]:
-    found = (float(sigma),) if isinstance(sigma, int | float) else tuple(float(one) for one in sigma)
-    if not found or min(found) < 0 or (len(found) > 1 and min(found) == 0):
-        raise InputError(f"sigma must be positive, got {sigma}")
-    return found
-
-
-def _share(budget: float, n: float, norm: str) -> float:
+def _share_evenly(budget: float, n: float, norm: str) -> float:
     """Return by how much each of n values can be changed together."""
     return budget / {"l2": math.sqrt(n), "l1": n, "linf": 1.0}[norm]
 
 
-def _values(budget: float, seen: Observed, norm: str, per_step: bool) -> list[str]:
+def _explain_values(budget: float, seen: Observed, norm: str, per_step: bool) -> list[str]:
     """Return the words for observations that are a list of numbers."""
-    steps = None if per_step else seen.max_steps
     once = "at every step" if per_step else "in one step"
-    if seen.features and len(seen.features) <= _FEW:
-        moved = [_moved(seen, number, budget) for number in range(len(seen.features))]
-        lines = [f"{', '.join(moved[:-1])} or {moved[-1]}, {once}"]
-    else:
-        lines = [f"{_moved(seen, seen.main, budget)}, {once}"]
-    if seen.n is not None and seen.n > 1 and not seen.scales:
-        lines.append(f"all {seen.n:,} values by {_down(_share(budget, seen.n, norm))}, {once}")
-    if steps is not None:
-        lines.append(f"{_moved(seen, seen.main, _share(budget, steps, norm))}, at each of {steps:,} steps")
-        if seen.n is not None and seen.n > 1 and not seen.scales:
-            each = _down(_share(budget, seen.n * steps, norm))
-            lines.append(f"all {seen.n:,} values by {each}, at each of {steps:,} steps")
+    moved = _move_feature(seen, seen.main, budget)
+    if 0 < len(seen.features) <= _FEW:
+        *others, last = [_move_feature(seen, number, budget) for number in range(len(seen.features))]
+        moved = f"{', '.join(others)} or {last}"
+    lines = [f"{moved}, {once}"]
+    # Where a budget buys more of one feature than of another, no one number moves all of them.
+    n = seen.n or 1
+    has_common_share = n > 1 and not seen.scales
+    if has_common_share:
+        lines.append(f"all {n:,} values by {_round_down(_share_evenly(budget, n, norm))}, {once}")
+    if seen.max_steps is not None and not per_step:
+        always = f"at each of {seen.max_steps:,} steps"
+        share = _share_evenly(budget, seen.max_steps, norm)
+        lines.append(f"{_move_feature(seen, seen.main, share)}, {always}")
+        if has_common_share:
+            share = _share_evenly(budget, n * seen.max_steps, norm)
+            lines.append(f"all {n:,} values by {_round_down(share)}, {always}")
     return lines
 
 
-def _moved(seen: Observed, number: int, by: float) -> str:
+def _move_feature(seen: Observed, number: int, by: float) -> str:
     """Return one feature and by how much it is moved; an angle in degrees too."""
-    name, unit = seen.features[number] if seen.features else ("one value", "")
-    moved = by * (seen.scales[number] if number < len(seen.scales) else 1.0)
-    degrees = f" ({math.degrees(moved):.3g} degrees)" if unit == "rad" else ""
-    return f"{name} by {_down(moved)}{f' {unit}' if unit else ''}{degrees}"
+    name = "one value"
+    unit = ""
+    if seen.features:
+        name, unit = seen.features[number]
+    if number < len(seen.scales):
+        by *= seen.scales[number]
+    text = f"{name} by {_round_down(by)}"
+    if unit:
+        text += f" {unit}"
+    if unit == "rad":
+        text += f" ({math.degrees(by):.3g} degrees)"
+    return text
 
 
-def _pixels(budget: float, seen: Observed, norm: str, per_step: bool) -> list[str]:
+def _explain_pixels(budget: float, seen: Observed, norm: str, per_step: bool) -> list[str]:
     """Return the words for images, in levels of 1/255."""
     assert seen.n is not None
-    levels, once = budget * _WHITE, "in every frame" if per_step else "once"
-    many = {"l2": budget**2, "l1": budget, "linf": math.inf}[norm]
-    lines = [f"one pixel by {_level(levels)}, {once}"]
-    if levels > _WHITE and norm != "linf":
-        lines = [f"{_whole(many):,} pixels from black to white, {once}"]
-    faint = {"l2": levels**2, "l1": levels}.get(norm)
-    if faint is not None and levels >= 1:
+    levels = budget * _WHITE
+    once = "in every frame" if per_step else "once"
+    lines = [f"one pixel by {_format_level(levels)}, {once}"]
+    # A change of 1 on n pixels has the l2 norm sqrt(n) and the l1 norm n.
+    power = {"l2": 2, "l1": 1}.get(norm)
+    if levels > _WHITE and power is not None:
+        lines = [f"{_round_count(budget**power):,} pixels from black to white, {once}"]
+    if levels >= 1 and power is not None:
         where = "of every frame" if per_step else "of one frame or of several"
-        lines.append(f"1/{_WHITE} on {_whole(faint):,} pixels {where}")
-    lines.append(f"all {seen.n:,} pixels by {_level(_share(levels, seen.n, norm))}, {once}")
+        lines.append(f"1/{_WHITE} on {_round_count(levels**power):,} pixels {where}")
+    lines.append(f"all {seen.n:,} pixels by {_format_level(_share_evenly(levels, seen.n, norm))}, {once}")
     if seen.max_steps is not None and not per_step:
-        frames = f"in each of {seen.max_steps:,} frames"
+        always = f"in each of {seen.max_steps:,} frames"
         for what, n in (("one pixel", 1), (f"all {seen.n:,} pixels", seen.n)):
-            lines.append(f"{what} by {_level(_share(levels, n * seen.max_steps, norm))}, {frames}")
+            share = _share_evenly(levels, n * seen.max_steps, norm)
+            lines.append(f"{what} by {_format_level(share)}, {always}")
     return lines
 
 
-def _level(levels: float) -> str:
+def _format_level(levels: float) -> str:
     """Format a change of a pixel, which cannot be more than from black to white."""
-    return f"{_down(min(levels, _WHITE))}/{_WHITE}"
+    return f"{_round_down(min(levels, _WHITE))}/{_WHITE}"
 
 
-def _whole(number: float) -> int:
+def _round_count(number: float) -> int:
     """Round down, but not a whole number that was computed a rounding error too low."""
     return math.floor(number * (1 + 1e-12))
 
 
-def _down(number: float) -> str:
+def _round_down(number: float) -> str:
     """Format with three digits, rounded down; what has no more is shown as it is."""
     given = Decimal(f"{number:.12g}")
     return exact(float(given.normalize(Context(prec=3, rounding=ROUND_FLOOR))))

@@ -1,4 +1,4 @@
-"""Figures of certificates, readable in black and white: bounds are lines, estimates are single marks."""
+"""The figure of a certificate, readable in black and white: bounds are lines, estimates are single marks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from surefoot.episodes import Baseline
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.rounding import exact, percent
 
-BOUND, OTHER, FLOOR = "#0b5394", "#7f9fbf", "#b45f06"
+BOUND_COLOR = "#0b5394"
+UPPER_COLOR = "#7f9fbf"
+BASELINE_COLOR = "#b45f06"
 
 
 def certificate_figure(certificate: Certificate, baseline: Baseline | None = None) -> Figure:
@@ -18,14 +20,15 @@ def certificate_figure(certificate: Certificate, baseline: Baseline | None = Non
     figure = Figure(figsize=(6.8, 4.2), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.add_subplot()
+    # Any budget can be asked; of a certificate read from a file this draws steps.
     budgets = np.linspace(0, max(*certificate.budgets, 1e-9), 101)
     bounds = [certificate.at(float(budget)) for budget in budgets]
-    axes.plot(budgets, [one.lower for one in bounds], color=BOUND, lw=2.2, label="certified lower bound")
-    axes.plot(certificate.budgets, certificate.lower, "o", color=BOUND, ms=4)
+    axes.plot(budgets, [one.lower for one in bounds], color=BOUND_COLOR, lw=2.2, label="certified lower bound")
+    axes.plot(certificate.budgets, certificate.lower, "o", color=BOUND_COLOR, ms=4)
     if certificate.upper is not None:
         upper = [one.upper for one in bounds if one.upper is not None]
-        axes.plot(budgets, upper, color=OTHER, lw=1.4, ls="--", label="certified upper bound")
-    error = 0.0 if certificate.estimate_sem is None else 1.96 * certificate.estimate_sem
+        axes.plot(budgets, upper, color=UPPER_COLOR, lw=1.4, ls="--", label="certified upper bound")
+    error = 1.96 * (certificate.estimate_sem or 0.0)
     axes.errorbar(
         [0],
         [certificate.estimate],
@@ -40,11 +43,13 @@ def certificate_figure(certificate: Certificate, baseline: Baseline | None = Non
         label="mean without attack (an estimate, not a bound)",
     )
     if baseline is not None:
-        axes.axhline(baseline.mean, color=FLOOR, ls=":", lw=1.6, label="open-loop baseline")
-    top = certificate.ceiling if certificate.ceiling is not None else certificate.estimate + error
+        axes.axhline(baseline.mean, color=BASELINE_COLOR, ls=":", lw=1.6, label="open-loop baseline")
+    highest = certificate.estimate + error
+    top = highest if certificate.ceiling is None else certificate.ceiling
     bottom = min(certificate.floor, certificate.estimate - error)
+    # Where all returns are equal, the axis still needs a length.
     margin = 0.05 * (top - bottom) or 1.0
-    axes.set_ylim(bottom - margin, max(top, certificate.estimate + error) + margin)
+    axes.set_ylim(bottom - margin, max(top, highest) + margin)
     axes.set_xlim(left=-0.02 * float(budgets[-1]), right=1.02 * float(budgets[-1]))
     axes.set_xlabel("attack budget: total l2 norm of the perturbations of one episode")
     axes.set_ylabel("mean return")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -45,12 +45,15 @@ def describe(certificate: Certificate, baseline: Baseline | None = None, require
         required: Budget of a requirement, which the sentence is then about.
     """
     table = bounds_table(certificate, baseline)
-    cells = [table.heads, *(row.cells for row in table.rows)]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    lines = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in cells]
-    for number, row in enumerate(table.rows, start=1):
+    # As wide as the headings, or as the longest number below them.
+    budgets, lower, upper = zip(table.heads, *table.cells, strict=True)
+    widths = (max(map(len, budgets)), max(map(len, lower)), max(map(len, upper)))
+    lines = ["  ".join(map(str.rjust, table.heads, widths))]
+    for row in table.rows:
+        line = "  ".join(map(str.rjust, row.cells, widths))
         if row.below_baseline:
-            lines[number] += "  *"
+            line += "  *"
+        lines.append(line)
     remarks = [*requested_lines(certificate), *notes(certificate)]
     if table.any_below_baseline:
         lines.append(table.note)
@@ -78,7 +81,7 @@ def as_html(certificate: Certificate) -> str:
     """Return the whole certificate for a notebook: the sentence, the table, the notes."""
     table = bounds_table(certificate)
     lines = []
-    for row in (("budget", *table.heads[1:]), *(row.cells for row in table.rows)):
+    for row in (("budget", *table.heads[1:]), *table.cells):
         cells = "".join(f"<td>{escape(cell)}</td>" for cell in row)
         lines.append(f"<tr>{cells}</tr>")
     sentence = f"<p>{escape(headline(certificate))}</p>"
@@ -145,6 +148,11 @@ class BoundsTable:
     note: str
 
     @property
+    def cells(self) -> list[tuple[str, str, str]]:
+        """The rows, without marks."""
+        return [row.cells for row in self.rows]
+
+    @property
     def any_below_baseline(self) -> bool:
         """Whether rows are marked."""
         return any(row.below_baseline for row in self.rows)
@@ -157,19 +165,22 @@ def bounds_table(certificate: Certificate, baseline: Baseline | None = None) -> 
     rows = []
     for index in sorted(range(certificate.budgets.size), key=certificate.budgets.tolist().__getitem__):
         lower = float(certificate.lower[index])
-        upper = "unknown" if certificate.upper is None else format_upper(certificate.upper[index], digits)
+        upper = "unknown"
+        if certificate.upper is not None:
+            upper = format_upper(certificate.upper[index], digits)
         below = baseline is not None and lower < baseline.mean
         l2_budget = float(certificate.budgets[index])
         rows.append(BoundRow(l2_budget, budgets[index], format_lower(lower, digits), upper, below))
-    norm = norm_of(certificate)
-    budget_head = "attack budget" if norm == "l2" else f"{norm} budget"
-    note = ""
-    if baseline is not None:
-        mean = format_estimate(baseline.mean, baseline.sem, digits)
-        note = f"Open-loop baseline: {mean} under any observation attack ({baseline.what})."
-        if any(row.below_baseline for row in rows):
-            note = f"* below the open-loop baseline of {mean} (an estimate): uninformative"
-    return BoundsTable((budget_head, "lower bound", "upper bound"), rows, note)
+    budget_head = "attack budget"
+    if norm_of(certificate) != "l2":
+        budget_head = f"{norm_of(certificate)} budget"
+    table = BoundsTable((budget_head, "lower bound", "upper bound"), rows, "")
+    if baseline is None:
+        return table
+    mean = format_estimate(baseline.mean, baseline.sem, digits)
+    if table.any_below_baseline:
+        return replace(table, note=f"* below the open-loop baseline of {mean} (an estimate): uninformative")
+    return replace(table, note=f"Open-loop baseline: {mean} under any observation attack ({baseline.what}).")
 
 
 def digits_for(certificate: Certificate) -> int:
@@ -185,13 +196,14 @@ def norm_of(certificate: Certificate) -> str:
 def asked_budgets(certificate: Certificate) -> list[float]:
     """Return the budgets in the norm that they were asked for."""
     norm = certificate.requested.get("norm")
-    budgets = certificate.budgets if norm is None else norm["budgets"]
-    return [float(budget) for budget in budgets]
+    if norm is None:
+        return list(map(float, certificate.budgets))
+    return list(map(float, norm["budgets"]))
 
 
 def budget_texts(certificate: Certificate) -> list[str]:
     """Return each budget as text, in the norm that was asked for."""
-    return [format_budget(budget) for budget in asked_budgets(certificate)]
+    return list(map(format_budget, asked_budgets(certificate)))
 
 
 # --- the sentence -----------------------------------------------------------------------------------------------------
@@ -223,25 +235,31 @@ def headline(certificate: Certificate, required: float | None = None, baseline: 
     index = headline_index(certificate, required, baseline)
     norm = norm_of(certificate)
     lower = format_lower(certificate.lower[index], digits_for(certificate))
-    best = "" if certificate.ceiling is None else f" (maximum {exact(certificate.ceiling)})"
-    kind = "" if norm == "l2" else f"{norm} "
+    if certificate.ceiling is not None:
+        lower += f" (maximum {exact(certificate.ceiling)})"
+    budget = f"budget {budget_texts(certificate)[index]}"
+    if norm != "l2":
+        budget = f"{norm} {budget}"
     return (
         f"With {percent(certificate.confidence)} confidence, the expected {_name_return(certificate)}{certificate.per} "
-        f"of the smoothed agent is at least {lower}{best} under any observation attack{_attacked_part(certificate)} "
-        f"with {kind}budget {budget_texts(certificate)[index]} ({certificate.scope.format(norm=norm)})"
-        f"{assumption(certificate)}."
+        f"of the smoothed agent is at least {lower} under any observation attack{_attacked_part(certificate)} "
+        f"with {budget} ({certificate.scope.format(norm=norm)}){assumption(certificate)}."
     )
 
 
 def assumption(certificate: Certificate) -> str:
     """Return what the bounds assume because the user stated it, as the end of a sentence; empty if nothing."""
     stated = certificate.metadata.get("stated_by_user") or ()
-    assumed = assumed_returns(stated, certificate.floor, certificate.ceiling)
-    rewards = getattr(certificate, "reward_range", None)  # of certificates against a budget per step
+    assumed = []
+    if returns := assumed_returns(stated, certificate.floor, certificate.ceiling):
+        assumed.append(returns)
+    # Certificates against a budget per step have a range of rewards.
+    rewards = getattr(certificate, "reward_range", None)
     if "rewards" in stated and rewards is not None:
-        every = f"every reward is between {exact(rewards[0])} and {exact(rewards[1])}"
-        assumed = f"{assumed} and {every}" if assumed else every
-    return f", assuming that {assumed} (stated by the user, not proved)" if assumed else ""
+        assumed.append(f"every reward is between {exact(rewards[0])} and {exact(rewards[1])}")
+    if not assumed:
+        return ""
+    return f", assuming that {' and '.join(assumed)} (stated by the user, not proved)"
 
 
 def assumed_returns(stated: Collection[str], floor: float, ceiling: float | None) -> str:
@@ -251,19 +269,25 @@ def assumed_returns(stated: Collection[str], floor: float, ceiling: float | None
         beyond.append(f"below {exact(floor)}")
     if "ceiling" in stated and ceiling is not None:
         beyond.append(f"above {exact(ceiling)}")
-    return f"no return is {' or '.join(beyond)}" if beyond else ""
+    if not beyond:
+        return ""
+    return f"no return is {' or '.join(beyond)}"
 
 
 def _attacked_part(certificate: Certificate) -> str:
     """Return what of an observation may be attacked, where that is not all of it: nothing is proved about the rest."""
     features = certificate.metadata.get("features") or ()
     noisy = sum(sigma > 0 for sigma in features)
-    return f" on the {noisy:,} of {len(features):,} features that have noise" if noisy < len(features) else ""
+    if noisy == len(features):
+        return ""
+    return f" on the {noisy:,} of {len(features):,} features that have noise"
 
 
 def _name_return(certificate: Certificate) -> str:
     discount = certificate.metadata.get("discount")
-    return "return" if discount is None else f"discounted return (gamma {exact(discount)})"
+    if discount is None:
+        return "return"
+    return f"discounted return (gamma {exact(discount)})"
 
 
 # --- what is next to the table ----------------------------------------------------------------------------------------
@@ -283,22 +307,28 @@ def requested_lines(certificate: Certificate) -> Iterator[str]:
     for row in certificate.requested.get("quantiles", ()):
         name = f"the {exact(row['q'])}-quantile"
         for budget, low, high in zip(budgets, row["lower"], row["upper"], strict=True):
-            at_most = "" if high is None else f" and at most {format_upper(high, digits)}"
-            yield f"budget {budget}: {name} is at least {format_lower(low, digits)}{at_most}"
+            line = f"budget {budget}: {name} is at least {format_lower(low, digits)}"
+            if high is not None:
+                line += f" and at most {format_upper(high, digits)}"
+            yield line
 
 
 def notes(certificate: Certificate) -> list[str]:
     """Return what a reader must know next to the table."""
     mean = format_estimate(certificate.estimate, certificate.estimate_sem, digits_for(certificate))
-    meaning = "estimate" if certificate.estimate_sem is None else "estimate ± standard error"
+    meaning = "estimate"
+    if certificate.estimate_sem is not None:
+        meaning = "estimate ± standard error"
     lines = [
         f"Mean {_name_return(certificate)} without attack: {mean} ({meaning})",
         f"{certificate.n_episodes:,} episodes, {describe_noise(certificate)}, {_describe_method(certificate)}",
     ]
     if certificate.metadata.get("stochastic"):
         lines.append("The policy draws random actions of its own.")
-    end = "." if certificate.upper is None else "; so do all upper bounds."
-    lines.append(f"All lower bounds hold simultaneously ({percent(certificate.confidence)} confidence){end}")
+    last = f"All lower bounds hold simultaneously ({percent(certificate.confidence)} confidence)"
+    if certificate.upper is not None:
+        last += "; so do all upper bounds"
+    lines.append(f"{last}.")
     return lines
 
 
@@ -318,20 +348,26 @@ def _describe_method(certificate: Certificate) -> str:
         return f"method sequential (anytime-valid; {_REASONS.get(reason, reason)})"
     if not selection.get("method"):
         return f"method {certificate.method}"
+    how = "without pilot episodes"
     pilot = selection.get("pilot")
-    how = f"selected on {pilot:,} episodes" if isinstance(pilot, int) and pilot else "without pilot episodes"
+    if isinstance(pilot, int) and pilot:
+        how = f"selected on {pilot:,} episodes"
     return f"method auto ({selection['method']}, {how})"
 
 
 def _untouched_features(features: Sequence[float]) -> str:
     """Return what is assumed of features without noise."""
     count = sum(sigma == 0 for sigma in features)
-    return f"; features without noise ({count} of {len(features)}) are taken not to be perturbed" if count else ""
+    if count == 0:
+        return ""
+    return f"; features without noise ({count} of {len(features)}) are taken not to be perturbed"
 
 
 def _list_sigmas(features: Sequence[float]) -> str:
-    listed = ", ".join(exact(sigma) for sigma in features[:_MOST_SIGMAS])
-    return f"{listed}, ..." if len(features) > _MOST_SIGMAS else listed
+    listed = list(map(exact, features[:_MOST_SIGMAS]))
+    if len(features) > _MOST_SIGMAS:
+        listed.append("...")
+    return ", ".join(listed)
 
 
 def _wrap(text: str) -> str:

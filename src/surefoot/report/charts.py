@@ -1,4 +1,9 @@
-"""Runs as the lines and marks of one chart: every bound a line, every estimate a mark."""
+"""Runs as the lines and marks of one chart: every bound is a line, every estimate a mark.
+
+``group_runs``            runs that can be drawn on the same axes, each with a label and a color
+``chart_data``            a group as the data that the page's script draws
+``find_inconsistencies``  attacks whose mean is below a certified bound
+"""
 
 from __future__ import annotations
 
@@ -6,260 +11,301 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from surefoot.proof.certificate import Certificate
 from surefoot.proof.inconsistency import inconsistencies
-from surefoot.proof.rounding import decimals, exact, format_budget, format_estimate
-from surefoot.report.certificate_text import digits_for
-from surefoot.report.curves import Curve, drawn, grid_of, line, other_methods, own_curve, perfect_curve
+from surefoot.proof.rounding import exact, format_budget, format_estimate
+from surefoot.report.curves import Curve, grid_of, line, other_methods, own_curve, perfect_curve, round_for_drawing
 from surefoot.report.finished_run import FinishedRun
 
 HUES = {"method": 3, "perfect": 5}
 ATTACK_SCOPE = "total l2 norm of the perturbations of one episode"  # what the budget of a measured attack bounds
+_NORMAL_95 = 1.96  # standard errors of an error bar
+
+Series = dict[str, Any]
+
+
+# --- groups -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A run with its label and its color."""
+
+    run: FinishedRun
+    label: str
+    color: int
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """Runs of one task, to be shown on the same axes, with a label and a color for each."""
+    """Runs of one task, to be shown on the same axes."""
 
     title: str
-    runs: Sequence[FinishedRun]
-    labels: Sequence[str]
-    colors: Sequence[int]
+    entries: Sequence[Entry]
 
     @property
-    def certified(self) -> list[tuple[FinishedRun, str, int]]:
-        """The certificates, with label and color."""
-        return [entry for entry in self._entries() if entry[0].certificate is not None]
+    def runs(self) -> list[FinishedRun]:
+        """All runs."""
+        return [entry.run for entry in self.entries]
 
     @property
-    def attacked(self) -> list[tuple[FinishedRun, str, int]]:
-        """The attacks, with label and color."""
-        return [entry for entry in self._entries() if entry[0].attack is not None]
+    def certified(self) -> list[Entry]:
+        """The certificates."""
+        return [entry for entry in self.entries if entry.run.certificate is not None]
 
-    def _entries(self) -> list[tuple[FinishedRun, str, int]]:
-        return list(zip(self.runs, self.labels, self.colors, strict=True))
+    @property
+    def attacked(self) -> list[Entry]:
+        """The attacks."""
+        return [entry for entry in self.entries if entry.run.attack is not None]
 
 
-def grouped(runs: Sequence[FinishedRun]) -> list[Group]:
+def group_runs(runs: Sequence[FinishedRun]) -> list[Group]:
     """Put runs of one task together, in the order they came."""
+    members: dict[tuple[Any, ...], list[FinishedRun]] = {}
+    for run in runs:
+        members.setdefault(_axes_of(run), []).append(run)
     groups = []
-    for axes in dict.fromkeys(_axes(run) for run in runs):
-        members = [run for run in runs if _axes(run) == axes]
-        title = str(axes[0] or "returns given") + "".join(f" ({what})" for what in axes[1:] if what)
-        groups.append(Group(title, members, labels(members), colors(members)))
+    for (task, *details), same in members.items():
+        title = str(task or "returns given")
+        for detail in filter(None, details):
+            title += f" ({detail})"
+        entries = [Entry(*entry) for entry in zip(same, label_runs(same), color_runs(same), strict=True)]
+        groups.append(Group(title, entries))
     return groups
 
 
-def labels(runs: Sequence[FinishedRun]) -> list[str]:
+def _axes_of(run: FinishedRun) -> tuple[Any, ...]:
+    """Return what runs must have in common to be drawn on the same axes: task, what the budget is for, discount."""
+    task = run.identity.get("task")
+    if run.certificate is None:
+        return task, None, None
+    discount = run.certificate.metadata.get("discount")
+    if discount is None:
+        return task, run.certificate.kind, None
+    return task, run.certificate.kind, f"discount {discount}"
+
+
+def label_runs(runs: Sequence[FinishedRun]) -> list[str]:
     """Name each run by its agent and, where that is not enough, by what distinguishes it from the others."""
-    folders = [run.name for run in runs]
-    agents = [str(run.identity.get("agent") or folder) for run, folder in zip(runs, folders, strict=True)]
-    parts = [_parts(run) for run in runs]
-    named = [part["attack"] + agent for agent, part in zip(agents, parts, strict=True)]
+    details = list(map(_details_of, runs))
+    names = []
+    for run in runs:
+        name = str(run.identity.get("agent") or run.name)
+        if run.attack is not None:
+            name = f"attack {run.attack.get('method')} on {name}"
+        names.append(name)
     for key in ("sigma", "method", "episodes", "confidence", "seed"):
-        twins = {name for name in named if len({p[key] for n, p in zip(named, parts, strict=True) if n == name}) > 1}
-        named = [f"{name}, {p[key]}" if name in twins else name for name, p in zip(named, parts, strict=True)]
-    twins = {name for name in named if named.count(name) > 1}
-    return [f"{name} [{folder}]" if name in twins else name for name, folder in zip(named, folders, strict=True)]
+        # What runs of one name have of this kind; where it differs, it is added to all of them.
+        found: dict[str, set[str]] = {}
+        for name, detail in zip(names, details, strict=True):
+            found.setdefault(name, set()).add(detail[key])
+        for number, name in enumerate(names):
+            if len(found[name]) > 1:
+                names[number] = f"{name}, {details[number][key]}"
+    repeated = {name for name in names if names.count(name) > 1}
+    for number, name in enumerate(names):
+        if name in repeated:
+            names[number] = f"{name} [{runs[number].name}]"
+    return names
 
 
-def colors(runs: Sequence[FinishedRun]) -> list[int]:
+def _details_of(run: FinishedRun) -> dict[str, str]:
+    """Return what may distinguish runs of one agent; of attacks only sigma does."""
+    details = {"sigma": f"sigma {exact(run.sigma)}", "method": "", "episodes": "", "confidence": "", "seed": ""}
+    if run.certificate is not None:
+        details["method"] = run.certificate.method
+        details["episodes"] = f"{run.certificate.n_episodes:,} episodes"
+        details["confidence"] = f"confidence {exact(run.certificate.confidence)}"
+        if run.identity.get("seed") is not None:
+            details["seed"] = f"seed {run.identity['seed']}"
+    return details
+
+
+def color_runs(runs: Sequence[FinishedRun]) -> list[int]:
     """Give each certificate a color, and each attack the color of the agent that it attacks."""
     given: list[int] = []
-    for number, run in enumerate(runs):
-        same = (given[other] for other in range(number) if _attack_on(runs[other], run))
-        given.append(next(same, max(given, default=-1) + 1))
+    for run in runs:
+        color = max(given, default=-1) + 1
+        for earlier, its_color in zip(runs, given, strict=False):
+            both_certify = earlier.certificate is not None and run.certificate is not None
+            if earlier.matches(run) and not both_certify:
+                color = its_color
+                break
+        given.append(color)
     return given
 
 
-def _attack_on(one: FinishedRun, other: FinishedRun) -> bool:
-    both_certify = one.certificate is not None and other.certificate is not None
-    return one.matches(other) and not both_certify
+def find_inconsistencies(group: Group) -> list[str]:
+    """Return the attacks whose mean is below a certified bound of the same setup: then one of the two is wrong."""
+    found = []
+    for certified in group.certified:
+        for attacked in group.attacked:
+            if certified.run.matches(attacked.run):
+                clashes = inconsistencies(certified.run.proved, attacked.run.records)
+                found += [f"{attacked.label}, against {certified.label}: {clash}" for clash in clashes]
+    return found
 
 
-def _parts(run: FinishedRun) -> dict[str, str]:
-    stated, seed = run.certificate, run.identity.get("seed")
-    return {
-        "sigma": f"sigma {exact(run.sigma)}",
-        "method": "" if stated is None else stated.method,
-        "episodes": "" if stated is None else f"{stated.n_episodes:,} episodes",
-        "confidence": "" if stated is None else f"confidence {exact(stated.confidence)}",
-        "seed": "" if stated is None or seed is None else f"seed {seed}",
-        "attack": "" if run.attack is None else f"attack {run.attack.get('method')} on ",
-    }
-
-
-def _axes(run: FinishedRun) -> tuple[Any, ...]:
-    """Return what runs must have in common to be drawn on the same axes: task, what the budget is for, discount."""
-    if run.certificate is None:
-        return run.identity.get("task"), None, None
-    discount = run.certificate.metadata.get("discount")
-    counted = None if discount is None else f"discount {discount}"
-    return run.identity.get("task"), run.certificate.kind, counted
+# --- a chart ----------------------------------------------------------------------------------------------------------
 
 
 def chart_data(group: Group) -> dict[str, Any]:
     """Return a chart: its budgets, its range, and everything that can be switched on in it."""
     grid = grid_of(group.runs)
-    several = len(group.certified) > 1
-    series: list[dict[str, Any]] = []
-    for run, label, color in group.certified:
-        series += _of_certificate(run, label if several else "", color, grid, several)
-    for run, label, color in group.attacked:
-        series.append(_of_attack(run, label, color, grid))
-    series += _baselines(group, grid)
-    for number, entry in enumerate(series):
-        entry["id"] = f"s{number}"
+    alone = len(group.certified) == 1
+    series: list[Series] = []
+    for entry in group.certified:
+        series += _certificate_series(entry, grid, alone=alone)
+    for entry in group.attacked:
+        series.append(_attack_series(entry, grid))
+    series += _baseline_series(group, grid)
+    for number, one in enumerate(series):
+        one["id"] = f"s{number}"
+    scope = ATTACK_SCOPE
+    if group.certified:
+        # All certificates of a group are of one kind, and a chart's budgets are in l2.
+        scope = group.certified[0].run.proved.scope.format(norm="l2")
     return {
         "title": group.title,
-        "budget": _budget_words(group),
+        "budget": scope,
         "budgets": grid,
         "texts": [format_budget(budget) for budget in grid],
-        "start": _start(group, grid),
-        "range": _range(group, series),
+        "start": _initial_budget(group, grid),
+        "range": _drawn_range(group, series),
         "series": series,
     }
 
 
-def _budget_words(group: Group) -> str:
-    """Return what the budgets of a chart bound; its certificates are all of one kind, its budgets are in l2."""
-    scopes = [run.certificate.scope for run in group.runs if run.certificate is not None]
-    return scopes[0].format(norm="l2") if scopes else ATTACK_SCOPE
+def _certificate_series(entry: Entry, grid: list[float], *, alone: bool) -> list[Series]:
+    """Return the lines of a certificate: its bounds, other methods and the best achievable bound; and its estimate."""
+    run = entry.run
+    certificate = run.proved
+    lead = f"{entry.label}: "
+    how = ""
+    short = entry.label
+    hues: dict[str, int] = {}
+    if alone:
+        lead = ""
+        how = f" ({certificate.method})"
+        short = "lower bound"
+        # Other colors are free for what the certificate is compared with.
+        hues = HUES
 
+    def add(role: str, name: str, curve: Curve, side: str = "lower", **options: Any) -> None:
+        color = hues.get(role, entry.color)
+        options = {"prefix": "at least", "suffix": "", "on": False, **line(curve, certificate, grid, side), **options}
+        series.append(_make_series(role, lead + name, color, **options))
 
-def inconsistent(group: Group) -> list[str]:
-    """Return the attacks whose mean is below a certified bound of the same setup: then one of the two is wrong."""
-    found = []
-    for certified, name, _ in group.certified:
-        for attacked, label, _ in group.attacked:
-            if certified.certificate is not None and certified.matches(attacked):
-                found += [
-                    f"{label}, against {name}: {clash}"
-                    for clash in inconsistencies(certified.certificate, attacked.records)
-                ]
-    return found
-
-
-def digits_of(run: FinishedRun) -> int:
-    """Return how many decimals the numbers of a run are shown with."""
-    if run.certificate is not None:
-        return digits_for(run.certificate)
-    assert run.attack is not None
-    floor, ceiling = run.setup.get("floor"), run.setup.get("ceiling")
-    known = isinstance(floor, int | float)
-    return decimals(float(floor) if known and floor is not None else 0.0, ceiling, max(run.attack["curve"]))
-
-
-def _of_certificate(run: FinishedRun, label: str, color: int, grid: list[float], several: bool) -> list[dict[str, Any]]:
-    stated = run.certificate
-    assert stated is not None
-    lead = f"{label}: " if label else ""
-    how = "" if several else f" ({stated.method})"
-    curve, perfect = own_curve(run, grid), perfect_curve(run, grid)
-
-    def entry(role: str, name: str, shown: Curve, side: str = "lower", **options: Any) -> dict[str, Any]:
-        options = {"prefix": "at least", "suffix": "", "on": False, **line(shown, stated, grid, side), **options}
-        # Where one certificate is alone, other colors are free for what it is compared with.
-        hue = color if several else HUES.get(role, color)
-        return _series(role, lead + name, hue, **options)
-
-    entries = [entry("lower", f"certified lower bound{how}", curve, on=True, short=label or "lower bound")]
+    series: list[Series] = []
+    curve = own_curve(run, grid)
+    add("lower", f"certified lower bound{how}", curve, on=True, short=short)
     if curve.upper is not None:
-        entries.append(
-            entry(
-                "upper", "certified upper bound", curve, "upper", prefix="at most", on=not several, short="upper bound"
-            )
-        )
-    entries += [
-        entry("method", f"method {method} on the same episodes", other, suffix="(for comparison)", short=method)
-        for method, other in other_methods(run, grid).items()
-    ]
+        add("upper", "certified upper bound", curve, "upper", prefix="at most", on=alone, short="upper bound")
+    for method, other in other_methods(run, grid).items():
+        add("method", f"method {method} on the same episodes", other, suffix="(for comparison)", short=method)
+    perfect = perfect_curve(run, grid)
     if perfect is not None:
-        most = f"best achievable bound with {stated.n_episodes:,} episodes"
-        entries.append(entry("perfect", most, perfect, prefix="at most", on=not several, short="best achievable"))
-    return [*entries, _estimate(stated, lead, color, grid)]
+        most = f"best achievable bound with {certificate.n_episodes:,} episodes"
+        add("perfect", most, perfect, prefix="at most", on=alone, short="best achievable")
+
+    beyond = [None] * (len(grid) - 1)
+    estimate = _make_series(
+        "estimate",
+        f"{lead}mean without attack (an estimate)",
+        entry.color,
+        "(estimate, not a bound)",
+        y=[certificate.estimate, *beyond],
+        error=[_NORMAL_95 * (certificate.estimate_sem or 0.0), *beyond],
+        text=[format_estimate(certificate.estimate, certificate.estimate_sem, run.digits), *beyond],
+    )
+    return [*series, estimate]
 
 
-def _series(role: str, label: str, color: int, suffix: str, **options: Any) -> dict[str, Any]:
+def _make_series(role: str, label: str, color: int, suffix: str, **options: Any) -> Series:
     """Return a line or marks as the page's data; without other options it is an estimate, and shown."""
     return {"role": role, "label": label, "colour": color, "on": True, "prefix": "about", "suffix": suffix, **options}
 
 
-def _estimate(stated: Certificate, lead: str, color: int, grid: list[float]) -> dict[str, Any]:
-    text = format_estimate(stated.estimate, stated.estimate_sem, digits_for(stated))
-    beyond = [None] * (len(grid) - 1)
-    return _series(
-        "estimate",
-        f"{lead}mean without attack (an estimate)",
-        color,
-        "(estimate, not a bound)",
-        y=[stated.estimate, *beyond],
-        error=[1.96 * (stated.estimate_sem or 0.0), *beyond],
-        text=[text, *beyond],
+def _attack_series(entry: Entry, grid: list[float]) -> Series:
+    attack = entry.run.measured
+    index_of = {budget: index for index, budget in enumerate(attack["budgets"])}
+    means: list[float | None] = []
+    errors: list[float | None] = []
+    texts: list[str | None] = []
+    for budget in grid:
+        if budget not in index_of:
+            means.append(None)
+            errors.append(None)
+            texts.append(None)
+            continue
+        mean = float(attack["curve"][index_of[budget]])
+        sem = float(attack["curve_sem"][index_of[budget]])
+        means.append(mean)
+        errors.append(_NORMAL_95 * sem)
+        texts.append(format_estimate(mean, sem, entry.run.digits))
+    label = f"{entry.label}: mean under attack (measured)"
+    suffix = "(measured, not a bound)"
+    return _make_series(
+        "attack", label, entry.color, suffix, y=round_for_drawing(means), error=round_for_drawing(errors), text=texts
     )
 
 
-def _of_attack(run: FinishedRun, label: str, color: int, grid: list[float]) -> dict[str, Any]:
-    attack, digits = run.attack, digits_of(run)
-    assert attack is not None
-    measured = {
-        budget: (float(mean), float(sem))
-        for budget, mean, sem in zip(attack["budgets"], attack["curve"], attack["curve_sem"], strict=True)
-    }
-    known = [measured.get(budget) for budget in grid]
-    return _series(
-        "attack",
-        f"{label}: mean under attack (measured)",
-        color,
-        "(measured, not a bound)",
-        y=drawn([None if one is None else one[0] for one in known]),
-        error=drawn([None if one is None else 1.96 * one[1] for one in known]),
-        text=[None if one is None else format_estimate(*one, digits) for one in known],
-    )
-
-
-def _baselines(group: Group, grid: list[float]) -> list[dict[str, Any]]:
+def _baseline_series(group: Group, grid: list[float]) -> list[Series]:
     """Return the open-loop baseline, once for each that is known."""
-    known = {(run.baseline.mean, run.baseline.what): digits_of(run) for run in group.runs if run.baseline is not None}
-    return [
-        _series(
-            "blind",
-            f"open-loop baseline ({what})" if len(known) > 1 else "open-loop baseline",
-            0,
-            "(estimate)",
-            y=drawn([mean] * len(grid)),
-            text=[f"{mean:.{digits}f}"] * len(grid),
-            fine=True,
-            marks=[],
-            short="open-loop baseline",
+    known = {}
+    for run in group.runs:
+        if run.baseline is not None:
+            known[run.baseline.mean, run.baseline.what] = run.digits
+    series = []
+    for (mean, what), digits in known.items():
+        label = "open-loop baseline"
+        if len(known) > 1:
+            label += f" ({what})"
+        series.append(
+            _make_series(
+                "blind",
+                label,
+                0,
+                "(estimate)",
+                y=round_for_drawing([mean] * len(grid)),
+                text=[f"{mean:.{digits}f}"] * len(grid),
+                fine=True,
+                marks=[],
+                short="open-loop baseline",
+            )
         )
-        for (mean, what), digits in known.items()
-    ]
+    return series
 
 
-def _start(group: Group, grid: list[float]) -> int:
-    """Return the initial budget of the slider: at the headline's budget."""
-    for run, _, _ in group.certified:
-        assert run.certificate is not None
-        return grid.index(run.certificate.budgets[run.headline_index])
-    (run, _, _), *_ = group.attacked
-    assert run.attack is not None
-    return grid.index(run.attack["budgets"][-1])
+def _initial_budget(group: Group, grid: list[float]) -> int:
+    """Return where the slider begins: at the headline's budget, or at an attack's last."""
+    if group.certified:
+        run = group.certified[0].run
+        return grid.index(run.proved.budgets[run.headline_index])
+    return grid.index(group.attacked[0].run.measured["budgets"][-1])
 
 
-def _range(group: Group, series: Sequence[dict[str, Any]]) -> list[float]:
+def _drawn_range(group: Group, series: Sequence[Series]) -> list[float]:
     """Return the least and the largest return to draw: floor and ceiling where they are known.
 
     Measured means alone would be a dot in a corner where they are far from both, and are then drawn larger.
     """
-    values = [value for entry in series for value in entry["y"] if value is not None]
-    limits = [run.certificate for run, _, _ in group.certified if run.certificate is not None]
-    known = [stated.floor for stated in limits] + [s.ceiling for s in limits if s.ceiling is not None]
-    known += [float(run.setup[key]) for run in group.runs for key in ("floor", "ceiling")
-              if isinstance(run.setup.get(key), int | float)]  # fmt: skip
-    low, high = min(values + known), max(values + known)
-    room = max((error or 0.0 for entry in series for error in entry.get("error") or ()), default=0.0)
+    values: list[float] = []
+    errors: list[float] = []
+    for one in series:
+        values += [value for value in one["y"] if value is not None]
+        errors += filter(None, one.get("error", ()))
+    limits = []
+    for entry in group.certified:
+        limits += [entry.run.proved.floor, entry.run.proved.ceiling]
+    for run in group.runs:
+        limits += [run.setup.get("floor"), run.setup.get("ceiling")]
+    known = [float(limit) for limit in limits if isinstance(limit, int | float)]
+    low = min(values + known)
+    high = max(values + known)
+    room = max(errors, default=0.0)
     span = max(values) - min(values) + 2 * room
-    if not limits and 0 < span < (high - low) / 5:
+    if not group.certified and 0 < span < (high - low) / 5:
         return [min(values) - room - span / 10, max(values) + room + span / 10]
-    return [low, high if high > low else low + 1]
+    if low == high:
+        high = low + 1
+    return [low, high]

@@ -1,4 +1,8 @@
-"""Evidence for people who must sign: one page for an auditor, and the certificate as an in-toto statement."""
+"""Evidence for people who must sign.
+
+``write_evidence``  one page for an auditor, and next to it the certificate as an in-toto statement
+``statement``       that statement
+"""
 
 from __future__ import annotations
 
@@ -14,12 +18,14 @@ from surefoot.proof.certificate import Certificate
 from surefoot.proof.rounding import exact
 from surefoot.report import html, sentences
 from surefoot.report.certificate_text import describe_noise, headline
-from surefoot.report.charts import grouped
+from surefoot.report.charts import group_runs
 from surefoot.report.finished_run import FinishedRun
-from surefoot.report.page import filled, read_asset
+from surefoot.report.page import fill_template, read_asset
 
-PAGE, STATEMENT = "evidence.html", "evidence.intoto.json"
-STATEMENT_TYPE, PREDICATE_TYPE = "https://in-toto.io/Statement/v1", "urn:surefoot:certificate:v1"
+PAGE = "evidence.html"
+STATEMENT = "evidence.intoto.json"
+STATEMENT_TYPE = "https://in-toto.io/Statement/v1"
+PREDICATE_TYPE = "urn:surefoot:certificate:v1"
 
 
 def write_evidence(run: FinishedRun, verdict: Mapping[str, Any], folder: Path, out: Path | None = None) -> list[Path]:
@@ -44,9 +50,10 @@ def write_evidence(run: FinishedRun, verdict: Mapping[str, Any], folder: Path, o
             f"{folder} does not name its agent's hash; evidence is about one agent, named when it is certified"
         )
     if not verdict["bounds_recomputed"]:
-        bad = ("failed", "impossible")
-        wrong = "; ".join(f"{c['name']}: {c['detail']}" for c in verdict["checks"] if c["result"] in bad)
-        raise InputError(f"the bounds of {folder} could not be recomputed, so no evidence is written ({wrong})")
+        wrong = [check for check in verdict["checks"] if check["result"] in ("failed", "impossible")]
+        found = "; ".join(f"{check['name']}: {check['detail']}" for check in wrong)
+        raise InputError(f"the bounds of {folder} could not be recomputed, so no evidence is written ({found})")
+    # The statement first: the page names its hash.
     page = out or folder / PAGE
     signed = page.with_name(STATEMENT)
     text = json.dumps(statement(run, run.certificate, verdict), indent=1, allow_nan=False) + "\n"
@@ -57,34 +64,50 @@ def write_evidence(run: FinishedRun, verdict: Mapping[str, Any], folder: Path, o
 
 def statement(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any]) -> dict[str, Any]:
     """Return an in-toto Statement v1: its subjects are the agent by its hash, and the files of the run by theirs."""
-    hashed = {"hash": "SHA-256 of weights and layout, as 'surefoot verify' computes it"}
-    agent = {"name": run.identity["agent"], "digest": {"sha256": run.identity["agent_sha256"]}, "annotations": hashed}
-    files = [{"name": name, "digest": {"sha256": digest}} for name, digest in run.digests.items()]
+    agent = {
+        "name": run.identity["agent"],
+        "digest": {"sha256": run.identity["agent_sha256"]},
+        "annotations": {"hash": "SHA-256 of weights and layout, as 'surefoot verify' computes it"},
+    }
+    subjects = [agent]
+    for name, digest in run.digests.items():
+        file = {"name": name, "digest": {"sha256": digest}}
+        subjects.append(file)
+    # Nothing is called verified here: no episode was rerun.
+    recomputation = dict(verdict)
+    recomputation.pop("verified", None)
+    recomputation.pop("verdict", None)
     return {
         "_type": STATEMENT_TYPE,
-        "subject": [agent, *files],
+        "subject": subjects,
         "predicateType": PREDICATE_TYPE,
         "predicate": {
             "claim": headline(stated, run.required, run.baseline),
             "certificate": stated.to_json(),
             "setup": dict(run.setup),
             "versions": run.notes.get("versions"),
-            "recomputation": {key: value for key, value in verdict.items() if key not in ("verified", "verdict")},
+            "recomputation": recomputation,
             "made_by": versions(),
         },
     }
 
 
 def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], folder: Path, digest: str) -> str:
-    groups, escape = grouped([run]), html.escape
-    passed = sum(check["result"] == "passed" for check in verdict["checks"])
+    groups = group_runs([run])
+    escape = html.escape
     checks = [[check["name"], check["result"], check["detail"]] for check in verdict["checks"]]
-    facts = "".join(_fact(key, html.plain(value)) for key, value in html.known_facts(run) if value is not None)
-    return filled(
+    passed = sum(check["result"] == "passed" for check in verdict["checks"])
+    facts = ""
+    for key, value in html.known_facts(run):
+        if value is not None:
+            facts += _fact_item(key, html.plain(value))
+    return fill_template(
         read_asset("evidence.html"),
         {
             "agent": escape(str(run.identity["agent"])),
-            "claim": html.opening(sentences.lead_number(groups), [headline(stated, run.required, run.baseline)], []),
+            "claim": html.render_opening(
+                sentences.lead_number(groups), [headline(stated, run.required, run.baseline)], []
+            ),
             "table": html.bounds_tables(groups[0]),
             "noise": escape(describe_noise(stated)),
             "budget-meaning": escape("; or the ".join(sentences.budget_meanings(groups))),
@@ -105,8 +128,11 @@ def _page(run: FinishedRun, stated: Certificate, verdict: Mapping[str, Any], fol
     )
 
 
-def _fact(key: str, text: str) -> str:
+def _fact_item(key: str, text: str) -> str:
     """Return one fact; a hash whole, on a line of its own, to be compared by eye."""
-    whole = len(text) == 64 and key.startswith("sha256")
-    value = f"<code>{html.escape(text)}</code>" if whole else html.escape(text)
-    return f'<div class="{"wide" if whole else "short"}"><dt>{html.escape(key)}</dt><dd>{value}</dd></div>'
+    kind = "short"
+    value = html.escape(text)
+    if len(text) == 64 and key.startswith("sha256"):
+        kind = "wide"
+        value = f"<code>{value}</code>"
+    return f'<div class="{kind}"><dt>{html.escape(key)}</dt><dd>{value}</dd></div>'

@@ -8,7 +8,8 @@ from typing import Any
 
 from surefoot.episodes import Baseline, Episodes
 from surefoot.proof.certificate import Certificate, same_setup
-from surefoot.report.certificate_text import headline_index
+from surefoot.proof.rounding import decimals
+from surefoot.report.certificate_text import digits_for, headline_index
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -40,9 +41,33 @@ class FinishedRun:
     baseline: Baseline | None
 
     @property
+    def proved(self) -> Certificate:
+        """The certificate of a run that has one."""
+        assert self.certificate is not None
+        return self.certificate
+
+    @property
+    def measured(self) -> Mapping[str, Any]:
+        """What a run of ``attack`` measured."""
+        assert self.attack is not None
+        return self.attack
+
+    @property
     def sigma(self) -> float:
         """Standard deviation of the noise."""
-        return self.certificate.sigma if self.certificate is not None else float((self.attack or {})["sigma"])
+        if self.certificate is not None:
+            return self.certificate.sigma
+        return float(self.measured["sigma"])
+
+    @property
+    def digits(self) -> int:
+        """Decimals with which the numbers of the run are shown."""
+        if self.certificate is not None:
+            return digits_for(self.certificate)
+        # A setup is a file of others: a floor that is no number is taken as unknown.
+        floor = self.setup.get("floor")
+        known_floor = float(floor) if isinstance(floor, int | float) else 0.0
+        return decimals(known_floor, self.setup.get("ceiling"), max(self.measured["curve"]))
 
     @property
     def required(self) -> float | None:
@@ -53,8 +78,7 @@ class FinishedRun:
     @property
     def headline_index(self) -> int:
         """Which of the certificate's budgets its sentence is about."""
-        assert self.certificate is not None
-        return headline_index(self.certificate, self.required, self.baseline)
+        return headline_index(self.proved, self.required, self.baseline)
 
     def is_about(self, identity: Mapping[str, Any], sigma: Any) -> bool:
         """Return whether these files are about the same agent in the same task with the same noise."""

@@ -1,4 +1,8 @@
-"""Returns as histograms, and the budget usage of attacks over the steps of an episode."""
+"""Returns as histograms, and the budget usage of attacks over the steps of an episode.
+
+``histogram_data``, ``spending_data``  both as the page's data
+``histogram_rows``                     a histogram as a table
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.files import extremes
 from surefoot.proof.rounding import exact
-from surefoot.report.charts import Group, digits_of
+from surefoot.report.charts import Group
 
 MOST_BARS = 48
 FEW = 1  # a single bar as wide as the page shows nothing
@@ -20,26 +23,28 @@ MOST_STEPS = 400  # bars of budget usage; longer episodes have neighboring steps
 
 def histogram_data(group: Group) -> dict[str, Any] | None:
     """Return the distributions of a group's returns over common bins, or None where no returns were kept."""
-    named = _distributions(group)
-    if not named:
+    distributions = _distributions(group)
+    if not distributions:
         return None
-    edges = bins(*_range(group, [returns for _, returns, _ in named]))
+    low, high, whole = _shown_range(group, [returns for _, returns, _ in distributions])
+    edges = bin_edges(low, high, whole)
     items = []
-    for label, returns, digits in named:
-        counts = np.histogram(returns, edges)[0]
+    for label, returns, digits in distributions:
+        # Text of an estimate, with the decimals of its run: the page's script formats no numbers.
         mean = float(returns.sum()) / returns.size
         items.append({
             "label": label,
-            "counts": counts.tolist(),
+            "counts": np.histogram(returns, edges)[0].tolist(),
             "total": int(returns.size),
             "mean": float(f"{mean:.8g}"),
             "meanText": f"{mean:.{digits}f}",
         })  # fmt: skip
-    whole = bool(edges[0] % 1 == 0.5)  # then whole numbers lie in the middle of their bins
-    return {"title": group.title, "whole": whole, "edges": [float(f"{edge:.8g}") for edge in edges], "items": items}
+    # Then whole numbers lie in the middle of their bins.
+    centered = bool(edges[0] % 1 == 0.5)
+    return {"title": group.title, "whole": centered, "edges": [float(f"{edge:.8g}") for edge in edges], "items": items}
 
 
-def bins(low: float, high: float, whole: bool) -> NDArray[np.float64]:
+def bin_edges(low: float, high: float, whole: bool) -> NDArray[np.float64]:
     """Return the edges of at most MOST_BARS + 1 bins of round width; the largest whole number ends the last one.
 
     Args:
@@ -52,7 +57,8 @@ def bins(low: float, high: float, whole: bool) -> NDArray[np.float64]:
         count = math.ceil((high - low + 1) / width)
         first = high + 0.5 - count * width
         if count <= 2 * FEW:
-            first, count = first - FEW * width, count + 2 * FEW
+            first -= FEW * width
+            count += 2 * FEW
     else:
         width = _round_up(((high - low) or abs(low) * 1e-3 or 1.0) / MOST_BARS)
         first = math.floor(low / width) * width
@@ -61,74 +67,87 @@ def bins(low: float, high: float, whole: bool) -> NDArray[np.float64]:
     return edges
 
 
-def _range(group: Group, returns: Sequence[NDArray[np.float64]]) -> tuple[float, float, bool]:
+def _shown_range(group: Group, returns: Sequence[NDArray[np.float64]]) -> tuple[float, float, bool]:
     """Return the range to show, and whether it is one of whole numbers.
 
     Floor and ceiling of the return are in it, unless the returns would then crowd in a corner.
     """
-    least, greatest = extremes(np.array([extremes(one) for one in returns]))
-    whole = all(bool((one == np.round(one)).all()) for one in returns)
-    known = [(record.floor, record.ceiling) for run in group.runs for record in run.records]
-    low, high = min(floor for floor, _ in known), max(ceiling or -math.inf for _, ceiling in known)
-    crowded = not math.isfinite(high) or (high - low > MOST_BARS and greatest - least < 0.1 * (high - low))
-    if crowded:
+    together = np.concatenate(returns)
+    least = float(together.min())
+    greatest = float(together.max())
+    whole = bool((together == np.round(together)).all())
+    floors = []
+    ceilings = []
+    for run in group.runs:
+        for record in run.records:
+            floors.append(record.floor)
+            ceilings.append(record.ceiling or -math.inf)
+    low = min(floors)
+    high = max(ceilings)
+    if not math.isfinite(high) or (high - low > MOST_BARS and greatest - least < 0.1 * (high - low)):
         return least, greatest, whole
     return min(least, low), max(greatest, high), whole and low == round(low) and high == round(high)
+
+
+def _distributions(group: Group) -> list[tuple[str, NDArray[np.float64], int]]:
+    """Return the label, the returns and the decimals of each distribution."""
+    found = []
+    for entry in group.certified:
+        name = "without attack" if len(group.entries) == 1 else f"{entry.label}, without attack"
+        found += [(name, record.returns, entry.run.digits) for record in entry.run.records]
+    for entry in group.attacked:
+        for budget, record in zip(entry.run.measured["budgets"], entry.run.records, strict=False):
+            found.append((f"{entry.label}, budget {exact(budget)}", record.returns, entry.run.digits))
+    return found
 
 
 def spending_data(group: Group) -> list[dict[str, Any]]:
     """Return, for every attack and budget, the mean squared perturbation at each step up to the last one."""
     found = []
-    for run, label, _ in group.attacked:
-        assert run.attack is not None
-        for number, budget in enumerate(run.attack["budgets"]):
-            spending = np.array(run.attack["spending"][number], dtype=np.float64)
-            if spending.size and budget > 0:
-                found.append(_spent(f"{label}, budget {exact(budget)}", float(budget), spending))
+    for entry in group.attacked:
+        attack = entry.run.measured
+        for number, budget in enumerate(attack["budgets"]):
+            squares = np.array(attack["spending"][number], dtype=np.float64)
+            if squares.size and budget > 0:
+                found.append(_budget_usage(f"{entry.label}, budget {exact(budget)}", float(budget), squares))
     return found
 
 
-def _spent(label: str, budget: float, spending: NDArray[np.float64]) -> dict[str, Any]:
-    total, together = float(spending.sum()), -(-spending.size // MOST_STEPS)
-    padded = np.pad(spending, (0, -spending.size % together))
-    half, last = int(np.searchsorted(np.cumsum(spending), total / 2)), int(max(spending.nonzero()[0], default=0))
-    share = total / budget**2
+def _budget_usage(label: str, budget: float, squares: NDArray[np.float64]) -> dict[str, Any]:
+    total = float(squares.sum())
+    # So many neighboring steps make one bar.
+    together = -(-squares.size // MOST_STEPS)
+    bars = np.pad(squares, (0, -squares.size % together)).reshape(-1, together).sum(axis=1)
+    says = f"On average {100 * (total / budget**2):.0f}% of the squared budget was used"
+    if total > 0:
+        half = int(np.searchsorted(np.cumsum(squares), total / 2))
+        last = int(max(squares.nonzero()[0], default=0))
+        says += f", half of that by step {half + 1:,}, all of it by step {last + 1:,}"
     return {
         "label": label,
         "together": together,
-        "steps": int(spending.size),
-        "values": [float(f"{value:.5g}") for value in padded.reshape(-1, together).sum(axis=1)],
-        "says": (
-            f"On average {100 * share:.0f}% of the squared budget was used"
-            + (f", half of that by step {half + 1:,}, all of it by step {last + 1:,}." if total > 0 else ".")
-        ),
+        "steps": int(squares.size),
+        "values": [float(f"{value:.5g}") for value in bars],
+        "says": f"{says}.",
     }
 
 
-def _distributions(group: Group) -> list[tuple[str, NDArray[np.float64], int]]:
-    found = []
-    several = len(group.runs) > 1
-    for run, label, _ in group.certified:
-        name = f"{label}, without attack" if several else "without attack"
-        found += [(name, record.returns, digits_of(run)) for record in run.records]
-    for run, label, _ in group.attacked:
-        assert run.attack is not None
-        for budget, record in zip(run.attack["budgets"], run.records, strict=False):
-            found.append((f"{label}, budget {exact(budget)}", record.returns, digits_of(run)))
-    return found
-
-
-def rows_of(histogram: dict[str, Any]) -> tuple[list[str], list[Sequence[str]]]:
+def histogram_rows(histogram: dict[str, Any]) -> tuple[list[str], list[Sequence[str]]]:
     """Return a histogram as a table: a heading per distribution, a row per bin that is not empty everywhere."""
-    edges, items = histogram["edges"], histogram["items"]
+    edges = histogram["edges"]
+    items = histogram["items"]
     rows: list[Sequence[str]] = []
     for index in range(len(edges) - 1):
         counts = [item["counts"][index] for item in items]
         if any(counts):
-            rows.append([f"{edges[index]:g} to {edges[index + 1]:g}", *(f"{count:,}" for count in counts)])
+            rows.append([f"{edges[index]:g} to {edges[index + 1]:g}", *map("{:,}".format, counts)])
     return ["return", *(item["label"] for item in items)], rows
 
 
 def _round_up(size: float) -> float:
+    """Return the smallest of 1, 2, 5, 10, ... times a power of ten that is not below a size."""
     power = 10.0 ** math.floor(math.log10(size))
-    return float(next(power * factor for factor in (1, 2, 5, 10) if power * factor >= size * (1 - 1e-9)))
+    for factor in (1, 2, 5):
+        if power * factor >= size * (1 - 1e-9):
+            return power * factor
+    return power * 10

@@ -1,4 +1,9 @@
-"""Sentences, numbers and tables as HTML; every name in them is untrusted input and is escaped."""
+"""Sentences, numbers and tables as HTML; every name in them is untrusted input and is escaped.
+
+At the top of a page: ``render_opening``, ``render_tiles``.
+Tables: ``bounds_tables``, ``comparison_table``, ``histogram_table``.
+Setups: ``render_setups``, ``known_facts``. Elements: ``table``, ``tag``, ``escape``, ``plain``.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +13,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from surefoot.errors import printable
-from surefoot.proof.certificate import Certificate
 from surefoot.proof.rounding import exact, format_budget, format_estimate, format_lower, percent
-from surefoot.report.certificate_text import bounds_table, budget_texts, digits_for, notes, requested_lines
-from surefoot.report.charts import Group, digits_of
+from surefoot.report.certificate_text import bounds_table, budget_texts, notes, requested_lines
+from surefoot.report.charts import Entry, Group
 from surefoot.report.finished_run import FinishedRun
-from surefoot.report.histograms import rows_of
-from surefoot.report.sentences import IDLE, budget_used
+from surefoot.report.histograms import histogram_rows
+from surefoot.report.sentences import ATTACK_HEADS, attack_rows
 
 MOST_COLUMNS = 7
 # What a reader looks for first, and what it is called.
@@ -48,186 +52,162 @@ def escape(text: str) -> str:
     return html.escape(printable(text))
 
 
-def opening(number: tuple[str, str] | None, sentences: Sequence[str], inconsistencies: Sequence[str]) -> str:
+# --- the top of a page ------------------------------------------------------------------------------------------------
+
+
+def render_opening(number: tuple[str, str] | None, sentences: Sequence[str], inconsistencies: Sequence[str]) -> str:
     """Return the number that the page is about and the sentences at the top, after any inconsistency."""
-    alarm = [
-        tag("p", f"Inconsistency: {found}. One of the two is wrong.", role="alert", kind="alarm")
-        for found in inconsistencies
-    ]
-    lead, *rest = sentences
-    first = []
+    elements = []
+    for found in inconsistencies:
+        text = f"Inconsistency: {found}. One of the two is wrong."
+        elements.append(tag("p", text, role="alert", kind="alarm"))
     if number is not None:
         value, of = number
         kind = "bound" if value.startswith("≥") else "estimate"
-        first = [f'<p class="number {kind}"><b>{escape(value)}</b> <span>{escape(of)}</span></p>']
-    return "\n".join([*alarm, *first, tag("p", lead, kind="headline"), *(tag("p", said, kind="lead") for said in rest)])
+        elements.append(f'<p class="number {kind}"><b>{escape(value)}</b> <span>{escape(of)}</span></p>')
+    elements.append(tag("p", sentences[0], kind="headline"))
+    elements += [tag("p", sentence, kind="lead") for sentence in sentences[1:]]
+    return "\n".join(elements)
 
 
-def tiles(groups: Sequence[Group]) -> str:
+def render_tiles(groups: Sequence[Group]) -> str:
     """Return the few numbers that a reader looks for first; only for a page about one certificate."""
-    certified = [run for group in groups for run, _, _ in group.certified]
-    if len(certified) != 1 or certified[0].certificate is None:
+    certified = [entry.run for group in groups for entry in group.certified]
+    if len(certified) != 1:
         return ""
-    run, stated = certified[0], certified[0].certificate
-    digits, budget = digits_for(stated), budget_texts(stated)[run.headline_index]
-    shown = [(budget, "attack budget of the bound", "bound")]
-    estimates = [("mean without attack, an estimate", stated.estimate, stated.estimate_sem)]
+    run = certified[0]
+    stated = run.proved
+    estimate = format_estimate(stated.estimate, stated.estimate_sem, run.digits)
+    shown = [
+        _tile(budget_texts(stated)[run.headline_index], "attack budget of the bound", "bound"),
+        _tile(estimate, "mean without attack, an estimate", "estimate"),
+    ]
     if run.baseline is not None:
-        estimates.append(("open-loop baseline, an estimate", run.baseline.mean, run.baseline.sem))
-    shown += [(format_estimate(mean, sem, digits), what, "estimate") for what, mean, sem in estimates]
-    shown += [(percent(stated.confidence), "confidence", "fact"), (f"{stated.n_episodes:,}", "episodes", "fact")]
-    return f'<dl class="tiles">{"".join(_tile(*one) for one in shown)}</dl>'
+        mean = format_estimate(run.baseline.mean, run.baseline.sem, run.digits)
+        shown.append(_tile(mean, "open-loop baseline, an estimate", "estimate"))
+    shown.append(_tile(percent(stated.confidence), "confidence", "fact"))
+    shown.append(_tile(f"{stated.n_episodes:,}", "episodes", "fact"))
+    return f'<dl class="tiles">{"".join(shown)}</dl>'
 
 
 def _tile(value: str, what: str, kind: str) -> str:
     number, plus_minus, error = value.partition(" ± ")
-    small = f"<small>±\u00a0{escape(error)}</small>" if plus_minus else ""
-    return f'<div class="tile {kind}"><dt>{escape(what)}</dt><dd>{escape(number)}{small}</dd></div>'
+    shown = escape(number)
+    if plus_minus:
+        shown += f"<small>±\u00a0{escape(error)}</small>"
+    return f'<div class="tile {kind}"><dt>{escape(what)}</dt><dd>{shown}</dd></div>'
+
+
+# --- tables -----------------------------------------------------------------------------------------------------------
 
 
 def bounds_tables(group: Group) -> str:
     """Return the certified bounds of a group as tables, next to what attacks measured."""
-    return "\n".join(_bounds_table(group, *entry) for entry in group.certified) + _attack_tables(group)
+    certified = [_bounds_table(group, entry) for entry in group.certified]
+    return "\n".join(certified) + "".join(map(_attack_table, group.attacked))
 
 
-def _bounds_table(group: Group, run: FinishedRun, label: str, color: int) -> str:
-    stated = run.certificate
-    assert stated is not None
-    bounds = bounds_table(stated, run.baseline)
-    attacks = [(attack, name) for attack, name, attacked in group.attacked if attacked == color]
-    heads = [bounds.heads[0], *(f"certified {head}" for head in bounds.heads[1:])]
-    heads += [f"{name} (measured)" for _, name in attacks]
+def _attack_table(entry: Entry) -> str:
+    return table(f"{entry.label}: measured, not bounds", ATTACK_HEADS, attack_rows(entry.run))
+
+
+def _bounds_table(group: Group, entry: Entry) -> str:
+    """Return the bounds of a certificate, with a column for every attack on the same agent."""
+    stated = entry.run.proved
+    bounds = bounds_table(stated, entry.run.baseline)
+    attacks = [attack for attack in group.attacked if attack.color == entry.color]
+    heads = [bounds.heads[0], "certified lower bound", "certified upper bound"]
+    heads += [f"{attack.label} (measured)" for attack in attacks]
     body = []
     for row in bounds.rows:
-        measured = [_measured(attack, row.l2_budget) for attack, _ in attacks]
+        measured = [_mean_under_attack(attack.run, row.l2_budget) for attack in attacks]
         body.append([*row.marked_cells, *measured])
     remarks = [*requested_lines(stated), *notes(stated)]
     if bounds.note:
         remarks.insert(0, bounds.note)
-    return table(label, heads, body) + "".join(tag("p", sentence, kind="note") for sentence in remarks)
+    return table(entry.label, heads, body) + "".join(tag("p", remark, kind="note") for remark in remarks)
 
 
-def _attack_tables(group: Group) -> str:
-    made = []
-    for run, label, _ in group.attacked:
-        assert run.attack is not None
-        digits = digits_of(run)
-        columns = zip(
-            *(run.attack[key] for key in ("budgets", "curve", "curve_sem", "curve_lambda")),
-            budget_used(run.attack),
-            strict=True,
-        )
-        body = [
-            [
-                format_budget(budget),
-                format_estimate(mean, sem, digits),
-                "none" if lambda_ is None else f"{lambda_:g}",
-                "did not attack" if used < IDLE else f"{used:.0%}",
-            ]
-            for budget, mean, sem, lambda_, used in columns
-        ]
-        heads = ["budget", "mean ± standard error", "lambda", "mean budget used"]
-        made.append(table(f"{label}: measured, not bounds", heads, body))
-    return "".join(made)
-
-
-def _measured(run: FinishedRun, budget: float) -> str:
-    assert run.attack is not None
-    if budget not in run.attack["budgets"]:
+def _mean_under_attack(run: FinishedRun, budget: float) -> str:
+    attack = run.measured
+    if budget not in attack["budgets"]:
         return "not tried"
-    index = run.attack["budgets"].index(budget)
-    return format_estimate(run.attack["curve"][index], run.attack["curve_sem"][index], digits_of(run))
+    index = attack["budgets"].index(budget)
+    return format_estimate(attack["curve"][index], attack["curve_sem"][index], run.digits)
 
 
 def comparison_table(group: Group) -> str:
     """Return one row per certificate: what was run and what it certifies at the budgets that all have."""
-    entries = [(run.certificate, label) for run, label, _ in group.certified if run.certificate is not None]
-    if len(entries) < 2:
+    if len(group.certified) < 2:
         return ""
-    common = sorted(set.intersection(*(set(stated.budgets.tolist()) for stated, _ in entries)))
-    chosen = common[:: -(-len(common) // MOST_COLUMNS)]
+    common = set(group.certified[0].run.proved.budgets.tolist())
+    for entry in group.certified:
+        common &= set(entry.run.proved.budgets.tolist())
+    # Every second or third of them, where there are more than a page is wide.
+    shown = sorted(common)[:: -(-len(common) // MOST_COLUMNS) or 1]
     heads = ["run", "sigma", "method", "episodes", "confidence", "no attack (estimate)"]
-    body = [_comparison_row(stated, label, chosen) for stated, label in entries]
-    return table(
-        "Certified lower bounds at budget B", [*heads, *(f"B\u00a0=\u00a0{format_budget(b)}" for b in chosen)], body
-    )
-
-
-def _comparison_row(stated: Certificate, label: str, chosen: Sequence[float]) -> list[str]:
-    digits = digits_for(stated)
-    lower = dict(zip(stated.budgets.tolist(), stated.lower.tolist(), strict=True))
-    played = [exact(stated.sigma), stated.method, f"{stated.n_episodes:,}", percent(stated.confidence)]
-    return [
-        label,
-        *played,
-        f"{stated.estimate:.{digits}f}",
-        *(format_lower(lower[budget], digits) for budget in chosen),
-    ]
+    heads += [f"B\u00a0=\u00a0{format_budget(budget)}" for budget in shown]
+    body = []
+    for entry in group.certified:
+        stated = entry.run.proved
+        digits = entry.run.digits
+        row = [entry.label, exact(stated.sigma), stated.method, f"{stated.n_episodes:,}", percent(stated.confidence)]
+        row.append(f"{stated.estimate:.{digits}f}")
+        lower = dict(zip(stated.budgets.tolist(), stated.lower.tolist(), strict=True))
+        row += [format_lower(lower[budget], digits) for budget in shown]
+        body.append(row)
+    return table("Certified lower bounds at budget B", heads, body)
 
 
 def histogram_table(histogram: Mapping[str, Any]) -> str:
     """Return a histogram as a table of counts."""
-    heads, body = rows_of(dict(histogram))
+    heads, body = histogram_rows(dict(histogram))
     return table("Number of episodes", heads, body)
 
 
-def setups(groups: Sequence[Group]) -> str:
+# --- setups -----------------------------------------------------------------------------------------------------------
+
+
+def render_setups(groups: Sequence[Group]) -> str:
     """Return the setup of every run."""
-    named = [entry for group in groups for entry in zip(group.runs, group.labels, strict=True)]
-    return "\n".join(_setup(run, label) for run, label in named)
+    return "\n".join(_setup(entry) for group in groups for entry in group.entries)
 
 
-def _setup(run: FinishedRun, label: str) -> str:
-    items = "".join(
-        f"<div><dt>{escape(key)}</dt><dd>{_fact(key, v)}</dd></div>" for key, v in known_facts(run) if v is not None
-    )
+def _setup(entry: Entry) -> str:
+    items = []
+    for key, value in known_facts(entry.run):
+        if value is not None:
+            items.append(f"<div><dt>{escape(key)}</dt><dd>{_fact_value(key, value)}</dd></div>")
     # Text of a file: with its line breaks spelled out, and without a button, nobody pastes what was not read.
-    command = printable(str(run.notes.get("command") or "")).replace("\n", "\\n").replace("\t", "\\t")
-    # A word of its own, so that no line breaks inside an option.
-    words = " ".join(f"<span>{escape(word)}</span>" for word in command.split(" "))
-    typed = f'<pre tabindex="0"><code>{words}</code></pre>'
-    said = "It was made with, as run.json says (read it before you run it):"
-    repeat = f'<p>{said}</p><div class="typed">{typed}</div>' if command else ""
-    return f'<article class="setup"><h3>{escape(label)}</h3>{repeat}<dl class="facts">{items}</dl></article>'
+    command = printable(str(entry.run.notes.get("command") or "")).replace("\n", "\\n").replace("\t", "\\t")
+    repeat = ""
+    if command:
+        # A word of its own, so that no line breaks inside an option.
+        words = " ".join(f"<span>{escape(word)}</span>" for word in command.split(" "))
+        said = "It was made with, as run.json says (read it before you run it):"
+        repeat = f'<p>{said}</p><div class="typed"><pre tabindex="0"><code>{words}</code></pre></div>'
+    facts = f'<dl class="facts">{"".join(items)}</dl>'
+    return f'<article class="setup"><h3>{escape(entry.label)}</h3>{repeat}{facts}</article>'
 
 
-def _fact(key: str, value: Any) -> str:
+def _fact_value(key: str, value: Any) -> str:
     """Return one fact; of a hash the first digits, and a button that copies it whole."""
     text = plain(value)
     if not re.fullmatch(r"[0-9a-f]{64}", text):
         return escape(text)
-    return f'<code title="{text}">{text[:12]}…</code> {_copy(text, key)}'
-
-
-def _copy(text: str, what: str) -> str:
-    return (
-        f'<button type="button" class="copy" data-copy="{escape(text)}" aria-label="Copy {escape(what)}">Copy</button>'
-    )
+    button = f'<button type="button" class="copy" data-copy="{text}" aria-label="Copy {escape(key)}">Copy</button>'
+    return f'<code title="{text}">{text[:12]}…</code> {button}'
 
 
 def known_facts(run: FinishedRun) -> Iterator[tuple[str, Any]]:
     """Yield what is known about a run, what a reader looks for first at the top, and the hashes of its files."""
-    facts = {**run.setup, **{key: value for key, value in run.identity.items() if value is not None}}
-    stated = run.certificate
-    if stated is not None:
-        facts |= {key: getattr(stated, key) for key in ("method", "confidence", "sigma", "floor", "ceiling")}
-        facts["episodes"] = stated.n_episodes
-        facts.pop("stated_by_user", None)
-        for name in {"floor", "ceiling"} & set(stated.metadata.get("stated_by_user") or ()):
-            facts[name] = f"{plain(facts[name])}, stated by the user, not proved"
-    if run.attack is not None:
-        facts |= {key: run.attack.get(key) for key in ("method", "episodes", "draws", "lambdas")}
-        facts = {
-            key: value for key, value in facts.items() if key not in {"adversary", "budget"}
-        }  # those of one configuration
-    if facts.get("planned") == facts.get("episodes"):
-        facts.pop("planned", None)
-    if not facts.get("stream"):
-        facts.pop("stream", None)
-    facts["seed"] = None if facts.get("seed") is None else str(facts["seed"])
+    facts = _setup_facts(run)
     yield "run directory", run.name
-    for key in (*(key for key in NAMES if key in facts), *sorted(set(facts) - set(NAMES) - {"schema"})):
-        yield NAMES.get(key, key.replace("_", " ")), facts[key]
+    for key, name in NAMES.items():
+        if key in facts:
+            yield name, facts[key]
+    for key in sorted(facts.keys() - NAMES.keys() - {"schema"}):
+        yield key.replace("_", " "), facts[key]
     if run.baseline is not None:
         yield "open-loop baseline", run.baseline.what
     yield "seconds", run.notes.get("wall_seconds")
@@ -237,31 +217,69 @@ def known_facts(run: FinishedRun) -> Iterator[tuple[str, Any]]:
         yield f"sha256 of {name}", digest
 
 
+def _setup_facts(run: FinishedRun) -> dict[str, Any]:
+    """Return the setup with what the result says about it, by the names of the files."""
+    facts = dict(run.setup)
+    facts |= {key: value for key, value in run.identity.items() if value is not None}
+    stated = run.certificate
+    if stated is not None:
+        for name in ("method", "confidence", "sigma", "floor", "ceiling"):
+            facts[name] = getattr(stated, name)
+        facts["episodes"] = stated.n_episodes
+        facts.pop("stated_by_user", None)
+        for name in {"floor", "ceiling"} & set(stated.metadata.get("stated_by_user") or ()):
+            facts[name] = f"{plain(facts[name])}, stated by the user, not proved"
+    if run.attack is not None:
+        for name in ("method", "episodes", "draws", "lambdas"):
+            facts[name] = run.attack.get(name)
+        # Those of one configuration, not of the run.
+        facts.pop("adversary", None)
+        facts.pop("budget", None)
+    if facts.get("planned") == facts.get("episodes"):
+        facts.pop("planned", None)
+    if not facts.get("stream"):
+        facts.pop("stream", None)
+    if facts.get("seed") is not None:
+        # As text: a seed has no thousands.
+        facts["seed"] = str(facts["seed"])
+    return facts
+
+
 def plain(value: Any) -> str:
     """Return a fact as text."""
     if isinstance(value, Mapping):
         return ", ".join(f"{key} {plain(part)}" for key, part in value.items())
     if isinstance(value, list | tuple):
-        return ", ".join(plain(part) for part in value) or "none"
+        return ", ".join(map(plain, value)) or "none"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return exact(value) if isinstance(value, float) else str(value)
+    if isinstance(value, float):
+        return exact(value)
+    return str(value)
+
+
+# --- elements ---------------------------------------------------------------------------------------------------------
 
 
 def table(caption: str, heads: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     """Return a table with a caption, its first column being the rows' headings."""
     head = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in heads)
-    lines = "".join(
-        f'<tr><th scope="row">{escape(row[0])}</th>' + "".join(f"<td>{escape(cell)}</td>" for cell in row[1:]) + "</tr>"
-        for row in body
-    )
+    lines = []
+    for first, *others in body:
+        cells = "".join(f"<td>{escape(cell)}</td>" for cell in others)
+        lines.append(f'<tr><th scope="row">{escape(first)}</th>{cells}</tr>')
     return (
         f'<div class="scroll" tabindex="0" role="group" aria-label="{escape(caption)}"><table>'
-        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table></div>"
+        f"<caption>{escape(caption)}</caption><thead><tr>{head}</tr></thead><tbody>{''.join(lines)}</tbody></table>"
+        "</div>"
     )
 
 
 def tag(name: str, text: str, kind: str = "", role: str = "") -> str:
     """Return an element with escaped text."""
-    marks = (f' class="{kind}"' if kind else "") + (f' role="{role}"' if role else "")
-    return f"<{name}{marks}>{escape(text)}</{name}>"
+    attributes = ""
+    if kind:
+        attributes += f' class="{kind}"'
+    if role:
+        attributes += f' role="{role}"'
+    return f"<{name}{attributes}>{escape(text)}</{name}>"

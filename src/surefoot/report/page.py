@@ -1,4 +1,8 @@
-"""One self-contained page about one run or several: no network, no external code, written completely or not at all."""
+"""The HTML report of one or several runs: one file that needs no network and runs only its own script.
+
+``write_report``, ``build_page``      the page
+``fill_template``, ``read_asset``     templates, which the evidence for auditors uses too
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from typing import Any
 from surefoot.errors import InputError, printable
 from surefoot.files import versions, write_text
 from surefoot.report import html, sentences
-from surefoot.report.charts import Group, chart_data, grouped, inconsistent
+from surefoot.report.charts import Group, chart_data, find_inconsistencies, group_runs
 from surefoot.report.finished_run import FinishedRun
 from surefoot.report.histograms import histogram_data, spending_data
 from surefoot.report.html import escape
@@ -45,66 +49,82 @@ def write_report(runs: Sequence[FinishedRun], path: Path) -> None:
 
 def build_page(runs: Sequence[FinishedRun]) -> str:
     """Return the page as text."""
-    groups = grouped(runs)
-    charts = [chart_data(group) for group in groups]
-    histograms = [found for found in map(histogram_data, groups) if found is not None]
-    spending = [found for group in groups for found in spending_data(group)]
+    groups = group_runs(runs)
+    histograms = []
+    spending = []
+    inconsistencies = []
+    for group in groups:
+        histogram = histogram_data(group)
+        if histogram is not None:
+            histograms.append(histogram)
+        spending += spending_data(group)
+        inconsistencies += find_inconsistencies(group)
     replays = _replays(groups)
-    data = {"charts": charts, "histograms": histograms, "spending": spending, "replays": replays}
+    has_proof = any(group.certified for group in groups)
+    present = {
+        "histogram": bool(histograms),
+        "spending": bool(spending),
+        "replay": bool(replays),
+        "no-replay": not replays,
+        "proved": has_proof,
+        "attacks-only": not has_proof,
+    }
+    data = {
+        "charts": list(map(chart_data, groups)),
+        "histograms": histograms,
+        "spending": spending,
+        "replays": replays,
+    }
+    top = html.render_opening(sentences.lead_number(groups), sentences.opening_sentences(groups), inconsistencies)
     curve_title, curve_text = sentences.curve_words(groups)
-    proved = any(group.certified for group in groups)
-    inconsistencies = [found for group in groups for found in inconsistent(group)]
-    present = {"histogram": bool(histograms), "spending": bool(spending), "replay": bool(replays)}
-    return filled(
-        _kept(
-            read_asset("page.html"), {**present, "no-replay": not replays, "proved": proved, "attacks-only": not proved}
-        ),
+    return fill_template(
+        _drop_absent_parts(read_asset("page.html"), present),
         {
             "title": escape(sentences.title_of(groups)),
-            "opening": html.opening(
-                sentences.lead_number(groups), sentences.opening_sentences(groups), inconsistencies
-            ),
+            "opening": top,
             "budget-meaning": escape("; or the ".join(sentences.budget_meanings(groups))),
             "budget-examples": escape(sentences.budget_examples(groups)),
             "excluded-threat": escape(sentences.excluded_threat(groups)),
             "curve-title": escape(curve_title),
             "curve-text": escape(curve_text),
-            "tiles": html.tiles(groups),
+            "tiles": html.render_tiles(groups),
             "charts": "\n".join(_chart(group, number) for number, group in enumerate(groups)),
-            "histogram-tables": "\n".join(html.histogram_table(one) for one in histograms),
+            "histogram-tables": "\n".join(map(html.histogram_table, histograms)),
             "no-replay": escape(_why_no_replay(runs)),
-            "setups": html.setups(groups),
+            "setups": html.render_setups(groups),
             "version": escape(versions()["surefoot"]),
-            "data": embedded(data),
+            "data": embed_json(data),
         },
     )
 
 
-def embedded(data: Any) -> str:
+def embed_json(data: Any) -> str:
     """Return JSON that can be inside a script element: nothing in it can end the element or begin another."""
-    text = json.dumps(_neutral(data), allow_nan=False, separators=(",", ":"))
+    # Signs of markup as \u003c and so on, which JSON reads as the same text.
+    text = json.dumps(_spell_out(data), allow_nan=False, separators=(",", ":"))
     for sign in "<>&\u2028\u2029":
         text = text.replace(sign, f"\\u{ord(sign):04x}")
     return text
 
 
-def _neutral(data: Any) -> Any:
+def _spell_out(data: Any) -> Any:
     """Spell out control and bidirectional characters in all texts, as ``escape`` does."""
     if isinstance(data, dict):
-        return {key: _neutral(value) for key, value in data.items()}
+        return {key: _spell_out(value) for key, value in data.items()}
     if isinstance(data, list | tuple):
-        return [_neutral(value) for value in data]
-    return printable(data) if isinstance(data, str) else data
+        return list(map(_spell_out, data))
+    if isinstance(data, str):
+        return printable(data)
+    return data
 
 
 def _chart(group: Group, number: int) -> str:
-    comparison = html.comparison_table(group)
-    return filled(
+    return fill_template(
         read_asset("chart.html"),
         {
             "number": str(number),
             "title": escape(group.title),
-            "comparison": comparison,
+            "comparison": html.comparison_table(group),
             "all": "All bounds as a table" if group.certified else "All means as a table",
             "tables": html.bounds_tables(group),
         },
@@ -113,22 +133,28 @@ def _chart(group: Group, number: int) -> str:
 
 def _replays(groups: Sequence[Group]) -> list[dict[str, Any]]:
     """Return the replays, as many as a page can carry."""
-    found, size = [], 0
+    found = []
+    size = 0
     for group in groups:
-        for run, label in zip(group.runs, group.labels, strict=True):
-            replay = replay_data(run, label)
-            size += 0 if replay is None else len(json.dumps(replay))
-            if replay is not None and size <= MOST_OF_REPLAYS:
+        for entry in group.entries:
+            replay = replay_data(entry.run, entry.label)
+            if replay is None:
+                continue
+            # The first ones that fit: their order is that of the runs.
+            size += len(json.dumps(replay))
+            if size <= MOST_OF_REPLAYS:
                 found.append(replay)
     return found
 
 
 def _why_no_replay(runs: Sequence[FinishedRun]) -> str:
-    reasons = [str(run.notes["replay"]) for run in runs if run.notes.get("replay")]
-    return f"No episode could be shown: {reasons[0]}." if reasons else NOT_REPLAYED
+    for run in runs:
+        if run.notes.get("replay"):
+            return f"No episode could be shown: {run.notes['replay']}."
+    return NOT_REPLAYED
 
 
-def _kept(template: str, present: dict[str, bool]) -> str:
+def _drop_absent_parts(template: str, present: dict[str, bool]) -> str:
     """Drop the parts of the template that have nothing to show."""
     for name, keep in present.items():
         part = re.compile(rf"<!-- begin {name} -->(.*?)<!-- end {name} -->\n?", re.DOTALL)
@@ -136,16 +162,18 @@ def _kept(template: str, present: dict[str, bool]) -> str:
     return template
 
 
-def filled(template: str, values: dict[str, str]) -> str:
+def fill_template(template: str, values: dict[str, str]) -> str:
     """Put every value in its place, in one pass: a value is never taken for a placeholder."""
-    style, script = read_asset("page.css"), "\n".join(read_asset(name) for name in SCRIPTS)
+    # Content Security Policy: whatever a name in somebody's file smuggles in, only this style and this script run.
+    style = read_asset("page.css")
+    script = "\n".join(map(read_asset, SCRIPTS))
     nothing = "default-src 'none'; base-uri 'none'; form-action 'none'; img-src data:"
-    policy = f"{nothing}; style-src {_digest(style)}; script-src {_digest(script)}"
+    policy = f"{nothing}; style-src {_policy_hash(style)}; script-src {_policy_hash(script)}"
     known = {"style": style, "script": script, "policy": policy, **values}
     return re.sub(r"\{\{([a-z-]+)\}\}", lambda place: known[place[1]], template)
 
 
-def _digest(content: str) -> str:
+def _policy_hash(content: str) -> str:
     # The browser hashes exactly the text between the tags.
     return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
 

@@ -1,4 +1,9 @@
-"""The sentences of a page: what is proved, what was measured, and how to read both."""
+"""The sentences of a page: what is proved, what was measured, and how to read both.
+
+At the top: ``title_of``, ``opening_sentences``, ``lead_number``.
+About budgets: ``budget_meanings``, ``budget_examples``, ``excluded_threat``; about the curves: ``curve_words``.
+About an attack: ``attack_sentence``, ``attack_rows``, ``attack_notes``.
+"""
 
 from __future__ import annotations
 
@@ -9,110 +14,148 @@ from typing import Any
 from surefoot.errors import InputError
 from surefoot.proof.rounding import exact, format_budget, format_estimate, format_lower
 from surefoot.report.budget_words import explain_budget
-from surefoot.report.certificate_text import asked_budgets, digits_for, headline, norm_of
-from surefoot.report.charts import ATTACK_SCOPE, Group, digits_of
+from surefoot.report.certificate_text import asked_budgets, headline, norm_of
+from surefoot.report.charts import ATTACK_SCOPE, Group
 from surefoot.report.finished_run import FinishedRun
 
 IDLE = 0.01  # of the budget: an attack that used less did not attack
+ATTACK_HEADS = ("attack budget", "mean ± standard error", "lambda", "mean budget used")
 
 
 def title_of(groups: Sequence[Group]) -> str:
     """Return the title of the page."""
-    runs = [run for group in groups for run in group.runs]
-    certified = [run for run in runs if run.certificate is not None]
-    agents = list(dict.fromkeys(str(run.identity["agent"]) for run in runs if run.identity.get("agent")))
+    runs = _all_runs(groups)
+    certified = _certified_runs(groups)
     if len(certified) > 1:
         return f"{len(certified)} certificates compared"
     if certified and certified[0].identity.get("agent"):
         return f"{certified[0].identity['agent']} certified"
+    agents = {str(run.identity["agent"]) for run in runs if run.identity.get("agent")}
     if len(agents) == 1:
-        return f"{agents[0]} under attack"
-    return "Certificate" if certified else f"{len(runs)} attacks"
+        return f"{agents.pop()} under attack"
+    if certified:
+        return "Certificate"
+    return f"{len(runs)} attacks"
 
 
 def opening_sentences(groups: Sequence[Group]) -> list[str]:
     """Return the sentences at the top: first what is proved, then what was measured."""
-    certified = [run for group in groups for run, _, _ in group.certified]
-    proved = [headline(run.certificate, run.required, run.baseline) for run in certified if run.certificate is not None]
-    measured = [attack_sentence(run) for group in groups for run, _, _ in group.attacked]
+    proved = [headline(run.proved, run.required, run.baseline) for run in _certified_runs(groups)]
     if len(proved) > 1:
+        # A reader who picks the best of several certificates relies on all of them.
         proved = [
             f"Each of the {len(proved)} certificates holds with its own confidence. If you rely on several of them, "
             "their error probabilities add up."
         ]
+    measured = [attack_sentence(entry.run) for group in groups for entry in group.attacked]
     return [*proved, *measured]
 
 
 def lead_number(groups: Sequence[Group]) -> tuple[str, str] | None:
     """Return the one number that a page is about, and of what it is; None for a page about several runs."""
-    runs = [run for group in groups for run in group.runs]
-    certified = [run for run in runs if run.certificate is not None]
-    if len(certified) == 1 and certified[0].certificate is not None:
-        stated = certified[0].certificate
-        lower = format_lower(stated.lower[certified[0].headline_index], digits_for(stated))
-        return f"≥ {lower}", "certified" if stated.ceiling is None else f"of {exact(stated.ceiling)}, certified"
+    runs = _all_runs(groups)
+    certified = _certified_runs(groups)
+    if len(certified) == 1:
+        run = certified[0]
+        what = "certified"
+        if run.proved.ceiling is not None:
+            what = f"of {exact(run.proved.ceiling)}, certified"
+        return f"≥ {format_lower(run.proved.lower[run.headline_index], run.digits)}", what
     if not certified and len(runs) == 1:
-        mean, _, error = _lowest(runs[0])[0].partition(" ± ")
-        return mean, f"{f'± {error}, ' if error else ''}mean return under the strongest attack tried"
+        mean, _, error = _lowest_mean(runs[0])[0].partition(" ± ")
+        what = "mean return under the strongest attack tried"
+        if error:
+            what = f"± {error}, {what}"
+        return mean, what
     return None
+
+
+def _all_runs(groups: Sequence[Group]) -> list[FinishedRun]:
+    return [run for group in groups for run in group.runs]
+
+
+def _certified_runs(groups: Sequence[Group]) -> list[FinishedRun]:
+    return [entry.run for group in groups for entry in group.certified]
 
 
 def curve_words(groups: Sequence[Group]) -> tuple[str, str]:
     """Return the title of the curves and how to read their lines and marks."""
-    proved = any(group.certified for group in groups)
-    baseline = any(run.baseline is not None for group in groups for run in group.runs)
-    measured = "Hollow marks" + (" and the dotted line" if baseline else "")
-    explained = (
-        f"{measured} are measured: they show what happened, not what could happen "
+    certified = _certified_runs(groups)
+    has_baseline = any(run.baseline is not None for run in _all_runs(groups))
+    words = []
+    title = "Measured attacks"
+    if certified:
+        title = "Certified bounds under attack"
+        words.append("A solid line is proved, with the stated confidence, against every attacker.")
+    marks = "Hollow marks and the dotted line" if has_baseline else "Hollow marks"
+    words.append(
+        f"{marks} are measured: they show what happened, not what could happen "
         "(error bars: ±\u00a01.96 standard errors)."
     )
-    solid = "A solid line is proved, with the stated confidence, against every attacker. " if proved else ""
-    shaded = " Bounds in the shaded region, below the open-loop baseline, are uninformative." if proved else ""
-    title = "Certified bounds under attack" if proved else "Measured attacks"
-    below = shaded if baseline else ""
-    return title, f"{solid}{explained}{below} Move over the chart, or move the slider, to read a budget."
+    if certified and has_baseline:
+        words.append("Bounds in the shaded region, below the open-loop baseline, are uninformative.")
+    words.append("Move over the chart, or move the slider, to read a budget.")
+    return title, " ".join(words)
 
 
 def budget_meanings(groups: Sequence[Group]) -> list[str]:
     """Return what the budgets of the page bound, one text per threat."""
-    certificates = [run.certificate for group in groups for run, _, _ in group.certified]
-    stated = [one.scope.format(norm=norm_of(one)) for one in certificates if one is not None]
-    attacks = [ATTACK_SCOPE for group in groups if group.attacked]
-    return list(dict.fromkeys([*stated, *attacks]))
+    meanings = [run.proved.scope.format(norm=norm_of(run.proved)) for run in _certified_runs(groups)]
+    if any(group.attacked for group in groups):
+        meanings.append(ATTACK_SCOPE)
+    return list(dict.fromkeys(meanings))
 
 
 def budget_examples(groups: Sequence[Group]) -> str:
     """Return what the headline's budget, or an attack's largest, is in the units of the observations."""
-    (run, _, _), *_ = [*groups[0].certified, *groups[0].attacked]
-    stated, steps, tape = run.certificate, run.setup.get("limit"), run.tape
-    budget = max((run.attack or {})["budgets"]) if stated is None else asked_budgets(stated)[run.headline_index]
+    run = [*groups[0].certified, *groups[0].attacked][0].run
+    sigma: Any = run.sigma
+    norm = "l2"
+    per_step = False
+    if run.certificate is None:
+        budget = max(run.measured["budgets"])
+    else:
+        budget = asked_budgets(run.certificate)[run.headline_index]
+        sigma = run.certificate.metadata.get("features") or sigma
+        norm = norm_of(run.certificate)
+        per_step = run.certificate.kind == "per-step"
+    shape = None
+    if run.tape is not None and "quiet_clean" in run.tape[1]:
+        shape = run.tape[1]["quiet_clean"].shape[1:]
+    steps = run.setup.get("limit")
     try:
         lines = explain_budget(
             budget,
             str(run.setup.get("environment") or ""),
-            shape=None if tape is None or "quiet_clean" not in tape[1] else tape[1]["quiet_clean"].shape[1:],
+            shape=shape,
             max_steps=steps if isinstance(steps, int) else None,
-            sigma=(stated.metadata.get("features") if stated is not None else None) or run.sigma,
-            norm="l2" if stated is None else norm_of(stated),
-            per_step=stated is not None and stated.kind == "per-step",
+            sigma=sigma,
+            norm=norm,
+            per_step=per_step,
         )
-    except (InputError, TypeError, ValueError):  # a file of others may say anything; the page can do without this
+    except (InputError, TypeError, ValueError):
+        # A file of others may say anything, and the page can do without this.
         return ""
     return f"Budget {format_budget(budget)} is, for example: {'; or '.join(lines)}."
 
 
 def excluded_threat(groups: Sequence[Group]) -> str:
     """Return the threat that a page about whole episodes must exclude; empty where a budget per step is certified."""
-    kinds = {run.certificate.kind for group in groups for run, _, _ in group.certified if run.certificate is not None}
-    return "" if "per-step" in kinds else ", or with a budget for each single step"
+    if any(run.proved.kind == "per-step" for run in _certified_runs(groups)):
+        return ""
+    return ", or with a budget for each single step"
+
+
+# --- attacks ----------------------------------------------------------------------------------------------------------
 
 
 def attack_sentence(run: FinishedRun) -> str:
     """Return what the strongest attack of a run measured, in one sentence."""
-    assert run.attack is not None
-    attack = run.attack
-    mean, worst = _lowest(run)
-    noise = f"smoothed with sigma {exact(run.sigma)}" if run.sigma > 0 else "undefended (sigma = 0)"
+    attack = run.measured
+    mean, worst = _lowest_mean(run)
+    noise = "undefended (sigma = 0)"
+    if run.sigma > 0:
+        noise = f"smoothed with sigma {exact(run.sigma)}"
     return (
         f"Under the strongest attack tried (method {attack.get('method')}, budget {exact(attack['budgets'][worst])}), "
         f"{attack.get('agent')}, {noise}, had a mean return of {mean} over {attack['episodes']:,} episodes: a "
@@ -120,38 +163,63 @@ def attack_sentence(run: FinishedRun) -> str:
     )
 
 
-def _lowest(run: FinishedRun) -> tuple[str, int]:
+def _lowest_mean(run: FinishedRun) -> tuple[str, int]:
     """Return the lowest mean under attack as text, and which budget it belongs to."""
-    assert run.attack is not None
-    curve, budgets = run.attack["curve"], run.attack["budgets"]
+    curve = run.measured["curve"]
+    budgets = run.measured["budgets"]
     # Of equally low means the one with the larger budget says more.
     worst = min(range(len(curve)), key=lambda number: (curve[number], -budgets[number]))
-    return format_estimate(curve[worst], run.attack["curve_sem"][worst], digits_of(run)), worst
+    return format_estimate(curve[worst], run.measured["curve_sem"][worst], run.digits), worst
+
+
+def attack_rows(run: FinishedRun) -> list[Sequence[str]]:
+    """Return the strongest attack at each budget as rows of text below ``ATTACK_HEADS``."""
+    attack = run.measured
+    rows: list[Sequence[str]] = []
+    for index, used in enumerate(budget_used(attack)):
+        budget = format_budget(attack["budgets"][index])
+        mean = format_estimate(attack["curve"][index], attack["curve_sem"][index], run.digits)
+        lambda_ = attack["curve_lambda"][index]
+        lambda_text = "none" if lambda_ is None else exact(lambda_)
+        usage = "did not attack" if used < IDLE else f"{used:.0%}"
+        rows.append((budget, mean, lambda_text, usage))
+    return rows
 
 
 def budget_used(attack: Mapping[str, Any]) -> list[float]:
     """Return the mean share of its budget that the strongest attack at each budget used; 1 for a budget of 0."""
-    if "mean_spent" not in attack:
-        return [1.0] * len(attack["budgets"])
-    best = [attack["lambdas"].index(lambda_) for lambda_ in attack["curve_lambda"]]
-    used = [row[column] for row, column in zip(attack["mean_spent"], best, strict=True)]
-    return [1.0 if budget == 0 else one / budget for budget, one in zip(attack["budgets"], used, strict=True)]
+    shares = []
+    for index, budget in enumerate(attack["budgets"]):
+        # Files that do not say how much was used count as if all of it was: nothing is called idle without evidence.
+        share = 1.0
+        if "mean_spent" in attack and budget > 0:
+            best = attack["lambdas"].index(attack["curve_lambda"][index])
+            share = attack["mean_spent"][index][best] / budget
+        shares.append(share)
+    return shares
 
 
 def attack_notes(attack: Mapping[str, Any]) -> list[str]:
     """Return the warnings about an attack that hardly attacked, and what to try."""
     notes = []
-    if any(any(row) for row in attack["did_not_attack"]):
+    idle = [one for row in attack["did_not_attack"] for one in row]
+    if any(idle):
         notes.append("* did not attack: used less than 1% of its budget.")
-    curve, sem, budgets = attack["curve"], attack["curve_sem"], attack["budgets"]
-    first, last = budgets.index(min(budgets)), budgets.index(max(budgets))
+    budgets = attack["budgets"]
+    first = budgets.index(min(budgets))
+    last = budgets.index(max(budgets))
     # Two standard errors of the difference of two independent means.
-    flat = len(budgets) > 1 and curve[last] >= curve[first] - 2 * math.hypot(sem[last], sem[first])
-    if flat or (attack["did_not_attack"] and all(all(row) for row in attack["did_not_attack"])):
-        untried = ["method='adaptive'"] if attack["method"] != "adaptive" else []
-        untried += ["lambda 0"] if not {0.0, None} & set(attack["lambdas"]) else []
+    two_errors = 2 * math.hypot(attack["curve_sem"][last], attack["curve_sem"][first])
+    is_flat = len(budgets) > 1 and attack["curve"][last] >= attack["curve"][first] - two_errors
+    if is_flat or (attack["did_not_attack"] and all(idle)):
+        untried = []
+        if attack["method"] != "adaptive":
+            untried.append("method='adaptive'")
+        if not {0.0, None} & set(attack["lambdas"]):
+            untried.append("lambda 0")
+        untried.append("or larger budgets" if untried else "larger budgets")
         notes.append(
-            "Warning: the mean return does not fall significantly with the budget. This does not show that the agent is robust; try "
-            f"{', '.join([*untried, 'or larger budgets' if untried else 'larger budgets'])}."
+            "Warning: the mean return does not fall significantly with the budget. This does not show that the agent "
+            f"is robust; try {', '.join(untried)}."
         )
     return notes

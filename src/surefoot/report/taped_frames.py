@@ -1,4 +1,8 @@
-"""A replay as the page shows it: numbers for small observations, one sheet of pictures for images."""
+"""A recorded episode as the page shows it: numbers for small observations, one sheet of pictures for images.
+
+``replay_data``                    the recording as the page's data
+``picture_sheet``, ``encode_png``  pictures of all steps in one file
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from numpy.typing import NDArray
 from surefoot.errors import InputError
 from surefoot.report.finished_run import FinishedRun
 
-COLUMNS = 10  # pictures in a row of a sheet
+PICTURES_PER_ROW = 10  # of a sheet
 MOST_COORDINATES = 12
 MOST_STEPS = 500  # of a replay
 MOST_TAPED = 2**26  # bytes of all its arrays, header included
@@ -26,12 +30,12 @@ def replay_data(run: FinishedRun, label: str) -> dict[str, Any] | None:
     if run.tape is None:
         return None
     try:
-        return _data(*run.tape, label)
+        return _recording_data(*run.tape, label)
     except (KeyError, ValueError, TypeError, IndexError) as error:
         raise InputError(f"{run.name}/replay.npz is not a replay that this version reads: {error}") from error
 
 
-def _data(facts: Mapping[str, Any], arrays: Mapping[str, Any], label: str) -> dict[str, Any]:
+def _recording_data(facts: Mapping[str, Any], arrays: Mapping[str, Any], label: str) -> dict[str, Any]:
     if facts.get("schema") != SCHEMA:
         raise ValueError(f"schema {facts.get('schema')}, expected {SCHEMA}")
     _check_tracks(arrays)
@@ -50,34 +54,42 @@ def _data(facts: Mapping[str, Any], arrays: Mapping[str, Any], label: str) -> di
         "budget": facts.get("budget"),
         "coordinates": int(np.prod(shape)),
         "steps": max(panel["steps"] for panel in panels),
-        "start": _largest(arrays),
+        "start": _largest_step(arrays),
         "panels": panels,
     }
 
 
 def _check_tracks(arrays: Mapping[str, Any]) -> None:
     """Reject what is not at most ``MOST_STEPS`` observations, actions and budgets used of one length and shape."""
-    for track in ("quiet", "attacked") if "attacked_seen" in arrays else ("quiet",):
+    tracks = ["quiet"]
+    if "attacked_seen" in arrays:
+        tracks.append("attacked")
+    for track in tracks:
         clean = arrays[f"{track}_clean"]
         if not 1 <= len(clean) <= MOST_STEPS or clean[0].shape != arrays["quiet_clean"].shape[1:] or not clean.size:
             raise ValueError(f"expected from 1 to {MOST_STEPS} observations of one shape, got {clean.shape}")
         shapes = {"seen": clean.shape, "actions": clean.shape[:1], "spent": clean.shape[:1]}
         for what, shape in shapes.items():
-            if arrays[f"{track}_{what}"].shape != shape:
-                raise ValueError(f"{track}_{what} has the shape {arrays[f'{track}_{what}'].shape}, expected {shape}")
+            found = arrays[f"{track}_{what}"].shape
+            if found != shape:
+                raise ValueError(f"{track}_{what} has the shape {found}, expected {shape}")
 
 
 def _panel(title: str, role: str, arrays: Mapping[str, Any], track: str, what: str) -> dict[str, Any]:
     shown = arrays[f"{track}_{what}"]
-    panel: dict[str, Any] = {"title": title, "role": role, "steps": len(shown)}
-    panel["spent"] = _rounded(arrays[f"{track}_spent"]) if track == "attacked" else None
+    is_attacked = track == "attacked"
+    panel: dict[str, Any] = {"title": title, "role": role, "steps": len(shown), "spent": None}
+    if is_attacked:
+        panel["spent"] = _short_numbers(arrays["attacked_spent"])
     if shown.ndim >= 3:
-        panel["sheet"] = sheet(shown)
+        panel["sheet"] = picture_sheet(shown)
         return panel
-    panel["seen"] = _rounded(shown)
-    panel["truth"] = _rounded(arrays[f"{track}_clean"]) if what == "seen" else None
-    panel["actions"] = arrays[f"{track}_actions"].tolist()
-    panel["perturbation"] = _rounded(_perturbation(arrays)) if track == "attacked" else None
+    actions = arrays[f"{track}_actions"].tolist()
+    panel |= {"seen": _short_numbers(shown), "truth": None, "actions": actions, "perturbation": None}
+    if what == "seen":
+        panel["truth"] = _short_numbers(arrays[f"{track}_clean"])
+    if is_attacked:
+        panel["perturbation"] = _short_numbers(_perturbation(arrays))
     return panel
 
 
@@ -89,54 +101,59 @@ def _perturbation(arrays: Mapping[str, Any]) -> NDArray[Any]:
     return added
 
 
-def _largest(arrays: Mapping[str, Any]) -> int:
+def _largest_step(arrays: Mapping[str, Any]) -> int:
     """Return the step of the largest perturbation, where the replay opens; 0 without an attack."""
     if "attacked_spent" not in arrays:
         return 0
+    # The budget used so far is a root of a sum of squares: its square grows by the square of each perturbation.
     return int(np.argmax(np.diff(np.square(arrays["attacked_spent"], dtype=np.float64), prepend=0.0)))
 
 
-def _rounded(values: NDArray[Any]) -> list[Any]:
+def _short_numbers(values: NDArray[Any]) -> list[Any]:
+    """Return an array as lists, with five digits, and of observations the first coordinates."""
     if values.ndim == 1:
         return [float(f"{value:.5g}") for value in values.tolist()]
-    return [[float(f"{value:.5g}") for value in row] for row in values[:, :MOST_COORDINATES].tolist()]
+    return list(map(_short_numbers, values[:, :MOST_COORDINATES]))
 
 
-def sheet(pictures: NDArray[Any]) -> dict[str, Any]:
+def picture_sheet(pictures: NDArray[Any]) -> dict[str, Any]:
     """Lay pictures (steps, height, width[, channels]) out on one grey PNG, as a data URI with its layout."""
-    grey = _grey(pictures)
+    grey = _to_grey(pictures)
     steps, height, width = grey.shape
-    lines = -(-steps // COLUMNS)
-    laid = np.zeros((lines * COLUMNS, height, width), dtype=np.uint8)
+    lines = -(-steps // PICTURES_PER_ROW)
+    laid = np.zeros((lines * PICTURES_PER_ROW, height, width), dtype=np.uint8)
     laid[:steps] = grey
-    image = laid.reshape(lines, COLUMNS, height, width).transpose(0, 2, 1, 3).reshape(lines * height, COLUMNS * width)
+    image = (
+        laid.reshape(lines, PICTURES_PER_ROW, height, width)
+        .transpose(0, 2, 1, 3)
+        .reshape(lines * height, PICTURES_PER_ROW * width)
+    )
     return {
-        "source": "data:image/png;base64," + base64.b64encode(png(image)).decode("ascii"),
+        "source": "data:image/png;base64," + base64.b64encode(encode_png(image)).decode("ascii"),
         "width": width,
         "height": height,
-        "columns": COLUMNS,
+        "columns": PICTURES_PER_ROW,
     }
 
 
-def png(image: NDArray[np.uint8]) -> bytes:
+def encode_png(image: NDArray[np.uint8]) -> bytes:
     """Return an 8-bit grey picture as a PNG file."""
     height, width = image.shape
     rows = np.zeros((height, width + 1), dtype=np.uint8)  # each row begins with its filter: none
     rows[:, 1:] = image
     header = struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0)
     body = zlib.compress(rows.tobytes(), 9)
-    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + _png_chunk(b"IHDR", header) + _png_chunk(b"IDAT", body) + _png_chunk(b"IEND", b"")
 
 
-def _chunk(kind: bytes, content: bytes) -> bytes:
+def _png_chunk(kind: bytes, content: bytes) -> bytes:
     return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
 
 
-def _grey(pictures: NDArray[Any]) -> NDArray[np.uint8]:
+def _to_grey(pictures: NDArray[Any]) -> NDArray[np.uint8]:
     if pictures.ndim == 4:
         # Colors come last (height, width, 3) or first (3, height, width); the axis of colors is the short one.
-        axis = 3 if pictures.shape[3] <= 4 else 1
-        pictures = pictures.mean(axis=axis)
+        pictures = pictures.mean(axis=3 if pictures.shape[3] <= 4 else 1)
     if pictures.ndim != 3:
         raise ValueError(f"expected pictures, got shape {pictures.shape}")
     grey: NDArray[np.uint8] = np.clip(np.round(pictures), 0, 255).astype(np.uint8)
