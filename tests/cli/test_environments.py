@@ -43,13 +43,13 @@ def test_a_factory_is_certified_verified_and_attacked(capsys):
     assert (setup["env_kwargs"], setup["wrappers"]) == ({"length": 0.6}, ['ClipReward={"max_reward": 1.0}'])
     # A certificate must not choose what is imported or called.
     for allowed in ((), ENV[:2]):
-        shown = run(capsys, "verify", "run", *allowed, "--workers", 1, code=1).out
+        shown = run(capsys, "verify", "run", *allowed, "--workers", 1, code=4).out
         assert "UNKNOWN" in shown
         assert "--wrapper" in shown
     assert "Verified" in run(capsys, "verify", "run", *ENV[:2], *ENV[4:], "--workers", 1).out
     shutil.copytree("run", "forged")
     Path("forged/setup.json").write_text(json.dumps({**setup, "env_kwargs": {"length": 0.5}}))
-    assert "NOT VERIFIED" in run(capsys, "verify", "forged", *ENV[:2], *ENV[4:], "--workers", 1, code=1).out
+    assert "FAILED" in run(capsys, "verify", "forged", *ENV[:2], *ENV[4:], "--workers", 1, code=1).out
     few = ("--episodes", 2, "--budgets", 0.2, "--workers", 1)
     shown = run(capsys, "attack", *GIVEN, *AGENT, *few, "--method", "random", "--json").out
     assert json.loads(shown)["task"] == TITLE
