@@ -222,6 +222,7 @@ def attack_into(
     with keep_on_interrupt(folder):
         processes = as_processes(workers, grid.base.gpu_share)
         result = attacked_run(grid, folder, workers=processes, progress=progress, command=command)
+    # Looked for again: a certificate may have been written next to it while the attack ran.
     certificates = matching_certificates(grid, named, folder.parent)
     records = attacked_records(grid, folder)
     contradictions = []

@@ -82,7 +82,9 @@ def threat_of(*, per_step: bool = False, n_shared_episodes: int | None = None) -
         raise InputError("per_step= cannot be combined with n_shared_episodes=: a budget per step is not shared")
     if per_step:
         return StepBudget()
-    return EPISODE if n_shared_episodes is None else SharedBudget(n_shared_episodes)
+    if n_shared_episodes is not None:
+        return SharedBudget(n_shared_episodes)
+    return EPISODE
 
 
 def query_for_task(
@@ -104,7 +106,9 @@ def query_for_task(
         threat: What one budget covers.
         options: Other attributes of the query: confidence, method, thresholds, quantiles.
     """
-    other_norm = None if norm == "l2" else _norm(norm, task, threat)
+    other_norm = None
+    if norm != "l2":
+        other_norm = _norm(norm, task, threat)
     if not budgets:
         budgets = _default_budgets(task, noise.sigma, threat, other_norm)
     return Query(budgets=tuple(budgets), threat=threat, norm=other_norm, **options)
@@ -113,12 +117,14 @@ def query_for_task(
 def _norm(name: str, task: Task | None, threat: Threat) -> Norm:
     """Return a norm, with the numbers of values and of observations that one budget covers where they are known."""
     if task is None:
-        return Norm(name=name, observations=1 if isinstance(threat, StepBudget) else None)
+        return Norm(name=name)
     coordinates = math.prod(task.spaces.shape)
     if isinstance(threat, StepBudget):
         return Norm(name=name, coordinates=coordinates, observations=1)
-    n_episodes = threat.episodes if isinstance(threat, SharedBudget) else 1
-    return Norm(name=name, coordinates=coordinates, observations=task.scoring.max_steps * n_episodes)
+    n_observations = task.scoring.max_steps
+    if isinstance(threat, SharedBudget):
+        n_observations *= threat.episodes
+    return Norm(name=name, coordinates=coordinates, observations=n_observations)
 
 
 def _default_budgets(task: Task | None, sigma: float, threat: Threat, norm: Norm | None) -> tuple[float, ...]:
@@ -163,7 +169,8 @@ def stopping_rule(
     if tol is None and require is None:
         raise InputError("max_episodes= needs a reason to stop: give tol= or require=")
     if require is None:
-        return StoppingRule(budget=sigma if tol_budget is None else tol_budget, tolerance=tol)
+        budget = sigma if tol_budget is None else tol_budget
+        return StoppingRule(budget=budget, tolerance=tol)
     if tol_budget not in (None, require.budget):
         raise InputError(
             f"tol_budget= is {tol_budget:g} and require= has the budget {require.budget:g}; give the same, or one"

@@ -29,7 +29,8 @@ from surefoot.cli.train import add_train
 from surefoot.cli.verify import add_verify
 from surefoot.errors import InputError, is_out_of_memory, printable
 
-INTERRUPTED, CRASHED = 130, 70
+INTERRUPTED = 130
+CRASHED = 70
 EXTRAS = {"torch", "gymnasium", "stable_baselines3", "matplotlib", "ray"}  # packages that a plain installation lacks
 
 
