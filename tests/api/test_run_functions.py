@@ -71,8 +71,8 @@ def test_rules_that_cannot_be_meant(options, match):
 def test_an_attack_names_the_certificate_that_it_contradicts():
     """Planted: a certificate that claims more than any agent reaches."""
     surefoot.certify_run("cartpole-1", n_episodes=60, seed=1, out="deep/certified")
-    options = {"sigma": 0.2, "budgets": [0.1], "method": "random", "n_episodes": 60, "out": "deep/a"}
-    honest = surefoot.attack("cartpole-1", AGENT, **options)
+    attack = {"sigma": 0.2, "budgets": [0.1], "method": "random", "n_episodes": 60, "out": "deep/a"}
+    honest = surefoot.attack("cartpole-1", AGENT, **attack)
     assert honest.compared_with == (Path("deep/certified/certificate.json"),)
     assert (honest.contradictions, honest.directory) == ((), Path("deep/a"))
     written = Path("deep/certified/certificate.json")
@@ -80,7 +80,7 @@ def test_an_attack_names_the_certificate_that_it_contradicts():
     content["lower"] = [200.0 for _ in content["lower"]]
     content["upper"] = [200.0 for _ in content["lower"]]
     written.write_text(json.dumps(content))
-    wrong = surefoot.attack("cartpole-1", AGENT, **options)
+    wrong = surefoot.attack("cartpole-1", AGENT, **attack)
     assert [one.certificate for one in wrong.contradictions] == [written]
     assert np.array_equal(wrong.mean, honest.mean)
 

@@ -17,7 +17,7 @@ def test_every_run_ends_with_a_page_that_names_its_command(capsys):
     stated = strict(capsys.readouterr().out)
     text = Path("run/report.html").read_text(encoding="utf-8")
     assert f"{math.floor(stated['lower'][0] * 100) / 100:.2f}" in text
-    assert "surefoot certify cartpole-5" in text
+    assert "<span>surefoot</span> <span>certify</span> <span>cartpole-5</span>" in text
     assert stated["agent_sha256"] in text
 
 

@@ -29,7 +29,7 @@ def test_agents_are_exported_to_plain_sb3(capsys):
     assert "made.zip" in capsys.readouterr().out
     model = stable_baselines3.DQN.load("made.zip")
     assert model.predict(np.zeros(4, np.float32), deterministic=True)[0] in (0, 1)
-    setup = ("certify", "cartpole-1", "--episodes", 50, "--workers", 1, "--sigma", 0.2, "--json")
+    setup = ("certify", "cartpole-1", "--episodes", 50, "--workers", 1, "--sigma", 0.2, "--seed", 5, "--json")
     surefoot_command(*setup, "--agent", "made.zip", "--out", "there")
     there = strict(capsys.readouterr().out)
     surefoot_command(*setup, "--out", "here")

@@ -230,6 +230,7 @@ def attack_into(
         result = attacked_run(
             grid, folder, workers=processes, progress=progress, command=command, record=record
         )
+    # Looked for again: a certificate may have been written next to it while the attack ran.
     certificates = matching_certificates(grid, named, folder.parent)
     records = attacked_records(grid, folder)
     contradictions = []

@@ -92,6 +92,7 @@ def certify_run(
     )
     name = run_name(plan) if stop is None else f"{run_name(plan)}-sequential"
     folder = RUNS / name if out is None else Path(out)
+    # Before workers start: episodes of a function of the same name would be taken for those of this one.
     check_reusable(plan, folder)
     with keep_on_interrupt(folder):
         certificate = certified_run(
@@ -179,6 +180,7 @@ def _complete_query(
     if query is None:
         query = Query.for_task(task, Noise.of(task.spaces.sigma_of(sigma)))
     if stop is not None:
+        # All of alpha is used for the budget of the rule; bounds at the others follow from it.
         _check_sequential(query)
         query = query.with_budget(stop.budget)
     if require is not None:

@@ -117,10 +117,12 @@ def compare(
     plan_b = _plan(b, task, sigma_b, n_episodes, find_device(device, workers), allow_pickle)
     folder = RUNS / _name(plan_a, plan_b, seed) if out is None else Path(out)
     if seed is None:
+        # One seed of both: neither agent can contain the random numbers of the comparison.
         seed = own_seed(plan_a, plan_b)
     plan_a = replace(plan_a, seed=seed)
     plan_b = replace(plan_b, seed=seed)
     if attack is not None:
+        # Doing nothing is one of the attacks on B, and so is this one: its upper bound holds for the worst attack too.
         plan_b = AttackGrid(base=plan_b, budgets=(budget,), method=attack).plan(budget, None)
     limits = (task.scoring.floor, task.scoring.ceiling)
     contest = Contest(budget=budget, sigma=plan_a.noise.sigma, confidence=confidence, limits=limits)

@@ -302,8 +302,10 @@ def _forecast(
     """Run pilot episodes, whose random numbers no certificate uses, and return what they predict and cost."""
     began = time.perf_counter()
     shown = progress.next_part(pilot.n_episodes, f"pilot, sigma {pilot.noise.sigma:g}")
+    # Whatever is selected on a pilot is certified on other episodes: its purpose is another stream of seeds.
     episodes = play(replace(pilot, purpose=(Purpose.PILOT,)), workers=workers, progress=shown)
     seconds_each = (time.perf_counter() - began) / len(episodes)
+    # Processes that had no block cost nothing.
     n_busy = min(workers.at_a_time(pilot.gpu_share), pilot.n_blocks)
     on_gpu = pilot.device == "cuda"
     cost = Cost(n_busy * seconds_each, seconds_each if on_gpu else None, pilot.block_size, cores)

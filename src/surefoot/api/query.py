@@ -50,7 +50,9 @@ def threat_of(*, per_step: bool = False, n_shared_episodes: int | None = None) -
         raise InputError("per_step= cannot be combined with n_shared_episodes=: a budget per step is not shared")
     if per_step:
         return StepBudget()
-    return EPISODE if n_shared_episodes is None else SharedBudget(n_shared_episodes)
+    if n_shared_episodes is not None:
+        return SharedBudget(n_shared_episodes)
+    return EPISODE
 
 
 def stopping_rule(
@@ -80,7 +82,8 @@ def stopping_rule(
     if tol is None and require is None:
         raise InputError("max_episodes= needs a reason to stop: give tol= or require=")
     if require is None:
-        return StoppingRule(budget=sigma if tol_budget is None else tol_budget, tolerance=tol)
+        budget = sigma if tol_budget is None else tol_budget
+        return StoppingRule(budget=budget, tolerance=tol)
     if tol_budget not in (None, require.budget):
         raise InputError(
             f"tol_budget= is {tol_budget:g} and require= has the budget {require.budget:g}; give the same, or one"

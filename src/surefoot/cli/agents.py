@@ -78,11 +78,13 @@ def list_agents(arguments: argparse.Namespace) -> None:
         table.add_column(title, no_wrap=True)
     for card in cards:
         chosen = card["selection"]
-        digits = 2 if chosen["mean"] > 10 else 3
-        bound = chosen.get("certified_at_sigma") if card["sigma"] > 0 else None
         mean = estimate(chosen["mean"], chosen["sem"])
-        shown = "" if bound is None else format_lower(bound, digits)
-        table.add_row(card["name"], f"{card['sigma']:g}", mean, shown)
+        bound = ""
+        # Without noise nothing is certified.
+        if card["sigma"] > 0 and chosen.get("certified_at_sigma") is not None:
+            digits = 2 if chosen["mean"] > 10 else 3
+            bound = format_lower(chosen["certified_at_sigma"], digits)
+        table.add_row(card["name"], f"{card['sigma']:g}", mean, bound)
     PlainConsole().print(table, soft_wrap=True)
     print()
     say(

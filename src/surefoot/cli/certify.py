@@ -159,8 +159,8 @@ def run_certify(arguments: argparse.Namespace) -> int:
         if agent is None:
             raise InputError("--units normalized needs --agent, one with statistics of VecNormalize")
         units = units_of_agent(agent, norm=arguments.norm)
-    sigma = task.paper.sigma if arguments.sigma is None else task.spaces.sigma_of(arguments.sigma)
-    noise = units.to_raw_noise(Noise.of(sigma))
+    given = task.paper.sigma if arguments.sigma is None else arguments.sigma
+    noise = units.to_raw_noise(Noise.of(task.spaces.sigma_of(given)))
     how = {
         "sigma": noise.features or noise.sigma,
         "query": _query(arguments, task, noise, units),
@@ -173,13 +173,17 @@ def run_certify(arguments: argparse.Namespace) -> int:
     from surefoot.api.certify import certify_run
 
     require = arguments.require
+    tol_budget = arguments.tol_budget
+    # Budgets are in the units that were given, returns are not.
     if require is not None:
         require = Requirement(require.mean, require.budget * units.raw_unit)
+    if tol_budget is not None:
+        tol_budget *= units.raw_unit
     stop = stopping_rule(
         noise.sigma,
         require=require,
         tol=arguments.tol,
-        tol_budget=None if arguments.tol_budget is None else arguments.tol_budget * units.raw_unit,
+        tol_budget=tol_budget,
         max_episodes=arguments.max_episodes,
     )
     n_episodes = arguments.episodes if stop is None else arguments.max_episodes
@@ -208,10 +212,13 @@ def run_certify(arguments: argparse.Namespace) -> int:
 
 def _query(arguments: argparse.Namespace, task: Task | None, noise: Noise, units: Units) -> Query:
     """Return what is asked of the episodes."""
+    budgets = arguments.budgets
+    if budgets is not None:
+        budgets = units.to_raw_budgets(budgets)
     return Query.for_task(
         task,
         noise,
-        budgets=None if arguments.budgets is None else units.to_raw_budgets(arguments.budgets),
+        budgets=budgets,
         norm=arguments.norm,
         threat=threat_of(per_step=arguments.per_step, n_shared_episodes=arguments.shared_episodes),
         confidence=arguments.confidence,
@@ -271,18 +278,19 @@ def _certify_returns(arguments: argparse.Namespace) -> int:
 def _show(arguments: argparse.Namespace, run: CertifiedRun, notes: list[str]) -> int:
     """Print the certificate and what belongs to it; return the exit code."""
     code = 0 if run.proved else 1
-    required = None if run.require is None else Requirement(*run.require)
+    content = run.certificate.to_json()
+    mean = budget = None
+    if run.require is not None:
+        mean, budget = run.require
+        content["require"] = {"mean": mean, "budget": budget, "proved": run.proved}
     if arguments.json:
-        content = run.certificate.to_json()
-        if required is not None:
-            content["require"] = {**required._asdict(), "proved": run.proved}
         print_json(content)
         return code
     baseline = None if run.task is None else run.task.baseline
-    print(describe(run.certificate, baseline, None if required is None else required.budget))
-    if required is not None:
+    print(describe(run.certificate, baseline, budget))
+    if run.require is not None:
         result = "Proved" if run.proved else "NOT proved"
-        print(f"\n{result}: a mean of {required.mean:g} at budget {required.budget:g}.")
+        print(f"\n{result}: a mean of {mean:g} at budget {budget:g}.")
     for line in notes:
         say(line)
     if run.directory is not None:

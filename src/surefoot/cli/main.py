@@ -21,6 +21,7 @@ from surefoot.cli.doctor import add_doctor
 from surefoot.cli.explain import add_explain
 from surefoot.cli.merge import add_merge
 from surefoot.cli.messages import in_options
+from surefoot.cli.options import OutputClosedError
 from surefoot.cli.parser import Parser
 from surefoot.cli.plan import add_plan, add_tune
 from surefoot.cli.report import add_report
@@ -28,7 +29,8 @@ from surefoot.cli.train import add_train
 from surefoot.cli.verify import add_verify
 from surefoot.errors import InputError, is_out_of_memory, printable
 
-INTERRUPTED, CRASHED = 130, 70
+INTERRUPTED = 130
+CRASHED = 70
 EXTRAS = {"torch", "gymnasium", "stable_baselines3", "matplotlib", "ray"}  # packages that a plain installation lacks
 
 
@@ -40,7 +42,17 @@ class PlainText:
 
     def write(self, text: str) -> int:
         """Write the text, with control characters spelled out."""
-        return self._stream.write(printable(text))
+        try:
+            return self._stream.write(printable(text))
+        except BrokenPipeError as error:
+            raise OutputClosedError from error
+
+    def flush(self) -> None:
+        """Write what is left."""
+        try:
+            self._stream.flush()
+        except BrokenPipeError as error:
+            raise OutputClosedError from error
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -77,8 +89,7 @@ def run_program(parser: argparse.ArgumentParser, arguments: Sequence[str]) -> in
         kept = str(stopped) or "nothing is kept."
         print(printable(f"surefoot: interrupted; {kept}"), file=sys.stderr)
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has stopped reading.
+    except OutputClosedError:
         _drop_output()
         return 0
     except OSError as error:
@@ -97,9 +108,9 @@ def _run_command(parsed: argparse.Namespace) -> int:
         return int(parsed.run(parsed) or 0)
     except InputError as error:
         raise InputError(in_options(str(error), parsed.parser)) from error
+    except OutputClosedError:
+        raise
     except BrokenPipeError as error:
-        if _output_is_broken():
-            raise
         raise RuntimeError("a pipe of other code broke, not that of the output") from error
     except (Exception, KeyboardInterrupt, GeneratorExit):
         raise
@@ -108,15 +119,6 @@ def _run_command(parsed: argparse.Namespace) -> int:
             f"the command was ended before it had finished, by {type(error).__name__}: {error}; the environment or the "
             "agent must not end its process"
         ) from error
-
-
-def _output_is_broken() -> bool:
-    """Return whether the reader of the output has stopped reading: what could not be written is still to be."""
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
-        return True
-    return False
 
 
 def _crash(error: Exception) -> int:

@@ -243,6 +243,10 @@ def show_share(arguments: argparse.Namespace, folder: Path, n_episodes: int) -> 
     print("When all shares are done: surefoot merge DIR..., then this command without --blocks.")
 
 
+class OutputClosedError(BrokenPipeError):
+    """The reader of our output has stopped reading; broken pipes of other code are none of ours."""
+
+
 class PlainConsole(Console):
     """Where tables are printed: text alone, so that a name cannot pass for a color or a link."""
 
@@ -251,7 +255,7 @@ class PlainConsole(Console):
 
     def on_broken_pipe(self) -> None:
         """Let ``main`` end the command; rich would exit."""
-        raise BrokenPipeError
+        raise OutputClosedError
 
 
 def say(text: str, indent: str = "") -> None:

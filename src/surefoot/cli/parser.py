@@ -12,8 +12,13 @@ from typing import Any, NoReturn
 
 from surefoot.errors import InputError, did_you_mean
 
-AGENT, ATTACK, TRAINING = "agent and environment", "attack model", "training"
-STATISTICS, STOPPING, RUN, ADVANCED = "statistics", "stopping", "run", "advanced"
+AGENT = "agent and environment"
+ATTACK = "attack model"
+TRAINING = "training"
+STATISTICS = "statistics"
+STOPPING = "stopping"
+RUN = "run"
+ADVANCED = "advanced"
 SECTIONS = (AGENT, TRAINING, ATTACK, STATISTICS, STOPPING, RUN, ADVANCED)  # in the order in which --help shows them
 COLUMNS = 80
 

@@ -68,23 +68,27 @@ def run_report(arguments: argparse.Namespace) -> None:
 
 
 def _written(arguments: argparse.Namespace, folders: list[Path]) -> Path:
-    alone, out, kind = len(folders) == 1, arguments.out, arguments.format
-    if kind == "html" and alone and out is None:
+    is_alone = len(folders) == 1
+    # The page of one run shows the runs next to it that are about the same agent.
+    if arguments.format == "html" and is_alone and arguments.out is None:
         return write_run_report(folders[0])
     runs = [read_run(folder) for folder in folders]
-    name, table = TABLES.get(kind, (NAME if kind == "html" else "certificate.png", None))
-    path: Path = out or (folders[0] / name if alone else Path(name))
-    if kind == "png":
+    place = folders[0] if is_alone else Path()
+    if arguments.format == "png":
         stated = runs[0].certificate
-        if not alone or stated is None:
+        if not is_alone or stated is None:
             raise InputError(
                 "--format png draws one certificate; use html, md, latex or csv for attacks and several runs"
             )
+        path: Path = arguments.out or place / "certificate.png"
         write_figure(path, stated, runs[0].baseline)
-    elif table is None:
+    elif arguments.format == "html":
+        path = arguments.out or place / NAME
         write_report(runs, path)
     else:
-        write_text(path, table(runs))
+        name, as_table = TABLES[arguments.format]
+        path = arguments.out or place / name
+        write_text(path, as_table(runs))
     return path
 
 

@@ -102,26 +102,33 @@ def _show(verdict: Verdict, *, verbose: bool) -> None:
     """Print the result, the checks, and what was not checked."""
     passed = sum(check.result == "passed" for check in verdict.checks)
     print(f"{HEADINGS[verdict.verdict]}: {verdict.run}")
-    rerun = "" if verdict.blocks is None else f"; {len(verdict.replayed):,} of {verdict.blocks:,} blocks rerun"
+    rerun = ""
+    if verdict.blocks is not None:
+        rerun = f"; {len(verdict.replayed):,} of {verdict.blocks:,} blocks rerun"
     print(f"{passed} of {len(verdict.checks)} checks passed{rerun}\n")
     width = max((len(check.name) for check in verdict.checks), default=0)
     for check in verdict.checks:
-        detail = check.detail if verbose else LONG_HASH.sub(r"\1...", check.detail)
+        detail = check.detail
+        if not verbose:
+            detail = LONG_HASH.sub(r"\1...", detail)
         say(f"{MARKS[check.result]:7} {check.name:{width}}  {detail}", indent=" " * (width + 10))
     print()
     say(verdict.trust)
     if verdict.verified:
         say(verdict.fresh_bounds)
     print("\nNot checked:")
-    for line in verdict.not_checked if verbose else verdict.not_checked[:SHOWN]:
+    n_shown = len(verdict.not_checked) if verbose else SHOWN
+    for line in verdict.not_checked[:n_shown]:
         say(f"- {line}", indent="  ")
-    if not verbose and len(verdict.not_checked) > SHOWN:
-        print(f"- and {len(verdict.not_checked) - SHOWN} limitations of every verification: see --verbose")
+    if len(verdict.not_checked) > n_shown:
+        print(f"- and {len(verdict.not_checked) - n_shown} limitations of every verification: see --verbose")
 
 
 def _blocks(text: str) -> int | Literal["enough"] | None:
-    if text in ("all", "enough"):
-        return "enough" if text == "enough" else None
+    if text == "enough":
+        return "enough"
+    if text == "all":
+        return None
     if not text.isdecimal() or not text.isascii() or len(text) > 9:
         raise argparse.ArgumentTypeError(f"must be a whole number or 'all', got {text!r:.60}")
     return int(text)
