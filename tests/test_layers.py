@@ -45,7 +45,7 @@ def unexpected(found, allowed):
 
 
 BASE = ("numpy", "surefoot.errors", "surefoot.files", "surefoot.episodes")
-PLANNER = ("surefoot.proof.auto", "surefoot.proof.bounds")
+PLANNER = ("surefoot.proof.planning", "surefoot.proof.bounds")
 
 # What a module may import besides the standard library and its own folder; the longest name that fits decides.
 FOLDERS = {
@@ -67,6 +67,7 @@ FOLDERS = {
     ),
     "surefoot.proof": (*BASE, "scipy"),
     "surefoot.proof.bounds": ("numpy", "scipy", "surefoot.errors", "surefoot.files"),
+    "surefoot.proof.planning": ("numpy", "scipy", "surefoot.errors", "surefoot.files", "surefoot.proof.bounds"),
     "surefoot.report": (*BASE, "surefoot.proof"),
     "surefoot.proof.figure": (*BASE, "matplotlib", "surefoot.proof"),
     "surefoot.proof.certificate": (*BASE, "scipy", "matplotlib", "pandas", "surefoot.proof"),

@@ -14,10 +14,10 @@ from scipy import stats
 from laws import FALSE_ALARM, MORE_LAWS, atoms
 from surefoot.episodes import Episodes
 from surefoot.proof.bounds.betting import Capital, Round
-from surefoot.proof.bounds.bettors import Bettor
-from surefoot.proof.bounds.from_bets import Bets
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.bounds.tangent_scores import propose
+from surefoot.proof.planning.bettors import Bettor
+from surefoot.proof.planning.proposals import propose
+from surefoot.proof.planning.strategies import Bets
 from surefoot.proof.query import certify
 
 ALPHA = 0.2

@@ -13,12 +13,13 @@ from laws import LAWS, atoms
 from surefoot.cli import main as cli
 from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_json
-from surefoot.proof.bounds import from_bets, hedged_bets, tangent_scores
+from surefoot.proof.bounds import tangent_scores
 from surefoot.proof.bounds.betting import Capital
-from surefoot.proof.bounds.bettors import PLANNER, Bet, Hedge
-from surefoot.proof.bounds.ceiling_bets import CeilingBets
-from surefoot.proof.bounds.hedged_bets import Hedger
 from surefoot.proof.bounds.samples import Seen
+from surefoot.proof.planning import hedged_bets, strategies
+from surefoot.proof.planning.bettors import PLANNER, Bet, Hedge
+from surefoot.proof.planning.ceiling_bets import CeilingBets
+from surefoot.proof.planning.hedged_bets import Hedger
 from surefoot.proof.query import certify
 from surefoot.verification.plan_again import recompute_bets
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim
@@ -292,7 +293,7 @@ limit, with_round, logs, split, tangents = (
     Capital.limit,
     Capital.with_round,
     hedged_bets.sums_of_logs,
-    from_bets.split,
+    strategies.split,
     tangent_scores.tangents,
 )
 
@@ -310,7 +311,7 @@ PLANTED = {
     "a sign": (Capital, "limit", lambda self, alpha: limit(self, 1 / alpha)),
     "a sign against single claims": (hedged_bets, "sums_of_logs", lambda *arguments: -logs(*arguments)),
     "a block left out": (Capital, "with_round", without_losses),
-    "a share used twice": (from_bets, "split", lambda past, radii, alpha, *rest: np.full(radii.size, alpha)),
+    "a share used twice": (strategies, "split", lambda past, radii, alpha, *rest: np.full(radii.size, alpha)),
     "a score that promises more": (tangent_scores, "tangents", promising),
 }
 

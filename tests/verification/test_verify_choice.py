@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from laws import MORE_LAWS, atoms
-from surefoot.proof.auto import choose
-from surefoot.proof.bounds.bettors import pilot_size
+from surefoot.proof.planning.auto import choose
+from surefoot.proof.planning.bettors import pilot_size
 from surefoot.verification import plan_again
 from surefoot.verification.plan_again import check_choice
 from surefoot.verification.recompute.bands import Claim

@@ -15,12 +15,12 @@ import numpy as np
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.proof.bounds.bettors import Bettor
-from surefoot.proof.bounds.from_bets import PROOF
 from surefoot.proof.bounds.gaussian_shift import shift_down
-from surefoot.proof.bounds.hedged_bets import expected_limit
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.bounds.tangent_scores import plug_in, propose
+from surefoot.proof.planning.bettors import Bettor
+from surefoot.proof.planning.hedged_bets import expected_limit
+from surefoot.proof.planning.proposals import plug_in, propose
+from surefoot.proof.planning.strategies import PROOF
 
 LONGEST = 10**9  # episodes beyond which no run is planned
 

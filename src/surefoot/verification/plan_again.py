@@ -15,14 +15,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.proof.auto import select
-from surefoot.proof.bounds import relative_entropy
-from surefoot.proof.bounds.bettors import PLANNER, Bet, Bettor, pilot_size
-from surefoot.proof.bounds.ceiling_bets import CeilingBets, glance
-from surefoot.proof.bounds.from_bets import PROOF, looked_at, opening, players, prover, shares_by_radius
-from surefoot.proof.bounds.hedged_bets import Hedger
 from surefoot.proof.bounds.samples import Sample, Seen
 from surefoot.proof.bounds.tangent_scores import Tangents
+from surefoot.proof.planning import thetas
+from surefoot.proof.planning.auto import select
+from surefoot.proof.planning.bettors import PLANNER, Bet, Bettor, pilot_size
+from surefoot.proof.planning.ceiling_bets import CeilingBets, glance
+from surefoot.proof.planning.hedged_bets import Hedger
+from surefoot.proof.planning.strategies import PROOF, looked_at, opening, players, prover, shares_by_radius
 from surefoot.verification.recompute.bands import Claim, Side
 from surefoot.verification.recompute.bets import PlannedBet, PlannedBettor, as_counted, check_rows, check_sides, settled
 from surefoot.verification.recompute.sequential import Stop
@@ -36,7 +36,7 @@ def other_planner(certificate: dict[str, Any]) -> str | None:
     """Return why the plans of a certificate cannot be repeated here, or None."""
     version, kind, method = (certificate.get(key) for key in ("planner", "kind", "method"))
     planned = method in ("auto", "betting", "sequential") if kind is None else kind == "shared" and method == "betting"
-    here = PLANNER if kind is None else relative_entropy.PLANNER
+    here = PLANNER if kind is None else thetas.PLANNER
     # The first planner of shared budgets did not state its version.
     if not planned or version == here or (kind is not None and version is None and here == 1):
         return None
@@ -45,7 +45,7 @@ def other_planner(certificate: dict[str, Any]) -> str | None:
 
 def plan_shared(pilot: Floats, rounds: int, width: float | None, claim: SharedClaim) -> tuple[Floats, Floats]:
     """Return the thetas and bet sizes of a shared budget, planned on the pilot alone."""
-    return relative_entropy.planned(pilot, rounds, width, claim.alpha, claim.costs)
+    return thetas.planned(pilot, rounds, width, claim.alpha, claim.costs)
 
 
 def check_choice(returns: Floats, claim: Claim, choice: Any, *, declared: bool = False) -> list[str]:

@@ -11,18 +11,18 @@ from scipy import stats
 
 from laws import LAWS, Law, too_many
 from surefoot.errors import InputError
-from surefoot.proof.bounds import bettors as mean
-from surefoot.proof.bounds.betting import Capital, Round
-from surefoot.proof.bounds.bettors import (
+from surefoot.proof.bounds.betting import Capital, Round, sums_of_logs
+from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes, lower_limit
+from surefoot.proof.bounds.samples import Sample, Seen
+from surefoot.proof.planning import bettors as mean
+from surefoot.proof.planning.bettors import (
     Bettor,
     Plain,
     doubling_edges,
     edges_for,
     pilot_size,
 )
-from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes, lower_limit
-from surefoot.proof.bounds.hedged_bets import Hedger, sums_of_logs
-from surefoot.proof.bounds.samples import Sample, Seen
+from surefoot.proof.planning.hedged_bets import Hedger
 
 ALPHA = 0.2
 

@@ -11,12 +11,13 @@ from scipy import stats
 
 from laws import LAWS, MORE_LAWS, atoms, too_many
 from surefoot.errors import InputError
-from surefoot.proof.bounds.alpha_shares import split
 from surefoot.proof.bounds.betting import Capital, Round
-from surefoot.proof.bounds.bettors import Bettor
-from surefoot.proof.bounds.from_bets import Bets, both_sides, worst_means
 from surefoot.proof.bounds.samples import Sample, Seen
-from surefoot.proof.bounds.tangent_scores import guesses, implied, plug_in, propose, tangents
+from surefoot.proof.bounds.tangent_scores import implied, tangents
+from surefoot.proof.planning.alpha_shares import split
+from surefoot.proof.planning.bettors import Bettor
+from surefoot.proof.planning.proposals import guesses, plug_in, propose
+from surefoot.proof.planning.strategies import Bets, both_sides, worst_means
 
 ALPHA = 0.2
 RADII = (0.0, 1.0, 2.0, 3.0, 4.0)

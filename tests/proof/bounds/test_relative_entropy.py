@@ -15,9 +15,10 @@ from scipy import integrate, optimize, stats
 
 from laws import LAWS, Law, atoms, too_many
 from surefoot.errors import InputError
-from surefoot.proof.bounds import relative_entropy as shared
 from surefoot.proof.bounds.binomial import lower_limit
-from surefoot.proof.bounds.relative_entropy import Coin, Tilts, coin, least_chance, mean_at_most, pilot_size, tilts
+from surefoot.proof.bounds.relative_entropy import Coin, Tilts, coin, least_chance, mean_at_most
+from surefoot.proof.planning import thetas as shared
+from surefoot.proof.planning.thetas import pilot_size, tilts
 
 ALPHA = 0.2
 COSTS = (0.0, 0.1, 0.5, 2.0)

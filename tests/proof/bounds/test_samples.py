@@ -10,8 +10,8 @@ from surefoot.episodes import Episodes
 from surefoot.proof.bounds import samples
 from surefoot.proof.bounds.bands import tail_tight
 from surefoot.proof.bounds.from_band import mean_lower, mean_upper
-from surefoot.proof.bounds.from_bets import both_sides
 from surefoot.proof.bounds.samples import Sample, Seen, coarse_step
+from surefoot.proof.planning.strategies import both_sides
 from surefoot.proof.query import certify
 
 RADII = [0.0, 1.5]

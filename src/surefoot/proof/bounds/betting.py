@@ -30,6 +30,8 @@ Floats = NDArray[np.float64]
 
 ROUNDING = 1e-13  # relative error allowed for in each term of a sum of logarithms: a thousand units in the last place
 INSIDE = 1 - 1e-9  # how far a claim keeps from the value at which a factor could reach 0
+_SMALL, _FEW = 0.02, 200  # largest factor, and fewest outcomes, for which power sums replace logarithms
+_PIECE = 20_000  # outcomes whose logarithms against all claims are computed at once
 
 
 @dataclass(frozen=True)
@@ -115,3 +117,41 @@ class Capital:
                 break
             claim = tried
         return below
+
+
+def sums_of_logs(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
+    """Return sum log(1 + stake (y - claim)) over a batch, for each stake and claim, rounded down.
+
+    Where |stake (y - claim)| <= r, a small number, the first four terms of the series of log(1 + x) and power sums of
+    the batch are enough: what is left out is never below -r^5 / (5 (1 - r)^5).
+    """
+    size = batch.size
+    if size < _FEW:
+        return _logs(batch, stakes, claims)
+    mean = float(batch.counts @ batch.values) / size
+    gap, away = mean - claims, batch.values - mean
+    near = np.abs(away) <= _SMALL / stakes.max() - np.abs(gap).max()
+    if batch.counts[near].sum() < size / 2:
+        return _logs(batch, stakes, claims)
+    power = (np.vander(away[near], 5, increasing=True).T @ batch.counts[near]).tolist()
+    series = np.zeros(claims.shape)
+    for k in range(4, 0, -1):  # sum (away + gap)^k, by the binomial theorem
+        sums = np.full(claims.shape, power[0])
+        for i in range(1, k + 1):
+            sums = sums * gap + math.comb(k, i) * power[i]
+        series = stakes * (sums / k - series)
+    largest = stakes * (np.abs(away[near]).max() + np.abs(gap))
+    ratio = largest / (1 - largest)
+    left_out = power[0] / 5 * ratio * (ratio * ratio) * (ratio * ratio)
+    far = _logs(Sample(batch.values[~near], batch.counts[~near]), stakes, claims)
+    return np.asarray(series - left_out + far - ROUNDING * (power[0] * largest + 1), dtype=np.float64)
+
+
+def _logs(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
+    """Return the same sums of logarithms, term by term, for so many outcomes at a time."""
+    sums = np.zeros(claims.shape)
+    for first in range(0, max(1, batch.values.size), _PIECE):
+        values, counts = batch.values[first : first + _PIECE], batch.counts[first : first + _PIECE]
+        logs = np.log1p(stakes[:, None] * (values - claims[:, None]))
+        sums += logs @ counts - ROUNDING * (np.abs(logs) @ counts + 1)
+    return sums

@@ -15,16 +15,16 @@ import regret
 from laws import LAWS, MORE_LAWS, Law, atoms, too_many
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.proof import auto
-from surefoot.proof.auto import Choice, _spread, choose
-from surefoot.proof.bounds.alpha_shares import threshold_shares
 from surefoot.proof.bounds.bands import Band, spread_thresholds
-from surefoot.proof.bounds.bettors import pilot_size
 from surefoot.proof.bounds.binomial import lower_limit
 from surefoot.proof.bounds.from_band import mean_lower
-from surefoot.proof.bounds.from_bets import worst_means
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.bounds.tangent_scores import plug_in
+from surefoot.proof.planning import auto
+from surefoot.proof.planning.alpha_shares import threshold_shares
+from surefoot.proof.planning.auto import Choice, _spread, choose
+from surefoot.proof.planning.bettors import pilot_size
+from surefoot.proof.planning.proposals import plug_in
+from surefoot.proof.planning.strategies import worst_means
 from surefoot.proof.query import certify
 
 PUBLISHED = json.loads((Path(__file__).parents[2] / "study" / "data" / "published" / "cartpole-5.json").read_text())

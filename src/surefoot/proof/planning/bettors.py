@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from surefoot.proof.bounds.betting import Capital, Round
 from surefoot.proof.bounds.binomial import check_alpha
 from surefoot.proof.bounds.samples import Sample, Seen
-from surefoot.proof.bounds.stakes import Aim, Candidates, Choice, plan
+from surefoot.proof.planning.stakes import Aim, Candidates, Choice, plan
 
 Floats = NDArray[np.float64]
 

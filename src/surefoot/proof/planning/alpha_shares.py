@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 from scipy.special import betaincinv
 
 from surefoot.proof.bounds.gaussian_shift import shift_down
-from surefoot.proof.bounds.hedged_bets import expected_limit
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.bounds.tangent_scores import LARGEST_RADIUS, implied, plug_in, propose
+from surefoot.proof.bounds.tangent_scores import implied
+from surefoot.proof.planning.hedged_bets import expected_limit
+from surefoot.proof.planning.proposals import LARGEST_RADIUS, plug_in, propose
 
 Floats = NDArray[np.float64]
 

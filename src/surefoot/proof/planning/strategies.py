@@ -17,8 +17,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
 from surefoot.files import extremes
-from surefoot.proof.bounds.alpha_shares import split
-from surefoot.proof.bounds.bettors import (
+from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes
+from surefoot.proof.bounds.samples import Sample, Seen, coarse_step
+from surefoot.proof.bounds.tangent_scores import implied
+from surefoot.proof.planning.alpha_shares import split
+from surefoot.proof.planning.bettors import (
     HORIZON,
     Bettor,
     doubling_edges,
@@ -27,11 +30,9 @@ from surefoot.proof.bounds.bettors import (
     growing_edges,
     pilot_size,
 )
-from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes
-from surefoot.proof.bounds.ceiling_bets import CeilingBets, glance
-from surefoot.proof.bounds.hedged_bets import Hedger
-from surefoot.proof.bounds.samples import Sample, Seen, coarse_step
-from surefoot.proof.bounds.tangent_scores import implied, propose
+from surefoot.proof.planning.ceiling_bets import CeilingBets, glance
+from surefoot.proof.planning.hedged_bets import Hedger
+from surefoot.proof.planning.proposals import propose
 
 Floats = NDArray[np.float64]
 

@@ -7,14 +7,14 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from laws import atoms, too_many
-from surefoot.proof.auto import select
-from surefoot.proof.bounds import from_bets
-from surefoot.proof.bounds.bettors import pilot_size
 from surefoot.proof.bounds.binomial import lower_limit
-from surefoot.proof.bounds.ceiling_bets import CeilingBets, glance
-from surefoot.proof.bounds.from_bets import worst_means
-from surefoot.proof.bounds.hedged_bets import Hedger
 from surefoot.proof.bounds.samples import Seen
+from surefoot.proof.planning import strategies
+from surefoot.proof.planning.auto import select
+from surefoot.proof.planning.bettors import pilot_size
+from surefoot.proof.planning.ceiling_bets import CeilingBets, glance
+from surefoot.proof.planning.hedged_bets import Hedger
+from surefoot.proof.planning.strategies import worst_means
 
 RADII = np.array([0.0, 1.0, 2.0, 3.0])
 RARE = atoms("rarely less", 0.0, 200.0, [10.0, 120.0, 190.0, 200.0], [0.01, 0.01, 0.01, 0.97])
@@ -44,16 +44,16 @@ def test_the_first_returns_decide_and_no_later_one():
     for n in (100, 1_000):
         returns = np.full(n, 200.0)
         returns[glance(n)] = 150.0
-        assert from_bets.opening(returns[: glance(n)], RADII, 0.05, 0.0, 200.0, n) is not None
-        assert from_bets.opening(returns[1 : glance(n) + 1], RADII, 0.05, 0.0, 200.0, n) is None
-        assert from_bets.opening(returns[: glance(n)], RADII, 0.05, 0.0, None, n) is None
+        assert strategies.opening(returns[: glance(n)], RADII, 0.05, 0.0, 200.0, n) is not None
+        assert strategies.opening(returns[1 : glance(n) + 1], RADII, 0.05, 0.0, 200.0, n) is None
+        assert strategies.opening(returns[: glance(n)], RADII, 0.05, 0.0, None, n) is None
 
 
 def test_nothing_is_bet_on_a_return_that_decided_how_to_bet():
     """At every size, small ones too: neither for the perfect start nor, where it selects the method, by auto."""
     for n in (*range(2, 400), 10_000, 10**6):
         first = np.full(glance(n), 200.0)
-        bets = from_bets.opening(first, RADII, 0.05, 0.0, 200.0, n)
+        bets = strategies.opening(first, RADII, 0.05, 0.0, 200.0, n)
         assert bets is not None
         assert bets.first >= first.size
         start = np.full(pilot_size(n), 200.0)
@@ -111,7 +111,7 @@ def gained(failures, monkeypatch):
     returns[list(failures)] = list(failures.values())
     early = lower(returns, alone)[0]
     with monkeypatch.context() as without:
-        without.setattr(from_bets, "opening", lambda *_: None)
+        without.setattr(strategies, "opening", lambda *_: None)
         return early / lower(returns, alone)[0]
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.special import gammaincc, ndtr, ndtri
 
-from surefoot.proof.bounds.poisson_stakes import exact_stakes, stakes
+from surefoot.proof.planning.poisson_stakes import exact_stakes, stakes
 
 
 @pytest.mark.parametrize("share", [0.01, 0.5, 1.0])

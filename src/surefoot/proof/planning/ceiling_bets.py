@@ -32,11 +32,11 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.proof.bounds.alpha_shares import better_unsplit
-from surefoot.proof.bounds.bettors import Bet, Plain, Score, edges_for, pilot_size
-from surefoot.proof.bounds.hedged_bets import Hedger, Model
 from surefoot.proof.bounds.samples import Sample, Seen
 from surefoot.proof.bounds.tangent_scores import implied
+from surefoot.proof.planning.alpha_shares import better_unsplit
+from surefoot.proof.planning.bettors import Bet, Plain, Score, edges_for, pilot_size
+from surefoot.proof.planning.hedged_bets import Hedger, Model
 
 Floats = NDArray[np.float64]
 

@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.proof.bounds.alpha_shares import threshold_shares
-from surefoot.proof.bounds.bettors import pilot_size
 from surefoot.proof.bounds.samples import Sample
+from surefoot.proof.planning.alpha_shares import threshold_shares
+from surefoot.proof.planning.bettors import pilot_size
 
 Floats = NDArray[np.float64]
 
