@@ -66,8 +66,8 @@ FOLDERS = {
         *(f"surefoot.{name}" for name in ("agents", "play", "proof")),
     ),
     "surefoot.proof": (*BASE, "scipy"),
-    "surefoot.proof.bounds": ("numpy", "scipy", "surefoot.errors", "surefoot.files"),
-    "surefoot.proof.planning": ("numpy", "scipy", "surefoot.errors", "surefoot.files", "surefoot.proof.bounds"),
+    "surefoot.proof.bounds": ("numpy", "scipy", "surefoot.errors"),
+    "surefoot.proof.planning": ("numpy", "scipy", "surefoot.errors", "surefoot.proof.bounds"),
     "surefoot.report": (*BASE, "surefoot.proof"),
     "surefoot.proof.figure": (*BASE, "matplotlib", "surefoot.proof"),
     "surefoot.proof.certificate": (*BASE, "scipy", "matplotlib", "pandas", "surefoot.proof"),
@@ -109,6 +109,51 @@ def test_no_module_but_the_entry_point_imports_the_command():
 def test_the_package_never_imports_the_study():
     users = [m for m, found in IMPORTS.items() if any(name.split(".")[0] == "study" for name in found)]
     assert users == []
+
+
+def find_cycle(imports):
+    """Return modules of which each imports the next and the last the first, or none."""
+    done = set()
+
+    def walk(module, path):
+        if module in path:
+            return path[path.index(module) :]
+        if module in done:
+            return []
+        for name in sorted(imports.get(module, ())):
+            found = walk(name, [*path, module])
+            if found:
+                return found
+        done.add(module)
+        return []
+
+    return next((found for found in (walk(module, []) for module in sorted(imports)) if found), [])
+
+
+KERNEL = "surefoot.proof.bounds"
+PLANS = "surefoot.proof.planning"
+
+
+def test_the_kernel_imports_no_plan_and_neither_has_a_cycle():
+    kernel = {module: found for module, found in IMPORTS.items() if module.startswith(KERNEL)}
+    plans = {module: found for module, found in IMPORTS.items() if module.startswith(PLANS)}
+    assert len(kernel) >= 10
+    assert len(plans) >= 8
+    for module, found in kernel.items():
+        assert {name for name in found if name.startswith("surefoot")} <= {"surefoot.errors", *kernel}, module
+    assert find_cycle({**kernel, **plans}) == []
+
+
+def test_planted_cycles_are_found():
+    assert find_cycle({"a": {"b"}, "b": {"c"}, "c": {"numpy"}}) == []
+    assert find_cycle({"a": {"b"}, "b": {"c", "d"}, "c": {"numpy"}, "d": {"b"}}) == ["b", "d"]
+    kernel = {**IMPORTS, f"{KERNEL}.samples": {f"{PLANS}.strategies"}}
+    assert f"{KERNEL}.samples" in find_cycle({name: kernel[name] for name in kernel if name.startswith((KERNEL, PLANS))})
+
+
+def test_the_kernel_can_be_read():
+    lines = sum(len(path.read_text().splitlines()) for module, path in FILES.items() if module.startswith(KERNEL))
+    assert lines <= 1_300
 
 
 def test_packages_are_empty():

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,9 +16,9 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.planning.bettors import Bettor
 from surefoot.proof.planning.hedged_bets import expected_limit
 from surefoot.proof.planning.proposals import plug_in, propose
+from surefoot.proof.planning.stakes import Aim, choose_proposal
 from surefoot.proof.planning.strategies import PROOF
 
 LONGEST = 10**9  # episodes beyond which no run is planned
@@ -62,8 +61,8 @@ def forecast(
     radius, law = budget / pilot.sigma, Sample.of(pilot.returns)
 
     def limit(n: float) -> float:
-        game = partial(propose, expected=n, radius=radius, floor=pilot.floor)
-        return expected_limit(game, alpha, _learnt(law, n), n, pilot.floor)
+        past = _learnt(law, n)
+        return expected_limit(past, n, expected=n, alpha=alpha, scaled_budget=radius, floor=pilot.floor)
 
     fixed = sequential = least = None
     if require is not None:
@@ -103,12 +102,13 @@ def _learnt(law: Sample, n: float) -> Sample:
 
 def _sequential(law: Sample, radius: float, alpha: float, floor: float, require: float) -> int | None:
     """Return when the capital of bets against the requirement is expected to suffice."""
-    player = Bettor(partial(propose, expected=None, radius=radius, floor=floor), alpha * PROOF, [0], claim=require)
     needed = math.log(1 / (alpha * PROOF))
 
     def proved(n: float) -> bool:
-        score, choice = player.expect(_learnt(law, n), n)
-        return score is not None and n * choice.expected >= needed
+        past = _learnt(law, n)
+        proposals = propose(past, None, scaled_budget=radius, floor=floor)
+        chosen, choice = choose_proposal(proposals, past, Aim(alpha * PROOF, n, require))
+        return chosen is not None and n * choice.expected >= needed
 
     return _first(proved)
 

@@ -15,9 +15,10 @@ from scipy import integrate, optimize, stats
 
 from laws import LAWS, Law, atoms, too_many
 from surefoot.errors import InputError
+from surefoot.proof.bounds import relative_entropy
 from surefoot.proof.bounds.binomial import lower_limit
 from surefoot.proof.bounds.relative_entropy import Coin, Tilts, coin, least_chance, mean_at_most
-from surefoot.proof.planning import thetas as shared
+from surefoot.proof.planning import thetas
 from surefoot.proof.planning.thetas import pilot_size, tilts
 
 ALPHA = 0.2
@@ -151,8 +152,8 @@ def test_the_pilot_alone_settles_thetas_and_stakes():
     assert np.array_equal(one.thetas, other.thetas)
     assert np.array_equal(one.stakes, other.stakes)
     assert not np.array_equal(one.uppers, other.uppers)
-    assert one.thetas.size <= shared._MOST
-    assert tilts(draws, 0.0, 10.0, 0.05, np.linspace(0, 5, 40).tolist()).thetas.size <= shared._MOST
+    assert one.thetas.size <= thetas._MOST
+    assert tilts(draws, 0.0, 10.0, 0.05, np.linspace(0, 5, 40).tolist()).thetas.size <= thetas._MOST
 
 
 def test_every_tilt_is_bounded_on_the_other_returns_at_its_share_of_alpha():
@@ -241,7 +242,7 @@ def test_planted_half_the_cost(method):
 
 def test_planted_the_mean_for_its_limit(monkeypatch):
     """Without betting, exp(-theta X) is simply averaged: not a bound."""
-    monkeypatch.setattr(shared, "mean_at_most", lambda values, stake, alpha: float(values.mean()))
+    monkeypatch.setattr(relative_entropy, "mean_at_most", lambda values, stake, alpha: float(values.mean()))
     assert too_many(misses(LAWS[0], n=80, runs=200, seed=23), 200, ALPHA)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "bench"))
 
 import regret
 
@@ -27,7 +27,7 @@ from surefoot.proof.planning.proposals import plug_in
 from surefoot.proof.planning.strategies import worst_means
 from surefoot.proof.query import certify
 
-PUBLISHED = json.loads((Path(__file__).parents[2] / "study" / "data" / "published" / "cartpole-5.json").read_text())
+PUBLISHED = json.loads((Path(__file__).parents[3] / "study" / "data" / "published" / "cartpole-5.json").read_text())
 BARS = [(0.2, 0.2, 187.0), (0.2, 0.4, 156.0), (0.2, 0.6, 97.0), (0.4, 0.2, 120.2), (0.4, 0.4, 95.9), (0.4, 0.8, 53.3)]
 FEW = (
     LAWS[1],

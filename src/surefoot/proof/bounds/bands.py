@@ -16,10 +16,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
-from surefoot.files import extremes
 from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes, lower_limit
 from surefoot.proof.bounds.local_levels import order_limits
-from surefoot.proof.bounds.samples import EXACT, Seen, coarse_step
+from surefoot.proof.bounds.samples import Sample
 
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
@@ -151,10 +150,9 @@ def _at_thresholds(
     certain: Sequence[bool | NDArray[np.bool_]] = (False, False),
 ) -> Band:
     """Bound both families at x, each bound at its share of alpha; without a share it is 0, or 1 where it is certain."""
-    n, counts = returns.size, np.zeros((2, x.size))
-    for first in range(0, n, EXACT):
-        ordered = np.sort(returns[first : first + EXACT])
-        counts += (ordered.size - np.searchsorted(ordered, x, side="left"), np.searchsorted(ordered, x, side="right"))
+    n = returns.size
+    ordered = np.sort(returns)
+    counts = (n - np.searchsorted(ordered, x, side="left"), np.searchsorted(ordered, x, side="right"))
     reach, stay = (np.where(sure, 1.0, np.zeros(x.shape)) for sure in certain)
     for limits, family, k in zip((reach, stay), shares, counts, strict=True):
         limits[family > 0] = lower_limit(k[family > 0], n, family[family > 0])
@@ -162,18 +160,12 @@ def _at_thresholds(
 
 
 def _tally(returns: ArrayLike, alpha: float) -> tuple[Floats, Counts, Counts, int]:
-    """Return points, how many outcomes were at least and at most each, and how many there were.
-
-    The points are the distinct outcomes; of very many outcomes, the multiples of a step next to them on both sides. A
-    band holds at all points simultaneously, so it holds at those. No count is too large.
-    """
+    """Return the distinct outcomes, how many outcomes were at least and at most each, and how many there were."""
     x = _checked(returns, alpha)
-    n, (low, high) = x.size, extremes(x)
-    step = coarse_step(n, low, high)
-    down = Seen(x, step=step, floor=low).sample(0, n)
-    up = down.mirrored() if step is None else Seen(x, mirrored=True, step=step, floor=-high).sample(0, n)
-    points = np.union1d(down.values, -up.values)
-    return points, n - down.count_below(points), n - up.count_below(-points), n
+    sample = Sample.of(x)
+    counts = sample.counts.astype(np.int64)
+    at_most = np.cumsum(counts)
+    return sample.values, x.size - at_most + counts, at_most, x.size
 
 
 def _checked(returns: ArrayLike, alpha: float) -> Floats:

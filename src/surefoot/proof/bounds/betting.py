@@ -1,17 +1,23 @@
 """Bounds of a mean by betting (Waudby-Smith and Ramdas 2023): for fixed n, and anytime-valid.
 
 Outcomes y_1, y_2, ... never fall below a known ``lowest``, and given its past each has a mean of at most mu.
-Against the candidate mean m, the claim "mu <= m", a bettor with capital 1 bets lambda_i >= 0, fixed before y_i is seen.
-Its capital is then
+
+(a) Against the candidate mean m, the claim "mu <= m", a bettor with capital 1 bets lambda_i >= 0, fixed before y_i is
+seen. Its capital is then
 
     W_n(m) = product over i of (1 + lambda_i (y_i - m)),     as long as lambda_i <= 1 / (m - lowest).
 
-For m = mu no factor is negative and none has a mean above 1, so W(mu) is a nonnegative supermartingale and by
-Ville's inequality P(W_n(mu) >= 1/alpha for some n) <= alpha. W_n(m) falls as m grows. Hence
+(b) For m = mu no factor is negative and none has a mean above 1, so W(mu) is a nonnegative supermartingale and by
+Ville's inequality P(W_n(mu) >= 1/alpha for some n) <= alpha.
+
+(c) W_n(m) falls as m grows. Hence
 
     P( there is an n with mu < sup { m: W_n(m) >= 1/alpha } ) <= alpha.
 
 Bet sizes decide how tight that is, never whether it is true: they may be any function of the past.
+
+``Capital`` is W_n for bet sizes that are the same against all claims; ``sums_of_logs`` is log W_n for bet sizes that
+depend on the claim.
 """
 
 from __future__ import annotations
@@ -19,7 +25,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +35,8 @@ Floats = NDArray[np.float64]
 
 ROUNDING = 1e-13  # relative error allowed for in each term of a sum of logarithms: a thousand units in the last place
 INSIDE = 1 - 1e-9  # how far a claim keeps from the value at which a factor could reach 0
-_SMALL, _FEW = 0.02, 200  # largest factor, and fewest outcomes, for which power sums replace logarithms
+_SMALL = 0.02  # largest |lambda (y - m)| for which power sums replace logarithms
+_FEW = 200  # outcomes; for fewer the logarithms themselves are as fast
 _PIECE = 20_000  # outcomes whose logarithms against all claims are computed at once
 
 
@@ -48,15 +54,12 @@ class Round:
     first: int = 0
     cutoff: float | None = None
 
-    @cached_property
-    def rough(self) -> Sample:
-        """The outcomes in groups: plans read them often."""
-        return self.outcomes.grouped()
-
     @property
     def highest_claim(self) -> float:
-        """The largest m for which no outcome can make the bettor's factor negative."""
-        return self.lowest + INSIDE / self.stake if self.stake > 0 else math.inf
+        """The largest m for which no outcome can make the bettor's factor negative (a)."""
+        if self.stake > 0:
+            return self.lowest + INSIDE / self.stake
+        return math.inf
 
 
 class Capital:
@@ -67,16 +70,20 @@ class Capital:
 
     def with_round(self, played: Round) -> Capital:
         """Return the capital after one more round; without a bet it is the same."""
-        return Capital([*self.rounds, played]) if played.stake > 0 else self
+        if played.stake > 0:
+            return Capital([*self.rounds, played])
+        return self
 
     @property
-    def most(self) -> float:
+    def highest_claim(self) -> float:
         """The largest claim that all bet sizes were valid for."""
         return min((played.highest_claim for played in self.rounds), default=math.inf)
 
-    def log_wealth(self, claim: float) -> tuple[float, float]:
+    def log_capital(self, claim: float) -> tuple[float, float]:
         """Return log W(claim), rounded down, and its slope."""
-        total = slope = size = 0.0
+        total = 0.0
+        slope = 0.0
+        size = 0.0
         for played in self.rounds:
             factor = played.stake * (played.outcomes.values - claim)
             logs = np.log1p(factor)
@@ -86,24 +93,25 @@ class Capital:
         return total - ROUNDING * (size + 1), slope
 
     def limit(self, alpha: float) -> float:
-        """Return the largest claim found with W >= 1/alpha, or minus infinity: a lower bound of the mean."""
+        """Return the largest claim found with W >= 1/alpha, or minus infinity: a lower bound of the mean (c)."""
         if not self.rounds:
             return -math.inf
         aim = math.log(1 / alpha) * (1 + ROUNDING)
-        most = self.most
-        below = min(most, *(float(played.outcomes.values[0]) for played in self.rounds))
-        step = max(most - below, abs(most) * 1e-9, 1e-300)
-        while self.log_wealth(below)[0] < aim:
-            below, step = below - step, 2 * step
-            if not math.isfinite(below) or step > 1e12 * max(1.0, abs(most)):
+        highest = self.highest_claim
+        below = min(highest, *(float(played.outcomes.values[0]) for played in self.rounds))
+        step = max(highest - below, abs(highest) * 1e-9, 1e-300)
+        while self.log_capital(below)[0] < aim:
+            below -= step
+            step *= 2
+            if not math.isfinite(below) or step > 1e12 * max(1.0, abs(highest)):
                 return -math.inf
-        return self._climb(below, most, aim)
+        return self._climb(below, highest, aim)
 
     def _climb(self, below: float, above: float, aim: float) -> float:
         """Return the last claim at which the capital was computed and found to suffice."""
         claim = below
         for _ in range(200):
-            wealth, slope = self.log_wealth(claim)
+            wealth, slope = self.log_capital(claim)
             if wealth >= aim:
                 below = claim
             else:
@@ -112,10 +120,9 @@ class Capital:
                 break
             # the logarithm is concave in the claim, so Newton's step from above lands above: aim a little short
             newton = claim - (wealth - aim * (1 + 1e-12)) / slope if slope < 0 else math.nan
-            tried = newton if below < newton < above else (below + above) / 2
             if wealth >= aim and abs(newton - claim) <= 1e-12 * max(abs(claim), 1e-300):
                 break
-            claim = tried
+            claim = newton if below < newton < above else (below + above) / 2
         return below
 
 
@@ -127,12 +134,13 @@ def sums_of_logs(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
     """
     size = batch.size
     if size < _FEW:
-        return _logs(batch, stakes, claims)
+        return _sums_term_by_term(batch, stakes, claims)
     mean = float(batch.counts @ batch.values) / size
-    gap, away = mean - claims, batch.values - mean
+    gap = mean - claims
+    away = batch.values - mean
     near = np.abs(away) <= _SMALL / stakes.max() - np.abs(gap).max()
     if batch.counts[near].sum() < size / 2:
-        return _logs(batch, stakes, claims)
+        return _sums_term_by_term(batch, stakes, claims)
     power = (np.vander(away[near], 5, increasing=True).T @ batch.counts[near]).tolist()
     series = np.zeros(claims.shape)
     for k in range(4, 0, -1):  # sum (away + gap)^k, by the binomial theorem
@@ -143,15 +151,16 @@ def sums_of_logs(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
     largest = stakes * (np.abs(away[near]).max() + np.abs(gap))
     ratio = largest / (1 - largest)
     left_out = power[0] / 5 * ratio * (ratio * ratio) * (ratio * ratio)
-    far = _logs(Sample(batch.values[~near], batch.counts[~near]), stakes, claims)
+    far = _sums_term_by_term(Sample(batch.values[~near], batch.counts[~near]), stakes, claims)
     return np.asarray(series - left_out + far - ROUNDING * (power[0] * largest + 1), dtype=np.float64)
 
 
-def _logs(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
-    """Return the same sums of logarithms, term by term, for so many outcomes at a time."""
+def _sums_term_by_term(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
+    """Return the same sums, for so many outcomes at a time."""
     sums = np.zeros(claims.shape)
     for first in range(0, max(1, batch.values.size), _PIECE):
-        values, counts = batch.values[first : first + _PIECE], batch.counts[first : first + _PIECE]
+        values = batch.values[first : first + _PIECE]
+        counts = batch.counts[first : first + _PIECE]
         logs = np.log1p(stakes[:, None] * (values - claims[:, None]))
         sums += logs @ counts - ROUNDING * (np.abs(logs) @ counts + 1)
     return sums

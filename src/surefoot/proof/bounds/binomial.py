@@ -19,7 +19,6 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import betainc, betaincinv
 
 from surefoot.errors import InputError
-from surefoot.files import extremes
 
 Floats = NDArray[np.float64]
 
@@ -47,11 +46,10 @@ def check_alpha(alpha: ArrayLike) -> None:
 def checked_outcomes(outcomes: ArrayLike, floor: float | None = None) -> Floats:
     """Return outcomes as an array, or say what is wrong with them."""
     x = np.asarray(outcomes, dtype=np.float64)
-    least, greatest = extremes(x) if x.ndim == 1 and x.size else (math.nan, math.nan)
-    if not (math.isfinite(least) and math.isfinite(greatest)):  # NaN if any outcome is
+    if x.ndim != 1 or x.size == 0 or not np.isfinite(x).all():
         raise InputError(f"outcomes must be a non-empty list of finite numbers, got shape {x.shape}")
-    if floor is not None and not (math.isfinite(floor) and least >= floor):
-        raise InputError(f"no outcome may be below {floor:g}, got {least:g}; give the true floor")
+    if floor is not None and not (math.isfinite(floor) and x.min() >= floor):
+        raise InputError(f"no outcome may be below {floor:g}, got {x.min():g}; give the true floor")
     return x
 
 

@@ -16,6 +16,7 @@ its Clopper-Pearson bound. Both hold simultaneously for all budgets and all M. `
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -81,6 +82,32 @@ def coin(returns: ArrayLike, floor: float, ceiling: float, alpha: float) -> Coin
     x = _checked(returns, floor, alpha)
     wins = int(np.count_nonzero(x >= ceiling))
     return Coin(float(lower_limit(wins, x.size, alpha)[0]), ceiling - floor)
+
+
+def bound_tilts(
+    returns: ArrayLike,
+    floor: float,
+    alpha: float,
+    n_pilot: int,
+    plan: Callable[[Floats, int], tuple[Floats, Floats]],
+) -> Tilts:
+    """Bound E exp(-theta X) for a few thetas, each at an even share of alpha.
+
+    Args:
+        returns: In the order in which they were run.
+        floor: The lowest return that is possible.
+        alpha: Error probability of all bounds together.
+        n_pilot: Number of returns, the first ones, that only serve to plan.
+        plan: Chooses thetas and bet sizes; it is handed the pilot, counted from the floor, and the number of the other
+            returns, and nothing else.
+    """
+    x = _checked(returns, floor, alpha) - floor
+    rest = x[n_pilot:]
+    thetas, stakes = plan(x[:n_pilot].copy(), rest.size)
+    uppers = []
+    for theta, stake in zip(thetas.tolist(), stakes.tolist(), strict=True):
+        uppers.append(mean_at_most(np.exp(-theta * rest), stake, alpha / thetas.size))
+    return Tilts(thetas, stakes, np.array(uppers), n_pilot)
 
 
 def mean_at_most(values: Floats, stake: float, alpha: float) -> float:

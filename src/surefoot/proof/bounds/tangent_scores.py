@@ -1,28 +1,26 @@
-"""Scores of a return whose mean is at most the worst-case mean (T3): tangents of a convex curve, integrated.
+"""T3: scores of a return whose mean is at most the worst-case mean: tangents of a convex curve, integrated.
 
-Write S(y) = P(X >= y), c = B / sigma for the scaled budget, and g(p) = Phi(Phi^-1(p) - c). By T2 no attack pushes
-the mean return below L = a + int_a^inf g(S(y)) dy. g is convex, so it lies above each of its tangents: for ANY guess
-q(y) of S(y), made before X is seen,
+(a) Write S(y) = P(X >= y), c = B / sigma for the scaled budget, g_c(p) = Phi(Phi^-1(p) - c), and ``floor`` for a number
+that no return is below. By T2 no attack pushes the mean return below L_c = floor + int g_c(S(y)) dy, over y from the
+floor up. g_c is convex, so it lies above each of its tangents: for ANY guess q(y) of S(y), made before X is seen,
 
-    g(S(y)) >= g(q(y)) + g'(q(y)) (S(y) - q(y)),      g'(q) = exp(c Phi^-1(q) - c^2 / 2),
+    g_c(S(y)) >= g_c(q(y)) + g_c'(q(y)) (S(y) - q(y)),      g_c'(q) = exp(c Phi^-1(q) - c^2 / 2).
 
-and as S(y) is the mean of 1{X >= y}, integrating over y gives a score of a single outcome whose mean is at most L:
+(b) S(y) is the mean of 1{X >= y}. Integrated over y from the floor to the last point that a guess was made for, this is
+a score of a single return whose mean is at most L_c, with equality if q = S and no return exceeds that point:
 
-    psi(x) = a + int_a^top [ g(q) - q g'(q) ] dy + int_a^min(x, top) g'(q(y)) dy,      E psi(X) <= L,
+    psi(x) = floor + int [ g_c(q) - q g_c'(q) ] dy + int_floor^x g_c'(q(y)) dy,      E psi(X) <= L_c.
 
-with equality if q = S below ``top`` and no outcome exceeds it. psi never falls below psi(a), so any lower bound of a
-mean that needs only that (``betting``) applied to psi(X_i) is a lower bound of L. Guesses come from the past alone and
-get better block by block. psi is best if they are not estimates of S but what will be proved of it: with a bound r of S
-the tangent at q says g(q) + g'(q) (r - q), most of all at q = r. So they stay below what the past shows by a margin, as
-upper bounds of a count of missing outcomes do; that also keeps g' below w(u0) = exp(-c Phi^-1(u0) - c^2 / 2), where u0
-is the margin, the cut-off, for outcomes that never missed, and with it the range of psi.
+(c) psi(x) >= psi(floor) for every return x, so bets on psi(X) against a claim about L_c know what they can lose.
+
+(d) Bounds at one scaled budget r imply others (``implied``). For c <= r the attacker may do less: L_c >= L_r. For
+c >= r and a ceiling, (L_c - floor) / range >= g_(c-r)((L_r - floor) / range), because g_c = g_(c-r) o g_r and g_(c-r)
+is convex.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,64 +29,104 @@ from scipy.special import ndtr, ndtri
 from surefoot.proof.bounds.gaussian_shift import shift_down
 
 Floats = NDArray[np.float64]
+Guesses = tuple[Floats, Floats]  # points above the floor, ascending, and the guess of P(X >= point) at each
 
 _ROUNDING = 1e-12  # of the range of the score: more than the error of Phi, Phi^-1 and exp in its knots
 
 
 @dataclass(frozen=True)
-class Tangents:
-    """The score psi: ``lowest`` at the floor, then along straight lines through (``knots``, ``lowest + heights``).
+class PlainScore:
+    """The return itself: its mean is the worst-case mean at scaled budget 0, and at no other."""
 
-    ``reach``  the guesses of P(X >= knot), at each knot but the floor, that it was made of
-    """
+    lowest: float
+
+    def __call__(self, returns: Floats) -> Floats:
+        """Return the returns."""
+        return returns
+
+
+@dataclass(frozen=True)
+class TangentScore:
+    """The score psi: ``lowest`` at the floor, then along straight lines through (``knots``, ``lowest + heights``)."""
 
     knots: Floats
     heights: Floats
     lowest: float
-    reach: Floats
-    cutoff: float | None = None
 
-    @cached_property
-    def guesses(self) -> tuple[Floats, Floats]:
-        """The points above the floor and the guesses of P(X >= point): all that the score was made of."""
-        return self.knots[1:], self.reach
-
-    def __call__(self, outcomes: Floats) -> Floats:
-        """Score outcomes."""
-        scores: Floats = self.lowest + np.interp(outcomes, self.knots, self.heights)
+    def __call__(self, returns: Floats) -> Floats:
+        """Score returns."""
+        scores: Floats = self.lowest + np.interp(returns, self.knots, self.heights)
         return scores
 
 
-def tangents(
-    points: Floats, reach: Floats, radius: float, floor: float, cutoffs: Sequence[float | None]
-) -> list[Tangents]:
-    """Return the score of each row of guesses ``reach`` of P(X >= points), which ascend from above ``floor``.
+def tangent_scores(points: Floats, survival: Floats, scaled_budget: float, floor: float) -> list[TangentScore]:
+    """Return the score of each row of guesses of P(X >= points).
 
     E psi(X) <= L for every distribution and all guesses in [0, 1), good or bad; beyond the last point the guess is 0.
+
+    Args:
+        points: Points above the floor, ascending.
+        survival: Rows of guesses, one for each point.
+        scaled_budget: The c of L_c.
+        floor: No return is below it.
     """
     knots = np.concatenate([[floor], points])
     gaps = np.diff(knots)
-    if radius == 0:
-        slopes, kept = np.ones(reach.shape), np.zeros(reach.shape)
+    if scaled_budget == 0:
+        slopes = np.ones(survival.shape)
+        offsets = np.zeros(survival.shape)
     else:
-        z = ndtri(reach)  # minus infinity for 0, where tangent and curve are 0
+        z = ndtri(survival)  # minus infinity for 0, where tangent and curve are 0
         with np.errstate(under="ignore"):
-            slopes = np.exp(radius * z - radius**2 / 2)
-            kept = np.where(reach > 0, ndtr(z - radius) - reach * slopes, 0.0)
-    heights = np.zeros((len(reach), knots.size))
+            # (a) slope and intercept of the tangent at each guess
+            slopes = np.exp(scaled_budget * z - scaled_budget**2 / 2)
+            offsets = np.where(survival > 0, ndtr(z - scaled_budget) - survival * slopes, 0.0)
+    # (b) both integrals: the intercepts count for every return, the slopes up to the return
+    heights = np.zeros((len(survival), knots.size))
     np.cumsum(gaps * slopes, axis=1, out=heights[:, 1:])
-    slack = [_ROUNDING * (float(gaps @ row) + abs(floor)) for row in slopes + 1]
-    lowest = [floor + float(gaps @ row) - less for row, less in zip(kept, slack, strict=True)]
-    return [Tangents(knots, *row) for row in zip(heights, lowest, reach, cutoffs, strict=True)]
+    scores = []
+    for row in range(len(survival)):
+        rounding = _ROUNDING * (float(gaps @ (slopes[row] + 1)) + abs(floor))
+        lowest = floor + float(gaps @ offsets[row]) - rounding
+        scores.append(TangentScore(knots, heights[row], lowest))
+    return scores
 
 
-def implied(radii: Floats, limits: Floats, wanted: Floats, floor: float, ceiling: float | None) -> Floats:
-    """Return what each bound says about each wanted scaled budget, one row per bound."""
-    table = np.where(radii[:, None] >= wanted, limits[:, None], floor)
+def checked_score(guesses: Guesses | None, scaled_budget: float, floor: float) -> PlainScore | TangentScore:
+    """Return the score that guesses make; without guesses, the return itself.
+
+    Raises:
+        ValueError: If the mean of the score could exceed the worst-case mean.
+    """
+    if guesses is None:
+        if scaled_budget != 0:
+            raise ValueError(f"the return is no score at scaled budget {scaled_budget}: attacks lower its mean")
+        return PlainScore(floor)
+    points, survival = guesses
+    if points.shape != survival.shape or not np.all(np.diff(points, prepend=floor) >= 0):
+        raise ValueError("guesses need points that ascend from the floor, and one probability for each")
+    if not np.all((survival >= 0) & (survival < 1)):
+        raise ValueError("guesses of a probability must be in [0, 1)")
+    [score] = tangent_scores(points, survival[None], scaled_budget, floor)
+    return score
+
+
+def implied(proved_at: Floats, limits: Floats, wanted: Floats, floor: float, ceiling: float | None) -> Floats:
+    """Return what each bound says about each wanted scaled budget (d), one row per bound.
+
+    Args:
+        proved_at: Scaled budgets of the bounds.
+        limits: Lower bounds of the worst-case mean there.
+        wanted: Other scaled budgets.
+        floor: No return is below it; it is all that is known where a bound says nothing.
+        ceiling: No return is above it, or None.
+    """
+    table = np.where(proved_at[:, None] >= wanted, limits[:, None], floor)
     if ceiling is None:
         return table
+    larger = proved_at[:, None] < wanted
     share = np.clip((limits - floor) / (ceiling - floor), 0.0, 1.0)
     further = np.zeros(table.shape)
-    np.subtract(wanted, radii[:, None], out=further, where=radii[:, None] < wanted)
+    np.subtract(wanted, proved_at[:, None], out=further, where=larger)
     carried = floor + (ceiling - floor) * shift_down(share[:, None], further) * (1 - _ROUNDING)
-    return np.where(radii[:, None] < wanted, np.minimum(carried, limits[:, None]), table)
+    return np.where(larger, np.minimum(carried, limits[:, None]), table)

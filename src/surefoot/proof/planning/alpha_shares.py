@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +12,7 @@ from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.bounds.tangent_scores import implied
 from surefoot.proof.planning.hedged_bets import expected_limit
-from surefoot.proof.planning.proposals import LARGEST_RADIUS, plug_in, propose
+from surefoot.proof.planning.proposals import LARGEST_SCALED_BUDGET, plug_in
 
 Floats = NDArray[np.float64]
 
@@ -32,7 +31,7 @@ def split(past: Sample, radii: Floats, alpha: float, floor: float, ceiling: floa
     Where the bounds at other radii say as much without a bet, none is made; but radii beyond the last bet get a tenth
     of alpha, evenly.
     """
-    playable = radii <= LARGEST_RADIUS
+    playable = radii <= LARGEST_SCALED_BUDGET
     if playable.sum() < 2:
         return np.where(playable | (np.arange(radii.size) == 0), alpha, 0.0)
     shares = np.zeros(radii.size)
@@ -42,7 +41,7 @@ def split(past: Sample, radii: Floats, alpha: float, floor: float, ceiling: floa
 
 def better_unsplit(past: Sample, radii: Floats, alpha: float, floor: float, ceiling: float, rounds: float) -> bool:
     """Return whether one bet on the mean, with all of alpha, is predicted to do more for all than one at each."""
-    radii = np.unique(np.append(radii[radii <= LARGEST_RADIUS], 0.0))
+    radii = np.unique(np.append(radii[radii <= LARGEST_SCALED_BUDGET], 0.0))
     search = Split(past, radii, alpha, floor, ceiling, rounds)
     shares = search.shares()
     bets = shares > 0
@@ -77,8 +76,12 @@ class Split:
         self.weight[self.alone < 0.04 * left] *= 0.7
 
     def _expected(self, past: Sample, total: float, rounds: float, share: float) -> list[float]:
-        games = [partial(propose, expected=total, radius=float(radius), floor=self.floor) for radius in self.radii]
-        return [expected_limit(game, share, past, rounds, self.floor) for game in games]
+        limits = []
+        for radius in self.radii:
+            limits.append(
+                expected_limit(past, rounds, expected=total, alpha=share, scaled_budget=float(radius), floor=self.floor)
+            )
+        return limits
 
     def lost(self, logs: Floats) -> Floats:
         """Return the distance to the plug-in that is expected at each radius with log(1/share)."""

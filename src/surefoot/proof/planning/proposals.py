@@ -1,26 +1,57 @@
-"""Guesses of survival probabilities that scores are made of (``tangent_scores``), and the plug-in estimate."""
+"""Guesses of survival probabilities that scores are made of (``tangent_scores``), and the plug-in estimate.
+
+A score is best if its guesses are not estimates of S(y) = P(X >= y) but what will be proved of it: with a bound r of S
+the tangent at q says g(q) + g'(q) (r - q), most of all at q = r. So guesses stay below what the past shows by a margin,
+as upper bounds of a count of missing outcomes do. That also keeps the slope g' below w(u0) = exp(-c Phi^-1(u0) - c^2 /
+2), where u0 is the margin, the cut-off, for outcomes that never missed, and with it the range of the score.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.proof.bounds.gaussian_shift import shift_down
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.bounds.tangent_scores import tangents
-from surefoot.proof.planning.bettors import Plain, Score
+from surefoot.proof.bounds.tangent_scores import Guesses, PlainScore, TangentScore, tangent_scores
 
 Floats = NDArray[np.float64]
 
-LARGEST_RADIUS = 30.0  # beyond, no guess below 1 gives anything that a float can distinguish from 0
+LARGEST_SCALED_BUDGET = 30.0  # beyond, no guess below 1 gives anything that a float can distinguish from 0
 _KNOTS = 600
 _SMOOTHING = 0.1  # outcomes added to those below each threshold: unseen is not impossible
 _CUTOFFS = np.geomspace(0.1, 10.0, 7)  # in outcomes of all that will be run
 
 
-def guesses(past: Sample, cutoffs: Sequence[float], floor: float) -> tuple[Floats, Floats]:
+@dataclass(frozen=True, eq=False)
+class Proposal:
+    """A score to bet on, the guesses that it is made of, and the cut-off that they were made with."""
+
+    score: PlainScore | TangentScore
+    guesses: Guesses | None = None
+    cutoff: float | None = None
+
+
+def propose(past: Sample, expected: float | None, *, scaled_budget: float, floor: float) -> list[Proposal]:
+    """Return one score per cut-off, around one outcome in all ``expected``; None expects as many as there were."""
+    if scaled_budget > LARGEST_SCALED_BUDGET:
+        return []
+    if scaled_budget == 0:
+        return [Proposal(PlainScore(floor))]
+    total = 2 * float(past.counts.sum()) if expected is None else expected
+    cutoffs = [min(0.5, float(many) / total) for many in _CUTOFFS]
+    points, survival = guess_survival(past, cutoffs, floor)
+    scores = tangent_scores(points, survival, scaled_budget, floor)
+    proposals = []
+    for score, guess, cutoff in zip(scores, survival, cutoffs, strict=True):
+        proposals.append(Proposal(score, (points, guess), cutoff))
+    return proposals
+
+
+def guess_survival(past: Sample, cutoffs: Sequence[float], floor: float) -> tuple[Floats, Floats]:
     """Return thresholds above the floor and, for each cut-off, guesses of what will be proved of P(X >= threshold).
 
     A share u of outcomes that missed a threshold is u + sqrt(2 u cutoff) + cutoff at most, roughly (Chernoff).
@@ -31,24 +62,13 @@ def guesses(past: Sample, cutoffs: Sequence[float], floor: float) -> tuple[Float
     above = rough.values > floor
     short = (missed[above] + _SMOOTHING) / (n + 2 * _SMOOTHING)
     margin = np.array(cutoffs)[:, None]
-    reach: Floats = 1 - np.minimum(short + np.sqrt(2 * short * margin) + margin, np.maximum(short, 0.5))
-    return rough.values[above], reach
+    survival: Floats = 1 - np.minimum(short + np.sqrt(2 * short * margin) + margin, np.maximum(short, 0.5))
+    return rough.values[above], survival
 
 
-def propose(past: Sample, expected: float | None, *, radius: float, floor: float) -> Sequence[Score]:
-    """Return one score per cut-off, around one outcome in all ``expected``; None expects as many as there were."""
-    if radius > LARGEST_RADIUS:
-        return []
-    if radius == 0:
-        return [Plain(floor)]
-    total = 2 * float(past.counts.sum()) if expected is None else expected
-    cutoffs = [min(0.5, float(many) / total) for many in _CUTOFFS]
-    return tangents(*guesses(past, cutoffs, floor), radius, floor, cutoffs)
-
-
-def plug_in(sample: Sample, radii: Floats, floor: float) -> Floats:
+def plug_in(sample: Sample, scaled_budgets: Floats, floor: float) -> Floats:
     """Return the worst-case mean of the sample itself: an estimate, too high on average, never a bound."""
     n = sample.counts.sum()
-    reach = (n - np.cumsum(sample.counts) + sample.counts) / n
+    survival = (n - np.cumsum(sample.counts) + sample.counts) / n
     gaps = np.diff(sample.values, prepend=floor)
-    return np.array([floor + float(gaps @ shift_down(reach, radius)) for radius in radii])
+    return np.array([floor + float(gaps @ shift_down(survival, scaled)) for scaled in scaled_budgets])

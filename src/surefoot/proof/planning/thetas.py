@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes
-from surefoot.proof.bounds.relative_entropy import Tilts, mean_at_most
+from surefoot.proof.bounds.relative_entropy import Tilts, bound_tilts
 
 Floats = NDArray[np.float64]
 
@@ -23,19 +22,15 @@ def tilts(returns: ArrayLike, floor: float, ceiling: float | None, alpha: float,
 
     The costs only say where the bound should be good: it holds at all others too.
     """
-    check_alpha(alpha)
-    x = checked_outcomes(returns, floor) - floor
-    size = pilot_size(x.size)
-    rest = x[size:]
-    thetas, stakes = planned(x[:size], rest.size, None if ceiling is None else ceiling - floor, alpha, costs)
-    uppers = [
-        mean_at_most(np.exp(-theta * rest), stake, alpha / thetas.size)
-        for theta, stake in zip(thetas.tolist(), stakes.tolist(), strict=True)
-    ]
-    return Tilts(thetas, stakes, np.array(uppers), size)
+    width = None if ceiling is None else ceiling - floor
+
+    def plan(pilot: Floats, rounds: int) -> tuple[Floats, Floats]:
+        return choose_thetas(pilot, rounds, width, alpha, costs)
+
+    return bound_tilts(returns, floor, alpha, pilot_size(np.size(returns)), plan)
 
 
-def planned(
+def choose_thetas(
     pilot: Floats, rounds: int, width: float | None, alpha: float, costs: Sequence[float]
 ) -> tuple[Floats, Floats]:
     """Return the thetas to bet on and the bet sizes, by what the pilot alone predicts; ``PLANNER`` is its version.
@@ -51,7 +46,7 @@ def planned(
     if rounds == 0 or pilot.size == 0 or not wanted:
         return np.empty(0), np.empty(0)
     unit = (float(pilot.max()) or 1.0) if width is None else width
-    return _settled(pilot, _THETAS / unit, rounds, alpha / min(len(wanted), _MOST), wanted)
+    return _choose_stakes(pilot, _THETAS / unit, rounds, alpha / min(len(wanted), _MOST), wanted)
 
 
 def pilot_size(n: int) -> int:
@@ -59,7 +54,7 @@ def pilot_size(n: int) -> int:
     return min(-(-n // 10), round(5 * math.sqrt(n)))
 
 
-def _settled(pilot: Floats, thetas: Floats, rounds: int, alpha: float, costs: Sequence[float]) -> tuple[Floats, Floats]:
+def _choose_stakes(pilot: Floats, thetas: Floats, rounds: int, alpha: float, costs: Sequence[float]) -> tuple[Floats, Floats]:
     """Choose a theta for each cost, and bet sizes, by what the pilot predicts; at most ``_MOST`` of them."""
     log = math.log(1 / alpha)
     values = np.exp(-np.outer(thetas, pilot))
