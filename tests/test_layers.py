@@ -147,12 +147,13 @@ def test_the_kernel_imports_no_plan_and_neither_has_a_cycle():
 def test_planted_cycles_are_found():
     assert find_cycle({"a": {"b"}, "b": {"c"}, "c": {"numpy"}}) == []
     assert find_cycle({"a": {"b"}, "b": {"c", "d"}, "c": {"numpy"}, "d": {"b"}}) == ["b", "d"]
-    kernel = {**IMPORTS, f"{KERNEL}.samples": {f"{PLANS}.strategies"}}
-    assert f"{KERNEL}.samples" in find_cycle({name: kernel[name] for name in kernel if name.startswith((KERNEL, PLANS))})
+    inside = {name: found for name, found in IMPORTS.items() if name.startswith((KERNEL, PLANS))}
+    assert f"{KERNEL}.samples" in find_cycle({**inside, f"{KERNEL}.samples": {f"{PLANS}.strategies"}})
 
 
-def test_the_kernel_can_be_read():
-    lines = sum(len(path.read_text().splitlines()) for module, path in FILES.items() if module.startswith(KERNEL))
+def test_the_kernel_can_be_read_in_ten_minutes():
+    files = [path.read_text().splitlines() for module, path in FILES.items() if module.startswith(KERNEL)]
+    lines = sum(bool(line.strip()) for file in files for line in file)
     assert lines <= 1_300
 
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from surefoot.proof.bounds.samples import OrderedOutcomes, Samples
 from surefoot.proof.bounds.settle import Account, AlphaShare, Bet, Planner, Settlement, Strategy
 from surefoot.proof.planning import thetas
-from surefoot.proof.planning.auto import select
-from surefoot.proof.planning.bettors import PLANNER, pilot_size
+from surefoot.proof.planning.auto import select, selection_size
+from surefoot.proof.planning.bettors import PLANNER
 from surefoot.proof.planning.strategies import AnytimeStrategy, FixedNumberStrategy
 from surefoot.verification.recompute.bands import Claim, Side
 from surefoot.verification.recompute.bets import PlannedBet, PlannedBettor, check_rows, check_sides, settled
@@ -60,9 +60,9 @@ def check_choice(returns: Floats, claim: Claim, choice: Any, *, declared: bool =
         declared: Whether the setup says that episodes are won or lost.
     """
     scaled_budgets = np.array([budget / claim.sigma for budget in claim.budgets])
-    pilot = returns[: pilot_size(returns.size)].copy()
+    first = returns[: selection_size(returns.size)].copy()
     again = select(
-        pilot, returns.size, scaled_budgets, claim.alpha, claim.floor, claim.ceiling, declared=declared
+        first, returns.size, scaled_budgets, claim.alpha, claim.floor, claim.ceiling, declared=declared
     ).to_json()
     if choice["pilot"] != again["pilot"]:
         return [f"the method is selected on {again['pilot']} episodes, not on {choice['pilot']!r}"]

@@ -18,9 +18,7 @@ from surefoot.proof.bounds.settle import Account, Bet, Bettor
 from surefoot.proof.planning.bettors import (
     SteadyPlanner,
     anytime_bettors,
-    doubling_edges,
     edges_for,
-    growing_edges,
     pilot_size,
 )
 from surefoot.proof.planning.hedged_bets import HedgedPlanner
@@ -37,7 +35,7 @@ def steady(edges, **more):
 def settled(planner, outcomes, *, floor=0.0, alpha=ALPHA):
     """Return the account of a planner that bets on the mean of the outcomes themselves."""
     account = Account(0.0, alpha, floor, first=planner.first)
-    Bettor(planner, account).advance(OrderedOutcomes(outcomes))
+    Bettor(planner, account).advance_to(OrderedOutcomes(outcomes))
     return account
 
 
@@ -155,7 +153,7 @@ UNFAIR = {
 def test_what_is_no_fair_bet_is_not_settled(bet):
     account = Account(1.0, ALPHA, 0.0, first=10)
     with pytest.raises(ValueError, match=r"bet|score|guesses"):
-        account.settle(Bet(**bet), OrderedOutcomes(np.ones(20)))
+        account.settle_bet(Bet(**bet), OrderedOutcomes(np.ones(20)))
     assert account.limit() == -math.inf
 
 
@@ -174,7 +172,7 @@ def test_a_planner_is_handed_the_returns_before_its_bets_and_nothing_else():
     outcomes.sample(0, 5)
     account = Account(0.0, ALPHA, 0.0, first=2)
     with pytest.raises(IndexError, match="4 outcomes have come, those from 0 to 5 were asked for"):
-        Bettor(Greedy([2, 4, 8], 8.0), account).advance(outcomes)
+        Bettor(Greedy([2, 4, 8], 8.0), account).advance_to(outcomes)
     assert seen == [(2, 2), (4, 4)]
 
 
@@ -268,7 +266,7 @@ def family(x, alpha):
     for n in range(100, x.size + 1, 100):
         seen = OrderedOutcomes(x[:n])
         for bettor in bettors:
-            bettor.advance(seen)
+            bettor.advance_to(seen)
         yield max(0.0, *(bettor.account.limit() for bettor in bettors))
 
 
@@ -292,24 +290,6 @@ def test_planted_stopping_on_a_limit_for_fixed_n():
 def test_asked_again_or_at_once_the_limits_are_the_same():
     x = LAWS[0].draw(np.random.default_rng(4), (1000,))
     assert list(family(x, 0.05))[-1] == mean_lower(x, 0.0, 0.05, anytime=True)
-
-
-def test_samples_may_be_grouped_without_losing_the_smallest():
-    x = np.random.default_rng(2).random(10_000)
-    rough = Sample.of(x).grouped()
-    assert rough.values.size <= 256
-    assert rough.counts.sum() == 10_000
-    assert rough.values[:80] == pytest.approx(np.sort(x)[:80])
-    assert rough.values @ rough.counts == pytest.approx(x.sum())
-
-
-def test_edges_begin_with_the_pilot_and_end_with_all():
-    assert doubling_edges(10_000) == [300, 600, 1200, 2400, 4800, 10_000]
-    grown = [30, 33, 37, 41, 46, 51, 57, 64, 72, 81, 91, 102, 114, 128, 144, 162, 182, 204, 229, 257]
-    assert edges_for(300) == [*grown, 300]
-    assert edges_for(1) == [1, 1]
-    assert pilot_size(10**6) == 2000
-    assert growing_edges()[:3] == [100, 150, 225]
 
 
 def test_refuses_what_is_no_sample():

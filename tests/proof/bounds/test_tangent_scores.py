@@ -108,7 +108,7 @@ def test_the_capital_against_the_truth_gains_nothing_exactly():
     total = risk = 0.0
     for x, chance in coins():
         account = Account(RADIUS, ALPHA, 0.0, first=2)
-        Bettor(SteadyPlanner([2, 4, 8], COINS), account).advance(OrderedOutcomes(x))
+        Bettor(SteadyPlanner([2, 4, 8], COINS), account).advance_to(OrderedOutcomes(x))
         rounds = list(takewhile(lambda played: played.highest_claim >= WORST, account.capital.rounds))
         total += chance * math.exp(Capital(rounds).log_capital(WORST)[0])
         risk += chance * (account.limit() > WORST)

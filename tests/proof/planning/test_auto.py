@@ -21,7 +21,7 @@ from surefoot.proof.bounds.from_band import mean_lower
 from surefoot.proof.bounds.samples import Sample
 from surefoot.proof.planning import auto
 from surefoot.proof.planning.alpha_shares import threshold_shares
-from surefoot.proof.planning.auto import Choice, _spread, choose
+from surefoot.proof.planning.auto import Choice, _spread_alpha, choose
 from surefoot.proof.planning.bettors import pilot_size
 from surefoot.proof.planning.proposals import plug_in
 from surefoot.proof.planning.strategies import worst_means
@@ -402,7 +402,9 @@ def seen_is_all(returns, radii, alpha, floor, ceiling, *, declared):
     if np.count_nonzero(Sample.of(pilot).counts == 1) > 1:
         return choose(returns, radii, alpha, floor, ceiling, declared=declared)
     law = Sample.of([floor, *pilot, ceiling])
-    return Choice("per-threshold", pilot.size, *_spread(law, radii, alpha, floor, ceiling, returns.size - pilot.size))
+    return Choice(
+        "per-threshold", pilot.size, *_spread_alpha(law, radii, alpha, floor, ceiling, returns.size - pilot.size)
+    )
 
 
 @pytest.mark.parametrize("n", [1_000, 10_000])

@@ -171,7 +171,7 @@ def of_the_mean(account, mean):
 
 def started(before, radius):
     heir = Account(radius, 0.01, 0.0, first=0)
-    heir.inherit(before, 200.0)
+    heir.inherit_from(before, 200.0)
     return heir
 
 
@@ -183,7 +183,7 @@ def excess(heir_of):
         returns[rng.integers(7, 200, 5)] = 200 * rng.random(5)
         planner = CeilingPlanner(RADII, 0.05, 200, 0.0, 200.0)
         before = Account(0.0, 0.05, 0.0, first=planner.first)
-        Bettor(planner, before).advance(OrderedOutcomes(returns))
+        Bettor(planner, before).advance_to(OrderedOutcomes(returns))
         for radius in RADII:
             heir = heir_of(before, radius)
             for low, rare in zip(200 * rng.random(20), rng.random(20) ** 4, strict=True):

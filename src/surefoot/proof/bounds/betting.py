@@ -37,7 +37,7 @@ ROUNDING = 1e-13  # relative error allowed for in each term of a sum of logarith
 INSIDE = 1 - 1e-9  # how far a claim keeps from the value at which a factor could reach 0
 _SMALL = 0.02  # largest |lambda (y - m)| for which power sums replace logarithms
 _FEW = 200  # outcomes; for fewer the logarithms themselves are as fast
-_PIECE = 20_000  # outcomes whose logarithms against all claims are computed at once
+_BATCH = 20_000  # outcomes whose logarithms against all claims are computed at once
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ class Capital:
         slope = 0.0
         size = 0.0
         for played in self.rounds:
+            # (a) equal outcomes have equal factors
             factor = played.stake * (played.outcomes.values - claim)
             logs = np.log1p(factor)
             total += float(played.outcomes.counts @ logs)
@@ -96,10 +97,12 @@ class Capital:
         """Return the largest claim found with W >= 1/alpha, or minus infinity: a lower bound of the mean (c)."""
         if not self.rounds:
             return -math.inf
+        # (b) 1/alpha, rounded up
         aim = math.log(1 / alpha) * (1 + ROUNDING)
         highest = self.highest_claim
         below = min(highest, *(float(played.outcomes.values[0]) for played in self.rounds))
         step = max(highest - below, abs(highest) * 1e-9, 1e-300)
+        # (c) the capital falls as the claim grows: go down to a claim against which it suffices, then up from there
         while self.log_capital(below)[0] < aim:
             below -= step
             step *= 2
@@ -143,7 +146,8 @@ def sums_of_logs(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
         return _sums_term_by_term(batch, stakes, claims)
     power = (np.vander(away[near], 5, increasing=True).T @ batch.counts[near]).tolist()
     series = np.zeros(claims.shape)
-    for k in range(4, 0, -1):  # sum (away + gap)^k, by the binomial theorem
+    # sum of (away + gap)^k, by the binomial theorem, from the last term of the series to the first
+    for k in range(4, 0, -1):
         sums = np.full(claims.shape, power[0])
         for i in range(1, k + 1):
             sums = sums * gap + math.comb(k, i) * power[i]
@@ -158,9 +162,9 @@ def sums_of_logs(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
 def _sums_term_by_term(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
     """Return the same sums, for so many outcomes at a time."""
     sums = np.zeros(claims.shape)
-    for first in range(0, max(1, batch.values.size), _PIECE):
-        values = batch.values[first : first + _PIECE]
-        counts = batch.counts[first : first + _PIECE]
+    for first in range(0, max(1, batch.values.size), _BATCH):
+        values = batch.values[first : first + _BATCH]
+        counts = batch.counts[first : first + _BATCH]
         logs = np.log1p(stakes[:, None] * (values - claims[:, None]))
         sums += logs @ counts - ROUNDING * (np.abs(logs) @ counts + 1)
     return sums

@@ -27,7 +27,7 @@ from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes, lower_
 
 Floats = NDArray[np.float64]
 
-_SLACK = 1e-9  # relative, on the capital's side: far more than the rounding of a sum of logarithms
+_LOG_ERROR = 1e-9  # relative, on the capital's side: far more than the rounding of a sum of logarithms
 
 
 @dataclass(frozen=True)
@@ -69,42 +69,40 @@ def least_chance(chance: float, cost: float) -> float:
         raise InputError(f"expected a probability and a cost >= 0, got {chance} and {cost}")
     if chance == 0 or cost == 0 or chance == 1:
         return chance
-    low, high = 0.0, chance
+    low = 0.0
+    high = chance
     for _ in range(200):
         middle = (low + high) / 2
-        # Below the root KL exceeds the cost: keep the side that is surely too low.
-        low, high = (middle, high) if _entropy(middle, chance) * (1 - _SLACK) > cost else (low, middle)
-    return low
+        if bernoulli_entropy(middle, chance) * (1 - _LOG_ERROR) > cost:
+            low = middle
+        else:
+            high = middle
+    return low  # the side that is surely too low: below the root KL exceeds the cost
 
 
 def coin(returns: ArrayLike, floor: float, ceiling: float, alpha: float) -> Coin:
     """Bound wins (the ceiling is reached) by Clopper-Pearson; everything else counts as lost."""
-    x = _checked(returns, floor, alpha)
+    check_alpha(alpha)
+    x = checked_outcomes(returns, floor)
+    # what is no win counts as lost, so that only a lower bound of the wins is needed
     wins = int(np.count_nonzero(x >= ceiling))
     return Coin(float(lower_limit(wins, x.size, alpha)[0]), ceiling - floor)
 
 
 def bound_tilts(
-    returns: ArrayLike,
-    floor: float,
-    alpha: float,
-    n_pilot: int,
-    plan: Callable[[Floats, int], tuple[Floats, Floats]],
+    returns: ArrayLike, floor: float, alpha: float, n_pilot: int, plan: Callable[[Floats, int], tuple[Floats, Floats]]
 ) -> Tilts:
     """Bound E exp(-theta X) for a few thetas, each at an even share of alpha.
 
-    Args:
-        returns: In the order in which they were run.
-        floor: The lowest return that is possible.
-        alpha: Error probability of all bounds together.
-        n_pilot: Number of returns, the first ones, that only serve to plan.
-        plan: Chooses thetas and bet sizes; it is handed the pilot, counted from the floor, and the number of the other
-            returns, and nothing else.
+    ``plan`` is handed the pilot, the first ``n_pilot`` returns counted from the floor, and the number of the others, and
+    nothing else; it returns thetas and bet sizes.
     """
-    x = _checked(returns, floor, alpha) - floor
+    check_alpha(alpha)
+    x = checked_outcomes(returns, floor) - floor
     rest = x[n_pilot:]
     thetas, stakes = plan(x[:n_pilot].copy(), rest.size)
     uppers = []
+    # the union bound: an even share of alpha for each theta, none for what was planned with
     for theta, stake in zip(thetas.tolist(), stakes.tolist(), strict=True):
         uppers.append(mean_at_most(np.exp(-theta * rest), stake, alpha / thetas.size))
     return Tilts(thetas, stakes, np.array(uppers), n_pilot)
@@ -119,28 +117,32 @@ def mean_at_most(values: Floats, stake: float, alpha: float) -> float:
     """
     if not stake > 0:
         raise InputError(f"stake must be > 0, got {stake}")
-    aim = math.log(1 / alpha) * (1 + _SLACK) + _SLACK
-    low, high = max(0.0, 1 - 1 / stake), 1.0
+    aim = math.log(1 / alpha) * (1 + _LOG_ERROR) + _LOG_ERROR
+    low = max(0.0, 1 - 1 / stake)
+    high = 1.0
     if _log_capital(values, stake, high) < aim:
         return 1.0
     while high - low > 1e-13 * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if _log_capital(values, stake, middle) >= aim else (middle, high)
-    return high
+        if _log_capital(values, stake, middle) >= aim:
+            high = middle
+        else:
+            low = middle
+    return high  # at which the capital was computed and found to suffice
 
 
 def _log_capital(values: Floats, stake: float, mean: float) -> float:
     factors = 1 + stake * (mean - values)
-    return float(np.log(factors).sum()) if factors.min() > 0 else -math.inf
+    if factors.min() <= 0:
+        return -math.inf
+    return float(np.log(factors).sum())
 
 
-def _entropy(q: float, p: float) -> float:
+def bernoulli_entropy(q: float, p: float) -> float:
     """Return KL(q || p) of two Bernoulli distributions, 0 < p < 1."""
-    won = q * math.log(q / p) if q > 0 else 0.0
-    lost = (1 - q) * (math.log1p(-q) - math.log1p(-p)) if q < 1 else 0.0
-    return won + lost
-
-
-def _checked(returns: ArrayLike, floor: float, alpha: float) -> Floats:
-    check_alpha(alpha)
-    return checked_outcomes(returns, floor)
+    entropy = 0.0
+    if q > 0:
+        entropy += q * math.log(q / p)
+    if q < 1:
+        entropy += (1 - q) * (math.log1p(-q) - math.log1p(-p))
+    return entropy

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Floats = NDArray[np.float64]
 
-_FEW = 2**12  # whole numbers that are counted in a table instead of being sorted
-_GROUPS = 256  # groups of outcomes that a plan distinguishes
+_TABLE_SIZE = 2**12  # whole numbers that are counted in a table instead of being sorted
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sample:
     """Outcomes in no order: distinct ``values``, ascending, and how often each came."""
 
@@ -27,10 +25,11 @@ class Sample:
         x = np.asarray(outcomes, dtype=np.float64)
         if x.size == 1:
             return cls(x, np.ones(1))
-        if x.size > _FEW:
+        if x.size > _TABLE_SIZE:
             low = float(x.min())
-            if float(x.max()) - low < _FEW and abs(low) < 2**52:
+            if float(x.max()) - low < _TABLE_SIZE and abs(low) < 2**52:
                 whole = (x - low).astype(np.int64)
+                # only if nothing was rounded away are they whole numbers
                 if np.array_equal(whole + low, x):
                     table = np.bincount(whole)
                     present = np.flatnonzero(table)
@@ -42,37 +41,6 @@ class Sample:
     def size(self) -> float:
         """The number of outcomes."""
         return float(self.counts.sum())
-
-    def mirrored(self) -> Sample:
-        """Return the sample of minus the outcomes."""
-        return Sample(-self.values[::-1], self.counts[::-1])
-
-    def count_below(self, point: float) -> int:
-        """Return how many outcomes lie below a point."""
-        return int(self.counts[: np.searchsorted(self.values, point)].sum())
-
-    def grouped(self, most: int = _GROUPS) -> Sample:
-        """Return about the same sample with fewer values, every one of the smallest kept: for plans, not for bounds."""
-        if self.values.size <= most:
-            return self
-        if most not in self._groups:
-            self._groups[most] = self._merge_values(most)
-        return self._groups[most]
-
-    @cached_property
-    def _groups(self) -> dict[int, Sample]:
-        """What was grouped: planners at all scaled budgets read the same."""
-        return {}
-
-    def _merge_values(self, most: int) -> Sample:
-        below = np.cumsum(self.counts) - self.counts
-        place = np.maximum(below / below[-1], 0)
-        # a third of the groups for the smallest values one by one, a third on a log scale, a third evenly
-        third = most // 3
-        marks = np.concatenate([place[:third], np.geomspace(place[third], 1, third), np.linspace(0, 1, third)])
-        starts = np.unique(np.searchsorted(place, marks))
-        counts = np.add.reduceat(self.counts, starts)
-        return Sample(np.add.reduceat(self.values * self.counts, starts) / counts, counts)
 
 
 Samples = dict[tuple[int, int], Sample]

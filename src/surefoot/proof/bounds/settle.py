@@ -5,8 +5,7 @@ on and nothing else, so that no return decides about a bet on itself. What makes
 
 (a) Every return is bet on once by each bettor, with scores whose mean is at most the worst-case mean L_c
 (``tangent_scores``) and with bet sizes that cannot lose more than the capital. So the capital against a true claim
-"L_c <= m" is a nonnegative supermartingale that starts at 1, and a bound that is wrong at any time has a probability of
-at most alpha (``betting``).
+"L_c <= m" is a nonnegative supermartingale that starts at 1 (``betting``).
 
 (b) Bet sizes may depend on the claim. Claims m_1 < m_2 < ... are fixed before anything is bet; the bets against m_j
 serve for all m in (m_(j-1), m_j], against which the capital is at least as large. The bound is the last m_j such that
@@ -19,17 +18,13 @@ capital of all old ones whose range it meets, so with no more than is owned agai
 most alpha (union bound).
 
 (e) Bets on the return itself, before alpha is split, serve for every c. If no return exceeds b, a the floor, then every
-distribution with a mean E X = a + (b - a) p has (L_c - a) / (b - a) >= g_c(p), with equality where only a and b come.
-So the claim "L_c <= a + (b - a) g_c(p)" implies the claim "E X <= a + (b - a) p". Where alpha is split, the bettor at c
-with the share w_c of alpha goes on from what is owned. Let V be the capital against the true distribution: W(E X) up
-to the split, and then
-
-    sum over c of w_c W(E X) R_c(L_c),     sum over c of w_c <= 1,
-
-where R_c is what the bets at c have made of each unit since. V is a nonnegative supermartingale that starts at 1, so it
-reaches 1/alpha with a probability of at most alpha. W against a claim "E X <= m" may fall or grow with m, for bets
-depend on m. So a claim about L_c starts with the least that is owned against any claim m up to the one that it implies:
-E X is in the range of one of these. Where L_c is above all claims, E X may be anywhere.
+distribution with a mean E X = a + (b - a) p has (L_c - a) / (b - a) >= g_c(p). So the claim "L_c <= a + (b - a) g_c(p)"
+implies the claim "E X <= a + (b - a) p". Where alpha is split, the bettor at c goes on from what is owned, with the
+share w_c of alpha. The capital against the true distribution is W(E X) up to the split, and then the sum over c of w_c
+W(E X) R_c(L_c), where R_c is what the bets at c have made of each unit since: a nonnegative supermartingale that starts
+at 1, as the w_c sum to at most 1. W against a claim "E X <= m" may fall or grow with m, for bets depend on m. So a
+claim about L_c starts with the least that is owned against any claim m up to the one that it implies: E X is in the
+range of one of these. Where L_c is above all claims, E X may be anywhere.
 """
 
 from __future__ import annotations
@@ -77,12 +72,12 @@ class Bet:
 
 
 class Planner(Protocol):
-    """Decides what to bet for one bettor, from earlier returns and what its own bets have made of them."""
+    """Decides what to bet for one bettor, from earlier returns and what its own bets have made of them.
 
-    @property
-    def first(self) -> int:
-        """How many returns it wants to have seen before its first bet."""
-        ...
+    ``first``  how many returns it wants to have seen before its first bet
+    """
+
+    first: int
 
     def next_bet(self, past: OrderedOutcomes, account: Account) -> Bet | None:
         """Return the bet on the returns right after those of ``past``, or None if there will be none.
@@ -151,17 +146,17 @@ class Account:
         self._guesses: Guesses | None = None
         self._score: PlainScore | TangentScore | None = None
 
-    def settle(self, bet: Bet, returns: OrderedOutcomes) -> None:
+    def settle_bet(self, bet: Bet, returns: OrderedOutcomes) -> None:
         """Add what a bet has earned on those of its returns that have come.
 
         Raises:
             ValueError: If it is no fair bet (a).
         """
+        # (a) the planner has seen all returns before n_settled: nothing is bet on them
         if bet.first < self.n_settled or bet.last <= bet.first:
-            raise ValueError(
-                f"the returns from {bet.first} to {bet.last} cannot be bet on after those before {self.n_settled}"
-            )
+            raise ValueError(f"returns {bet.first} to {bet.last} cannot be bet on, {self.n_settled} are settled")
         complete = bet.last <= returns.size
+        # one bet size against all claims is settled on what has come; sizes per claim once all has
         if bet.is_placed and bet.hedge is None:
             self._with_open_bet = self.capital.with_round(self._played_round(bet, returns))
         elif bet.hedge is not None and complete:
@@ -174,7 +169,8 @@ class Account:
         if self.claims.size > 0 or not bet.stake > 0:
             raise ValueError("one bet size against all claims must be above 0, and not follow one for each")
         score = self._score_of(bet)
-        scores = _scored(score, returns.sample(bet.first, min(bet.last, returns.size)))
+        batch = returns.sample(bet.first, min(bet.last, returns.size))
+        scores = Sample(score(batch.values), batch.counts)
         return Round(scores, bet.stake, score.lowest, bet.first, bet.cutoff)
 
     def _settle_hedge(self, bet: Bet, returns: OrderedOutcomes) -> None:
@@ -186,6 +182,7 @@ class Account:
         # (a) no score, however low, may lose more than the capital
         if not np.all((stakes >= 0) & (stakes * (claims - score.lowest) < 1)):
             raise ValueError("a bet size is below 0, or could lose more than the capital")
+        # (c)
         if claims is not self.claims:
             self.log_capital, self.log_capital_above, self.refuted = self.carried_to(claims)
             self.claims = claims
@@ -195,8 +192,11 @@ class Account:
         if at.size > 0:
             batch = returns.sample(bet.first, bet.last)
             log_capital = self.log_capital.copy()
-            log_capital[at] += sums_of_logs(_scored(score, batch), stakes[at], claims[at])
+            scores = Sample(score(batch.values), batch.counts)
+            log_capital[at] += sums_of_logs(scores, stakes[at], claims[at])
+            log_capital.setflags(write=False)
             self.log_capital = log_capital
+            # (b) refuted once is refuted for good: Ville's inequality holds at all times
             self.refuted = self.refuted | (log_capital >= math.log(1 / self.alpha) * (1 + ROUNDING))
         self._blocks[bet.block] = bet.cutoff
 
@@ -212,18 +212,20 @@ class Account:
             return self.log_capital, self.log_capital_above, self.refuted
         owned = np.append(self.log_capital, [self.log_capital_above, 0.0])
         refuted = np.append(self.refuted, [False, False])
-        # a new claim's range, from the claim before it, meets the old ones first .. last
+        # the range of a new claim begins at the claim before it: it meets those of the old ones first .. last
         first = np.searchsorted(self.claims, np.concatenate([[-math.inf], claims]), side="right")
         last = np.append(np.searchsorted(self.claims, claims), self.claims.size)
         spans = np.stack([first, last + 1], axis=1).ravel()
         least = np.minimum.reduceat(owned, spans)[::2]
         return least[:-1], float(least[-1]), np.logical_and.reduceat(refuted, spans)[:-2:2]
 
-    def inherit(self, before: Account, ceiling: float | None) -> None:
+    def inherit_from(self, before: Account, ceiling: float | None) -> None:
         """Begin with what bets on the return itself have earned before alpha was split (e)."""
+        # the claim about L_c that each claim about the mean is implied by
         here = np.array([self.scaled_budget])
         self.n_settled = before.n_settled
         self.claims = implied(np.zeros(before.claims.size), before.claims, here, self.floor, ceiling)[:, 0]
+        # the least over all claims up to that one, for the mean may be in the range of any of them
         self.log_capital = np.minimum.accumulate(before.log_capital)
         self.log_capital_above = float(np.min(before.log_capital, initial=before.log_capital_above))
         self.refuted = np.logical_and.accumulate(before.refuted)
@@ -238,7 +240,7 @@ class Account:
             return -math.inf
         return float(self.claims[n_refuted - 1])
 
-    def rows(self) -> list[dict[str, Any]]:
+    def recorded_rows(self) -> list[dict[str, Any]]:
         """Return what was bet, for the certificate: one row for every block of returns with the same score."""
         who: dict[str, Any] = {"radius": self.scaled_budget, "alpha": self.alpha}
         if self.unsplit:
@@ -252,10 +254,6 @@ class Account:
         return rows
 
 
-def _scored(score: PlainScore | TangentScore, returns: Sample) -> Sample:
-    return Sample(score(returns.values), returns.counts)
-
-
 class Bettor:
     """A planner with its account: asks for the bets and settles them."""
 
@@ -265,7 +263,7 @@ class Bettor:
         self.has_ended = False
         self._bet: Bet | None = None  # whose returns have not all come
 
-    def advance(self, returns: OrderedOutcomes) -> None:
+    def advance_to(self, returns: OrderedOutcomes) -> None:
         """Make and settle bets on all returns that have come; those of earlier calls must come first among them."""
         while not self.has_ended and returns.size > self.account.n_settled:
             if self._bet is None:
@@ -274,7 +272,7 @@ class Bettor:
             if self._bet is None:
                 self.has_ended = True
                 return
-            self.account.settle(self._bet, returns)
+            self.account.settle_bet(self._bet, returns)
             if returns.size < self._bet.last:
                 return
             self._bet = None
@@ -300,8 +298,7 @@ class WorstMeans:
         """Return a lower bound at any scaled budget, from all those with bets, at no cost in confidence."""
         wanted = np.asarray(scaled_budget, dtype=np.float64)
         table = implied(self.scaled_budgets, self.limits, wanted.ravel(), self.floor, self.ceiling)
-        best: Floats = table.max(axis=0)
-        return best.reshape(wanted.shape)
+        return np.asarray(table.max(axis=0).reshape(wanted.shape), dtype=np.float64)
 
 
 class Settlement:
@@ -331,11 +328,12 @@ class Settlement:
         if not self._has_opened and seen.size >= self.strategy.n_opening:
             self._open(seen)
         if self.opening is not None:
-            self.opening.advance(seen)
+            self.opening.advance_to(seen)
+        # alpha is split once, and bettors go on with their shares from there
         if self.bettors is None and self._has_opened:
             self._split(seen)
         for bettor in self.bettors or ():
-            bettor.advance(seen)
+            bettor.advance_to(seen)
         return self._bounds()
 
     def _open(self, seen: OrderedOutcomes) -> None:
@@ -356,57 +354,41 @@ class Settlement:
             return
         shares = self.strategy.split_alpha(seen.before(split_at))
         spent = sum(share.alpha for share in shares)
-        if not spent <= self.alpha * (1 + 1e-12):  # (d)
+        # (d) up to the rounding of the sum
+        if not spent <= self.alpha * (1 + 1e-12):
             raise ValueError(f"the shares of alpha sum to {spent}, there is {self.alpha}")
         self.bettors = []
         for share in shares:
             first = max(share.planner.first, split_at)
             account = Account(share.scaled_budget, share.alpha, self.floor, first=first)
             if self.opening is not None:
-                account.inherit(self.opening.account, self.ceiling)
+                account.inherit_from(self.opening.account, self.ceiling)
             self.bettors.append(Bettor(share.planner, account))
 
     def _bounds(self) -> WorstMeans:
         """Return the best bound at each scaled budget with bets; where nothing was bet only the floor is sure."""
-        accounts = [bettor.account for bettor in self.bettors or ()]
-        rows: list[dict[str, Any]] = []
-        if self.opening is not None:
-            rows += self.opening.account.rows()
-            if not accounts:
-                accounts = [self.opening.account]
         limits: dict[float, float] = {}
         shares: dict[float, float] = {}
-        for account in accounts:
+        rows: list[dict[str, Any]] = []
+        bettors = self.bettors or []
+        if self.opening is not None and not bettors:
+            bettors = [self.opening]
+        elif self.opening is not None:
+            # after the split what the opening bets have earned is the heirs'
+            rows += self.opening.account.recorded_rows()
+        for account in (bettor.account for bettor in bettors):
             here = account.scaled_budget
             limits[here] = max(limits.get(here, self.floor), account.limit())
             shares[here] = shares.get(here, 0.0) + account.alpha
-            if not account.unsplit:
-                rows += account.rows()
-        if not accounts:
-            limits = {0.0: self.floor}
-            shares = {0.0: 0.0}
-        return WorstMeans(
-            scaled_budgets=np.array(list(limits)),
-            limits=np.array(list(limits.values())),
-            shares=np.array(list(shares.values())),
-            floor=self.floor,
-            ceiling=self.ceiling,
-            bets=rows,
-        )
+            rows += account.recorded_rows()
+        if not bettors:
+            limits[0.0] = self.floor
+            shares[0.0] = 0.0
+        best = np.array(list(limits.values()))
+        spent = np.array(list(shares.values()))
+        return WorstMeans(np.array(list(limits)), best, spent, self.floor, self.ceiling, rows)
 
 
 def settle(returns: ArrayLike, strategy: Strategy, *, alpha: float, floor: float, ceiling: float | None) -> WorstMeans:
-    """Return what the bets of a strategy prove about returns: simultaneous lower bounds at confidence 1 - alpha.
-
-    Args:
-        returns: In the order in which they were run.
-        strategy: Who bets what; it is handed earlier returns alone.
-        alpha: Error probability of all bounds together.
-        floor: The lowest return that is possible.
-        ceiling: The highest, or None.
-
-    Raises:
-        InputError: If a return is outside of floor and ceiling.
-        ValueError: If the strategy spends more than alpha, or a planner makes no fair bet.
-    """
+    """Return what the bets of a strategy prove about returns, in their order, at confidence 1 - alpha."""
     return Settlement(strategy, alpha, floor, ceiling).after(returns)

@@ -76,7 +76,8 @@ def tangent_scores(points: Floats, survival: Floats, scaled_budget: float, floor
         slopes = np.ones(survival.shape)
         offsets = np.zeros(survival.shape)
     else:
-        z = ndtri(survival)  # minus infinity for 0, where tangent and curve are 0
+        # minus infinity for a guess of 0, where tangent and curve are 0
+        z = ndtri(survival)
         with np.errstate(under="ignore"):
             # (a) slope and intercept of the tangent at each guess
             slopes = np.exp(scaled_budget * z - scaled_budget**2 / 2)
@@ -116,11 +117,12 @@ def implied(proved_at: Floats, limits: Floats, wanted: Floats, floor: float, cei
 
     Args:
         proved_at: Scaled budgets of the bounds.
-        limits: Lower bounds of the worst-case mean there.
+        limits: The bounds: lower ones of the worst-case mean.
         wanted: Other scaled budgets.
-        floor: No return is below it; it is all that is known where a bound says nothing.
+        floor: No return is below it; where a bound says nothing it is all that is known.
         ceiling: No return is above it, or None.
     """
+    # (d) at a smaller scaled budget the same bound holds
     table = np.where(proved_at[:, None] >= wanted, limits[:, None], floor)
     if ceiling is None:
         return table
@@ -128,5 +130,6 @@ def implied(proved_at: Floats, limits: Floats, wanted: Floats, floor: float, cei
     share = np.clip((limits - floor) / (ceiling - floor), 0.0, 1.0)
     further = np.zeros(table.shape)
     np.subtract(wanted, proved_at[:, None], out=further, where=larger)
+    # (d) at a larger one what the rest of the budget leaves of it, rounded down
     carried = floor + (ceiling - floor) * shift_down(share[:, None], further) * (1 - _ROUNDING)
     return np.where(larger, np.minimum(carried, limits[:, None]), table)

@@ -52,9 +52,9 @@ class CeilingPlanner(HedgedPlanner):
         return super().next_bet(past, account)
 
     def _should_split(self, past: Sample, left: int) -> bool:
-        failures = past.count_below(self.ceiling)
+        failures = past.counts[past.values < self.ceiling].sum()
         if self.scaled_budgets.size < 2:  # nothing to split, but other scores: for these one failure shows too little
-            return failures > 1
+            return bool(failures > 1)
         if failures == 0:
             return False
         return not better_unsplit(past, self.scaled_budgets, self.alpha, self.floor, self.ceiling, left)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +21,9 @@ from surefoot.proof.bounds.tangent_scores import Guesses, PlainScore, TangentSco
 
 Floats = NDArray[np.float64]
 
+_GROUPS = 256  # groups of outcomes that a plan distinguishes
 LARGEST_SCALED_BUDGET = 30.0  # beyond, no guess below 1 gives anything that a float can distinguish from 0
-_KNOTS = 600
+_POINTS = 600  # at most, that guesses are made for
 _SMOOTHING = 0.1  # outcomes added to those below each threshold: unseen is not impossible
 _CUTOFFS = np.geomspace(0.1, 10.0, 7)  # in outcomes of all that will be run
 
@@ -56,7 +58,7 @@ def guess_survival(past: Sample, cutoffs: Sequence[float], floor: float) -> tupl
 
     A share u of outcomes that missed a threshold is u + sqrt(2 u cutoff) + cutoff at most, roughly (Chernoff).
     """
-    rough = past.grouped(_KNOTS)
+    rough = group_values(past, _POINTS)
     n = float(rough.counts.sum())
     missed = np.cumsum(rough.counts) - rough.counts
     above = rough.values > floor
@@ -64,6 +66,30 @@ def guess_survival(past: Sample, cutoffs: Sequence[float], floor: float) -> tupl
     margin = np.array(cutoffs)[:, None]
     survival: Floats = 1 - np.minimum(short + np.sqrt(2 * short * margin) + margin, np.maximum(short, 0.5))
     return rough.values[above], survival
+
+
+_grouped: WeakKeyDictionary[Sample, dict[int, Sample]] = WeakKeyDictionary()
+
+
+def group_values(sample: Sample, most: int = _GROUPS) -> Sample:
+    """Return about the same sample with fewer values, every one of the smallest kept: for plans, not for bounds."""
+    if sample.values.size <= most:
+        return sample
+    known = _grouped.setdefault(sample, {})
+    if most not in known:  # planners at all scaled budgets read the same
+        known[most] = _merge_values(sample, most)
+    return known[most]
+
+
+def _merge_values(sample: Sample, most: int) -> Sample:
+    below = np.cumsum(sample.counts) - sample.counts
+    place = np.maximum(below / below[-1], 0)
+    # a third of the groups for the smallest values one by one, a third on a log scale, a third evenly
+    third = most // 3
+    marks = np.concatenate([place[:third], np.geomspace(place[third], 1, third), np.linspace(0, 1, third)])
+    starts = np.unique(np.searchsorted(place, marks))
+    counts = np.add.reduceat(sample.counts, starts)
+    return Sample(np.add.reduceat(sample.values * sample.counts, starts) / counts, counts)
 
 
 def plug_in(sample: Sample, scaled_budgets: Floats, floor: float) -> Floats:

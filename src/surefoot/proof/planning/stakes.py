@@ -11,13 +11,13 @@ from numpy.typing import NDArray
 
 from surefoot.proof.bounds.betting import INSIDE, Capital, Round
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.planning.proposals import Proposal
+from surefoot.proof.planning.proposals import Proposal, group_values
 
 Floats = NDArray[np.float64]
 
 _DOUBT = 0.1  # weight, in outcomes, of the lowest value in a plan: what was not seen may still come
 _STAKES = np.geomspace(0.25, 2.0, 10)  # in units of the bet size that is best for Gaussian outcomes
-_KNOTS = 48  # claims at which the capital so far is tabulated
+_TABLE_CLAIMS = 48  # claims at which the capital so far is tabulated
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Candidates:
     @classmethod
     def of(cls, proposals: Sequence[Proposal], past: Sample) -> Candidates:
         """Return what the scores make of the past, roughly."""
-        rough = past.grouped()
+        rough = group_values(past)
         scores = np.array([proposal.score(rough.values) for proposal in proposals])
         lowest = np.array([proposal.score.lowest for proposal in proposals])
         return cls(scores, lowest, rough.counts)
@@ -150,11 +150,11 @@ class _CapitalTable:
         if self.rounds:
             top = min(mean, self.highest_claim)
             bottom = min([lowest, *(played.lowest for played in self.rounds)])
-            self.claims = top - (top - bottom) * np.linspace(1, 0, _KNOTS) ** 3
-            self.wealth = sum((self._wealth_of(played) for played in self.rounds), np.zeros(_KNOTS))
+            self.claims = top - (top - bottom) * np.linspace(1, 0, _TABLE_CLAIMS) ** 3
+            self.wealth = sum((self._wealth_of(played) for played in self.rounds), np.zeros(_TABLE_CLAIMS))
 
     def _wealth_of(self, played: Round) -> Floats:
-        rough = played.outcomes.grouped()
+        rough = group_values(played.outcomes)
         logs: Floats = np.log1p(played.stake * (rough.values - self.claims[:, None])) @ rough.counts
         return logs
 

@@ -40,7 +40,7 @@ class FixedNumberStrategy:
         self._begun: int | None = None
 
     def opening_planner(self, past: OrderedOutcomes) -> Planner | None:
-        """Return who bets before alpha is split, if the first returns were all the ceiling; else it is split at once."""
+        """Return who bets before alpha is split, if the first returns were all the ceiling."""
         if self.ceiling is None or not self.floor < self.ceiling or self.n <= self.n_opening:
             return None
         if not np.all(past.sample().values == self.ceiling):
@@ -83,7 +83,7 @@ class AnytimeStrategy:
         self.n_opening = 0
         self.n_inspected = doubling_edges(HORIZON)[0]
 
-    def opening_planner(self, past: OrderedOutcomes) -> Planner | None:
+    def opening_planner(self, past: OrderedOutcomes) -> Planner | None:  # noqa: ARG002 - the protocol's
         """Return None: alpha is split at once."""
         return None
 

@@ -13,7 +13,7 @@ from surefoot.proof.bounds.relative_entropy import Tilts, bound_tilts
 Floats = NDArray[np.float64]
 
 PLANNER = 1  # version of the choice of thetas and bet sizes, which a verification repeats
-_MOST = 6  # thetas, each paid for with its share of alpha
+_MOST_THETAS = 6  # each paid for with its share of alpha
 _THETAS = 2.0 ** (np.arange(-80, 81) / 8)  # per range of the return: from nearly the mean to nearly the minimum
 
 
@@ -27,7 +27,12 @@ def tilts(returns: ArrayLike, floor: float, ceiling: float | None, alpha: float,
     def plan(pilot: Floats, rounds: int) -> tuple[Floats, Floats]:
         return choose_thetas(pilot, rounds, width, alpha, costs)
 
-    return bound_tilts(returns, floor, alpha, pilot_size(np.size(returns)), plan)
+    return bound_tilts(returns, floor, alpha, theta_pilot_size(np.size(returns)), plan)
+
+
+def theta_pilot_size(n: int) -> int:
+    """Return how many of the returns, the first ones, are used to fix theta and bet sizes and for nothing else."""
+    return min(-(-n // 10), round(5 * math.sqrt(n)))
 
 
 def choose_thetas(
@@ -45,18 +50,11 @@ def choose_thetas(
     wanted = sorted(set(costs))
     if rounds == 0 or pilot.size == 0 or not wanted:
         return np.empty(0), np.empty(0)
-    unit = (float(pilot.max()) or 1.0) if width is None else width
-    return _choose_stakes(pilot, _THETAS / unit, rounds, alpha / min(len(wanted), _MOST), wanted)
-
-
-def pilot_size(n: int) -> int:
-    """Return how many of the returns, the first ones, are used to fix theta and bet sizes and for nothing else."""
-    return min(-(-n // 10), round(5 * math.sqrt(n)))
-
-
-def _choose_stakes(pilot: Floats, thetas: Floats, rounds: int, alpha: float, costs: Sequence[float]) -> tuple[Floats, Floats]:
-    """Choose a theta for each cost, and bet sizes, by what the pilot predicts; at most ``_MOST`` of them."""
-    log = math.log(1 / alpha)
+    unit = width
+    if unit is None:
+        unit = float(pilot.max()) or 1.0
+    thetas: Floats = _THETAS / unit
+    log = math.log(1 / (alpha / min(len(wanted), _MOST_THETAS)))
     values = np.exp(-np.outer(thetas, pilot))
     means = values.mean(axis=1)
     # Half an outcome at the floor is added: a pilot without a failure says little about how rare failures are.
@@ -64,11 +62,15 @@ def _choose_stakes(pilot: Floats, thetas: Floats, rounds: int, alpha: float, cos
     with np.errstate(divide="ignore"):
         stakes = np.minimum(np.sqrt(2 * log / (rounds * variances)), 1 / (1 - means))
     usable = np.isfinite(stakes) & (stakes > 0)
-    thetas, stakes, means, variances = (a[usable] for a in (thetas, stakes, means, variances))
-    promised = np.minimum(means + stakes * variances / 2 + log / (rounds * stakes), 1.0)
-    hopes = -(np.log(promised) + np.array(costs)[:, None]) / thetas
+    thetas = thetas[usable]
+    stakes = stakes[usable]
+    if thetas.size == 0:
+        return thetas, stakes
+    promised = np.minimum(means[usable] + stakes * variances[usable] / 2 + log / (rounds * stakes), 1.0)
+    hopes = -(np.log(promised) + np.array(wanted)[:, None]) / thetas
     # A cost at which not even the pilot hopes for more than the floor is not worth a share of alpha.
-    chosen = np.unique(hopes.argmax(axis=1)[hopes.max(axis=1) > 0]) if thetas.size else np.empty(0, dtype=np.int64)
-    if chosen.size > _MOST:
-        chosen = chosen[np.unique(np.linspace(0, chosen.size - 1, _MOST).round().astype(np.int64))]
+    chosen = np.unique(hopes.argmax(axis=1)[hopes.max(axis=1) > 0])
+    if chosen.size > _MOST_THETAS:
+        evenly = np.linspace(0, chosen.size - 1, _MOST_THETAS).round().astype(np.int64)
+        chosen = chosen[np.unique(evenly)]
     return thetas[chosen], stakes[chosen]
