@@ -141,7 +141,6 @@ def binary(returns: ArrayLike, floor: float, ceiling: float, alpha: float) -> Ba
 
 def _within_dkw(returns: ArrayLike, alpha: float, sides: int) -> Band:
     points, at_least, at_most, n = _count_outcomes(returns, alpha)
-    # never below 0, which is no claim
     width = math.sqrt(math.log(sides / alpha) / (2 * n))
     survival = np.maximum(at_least / n - width, 0.0)
     cdf = np.maximum(at_most / n - width, 0.0)

@@ -94,8 +94,8 @@ def bound_tilts(
 ) -> Tilts:
     """Bound E exp(-theta X) for a few thetas, each at an even share of alpha.
 
-    ``plan`` is handed the pilot, the first ``n_pilot`` returns counted from the floor, and the number of the others, and
-    nothing else; it returns thetas and bet sizes.
+    ``plan`` is handed the pilot, the first ``n_pilot`` returns counted from the floor, and the number of the others; it
+    returns thetas and bet sizes.
     """
     check_alpha(alpha)
     x = checked_outcomes(returns, floor) - floor
