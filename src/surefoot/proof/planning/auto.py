@@ -183,10 +183,12 @@ def _few_values(pilot: Floats, floor: float, ceiling: float | None) -> Sample | 
     n_seen = int(np.count_nonzero(counts))
     if steps >= pilot.size or n_seen > math.sqrt(pilot.size):
         return None
+    # the most common return counts as three hints
     hints = counts.copy()
     hints[counts.argmax()] = 3.0
     if ((steps - 1) / _SPREAD) ** hints[1:-1].sum() > _BY_CHANCE:
         return None
+    # the top exactly, not a sum that is rounded
     points = np.append(floor + (top - floor) / steps * np.arange(steps), top)
     unseen = _UNSEEN / max(1, steps + 1 - n_seen)
     return Sample(points, np.where(counts == 0, unseen, counts))

@@ -44,6 +44,7 @@ class SteadyPlanner:
         first = self.edges[self._n_bets]
         last = self.edges[self._n_bets + 1]
         self._n_bets += 1
+        # score and bet size follow from all that has come so far
         sample = past.sample()
         proposals = propose(sample, self.expected, scaled_budget=account.scaled_budget, floor=account.floor)
         aim = Aim(account.alpha, self.edges[-1] - first, self.claim)

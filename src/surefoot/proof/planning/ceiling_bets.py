@@ -69,6 +69,7 @@ class CeilingPlanner(HedgedPlanner):
             model = ScoreModel(self.ceiling - _SHARE * reach, _SHARE * reach**2, reach)
         else:
             model = ScoreModel.of(proposal, past)
+        # new claims with the first failure, and again whenever the returns have doubled
         if self._claims is None or (not perfect and begin >= self._renew_from):
             if perfect:
                 self._claims = self._claims_of_failures()

@@ -137,10 +137,12 @@ class HedgedPlanner:
         if self._next == len(self._batches):
             return None
         first, last, (begin, end) = self._batches[self._next]
+        # score and claims are chosen once for a block, bet sizes anew for each of its batches
         if self._begin != begin:
             self._begin = begin
             self._block = self._plan_block(past.sample(), begin, account)
         if self._block is None or self._claims is None:
+            # nothing is worth a bet: the whole block is left out
             while self._next < len(self._batches) and self._batches[self._next][0] < end:
                 self._next += 1
             return Bet(first=first, last=end, block=(begin, end))
@@ -188,6 +190,7 @@ class HedgedPlanner:
         """Return claims of all numbers of drops: close to each other around the expected one, and some elsewhere."""
         drops = self.total * model.variance / model.drop**2
         spread = math.sqrt(drops)
+        # ten standard deviations to both sides, and fifteen where more drops come than expected
         few = max(2.0, drops / 4, drops - 10 * spread)
         many = drops + 10 + 15 * spread
         near = model.drop / self.total * np.geomspace(few, many, _CLAIMS - _CLAIMS // 4)
@@ -210,6 +213,7 @@ class HedgedPlanner:
         still_open = block.open_claims
         aim = account.alpha * (_AIM if still_open.drops is None else _AIM_RARE)
         chance = np.minimum(np.exp(np.minimum(log_capital[still_open.at], 700.0)) * aim, 1 - 1e-9)
+        # claims that are refuted, or nearly certain to stand, need no more bets in this block
         rows = (chance > _HOPELESS) & ~refuted[still_open.at]
         if not rows.all():
             still_open.keep(rows)

@@ -43,6 +43,7 @@ def propose(past: Sample, expected: float | None, *, scaled_budget: float, floor
         return []
     if scaled_budget == 0:
         return [Proposal(PlainScore(floor))]
+    # the fewer outcomes there will be, the less can be proved of thresholds that are rarely missed
     total = 2 * float(past.counts.sum()) if expected is None else expected
     cutoffs = [min(0.5, float(many) / total) for many in _CUTOFFS]
     points, survival = guess_survival(past, cutoffs, floor)

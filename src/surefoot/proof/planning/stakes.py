@@ -86,6 +86,7 @@ def choose_stake(candidates: Candidates, aim: Aim, capital: Capital | None = Non
     owner = np.repeat(np.arange(len(tried)), [stakes.size for stakes in tried])
     if owner.size == 0:
         return StakeChoice(0, 0.0, -math.inf)
+    # bet sizes of all candidates in one array; ``owner`` says whose each is
     before = _CapitalTable(capital, float(candidates.lowest.min()), float(means.max()))
     stakes = np.concatenate(tried)
     if aim.claim is not None:
@@ -150,6 +151,7 @@ class _CapitalTable:
         if self.rounds:
             top = min(mean, self.highest_claim)
             bottom = min([lowest, *(played.lowest for played in self.rounds)])
+            # closer to each other near the top, where the bound will be
             self.claims = top - (top - bottom) * np.linspace(1, 0, _TABLE_CLAIMS) ** 3
             self.wealth = sum((self._wealth_of(played) for played in self.rounds), np.zeros(_TABLE_CLAIMS))
 

@@ -43,6 +43,7 @@ class FixedNumberStrategy:
         """Return who bets before alpha is split, if the first returns were all the ceiling."""
         if self.ceiling is None or not self.floor < self.ceiling or self.n <= self.n_opening:
             return None
+        # one other return, and there is no reason to expect the ceiling to go on
         if not np.all(past.sample().values == self.ceiling):
             return None
         planner = CeilingPlanner(self.scaled_budgets, self.alpha, self.n, self.floor, self.ceiling)
@@ -53,6 +54,7 @@ class FixedNumberStrategy:
         """Return one bettor for each scaled budget that is worth one, by what the past lets one expect."""
         left = self.n - past.size
         shares = split(past.sample(), self.scaled_budgets, self.alpha, self.floor, self.ceiling, left)
+        # where opening bets went on for some time, the edges that are left
         edges = [edge for edge in edges_for(self.n) if edge >= past.size]
         bettors = []
         for scaled, share in zip(self.scaled_budgets.tolist(), shares.tolist(), strict=True):
@@ -91,6 +93,7 @@ class AnytimeStrategy:
         """Return a family of bettors for each scaled budget that is worth one, and the bettor for the claim."""
         alpha = self.alpha
         bettors = []
+        # the proof needs most of alpha: a sooner end is what the run is for
         if self.claim is not None:
             bettors.append(bettor_for_claim(*self.claim, self.alpha * PROOF))
             alpha = self.alpha * (1 - PROOF)
