@@ -29,7 +29,7 @@ sys.path.insert(0, str(HERE.parent / "tests"))
 from laws import FALSE_ALARM, MORE_LAWS, Law, atoms, too_many  # noqa: E402
 from surefoot.episodes import Episodes  # noqa: E402
 from surefoot.files import write_json  # noqa: E402
-from surefoot.proof.bounds.from_bets import Bets  # noqa: E402
+from surefoot.proof.planning.strategies import Bets  # noqa: E402
 from surefoot.proof.query import certify  # noqa: E402
 
 ALPHA, SETTLED, LOOKS = 0.2, 150, (100, 150, 225, 340, 500, 750, 1000)

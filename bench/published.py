@@ -17,7 +17,7 @@ import numpy as np
 from surefoot.episodes import Episodes
 from surefoot.files import write_json
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.bounds.tangent_scores import plug_in
+from surefoot.proof.planning.proposals import plug_in
 from surefoot.proof.query import certify
 
 HERE = Path(__file__).resolve().parent

@@ -28,11 +28,11 @@ from numpy.typing import NDArray
 
 from surefoot.episodes import Episodes
 from surefoot.files import write_json
-from surefoot.proof.auto import Choice, choose
 from surefoot.proof.bounds import bands as cdf
-from surefoot.proof.bounds.bettors import PLANNER
 from surefoot.proof.bounds.from_band import mean_lower
-from surefoot.proof.bounds.from_bets import worst_means
+from surefoot.proof.planning.auto import Choice, choose
+from surefoot.proof.planning.bettors import PLANNER
+from surefoot.proof.planning.strategies import worst_means
 
 Floats = NDArray[np.float64]
 Draw = Callable[[np.random.Generator, int], Floats]

@@ -9,7 +9,7 @@ from hypothesis import settings
 from needed import NEEDS
 from slow_tests import function_of, slow_functions
 from surefoot.proof import episode_budget
-from surefoot.proof.bounds.from_bets import both_sides
+from surefoot.proof.planning.strategies import both_sides
 
 # The same examples every time: a failure is the code's, never the draw's.
 settings.register_profile("fixed", derandomize=True)

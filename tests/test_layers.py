@@ -78,7 +78,7 @@ def unexpected(found, allowed):
 BASE = ("numpy", *(f"surefoot.{name}" for name in ("errors", "files", "provenance", "noise", "episodes")))
 TORCH = ("torch", "surefoot.compute")
 SHOWN = ("surefoot.report.certificate_text", "surefoot.report.certificate_figure")
-PLANNER = ("surefoot.proof.auto", "surefoot.proof.bounds")
+PLANNER = ("surefoot.proof.planning", "surefoot.proof.bounds")
 
 # What a module may import besides the standard library and its own folder; the longest name that fits decides.
 FOLDERS = {
@@ -102,9 +102,10 @@ FOLDERS = {
         *(f"surefoot.{name}" for name in ("agents", "play", "proof")),
     ),
     "surefoot.proof": (*BASE, "scipy"),
-    "surefoot.proof.bounds": ("numpy", "scipy", "surefoot.errors", "surefoot.files"),
     # How a certificate is shown, imported when it is shown; matplotlib and pandas are named as types only.
     "surefoot.proof.certificate": (*(*BASE, "surefoot.proof", *SHOWN), "matplotlib", "pandas"),
+    "surefoot.proof.bounds": ("numpy", "scipy", "surefoot.errors"),
+    "surefoot.proof.planning": ("numpy", "scipy", "surefoot.errors", "surefoot.proof.bounds"),
     "surefoot.report": (*BASE, "surefoot.proof"),
     "surefoot.report.certificate_text": (*BASE, "pandas", "surefoot.proof"),
     "surefoot.report.certificate_figure": (*BASE, "matplotlib", "surefoot.proof"),
@@ -142,7 +143,8 @@ ABOUT = {
     "surefoot.attacks": "what an attacker tries: from a `View` to a perturbation",
     "surefoot.train": "training agents under noise: trainers, presets, checkpoints, choosing weights",
     "surefoot.proof": "which question, which threat model, which method; certificates; stopping; rounding of numbers",
-    "surefoot.proof.bounds": "a formula about probabilities, alpha, quantiles, bets: arrays in, arrays out",
+    "surefoot.proof.bounds": "what makes a bound true: a formula about probabilities, alpha, quantiles, capital",
+    "surefoot.proof.planning": "a choice that only decides how tight a bound is: method, guesses, bet sizes, shares",
     "surefoot.report": "a table, chart or page for people, made from certificates and attack results",
     "surefoot.runs": "sequences like run, certify, write, in memory or in a run directory: its file names, lock, "
     "resuming, `run.json`",
@@ -256,6 +258,23 @@ def test_planted_cycles_are_found():
     assert cycles(graph) == [("surefoot.episodes", "surefoot.errors", "surefoot.files")]
     with_types = {module: imports_of(source, module) for module, source in sources.items()}
     assert ("surefoot.agents.memory", "surefoot.compute") in cycles(with_types)
+KERNEL = "surefoot.proof.bounds"
+PLANS = "surefoot.proof.planning"
+
+
+def test_the_kernel_imports_no_plan():
+    kernel = {module: found for module, found in IMPORTS.items() if module.startswith(KERNEL)}
+    plans = {module: found for module, found in IMPORTS.items() if module.startswith(PLANS)}
+    assert len(kernel) >= 10
+    assert len(plans) >= 8
+    for module, found in kernel.items():
+        assert {name for name in found if name.startswith("surefoot")} <= {"surefoot.errors", *kernel}, module
+
+
+def test_the_kernel_can_be_read_in_ten_minutes():
+    files = [path.read_text().splitlines() for module, path in FILES.items() if module.startswith(KERNEL)]
+    lines = sum(bool(line.strip()) for file in files for line in file)
+    assert lines <= 1_300
 
 
 def test_packages_are_empty():

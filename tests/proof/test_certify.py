@@ -14,9 +14,9 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.proof.bounds.bands import tail_tight
 from surefoot.proof.bounds.from_band import mean_lower, mean_upper
-from surefoot.proof.bounds.from_bets import both_sides
 from surefoot.proof.certificate import Bounds, Certificate
 from surefoot.proof.episode_budget import EpisodeCertificate
+from surefoot.proof.planning.strategies import both_sides
 from surefoot.proof.query import certify, certify_per_step, certify_shared_budget
 from surefoot.proof.rounding import rounded_lower, rounded_upper
 from surefoot.report.certificate_text import headline_index

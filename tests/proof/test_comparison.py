@@ -5,8 +5,8 @@ import pytest
 
 from laws import LAWS, atoms, too_many
 from surefoot.errors import InputError
-from surefoot.proof.bounds.from_bets import Bets
 from surefoot.proof.comparison import Comparison, Contest
+from surefoot.proof.planning.strategies import Bets
 
 SIGMA, BUDGET, LOOKS = 0.2, 0.2, (100, 200, 400)
 RUNS, CONFIDENCE = 60, 0.8

@@ -132,8 +132,8 @@ def test_probabilities_and_quantiles_hold_wherever_the_band_does(seed: int) -> N
     certificate = certify(Episodes.from_returns(returns, sigma=SIGMA, floor=0, ceiling=4), BUDGETS, 1 - ALPHA, "band")
     band = certificate.source
     assert band is not None
-    reach_right = all(r <= law.at_least(x) for x, r in zip(band.points, band.reach, strict=True))
-    stay_right = all(s <= weights[values <= x].sum() + 1e-15 for x, s in zip(band.points, band.stay, strict=True))
+    reach_right = all(r <= law.at_least(x) for x, r in zip(band.points, band.survival_lower, strict=True))
+    stay_right = all(s <= weights[values <= x].sum() + 1e-15 for x, s in zip(band.points, band.cdf_lower, strict=True))
     for radius, budget in zip(RADII, BUDGETS, strict=True):
         for threshold in (0.5, 1.0, 3.0, 4.0):
             z = stats.norm.ppf(law.at_least(threshold))

@@ -14,10 +14,10 @@ from scipy import stats
 from laws import FALSE_ALARM, MORE_LAWS, atoms
 from surefoot.episodes import Episodes
 from surefoot.proof.bounds.betting import Capital, Round
-from surefoot.proof.bounds.bettors import Bettor
-from surefoot.proof.bounds.from_bets import Bets
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.bounds.tangent_scores import propose
+from surefoot.proof.planning.proposals import propose
+from surefoot.proof.planning.stakes import Aim, choose_proposal
+from surefoot.proof.planning.strategies import Bets
 from surefoot.proof.query import certify
 
 ALPHA = 0.2
@@ -173,11 +173,12 @@ def test_planted_scores_from_the_whole_sample_gain_against_the_truth(radius):
     total = 0.0
     for wins in range(COINS + 1):
         x = Sample.of([0.0] * (COINS - wins) + [1.0] * wins)
-        bettor = Bettor(lambda past: propose(past, COINS, radius=radius, floor=0.0), ALPHA, [0, COINS], claim=worst)
-        score, choice = bettor.expect(x, COINS)
+        proposals = propose(x, COINS, scaled_budget=radius, floor=0.0)
+        proposal, choice = choose_proposal(proposals, x, Aim(ALPHA, COINS, worst))
         capital = 0.0
-        if score is not None:
+        if proposal is not None:
+            score = proposal.score
             played = Round(Sample(score(x.values), x.counts), choice.stake, score.lowest)
-            capital = Capital([played]).log_wealth(min(worst, played.highest_claim))[0]
+            capital = Capital([played]).log_capital(min(worst, played.highest_claim))[0]
         total += stats.binom.pmf(wins, COINS, p) * np.exp(capital)
     assert total > 1.02

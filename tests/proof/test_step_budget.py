@@ -134,7 +134,7 @@ def lower_of_both(rewards, e):
 
 
 def test_a_sum_that_was_rounded_up_is_lowered_before_it_is_bounded(monkeypatch):
-    monkeypatch.setattr(bounds, "_at_least", lambda means, most: means)
+    monkeypatch.setattr(bounds, "_means_at_entropy", lambda means, most: means)
     means = step_means(np.array([50.0, 50.0 * (1 + 1e-10), 25.0, 0.0]), 50, 0.05)
     assert np.all(means <= np.array([1.0, 1.0, 0.5 * (1 - 0.9e-12), 0.0]))
     assert means[0] < 1

@@ -16,9 +16,9 @@ from surefoot.proof import stopping
 from surefoot.proof.bounds.bands import tail_tight
 from surefoot.proof.bounds.from_band import worst_mean_upper
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.bounds.tangent_scores import plug_in
 from surefoot.proof.episode_budget import METHODS
 from surefoot.proof.forecast import best_achievable, forecast
+from surefoot.proof.planning.proposals import plug_in
 from surefoot.proof.query import Query, certify
 from surefoot.proof.stopping import Monitor, StoppingRule
 from surefoot.runs.certified import certified_run

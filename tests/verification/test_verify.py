@@ -28,11 +28,11 @@ from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import TASKS, get_task
 from surefoot.proof.bounds.bands import Band
-from surefoot.proof.bounds.bettors import PLANNER
 from surefoot.proof.bounds.binomial import lower_limit
 from surefoot.proof.bounds.from_band import mean_lower, mean_upper
 from surefoot.proof.bounds.local_levels import local_level as our_level
 from surefoot.proof.bounds.local_levels import violation
+from surefoot.proof.planning.bettors import PLANNER
 from surefoot.proof.query import Query, certify
 from surefoot.runs.certified import certified_run
 from surefoot.verification.plan_again import check_choice

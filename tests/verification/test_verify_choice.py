@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from laws import MORE_LAWS, atoms
-from surefoot.proof.auto import choose
-from surefoot.proof.bounds.bettors import pilot_size
+from surefoot.proof.planning.auto import choose, selection_size
 from surefoot.verification import plan_again
 from surefoot.verification.plan_again import check_choice
 from surefoot.verification.recompute.bands import Claim
@@ -112,9 +111,9 @@ def test_planted_a_planner_that_peeks(monkeypatch):
         for seed in range(8):
             returns, claim, _ = chosen(law, 1_000, GRID, seed=seed)
             where = (1_000, np.array(GRID), 0.05, law.floor, law.ceiling)
-            peeked = peeking(returns[: pilot_size(1_000)], *where).to_json()
+            peeked = peeking(returns[: selection_size(1_000)], *where).to_json()
             monkeypatch.setattr(plan_again, "select", peeking)
-            if peeked != peeking(returns[: pilot_size(1_000)].copy(), *where).to_json():
+            if peeked != peeking(returns[: selection_size(1_000)].copy(), *where).to_json():
                 assert check_choice(returns, claim, peeked) != []
                 found += 1
     assert found > 10

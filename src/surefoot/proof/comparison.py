@@ -24,10 +24,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import InputError
-from surefoot.proof.bounds.from_bets import Bets
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.bounds.tangent_scores import plug_in
 from surefoot.proof.certificate import checked_budget
+from surefoot.proof.planning.proposals import plug_in
+from surefoot.proof.planning.strategies import Bets
 from surefoot.proof.rounding import exact, format_lower, format_upper, percent, rounded_lower, rounded_upper
 from surefoot.proof.stopping import RunMonitor
 

@@ -22,12 +22,9 @@ import numpy as np
 from surefoot.episodes import MOST_THRESHOLDS, Episodes
 from surefoot.errors import InputError
 from surefoot.files import number
-from surefoot.proof.auto import choose
 from surefoot.proof.bounds import bands as cdf
 from surefoot.proof.bounds import from_band as worst_case
 from surefoot.proof.bounds.bands import Band
-from surefoot.proof.bounds.bettors import PLANNER
-from surefoot.proof.bounds.from_bets import Means, both_sides
 from surefoot.proof.certificate import (
     Bounds,
     Certificate,
@@ -36,6 +33,9 @@ from surefoot.proof.certificate import (
     checked_episodes,
     common_fields,
 )
+from surefoot.proof.planning.auto import choose
+from surefoot.proof.planning.bettors import PLANNER
+from surefoot.proof.planning.strategies import Means, both_sides
 from surefoot.proof.rounding import OUTWARD, exact
 
 if TYPE_CHECKING:

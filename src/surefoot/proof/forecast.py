@@ -12,19 +12,18 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.proof.bounds.bettors import Bettor
-from surefoot.proof.bounds.from_bets import PROOF
 from surefoot.proof.bounds.gaussian_shift import shift_down
-from surefoot.proof.bounds.hedged_bets import expected_limit
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.bounds.tangent_scores import plug_in, propose
+from surefoot.proof.planning.hedged_bets import expected_limit
+from surefoot.proof.planning.proposals import plug_in, propose
+from surefoot.proof.planning.stakes import Aim, choose_proposal
+from surefoot.proof.planning.strategies import PROOF
 
 LONGEST = 10**9  # episodes beyond which no run is planned
 
@@ -70,8 +69,8 @@ def forecast(
     sample = Sample.of(pilot.returns)
 
     def predicted_bound(n: float) -> float:
-        score = partial(propose, expected=n, radius=scaled_budget, floor=pilot.floor)
-        return expected_limit(score, alpha, _learned_sample(sample, n), n, pilot.floor)
+        past = _learned_sample(sample, n)
+        return expected_limit(past, n, expected=n, alpha=alpha, scaled_budget=scaled_budget, floor=pilot.floor)
 
     def best_bound(n: float) -> float:
         return best_achievable(n, scaled_budget, alpha, pilot.floor, pilot.ceiling)
@@ -114,14 +113,14 @@ def _learned_sample(sample: Sample, n: float) -> Sample:
 
 def _predict_stop(sample: Sample, scaled_budget: float, alpha: float, floor: float, require: float) -> int | None:
     """Return when the capital of bets against the requirement is expected to suffice."""
-    score_for = partial(propose, expected=None, radius=scaled_budget, floor=floor)
-    bettor = Bettor(score_for, alpha * PROOF, [0], claim=require)
     # Ville: capital beyond 1 / alpha refutes every mean below the requirement.
     needed = math.log(1 / (alpha * PROOF))
 
     def is_proved(n: float) -> bool:
-        score, choice = bettor.expect(_learned_sample(sample, n), n)
-        return score is not None and n * choice.expected >= needed
+        past = _learned_sample(sample, n)
+        proposals = propose(past, None, scaled_budget=scaled_budget, floor=floor)
+        chosen, choice = choose_proposal(proposals, past, Aim(alpha * PROOF, n, require))
+        return chosen is not None and n * choice.expected >= needed
 
     return _smallest_n(is_proved)
 

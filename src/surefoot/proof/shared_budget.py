@@ -15,8 +15,9 @@ import numpy as np
 
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.proof.bounds.relative_entropy import PLANNER, Coin, Tilts, coin, tilts
+from surefoot.proof.bounds.relative_entropy import Coin, Tilts, coin
 from surefoot.proof.certificate import Bounds, Certificate, Floats, common_fields
+from surefoot.proof.planning.thetas import PLANNER, tilts
 
 if TYPE_CHECKING:
     from surefoot.proof.query import Query

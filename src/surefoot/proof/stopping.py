@@ -18,10 +18,10 @@ from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.proof.bounds.bands import tail_tight
 from surefoot.proof.bounds.from_band import worst_mean_upper
-from surefoot.proof.bounds.from_bets import Bets, Means, worst_means
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.bounds.tangent_scores import plug_in
 from surefoot.proof.episode_budget import EpisodeCertificate, certificate_of
+from surefoot.proof.planning.proposals import plug_in
+from surefoot.proof.planning.strategies import Bets, Means, worst_means
 from surefoot.proof.rounding import exact, format_lower
 
 Floats = NDArray[np.float64]

@@ -112,7 +112,7 @@ def test_the_union_bound_takes_over_where_rounding_would_matter() -> None:
 def test_the_level_allows_for_rounding(n: int) -> None:
     """At the smallest alpha that is searched for, where rounding is 1.9% of it."""
     ranks = levels.checked_ranks(n)
-    rounding = levels._ROUNDING * (ranks.size + 10)
+    rounding = levels._STEP_ERROR * (ranks.size + 10)
     alpha = rounding / 0.019
     limits = lower_limit(ranks, n, levels.local_level(n, alpha))
     assert 0.9 * alpha < levels.violation(n, ranks, limits, alpha) + rounding <= alpha
@@ -127,39 +127,39 @@ def test_dkw_by_hand() -> None:
     width = np.sqrt(np.log(2 / 0.05) / 1200)
     assert band.joint
     assert band.points.tolist() == [1, 2, 3]
-    assert band.reach == pytest.approx(np.array([6, 4, 3]) / 6 - width)
-    assert band.stay == pytest.approx(np.array([2, 3, 6]) / 6 - width)
+    assert band.survival_lower == pytest.approx(np.array([6, 4, 3]) / 6 - width)
+    assert band.cdf_lower == pytest.approx(np.array([2, 3, 6]) / 6 - width)
     one = cdf.dkw_one_sided(many, 0.05)
     assert not one.joint
-    assert one.reach == pytest.approx(np.array([6, 4, 3]) / 6 - np.sqrt(np.log(1 / 0.05) / 1200))
+    assert one.survival_lower == pytest.approx(np.array([6, 4, 3]) / 6 - np.sqrt(np.log(1 / 0.05) / 1200))
 
 
 def test_dkw_with_too_few_episodes_says_nothing() -> None:
     band = cdf.dkw([1.0], 0.05)
-    assert band.reach.tolist() == band.stay.tolist() == [0]
+    assert band.survival_lower.tolist() == band.cdf_lower.tolist() == [0]
 
 
 def test_per_threshold_by_hand() -> None:
     band = cdf.per_threshold(RETURNS, [0, 1, 2.5, 3], 0.05, floor=0, ceiling=3)
-    assert band.reach[0] == 1
-    assert band.reach[1:] == pytest.approx(lower_limit([6, 3, 3], 6, 0.05 / 3))
-    assert band.stay[:3] == pytest.approx(lower_limit([0, 2, 3], 6, 0.05 / 3))
-    assert band.stay[3] == 1
+    assert band.survival_lower[0] == 1
+    assert band.survival_lower[1:] == pytest.approx(lower_limit([6, 3, 3], 6, 0.05 / 3))
+    assert band.cdf_lower[:3] == pytest.approx(lower_limit([0, 2, 3], 6, 0.05 / 3))
+    assert band.cdf_lower[3] == 1
     unknown = cdf.per_threshold(RETURNS, [0, 1, 2.5, 3], 0.05)
-    assert unknown.reach == pytest.approx(lower_limit([6, 6, 3, 3], 6, 0.05 / 4))
+    assert unknown.survival_lower == pytest.approx(lower_limit([6, 6, 3, 3], 6, 0.05 / 4))
 
 
 def test_tail_tight_by_hand() -> None:
     band = cdf.tail_tight(RETURNS, 0.05)
     level = levels.local_level(6, 0.05)
-    assert band.reach == pytest.approx(lower_limit([6, 4, 3], 6, level))
-    assert band.stay == pytest.approx(lower_limit([2, 3, 6], 6, level))
+    assert band.survival_lower == pytest.approx(lower_limit([6, 4, 3], 6, level))
+    assert band.cdf_lower == pytest.approx(lower_limit([2, 3, 6], 6, level))
 
 
 def test_binary_by_hand() -> None:
     band = cdf.binary([0, 1, 1, 1], 0, 1, 0.05)
-    assert band.reach.tolist() == [1, lower_limit(3, 4, 0.05)[0]]
-    assert band.stay.tolist() == [lower_limit(1, 4, 0.05)[0], 1]
+    assert band.survival_lower.tolist() == [1, lower_limit(3, 4, 0.05)[0]]
+    assert band.cdf_lower.tolist() == [lower_limit(1, 4, 0.05)[0], 1]
 
 
 @settings(deadline=None)
@@ -169,9 +169,9 @@ def test_mirror_image_and_below_the_empirical_law(values: list[int], alpha: floa
     for make in (cdf.dkw, cdf.dkw_one_sided, cdf.tail_tight):
         band, mirrored = make(x, alpha), make(-x, alpha)
         assert np.array_equal(band.points, -mirrored.points[::-1])
-        assert np.array_equal(band.reach, mirrored.stay[::-1])
-        assert np.all(band.reach <= (x[:, None] >= band.points).mean(axis=0) + 1e-12)
-        assert np.all(band.reach <= make(x, alpha * 1.1).reach + 1e-12)
+        assert np.array_equal(band.survival_lower, mirrored.cdf_lower[::-1])
+        assert np.all(band.survival_lower <= (x[:, None] >= band.points).mean(axis=0) + 1e-12)
+        assert np.all(band.survival_lower <= make(x, alpha * 1.1).survival_lower + 1e-12)
 
 
 @pytest.mark.parametrize("planted", [1.0, 2.0])
@@ -182,14 +182,14 @@ def test_tail_tight_keeps_its_whole_promise_and_no_more(planted: float) -> None:
     broken = 0
     for _ in range(runs):
         band = cdf.tail_tight(rng.random(n), alpha * planted)
-        broken += bool(np.any(band.reach > 1 - band.points))
+        broken += bool(np.any(band.survival_lower > 1 - band.points))
     assert (stats.binomtest(broken, runs, alpha).pvalue > FALSE_ALARM) == (planted == 1)
 
 
 def test_a_band_cannot_be_changed_afterwards() -> None:
     band = cdf.dkw(RETURNS, 0.05)
     with pytest.raises(ValueError, match="read-only"):
-        band.reach[0] = 1.0
+        band.survival_lower[0] = 1.0
 
 
 def test_errors_say_what_came() -> None:

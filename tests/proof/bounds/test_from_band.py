@@ -1,4 +1,5 @@
 import tracemalloc
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -30,7 +31,7 @@ def the_law_itself(values: list[float], weights: list[float]) -> Band:
     """A band without any uncertainty: the limits are the probabilities."""
     p = np.array(weights)
     reach, stay = np.minimum(1, np.cumsum(p[::-1])[::-1]), np.minimum(1, np.cumsum(p))
-    return Band(points=np.array(values), reach=reach, stay=stay, alpha=0.5, joint=False)
+    return Band(points=np.array(values), survival_lower=reach, cdf_lower=stay, alpha=0.5, joint=False)
 
 
 def attacked_mean(radius: float) -> float:
@@ -55,7 +56,7 @@ def test_planted_an_integral_from_zero_is_not_attained() -> None:
     """The published code integrates from 0: with negative returns that lies above what the game pays."""
     band = the_law_itself(VALUES, WEIGHTS)
     positive = band.points > 0
-    from_zero = (np.diff(band.points[positive], prepend=0.0) * shift_down(band.reach[positive], 1.0)).sum()
+    from_zero = (np.diff(band.points[positive], prepend=0.0) * shift_down(band.survival_lower[positive], 1.0)).sum()
     assert from_zero > attacked_mean(1.0) + 0.1
 
 
@@ -80,7 +81,7 @@ def test_radius_zero_is_the_mean_and_all_radii_at_once() -> None:
 
 def test_a_floor_below_the_points_counts_against_us() -> None:
     band = the_law_itself(VALUES, WEIGHTS)
-    band = Band(points=band.points, reach=band.reach * 0.9, stay=band.stay, alpha=0.5, joint=False)
+    band = replace(band, survival_lower=band.survival_lower * 0.9)
     difference = mean_lower(band, -3, 1.0) - mean_lower(band, -103, 1.0)
     assert difference == pytest.approx(100 * (1 - shift_down(0.9, 1.0)))
 

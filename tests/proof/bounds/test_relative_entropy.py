@@ -15,9 +15,11 @@ from scipy import integrate, optimize, stats
 
 from laws import LAWS, Law, atoms, too_many
 from surefoot.errors import InputError
-from surefoot.proof.bounds import relative_entropy as shared
+from surefoot.proof.bounds import relative_entropy
 from surefoot.proof.bounds.binomial import lower_limit
-from surefoot.proof.bounds.relative_entropy import Coin, Tilts, coin, least_chance, mean_at_most, pilot_size, tilts
+from surefoot.proof.bounds.relative_entropy import Coin, Tilts, coin, least_chance, mean_at_most
+from surefoot.proof.planning import thetas
+from surefoot.proof.planning.thetas import theta_pilot_size, tilts
 
 ALPHA = 0.2
 COSTS = (0.0, 0.1, 0.5, 2.0)
@@ -143,21 +145,21 @@ def test_more_episodes_give_better_limits():
 def test_the_pilot_alone_settles_thetas_and_stakes():
     law = LAWS[0]
     draws = law.draw(np.random.default_rng(4), (400,))
-    size = pilot_size(400)
+    size = theta_pilot_size(400)
     assert size == 40
     one = tilts(draws, 0.0, 10.0, 0.05, COSTS)
     other = tilts(np.concatenate([draws[:size], draws[size:] / 2]), 0.0, 10.0, 0.05, COSTS)
     assert np.array_equal(one.thetas, other.thetas)
     assert np.array_equal(one.stakes, other.stakes)
     assert not np.array_equal(one.uppers, other.uppers)
-    assert one.thetas.size <= shared._MOST
-    assert tilts(draws, 0.0, 10.0, 0.05, np.linspace(0, 5, 40).tolist()).thetas.size <= shared._MOST
+    assert one.thetas.size <= thetas._MOST_THETAS
+    assert tilts(draws, 0.0, 10.0, 0.05, np.linspace(0, 5, 40).tolist()).thetas.size <= thetas._MOST_THETAS
 
 
 def test_every_tilt_is_bounded_on_the_other_returns_at_its_share_of_alpha():
     """Without the pilot, which settled theta and stake, and all of them together at alpha."""
     draws = LAWS[0].draw(np.random.default_rng(4), (400,))
-    made, rest = tilts(draws, 0.0, 10.0, 0.05, COSTS), draws[pilot_size(400) :]
+    made, rest = tilts(draws, 0.0, 10.0, 0.05, COSTS), draws[theta_pilot_size(400) :]
     assert made.thetas.size > 1
     assert made.uppers.tolist() == [
         mean_at_most(np.exp(-theta * rest), stake, 0.05 / made.thetas.size)
@@ -240,7 +242,7 @@ def test_planted_half_the_cost(method):
 
 def test_planted_the_mean_for_its_limit(monkeypatch):
     """Without betting, exp(-theta X) is simply averaged: not a bound."""
-    monkeypatch.setattr(shared, "mean_at_most", lambda values, stake, alpha: float(values.mean()))
+    monkeypatch.setattr(relative_entropy, "mean_at_most", lambda values, stake, alpha: float(values.mean()))
     assert too_many(misses(LAWS[0], n=80, runs=200, seed=23), 200, ALPHA)
 
 

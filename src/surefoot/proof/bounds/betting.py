@@ -1,17 +1,23 @@
 """Bounds of a mean by betting (Waudby-Smith and Ramdas 2023): for fixed n, and anytime-valid.
 
 Outcomes y_1, y_2, ... never fall below a known ``lowest``, and given its past each has a mean of at most mu.
-Against the candidate mean m, the claim "mu <= m", a bettor with capital 1 bets lambda_i >= 0, fixed before y_i is seen.
-Its capital is then
+
+(a) Against the candidate mean m, the claim "mu <= m", a bettor with capital 1 bets lambda_i >= 0, fixed before y_i is
+seen. Its capital is then
 
     W_n(m) = product over i of (1 + lambda_i (y_i - m)),     as long as lambda_i <= 1 / (m - lowest).
 
-For m = mu no factor is negative and none has a mean above 1, so W(mu) is a nonnegative supermartingale and by
-Ville's inequality P(W_n(mu) >= 1/alpha for some n) <= alpha. W_n(m) falls as m grows. Hence
+(b) For m = mu no factor is negative and none has a mean above 1, so W(mu) is a nonnegative supermartingale and by
+Ville's inequality P(W_n(mu) >= 1/alpha for some n) <= alpha.
+
+(c) W_n(m) falls as m grows. Hence
 
     P( there is an n with mu < sup { m: W_n(m) >= 1/alpha } ) <= alpha.
 
 Bet sizes decide how tight that is, never whether it is true: they may be any function of the past.
+
+``Capital`` is W_n for bet sizes that are the same against all claims; ``sums_of_logs`` is log W_n for bet sizes that
+depend on the claim.
 """
 
 from __future__ import annotations
@@ -19,7 +25,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +35,9 @@ Floats = NDArray[np.float64]
 
 ROUNDING = 1e-13  # relative error allowed for in each term of a sum of logarithms: a thousand units in the last place
 INSIDE = 1 - 1e-9  # how far a claim keeps from the value at which a factor could reach 0
+_SMALL = 0.02  # largest |lambda (y - m)| for which power sums replace logarithms
+_FEW = 200  # outcomes; for fewer the logarithms themselves are as fast
+_BATCH = 20_000  # outcomes whose logarithms against all claims are computed at once
 
 
 @dataclass(frozen=True)
@@ -46,15 +54,12 @@ class Round:
     first: int = 0
     cutoff: float | None = None
 
-    @cached_property
-    def rough(self) -> Sample:
-        """The outcomes in groups: plans read them often."""
-        return self.outcomes.grouped()
-
     @property
     def highest_claim(self) -> float:
-        """The largest m for which no outcome can make the bettor's factor negative."""
-        return self.lowest + INSIDE / self.stake if self.stake > 0 else math.inf
+        """The largest m for which no outcome can make the bettor's factor negative (a)."""
+        if self.stake > 0:
+            return self.lowest + INSIDE / self.stake
+        return math.inf
 
 
 class Capital:
@@ -65,17 +70,22 @@ class Capital:
 
     def with_round(self, played: Round) -> Capital:
         """Return the capital after one more round; without a bet it is the same."""
-        return Capital([*self.rounds, played]) if played.stake > 0 else self
+        if played.stake > 0:
+            return Capital([*self.rounds, played])
+        return self
 
     @property
-    def most(self) -> float:
+    def highest_claim(self) -> float:
         """The largest claim that all bet sizes were valid for."""
         return min((played.highest_claim for played in self.rounds), default=math.inf)
 
-    def log_wealth(self, claim: float) -> tuple[float, float]:
+    def log_capital(self, claim: float) -> tuple[float, float]:
         """Return log W(claim), rounded down, and its slope."""
-        total = slope = size = 0.0
+        total = 0.0
+        slope = 0.0
+        size = 0.0
         for played in self.rounds:
+            # (a) equal outcomes have equal factors
             factor = played.stake * (played.outcomes.values - claim)
             logs = np.log1p(factor)
             total += float(played.outcomes.counts @ logs)
@@ -84,24 +94,27 @@ class Capital:
         return total - ROUNDING * (size + 1), slope
 
     def limit(self, alpha: float) -> float:
-        """Return the largest claim found with W >= 1/alpha, or minus infinity: a lower bound of the mean."""
+        """Return the largest claim found with W >= 1/alpha, or minus infinity: a lower bound of the mean (c)."""
         if not self.rounds:
             return -math.inf
+        # (b) 1/alpha, rounded up
         aim = math.log(1 / alpha) * (1 + ROUNDING)
-        most = self.most
-        below = min(most, *(float(played.outcomes.values[0]) for played in self.rounds))
-        step = max(most - below, abs(most) * 1e-9, 1e-300)
-        while self.log_wealth(below)[0] < aim:
-            below, step = below - step, 2 * step
-            if not math.isfinite(below) or step > 1e12 * max(1.0, abs(most)):
+        highest = self.highest_claim
+        below = min(highest, *(float(played.outcomes.values[0]) for played in self.rounds))
+        step = max(highest - below, abs(highest) * 1e-9, 1e-300)
+        # (c) the capital falls as the claim grows: go down to a claim against which it suffices, then up from there
+        while self.log_capital(below)[0] < aim:
+            below -= step
+            step *= 2
+            if not math.isfinite(below) or step > 1e12 * max(1.0, abs(highest)):
                 return -math.inf
-        return self._climb(below, most, aim)
+        return self._climb(below, highest, aim)
 
     def _climb(self, below: float, above: float, aim: float) -> float:
         """Return the last claim at which the capital was computed and found to suffice."""
         claim = below
         for _ in range(200):
-            wealth, slope = self.log_wealth(claim)
+            wealth, slope = self.log_capital(claim)
             if wealth >= aim:
                 below = claim
             else:
@@ -110,8 +123,48 @@ class Capital:
                 break
             # the logarithm is concave in the claim, so Newton's step from above lands above: aim a little short
             newton = claim - (wealth - aim * (1 + 1e-12)) / slope if slope < 0 else math.nan
-            tried = newton if below < newton < above else (below + above) / 2
             if wealth >= aim and abs(newton - claim) <= 1e-12 * max(abs(claim), 1e-300):
                 break
-            claim = tried
+            claim = newton if below < newton < above else (below + above) / 2
         return below
+
+
+def sums_of_logs(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
+    """Return sum log(1 + stake (y - claim)) over a batch, for each stake and claim, rounded down.
+
+    Where |stake (y - claim)| <= r, a small number, the first four terms of the series of log(1 + x) and power sums of
+    the batch are enough: what is left out is never below -r^5 / (5 (1 - r)^5).
+    """
+    size = batch.size
+    if size < _FEW:
+        return _sums_term_by_term(batch, stakes, claims)
+    mean = float(batch.counts @ batch.values) / size
+    gap = mean - claims
+    away = batch.values - mean
+    near = np.abs(away) <= _SMALL / stakes.max() - np.abs(gap).max()
+    if batch.counts[near].sum() < size / 2:
+        return _sums_term_by_term(batch, stakes, claims)
+    power = (np.vander(away[near], 5, increasing=True).T @ batch.counts[near]).tolist()
+    series = np.zeros(claims.shape)
+    # sum of (away + gap)^k, by the binomial theorem, from the last term of the series to the first
+    for k in range(4, 0, -1):
+        sums = np.full(claims.shape, power[0])
+        for i in range(1, k + 1):
+            sums = sums * gap + math.comb(k, i) * power[i]
+        series = stakes * (sums / k - series)
+    largest = stakes * (np.abs(away[near]).max() + np.abs(gap))
+    ratio = largest / (1 - largest)
+    left_out = power[0] / 5 * ratio * (ratio * ratio) * (ratio * ratio)
+    far = _sums_term_by_term(Sample(batch.values[~near], batch.counts[~near]), stakes, claims)
+    return np.asarray(series - left_out + far - ROUNDING * (power[0] * largest + 1), dtype=np.float64)
+
+
+def _sums_term_by_term(batch: Sample, stakes: Floats, claims: Floats) -> Floats:
+    """Return the same sums, for so many outcomes at a time."""
+    sums = np.zeros(claims.shape)
+    for first in range(0, max(1, batch.values.size), _BATCH):
+        values = batch.values[first : first + _BATCH]
+        counts = batch.counts[first : first + _BATCH]
+        logs = np.log1p(stakes[:, None] * (values - claims[:, None]))
+        sums += logs @ counts - ROUNDING * (np.abs(logs) @ counts + 1)
+    return sums

@@ -25,118 +25,134 @@ from surefoot.proof.bounds.gaussian_shift import shift_down, shift_up
 
 Floats = NDArray[np.float64]
 
-_PIECE, _ROWS = (
-    16_384,
-    16,
-)  # points and scaled budgets of the table that is held at a time: 2 MB, and a few copies of it
-_ROUNDING = 1e-9  # relative: a quantile jumps, so its probability has to clear q by more than rounding could do
+_PIECE = 16_384  # points of the table that is held at a time
+_ROWS = 16  # and its scaled budgets: 2 MB, and a few copies of it
+_CLEARANCE = 1e-9  # relative: a quantile jumps, so its probability has to clear q by more than rounding could do
 
 
-def mean_lower(band: Band, floor: float, radius: ArrayLike) -> Floats:
-    """Return, for each scaled budget, E[Y] >= floor + sum (x_j - x_(j-1)) g_c(reach_j), where x_0 = floor."""
+def mean_lower(band: Band, floor: float, scaled_budget: ArrayLike) -> Floats:
+    """Return, for each scaled budget, E[Y] >= floor + sum (x_j - x_(j-1)) g_c(survival_lower_j), where x_0 = floor."""
     _check_inside(band, floor=floor)
-    return floor + _shifted_sum(np.concatenate([[floor], band.points]), _best_reach(band), radius)
+    return floor + _shifted_sum(np.concatenate([[floor], band.points]), _best_survival(band), scaled_budget)
 
 
-def mean_upper(band: Band, ceiling: float, radius: ArrayLike) -> Floats:
-    """Return, for each scaled budget, E[Y] <= ceiling - sum (x_(j+1) - x_j) g_c(stay_j), the last x = ceiling."""
+def mean_upper(band: Band, ceiling: float, scaled_budget: ArrayLike) -> Floats:
+    """Return, for each scaled budget, E[Y] <= ceiling - sum (x_(j+1) - x_j) g_c(cdf_lower_j), the last x = ceiling."""
     _check_inside(band, ceiling=ceiling)
-    return ceiling - _shifted_sum(np.concatenate([band.points, [ceiling]]), _best_stay(band), radius)
+    return ceiling - _shifted_sum(np.concatenate([band.points, [ceiling]]), _best_cdf(band), scaled_budget)
 
 
-def worst_mean_upper(band: Band, floor: float, ceiling: float, radius: float) -> float:
+def worst_mean_upper(band: Band, floor: float, ceiling: float, scaled_budget: float) -> float:
     """Return an upper bound of the worst-case mean itself: no number of episodes could certify more.
 
     P(X >= x) <= 1 - P(X <= y) for every y < x, and the worst-case mean grows with P(X >= x).
     """
     _check_inside(band, floor, ceiling)
     gaps = np.diff(np.concatenate([[floor], band.points, [ceiling]]))
-    reach = np.concatenate([[1.0], 1 - _best_stay(band)])
-    return floor + float(gaps @ shift_down(np.minimum(reach * (1 + _ROUNDING), 1.0), radius)) * (1 + _ROUNDING)
+    survival = np.concatenate([[1.0], 1 - _best_cdf(band)])
+    # rounded up: twice, as products and sums are
+    shifted = shift_down(np.minimum(survival * (1 + _CLEARANCE), 1.0), scaled_budget)
+    return floor + float(gaps @ shifted) * (1 + _CLEARANCE)
 
 
-def reach_lower(band: Band, threshold: float, radius: ArrayLike, floor: float, ceiling: float | None = None) -> Floats:
+def reach_lower(
+    band: Band, threshold: float, scaled_budget: ArrayLike, floor: float, ceiling: float | None = None
+) -> Floats:
     """Return a lower bound of P(Y >= threshold) for each scaled budget."""
     _check_inside(band, floor, ceiling)
     if threshold <= floor:
-        return np.ones(np.shape(radius))
+        return np.ones(np.shape(scaled_budget))
     beyond = int(np.searchsorted(band.points, threshold, side="left"))
     if beyond == band.points.size:
-        return np.zeros(np.shape(radius))
-    return shift_down(band.reach[beyond:].max(), radius)
+        return np.zeros(np.shape(scaled_budget))
+    return shift_down(band.survival_lower[beyond:].max(), scaled_budget)
 
 
-def reach_upper(band: Band, threshold: float, radius: ArrayLike, floor: float, ceiling: float | None = None) -> Floats:
+def reach_upper(
+    band: Band, threshold: float, scaled_budget: ArrayLike, floor: float, ceiling: float | None = None
+) -> Floats:
     """Return an upper bound of P(Y >= threshold) for each scaled budget: outcomes below it do not reach it."""
     _check_inside(band, floor, ceiling)
     if ceiling is not None and threshold > ceiling:
-        return np.zeros(np.shape(radius))
+        return np.zeros(np.shape(scaled_budget))
     below = int(np.searchsorted(band.points, threshold, side="left"))
     if below == 0 or threshold <= floor:
-        return np.ones(np.shape(radius))
-    return shift_up(1 - band.stay[:below].max(), radius)
+        return np.ones(np.shape(scaled_budget))
+    return shift_up(1 - band.cdf_lower[:below].max(), scaled_budget)
 
 
-def quantile_lower(band: Band, q: float, radius: ArrayLike, floor: float, ceiling: float | None = None) -> Floats:
+def quantile_lower(
+    band: Band, q: float, scaled_budget: ArrayLike, floor: float, ceiling: float | None = None
+) -> Floats:
     """Return a lower bound of inf{y: P(Y <= y) >= q} for each scaled budget: the last x with P(Y < x) < q."""
     _check_inside(band, floor, ceiling)
     _check_quantile(q)
-    missed = 1 - _best_reach(band)  # P(X < x) at most; ascending in x
+    missed = 1 - _best_survival(band)  # P(X < x) at most; ascending in x
 
     def at(r: float) -> float:
-        sure = int(np.searchsorted(shift_up(missed, r) * (1 + _ROUNDING) >= q, True))
-        return float(band.points[sure - 1]) if sure else floor
+        # monotone in x: the first x that may already be missed with probability q
+        sure = int(np.searchsorted(shift_up(missed, r) * (1 + _CLEARANCE) >= q, True))
+        if sure == 0:
+            return floor
+        return float(band.points[sure - 1])
 
-    return _each(at, radius)
+    return _at_each(at, scaled_budget)
 
 
-def quantile_upper(band: Band, q: float, radius: ArrayLike, floor: float, ceiling: float | None = None) -> Floats:
+def quantile_upper(
+    band: Band, q: float, scaled_budget: ArrayLike, floor: float, ceiling: float | None = None
+) -> Floats:
     """Return an upper bound of inf{y: P(Y <= y) >= q} for each scaled budget: the first x with P(Y <= x) >= q.
 
     Where there is none the ceiling remains, and without a ceiling infinity.
     """
     _check_inside(band, floor, ceiling)
     _check_quantile(q)
-    stayed = _best_stay(band)
+    stayed = _best_cdf(band)
     otherwise = np.inf if ceiling is None else ceiling
 
     def at(r: float) -> float:
-        first = int(np.searchsorted(shift_down(stayed, r) * (1 - _ROUNDING) >= q, True))
-        return float(band.points[first]) if first < band.points.size else otherwise
+        first = int(np.searchsorted(shift_down(stayed, r) * (1 - _CLEARANCE) >= q, True))
+        if first == band.points.size:
+            return otherwise
+        return float(band.points[first])
 
-    return _each(at, radius)
+    return _at_each(at, scaled_budget)
 
 
-def _best_reach(band: Band) -> Floats:
+def _best_survival(band: Band) -> Floats:
     """An outcome that reaches a later point has reached this one, so the best bound further right counts here too."""
-    best: Floats = np.maximum.accumulate(band.reach[::-1])[::-1]
+    best: Floats = np.maximum.accumulate(band.survival_lower[::-1])[::-1]
     return best
 
 
-def _best_stay(band: Band) -> Floats:
-    best: Floats = np.maximum.accumulate(band.stay)
+def _best_cdf(band: Band) -> Floats:
+    # likewise, an outcome that stays at an earlier point stays at this one
+    best: Floats = np.maximum.accumulate(band.cdf_lower)
     return best
 
 
-def _shifted_sum(points: Floats, limits: Floats, radius: ArrayLike) -> Floats:
+def _shifted_sum(points: Floats, limits: Floats, scaled_budget: ArrayLike) -> Floats:
     """Return sum (points[j+1] - points[j]) g_c(limits[j]) for each scaled budget, piece by piece."""
-    radii = np.asarray(radius, dtype=np.float64)
-    total = np.zeros(radii.size)
+    scaled_budgets = np.asarray(scaled_budget, dtype=np.float64)
+    total = np.zeros(scaled_budgets.size)
     for begin in range(0, limits.size, _PIECE):
         gaps = np.diff(points[begin : begin + _PIECE + 1])
         piece = limits[begin : begin + _PIECE]
         starts = np.flatnonzero(np.diff(piece, prepend=np.nan) != 0)  # neighbors with one bound are one step
-        gaps, piece = np.add.reduceat(gaps, starts), piece[starts]
-        for row in range(0, radii.size, _ROWS):
+        gaps = np.add.reduceat(gaps, starts)
+        piece = piece[starts]
+        for row in range(0, scaled_budgets.size, _ROWS):
             rows = slice(row, row + _ROWS)
             # not a matrix product: a sum along rows does not depend on how many scaled budgets were asked for
-            total[rows] += (shift_down(piece, radii.ravel()[rows, None]) * gaps).sum(axis=1)
-    return total.reshape(radii.shape)
+            total[rows] += (shift_down(piece, scaled_budgets.ravel()[rows, None]) * gaps).sum(axis=1)
+    return total.reshape(scaled_budgets.shape)
 
 
-def _each(at: Callable[[float], float], radius: ArrayLike) -> Floats:
-    radii = np.asarray(radius, dtype=np.float64)
-    return np.array([at(r) for r in radii.ravel().tolist()], dtype=np.float64).reshape(radii.shape)
+def _at_each(at: Callable[[float], float], scaled_budget: ArrayLike) -> Floats:
+    scaled_budgets = np.asarray(scaled_budget, dtype=np.float64)
+    found = [at(scaled) for scaled in scaled_budgets.ravel().tolist()]
+    return np.array(found, dtype=np.float64).reshape(scaled_budgets.shape)
 
 
 def _check_inside(band: Band, floor: float | None = None, ceiling: float | None = None) -> None:

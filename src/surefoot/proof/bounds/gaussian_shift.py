@@ -7,8 +7,8 @@ smoothing, Theorem 1)
     P[h(X) = 1] >= p   implies   P[h(Y) = 1] >= Phi(Phi^-1(p) - B / sigma),
     P[h(X) = 1] <= p   implies   P[h(Y) = 1] <= Phi(Phi^-1(p) + B / sigma).
 
-``radius`` is the scaled budget B / sigma throughout. Both bounds are attained, by the example of the paper's
-appendix "Tightness".
+Throughout the scaled budget is B / sigma. Both bounds are attained, by the example of the paper's appendix
+"Tightness".
 """
 
 from __future__ import annotations
@@ -20,40 +20,40 @@ from scipy.special import ndtr, ndtri
 from surefoot.errors import InputError
 
 
-def shift_down(probability: ArrayLike, radius: ArrayLike) -> NDArray[np.float64]:
-    """Return Phi(Phi^-1(p) - radius), the least a probability p can become; arguments broadcast.
+def shift_down(probability: ArrayLike, scaled_budget: ArrayLike) -> NDArray[np.float64]:
+    """Return Phi(Phi^-1(p) - scaled budget), the least a probability p can become; arguments broadcast.
 
     For p near 1 what matters is 1 - shift_down(p, r), and that equals shift_up(1 - p, r): ask for the latter
     when the digits of a tiny complement count.
     """
-    p, r = _checked(probability, radius)
-    moved = np.minimum(_moved(p, -r), p)  # rounding must never lift a probability
-    return np.where(_fixed(p, r), p, moved)
+    p, r = _checked_shift(probability, scaled_budget)
+    moved = np.minimum(_shift_by(p, -r), p)  # rounding must never lift a probability
+    return np.where(_is_fixed(p, r), p, moved)
 
 
-def shift_up(probability: ArrayLike, radius: ArrayLike) -> NDArray[np.float64]:
-    """Return Phi(Phi^-1(p) + radius), the most a probability p can become; arguments broadcast."""
-    p, r = _checked(probability, radius)
-    moved = np.maximum(_moved(p, r), p)
-    return np.where(_fixed(p, r), p, moved)
+def shift_up(probability: ArrayLike, scaled_budget: ArrayLike) -> NDArray[np.float64]:
+    """Return Phi(Phi^-1(p) + scaled budget), the most a probability p can become; arguments broadcast."""
+    p, r = _checked_shift(probability, scaled_budget)
+    moved = np.maximum(_shift_by(p, r), p)  # nor lower one here
+    return np.where(_is_fixed(p, r), p, moved)
 
 
-def _moved(p: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[np.float64]:
+def _shift_by(p: NDArray[np.float64], by: NDArray[np.float64]) -> NDArray[np.float64]:
     # above 1/2 ndtri works with 1 - p, which is exact there; ndtr keeps the digits of tiny results
-    with np.errstate(under="ignore", invalid="ignore"):  # p in {0, 1} with an infinite radius: handled by _fixed
+    with np.errstate(under="ignore", invalid="ignore"):  # p in {0, 1} with an infinite budget: handled by _is_fixed
         moved: NDArray[np.float64] = ndtr(ndtri(p) + by)
     return moved
 
 
-def _fixed(p: NDArray[np.float64], r: NDArray[np.float64]) -> NDArray[np.bool_]:
+def _is_fixed(p: NDArray[np.float64], r: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Where nothing moves: the impossible, the certain, and everything at scaled budget 0."""
     still: NDArray[np.bool_] = (p == 0) | (p == 1) | (r == 0)
     return still
 
 
-def _checked(probability: ArrayLike, radius: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _checked_shift(probability: ArrayLike, scaled_budget: ArrayLike) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     p = np.asarray(probability, dtype=np.float64)
-    r = np.asarray(radius, dtype=np.float64)
+    r = np.asarray(scaled_budget, dtype=np.float64)
     if not np.all((p >= 0) & (p <= 1)):
         raise InputError(f"probabilities must be in [0, 1], got {_first_outside(p, 0, 1)}")
     if not np.all(r >= 0):

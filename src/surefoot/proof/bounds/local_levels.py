@@ -11,7 +11,7 @@ restricted to the paths that kept all constraints so far, is carried from one el
 convolution.
 
 Why it errs on the safe side: states far below the boundary and far jumps are dropped, which can only lower
-the computed probability of keeping all constraints; rounding is covered by ``_ROUNDING`` per step; and the a
+the computed probability of keeping all constraints; rounding is covered by ``_STEP_ERROR`` per step; and the a
 that is returned is one for which the computation was done, not one that was interpolated. Where rounding
 would matter (alpha below about 10^-6) and beyond 10^7 points, the union bound a = alpha / (number of checked
 ranks) is used instead.
@@ -34,7 +34,7 @@ from scipy.special import gammaln
 from surefoot.errors import InputError
 from surefoot.proof.bounds.binomial import lower_limit
 
-_ROUNDING = 4e-12  # per step: exp and log-factorials of numbers up to 10^4, and the convolution
+_STEP_ERROR = 4e-12  # per step: exp and log-factorials of numbers up to 10^4, and the convolution
 _LARGEST = 10_000_000
 _FINE = 10_000  # up to this n an error probability within 0.1% of alpha is cheap to find; beyond, within 1% has to do
 _JUMPS = 8.0  # standard deviations of a Poisson increment that are kept: the rest has probability 10^-15
@@ -56,25 +56,26 @@ def local_level(n: int, alpha: float) -> float:
     if n < 1 or not 0 < alpha < 1:
         raise InputError(f"expected n >= 1 and alpha strictly between 0 and 1, got n = {n}, alpha = {alpha}")
     ranks = checked_ranks(n)
-    rounding = _ROUNDING * (ranks.size + 10)
+    rounding = _STEP_ERROR * (ranks.size + 10)
     best = alpha / ranks.size  # valid whatever happens below, by the union bound
     if rounding > 0.02 * alpha or n > _LARGEST:
         return best
     near = 0.999 if n <= _FINE else 0.99
-    search = _Search(aim=alpha * (1 + near) / 2, level=max(best, _first_guess(n, alpha)))
+    search = _LevelSearch(aim=alpha * (1 + near) / 2, level=max(best, _guess_level(n, alpha)))
     for _ in range(20):
         risk = violation(n, ranks, lower_limit(ranks, n, search.level), alpha) + rounding
         if risk <= alpha:
             best = max(best, search.level)
             if risk >= near * alpha:
                 break
-        search.learn(risk)
+        search.move_on(risk)
     return best
 
 
 def checked_ranks(n: int) -> NDArray[np.int64]:
     """Return the ranks, ascending, at which the order statistics are bounded: all near both ends."""
-    distances, distance = [], 1
+    distances = []
+    distance = 1
     while distance <= (n + 1) // 2:
         distances.append(distance)
         coarser = max(1.0, (distance / 1e4) ** 0.25)
@@ -88,28 +89,33 @@ def violation(n: int, ranks: NDArray[np.int64], limits: NDArray[np.float64], alp
     depth = math.sqrt(2 * math.log(1e6 / alpha))
     rates = n * np.diff(limits, prepend=0.0)
     table = gammaln(np.arange(1.0, rates.max() + _JUMPS * math.sqrt(rates.max()) + 22))
-    mass, lowest = np.ones(1), 0
-    for rank, rate, expected, spread in zip(
-        ranks.tolist(),
-        rates.tolist(),
-        (n * limits).tolist(),
-        np.sqrt(n * limits * (1 - limits)).tolist(),
-        strict=True,
-    ):
+    expected = (n * limits).tolist()
+    spread = np.sqrt(n * limits * (1 - limits)).tolist()
+    # the distribution of N at the last ell(k), restricted to paths that kept all constraints: of N = lowest, ...
+    mass = np.ones(1)
+    lowest = 0
+    for index, (rank, rate) in enumerate(zip(ranks.tolist(), rates.tolist(), strict=True)):
         if rate > 0:
-            first, jumps = _poisson(rate, table)
-            mass, lowest = _convolved(mass, jumps), lowest + first
-        cut = max(lowest, int(expected - depth * spread - depth**2 / 3 - 1))
-        mass, lowest = mass[cut - lowest : max(rank - lowest, 0)], cut  # the states cut .. rank - 1 remain
+            first, jumps = _poisson_jumps(rate, table)
+            mass = _convolve(mass, jumps)
+            lowest += first
+        # states far below the boundary are dropped; of the others rank - 1 and fewer keep this constraint
+        cut = max(lowest, int(expected[index] - depth * spread[index] - depth**2 / 3 - 1))
+        mass = mass[cut - lowest : max(rank - lowest, 0)]
+        lowest = cut
         if mass.size == 0:
             return 1.0
+    # given N(1) = n: the points that are left come after the last ell(k)
     remaining = n - (lowest + np.arange(mass.size, dtype=np.float64))
     last = n * (1 - float(limits[-1]))
-    arrive = np.exp(remaining * math.log(last) - last - gammaln(remaining + 1)) if last > 0 else remaining == 0
+    if last > 0:
+        arrive = np.exp(remaining * math.log(last) - last - gammaln(remaining + 1))
+    else:
+        arrive = (remaining == 0).astype(np.float64)
     return 1 - float(mass @ arrive) / _poisson_at_mean(n)
 
 
-def _poisson(rate: float, log_factorials: NDArray[np.float64]) -> tuple[int, NDArray[np.float64]]:
+def _poisson_jumps(rate: float, log_factorials: NDArray[np.float64]) -> tuple[int, NDArray[np.float64]]:
     """Return the smallest jump that matters and the probabilities of it and the following ones."""
     width = _JUMPS * math.sqrt(rate) + 18
     first = max(0, int(rate - width))
@@ -117,7 +123,7 @@ def _poisson(rate: float, log_factorials: NDArray[np.float64]) -> tuple[int, NDA
     return first, np.exp(jumps * math.log(rate) - rate - log_factorials[jumps])
 
 
-def _convolved(mass: NDArray[np.float64], jumps: NDArray[np.float64]) -> NDArray[np.float64]:
+def _convolve(mass: NDArray[np.float64], jumps: NDArray[np.float64]) -> NDArray[np.float64]:
     if mass.size * jumps.size < _DIRECT:
         return np.convolve(mass, jumps)
     size = mass.size + jumps.size - 1
@@ -133,7 +139,7 @@ def _poisson_at_mean(n: int) -> float:
     return math.exp(-1 / (12 * n) + 1 / (360 * n**3)) / math.sqrt(2 * math.pi * n)
 
 
-def _first_guess(n: int, alpha: float) -> float:
+def _guess_level(n: int, alpha: float) -> float:
     ratio = float(np.interp(math.log(n), _LOG_SIZES, _RATIOS))
     if n <= 10 * _FINE:
         return alpha / ratio
@@ -141,7 +147,7 @@ def _first_guess(n: int, alpha: float) -> float:
     return local_level(_FINE, alpha) * smaller / ratio
 
 
-class _Search:
+class _LevelSearch:
     """A secant search for the level of an error probability p, in log(level) and log(-log(1 - p)): nearly a line."""
 
     def __init__(self, aim: float, level: float) -> None:
@@ -150,7 +156,7 @@ class _Search:
         self._slope = 0.93
         self._last: tuple[float, float] | None = None
 
-    def learn(self, risk: float) -> None:
+    def move_on(self, risk: float) -> None:
         """Move on to the next level, given the error probability of this one."""
         here = (math.log(self.level), math.log(-math.log1p(-min(max(risk, 1e-12), 1 - 1e-12))))
         if self._last is not None and here[0] != self._last[0]:

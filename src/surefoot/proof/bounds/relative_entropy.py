@@ -16,7 +16,7 @@ its Clopper-Pearson bound. Both hold simultaneously for all budgets and all M. `
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -27,10 +27,7 @@ from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes, lower_
 
 Floats = NDArray[np.float64]
 
-PLANNER = 1  # version of the choice of thetas and bet sizes, which a verification repeats
-_SLACK = 1e-9  # relative, on the capital's side: far more than the rounding of a sum of logarithms
-_MOST = 6  # thetas, each paid for with its share of alpha
-_THETAS = 2.0 ** (np.arange(-80, 81) / 8)  # per range of the return: from nearly the mean to nearly the minimum
+_LOG_ERROR = 1e-9  # relative, on the capital's side: far more than the rounding of a sum of logarithms
 
 
 @dataclass(frozen=True)
@@ -72,59 +69,43 @@ def least_chance(chance: float, cost: float) -> float:
         raise InputError(f"expected a probability and a cost >= 0, got {chance} and {cost}")
     if chance == 0 or cost == 0 or chance == 1:
         return chance
-    low, high = 0.0, chance
+    low = 0.0
+    high = chance
     for _ in range(200):
         middle = (low + high) / 2
-        # Below the root KL exceeds the cost: keep the side that is surely too low.
-        low, high = (middle, high) if _entropy(middle, chance) * (1 - _SLACK) > cost else (low, middle)
-    return low
+        if bernoulli_entropy(middle, chance) * (1 - _LOG_ERROR) > cost:
+            low = middle
+        else:
+            high = middle
+    return low  # the side that is surely too low: below the root KL exceeds the cost
 
 
 def coin(returns: ArrayLike, floor: float, ceiling: float, alpha: float) -> Coin:
     """Bound wins (the ceiling is reached) by Clopper-Pearson; everything else counts as lost."""
-    x = _checked(returns, floor, alpha)
+    check_alpha(alpha)
+    x = checked_outcomes(returns, floor)
+    # what is no win counts as lost, so that only a lower bound of the wins is needed
     wins = int(np.count_nonzero(x >= ceiling))
     return Coin(float(lower_limit(wins, x.size, alpha)[0]), ceiling - floor)
 
 
-def tilts(returns: ArrayLike, floor: float, ceiling: float | None, alpha: float, costs: Sequence[float]) -> Tilts:
-    """Fix thetas for the ``costs`` on a pilot, then bound each exp(-theta X) on the other returns by betting.
+def bound_tilts(
+    returns: ArrayLike, floor: float, alpha: float, n_pilot: int, plan: Callable[[Floats, int], tuple[Floats, Floats]]
+) -> Tilts:
+    """Bound E exp(-theta X) for a few thetas, each at an even share of alpha.
 
-    The costs only say where the bound should be good: it holds at all others too.
+    ``plan`` is handed the pilot, the first ``n_pilot`` returns counted from the floor, and the number of the others; it
+    returns thetas and bet sizes.
     """
-    x = _checked(returns, floor, alpha) - floor
-    size = pilot_size(x.size)
-    rest = x[size:]
-    thetas, stakes = planned(x[:size], rest.size, None if ceiling is None else ceiling - floor, alpha, costs)
-    uppers = [
-        mean_at_most(np.exp(-theta * rest), stake, alpha / thetas.size)
-        for theta, stake in zip(thetas.tolist(), stakes.tolist(), strict=True)
-    ]
-    return Tilts(thetas, stakes, np.array(uppers), size)
-
-
-def planned(
-    pilot: Floats, rounds: int, width: float | None, alpha: float, costs: Sequence[float]
-) -> tuple[Floats, Floats]:
-    """Return the thetas to bet on and the bet sizes, by what the pilot alone predicts; ``PLANNER`` is its version.
-
-    Args:
-        pilot: The first returns, counted from the floor.
-        rounds: Number of the other returns.
-        width: Ceiling minus floor; None if there is no ceiling.
-        alpha: To be divided evenly among the thetas.
-        costs: Where the bound should be good.
-    """
-    wanted = sorted(set(costs))
-    if rounds == 0 or pilot.size == 0 or not wanted:
-        return np.empty(0), np.empty(0)
-    unit = (float(pilot.max()) or 1.0) if width is None else width
-    return _settled(pilot, _THETAS / unit, rounds, alpha / min(len(wanted), _MOST), wanted)
-
-
-def pilot_size(n: int) -> int:
-    """Return how many of the returns, the first ones, are used to fix theta and bet sizes and for nothing else."""
-    return min(-(-n // 10), round(5 * math.sqrt(n)))
+    check_alpha(alpha)
+    x = checked_outcomes(returns, floor) - floor
+    rest = x[n_pilot:]
+    thetas, stakes = plan(x[:n_pilot].copy(), rest.size)
+    uppers = []
+    # the union bound: an even share of alpha for each theta, none for what was planned with
+    for theta, stake in zip(thetas.tolist(), stakes.tolist(), strict=True):
+        uppers.append(mean_at_most(np.exp(-theta * rest), stake, alpha / thetas.size))
+    return Tilts(thetas, stakes, np.array(uppers), n_pilot)
 
 
 def mean_at_most(values: Floats, stake: float, alpha: float) -> float:
@@ -136,48 +117,32 @@ def mean_at_most(values: Floats, stake: float, alpha: float) -> float:
     """
     if not stake > 0:
         raise InputError(f"stake must be > 0, got {stake}")
-    aim = math.log(1 / alpha) * (1 + _SLACK) + _SLACK
-    low, high = max(0.0, 1 - 1 / stake), 1.0
+    aim = math.log(1 / alpha) * (1 + _LOG_ERROR) + _LOG_ERROR
+    low = max(0.0, 1 - 1 / stake)
+    high = 1.0
     if _log_capital(values, stake, high) < aim:
         return 1.0
     while high - low > 1e-13 * high:
         middle = (low + high) / 2
-        low, high = (low, middle) if _log_capital(values, stake, middle) >= aim else (middle, high)
-    return high
+        if _log_capital(values, stake, middle) >= aim:
+            high = middle
+        else:
+            low = middle
+    return high  # at which the capital was computed and found to suffice
 
 
 def _log_capital(values: Floats, stake: float, mean: float) -> float:
     factors = 1 + stake * (mean - values)
-    return float(np.log(factors).sum()) if factors.min() > 0 else -math.inf
+    if factors.min() <= 0:
+        return -math.inf
+    return float(np.log(factors).sum())
 
 
-def _settled(pilot: Floats, thetas: Floats, rounds: int, alpha: float, costs: Sequence[float]) -> tuple[Floats, Floats]:
-    """Choose a theta for each cost, and bet sizes, by what the pilot predicts; at most ``_MOST`` of them."""
-    log = math.log(1 / alpha)
-    values = np.exp(-np.outer(thetas, pilot))
-    means = values.mean(axis=1)
-    # Half an outcome at the floor is added: a pilot without a failure says little about how rare failures are.
-    variances = values.var(axis=1) + (1 - means) ** 2 / (2 * pilot.size)
-    with np.errstate(divide="ignore"):
-        stakes = np.minimum(np.sqrt(2 * log / (rounds * variances)), 1 / (1 - means))
-    usable = np.isfinite(stakes) & (stakes > 0)
-    thetas, stakes, means, variances = (a[usable] for a in (thetas, stakes, means, variances))
-    promised = np.minimum(means + stakes * variances / 2 + log / (rounds * stakes), 1.0)
-    hopes = -(np.log(promised) + np.array(costs)[:, None]) / thetas
-    # A cost at which not even the pilot hopes for more than the floor is not worth a share of alpha.
-    chosen = np.unique(hopes.argmax(axis=1)[hopes.max(axis=1) > 0]) if thetas.size else np.empty(0, dtype=np.int64)
-    if chosen.size > _MOST:
-        chosen = chosen[np.unique(np.linspace(0, chosen.size - 1, _MOST).round().astype(np.int64))]
-    return thetas[chosen], stakes[chosen]
-
-
-def _entropy(q: float, p: float) -> float:
+def bernoulli_entropy(q: float, p: float) -> float:
     """Return KL(q || p) of two Bernoulli distributions, 0 < p < 1."""
-    won = q * math.log(q / p) if q > 0 else 0.0
-    lost = (1 - q) * (math.log1p(-q) - math.log1p(-p)) if q < 1 else 0.0
-    return won + lost
-
-
-def _checked(returns: ArrayLike, floor: float, alpha: float) -> Floats:
-    check_alpha(alpha)
-    return checked_outcomes(returns, floor)
+    entropy = 0.0
+    if q > 0:
+        entropy += q * math.log(q / p)
+    if q < 1:
+        entropy += (1 - q) * (math.log1p(-q) - math.log1p(-p))
+    return entropy

@@ -27,7 +27,7 @@ from surefoot.proof.bounds.gaussian_shift import shift_down
 
 Floats = NDArray[np.float64]
 
-_SLACK = 1e-9  # relative, on the side of the relative entropy
+_ENTROPY_ERROR = 1e-9  # relative: more than the rounding of a relative entropy
 
 
 def step_means(sums: Floats, n: int, alpha: float) -> Floats:
@@ -38,20 +38,23 @@ def step_means(sums: Floats, n: int, alpha: float) -> Floats:
         raise InputError("expected one sum per step, of n values between 0 and 1 each")
     # A sum that is rounded up by a rounding error must not count as certain.
     means = np.clip(means * (1 - 1e-12), 0.0, 1.0)
-    return _at_least(means, math.log(means.size / alpha) * (1 + _SLACK) / n)
+    # the union bound over all steps
+    return _means_at_entropy(means, math.log(means.size / alpha) * (1 + _ENTROPY_ERROR) / n)
 
 
-def _at_least(means: Floats, most: float) -> Floats:
+def _means_at_entropy(means: Floats, most: float) -> Floats:
     """Return, for each mean, an m below it with KL(mean || m) >= most, found by halving."""
-    low, high = np.zeros(means.shape), means.copy()
+    low = np.zeros(means.shape)
+    high = means.copy()
     for _ in range(100):
         middle = (low + high) / 2
         with np.errstate(divide="ignore"):
             far = rel_entr(means, middle) + rel_entr(1 - means, 1 - middle) >= most
-        low, high = np.where(far, middle, low), np.where(far, high, middle)
-    return low
+        low = np.where(far, middle, low)
+        high = np.where(far, high, middle)
+    return low  # the side at which the relative entropy was found to suffice
 
 
-def kept(means: Floats, radius: float) -> float:
-    """Return sum over steps t = 1, 2, ... of Phi(Phi^-1(mean_t) - radius sqrt(t)), where radius = e / sigma."""
-    return float(shift_down(means, radius * np.sqrt(np.arange(1, means.size + 1))).sum())
+def kept(means: Floats, scaled_budget: float) -> float:
+    """Return sum over steps t = 1, 2, ... of Phi(Phi^-1(mean_t) - c sqrt(t)), where c = e / sigma."""
+    return float(shift_down(means, scaled_budget * np.sqrt(np.arange(1, means.size + 1))).sum())

@@ -1,134 +1,135 @@
-"""Scores of a return whose mean is at most the worst-case mean (T3): tangents of a convex curve, integrated.
+"""T3: scores of a return whose mean is at most the worst-case mean: tangents of a convex curve, integrated.
 
-Write S(y) = P(X >= y), c = B / sigma for the scaled budget, and g(p) = Phi(Phi^-1(p) - c). By T2 no attack pushes
-the mean return below L = a + int_a^inf g(S(y)) dy. g is convex, so it lies above each of its tangents: for ANY guess
-q(y) of S(y), made before X is seen,
+(a) Write S(y) = P(X >= y), c = B / sigma for the scaled budget, g_c(p) = Phi(Phi^-1(p) - c), and ``floor`` for a number
+that no return is below. By T2 no attack pushes the mean return below L_c = floor + int g_c(S(y)) dy, over y from the
+floor up. g_c is convex, so it lies above each of its tangents: for ANY guess q(y) of S(y), made before X is seen,
 
-    g(S(y)) >= g(q(y)) + g'(q(y)) (S(y) - q(y)),      g'(q) = exp(c Phi^-1(q) - c^2 / 2),
+    g_c(S(y)) >= g_c(q(y)) + g_c'(q(y)) (S(y) - q(y)),      g_c'(q) = exp(c Phi^-1(q) - c^2 / 2).
 
-and as S(y) is the mean of 1{X >= y}, integrating over y gives a score of a single outcome whose mean is at most L:
+(b) S(y) is the mean of 1{X >= y}. Integrated over y from the floor to the last point that a guess was made for, this is
+a score of a single return whose mean is at most L_c, with equality if q = S and no return exceeds that point:
 
-    psi(x) = a + int_a^top [ g(q) - q g'(q) ] dy + int_a^min(x, top) g'(q(y)) dy,      E psi(X) <= L,
+    psi(x) = floor + int [ g_c(q) - q g_c'(q) ] dy + int_floor^x g_c'(q(y)) dy,      E psi(X) <= L_c.
 
-with equality if q = S below ``top`` and no outcome exceeds it. psi never falls below psi(a), so any lower bound of a
-mean that needs only that (``betting``) applied to psi(X_i) is a lower bound of L. Guesses come from the past alone and
-get better block by block. psi is best if they are not estimates of S but what will be proved of it: with a bound r of S
-the tangent at q says g(q) + g'(q) (r - q), most of all at q = r. So they stay below what the past shows by a margin, as
-upper bounds of a count of missing outcomes do; that also keeps g' below w(u0) = exp(-c Phi^-1(u0) - c^2 / 2), where u0
-is the margin, the cut-off, for outcomes that never missed, and with it the range of psi.
+(c) psi(x) >= psi(floor) for every return x, so bets on psi(X) against a claim about L_c know what they can lose.
+
+(d) Bounds at one scaled budget r imply others (``implied``). For c <= r the attacker may do less: L_c >= L_r. For
+c >= r and a ceiling, (L_c - floor) / range >= g_(c-r)((L_r - floor) / range), because g_c = g_(c-r) o g_r and g_(c-r)
+is convex.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from surefoot.proof.bounds.bettors import Plain, Score
 from surefoot.proof.bounds.gaussian_shift import shift_down
-from surefoot.proof.bounds.samples import Sample
 
 Floats = NDArray[np.float64]
+Guesses = tuple[Floats, Floats]  # points above the floor, ascending, and the guess of P(X >= point) at each
 
-LARGEST_RADIUS = 30.0  # beyond, no guess below 1 gives anything that a float can distinguish from 0
-_KNOTS = 600
-_SMOOTHING = 0.1  # outcomes added to those below each threshold: unseen is not impossible
-_CUTOFFS = np.geomspace(0.1, 10.0, 7)  # in outcomes of all that will be run
 _ROUNDING = 1e-12  # of the range of the score: more than the error of Phi, Phi^-1 and exp in its knots
 
 
 @dataclass(frozen=True)
-class Tangents:
-    """The score psi: ``lowest`` at the floor, then along straight lines through (``knots``, ``lowest + heights``).
+class PlainScore:
+    """The return itself: its mean is the worst-case mean at scaled budget 0, and at no other."""
 
-    ``reach``  the guesses of P(X >= knot), at each knot but the floor, that it was made of
-    """
+    lowest: float
+
+    def __call__(self, returns: Floats) -> Floats:
+        """Return the returns."""
+        return returns
+
+
+@dataclass(frozen=True)
+class TangentScore:
+    """The score psi: ``lowest`` at the floor, then along straight lines through (``knots``, ``lowest + heights``)."""
 
     knots: Floats
     heights: Floats
     lowest: float
-    reach: Floats
-    cutoff: float | None = None
 
-    @cached_property
-    def guesses(self) -> tuple[Floats, Floats]:
-        """The points above the floor and the guesses of P(X >= point): all that the score was made of."""
-        return self.knots[1:], self.reach
-
-    def __call__(self, outcomes: Floats) -> Floats:
-        """Score outcomes."""
-        scores: Floats = self.lowest + np.interp(outcomes, self.knots, self.heights)
+    def __call__(self, returns: Floats) -> Floats:
+        """Score returns."""
+        scores: Floats = self.lowest + np.interp(returns, self.knots, self.heights)
         return scores
 
 
-def tangents(
-    points: Floats, reach: Floats, radius: float, floor: float, cutoffs: Sequence[float | None]
-) -> list[Tangents]:
-    """Return the score of each row of guesses ``reach`` of P(X >= points), which ascend from above ``floor``.
+def tangent_scores(points: Floats, survival: Floats, scaled_budget: float, floor: float) -> list[TangentScore]:
+    """Return the score of each row of guesses of P(X >= points).
 
     E psi(X) <= L for every distribution and all guesses in [0, 1), good or bad; beyond the last point the guess is 0.
+
+    Args:
+        points: Points above the floor, ascending.
+        survival: Rows of guesses, one for each point.
+        scaled_budget: The c of L_c.
+        floor: No return is below it.
     """
     knots = np.concatenate([[floor], points])
     gaps = np.diff(knots)
-    if radius == 0:
-        slopes, kept = np.ones(reach.shape), np.zeros(reach.shape)
+    if scaled_budget == 0:
+        slopes = np.ones(survival.shape)
+        offsets = np.zeros(survival.shape)
     else:
-        z = ndtri(reach)  # minus infinity for 0, where tangent and curve are 0
+        # minus infinity for a guess of 0, where tangent and curve are 0
+        z = ndtri(survival)
         with np.errstate(under="ignore"):
-            slopes = np.exp(radius * z - radius**2 / 2)
-            kept = np.where(reach > 0, ndtr(z - radius) - reach * slopes, 0.0)
-    heights = np.zeros((len(reach), knots.size))
+            # (a) slope and intercept of the tangent at each guess
+            slopes = np.exp(scaled_budget * z - scaled_budget**2 / 2)
+            offsets = np.where(survival > 0, ndtr(z - scaled_budget) - survival * slopes, 0.0)
+    # (b) both integrals: the intercepts count for every return, the slopes up to the return
+    heights = np.zeros((len(survival), knots.size))
     np.cumsum(gaps * slopes, axis=1, out=heights[:, 1:])
-    slack = [_ROUNDING * (float(gaps @ row) + abs(floor)) for row in slopes + 1]
-    lowest = [floor + float(gaps @ row) - less for row, less in zip(kept, slack, strict=True)]
-    return [Tangents(knots, *row) for row in zip(heights, lowest, reach, cutoffs, strict=True)]
+    scores = []
+    for row in range(len(survival)):
+        rounding = _ROUNDING * (float(gaps @ (slopes[row] + 1)) + abs(floor))
+        lowest = floor + float(gaps @ offsets[row]) - rounding
+        scores.append(TangentScore(knots, heights[row], lowest))
+    return scores
 
 
-def guesses(past: Sample, cutoffs: Sequence[float], floor: float) -> tuple[Floats, Floats]:
-    """Return thresholds above the floor and, for each cut-off, guesses of what will be proved of P(X >= threshold).
+def checked_score(guesses: Guesses | None, scaled_budget: float, floor: float) -> PlainScore | TangentScore:
+    """Return the score that guesses make; without guesses, the return itself.
 
-    A share u of outcomes that missed a threshold is u + sqrt(2 u cutoff) + cutoff at most, roughly (Chernoff).
+    Raises:
+        ValueError: If the mean of the score could exceed the worst-case mean.
     """
-    rough = past.grouped(_KNOTS)
-    n = float(rough.counts.sum())
-    missed = np.cumsum(rough.counts) - rough.counts
-    above = rough.values > floor
-    short = (missed[above] + _SMOOTHING) / (n + 2 * _SMOOTHING)
-    margin = np.array(cutoffs)[:, None]
-    reach: Floats = 1 - np.minimum(short + np.sqrt(2 * short * margin) + margin, np.maximum(short, 0.5))
-    return rough.values[above], reach
+    if guesses is None:
+        if scaled_budget != 0:
+            raise ValueError(f"the return is no score at scaled budget {scaled_budget}: attacks lower its mean")
+        return PlainScore(floor)
+    points, survival = guesses
+    if points.shape != survival.shape or not np.all(np.diff(points, prepend=floor) >= 0):
+        raise ValueError("guesses need points that ascend from the floor, and one probability for each")
+    if not np.all((survival >= 0) & (survival < 1)):
+        raise ValueError("guesses of a probability must be in [0, 1)")
+    [score] = tangent_scores(points, survival[None], scaled_budget, floor)
+    return score
 
 
-def propose(past: Sample, expected: float | None, *, radius: float, floor: float) -> Sequence[Score]:
-    """Return one score per cut-off, around one outcome in all ``expected``; None expects as many as there were."""
-    if radius > LARGEST_RADIUS:
-        return []
-    if radius == 0:
-        return [Plain(floor)]
-    total = 2 * float(past.counts.sum()) if expected is None else expected
-    cutoffs = [min(0.5, float(many) / total) for many in _CUTOFFS]
-    return tangents(*guesses(past, cutoffs, floor), radius, floor, cutoffs)
+def implied(proved_at: Floats, limits: Floats, wanted: Floats, floor: float, ceiling: float | None) -> Floats:
+    """Return what each bound says about each wanted scaled budget (d), one row per bound.
 
-
-def implied(radii: Floats, limits: Floats, wanted: Floats, floor: float, ceiling: float | None) -> Floats:
-    """Return what each bound says about each wanted scaled budget, one row per bound."""
-    table = np.where(radii[:, None] >= wanted, limits[:, None], floor)
+    Args:
+        proved_at: Scaled budgets of the bounds.
+        limits: The bounds: lower ones of the worst-case mean.
+        wanted: Other scaled budgets.
+        floor: No return is below it; where a bound says nothing it is all that is known.
+        ceiling: No return is above it, or None.
+    """
+    # (d) at a smaller scaled budget the same bound holds
+    table = np.where(proved_at[:, None] >= wanted, limits[:, None], floor)
     if ceiling is None:
         return table
+    larger = proved_at[:, None] < wanted
     share = np.clip((limits - floor) / (ceiling - floor), 0.0, 1.0)
     further = np.zeros(table.shape)
-    np.subtract(wanted, radii[:, None], out=further, where=radii[:, None] < wanted)
+    np.subtract(wanted, proved_at[:, None], out=further, where=larger)
+    # (d) at a larger one what the rest of the budget leaves of it, rounded down
     carried = floor + (ceiling - floor) * shift_down(share[:, None], further) * (1 - _ROUNDING)
-    return np.where(radii[:, None] < wanted, np.minimum(carried, limits[:, None]), table)
-
-
-def plug_in(sample: Sample, radii: Floats, floor: float) -> Floats:
-    """Return the worst-case mean of the sample itself: an estimate, too high on average, never a bound."""
-    n = sample.counts.sum()
-    reach = (n - np.cumsum(sample.counts) + sample.counts) / n
-    gaps = np.diff(sample.values, prepend=floor)
-    return np.array([floor + float(gaps @ shift_down(reach, radius)) for radius in radii])
+    return np.where(larger, np.minimum(carried, limits[:, None]), table)

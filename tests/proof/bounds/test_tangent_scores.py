@@ -11,12 +11,15 @@ from scipy import stats
 
 from laws import LAWS, MORE_LAWS, atoms, too_many
 from surefoot.errors import InputError
-from surefoot.proof.bounds.alpha_shares import split
 from surefoot.proof.bounds.betting import Capital, Round
-from surefoot.proof.bounds.bettors import Bettor
-from surefoot.proof.bounds.from_bets import Bets, both_sides, worst_means
-from surefoot.proof.bounds.samples import Sample, Seen
-from surefoot.proof.bounds.tangent_scores import guesses, implied, plug_in, propose, tangents
+from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
+from surefoot.proof.bounds.settle import Account, Bettor
+from surefoot.proof.bounds.tangent_scores import implied, tangent_scores
+from surefoot.proof.planning.alpha_shares import split
+from surefoot.proof.planning.bettors import SteadyPlanner
+from surefoot.proof.planning.proposals import guess_survival, plug_in, propose
+from surefoot.proof.planning.stakes import Aim, choose_proposal
+from surefoot.proof.planning.strategies import Bets, both_sides, worst_means
 
 ALPHA = 0.2
 RADII = (0.0, 1.0, 2.0, 3.0, 4.0)
@@ -42,7 +45,7 @@ def test_a_score_never_promises_more_than_the_worst_case_mean(pairs, seed, radiu
     """Whatever is guessed, however badly, and whatever the law."""
     law, rng = law_of(pairs), np.random.default_rng(seed)
     points = np.sort(rng.uniform(0.01, 10, 7))
-    [score] = tangents(points, rng.uniform(0, 1 - 1e-6, (1, 7)), radius, 0.0, [None])
+    [score] = tangent_scores(points, rng.uniform(0, 1 - 1e-6, (1, 7)), radius, 0.0)
     values = np.array([value for value, _ in pairs])
     weights = np.array([weight for _, weight in pairs]) / sum(weight for _, weight in pairs)
     assert weights @ score(values) <= law.worst_mean(radius) + 1e-9
@@ -53,7 +56,7 @@ def test_a_score_never_promises_more_than_the_worst_case_mean(pairs, seed, radiu
 def test_the_right_guess_promises_all_of_it(radius):
     law = LAWS[1]
     points = np.array([1.0, 2.0, 4.0])
-    [score] = tangents(points, np.array([[law.at_least(x) for x in points]]), radius, 0.0, [None])
+    [score] = tangent_scores(points, np.array([[law.at_least(x) for x in points]]), radius, 0.0)
     mean = np.array([0.1, 0.2, 0.3, 0.4]) @ score(np.array([0.0, 1.0, 2.0, 4.0]))
     assert mean == pytest.approx(law.worst_mean(radius), abs=1e-9)
     assert mean <= law.worst_mean(radius) + 1e-12
@@ -61,12 +64,12 @@ def test_the_right_guess_promises_all_of_it(radius):
 
 def test_guesses_keep_off_certainty():
     past = Sample.of([3.0] * 50 + [9.0] * 50)
-    points, (reach, bold) = guesses(past, [0.002, 0.1], 0.0)
+    points, (reach, bold) = guess_survival(past, [0.002, 0.1], 0.0)
     assert points.tolist() == [3.0, 9.0]
     share = 0.1 / 100.2  # of outcomes below 3: none was seen, which does not mean none
     assert reach == pytest.approx([1 - (share + np.sqrt(2 * share * 0.002) + 0.002), 0.5])
     assert bold[0] < 0.9
-    assert guesses(Sample.of([0.0, 9.0]), [0.1], 0.0)[0].tolist() == [9.0]  # the floor itself is reached for certain
+    assert guess_survival(Sample.of([0.0, 9.0]), [0.1], 0.0)[0].tolist() == [9.0]  # the floor is certain
 
 
 @settings(deadline=None, max_examples=20)
@@ -97,18 +100,18 @@ def coins():
 
 
 def scores_of(past):
-    return propose(past, COINS, radius=RADIUS, floor=0.0)
+    return propose(past, COINS, scaled_budget=RADIUS, floor=0.0)
 
 
 def test_the_capital_against_the_truth_gains_nothing_exactly():
     """Over all sequences of eight coins, scores and stakes settled by the past."""
     total = risk = 0.0
     for x, chance in coins():
-        player = Bettor(scores_of, ALPHA, [2, 4, 8])
-        player.advance(Seen(x))
-        rounds = list(takewhile(lambda played: played.highest_claim >= WORST, player.rounds))
-        total += chance * math.exp(Capital(rounds).log_wealth(WORST)[0])
-        risk += chance * (player.limit() > WORST)
+        account = Account(RADIUS, ALPHA, 0.0, first=2)
+        Bettor(SteadyPlanner([2, 4, 8], COINS), account).advance_to(OrderedOutcomes(x))
+        rounds = list(takewhile(lambda played: played.highest_claim >= WORST, account.capital.rounds))
+        total += chance * math.exp(Capital(rounds).log_capital(WORST)[0])
+        risk += chance * (account.limit() > WORST)
     assert total <= 1 + 1e-9
     assert risk <= ALPHA
 
@@ -118,12 +121,13 @@ def test_planted_thresholds_from_the_whole_sample():
     total = 0.0
     for x, chance in coins():
         whole = Sample.of(x)
-        score, choice = Bettor(scores_of, ALPHA, [0, COINS], claim=WORST).expect(whole, COINS)
-        if score is None:
+        proposal, choice = choose_proposal(scores_of(whole), whole, Aim(ALPHA, COINS, WORST))
+        if proposal is None:
             total += chance
             continue
+        score = proposal.score
         played = Round(Sample(score(whole.values), whole.counts), choice.stake, score.lowest)
-        total += chance * math.exp(Capital([played]).log_wealth(min(WORST, played.highest_claim))[0])
+        total += chance * math.exp(Capital([played]).log_capital(min(WORST, played.highest_claim))[0])
     assert total > 1.05
 
 

@@ -24,17 +24,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.proof.bounds.alpha_shares import threshold_shares
-from surefoot.proof.bounds.bettors import pilot_size
 from surefoot.proof.bounds.samples import Sample
+from surefoot.proof.planning.alpha_shares import threshold_shares
+from surefoot.proof.planning.bettors import pilot_size
 
 Floats = NDArray[np.float64]
 
 FEWEST = 20  # episodes from which on a pilot is taken
 _MOST_STEPS = 63  # of a lattice from floor to ceiling: with more values than that other methods are better anyway
-_ON_LATTICE = (
-    1e-10  # of the range: returns that are so close to a point of the lattice are that point, but for rounding
-)
+_ON_LATTICE = 1e-10  # of the range: returns so close to a point of the lattice are that point, but for rounding
 _SPREAD = 100  # values that a return is taken to have where nothing shows that it has few
 _BY_CHANCE = 0.001  # largest probability with which so many of these would be points of the lattice
 _UNSEEN = 1.0  # weight, in episodes, of those points together that the pilot did not see
@@ -61,67 +59,107 @@ class Choice:
 
     def to_json(self) -> dict[str, Any]:
         """Return the choice as JSON data."""
-        spread = {"thresholds": self.points.tolist(), "reach": self.reach.tolist(), "stay": self.stay.tolist()}
-        return {"method": self.method, "pilot": self.pilot, **(spread if self.points.size else {})}
+        content: dict[str, Any] = {"method": self.method, "pilot": self.pilot}
+        if self.points.size > 0:
+            content["thresholds"] = self.points.tolist()
+            content["reach"] = self.reach.tolist()
+            content["stay"] = self.stay.tolist()
+        return content
 
 
 def choose(
-    returns: Floats, radii: Floats, alpha: float, floor: float, ceiling: float | None, *, declared: bool = False
+    returns: Floats,
+    scaled_budgets: Floats,
+    alpha: float,
+    floor: float,
+    ceiling: float | None,
+    *,
+    declared: bool = False,
 ) -> Choice:
-    """Select a method on the first returns, and on no other, for the rest of them."""
-    first = returns[: pilot_size(returns.size)]
-    return select(first, returns.size, radii, alpha, floor, ceiling, declared=declared)
+    """Select a method on the first returns, and on no other, for the rest of them.
+
+    Raises:
+        ValueError: If a return that was inspected would be certified.
+    """
+    n = returns.size
+    first = returns[: selection_size(n)].copy()
+    choice = select(first, n, scaled_budgets, alpha, floor, ceiling, declared=declared)
+    # whatever is planned here may be bad, but no return may both select a method and be certified with it
+    if choice.pilot < first.size:
+        raise ValueError(f"{first.size} returns have selected the method, which leaves out {choice.pilot}")
+    return choice
 
 
 def select(
-    first: Floats, n: int, radii: Floats, alpha: float, floor: float, ceiling: float | None, *, declared: bool = False
+    first: Floats,
+    n: int,
+    scaled_budgets: Floats,
+    alpha: float,
+    floor: float,
+    ceiling: float | None,
+    *,
+    declared: bool = False,
 ) -> Choice:
-    """Select a method for n returns of which only the first ones, at most the pilot episodes, are given.
+    """Select a method for n returns.
 
-    ``declared``  whether the task says that episodes are won or lost: no return is between floor and ceiling
+    Args:
+        first: The first ``selection_size(n)`` of them; no others are needed.
+        n: Their number.
+        scaled_budgets: Where bounds should be good.
+        alpha: Error probability.
+        floor: The lowest return that is possible.
+        ceiling: The highest, or None.
+        declared: Whether the task says that episodes are won or lost: no return is between floor and ceiling.
     """
     none = (np.empty(0),) * 3
     if n < FEWEST:
         return Choice("band", 0, *none)
-    short = first[: short_pilot(n)]
+    short = first[: selection_size(n)]
     if ceiling is not None and _won_or_lost(short, floor, ceiling, declared=declared):
         ends = np.array([floor, ceiling])
         return Choice("binary", short.size, ends, np.array([0.0, alpha]), np.array([alpha, 0.0]))
-    law = _few_values(short, floor, ceiling)
+    values = _few_values(short, floor, ceiling)
     # after a start that was always the ceiling, or for upper bounds the floor, bets begin early (``ceiling_bets``):
     # what they bet on must not select them
     at_one_end = bool(np.all(short == ceiling) or np.all(short == floor))
-    pilot = first if law is None and not at_one_end else short
-    if law is None or law.values.size - 1 >= _EACH * np.unique(radii).size:  # the floor is no threshold
-        return Choice("betting", pilot.size, *none)
-    return Choice("per-threshold", pilot.size, *_spread(law, radii, alpha, floor, ceiling, n - pilot.size))
+    if values is None and not at_one_end:
+        return Choice("betting", pilot_size(n), *none)
+    if values is None or values.values.size - 1 >= _EACH * np.unique(scaled_budgets).size:  # the floor is no threshold
+        return Choice("betting", short.size, *none)
+    shares = _spread_alpha(values, scaled_budgets, alpha, floor, ceiling, n - short.size)
+    return Choice("per-threshold", short.size, *shares)
 
 
-def short_pilot(n: int) -> int:
-    """Return the number of pilot episodes where returns take few values: the others are better used for the bounds."""
-    return round(math.sqrt(n) / 2)
+def selection_size(n: int) -> int:
+    """Return how many of n returns, the first ones, select the method: few, the others are better used for bounds."""
+    if n < FEWEST:
+        return 0
+    return min(pilot_size(n), round(math.sqrt(n) / 2))
 
 
-def _spread(
-    law: Sample, radii: Floats, alpha: float, floor: float, ceiling: float | None, n: int
+def _spread_alpha(
+    values: Sample, scaled_budgets: Floats, alpha: float, floor: float, ceiling: float | None, n: int
 ) -> tuple[Floats, Floats, Floats]:
     """Return thresholds with an alpha for each side, for n returns; the upper side is the mirror image of the lower."""
-    below, reach = threshold_shares(_lowered(law), radii, alpha, floor, n)
+    below, reach = threshold_shares(_lower_values(values), scaled_budgets, alpha, floor, n)
     if ceiling is None:
         return below, reach, np.zeros(below.size)
-    above, stay = threshold_shares(_lowered(law.mirrored()), radii, alpha, -ceiling, n)
+    mirrored = Sample(-values.values[::-1], values.counts[::-1])
+    above, stay = threshold_shares(_lower_values(mirrored), scaled_budgets, alpha, -ceiling, n)
     points = np.unique(np.concatenate([below, -above]))
-    risks = np.zeros((2, points.size))
-    risks[0, np.searchsorted(points, below)] = reach
-    risks[1, np.searchsorted(points, -above)] = stay
-    return points, risks[0], risks[1]
+    survival_alphas = np.zeros(points.size)
+    survival_alphas[np.searchsorted(points, below)] = reach
+    cdf_alphas = np.zeros(points.size)
+    cdf_alphas[np.searchsorted(points, -above)] = stay
+    return points, survival_alphas, cdf_alphas
 
 
-def _lowered(law: Sample) -> Sample:
+def _lower_values(values: Sample) -> Sample:
     """Return the values as thresholds that a return reaches even if it was rounded; sums of whole numbers are exact."""
-    if np.array_equal(np.round(law.values), law.values):
-        return law
-    return Sample(law.values - 2 * _ON_LATTICE * (law.values[-1] - law.values[0]), law.counts)
+    points = values.values
+    if np.array_equal(np.round(points), points):
+        return values
+    return Sample(points - 2 * _ON_LATTICE * (points[-1] - points[0]), values.counts)
 
 
 def _few_values(pilot: Floats, floor: float, ceiling: float | None) -> Sample | None:
@@ -142,15 +180,18 @@ def _few_values(pilot: Floats, floor: float, ceiling: float | None) -> Sample | 
     else:
         return None
     counts = np.bincount(np.round(places).astype(np.int64), minlength=steps + 1).astype(np.float64)
-    seen = np.count_nonzero(counts)
-    if steps >= pilot.size or seen > math.sqrt(pilot.size):
+    n_seen = int(np.count_nonzero(counts))
+    if steps >= pilot.size or n_seen > math.sqrt(pilot.size):
         return None
+    # the most common return counts as three hints
     hints = counts.copy()
     hints[counts.argmax()] = 3.0
     if ((steps - 1) / _SPREAD) ** hints[1:-1].sum() > _BY_CHANCE:
         return None
+    # the top exactly, not a sum that is rounded
     points = np.append(floor + (top - floor) / steps * np.arange(steps), top)
-    return Sample(points, np.where(counts == 0, _UNSEEN / max(1, steps + 1 - seen), counts))
+    unseen = _UNSEEN / max(1, steps + 1 - n_seen)
+    return Sample(points, np.where(counts == 0, unseen, counts))
 
 
 def _won_or_lost(pilot: Floats, floor: float, ceiling: float, *, declared: bool) -> bool:

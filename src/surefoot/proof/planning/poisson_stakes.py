@@ -21,18 +21,24 @@ from scipy.special import gammaincc, ndtr, ndtri, pdtrik
 
 Floats = NDArray[np.float64]
 
-_MEANS = np.linspace(np.log(0.02), np.log(2e4), 96)  # logarithms of means of N
+_LOG_MEANS = np.linspace(np.log(0.02), np.log(2e4), 96)  # logarithms of means of N
 _SCORES = np.linspace(-5.0, 5.3, 128)  # normal scores of chances
-_ROWS, _COLUMNS = np.arange(_MEANS.size), np.arange(_SCORES.size)
+_ROWS = np.arange(_LOG_MEANS.size)
+_COLUMNS = np.arange(_SCORES.size)
 
 
-def stakes(chances: Floats, means: Floats) -> Floats:
-    """Return lambda h for chances to win and means of the number of drops to come, interpolated: for plans."""
-    table, width = _table().ravel(), _SCORES.size
-    rows = np.minimum(np.interp(np.log(means), _MEANS, _ROWS), _MEANS.size - 1.001)
-    columns = np.minimum(np.interp(-ndtri(chances), _SCORES, _COLUMNS), width - 1.001)
-    i, j = rows.astype(int), columns.astype(int)
-    x, y, at = rows - i, columns - j, i * width + j
+def interpolated_stakes(chances: Floats, means: Floats) -> Floats:
+    """Return lambda h for chances to win and means of the number of drops to come, from a table."""
+    table = _stake_table().ravel()
+    width = _SCORES.size
+    row = np.minimum(np.interp(np.log(means), _LOG_MEANS, _ROWS), _LOG_MEANS.size - 1.001)
+    column = np.minimum(np.interp(-ndtri(chances), _SCORES, _COLUMNS), width - 1.001)
+    i = row.astype(int)
+    j = column.astype(int)
+    x = row - i
+    y = column - j
+    # bilinear between the four entries of the table around each point
+    at = i * width + j
     upper = (1 - y) * table[at] + y * table[at + 1]
     lower = (1 - y) * table[at + width] + y * table[at + width + 1]
     return np.where(chances <= np.exp(-means), 1.0, (1 - x) * upper + x * lower)
@@ -46,6 +52,6 @@ def exact_stakes(chances: Floats, means: Floats) -> Floats:
 
 
 @cache
-def _table() -> Floats:
+def _stake_table() -> Floats:
     """Return lambda h for each mean (rows) and chance (columns)."""
-    return exact_stakes(*np.broadcast_arrays(ndtr(-_SCORES), np.exp(_MEANS)[:, None]))
+    return exact_stakes(*np.broadcast_arrays(ndtr(-_SCORES), np.exp(_LOG_MEANS)[:, None]))

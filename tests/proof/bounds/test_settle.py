@@ -11,36 +11,42 @@ from scipy import stats
 
 from laws import LAWS, Law, too_many
 from surefoot.errors import InputError
-from surefoot.proof.bounds import bettors as mean
-from surefoot.proof.bounds.betting import Capital, Round
-from surefoot.proof.bounds.bettors import (
-    Bettor,
-    Plain,
-    doubling_edges,
+from surefoot.proof.bounds.betting import Capital, Round, sums_of_logs
+from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes, lower_limit
+from surefoot.proof.bounds.samples import OrderedOutcomes, Sample
+from surefoot.proof.bounds.settle import Account, Bet, Bettor
+from surefoot.proof.planning.bettors import (
+    SteadyPlanner,
+    anytime_bettors,
     edges_for,
     pilot_size,
 )
-from surefoot.proof.bounds.binomial import check_alpha, checked_outcomes, lower_limit
-from surefoot.proof.bounds.hedged_bets import Hedger, sums_of_logs
-from surefoot.proof.bounds.samples import Sample, Seen
+from surefoot.proof.planning.hedged_bets import HedgedPlanner
+from surefoot.proof.planning.proposals import propose
+from surefoot.proof.planning.stakes import Aim, choose_proposal
 
 ALPHA = 0.2
 
 
-def plain(past):
-    return [Plain(0.0)]
+def steady(edges, **more):
+    return SteadyPlanner(edges, float(edges[-1]), **more)
+
+
+def settled(planner, outcomes, *, floor=0.0, alpha=ALPHA):
+    """Return the account of a planner that bets on the mean of the outcomes themselves."""
+    account = Account(0.0, alpha, floor, first=planner.first)
+    Bettor(planner, account).advance_to(OrderedOutcomes(outcomes))
+    return account
 
 
 def mean_lower(outcomes, floor, alpha, *, anytime=False):
     """Return a bound on the mean of the outcomes themselves."""
     x = checked_outcomes(outcomes, floor)
     check_alpha(alpha)
-    fixed = Bettor(lambda past: [Plain(floor)], alpha, edges_for(x.size))
-    players = mean.family(lambda past, expected: [Plain(floor)], alpha) if anytime else [fixed]
-    seen = Seen(x)
-    for player in players:
-        player.advance(seen)
-    return max(floor, *(player.limit() for player in players))
+    if not anytime:
+        return max(floor, settled(steady(edges_for(x.size)), x, floor=floor, alpha=alpha).limit())
+    family = anytime_bettors(0.0, alpha)
+    return max(floor, *(settled(one.planner, x, floor=floor, alpha=one.alpha).limit() for one in family))
 
 
 def mean_upper(outcomes, ceiling, alpha, *, anytime=False):
@@ -54,17 +60,17 @@ def sequences(p, n):
         yield np.array(wins), p**k * (1 - p) ** (n - k)
 
 
-def wealth(player, x, claim):
+def wealth(planner, x, claim):
     """What is owned against a claim by somebody who stops for good where a stake would be too bold for it."""
-    player.advance(Seen(x))
-    rounds = list(takewhile(lambda played: claim <= played.highest_claim, player.rounds))
-    return math.exp(Capital(rounds).log_wealth(claim)[0])
+    rounds = settled(planner, x).capital.rounds
+    fair = list(takewhile(lambda played: claim <= played.highest_claim, rounds))
+    return math.exp(Capital(fair).log_capital(claim)[0])
 
 
 @pytest.mark.parametrize("p", [0.3, 0.8, 0.95])
 def test_the_capital_against_the_truth_has_mean_one(p):
     """Over all sequences of eight coins: no bettor gains on average by betting against what is true."""
-    owned = [(wealth(Bettor(plain, ALPHA, [2, 4, 8]), x, p), chance) for x, chance in sequences(p, 8)]
+    owned = [(wealth(steady([2, 4, 8]), x, p), chance) for x, chance in sequences(p, 8)]
     assert sum(w * chance for w, chance in owned) == pytest.approx(1, abs=1e-9)
     assert sum(chance for w, chance in owned if w >= 1 / ALPHA) <= ALPHA
     assert max(w for w, _ in owned) > 1.05  # bets were made
@@ -75,10 +81,10 @@ def test_planted_stakes_from_the_outcomes_they_are_set_on(p):
     """The same bettor with stakes settled by the whole sample owns more than 1 on average: caught."""
 
     def peeking(x):
-        player = Bettor(plain, ALPHA, [0, 8], claim=p)
-        _, choice = player.expect(Sample.of(x), 8)
+        whole = Sample.of(x)
+        _, choice = choose_proposal(propose(whole, 8, scaled_budget=0.0, floor=0.0), whole, Aim(ALPHA, 8, p))
         stake = min(choice.stake, 0.99 / p)
-        return math.exp(Capital([Round(Sample.of(x), stake, 0.0)]).log_wealth(p)[0])
+        return math.exp(Capital([Round(whole, stake, 0.0)]).log_capital(p)[0])
 
     assert sum(peeking(x) * chance for x, chance in sequences(p, 8)) > 1.02
 
@@ -88,34 +94,86 @@ def test_hedged_limits_miss_no_more_often_than_promised_exactly(p):
     """Over all sequences of nine coins; and some do miss, for the limits are not empty."""
     risk = reached = 0.0
     for x, chance in sequences(p, 9):
-        player = Hedger(plain, ALPHA, [2, 4, 9], 0.0)
-        player.advance(Seen(x))
-        risk += chance * (player.limit() > p)
-        reached += chance * (player.limit() > 0)
+        limit = settled(HedgedPlanner([2, 4, 9]), x).limit()
+        risk += chance * (limit > p)
+        reached += chance * (limit > 0)
     assert risk <= ALPHA
     assert reached > 0.5
 
 
+def account_with(claims, log_capital, above=0.0, refuted=None):
+    account = Account(0.0, ALPHA, 0.0, first=0)
+    account.claims = np.array(claims)
+    account.log_capital = np.array(log_capital)
+    account.log_capital_above = above
+    account.refuted = np.zeros(account.claims.size, dtype=bool) if refuted is None else np.array(refuted, dtype=bool)
+    return account
+
+
 @pytest.mark.parametrize(
-    ("done", "expected"),
+    ("refuted", "expected"),
     [([1, 0, 1], 0.1), ([0, 1, 1], -math.inf), ([1, 1, 0], 0.2), ([1, 1, 1], 0.3), ([0, 0, 0], -math.inf)],
 )
-def test_a_hedged_limit_ends_at_the_first_gap(done, expected):
+def test_a_hedged_limit_ends_at_the_first_gap(refuted, expected):
     """A value beyond one that was not reached proves nothing: the proof needs all below the limit."""
-    player = Hedger(plain, ALPHA, [2, 4, 9], 0.0)
-    player.claims, player.done = np.array([0.1, 0.2, 0.3]), np.array(done, dtype=bool)
-    assert player._proved() == expected
+    assert account_with([0.1, 0.2, 0.3], [0.0, 0.0, 0.0], refuted=refuted).limit() == expected
 
 
 def test_new_claims_start_with_the_least_of_those_that_they_meet():
     """A value between two old claims may be on either side of a new one: both capitals count, and what is above all."""
-    player = Hedger(plain, ALPHA, [2, 4, 9], 0.0)
-    player.inherit(1, np.array([0.1, 0.2, 0.3]), np.array([1.0, -2.0, 3.0]), -0.5, np.array([True, False, True]))
-    player._renew(np.array([0.05, 0.15, 0.25, 0.28, 0.35]))
-    assert player.owned.tolist() == [1.0, -2.0, -2.0, 3.0, -0.5]
-    assert player.done.tolist() == [True, False, False, True, False]
-    player._renew(np.array([0.1]))
-    assert (player.owned.tolist(), player.above) == ([-2.0], -2.0)
+    account = account_with([0.1, 0.2, 0.3], [1.0, -2.0, 3.0], -0.5, [True, False, True])
+    owned, above, refuted = account.carried_to(np.array([0.05, 0.15, 0.25, 0.28, 0.35]))
+    assert owned.tolist() == [1.0, -2.0, -2.0, 3.0, -0.5]
+    assert refuted.tolist() == [True, False, False, True, False]
+    account = account_with([0.05, 0.15, 0.25, 0.28, 0.35], owned, above, refuted)
+    owned, above, _ = account.carried_to(np.array([0.1]))
+    assert (owned.tolist(), above) == ([-2.0], -2.0)
+
+
+# --- what the kernel refuses, whoever planned it ---------------------------------------------------------------------
+
+HALF = {"first": 10, "last": 20, "block": (10, 20)}
+CLAIMS = np.array([0.1, 0.2])
+GUESSED = (np.array([0.5, 1.0]), np.array([0.9, 0.8]))
+UNFAIR = {
+    "returns that were bet on": {**HALF, "first": 9, "stake": 0.5, "guesses": GUESSED},
+    "no returns": {**HALF, "last": 10, "stake": 0.5, "guesses": GUESSED},
+    "the return itself under attack": {**HALF, "stake": 0.5},
+    "a guess of 1": {**HALF, "stake": 0.5, "guesses": (np.array([0.5]), np.array([1.0]))},
+    "a guess below 0": {**HALF, "stake": 0.5, "guesses": (np.array([0.5]), np.array([-0.1]))},
+    "points in no order": {**HALF, "stake": 0.5, "guesses": (np.array([1.0, 0.5]), np.array([0.9, 0.8]))},
+    "points below the floor": {**HALF, "stake": 0.5, "guesses": (np.array([-1.0]), np.array([0.9]))},
+    "a stake below 0": {**HALF, "hedge": (CLAIMS, np.array([0.5, -0.1])), "guesses": GUESSED},
+    "all that is owned and more": {**HALF, "hedge": (CLAIMS, np.array([0.5, 50.0])), "guesses": GUESSED},
+    "claims in no order": {**HALF, "hedge": (CLAIMS[::-1], np.array([0.5, 0.5])), "guesses": GUESSED},
+}
+
+
+@pytest.mark.parametrize("bet", UNFAIR.values(), ids=UNFAIR)
+def test_what_is_no_fair_bet_is_not_settled(bet):
+    account = Account(1.0, ALPHA, 0.0, first=10)
+    with pytest.raises(ValueError, match=r"bet|score|guesses"):
+        account.settle_bet(Bet(**bet), OrderedOutcomes(np.ones(20)))
+    assert account.limit() == -math.inf
+
+
+def test_a_planner_is_handed_the_returns_before_its_bets_and_nothing_else():
+    """One that asks for more is refused, though others have taken samples of all that has come."""
+    seen = []
+
+    class Greedy(SteadyPlanner):
+        def next_bet(self, past, account):
+            seen.append((past.size, past.outcomes.size))
+            if past.size == 4:
+                past.sample(0, 5)
+            return super().next_bet(past, account)
+
+    outcomes = OrderedOutcomes(np.ones(8))
+    outcomes.sample(0, 5)
+    account = Account(0.0, ALPHA, 0.0, first=2)
+    with pytest.raises(IndexError, match="4 outcomes have come, those from 0 to 5 were asked for"):
+        Bettor(Greedy([2, 4, 8], 8.0), account).advance_to(outcomes)
+    assert seen == [(2, 2), (4, 4)]
 
 
 def test_capital_is_the_product_of_its_factors():
@@ -123,12 +181,12 @@ def test_capital_is_the_product_of_its_factors():
     x, y = rng.random(40), rng.random(25) + 1
     capital = Capital([Round(Sample.of(x), 0.7, 0.0), Round(Sample.of(y), 0.4, 1.0)])
     product_ = np.prod(1 + 0.7 * (x - 0.6)) * np.prod(1 + 0.4 * (y - 0.6))
-    value, slope = capital.log_wealth(0.6)
+    value, slope = capital.log_capital(0.6)
     assert value <= math.log(product_)
     assert value == pytest.approx(math.log(product_), abs=1e-10)
-    near = capital.log_wealth(0.6 + 1e-6)[0]
+    near = capital.log_capital(0.6 + 1e-6)[0]
     assert slope == pytest.approx((near - value) / 1e-6, rel=1e-4)
-    assert capital.most == pytest.approx(min(1 / 0.7, 1 + 1 / 0.4))
+    assert capital.highest_claim == pytest.approx(min(1 / 0.7, 1 + 1 / 0.4))
 
 
 @settings(deadline=None, max_examples=40)
@@ -137,8 +195,8 @@ def test_the_limit_is_the_last_claim_that_was_refuted(seed, alpha, stake):
     x = np.random.default_rng(seed).beta(5, 1, 300)
     capital = Capital([Round(Sample.of(x), stake, 0.0)])
     limit = capital.limit(alpha)
-    assert capital.log_wealth(limit)[0] >= math.log(1 / alpha)
-    assert capital.log_wealth(limit + 1e-6)[0] < math.log(1 / alpha)
+    assert capital.log_capital(limit)[0] >= math.log(1 / alpha)
+    assert capital.log_capital(limit + 1e-6)[0] < math.log(1 / alpha)
 
 
 def test_without_bets_there_is_no_limit():
@@ -153,9 +211,8 @@ def test_few_losses_cost_hardly_more_than_in_an_exact_test():
         found = []
         for seed in seeds:
             x = np.random.default_rng(seed).permutation(np.repeat([0.0, 1.0], [lost, n - lost]))
-            player = Hedger(plain, ALPHA, edges_for(n), 0.0)
-            player.advance(Seen(x))
-            found.append((1 - player.limit()) / (1 - lower_limit(n - lost, n, ALPHA)[0]))
+            limit = settled(HedgedPlanner(edges_for(n)), x).limit()
+            found.append((1 - limit) / (1 - lower_limit(n - lost, n, ALPHA)[0]))
         assert np.mean(found) < 1.1
 
 
@@ -202,12 +259,15 @@ def test_limits_of_a_mean_are_close_to_it():
 
 def family(x, alpha):
     """Yield anytime limits after every hundredth outcome."""
-    players = mean.family(lambda past, expected: [Plain(0.0)], alpha)
+    bettors = []
+    for share in anytime_bettors(0.0, alpha):
+        account = Account(0.0, share.alpha, 0.0, first=share.planner.first)
+        bettors.append(Bettor(share.planner, account))
     for n in range(100, x.size + 1, 100):
-        seen = Seen(x[:n])
-        for player in players:
-            player.advance(seen)
-        yield max(0.0, *(player.limit() for player in players))
+        seen = OrderedOutcomes(x[:n])
+        for bettor in bettors:
+            bettor.advance_to(seen)
+        yield max(0.0, *(bettor.account.limit() for bettor in bettors))
 
 
 def test_an_anytime_limit_survives_stopping_at_any_time():
@@ -230,24 +290,6 @@ def test_planted_stopping_on_a_limit_for_fixed_n():
 def test_asked_again_or_at_once_the_limits_are_the_same():
     x = LAWS[0].draw(np.random.default_rng(4), (1000,))
     assert list(family(x, 0.05))[-1] == mean_lower(x, 0.0, 0.05, anytime=True)
-
-
-def test_samples_may_be_grouped_without_losing_the_smallest():
-    x = np.random.default_rng(2).random(10_000)
-    rough = Sample.of(x).grouped()
-    assert rough.values.size <= 256
-    assert rough.counts.sum() == 10_000
-    assert rough.values[:80] == pytest.approx(np.sort(x)[:80])
-    assert rough.values @ rough.counts == pytest.approx(x.sum())
-
-
-def test_edges_begin_with_the_pilot_and_end_with_all():
-    assert doubling_edges(10_000) == [300, 600, 1200, 2400, 4800, 10_000]
-    grown = [30, 33, 37, 41, 46, 51, 57, 64, 72, 81, 91, 102, 114, 128, 144, 162, 182, 204, 229, 257]
-    assert edges_for(300) == [*grown, 300]
-    assert edges_for(1) == [1, 1]
-    assert pilot_size(10**6) == 2000
-    assert mean.growing_edges()[:3] == [100, 150, 225]
 
 
 def test_refuses_what_is_no_sample():

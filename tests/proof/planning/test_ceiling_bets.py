@@ -7,14 +7,14 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from laws import atoms, too_many
-from surefoot.proof.auto import select
-from surefoot.proof.bounds import from_bets
-from surefoot.proof.bounds.bettors import pilot_size
 from surefoot.proof.bounds.binomial import lower_limit
-from surefoot.proof.bounds.ceiling_bets import CeilingBets, glance
-from surefoot.proof.bounds.from_bets import worst_means
-from surefoot.proof.bounds.hedged_bets import Hedger
-from surefoot.proof.bounds.samples import Seen
+from surefoot.proof.bounds.samples import OrderedOutcomes
+from surefoot.proof.bounds.settle import Account, Bettor
+from surefoot.proof.planning.auto import select
+from surefoot.proof.planning.bettors import pilot_size
+from surefoot.proof.planning.ceiling_bets import CeilingPlanner, n_opening
+from surefoot.proof.planning.hedged_bets import HedgedPlanner
+from surefoot.proof.planning.strategies import FixedNumberStrategy, worst_means
 
 RADII = np.array([0.0, 1.0, 2.0, 3.0])
 RARE = atoms("rarely less", 0.0, 200.0, [10.0, 120.0, 190.0, 200.0], [0.01, 0.01, 0.01, 0.97])
@@ -30,7 +30,7 @@ def test_a_perfect_agent_has_the_exact_binomial_bound_at_all_budgets(n):
     exact = 1 - lower_limit(n, n, 0.05)[0]
     failures = 1 - ndtr(ndtri(lower(np.full(n, 200.0)) / 200) + RADII)
     assert np.all(failures >= exact)
-    assert np.all(failures <= exact * n / (n - glance(n)) * 1.05)
+    assert np.all(failures <= exact * n / (n - n_opening(n)) * 1.05)
 
 
 def test_bounds_grow_with_episodes_and_alpha_and_fall_with_the_budget():
@@ -40,20 +40,24 @@ def test_bounds_grow_with_episodes_and_alpha_and_fall_with_the_budget():
     assert np.all(lower(np.full(200, 200.0), alpha=0.01) < lower(np.full(200, 200.0), alpha=0.1))
 
 
+def opening(first, n, ceiling=200.0):
+    return FixedNumberStrategy(RADII, 0.05, 0.0, ceiling, n).opening_planner(OrderedOutcomes(first))
+
+
 def test_the_first_returns_decide_and_no_later_one():
     for n in (100, 1_000):
         returns = np.full(n, 200.0)
-        returns[glance(n)] = 150.0
-        assert from_bets.opening(returns[: glance(n)], RADII, 0.05, 0.0, 200.0, n) is not None
-        assert from_bets.opening(returns[1 : glance(n) + 1], RADII, 0.05, 0.0, 200.0, n) is None
-        assert from_bets.opening(returns[: glance(n)], RADII, 0.05, 0.0, None, n) is None
+        returns[n_opening(n)] = 150.0
+        assert opening(returns[: n_opening(n)], n) is not None
+        assert opening(returns[1 : n_opening(n) + 1], n) is None
+        assert opening(returns[: n_opening(n)], n, ceiling=None) is None
 
 
 def test_nothing_is_bet_on_a_return_that_decided_how_to_bet():
     """At every size, small ones too: neither for the perfect start nor, where it selects the method, by auto."""
     for n in (*range(2, 400), 10_000, 10**6):
-        first = np.full(glance(n), 200.0)
-        bets = from_bets.opening(first, RADII, 0.05, 0.0, 200.0, n)
+        first = np.full(n_opening(n), 200.0)
+        bets = opening(first, n)
         assert bets is not None
         assert bets.first >= first.size
         start = np.full(pilot_size(n), 200.0)
@@ -69,7 +73,7 @@ def test_failures_at_the_floor_leave_alpha_whole_and_others_do_not():
         assert any("unsplit" in row for row in made.bets)
         assert any("unsplit" not in row for row in made.bets) == split
         assert made.shares.sum() <= 0.05
-        assert made.radii.tolist() == [0.0] or split
+        assert made.scaled_budgets.tolist() == [0.0] or split
 
 
 def failures_allowed(n, at, radius):
@@ -77,7 +81,7 @@ def failures_allowed(n, at, radius):
     returns = np.full(n, 200.0)
     returns[at] = 0.0
     limit = lower(returns, np.array([radius]))[0]
-    exact = (1 - lower_limit(n - 1, n, 0.05)[0]) * n / (n - glance(n))
+    exact = (1 - lower_limit(n - 1, n, 0.05)[0]) * n / (n - n_opening(n))
     return (1 - ndtr(ndtri(limit / 200) + radius)) / exact
 
 
@@ -90,7 +94,7 @@ def test_one_failure_costs_what_it_costs_in_an_exact_test_whenever_it_comes(n, r
 
 def test_planted_other_scores_after_a_single_failure(monkeypatch):
     """One failure shows too little of the heights at which an agent fails: an early one costs twice as much."""
-    monkeypatch.setattr(CeilingBets, "_to_split", lambda self, past, _: past.values[0] < self.ceiling)
+    monkeypatch.setattr(CeilingPlanner, "_should_split", lambda self, past, _: past.values[0] < self.ceiling)
     assert failures_allowed(5_000, 250, 3.0) > 2
 
 
@@ -111,7 +115,7 @@ def gained(failures, monkeypatch):
     returns[list(failures)] = list(failures.values())
     early = lower(returns, alone)[0]
     with monkeypatch.context() as without:
-        without.setattr(from_bets, "opening", lambda *_: None)
+        without.setattr(FixedNumberStrategy, "opening_planner", lambda *_: None)
         return early / lower(returns, alone)[0]
 
 
@@ -123,8 +127,8 @@ def test_few_failures_after_a_perfect_start_cost_no_more_than_without_it(failure
 @pytest.mark.parametrize("failures", FEW_FAILURES[3:], ids=str)
 def test_planted_scores_for_a_bound_from_what_is_left(failures, monkeypatch):
     """The planted error: no score of theirs can prove what is owned already."""
-    inherit = Hedger.inherit
-    monkeypatch.setattr(Hedger, "inherit", lambda self, _, *owned: inherit(self, self.first, *owned))
+    begin = HedgedPlanner.__init__
+    monkeypatch.setattr(HedgedPlanner, "__init__", lambda self, edges, begun=None: begin(self, edges))
     assert gained(failures, monkeypatch) < 0.995
 
 
@@ -155,48 +159,56 @@ def test_bounds_hold_where_alpha_is_split_late():
     truth = np.array([RARE.worst_mean(radius) for radius in radii])
     samples = RARE.draw(np.random.default_rng(8), (100, 60))
     found = np.array([lower(returns, radii, 0.2) for returns in samples])
-    assert np.mean(samples[:, : glance(60)].min(axis=1) == 200.0) > 0.5
+    assert np.mean(samples[:, : n_opening(60)].min(axis=1) == 200.0) > 0.5
     assert not too_many(int(np.any(found > truth + 1e-9, axis=1).sum()), 100, 0.2)
 
 
-def of_the_mean(bets, mean):
+def of_the_mean(account, mean):
     """Return the capital against a mean: that of the first claim that is not below it."""
-    at = np.searchsorted(bets.claims, mean)
-    return bets.owned[at] if at < bets.claims.size else bets.above
+    at = np.searchsorted(account.claims, mean)
+    return account.log_capital[at] if at < account.claims.size else account.log_capital_above
 
 
-def excess(owned_at):
+def started(before, radius):
+    heir = Account(radius, 0.01, 0.0, first=0)
+    heir.inherit_from(before, 200.0)
+    return heir
+
+
+def excess(heir_of):
     """Return by how much a claim's capital after the split exceeds that against the mean, at most in many cases."""
     rng, most = np.random.default_rng(4), -np.inf
     for _ in range(5):
         returns = np.full(200, 200.0)
         returns[rng.integers(7, 200, 5)] = 200 * rng.random(5)
-        bets = CeilingBets(RADII, 0.05, 200, 0.0, 200.0)
-        bets.advance(Seen(returns))
+        planner = CeilingPlanner(RADII, 0.05, 200, 0.0, 200.0)
+        before = Account(0.0, 0.05, 0.0, first=planner.first)
+        Bettor(planner, before).advance_to(OrderedOutcomes(returns))
         for radius in RADII:
-            claims, owned, above, _ = owned_at(bets, radius)
+            heir = heir_of(before, radius)
             for low, rare in zip(200 * rng.random(20), rng.random(20) ** 4, strict=True):
-                at = np.searchsorted(claims, low + (200 - low) * ndtr(ndtri(1 - rare) - radius) - 1e-9)
-                started = owned[at] if at < claims.size else above
-                most = max(most, started - of_the_mean(bets, low + (200 - low) * (1 - rare)))
+                worst = low + (200 - low) * ndtr(ndtri(1 - rare) - radius) - 1e-9
+                most = max(most, of_the_mean(heir, worst) - of_the_mean(before, low + (200 - low) * (1 - rare)))
     return most
 
 
 def test_no_claim_starts_with_more_than_is_owned_against_the_mean():
     """Whatever the distribution: the step of the proof at which alpha is split."""
-    assert excess(CeilingBets.owned_at) <= 1e-12
+    assert excess(started) <= 1e-12
 
 
-def unbounded(bets, radius):
+def unbounded(before, radius):
     """The planted error: above all claims nothing was lost."""
-    claims, owned, _, done = CeilingBets.owned_at(bets, radius)
-    return claims, owned, 0.0, done
+    heir = started(before, radius)
+    heir.log_capital_above = 0.0
+    return heir
 
 
-def not_the_least(bets, radius):
+def not_the_least(before, radius):
     """The planted error: the capital of the very claim about the mean."""
-    claims, _, above, done = CeilingBets.owned_at(bets, radius)
-    return claims, bets.owned, above, done
+    heir = started(before, radius)
+    heir.log_capital = before.log_capital
+    return heir
 
 
 @pytest.mark.parametrize("error", [unbounded, not_the_least])

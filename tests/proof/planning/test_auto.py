@@ -8,26 +8,26 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "bench"))
+sys.path.insert(0, str(Path(__file__).parents[3] / "bench"))
 
 import regret
 
 from laws import LAWS, MORE_LAWS, Law, atoms, too_many
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.proof import auto
-from surefoot.proof.auto import Choice, _spread, choose
-from surefoot.proof.bounds.alpha_shares import threshold_shares
 from surefoot.proof.bounds.bands import Band, spread_thresholds
-from surefoot.proof.bounds.bettors import pilot_size
 from surefoot.proof.bounds.binomial import lower_limit
 from surefoot.proof.bounds.from_band import mean_lower
-from surefoot.proof.bounds.from_bets import worst_means
 from surefoot.proof.bounds.samples import Sample
-from surefoot.proof.bounds.tangent_scores import plug_in
+from surefoot.proof.planning import auto
+from surefoot.proof.planning.alpha_shares import threshold_shares
+from surefoot.proof.planning.auto import Choice, _spread_alpha, choose
+from surefoot.proof.planning.bettors import pilot_size
+from surefoot.proof.planning.proposals import plug_in
+from surefoot.proof.planning.strategies import worst_means
 from surefoot.proof.query import certify
 
-PUBLISHED = json.loads((Path(__file__).parents[2] / "study" / "data" / "published" / "cartpole-5.json").read_text())
+PUBLISHED = json.loads((Path(__file__).parents[3] / "study" / "data" / "published" / "cartpole-5.json").read_text())
 BARS = [(0.2, 0.2, 187.0), (0.2, 0.4, 156.0), (0.2, 0.6, 97.0), (0.4, 0.2, 120.2), (0.4, 0.4, 95.9), (0.4, 0.8, 53.3)]
 FEW = (
     LAWS[1],
@@ -402,7 +402,9 @@ def seen_is_all(returns, radii, alpha, floor, ceiling, *, declared):
     if np.count_nonzero(Sample.of(pilot).counts == 1) > 1:
         return choose(returns, radii, alpha, floor, ceiling, declared=declared)
     law = Sample.of([floor, *pilot, ceiling])
-    return Choice("per-threshold", pilot.size, *_spread(law, radii, alpha, floor, ceiling, returns.size - pilot.size))
+    return Choice(
+        "per-threshold", pilot.size, *_spread_alpha(law, radii, alpha, floor, ceiling, returns.size - pilot.size)
+    )
 
 
 @pytest.mark.parametrize("n", [1_000, 10_000])

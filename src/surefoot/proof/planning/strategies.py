@@ -1,0 +1,192 @@
+"""Who bets on the worst-case mean: ``FixedNumberStrategy`` and ``AnytimeStrategy``, and what their bets prove.
+
+- ``worst_means``: lower bounds at some scaled budgets (B / sigma) simultaneously
+- ``both_sides``: the same from below and, with a ceiling, from above
+- ``Bets``: lower bounds that may be asked for again and again while returns come in
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from surefoot.errors import InputError
+from surefoot.proof.bounds.samples import OrderedOutcomes
+from surefoot.proof.bounds.settle import AlphaShare, Planner, Settlement, WorstMeans, settle
+from surefoot.proof.planning.alpha_shares import split
+from surefoot.proof.planning.bettors import HORIZON, anytime_bettors, bettor_for_claim, doubling_edges, edges_for
+from surefoot.proof.planning.ceiling_bets import CeilingPlanner, n_opening
+from surefoot.proof.planning.hedged_bets import HedgedPlanner
+
+Floats = NDArray[np.float64]
+
+_TYPICAL = 100_000  # where the number of returns is unknown, shares are chosen as if there were so many
+PROOF = 0.8  # of alpha, for the proof of a claim; the rest is for the best bound in case it fails
+
+
+class FixedNumberStrategy:
+    """Bets for n returns, a number that was fixed in advance."""
+
+    def __init__(self, scaled_budgets: ArrayLike, alpha: float, floor: float, ceiling: float | None, n: int) -> None:
+        self.scaled_budgets = _checked_scaled_budgets(scaled_budgets)
+        self.alpha = alpha
+        self.floor = floor
+        self.ceiling = ceiling
+        self.n = n
+        self.n_opening = min(n, n_opening(n))
+        self.n_inspected = edges_for(n)[0]
+        self._begun: int | None = None
+
+    def opening_planner(self, past: OrderedOutcomes) -> Planner | None:
+        """Return who bets before alpha is split, if the first returns were all the ceiling."""
+        if self.ceiling is None or not self.floor < self.ceiling or self.n <= self.n_opening:
+            return None
+        # one other return, and there is no reason to expect the ceiling to go on
+        if not np.all(past.sample().values == self.ceiling):
+            return None
+        planner = CeilingPlanner(self.scaled_budgets, self.alpha, self.n, self.floor, self.ceiling)
+        self._begun = planner.first
+        return planner
+
+    def split_alpha(self, past: OrderedOutcomes) -> list[AlphaShare]:
+        """Return one bettor for each scaled budget that is worth one, by what the past lets one expect."""
+        left = self.n - past.size
+        shares = split(past.sample(), self.scaled_budgets, self.alpha, self.floor, self.ceiling, left)
+        # where opening bets went on for some time, the edges that are left
+        edges = [edge for edge in edges_for(self.n) if edge >= past.size]
+        bettors = []
+        for scaled, share in zip(self.scaled_budgets.tolist(), shares.tolist(), strict=True):
+            if share > 0:
+                bettors.append(AlphaShare(scaled, share, HedgedPlanner(edges, self._begun)))
+        return bettors
+
+
+class AnytimeStrategy:
+    """Bets for a number of returns that nobody knows yet.
+
+    ``claim``  (scaled budget, value): the value is to be proved there as soon as possible
+    """
+
+    def __init__(
+        self,
+        scaled_budgets: ArrayLike,
+        alpha: float,
+        floor: float,
+        ceiling: float | None,
+        claim: tuple[float, float] | None = None,
+    ) -> None:
+        self.scaled_budgets = _checked_scaled_budgets(scaled_budgets)
+        self.alpha = alpha
+        self.floor = floor
+        self.ceiling = ceiling
+        self.claim = claim
+        self.n_opening = 0
+        self.n_inspected = doubling_edges(HORIZON)[0]
+
+    def opening_planner(self, past: OrderedOutcomes) -> Planner | None:  # noqa: ARG002 - the protocol's
+        """Return None: alpha is split at once."""
+        return None
+
+    def split_alpha(self, past: OrderedOutcomes) -> list[AlphaShare]:
+        """Return a family of bettors for each scaled budget that is worth one, and the bettor for the claim."""
+        alpha = self.alpha
+        bettors = []
+        # the proof needs most of alpha: a sooner end is what the run is for
+        if self.claim is not None:
+            bettors.append(bettor_for_claim(*self.claim, self.alpha * PROOF))
+            alpha = self.alpha * (1 - PROOF)
+        shares = split(past.sample(), self.scaled_budgets, alpha, self.floor, self.ceiling, _TYPICAL)
+        for scaled, share in zip(self.scaled_budgets.tolist(), shares.tolist(), strict=True):
+            if share > 0:
+                bettors += anytime_bettors(scaled, share)
+        return sorted(bettors, key=lambda bettor: bettor.scaled_budget)
+
+
+def worst_means(
+    returns: ArrayLike,
+    scaled_budgets: ArrayLike,
+    alpha: float,
+    floor: float,
+    ceiling: float | None = None,
+    *,
+    anytime: bool = False,
+) -> WorstMeans:
+    """Return lower bounds of the worst-case mean at all scaled budgets simultaneously, at confidence 1 - alpha.
+
+    Args:
+        returns: In the order in which they were run.
+        scaled_budgets: Where bounds should be good; they hold everywhere.
+        alpha: Error probability.
+        floor: The lowest return the rules allow.
+        ceiling: The highest, if there is one.
+        anytime: Valid wherever the run stops, for whatever reason; otherwise their number was fixed in advance.
+
+    Raises:
+        InputError: If a return is outside of floor and ceiling, or a scaled budget below 0.
+    """
+    x = np.asarray(returns, dtype=np.float64)
+    if anytime:
+        return settle(
+            x, AnytimeStrategy(scaled_budgets, alpha, floor, ceiling), alpha=alpha, floor=floor, ceiling=ceiling
+        )
+    strategy = FixedNumberStrategy(scaled_budgets, alpha, floor, ceiling, x.size)
+    return settle(x, strategy, alpha=alpha, floor=floor, ceiling=ceiling)
+
+
+@dataclass(frozen=True, eq=False)
+class Means:
+    """Bounds of the mean under attack: ``lower``, and ``mirror``, lower bounds of the mean of minus the return."""
+
+    lower: WorstMeans
+    mirror: WorstMeans | None
+
+
+def both_sides(
+    returns: ArrayLike,
+    scaled_budgets: ArrayLike,
+    alpha: float,
+    floor: float,
+    ceiling: float | None,
+    *,
+    anytime: bool = False,
+) -> Means:
+    """Return lower bounds and, with a ceiling, upper ones; either side holds with confidence 1 - alpha."""
+    x = np.asarray(returns, dtype=np.float64)
+    lower = worst_means(x, scaled_budgets, alpha, floor, ceiling, anytime=anytime)
+    if ceiling is None:
+        return Means(lower, None)
+    return Means(lower, worst_means(-x, scaled_budgets, alpha, -ceiling, -floor, anytime=anytime))
+
+
+class Bets(Settlement):
+    """Bets on the worst-case mean, whose bounds may be asked for again and again while returns come in."""
+
+    def __init__(
+        self,
+        scaled_budgets: ArrayLike,
+        alpha: float,
+        floor: float,
+        ceiling: float | None = None,
+        *,
+        claim: tuple[float, float] | None = None,
+    ) -> None:
+        """Fix what is bet for.
+
+        Args:
+            scaled_budgets: Where bounds should be good.
+            alpha: Error probability.
+            floor: The lowest return the rules allow.
+            ceiling: The highest, if there is one.
+            claim: A scaled budget and a value that is to be proved there as soon as possible.
+        """
+        strategy = AnytimeStrategy(scaled_budgets, alpha, floor, ceiling, claim)
+        super().__init__(strategy, alpha, floor, ceiling)
+
+
+def _checked_scaled_budgets(scaled_budgets: ArrayLike) -> Floats:
+    asked = np.unique(np.asarray(scaled_budgets, dtype=np.float64))
+    if asked.size == 0 or not np.all(asked >= 0):
+        raise InputError("expected at least one scaled budget, and none below 0")
+    return asked
