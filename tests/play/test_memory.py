@@ -10,7 +10,7 @@ from surefoot.agents.memory import FrameStack, Recurrent
 from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy
 from surefoot.agents.recurrent import recurrent_parts
-from surefoot.agents.smoothed import SmoothedPolicy
+from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy
 from surefoot.episodes import Noise
 from surefoot.play import loop
 from surefoot.play.loop import play_block
@@ -164,14 +164,14 @@ def test_planted_errors_are_noticed_by_that_comparison(planted, monkeypatch):
 
 
 def test_a_memory_kept_in_the_wrong_rows_is_noticed(monkeypatch):
-    honest = loop.Loop._keep
+    honest = loop.BlockLoop._keep_rows
 
     def first_rows(self, rows):
         before = self.memory
         honest(self, rows)
         self.memory = before[: len(rows)]
 
-    monkeypatch.setattr(loop.Loop, "_keep", first_rows)
+    monkeypatch.setattr(loop.BlockLoop, "_keep_rows", first_rows)
     assert gap(*POLICIES["gru, clipped"], 1) > 1e-2
 
 
@@ -186,7 +186,8 @@ def test_the_deployed_agent_acts_as_the_loop(name):
         done.append(None if step.action is None else step.action.numpy().copy())
 
     play_block(plan_of(policy, attacker=spy, budget=1.0), 0, watch=watch)
-    own, given = SmoothedPolicy(policy, 0.0), SmoothedPolicy(policy, 0.0)
+    with pytest.warns(PredictableNoiseWarning, match="sigma is 0"):
+        own, given = SmoothedPolicy(policy, 0.0), SmoothedPolicy(policy, 0.0)
     state, steps = None, 0
     for now, after, view, then in zip(seen, done[1:], spy.views, spy.views[1:], strict=False):
         if len(after) < 9:  # rows are gone
