@@ -76,6 +76,7 @@ USES = {
     "src/surefoot/train/atari/learner.py Learner.__init__": ["training_seeds(seed, 0)"],
     "src/surefoot/train/atari/players.py Emulated.__init__": ["training_seeds(seed, first_step)"],
     "src/surefoot/train/atari/student.py Student.__init__": ["training_seeds(seed, 0)"],
+    "study/step_wise.py voted": ["seed_sequence(0, 0)", "seed_sequence(0, 1)"],
     "zoo/build.py select": ["Plan: 0, (Purpose.SELECTION,)", "(Purpose.SELECTION,)"],
 }
 

@@ -24,7 +24,9 @@ REPLAYS = 8  # gradient steps between two questions whether all pairs are done, 
 
 
 class Steps(Protocol):
-    """The steps of a search, as ``PaperAttack`` takes them; equal ones may share a graph, so they must be hashable."""
+    """The steps of a search, as ``PaperAttack`` takes them; equal ones share a graph."""
+
+    def __hash__(self) -> int: ...
 
     def tries(self, left: Tensor) -> Tensor:
         """Return how many steps each pair may take with the budget that is left."""
