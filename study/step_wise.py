@@ -77,7 +77,7 @@ def voted(agent: Agent, episodes: int = EPISODES) -> dict[str, Any]:
     with single_thread(), torch.inference_mode():
         observation = env.reset()
         alive = np.ones(episodes, dtype=bool)
-        # A loop of its own: the agent votes over noise that it draws itself, for a thousand copies of every observation,
+        # A loop of its own: the agent votes over noise that it draws itself, for many copies of every observation,
         # and ``play.loop`` drops rows that are over, which would change the draws of all others.
         while alive.any():
             votes = vote(policy, observation, agent.sigma, stream)
