@@ -23,7 +23,7 @@ from torch import Tensor
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import MLP
 from surefoot.attacks.dqn import PaperAttack
-from surefoot.attacks.victim import Scene, Smoothing
+from surefoot.attacks.victim import Smoothing, VictimBatch
 from surefoot.compute import single_thread, usable_cores
 from surefoot.episodes import Noise
 from surefoot.files import versions, write_json
@@ -47,13 +47,13 @@ def batched(episodes: int, workers: int) -> dict[str, float]:
     began = time.perf_counter()
     record = play(plan, workers=workers)
     took = time.perf_counter() - began
-    count, honest = [0], Scene.values_and_gradient
+    count, honest = [0], VictimBatch.values_and_gradient
 
-    def counting(scene: Scene, moved: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+    def counting(scene: VictimBatch, moved: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         count[0] += len(moved)
         return honest(scene, moved, actions)
 
-    with patch.object(Scene, "values_and_gradient", counting):
+    with patch.object(VictimBatch, "values_and_gradient", counting):
         play(plan)
     return {"seconds": took, "gradients": float(count[0]), "mean_return": float(record.returns.mean())}
 
@@ -113,7 +113,7 @@ def smoothed_share(rows: int = 128, draws: int = 128, repeats: int = 20) -> floa
         policy=policy,
         stream=stream,
     )
-    scene, actions = Scene.of(view, some, smoothing), torch.zeros(rows, dtype=torch.long)
+    scene, actions = VictimBatch.of(view, some, smoothing), torch.zeros(rows, dtype=torch.long)
     with single_thread():
         scene.values_and_gradient(zeros, actions)
         began = time.perf_counter()

@@ -18,7 +18,7 @@ from unittest.mock import patch
 import numpy as np
 
 from surefoot.agents import files as zoo
-from surefoot.attacks.victim import Scene
+from surefoot.attacks.victim import VictimBatch
 from surefoot.episodes import Noise
 from surefoot.files import versions, write_json
 from surefoot.play.plan import Plan
@@ -62,7 +62,7 @@ def main() -> None:
     )
     play(attack.plan(0.0, LAMBDA))
     results = {"apart": timed(attack)}
-    with patch.object(Scene, "look_ahead", lambda _scene: None):
+    with patch.object(VictimBatch, "compute_first_layer", lambda _batch: None):
         results["whole"] = timed(attack)
     ratio = results["whole"]["seconds"] / results["apart"]["seconds"]
     setup = {

@@ -74,7 +74,7 @@ def measured(sigma: float, margin: float, games: int, steps: int, device: str) -
     plan = attack_of(agent, AttackSize((0.4,), (margin,), games), device).plan(0.4, margin)
     row: dict[str, Any] = {"agent": agent.name, "lambda": margin, "budget": 0.4, "games": games, "steps": steps}
     row["replayed"] = seconds(plan, steps)
-    with patch("surefoot.attacks.dqn.capturable", return_value=False):
+    with patch("surefoot.attacks.dqn.can_capture", return_value=False):
         row["launched"] = seconds(plan, steps)
     print(row, flush=True)
     return row

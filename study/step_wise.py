@@ -29,12 +29,14 @@ from surefoot.agents import files as zoo
 from surefoot.agents.policies import Policy
 from surefoot.compute import single_thread
 from surefoot.files import versions, write_json
-from surefoot.play.streams import Stream
+from surefoot.play.streams import Stream, seed_sequence
 from surefoot.play.tasks import get_task
 from surefoot.proof.bounds.binomial import lower_limit
 
 TASK = "cartpole-1"
-EPISODES, SAMPLES, ALPHA = 200, 1_000, 0.05
+EPISODES = 200
+SAMPLES = 1_000
+ALPHA = 0.05
 BUDGETS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.4)
 
 
@@ -64,13 +66,19 @@ def voted(agent: Agent, episodes: int = EPISODES) -> dict[str, Any]:
     Returns its returns, the smallest radius of each episode, and for every budget what was earned before the first
     action that is not certified.
     """
-    device, policy = torch.device("cpu"), zoo.load(agent.name)
-    games, noises = np.random.SeedSequence(0).spawn(2)
-    env, stream = get_task(TASK).backend.batch(episodes, games, device), Stream(noises, device)
-    total, least, budgets = np.zeros(episodes), np.full(episodes, np.inf), np.array(BUDGETS)[:, None]
+    device = torch.device("cpu")
+    policy = zoo.load(agent.name)
+    env = get_task(TASK).backend.batch(episodes, seed_sequence(0, 0), device)
+    stream = Stream(seed_sequence(0, 1), device)
+    total = np.zeros(episodes)
+    least = np.full(episodes, np.inf)
+    budgets = np.array(BUDGETS)[:, None]
     certain = np.zeros((len(BUDGETS), episodes))
     with single_thread(), torch.inference_mode():
-        observation, alive = env.reset(), np.ones(episodes, dtype=bool)
+        observation = env.reset()
+        alive = np.ones(episodes, dtype=bool)
+        # A loop of its own: the agent votes over noise that it draws itself, for many copies of every observation,
+        # and ``play.loop`` drops rows that are over, which would change the draws of all others.
         while alive.any():
             votes = vote(policy, observation, agent.sigma, stream)
             least[alive] = np.minimum(least, radii(votes.max(1), agent.sigma))[alive]

@@ -13,7 +13,7 @@ from surefoot.agents import files as zoo
 from surefoot.attacks import captured
 from surefoot.attacks.composed import Structured
 from surefoot.attacks.dqn import PaperAttack
-from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing
+from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch
 from surefoot.compute import norms
 from surefoot.episodes import Noise
 from surefoot.play.channel import Channel
@@ -391,12 +391,12 @@ def test_half_precision_searches_in_the_same_direction():
     """What an attack on pixels computes on a GPU, against the whole network in full precision on a CPU."""
     policy = zoo.load("pong-1r-s0.1")
     view, actions = pixel_view(policy, [5, 0, 7, 3], "cuda"), torch.tensor([0, 2, 1, 5])
-    scene = Scene.of(view, torch.arange(4, device="cuda"), Smoothing(0.1, 128))
+    batch = VictimBatch.of(view, torch.arange(4, device="cuda"), Smoothing(0.1, 128))
     moved = view.observation + 0.1
-    values, gradient = (found.cpu() for found in scene.values_and_gradient(moved, actions.cuda()))
-    assert scene.ahead.dtype == torch.float16
-    noise = scene.noise.cpu()
-    plain = Scene(policy.to("cpu"), scene.context.cpu(), None, scene.fresh.cpu(), noise, 10**6, scene.clean.cpu())
+    values, gradient = (found.cpu() for found in batch.values_and_gradient(moved, actions.cuda()))
+    assert batch.first_layer_output.dtype == torch.float16
+    noise = batch.noise.cpu()
+    plain = VictimBatch(policy.to("cpu"), batch.context.cpu(), None, batch.fresh.cpu(), noise, 10**6, batch.clean.cpu())
     expected, uphill = plainly(plain, moved.cpu(), actions)
     assert torch.allclose(values, expected, atol=5e-3)
     assert torch.cosine_similarity(gradient.flatten(1), uphill.flatten(1)).min() > 0.99
@@ -410,17 +410,17 @@ def test_gradients_that_overflow_in_half_precision_are_computed_again(monkeypatc
             parameter.mul_(10_000)
     view, actions = pixel_view(policy, [5, 9, 7, 3], "cuda"), torch.tensor([0, 2, 1, 5], device="cuda")
     rows = torch.arange(4, device="cuda")
-    scene = Scene.of(view, rows, Smoothing(0.1, 128))
-    _, gradient = scene.values_and_gradient(view.observation, actions)
-    assert not scene.scaled_gradient(view.observation, actions, scene.scale())[1].isfinite().all(), "none overflows"
-    plain = Scene(policy, scene.context, None, None, scene.noise, 10**6, scene.clean)
+    batch = VictimBatch.of(view, rows, Smoothing(0.1, 128))
+    _, gradient = batch.values_and_gradient(view.observation, actions)
+    assert not batch.scaled_gradient(view.observation, actions, batch.scale())[1].isfinite().all(), "none overflows"
+    plain = VictimBatch(policy, batch.context, None, None, batch.noise, 10**6, batch.clean)
     _, uphill = plainly(plain, view.observation, actions)
     alike, (steep,) = torch.cosine_similarity(gradient.flatten(1), uphill.flatten(1)), norms(uphill).nonzero().T
     assert len(steep) > 1
     assert alike[steep].min() > 0.99
     attack = PaperAttack(0.0, smoothing=Smoothing(0.1, 128), low=(0.0,), high=(1.0,))
     ends = [attack.climb(view, rows, actions)[0]]
-    monkeypatch.setattr("surefoot.attacks.dqn.capturable", lambda _: False)
+    monkeypatch.setattr("surefoot.attacks.dqn.can_capture", lambda _: False)
     ends.append(attack.climb(view, rows, actions)[0])
     policy.to("cpu")
     assert all(found.isfinite().all() for found in ends)
@@ -434,13 +434,13 @@ def test_a_replayed_search_finds_what_the_search_finds(agent, smoothing, monkeyp
 
     def found():
         view = pixel_view(policy, [5, 9, 7, 3], "cuda")  # with the same noise every time
-        view.left.copy_(torch.tensor([0.05, 0.2, 0.4, 3.0]))
+        view.budget_left.copy_(torch.tensor([0.05, 0.2, 0.4, 3.0]))
         return attack.climb(view, rows, actions)
 
     before = captured._climb_of.cache_info().hits
     twice = [found(), found()]
     assert captured._climb_of.cache_info().hits == before + 1, "it was not replayed"
-    monkeypatch.setattr("surefoot.attacks.dqn.capturable", lambda _: False)
+    monkeypatch.setattr("surefoot.attacks.dqn.can_capture", lambda _: False)
     ends, reached = found()
     policy.to("cpu")
     assert reached.any()

@@ -283,7 +283,7 @@ def along_the_noise(view: View) -> Tensor:
     """Push as hard as possible in the direction of the noise it is shown; up where it is shown none."""
     direction = torch.where(view.noise[:, 0] < 0, -1.0, 1.0)
     offset = torch.zeros_like(view.observation)
-    offset[:, 0] = (direction * view.left).to(offset.dtype)
+    offset[:, 0] = (direction * view.budget_left).to(offset.dtype)
     return offset
 
 

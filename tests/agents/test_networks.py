@@ -17,7 +17,7 @@ from surefoot.agents.networks import CNN, NATURE, Sizes, check_fit, cnn_parts, c
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.write import _SpacesOnly, write_zip
 from surefoot.attacks.dqn import PaperAttack
-from surefoot.attacks.victim import Scene, Smoothing
+from surefoot.attacks.victim import Smoothing, VictimBatch
 from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.play.channel import Channel, View
@@ -249,7 +249,7 @@ def test_the_papers_attack_stays_inside_the_box():
     )
     assert (attack_of_task.low, attack_of_task.high) == ((0.0,), (1.0,))
     start = torch.tensor([[0.0, 1.0], [0.5, 0.5]])
-    moved = attack.stepped(start, torch.tensor([[-1.0, 1.0], [1.0, 0.0]]), start, torch.ones(2).double())
+    moved = attack.take_step(start, torch.tensor([[-1.0, 1.0], [1.0, 0.0]]), start, torch.ones(2).double())
     assert torch.equal(moved[0], start[0])
     assert moved[1, 0] > 0.5
 
@@ -270,7 +270,7 @@ def pixel_view(policy, steps, device="cpu"):
 def plainly(scene, moved, actions):
     """Values and gradients through the whole network, stack by stack."""
     here = moved.clone().requires_grad_()
-    values = scene.policy.network(scene.remembered(here))
+    values = scene.policy.network(scene.memory_after(here))
     if scene.noise is not None:
         values = values.unflatten(0, scene.noise.shape[:2]).mean(dim=1)
     wanted = torch.log_softmax(values, dim=1).gather(1, actions.unsqueeze(1)).sum()
@@ -282,10 +282,10 @@ def plainly(scene, moved, actions):
 def test_the_first_convolution_is_taken_apart_without_changing_anything(smoothing, steps, monkeypatch):
     view, actions = pixel_view(small(), steps), torch.tensor([0, 2, 1])
     monkeypatch.setattr("surefoot.attacks.victim.NUMBERS_AT_ONCE", {"cpu": 7 * 4 * 84 * 84})  # several passes
-    scene = Scene.of(view, torch.arange(3), smoothing)
-    assert scene.ahead is not None
+    scene = VictimBatch.of(view, torch.arange(3), smoothing)
+    assert scene.first_layer_output is not None
     moved = view.observation + 0.5 * pictures(3, 1, seed=4)[:, 0]
-    for part, some in ((scene, slice(None)), (scene.part(torch.tensor([2, 1])), torch.tensor([2, 1]))):
+    for part, some in ((scene, slice(None)), (scene.select_rows(torch.tensor([2, 1])), torch.tensor([2, 1]))):
         expected, found = (
             plainly(part, moved[some], actions[some]),
             part.values_and_gradient(moved[some], actions[some]),
@@ -310,7 +310,7 @@ FIRST_OF_CHANGE = CNN.first_of_change
 @pytest.mark.parametrize("planted", [wrong_fresh, wrong_pixels])
 def test_an_error_in_taking_the_convolution_apart_would_be_seen(planted, monkeypatch):
     view, actions = pixel_view(small(), [0, 9, 0]), torch.tensor([0, 2, 1])
-    scene = Scene.of(view, torch.arange(3), Smoothing(0.1, 3))
+    scene = VictimBatch.of(view, torch.arange(3), Smoothing(0.1, 3))
     moved = view.observation + 0.5 * pictures(3, 1, seed=4)[:, 0]
     expected = plainly(scene, moved, actions)
     monkeypatch.setattr(CNN, "first_of_change", planted)

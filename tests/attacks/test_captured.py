@@ -10,9 +10,9 @@ import torch
 
 from agents.test_networks import pixel_view, small
 from surefoot.attacks import captured
-from surefoot.attacks.captured import Climb, capturable, size_of
+from surefoot.attacks.captured import Climb, batch_size, can_capture
 from surefoot.attacks.dqn import PaperAttack
-from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing
+from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch
 
 ATTACK = PaperAttack(0.0, step=0.1, low=(0.0,), high=(1.0,))
 HASTY = replace(ATTACK, multiplier=0.2)  # so few steps that they, and not the ball, end a search
@@ -21,15 +21,15 @@ ROWS, ACTIONS = torch.tensor([0, 0, 1, 1, 2, 2, 3]), torch.tensor([0, 1, 0, 2, 1
 
 def view_of(budgets):
     view = pixel_view(small(), [5, 9, 7, 3])
-    view.left.copy_(torch.tensor(budgets))
+    view.budget_left.copy_(torch.tensor(budgets))
     return view
 
 
 def replayed(view, attack=ATTACK):
-    scene, left = Scene.of(view, ROWS, attack.smoothing), view.left[ROWS]
+    batch, left = VictimBatch.of(view, ROWS, attack.smoothing), view.budget_left[ROWS]
     climb = Climb(attack, 16)
-    climb.prepare(scene, left)
-    return climb, climb.run(scene, ACTIONS, left)
+    climb.prepare(batch, left)
+    return climb, climb.run(batch, ACTIONS, left)
 
 
 def same(one, two):
@@ -64,8 +64,8 @@ def test_what_an_earlier_search_left_does_not_matter():
     climb, _ = replayed(view_of([6.0, 6.0, 6.0, 6.0]))
     view = view_of([0.5, 2.0, 6.0, 0.05])
     rows, actions = ROWS[2:5], ACTIONS[2:5]
-    scene = Scene.of(view, rows, UNDEFENDED)
-    assert same(climb.run(scene, actions, view.left[rows]), ATTACK.climb(view, rows, actions))
+    batch = VictimBatch.of(view, rows, UNDEFENDED)
+    assert same(climb.run(batch, actions, view.budget_left[rows]), ATTACK.climb(view, rows, actions))
 
 
 @pytest.mark.parametrize(
@@ -98,16 +98,16 @@ BUDGETS = [1.5, 2.0, 2.5, 3.0]
 
 def overflow_above(most, monkeypatch):
     """Let half precision, which a CPU does not use, overflow for some pairs where their scale is above ``most``."""
-    honest = Scene._gradient
+    honest = VictimBatch._log_probability_gradient
 
     def overflowing(self, moved, actions, scale):
         values, gradient = honest(self, moved, actions, scale)
         gradient[(actions > 0) & (scale > most), 0, 0] = torch.inf
         return values, gradient
 
-    monkeypatch.setattr(Scene, "half_precision", True)
-    monkeypatch.setattr(Scene, "_precision", lambda _: nullcontext())
-    monkeypatch.setattr(Scene, "_gradient", overflowing)
+    monkeypatch.setattr(VictimBatch, "half_precision", True)
+    monkeypatch.setattr(VictimBatch, "_autocast_noise", lambda _: nullcontext())
+    monkeypatch.setattr(VictimBatch, "_log_probability_gradient", overflowing)
 
 
 def both_ways():
@@ -133,14 +133,14 @@ def test_planted_an_overflow_taken_for_a_gradient(monkeypatch):
     overflow_above(1e-3, monkeypatch)
     never = lambda gradient, scale: (torch.zeros(len(scale), dtype=torch.bool), scale, gradient)  # noqa: E731
     for module in ("captured", "victim"):
-        monkeypatch.setattr(f"surefoot.attacks.{module}.overflown", never)
+        monkeypatch.setattr(f"surefoot.attacks.{module}.find_overflow", never)
     assert not any(same(found, expected) for found in both_ways())
 
 
 def test_a_network_that_was_moved_is_recorded_again(monkeypatch):
     """Every run on a GPU begins with weights on the CPU: what was recorded in the run before reads freed memory."""
     view, prepare, recorded = view_of(BUDGETS), Climb.prepare, []
-    monkeypatch.setattr("surefoot.attacks.dqn.capturable", lambda _: True)
+    monkeypatch.setattr("surefoot.attacks.dqn.can_capture", lambda _: True)
     monkeypatch.setattr(Climb, "prepare", lambda self, *given: recorded.append(self.size) or prepare(self, *given))
     for _ in range(2):
         HASTY.climb(view, ROWS, ACTIONS)
@@ -154,33 +154,33 @@ def test_a_network_that_was_moved_is_recorded_again(monkeypatch):
 def test_which_searches_are_replayed(monkeypatch):
     view, cuda = pixel_view(small(), [5, 9, 7]), torch.device("cuda")
     rows = torch.arange(3)
-    plain, noisy = Scene.of(view, rows, UNDEFENDED), Scene.of(view, rows, Smoothing(0.1, 2))
-    fresh = Scene.of(pixel_view(small(), [5, 0, 7]), rows, UNDEFENDED)
-    assert not capturable(plain), "only a GPU replays"
+    plain, noisy = VictimBatch.of(view, rows, UNDEFENDED), VictimBatch.of(view, rows, Smoothing(0.1, 2))
+    fresh = VictimBatch.of(pixel_view(small(), [5, 0, 7]), rows, UNDEFENDED)
+    assert not can_capture(plain), "only a GPU replays"
 
     class Elsewhere(torch.Tensor):
         device = cuda
 
-    for scene in (plain, noisy, fresh):
-        scene.clean = scene.clean.as_subclass(Elsewhere)
-    assert [capturable(scene) for scene in (plain, noisy, fresh)] == [True, True, False]
+    for batch in (plain, noisy, fresh):
+        batch.clean = batch.clean.as_subclass(Elsewhere)
+    assert [can_capture(batch) for batch in (plain, noisy, fresh)] == [True, True, False]
     monkeypatch.setattr(captured, "MOST", 5)
-    assert [capturable(scene) for scene in (plain, noisy)] == [True, False]
+    assert [can_capture(batch) for batch in (plain, noisy)] == [True, False]
 
 
 def test_every_batch_has_room():
-    sizes = [size_of(count, 1) for count in range(1, 300)]
+    sizes = [batch_size(count, 1) for count in range(1, 300)]
     assert all(count <= size <= max(2, 1.5 * count) for count, size in enumerate(sizes, start=1))
     assert sizes[:7] == [2, 2, 3, 4, 6, 6, 8]
     assert len(set(sizes)) < 17
-    assert size_of(3, 16) == 16
+    assert batch_size(3, 16) == 16
 
 
 @pytest.mark.parametrize("smoothing", [UNDEFENDED, Smoothing(0.1, 3)])
 def test_an_attack_proposes_the_same_with_it(smoothing, monkeypatch):
     attack = replace(ATTACK, smoothing=smoothing)
     expected = attack.propose(view_of([0.5, 2.0, 6.0, 0.05]))
-    monkeypatch.setattr("surefoot.attacks.dqn.capturable", lambda _: True)
+    monkeypatch.setattr("surefoot.attacks.dqn.can_capture", lambda _: True)
     searches = captured._climb_of.cache_info().currsize
     found = [attack.propose(view_of([0.5, 2.0, 6.0, 0.05])) for _ in range(2)]  # the second in the tensors of the first
     assert captured._climb_of.cache_info().currsize > searches

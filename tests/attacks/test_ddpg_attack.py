@@ -74,7 +74,7 @@ class Both:
         recorded = Recorded(view.stream)
         fast = self.attack.propose(type(view)(**{**vars(view), "stream": recorded}))
         slow = torch.zeros_like(fast)
-        rows = (view.left >= self.attack.least).nonzero().flatten().tolist()
+        rows = (view.budget_left >= self.attack.least).nonzero().flatten().tolist()
         for number, row in enumerate(rows):
             slow[row] = self._slow(view, row, number, recorded.drawn)
         self.gap = max(self.gap, float((fast - slow).abs().max()))
@@ -91,7 +91,9 @@ class Both:
             seen = [sigma * draw[0] for draw in drawn[1][number]]
         context, dirty = (None, None) if fresh else (view.clean[row], view.memory[row])
         weight = self.attack.weight
-        return reference(view.policy, context, dirty, view.observation[row], float(view.left[row]), weight, clean, seen)
+        return reference(
+            view.policy, context, dirty, view.observation[row], float(view.budget_left[row]), weight, clean, seen
+        )
 
     def describe(self):
         return {"name": "both"}
@@ -119,10 +121,10 @@ def test_the_batched_attack_equals_the_reference_on_whole_episodes(sigma, weight
 
 
 def test_the_printed_ascent_is_noticed_by_that_comparison(monkeypatch):
-    honest = DdpgAttack.descend
+    honest = DdpgAttack.descend_rows
     monkeypatch.setattr(
         DdpgAttack,
-        "descend",
+        "descend_rows",
         lambda self, view, rows: 2 * view.observation[rows] - honest(self, view, rows),
     )
     both = Both(DdpgAttack(0.001, low=TASK.box[0], high=TASK.box[1]))
@@ -140,7 +142,7 @@ def test_the_value_falls_and_the_box_and_the_budget_hold():
             attack = DdpgAttack(0.0, low=TASK.box[0], high=TASK.box[1])
             offset = attack.propose(view)
             shown = view.observation + offset
-            assert (offset.double().norm(dim=1) <= view.left * (1 + 1e-6) + 1e-7).all()
+            assert (offset.double().norm(dim=1) <= view.budget_left * (1 + 1e-6) + 1e-7).all()
             assert (shown >= torch.tensor(TASK.box[0])).all()
             assert (shown <= torch.tensor(TASK.box[1])).all()
             if int(view.step[0]) == 0:

@@ -65,7 +65,7 @@ class LineByLine:
                 None if fresh else view.clean[row],
                 None if fresh else view.memory[row],
                 view.observation[row],
-                float(view.left[row]),
+                float(view.budget_left[row]),
                 self.margin,
             )
             rows.append(offset.detach())
@@ -103,8 +103,8 @@ def test_the_batched_attack_equals_the_reference_step_by_step_and_over_whole_epi
 
 
 def test_a_wrong_sign_is_noticed_by_that_comparison(monkeypatch):
-    honest = PaperAttack.stepped
-    monkeypatch.setattr(PaperAttack, "stepped", lambda self, m, g, s, left: honest(self, m, -g, s, left))
+    honest = PaperAttack.take_step
+    monkeypatch.setattr(PaperAttack, "take_step", lambda self, m, g, s, left: honest(self, m, -g, s, left))
     both = Both(0.02)
     play(
         Plan(

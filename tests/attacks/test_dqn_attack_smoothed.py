@@ -17,14 +17,14 @@ import torch
 from surefoot.agents import files as zoo
 from surefoot.attacks import dqn, victim
 from surefoot.attacks.dqn import PaperAttack
-from surefoot.attacks.victim import Scene, Smoothing
+from surefoot.attacks.victim import Smoothing, VictimBatch
 from surefoot.episodes import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from toys import Recorded, short_pole
 
 SIGMA, SAMPLES = 0.2, 6
-STEPPED = PaperAttack.stepped
+STEPPED = PaperAttack.take_step
 
 
 def reference(q, contexts, o, budget, lambda_q, samples, eta=0.01, nu=2.0):
@@ -79,7 +79,7 @@ class Both:
         stream = Recorded(view.stream)
         fast = self.attack.propose(replace(view, stream=stream))
         slow, pairs = torch.zeros_like(fast), 0
-        able = [row for row in range(len(fast)) if math.floor(2 * float(view.left[row]) / 0.01 + 1e-9) > 0]
+        able = [row for row in range(len(fast)) if math.floor(2 * float(view.budget_left[row]) / 0.01 + 1e-9) > 0]
         for number, row in enumerate(able):
             slow[row], targets = self._slow(view, row, number, stream.drawn, pairs)
             pairs += len(targets)
@@ -101,7 +101,7 @@ class Both:
             return SIGMA * drawn[1][place][:, 0] if known else torch.zeros(SAMPLES, *view.observation.shape[1:])
 
         contexts = (None, None) if step == 0 else (view.clean[row], view.memory[row])
-        left, lambda_q = float(view.left[row]), self.attack.lambda_q
+        left, lambda_q = float(view.budget_left[row]), self.attack.lambda_q
         return reference(view.policy.network, contexts, view.observation[row], left, lambda_q, (on_clean, of_target))
 
     def describe(self):
@@ -124,18 +124,18 @@ def test_the_batched_attack_equals_the_reference_step_by_step(agent, lambda_q, b
 
 
 def clean_context_for_the_dirty(view, rows, smoothing):
-    return Scene.of(replace(view, memory=view.clean), rows, smoothing)
+    return VictimBatch.of(replace(view, memory=view.clean), rows, smoothing)
 
 
 def first_sample_for_the_mean(values, rows, samples):
     return values.reshape(rows, samples, *values.shape[1:])[:, 0]
 
 
-class FreshNoise(Scene):
+class FreshNoise(VictimBatch):
     """Draws other noise at every step of the search."""
 
     def values_and_gradient(self, moved, actions, *reach):
-        self.noise, self.ahead = SIGMA * torch.randn(self.noise.shape, generator=GENERATOR), None
+        self.noise, self.first_layer_output = SIGMA * torch.randn(self.noise.shape, generator=GENERATOR), None
         return super().values_and_gradient(moved, actions, *reach)
 
 
@@ -145,11 +145,11 @@ GENERATOR = torch.Generator().manual_seed(0)
 @pytest.mark.parametrize(
     ("where", "planted"),
     [
-        (dqn, {"Scene": SimpleNamespace(of=clean_context_for_the_dirty)}),
-        (dqn, {"Scene": FreshNoise}),
+        (dqn, {"VictimBatch": SimpleNamespace(of=clean_context_for_the_dirty)}),
+        (dqn, {"VictimBatch": FreshNoise}),
         (victim, {"_mean_over_samples": first_sample_for_the_mean}),
-        (victim, {"_shared_by_copies": lambda noise, step: noise}),
-        (dqn.PaperAttack, {"stepped": lambda self, m, g, s, left: STEPPED(self, m, -g, s, left)}),
+        (victim, {"_share_among_copies": lambda noise, step: noise}),
+        (dqn.PaperAttack, {"take_step": lambda self, m, g, s, left: STEPPED(self, m, -g, s, left)}),
     ],
     ids=["dirty context", "same samples", "mean", "copies", "sign"],
 )

@@ -13,9 +13,9 @@ from surefoot.agents.callables import from_callable
 from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks import opposite_action, victim
-from surefoot.attacks.opposite_action import OppositeAction, Way
+from surefoot.attacks.opposite_action import ActionPath, OppositeAction
 from surefoot.attacks.registry import METHODS, Configuration
-from surefoot.attacks.victim import Scene, Smoothing
+from surefoot.attacks.victim import Smoothing, VictimBatch
 from surefoot.cli.main import main
 from surefoot.errors import InputError
 from surefoot.play.channel import View
@@ -42,9 +42,9 @@ def view_of(policy, observation, left=0.1):
         memory=zeros.unsqueeze(1),
         clean=zeros.unsqueeze(1),
         action=None,
-        offset=zeros,
+        last_perturbation=zeros,
         noise=zeros,
-        left=torch.full((rows,), left, dtype=torch.float64),
+        budget_left=torch.full((rows,), left, dtype=torch.float64),
         policy=policy,
         stream=Stream(np.random.SeedSequence(0), torch.device("cpu")),
     )
@@ -60,17 +60,17 @@ def test_it_finds_the_best_perturbation_of_a_linear_agent(differentiable, monkey
     view = view_of(policy, OBSERVED)
     best = 0.1 * torch.tensor([[-0.6, 0.8, 0.0, 0.0], [0.6, -0.8, 0.0, 0.0]])
     attack = OppositeAction(iterations=10)
-    found = attack.perturbation(view, view.left)
+    found = attack.perturbation(view, view.budget_left)
     assert torch.allclose(found[:2], best, atol=2e-3)
     # The action of the third row is clipped: none of this length brings it below its bound.
     assert policy.act((OBSERVED + found).unsqueeze(1))[2] == 1.0
     assert (found.norm(dim=1) <= 0.1 * (1 + 1e-5)).all()
 
-    whole = Way.of
+    whole = ActionPath.of
     monkeypatch.setattr(
-        opposite_action.Way, "of", lambda *given: replace(whole(*given), opposite=whole(*given).usual * 9)
+        opposite_action.ActionPath, "of", lambda *given: replace(whole(*given), opposite=whole(*given).usual * 9)
     )
-    assert not torch.allclose(attack.perturbation(view, view.left)[:2], best, atol=2e-2)
+    assert not torch.allclose(attack.perturbation(view, view.budget_left)[:2], best, atol=2e-2)
 
 
 def test_nothing_is_spent_without_allowance_and_the_view_stays_as_it_is():
@@ -86,17 +86,17 @@ def test_actions_are_averaged_over_the_noise():
     """A step from -1 to 1: the mean action is 2 Phi(x / sigma) - 1, within 5 standard errors; not the step itself."""
     step = from_callable(lambda seen: np.sign(seen[:, :1]), shape=(4,), n_actions=None, batched=True)
     view = view_of(step, torch.tensor([[0.1, 0.0, 0.0, 0.0]]))
-    scene = Scene.of(view, torch.arange(1), Smoothing(0.2, 20_000))
+    batch = VictimBatch.of(view, torch.arange(1), Smoothing(0.2, 20_000))
     truth = 2 * 0.6914625 - 1
-    assert abs(float(scene.actions(view.observation)[0, 0]) - truth) < 5 * 2 * (0.69 * 0.31 / 20_000) ** 0.5 < 1 - truth
+    assert abs(float(batch.actions(view.observation)[0, 0]) - truth) < 5 * 2 * (0.69 * 0.31 / 20_000) ** 0.5 < 1 - truth
 
 
 @pytest.mark.parametrize(("low", "high", "opposite"), [(-1.0, 3.0, 3.0), (-np.inf, np.inf, -2.0)])
 def test_the_opposite_is_on_the_other_side_of_the_center(low, high, opposite):
     """Without bounds twice as far as the action is, to the other side of 0."""
     policy = linear(low, high)
-    scene = Scene.of(view_of(policy, torch.tensor([[1 / 3, 0.0, 0.0, 0.0]])), torch.arange(1), Smoothing())
-    assert float(Way.of(scene, scene.clean).opposite) == pytest.approx(opposite)
+    batch = VictimBatch.of(view_of(policy, torch.tensor([[1 / 3, 0.0, 0.0, 0.0]])), torch.arange(1), Smoothing())
+    assert float(ActionPath.of(batch, batch.clean).opposite) == pytest.approx(opposite)
 
 
 def swing(seen):
@@ -117,7 +117,7 @@ def test_a_function_on_pendulum_loses_far_more_than_by_chance(monkeypatch):
     clean, chance, found = (pendulum(*given).returns for given in (("random", 0.0), ("random",), ("adaptive",)))
     assert found.mean() < chance.mean() - 150
     assert abs(chance.mean() - clean.mean()) < 50
-    monkeypatch.setattr(victim, "_probes", lambda view: torch.zeros(1, 3))
+    monkeypatch.setattr(victim, "_make_probes", lambda view: torch.zeros(1, 3))
     assert pendulum("adaptive").returns.mean() > found.mean() + 150
 
 

@@ -15,15 +15,15 @@ from surefoot.attacks.adaptive_pgd import AdaptivePGD
 from surefoot.attacks.composed import (
     Composed,
     ConstantDirection,
-    Evenly,
     RandomDirection,
     SingleStep,
     Structured,
-    WhenItMatters,
+    UniformTiming,
+    ValueGapTiming,
 )
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.registry import METHODS, Configuration, default_method
-from surefoot.attacks.victim import Scene, Smoothing, clean_values
+from surefoot.attacks.victim import Smoothing, VictimBatch, clean_values
 from surefoot.episodes import Noise
 from surefoot.play.channel import View
 from surefoot.play.plan import Plan
@@ -36,9 +36,9 @@ TASK = get_task("cartpole-5")
 SMOOTHING = Smoothing(0.2, 8)
 EVERY = {
     "paper": PaperAttack(0.0, smoothing=SMOOTHING),
-    "adaptive": Composed(WhenItMatters(0.0, SMOOTHING), AdaptivePGD(SMOOTHING, iterations=4, tries=2)),
-    "random": Composed(Evenly(0.4, 200), RandomDirection()),
-    "one direction": Composed(Evenly(0.4, 200), ConstantDirection()),
+    "adaptive": Composed(ValueGapTiming(0.0, SMOOTHING), AdaptivePGD(SMOOTHING, iterations=4, tries=2)),
+    "random": Composed(UniformTiming(0.4, 200), RandomDirection()),
+    "one direction": Composed(UniformTiming(0.4, 200), ConstantDirection()),
     "at once": Composed(SingleStep(3), ConstantDirection()),
     "structured": Structured(),
 }
@@ -60,9 +60,9 @@ def view_of(policy, rows=6, step=9, left=0.5, seed=0):
         memory=context,
         clean=context,
         action=None,
-        offset=zeros,
+        last_perturbation=zeros,
         noise=zeros,
-        left=budget,
+        budget_left=budget,
         policy=policy,
         stream=stream,
     )
@@ -122,7 +122,7 @@ def test_the_view_holds_nothing_of_the_present_noise():
 
 
 def test_evenly_spends_the_same_at_each_step():
-    timing = Evenly(0.4, 200)
+    timing = UniformTiming(0.4, 200)
     policy = zoo.load("cartpole-5-s0.2")
     np.testing.assert_allclose(timing.allowance(view_of(policy)).numpy(), 0.4 / np.sqrt(200))
     np.testing.assert_allclose(timing.allowance(view_of(policy, step=200)).numpy(), 0.0)
@@ -142,15 +142,15 @@ def test_adaptive_pgd_reaches_what_a_brute_search_finds():
     view = view_of(policy, rows=20, left=0.3)
     rows = torch.arange(20)
     target = clean_values(view, Smoothing()).argmin(dim=1)
-    scene = Scene.of(view, rows, Smoothing())
+    batch = VictimBatch.of(view, rows, Smoothing())
     generator = torch.Generator().manual_seed(1)
     flipped = torch.zeros(20, dtype=torch.bool)
     for _ in range(4_000):
         direction = torch.randn(20, 4, generator=generator)
         moved = view.observation + 0.3 * direction / direction.norm(dim=1, keepdim=True)
-        flipped |= scene.share_choosing(moved, target) == 1
-    offset = AdaptivePGD(certainty=1.0).perturbation(view, view.left)
-    found = scene.share_choosing(view.observation + offset, target) == 1
+        flipped |= batch.share_choosing(moved, target) == 1
+    offset = AdaptivePGD(certainty=1.0).perturbation(view, view.budget_left)
+    found = batch.share_choosing(view.observation + offset, target) == 1
     assert flipped.any()
     assert (found | ~flipped).all()
     assert (offset.norm(dim=1) <= 0.3 * (1 + 1e-5)).all()
@@ -158,8 +158,8 @@ def test_adaptive_pgd_reaches_what_a_brute_search_finds():
 
 def test_random_starts_do_not_make_a_larger_offset():
     view = view_of(zoo.load("cartpole-5-s0"), rows=20, left=0.3)
-    single = AdaptivePGD(tries=1).perturbation(view, view.left).norm(dim=1)
-    several = AdaptivePGD(tries=3).perturbation(view, view.left).norm(dim=1)
+    single = AdaptivePGD(tries=1).perturbation(view, view.budget_left).norm(dim=1)
+    several = AdaptivePGD(tries=3).perturbation(view, view.budget_left).norm(dim=1)
     both = (single > 0) & (several > 0)
     assert both.any()
     assert (several[both] <= single[both] + 1e-6).all()
@@ -195,8 +195,8 @@ def test_copies_of_the_first_observation_share_their_noise_in_the_clean_values()
 def test_share_choosing_counts_draws():
     policy = zoo.load("cartpole-5-s0.2")
     view = view_of(policy, rows=2)
-    scene = Scene.of(view, torch.arange(2), Smoothing(0.2, 400))
-    share = scene.share_choosing(view.observation, torch.zeros(2, dtype=torch.long))
+    batch = VictimBatch.of(view, torch.arange(2), Smoothing(0.2, 400))
+    share = batch.share_choosing(view.observation, torch.zeros(2, dtype=torch.long))
     rng = np.random.default_rng(6)
     for row in range(2):
         noise = torch.from_numpy(rng.normal(0, 0.2, (400, 4)).astype(np.float32))
@@ -237,7 +237,7 @@ def test_an_agent_without_gradients_is_attacked_by_differences(monkeypatch, sigm
     clean, chance, found = (attacked_function(name, **given) for name in (None, "random", "adaptive"))
     assert found.returns.mean() < min(clean.returns.mean(), chance.returns.mean()) - 5
     assert 0 < found.budget_used.max() <= budget
-    monkeypatch.setattr(victim, "_probes", lambda view: torch.zeros(1, 4))
+    monkeypatch.setattr(victim, "_make_probes", lambda view: torch.zeros(1, 4))
     blind = attacked_function("adaptive", **given)
     assert blind.returns.mean() > found.returns.mean() + 2
 
@@ -248,9 +248,9 @@ def test_differences_point_where_gradients_do():
     actions = torch.zeros(6, dtype=torch.long)
     gradients = []
     for policy in (agent, replace(agent, differentiable=False)):
-        scene = Scene.of(view_of(policy), torch.arange(6), Smoothing())
+        batch = VictimBatch.of(view_of(policy), torch.arange(6), Smoothing())
         reach = torch.full((6,), 1e-3, dtype=torch.float64)
-        gradients.append(scene.values_and_gradient(scene.clean, actions, reach)[1])
+        gradients.append(batch.values_and_gradient(batch.clean, actions, reach)[1])
     exact, estimated = gradients
     assert torch.allclose(estimated / 2e-3, exact, rtol=0.05, atol=0.05 * float(exact.abs().max()))
     monkeypatched = torch.cosine_similarity(exact.flatten(), -estimated.flatten(), dim=0)
@@ -268,9 +268,9 @@ def test_the_default_attack_is_one_that_the_agent_allows():
 @pytest.mark.parametrize(
     ("build", "text"),
     [
-        (lambda: Evenly(1.0, 0), "steps must be at least 1, got 0"),
+        (lambda: UniformTiming(1.0, 0), "steps must be at least 1, got 0"),
         (lambda: SingleStep(-1), "must be >= 0, got -1"),
-        (lambda: WhenItMatters(-0.5), "lambda_Q must be >= 0, got -0.5"),
+        (lambda: ValueGapTiming(-0.5), "lambda_Q must be >= 0, got -0.5"),
         (lambda: AdaptivePGD(iterations=0), "must be at least 1, got 0"),
         (lambda: AdaptivePGD(certainty=2.0), "between 0 and 1, got 2"),
         (lambda: Smoothing(-1.0), "sigma must be >= 0, got -1"),

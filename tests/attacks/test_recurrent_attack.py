@@ -11,9 +11,9 @@ import torch
 
 from surefoot.attacks import victim
 from surefoot.attacks.adaptive_pgd import AdaptivePGD
-from surefoot.attacks.composed import Composed, WhenItMatters
+from surefoot.attacks.composed import Composed, ValueGapTiming
 from surefoot.attacks.dqn import PaperAttack
-from surefoot.attacks.victim import Scene, Smoothing
+from surefoot.attacks.victim import Smoothing, VictimBatch
 from surefoot.episodes import Noise
 from surefoot.play import channel
 from surefoot.play.plan import Plan
@@ -83,19 +83,21 @@ class Both:
 
     def propose(self, view):
         # The first steps of every episode are enough: the reference is slow.
-        view = replace(view, stream=Recorded(view.stream), left=torch.where(view.step < STEPS, view.left, 0.0))
+        view = replace(
+            view, stream=Recorded(view.stream), budget_left=torch.where(view.step < STEPS, view.budget_left, 0.0)
+        )
         fast = self.attack.propose(view)
         pairs, able = 0, 0
         for row, (episode, step) in enumerate(zip(view.episode.tolist(), view.step.tolist(), strict=True)):
             if step == 0:
                 self.minds[episode] = Mind(view.policy), Mind(view.policy)
             else:
-                before, seen = self.last[episode], view.offset[row] + view.noise[row]
+                before, seen = self.last[episode], view.last_perturbation[row] + view.noise[row]
                 self.minds[episode][0].advance(before, int(view.action[row]))
                 self.minds[episode][1].advance(before + seen, int(view.action[row]))
                 for mind, shown in zip(self.minds[episode], (view.clean, view.memory), strict=True):
                     self.gap = max(self.gap, float((mind.flat() - shown[row]).abs().max()))
-            self.last[episode], left, slow, targets = view.observation[row], float(view.left[row]), 0.0, []
+            self.last[episode], left, slow, targets = view.observation[row], float(view.budget_left[row]), 0.0, []
             if int(2 * left / ETA + 1e-9) > 0:
                 slow, targets = self._slow(view, row, view.stream.drawn, able, pairs)
                 able, pairs = able + 1, pairs + len(targets)
@@ -114,7 +116,7 @@ class Both:
 
         clean, dirty = self.minds[int(view.episode[row])]
         on_clean = self.sigma * drawn[0][able][:, 0] if drawn else silent
-        left, o = float(view.left[row]), view.observation[row]
+        left, o = float(view.budget_left[row]), view.observation[row]
         return reference(clean, dirty, o, left, self.attack.lambda_q, on_clean, of_target)
 
     def describe(self):
@@ -138,17 +140,17 @@ def test_the_batched_attack_equals_the_reference_step_by_step(kind, sigma):
     assert both.moves >= 3
 
 
-def clean_context_for_the_dirty(view, rows, smoothing, *, honest=Scene.of):
+def clean_context_for_the_dirty(view, rows, smoothing, *, honest=VictimBatch.of):
     return honest(replace(view, memory=view.clean), rows, smoothing)
 
 
-def without_the_last_action(view, rows, smoothing, *, honest=Scene.of):
+def without_the_last_action(view, rows, smoothing, *, honest=VictimBatch.of):
     return honest(replace(view, action=torch.zeros_like(view.step)), rows, smoothing)
 
 
 @pytest.mark.parametrize("planted", [clean_context_for_the_dirty, without_the_last_action])
 def test_a_wrong_context_is_noticed(planted, monkeypatch):
-    monkeypatch.setattr(Scene, "of", planted)
+    monkeypatch.setattr(VictimBatch, "of", planted)
     assert compared().gap > 1e-3
 
 
@@ -172,7 +174,7 @@ def test_rows_and_samples_keep_their_own_state(monkeypatch):
         policy=recurrent(seed=SEED),
         noise=Noise.of(SIGMA),
         n_episodes=4,
-        attacker=Composed(WhenItMatters(0.0, Smoothing(0.0)), AdaptivePGD(Smoothing(SIGMA, 3), iterations=3, tries=1)),
+        attacker=Composed(ValueGapTiming(0.0, Smoothing(0.0)), AdaptivePGD(Smoothing(SIGMA, 3), iterations=3, tries=1)),
         budget=0.3,
     )
     whole = play(plan)

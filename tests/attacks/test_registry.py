@@ -7,7 +7,7 @@ import torch
 
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks.adaptive_pgd import AdaptivePGD
-from surefoot.attacks.composed import WhenItMatters
+from surefoot.attacks.composed import ValueGapTiming
 from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.opposite_action import OppositeAction
@@ -48,7 +48,7 @@ def test_the_adaptive_attack_averages_over_fewer_samples_without_gradients(given
     blind = replace(balancer(), differentiable=False)
     for policy, samples, tries in ((None, given, 3), (blind, used, 2)):
         made = built("adaptive", policy=policy, smoothing=smoothing)
-        assert isinstance(made.timing, WhenItMatters)
+        assert isinstance(made.timing, ValueGapTiming)
         assert isinstance(made.direction, AdaptivePGD)
         assert made.timing.smoothing == made.direction.smoothing == Smoothing(0.3, samples)
         assert (made.timing.lambda_q, made.direction.tries) == (0.25, tries)
@@ -114,9 +114,9 @@ def shown():
 @pytest.mark.parametrize(("lambda_q", "attacks"), [(0.9, True), (1.0, True), (1.1, False)])
 def test_a_gap_as_large_as_the_threshold_matters(lambda_q, attacks):
     view = shown()
-    allowed = WhenItMatters(lambda_q, UNDEFENDED).allowance(view)
-    assert allowed.tolist() == (view.left.tolist() if attacks else [0.0, 0.0])
-    assert view.left.tolist() == pytest.approx([0.7, 0.7])
+    allowed = ValueGapTiming(lambda_q, UNDEFENDED).allowance(view)
+    assert allowed.tolist() == (view.budget_left.tolist() if attacks else [0.0, 0.0])
+    assert view.budget_left.tolist() == pytest.approx([0.7, 0.7])
 
 
 def test_the_gap_that_is_noted_is_from_the_best_to_the_worst_action():

@@ -155,7 +155,7 @@ def test_noise_is_drawn_after_the_adversary_spoke():
 
 def test_the_view_has_these_fields_and_no_others():
     """Who adds a field must show that the lemma allows it; the noise of the present step it does not."""
-    names = "episode step observation state memory clean action offset noise left policy stream"
+    names = "episode step observation state memory clean action last_perturbation noise budget_left policy stream"
     assert [f.name for f in fields(View)] == names.split()
 
 
@@ -171,10 +171,10 @@ def test_the_view_shows_the_noise_and_the_offset_of_the_step_before():
         assert torch.equal(view["observation"], torch.full((5, 2), float(step)))
         if step == 0:
             assert not view["noise"].any()
-            assert not view["offset"].any()
+            assert not view["last_perturbation"].any()
         else:
             torch.testing.assert_close(view["noise"], true_noise[step - 1], atol=1e-6, rtol=0)
-            torch.testing.assert_close(view["offset"], torch.full((5, 2), 0.01))
+            torch.testing.assert_close(view["last_perturbation"], torch.full((5, 2), 0.01))
             assert torch.equal(view["clean"][:, 0], torch.full((5, 2), float(step - 1)))
 
 
@@ -186,7 +186,7 @@ def tells(views, noises):
         return torch.cat([view[name].reshape(noise.shape).flatten() for view, noise in pairs])
 
     noise = torch.cat([noise.flatten() for noise in noises])
-    columns = [column(name) for name in ("observation", "memory", "clean", "offset", "noise")]
+    columns = [column(name) for name in ("observation", "memory", "clean", "last_perturbation", "noise")]
     return any(column.std() > 0 and dependent(column, noise) for column in columns)
 
 
@@ -221,9 +221,9 @@ def test_the_ledger_is_never_over_budget(budget, proposals):
     channel = attacked(Spy(lambda view: next(moves).unsqueeze(0)), budget, rows=1, size=3, sigma=0)
     through = [channel.send(torch.zeros(1, 3), record(1, 3, step)) for step in range(len(proposals))]
     spent = float(torch.cat(through).double().norm())
-    assert float(channel.ledger.spent[0]) <= budget  # to the bit
+    assert float(channel.ledger.budget_used[0]) <= budget  # to the bit
     assert spent <= budget * (1 + 1e-14)  # computed again, in another order
-    assert float(channel.ledger.spent[0]) == pytest.approx(spent, rel=1e-9, abs=1e-12)
+    assert float(channel.ledger.budget_used[0]) == pytest.approx(spent, rel=1e-9, abs=1e-12)
     wanted = float(torch.tensor(proposals, dtype=torch.float64).norm())
     assert spent >= min(wanted, budget) * (1 - 1e-3) - 1e-6
 
@@ -234,7 +234,7 @@ def test_the_budget_holds_over_many_small_steps():
     channel = attacked(spy, budget=1.0, rows=20, sigma=0)
     through = torch.stack([channel.send(torch.zeros(20, 2), record(20, step=k)) for k in range(1_000)])
     spent = through.double().square().sum(dim=(0, 2)).sqrt()
-    assert (channel.ledger.spent <= 1).all()
+    assert (channel.ledger.budget_used <= 1).all()
     assert (spent <= 1 + 1e-14).all()
     assert (spent > 0.999).all()
 
@@ -243,19 +243,19 @@ def test_the_budget_holds_over_many_small_steps():
 @pytest.mark.parametrize("unit", [None, torch.tensor([1.0, 1.7, 3.3], dtype=torch.float64)], ids=["plain", "features"])
 def test_what_is_exactly_the_budget_is_not_rounded_over_it(budget, unit):
     """float32(0.1) is more than 0.1: all of the budget, proposed as it is, would be spent and a bit more."""
-    channel = attacked(Spy(lambda view: view.left[:, None] * torch.tensor([1.0, 0.0, 0.0])), budget, 1, 3, 0)
+    channel = attacked(Spy(lambda view: view.budget_left[:, None] * torch.tensor([1.0, 0.0, 0.0])), budget, 1, 3, 0)
     channel.ledger.unit = unit
     for step in range(4):
         channel.send(torch.zeros(1, 3), record(1, 3, step))
-        assert float(channel.ledger.spent[0]) <= budget
-    assert float(channel.ledger.spent[0]) >= budget * (1 - 1e-6) or budget < 1e-40
+        assert float(channel.ledger.budget_used[0]) <= budget
+    assert float(channel.ledger.budget_used[0]) >= budget * (1 - 1e-6) or budget < 1e-40
 
 
 def test_planted_a_ledger_that_does_not_look_again_is_caught(monkeypatch):
     def once(self, proposal, left, dtype):
         return proposal.to(dtype), self._sizes(proposal.to(dtype)) ** 2
 
-    monkeypatch.setattr(Ledger, "_clipped", once)
+    monkeypatch.setattr(Ledger, "_clip_to_budget", once)
     with pytest.raises(AssertionError):
         test_what_is_exactly_the_budget_is_not_rounded_over_it(0.1, None)
 
@@ -269,9 +269,11 @@ def test_a_restart_gives_the_budget_back_to_the_rows_that_begin():
     channel = attacked(Spy(lambda view: torch.ones_like(view.observation) * 9), budget=1.0)
     channel.send(torch.zeros(4, 2), record(4))
     channel.restart(torch.tensor([True, False, False, True]))
-    torch.testing.assert_close(channel.ledger.left, torch.tensor([1, 0, 0, 1], dtype=torch.float64), atol=1e-3, rtol=0)
+    torch.testing.assert_close(
+        channel.ledger.budget_left, torch.tensor([1, 0, 0, 1], dtype=torch.float64), atol=1e-3, rtol=0
+    )
     channel.keep(torch.tensor([0, 1]))
-    assert channel.ledger.left.shape == (2,)
+    assert channel.ledger.budget_left.shape == (2,)
 
 
 def test_rows_that_stay_keep_what_is_theirs():
@@ -280,11 +282,11 @@ def test_rows_that_stay_keep_what_is_theirs():
     channel, rows = attacked(spy), torch.tensor([1, 3])
     channel.send(torch.arange(8.0).reshape(4, 2), record(4))
     ledger = channel.ledger
-    before = (ledger.spent, ledger.offset, ledger.noise, ledger.clean)
+    before = (ledger.budget_used, ledger.last_perturbation, ledger.noise, ledger.clean)
     channel.keep(rows)
-    after = (ledger.spent, ledger.offset, ledger.noise, ledger.clean)
+    after = (ledger.budget_used, ledger.last_perturbation, ledger.noise, ledger.clean)
     assert all(torch.equal(old[rows], new) for old, new in zip(before, after, strict=True))
-    assert ledger.spent.tolist() == pytest.approx([0.1, 0.3])
+    assert ledger.budget_used.tolist() == pytest.approx([0.1, 0.3])
 
 
 def test_a_zero_budget_lets_nothing_through():
@@ -351,11 +353,11 @@ def test_perturbation_and_noise_are_added_before_anything_is_rounded():
     channel = attacked(nudge, rows=2_000, sigma=0.5)
     clean = torch.full((2_000, 2), 1000.0)
     seen, ledger = channel.send(clean, record(2_000)), channel.ledger
-    exact = clean.double() + ledger.offset.double() + ledger.noise.double()
-    assert ledger.offset.any()
+    exact = clean.double() + ledger.last_perturbation.double() + ledger.noise.double()
+    assert ledger.last_perturbation.any()
     assert seen.dtype == torch.float32
     assert torch.equal(seen, exact.float())
-    rounded_first = (clean + ledger.offset) + ledger.noise
+    rounded_first = (clean + ledger.last_perturbation) + ledger.noise
     assert (rounded_first != seen).float().mean() > 0.3
 
 

@@ -405,7 +405,7 @@ def test_environments_that_cannot_be_played_are_refused(name, match):
 
 @pytest.mark.parametrize("limit", [0, -3])
 def test_a_step_limit_must_be_positive(limit):
-    with pytest.raises(InputError, match=f"step limit must be from 1 to 1,000,000, got {limit}"):
+    with pytest.raises(InputError, match=f"max_steps= must be from 1 to 1,000,000, got {limit}"):
         make_task("ToyFloat-v0", floor=0, ceiling=1, max_steps=limit)
 
 

@@ -90,8 +90,8 @@ def test_the_budget_is_measured_in_units_of_the_least_noise(feature, allowed):
     offset = sent.ledger.admit(torch.zeros(2, 4), record(2))
     assert offset[:, feature].tolist() == pytest.approx([allowed, allowed], rel=1e-6)
     assert float(offset[0, feature]) <= allowed
-    assert sent.ledger.spent.tolist() == pytest.approx([0.5, 0.5], rel=1e-6)
-    assert sent.ledger.left.max() < 1e-3
+    assert sent.ledger.budget_used.tolist() == pytest.approx([0.5, 0.5], rel=1e-6)
+    assert sent.ledger.budget_left.max() < 1e-3
 
 
 def test_there_must_be_one_sigma_per_feature():

@@ -95,7 +95,7 @@ def test_the_structured_adversary_spends_everything_at_once_and_in_one_place():
     task = toy_task(fixed(3), pay_steps, clean=(0.0, 5.0), ceiling=3.0)
     spy = Spy(Structured(-1).propose)
     play(Plan(task=task, policy=constant(2), noise=Noise.of(SIGMA), n_episodes=4, n_envs=4, attacker=spy, budget=0.5))
-    first, second = (view["offset"] for view in spy.views[1:])
+    first, second = (view["last_perturbation"] for view in spy.views[1:])
     torch.testing.assert_close(first, torch.tensor([[-0.5, 0.0]] * 4))
     assert not second.any()
 
@@ -127,11 +127,11 @@ def test_planted_sigma_doubled_is_noticed(monkeypatch):
 
 def _with_half_the_noise(send):
     def halved(self, observation, rows=None):
-        self.spread /= 2
+        self.sigmas /= 2
         try:
             return send(self, observation, rows)
         finally:
-            self.spread *= 2
+            self.sigmas *= 2
 
     return halved
 
@@ -143,7 +143,7 @@ class LeakyChannel(Channel):
     """Draws the noise before the adversary speaks and shows it: what the lemma forbids."""
 
     def send(self, observation, rows=None):
-        noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.spread)
+        noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.sigmas)
         noise = noise if self.env is None else noise[self.env]
         self.ledger.noise = noise
         return observation + self.ledger.admit(observation, rows) + noise
@@ -177,7 +177,7 @@ def test_planted_ledger_without_clipping_is_caught(monkeypatch):
     def unclipped(self, proposal, left, dtype):
         return proposal.to(dtype), self._sizes(proposal) ** 2
 
-    monkeypatch.setattr(Ledger, "_clipped", unclipped)
+    monkeypatch.setattr(Ledger, "_clip_to_budget", unclipped)
     played = worst_case(Spy(ten_times_too_much), SIGMA)
     assert over_budget(played.budget_used, SIGMA)
     assert too_few(played.returns.sum(), N, shifted(P, 1))
@@ -202,8 +202,8 @@ def test_every_episode_of_a_slot_has_the_whole_budget():
     assert not over_budget(played.budget_used, 0.7)
     for view in spy.views:
         first = view["step"] == 0
-        assert (view["left"][first] == 0.7).all()
-        assert (view["left"][~first] < 1e-3).all()
+        assert (view["budget_left"][first] == 0.7).all()
+        assert (view["budget_left"][~first] < 1e-3).all()
 
 
 def test_nothing_is_spent_on_episodes_that_are_over():
@@ -234,7 +234,7 @@ def test_a_new_episode_shows_nothing_of_the_one_before():
             budget=1.0,
         )
     )
-    firsts, names, shown = 0, {"memory", "clean", "noise", "offset", "action"}, set()
+    firsts, names, shown = 0, {"memory", "clean", "noise", "last_perturbation", "action"}, set()
     for view in spy.views:
         first = view["step"] == 0
         firsts += int(first.sum())

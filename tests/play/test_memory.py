@@ -169,14 +169,14 @@ def test_planted_errors_are_noticed_by_that_comparison(planted, monkeypatch):
 
 
 def test_a_memory_kept_in_the_wrong_rows_is_noticed(monkeypatch):
-    honest = loop.Loop._keep
+    honest = loop.BlockLoop._keep_rows
 
     def first_rows(self, rows):
         before = self.memory
         honest(self, rows)
         self.memory = before[: len(rows)]
 
-    monkeypatch.setattr(loop.Loop, "_keep", first_rows)
+    monkeypatch.setattr(loop.BlockLoop, "_keep_rows", first_rows)
     assert gap(*POLICIES["gru, clipped"], 1) > 1e-2
 
 

@@ -37,8 +37,8 @@ USES = {
     "src/surefoot/runs/attacked.py AttackGrid.plan": ["replace: purpose (Purpose.ATTACK,)", "(Purpose.ATTACK,)"],
     "src/surefoot/runs/taped_episode.py _taped": ["replace: purpose (Purpose.TAPED,)", "(Purpose.TAPED,)"],
     "src/surefoot/attacks/value_gaps.py default_lambdas": ["(Purpose.VALUE_GAPS,)", "replace: purpose purpose"],
-    "src/surefoot/attacks/composed.py _direction": ["direction_seeds(seed, episode)"],
-    "src/surefoot/play/baseline.py find_baseline.score": ["(Purpose.BASELINE_SEARCH, first + number)"],
+    "src/surefoot/attacks/composed.py _episode_direction": ["direction_seeds(seed, episode)"],
+    "src/surefoot/play/baseline.py find_baseline.score": ["(Purpose.BASELINE_SEARCH, number)"],
     "src/surefoot/play/baseline.py find_baseline": ["(Purpose.BASELINE,)"],
     "src/surefoot/play/baseline.py _plan": ["Plan: seed, purpose"],
     "src/surefoot/play/loop.py play_block": [
@@ -46,7 +46,7 @@ USES = {
         "policy_seeds(plan.seed, plan.purpose, index)",
     ],
     "src/surefoot/play/plan.py Plan.__post_init__": ["seed_sequence(self.seed)"],
-    "src/surefoot/play/plan.py seeded_plan": ["replace: seed own_seed(plan) if seed is None else seed"],
+    "src/surefoot/play/plan.py seeded_plan": ["replace: seed seed"],  # that was given, or its own
     "src/surefoot/verification/play_again.py plan_of": ["Plan: seed, ()"],
     "src/surefoot/verification/play_again.py run_fresh": [
         "replace: seed secrets.randbits(127), purpose (Purpose.VERIFICATION,)",
@@ -54,6 +54,7 @@ USES = {
     ],
     "study/measure.py unattacked": ["Plan: SEED, ()"],
     "study/mujoco.py run": ["Plan: 0, ()"],
+    "study/step_wise.py voted": ["seed_sequence(0, 0)", "seed_sequence(0, 1)"],
     # Training, and what selects weights and sigmas.
     "src/surefoot/play/envs/noisy.py NoisyObservation._reseed": ["seed_sequence(seed, WRAPPER)"],
     "src/surefoot/train/selection.py run_validation": [

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import surefoot
-from surefoot.attacks.composed import Composed, ConstantDirection, Evenly
+from surefoot.attacks.composed import Composed, ConstantDirection, UniformTiming
 from surefoot.errors import InputError
 
 AGENT = "cartpole-1-s0.2"
@@ -87,7 +87,7 @@ def test_episodes_under_an_attacker_of_ones_own():
     assert 0 < attacked.budget_used.max() <= 5
     assert attacked.metadata["adversary"] == {"name": "away"}
     assert attacked.metadata["stream"] != quiet.metadata["stream"]
-    even = Composed(Evenly(0.4, 30), ConstantDirection())
+    even = Composed(UniformTiming(0.4, 30), ConstantDirection())
     assert surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=2, attacker=even, budget=0.4).budget_used.max() <= 0.4
     with pytest.raises(InputError, match="needs episodes without attack"):
         surefoot.certify(surefoot.rollout(TASK, AGENT, sigma=0.1, n_episodes=2, attacker=even, budget=0.1), [0.1])

@@ -72,7 +72,7 @@ MOVERS = (
     Mover("evenly", lambda view: BUDGET / math.sqrt(ROUNDS)),
     Mover("all in the first round", lambda view: BUDGET),
     Mover("two sigmas until it is gone", lambda view: 2 * SIGMA),
-    Mover("half of what is left", lambda view: view.left / 2),
+    Mover("half of what is left", lambda view: view.budget_left / 2),
     Mover("press on after a loss", lambda view: torch.where(lost_last(view), 1.5 * SIGMA, 0.6 * SIGMA)),
     Mover("save up for the end", lambda view: torch.where(view.step >= ROUNDS - 5, BUDGET / math.sqrt(5), 0.0)),
 )

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from surefoot.attacks.base import Described, check_choices, normalize_rows, project_l2
-from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing, clean_values
+from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch, clean_values
 from surefoot.compute import expand_rows, norms
 from surefoot.errors import InputError
 from surefoot.play.channel import View
@@ -55,36 +55,46 @@ class AdaptivePGD(Described):
         if rows.numel() == 0:
             return perturbations
         target = clean_values(view, self.smoothing).argmin(dim=1)[rows]
-        scene, clean, radius = Scene.of(view, rows, self.smoothing), view.observation[rows], allowance[rows]
-        shortest, won = torch.zeros_like(clean), torch.zeros_like(target, dtype=torch.bool)
+        batch = VictimBatch.of(view, rows, self.smoothing)
+        clean = view.observation[rows]
+        radius = allowance[rows]
+        shortest = torch.zeros_like(clean)
+        won = torch.zeros_like(target, dtype=torch.bool)
         for number in range(self.tries):
             start = torch.zeros_like(clean)
             if number > 0:
-                anywhere = normalize_rows(view.stream.normal(tuple(clean.shape))) * expand_rows(
-                    radius.to(clean.dtype), clean
-                )
+                direction = normalize_rows(view.stream.normal(tuple(clean.shape)))
+                anywhere = direction * expand_rows(radius.to(clean.dtype), clean)
                 start = torch.where(expand_rows(won, clean), start, anywhere)
-            found = self._shortened(scene, clean, self._climb(scene, clean, target, radius, start), target)
-            wins = scene.share_choosing(clean + found, target) >= self.certainty
-            shortest[wins], won = found[wins], won | wins
-            radius = torch.where(wins, 0.8 * norms(found), torch.where(won, 0.9 * radius, radius))
+            longest = self._climb_to_target(batch, clean, target, radius, start)
+            found = self._shorten(batch, clean, longest, target)
+            wins = batch.share_choosing(clean + found, target) >= self.certainty
+            shortest[wins] = found[wins]
+            won = won | wins
+            # What has won is beaten only by something shorter; what wins in no try keeps the whole ball.
+            smaller = torch.where(won, 0.9 * radius, radius)
+            radius = torch.where(wins, 0.8 * norms(found), smaller)
         perturbations[rows[won]] = shortest[won]
         return perturbations
 
-    def _climb(self, scene: Scene, clean: Tensor, target: Tensor, radius: Tensor, start: Tensor) -> Tensor:
-        def likely(offset: Tensor) -> tuple[Tensor, Tensor]:
-            values, gradient = scene.values_and_gradient(clean + offset, target, radius)
+    def _climb_to_target(
+        self, batch: VictimBatch, clean: Tensor, target: Tensor, radius: Tensor, start: Tensor
+    ) -> Tensor:
+        def log_probability(offset: Tensor) -> tuple[Tensor, Tensor]:
+            values, gradient = batch.values_and_gradient(clean + offset, target, radius)
             return torch.log_softmax(values, dim=1).gather(1, target.unsqueeze(1)).squeeze(1), gradient
 
-        return climb(likely, start, radius, self.iterations)
+        return climb(log_probability, start, radius, self.iterations)
 
-    def _shortened(self, scene: Scene, clean: Tensor, offset: Tensor, target: Tensor) -> Tensor:
+    def _shorten(self, batch: VictimBatch, clean: Tensor, offset: Tensor, target: Tensor) -> Tensor:
         """Bisect along the perturbation for the shortest length that still wins often enough, to save budget."""
-        low, high = torch.zeros(len(target), device=offset.device), torch.ones(len(target), device=offset.device)
+        low = torch.zeros(len(target), device=offset.device)
+        high = torch.ones(len(target), device=offset.device)
         for _ in range(8):
             middle = (low + high) / 2
-            enough = scene.share_choosing(clean + offset * expand_rows(middle, offset), target) >= self.certainty
-            low, high = torch.where(enough, low, middle), torch.where(enough, middle, high)
+            enough = batch.share_choosing(clean + offset * expand_rows(middle, offset), target) >= self.certainty
+            low = torch.where(enough, low, middle)
+            high = torch.where(enough, middle, high)
         return offset * expand_rows(high, offset)
 
 
@@ -97,16 +107,23 @@ def climb(score: Callable[[Tensor], tuple[Tensor, Tensor]], start: Tensor, radiu
         radius: Largest l2 norm of each row.
         iterations: Gradient steps.
     """
-    offset, momentum, size = start, torch.zeros_like(start), 2 * expand_rows(radius.to(start.dtype), start)
-    best, best_value = start.clone(), torch.full(radius.shape, -torch.inf, device=start.device)
+    offset = start
+    momentum = torch.zeros_like(start)
+    # The first step can reach any point of the ball from any other.
+    size = 2 * expand_rows(radius.to(start.dtype), start)
+    best = start.clone()
+    best_value = torch.full(radius.shape, -torch.inf, device=start.device)
     stalled = torch.zeros_like(radius, dtype=torch.int64)
     for _ in range(iterations):
         value, gradient = score(offset)
         better = value > best_value
-        best[better], best_value = offset[better], torch.maximum(best_value, value)
+        best[better] = offset[better]
+        best_value = torch.maximum(best_value, value)
         stalled = torch.where(better, 0, stalled + 1)
+        # After two steps without progress: back to the best point, with half the step (Auto-PGD's rule).
         halve = expand_rows(stalled >= 2, start)
-        size, offset = torch.where(halve, size / 2, size), torch.where(halve, best, offset)
+        size = torch.where(halve, size / 2, size)
+        offset = torch.where(halve, best, offset)
         stalled = torch.where(stalled >= 2, 0, stalled)
         momentum = 0.75 * normalize_rows(gradient) + 0.25 * momentum
         offset = project_l2(offset + size * momentum, radius)

@@ -66,6 +66,7 @@ def _check_gradients(policy: Policy) -> None:
 def project_l2(perturbation: Tensor, radius: Tensor) -> Tensor:
     """Return each row shortened to its radius where it is longer."""
     size = norms(perturbation)
+    # Divided by at least 1e-300, because torch computes both branches.
     shrink = torch.where(size > radius, radius / size.clamp_min(1e-300), torch.ones_like(size))
     return (perturbation * expand_rows(shrink, perturbation)).to(perturbation.dtype)
 
@@ -73,13 +74,17 @@ def project_l2(perturbation: Tensor, radius: Tensor) -> Tensor:
 def clip_to_box(moved: Tensor, low: tuple[float, ...] | None, high: tuple[float, ...] | None) -> Tensor:
     """Return each row clamped to its box, where it has one."""
     if low is not None:
-        moved = torch.maximum(moved, _bound(low, moved))
-    return moved if high is None else torch.minimum(moved, _bound(high, moved))
+        moved = torch.maximum(moved, _bound_like(low, moved))
+    if high is not None:
+        moved = torch.minimum(moved, _bound_like(high, moved))
+    return moved
 
 
-def _bound(values: tuple[float, ...], like: Tensor) -> Tensor:
+def _bound_like(values: tuple[float, ...], like: Tensor) -> Tensor:
     # A single number is filled in by the device itself; a list is copied there, for which a GPU would have to stop.
-    return like.new_full((), values[0]) if len(values) == 1 else like.new_tensor(values)
+    if len(values) == 1:
+        return like.new_full((), values[0])
+    return like.new_tensor(values)
 
 
 def normalize_rows(direction: Tensor) -> Tensor:

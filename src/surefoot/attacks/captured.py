@@ -14,46 +14,51 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.agents.networks import recorded
-from surefoot.attacks.victim import Scene, overflown
+from surefoot.attacks.victim import VictimBatch, find_overflow
 from surefoot.compute import expand_rows
 
-LEAST, MOST = 16, 2**13  # observations of a batch, noise samples counted: more fill a GPU, and take gigabytes
+# Observations of a batch, noise samples counted: more fill a GPU by themselves, and take gigabytes.
+LEAST = 16
+MOST = 2**13
 REPLAYS = 8  # gradient steps between two questions whether all pairs are done, for which the GPU has to stop
 
 
 class Steps(Protocol):
-    """The steps of a search, as ``PaperAttack`` takes them; equal ones may share a graph, so they must be hashable."""
+    """The steps of a search, as ``PaperAttack`` takes them; equal ones share a graph."""
+
+    def __hash__(self) -> int: ...
 
     def tries(self, left: Tensor) -> Tensor:
         """Return how many steps each pair may take with the budget that is left."""
         ...
 
-    def stepped(self, moved: Tensor, gradient: Tensor, start: Tensor, left: Tensor) -> Tensor:
+    def take_step(self, moved: Tensor, gradient: Tensor, start: Tensor, left: Tensor) -> Tensor:
         """Return where one step leads."""
         ...
 
 
-def capturable(scene: Scene) -> bool:
-    """Return whether the search of a scene can be replayed: on a GPU, of a small batch, no row at its first step."""
-    plain = scene.fresh is None and scene.ahead is not None and scene.clean.device.type == "cuda"
-    return plain and len(scene.clean) * scene.n_samples <= MOST
+def can_capture(batch: VictimBatch) -> bool:
+    """Return whether the search of a batch can be replayed: on a GPU, of a small batch, no row at its first step."""
+    plain = batch.fresh is None and batch.first_layer_output is not None and batch.clean.device.type == "cuda"
+    return plain and len(batch.clean) * batch.n_samples <= MOST
 
 
-def climb_captured(attack: Steps, scene: Scene, actions: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
+def climb_captured(attack: Steps, batch: VictimBatch, actions: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
     """Return what ``PaperAttack.climb`` returns."""
-    climb = _climb_of(scene.policy.network, attack, size_of(len(actions), -(-LEAST // scene.n_samples)))
-    if climb.weights != addresses(scene.policy.network):
-        climb.prepare(scene, left)
-    return climb.run(scene, actions, left)
+    climb = _climb_of(batch.policy.network, attack, batch_size(len(actions), -(-LEAST // batch.n_samples)))
+    if climb.weights != weight_addresses(batch.policy.network):
+        climb.prepare(batch, left)
+    return climb.run(batch, actions, left)
 
 
-def size_of(count: int, least: int) -> int:
+def batch_size(count: int, least: int) -> int:
     """Return how many pairs a batch has places for: a power of two or one and a half times one, at least ``least``."""
     double = 1 << max(count, least, 2).bit_length()
-    return next(size for size in (double // 2, 3 * double // 4, double) if size >= max(count, least))
+    sizes = (double // 2, 3 * double // 4, double)
+    return next(size for size in sizes if size >= max(count, least))
 
 
-def addresses(network: nn.Module) -> tuple[int, ...]:
+def weight_addresses(network: nn.Module) -> tuple[int, ...]:
     """Return where the weights are: a graph reads them there, and a network that is moved away and back has others."""
     return tuple(parameter.data_ptr() for parameter in network.parameters())
 
@@ -67,56 +72,67 @@ class Climb:
     """The search of a batch of ``size`` pairs, in tensors that stay where they are."""
 
     def __init__(self, attack: Steps, size: int) -> None:
-        self.attack, self.size = attack, size
+        self.attack = attack
+        self.size = size
         self.weights: tuple[int, ...] = ()  # where they were when the step was recorded; at first nowhere
         self.graph: torch.cuda.CUDAGraph | None = None
 
-    def prepare(self, like: Scene, left: Tensor) -> None:
+    def prepare(self, like: VictimBatch, left: Tensor) -> None:
         """Make the tensors, and on a GPU record one gradient step."""
-        assert like.ahead is not None
-        self.weights = addresses(like.policy.network)
-        clean, ahead = (part.new_zeros(self.size, *part.shape[1:]) for part in (like.clean, like.ahead))
-        # Of the noise only its shape counts, because ``ahead`` has it in it.
-        noise = None if like.noise is None else like.noise.new_zeros(()).expand(self.size, *like.noise.shape[1:])
-        self.scene = Scene(like.policy, clean, None, None, noise, like.at_once, clean, ahead)
-        self.moved, self.left = torch.zeros_like(clean), left.new_zeros(self.size)
-        self.actions, self.limit = (torch.zeros(self.size, dtype=torch.long, device=clean.device) for _ in range(2))
-        self.alive, self.reached = (torch.zeros_like(self.limit, dtype=torch.bool) for _ in range(2))
-        self.scale = self.scene.scale()
+        assert like.first_layer_output is not None
+        self.weights = weight_addresses(like.policy.network)
+        clean = like.clean.new_zeros(self.size, *like.clean.shape[1:])
+        first_layer_output = like.first_layer_output.new_zeros(self.size, *like.first_layer_output.shape[1:])
+        noise = None
+        if like.noise is not None:
+            # Only its shape counts, because the output of the first layer has it in it.
+            noise = like.noise.new_zeros(()).expand(self.size, *like.noise.shape[1:])
+        self.batch = VictimBatch(like.policy, clean, None, None, noise, like.rows_per_pass, clean, first_layer_output)
+        self.moved = torch.zeros_like(clean)
+        self.left = left.new_zeros(self.size)
+        self.actions = torch.zeros(self.size, dtype=torch.long, device=clean.device)
+        self.limit = torch.zeros_like(self.actions)
+        self.alive = torch.zeros_like(self.limit, dtype=torch.bool)
+        self.reached = torch.zeros_like(self.alive)
+        self.scale = self.batch.scale()
         if clean.device.type == "cuda":
             self.graph = recorded(self.iterate)  # what warms it up finds no pair that is not done
 
-    def run(self, scene: Scene, actions: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
+    def run(self, batch: VictimBatch, actions: Tensor, left: Tensor) -> tuple[Tensor, Tensor]:
         """Search for all pairs; return where each ended, and which reached their target."""
-        assert self.scene.ahead is not None
-        assert scene.ahead is not None
+        assert self.batch.first_layer_output is not None
+        assert batch.first_layer_output is not None
         count = len(actions)
         for mine, given in (
-            (self.scene.clean, scene.clean),
-            (self.scene.ahead, scene.ahead),
-            (self.moved, scene.clean),
+            (self.batch.clean, batch.clean),
+            (self.batch.first_layer_output, batch.first_layer_output),
+            (self.moved, batch.clean),
             (self.left, left),
             (self.actions, actions),
             (self.limit, self.attack.tries(left)),
         ):
             mine[:count].copy_(given)
-        self.scale.copy_(self.scene.scale())
+        self.scale.copy_(self.batch.scale())
         self.reached.zero_()
         self.alive.zero_()[:count].fill_(True)
         while bool(self.alive.any()):
             for _ in range(REPLAYS):
-                self.iterate() if self.graph is None else self.graph.replay()
+                if self.graph is None:
+                    self.iterate()
+                else:
+                    self.graph.replay()
         reached = self.reached[:count].clone()
-        return torch.where(expand_rows(reached, scene.clean), self.moved[:count], scene.clean), reached
+        ends = torch.where(expand_rows(reached, batch.clean), self.moved[:count], batch.clean)
+        return ends, reached
 
     def iterate(self) -> None:
         """Look where every pair is, and move those that are not done by one gradient step."""
-        values, gradient = self.scene.scaled_gradient(self.moved, self.actions, self.scale)
-        again, scale, gradient = overflown(gradient, self.scale)
+        values, gradient = self.batch.scaled_gradient(self.moved, self.actions, self.scale)
+        again, scale, gradient = find_overflow(gradient, self.scale)
         self.scale.copy_(scale)
         hit = values.argmax(dim=1) == self.actions  # of pairs that are done as before, because they are not moved
         self.reached |= hit
         self.limit -= (~again).long()  # a gradient that is computed again is not another step
         self.alive &= ~hit & (self.limit > 0)
-        further = self.attack.stepped(self.moved, gradient, self.scene.clean, self.left)
+        further = self.attack.take_step(self.moved, gradient, self.batch.clean, self.left)
         self.moved.copy_(torch.where(expand_rows(self.alive & ~again, further), further, self.moved))

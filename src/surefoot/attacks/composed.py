@@ -51,7 +51,9 @@ class Composed:
 
     def propose(self, view: View) -> Tensor:
         """Spend what the timing allows in the direction's way."""
-        return self.direction.perturbation(view, torch.minimum(self.timing.allowance(view), view.left))
+        # The channel would clip it anyway; a direction that knows its length can search within it.
+        allowance = torch.minimum(self.timing.allowance(view), view.budget_left)
+        return self.direction.perturbation(view, allowance)
 
     def describe(self) -> dict[str, Any]:
         """Return both parts."""
@@ -59,10 +61,10 @@ class Composed:
 
 
 @dataclass(frozen=True)
-class Evenly(Described):
+class UniformTiming(Described):
     """The same share of the squared budget at each of ``steps`` steps: B / sqrt(steps) a step."""
 
-    name: ClassVar[str] = "evenly"
+    name: ClassVar[str] = "uniform timing"
 
     budget: float
     steps: int
@@ -73,7 +75,8 @@ class Evenly(Described):
 
     def allowance(self, view: View) -> Tensor:
         """Return the share while steps are left."""
-        share = torch.full_like(view.left, self.budget / self.steps**0.5)
+        # Squares add up: sqrt(steps * B^2 / steps) = B.
+        share = torch.full_like(view.budget_left, self.budget / self.steps**0.5)
         return torch.where(view.step < self.steps, share, 0.0)
 
 
@@ -81,7 +84,7 @@ class Evenly(Described):
 class SingleStep(Described):
     """Everything that is left, at one step of the episode."""
 
-    name: ClassVar[str] = "at once"
+    name: ClassVar[str] = "single step"
 
     at: int = 0
 
@@ -91,14 +94,14 @@ class SingleStep(Described):
 
     def allowance(self, view: View) -> Tensor:
         """Return what is left at that step, nothing at others."""
-        return torch.where(view.step == self.at, view.left, 0.0)
+        return torch.where(view.step == self.at, view.budget_left, 0.0)
 
 
 @dataclass(frozen=True)
-class WhenItMatters(Described):
+class ValueGapTiming(Described):
     """All that is left, at steps where the worst action's clean value lies ``lambda_q`` or more below the best."""
 
-    name: ClassVar[str] = "when it matters"
+    name: ClassVar[str] = "value gap timing"
 
     lambda_q: float
     smoothing: Smoothing = UNDEFENDED
@@ -112,7 +115,7 @@ class WhenItMatters(Described):
         check_choices(view.policy)
         values = clean_values(view, self.smoothing)
         gap = values.max(dim=1).values - values.min(dim=1).values
-        return torch.where(gap >= self.lambda_q, view.left, 0.0)
+        return torch.where(gap >= self.lambda_q, view.budget_left, 0.0)
 
 
 @dataclass(frozen=True)
@@ -131,20 +134,21 @@ class RandomDirection(Described):
 class ConstantDirection(Described):
     """One random direction for a whole episode, the same at every step of it."""
 
-    name: ClassVar[str] = "one direction"
+    name: ClassVar[str] = "constant direction"
 
     seed: int = 0
 
     def perturbation(self, view: View, allowance: Tensor) -> Tensor:
         """Return the episode's direction, made from its number alone."""
         shape = view.observation.shape[1:]
-        rows = [_direction(self.seed, episode, tuple(shape)) for episode in view.episode.tolist()]
+        # By its number, so that it does not depend on which episodes run beside it.
+        rows = [_episode_direction(self.seed, episode, tuple(shape)) for episode in view.episode.tolist()]
         direction = normalize_rows(torch.stack(rows)).to(view.observation.device)
         return direction * expand_rows(allowance, direction)
 
 
 @lru_cache(maxsize=65_536)
-def _direction(seed: int, episode: int, shape: tuple[int, ...]) -> Tensor:
+def _episode_direction(seed: int, episode: int, shape: tuple[int, ...]) -> Tensor:
     seeds = direction_seeds(seed, episode)
     return torch.from_numpy(np.random.default_rng(seeds).standard_normal(shape, dtype=np.float32))
 
@@ -170,6 +174,7 @@ class Structured(Described):
 
     def propose(self, view: View) -> Tensor:
         """Return everything that is left on the first coordinate at the first step, zeros later."""
+        # In double precision, so that it is rounded once, by the ledger.
         perturbation = torch.zeros(view.observation.shape, dtype=torch.float64, device=view.observation.device)
-        perturbation.flatten(1)[:, 0] = torch.where(view.step == 0, self.sign * view.left, 0.0)
+        perturbation.flatten(1)[:, 0] = torch.where(view.step == 0, self.sign * view.budget_left, 0.0)
         return perturbation

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from surefoot.attacks.base import Described, check_continuous, clip_to_box, normalize_rows, project_l2
-from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing, noisy_clean, rows_at_once
+from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch, noisy_clean_memories, rows_per_pass
 from surefoot.compute import norms
 from surefoot.errors import InputError
 from surefoot.play.channel import View
@@ -58,26 +58,36 @@ class DdpgAttack(Described):
         """Return o' - o."""
         check_continuous(view.policy)
         perturbations = torch.zeros_like(view.observation)
-        (rows,) = (view.left >= max(self.least, 1e-12)).nonzero(as_tuple=True)
-        size = max(1, rows_at_once(view) // self.smoothing.samples_used)
+        # Most steps of a long episode come after the budget is spent.
+        (rows,) = (view.budget_left >= max(self.least, 1e-12)).nonzero(as_tuple=True)
+        size = max(1, rows_per_pass(view) // self.smoothing.samples_used)
         for some in torch.split(rows, size):
             if some.numel():
-                perturbations[some] = self.descend(view, some) - view.observation[some]
+                perturbations[some] = self.descend_rows(view, some) - view.observation[some]
         return perturbations
 
-    def descend(self, view: View, rows: Tensor) -> Tensor:
+    def descend_rows(self, view: View, rows: Tensor) -> Tensor:
         """Run the loop for some rows at once; rows whose gradient has vanished drop out."""
-        clean = noisy_clean(view, rows, self.smoothing)
-        scene = Scene.of(view, rows, self.smoothing)
-        start, left = view.observation[rows], view.left[rows]
-        ends, moved, place = start.clone(), start, torch.arange(rows.numel(), device=rows.device)
+        clean = noisy_clean_memories(view, rows, self.smoothing)
+        batch = VictimBatch.of(view, rows, self.smoothing)
+        start = view.observation[rows]
+        left = view.budget_left[rows]
+        ends = start.clone()
+        moved = start
+        place = torch.arange(rows.numel(), device=rows.device)
         for _ in range(self.steps):
-            gradient = scene.value_gradient(moved, clean) + 2 * self.weight * (moved - start)
+            # Of Q(C; o, pi(C'; o')) + lambda ||o' - o||^2.
+            gradient = batch.value_gradient(moved, clean) + 2 * self.weight * (moved - start)
             on = norms(gradient) > self.tolerance * norms(moved)
             if not bool(on.all()):
                 ends[place[~on]] = moved[~on]
-                scene, clean, place, gradient = scene.part(on), clean[on], place[on], gradient[on]
-                moved, start, left = moved[on], start[on], left[on]
+                batch = batch.select_rows(on)
+                clean = clean[on]
+                place = place[on]
+                gradient = gradient[on]
+                moved = moved[on]
+                start = start[on]
+                left = left[on]
                 if place.numel() == 0:
                     return ends
             moved = start + project_l2(moved - self.step * normalize_rows(gradient) - start, left)

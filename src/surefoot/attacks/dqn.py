@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from surefoot.attacks.base import Described, check_discrete, clip_to_box, normalize_rows, project_l2
-from surefoot.attacks.captured import capturable, climb_captured
-from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing, clean_values, scene_rows
+from surefoot.attacks.captured import can_capture, climb_captured
+from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch, clean_values, rows_per_batch
 from surefoot.errors import InputError
 from surefoot.play.channel import View
 
@@ -54,20 +54,25 @@ class PaperAttack(Described):
         check_discrete(view.policy)
         perturbations = torch.zeros_like(view.observation)
         # Most steps of a long episode come after the budget is spent.
-        (able,) = (self.tries(view.left) > 0).nonzero(as_tuple=True)
+        (able,) = (self.tries(view.budget_left) > 0).nonzero(as_tuple=True)
         if able.numel() == 0:
             return perturbations
         values = clean_values(view, self.smoothing, able)
         best = values.max(dim=1).values
+        # The targets: pairs of row and action.
         who, actions = (values <= best.unsqueeze(1) - self.lambda_q).nonzero(as_tuple=True)
         if who.numel() == 0:
             return perturbations
         rows = able[who]
-        size = scene_rows(view, self.smoothing)
-        found = [
-            self.climb(view, *part) for part in zip(torch.split(rows, size), torch.split(actions, size), strict=True)
-        ]
-        moved, reached = (torch.cat(parts) for parts in zip(*found, strict=True))
+        size = rows_per_batch(view, self.smoothing)
+        ends = []
+        hits = []
+        for some_rows, some_actions in zip(torch.split(rows, size), torch.split(actions, size), strict=True):
+            end, hit = self.climb(view, some_rows, some_actions)
+            ends.append(end)
+            hits.append(hit)
+        moved = torch.cat(ends)
+        reached = torch.cat(hits)
         # The first of the lowest values wins, and only a value below the best is worth anything.
         gain = reached & (values[who, actions] < best[who])
         score = torch.full_like(values, math.inf)
@@ -82,16 +87,19 @@ class PaperAttack(Described):
 
     def climb(self, view: View, rows: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
         """Run the inner loop for all pairs of row and target at once; pairs that are done drop out."""
-        scene = Scene.of(view, rows, self.smoothing)
-        if capturable(scene):
-            return climb_captured(self, scene, actions, view.left[rows])
+        batch = VictimBatch.of(view, rows, self.smoothing)
+        if can_capture(batch):
+            return climb_captured(self, batch, actions, view.budget_left[rows])
         pair = torch.arange(rows.numel(), device=rows.device)
-        start, left = view.observation[rows], view.left[rows]
-        moved, limit = start, self.tries(left)
-        ends, reached = start.clone(), torch.zeros_like(rows, dtype=torch.bool)
+        start = view.observation[rows]
+        left = view.budget_left[rows]
+        moved = start
+        limit = self.tries(left)
+        ends = start.clone()
+        reached = torch.zeros_like(rows, dtype=torch.bool)
         count = 0
         while pair.numel():
-            values, gradient = scene.values_and_gradient(moved, actions)
+            values, gradient = batch.values_and_gradient(moved, actions)
             hit = values.argmax(dim=1) == actions
             count += 1
             done = hit | (limit <= count)
@@ -99,12 +107,18 @@ class PaperAttack(Described):
                 reached[pair[hit]] = True
                 ends[pair[hit]] = moved[hit]
                 (on,) = (~done).nonzero(as_tuple=True)
-                scene, pair, actions, gradient = scene.part(on), pair[on], actions[on], gradient[on]
-                moved, start, left, limit = moved[on], start[on], left[on], limit[on]
-            moved = self.stepped(moved, gradient, start, left)
+                batch = batch.select_rows(on)
+                pair = pair[on]
+                actions = actions[on]
+                gradient = gradient[on]
+                moved = moved[on]
+                start = start[on]
+                left = left[on]
+                limit = limit[on]
+            moved = self.take_step(moved, gradient, start, left)
         return ends, reached
 
-    def stepped(self, moved: Tensor, gradient: Tensor, start: Tensor, left: Tensor) -> Tensor:
+    def take_step(self, moved: Tensor, gradient: Tensor, start: Tensor, left: Tensor) -> Tensor:
         """Take one step of length eta, back to the ball and the box where it left them; a zero gradient stays put."""
         moved = moved + self.step * normalize_rows(gradient)
         moved = start + project_l2(moved - start, left)

@@ -7,6 +7,7 @@ for one that has none, with differences over the size of the ball.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -16,7 +17,7 @@ from torch import Tensor
 from surefoot.agents.policies import Policy
 from surefoot.attacks.adaptive_pgd import climb
 from surefoot.attacks.base import Described, check_moves, normalize_rows
-from surefoot.attacks.victim import UNDEFENDED, Scene, Smoothing
+from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch
 from surefoot.compute import expand_rows
 from surefoot.errors import InputError
 from surefoot.play.channel import View
@@ -49,64 +50,77 @@ class OppositeAction(Described):
         (rows,) = (allowance > 0).nonzero(as_tuple=True)
         if rows.numel() == 0:
             return perturbations
-        scene, clean, radius = Scene.of(view, rows, self.smoothing), view.observation[rows], allowance[rows]
-        way = Way.of(scene, clean)
-        best, farthest = torch.zeros_like(clean), torch.zeros_like(radius)
+        batch = VictimBatch.of(view, rows, self.smoothing)
+        clean = view.observation[rows]
+        radius = allowance[rows]
+        path = ActionPath.of(batch, clean)
+        best = torch.zeros_like(clean)
+        farthest = torch.zeros_like(radius)
         for number in range(self.tries):
             start = torch.zeros_like(clean)
             if number > 0:
                 random = normalize_rows(view.stream.normal(tuple(clean.shape)))
                 start = random * expand_rows(radius.to(clean.dtype), clean)
-            found = climb(lambda offset: way.ahead(clean + offset, radius), start, radius, self.iterations)
-            share = way.share(clean + found)
-            best[share > farthest], farthest = found[share > farthest], torch.maximum(share, farthest)
+            found = climb(path.score_of(clean, radius), start, radius, self.iterations)
+            share = path.share_gone(clean + found)
+            better = share > farthest
+            best[better] = found[better]
+            farthest = torch.maximum(share, farthest)
         perturbations[rows] = best
         return perturbations
 
 
 @dataclass(frozen=True, eq=False)
-class Way:
+class ActionPath:
     """From the action that an agent would take to the opposite one, in units of the actions' ranges.
 
     Attributes:
-        scene: What the agent has in mind.
+        batch: What the agent has in mind.
         usual: The action on the clean observation, averaged over noise.
         opposite: The corner of the actions' box on the other side of its center.
         unit: The range of each action.
     """
 
-    scene: Scene
+    batch: VictimBatch
     usual: Tensor
     opposite: Tensor
     unit: Tensor
 
     @classmethod
-    def of(cls, scene: Scene, clean: Tensor) -> Way:
+    def of(cls, batch: VictimBatch, clean: Tensor) -> ActionPath:
         """Find both ends."""
-        usual = scene.actions(clean)
-        low, high = _bounds(scene.policy, usual)
-        return cls(scene, usual, torch.where(usual > (low + high) / 2, low, high), high - low)
+        usual = batch.actions(clean)
+        low, high = _action_bounds(batch.policy, usual)
+        return cls(batch, usual, torch.where(usual > (low + high) / 2, low, high), high - low)
 
-    def share(self, moved: Tensor) -> Tensor:
+    def share_gone(self, moved: Tensor) -> Tensor:
         """Return how much of the way the action on ``moved`` has gone, float64; less than 0 if it went the other."""
-        whole = self._scaled(self.opposite - self.usual)
-        gone = self._scaled(self.scene.actions(moved) - self.usual)
+        # The projection on the straight path to the opposite action, as a share of its length.
+        whole = self._in_units(self.opposite - self.usual)
+        gone = self._in_units(self.batch.actions(moved) - self.usual)
         return (gone * whole).sum(dim=1) / whole.square().sum(dim=1).clamp_min(1e-12)
 
-    def ahead(self, moved: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the share, and its gradient with respect to ``moved`` but for a factor."""
-        slope = self._scaled(self.opposite - self.usual) / self.unit
-        return self.share(moved), self.scene.action_gradient(moved, slope, reach)
+    def score_of(self, clean: Tensor, reach: Tensor) -> Callable[[Tensor], tuple[Tensor, Tensor]]:
+        """Return what ``climb`` climbs: the share, and its gradient, of a perturbation of ``clean``."""
+        return lambda perturbation: self.share_and_gradient(clean + perturbation, reach)
 
-    def _scaled(self, actions: Tensor) -> Tensor:
+    def share_and_gradient(self, moved: Tensor, reach: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the share, and its gradient with respect to ``moved`` but for a factor."""
+        slope = self._in_units(self.opposite - self.usual) / self.unit
+        return self.share_gone(moved), self.batch.action_gradient(moved, slope, reach)
+
+    def _in_units(self, actions: Tensor) -> Tensor:
         return actions.double() / self.unit
 
 
-def _bounds(policy: Policy, usual: Tensor) -> tuple[Tensor, Tensor]:
+def _action_bounds(policy: Policy, usual: Tensor) -> tuple[Tensor, Tensor]:
     """Return the bounds of each action; where there is none, twice as far on either side as the action is."""
     reach = 2 * usual.abs().clamp_min(0.5)
-    low, high = (
-        side if given is None else torch.where(usual.new_tensor(given).isfinite(), usual.new_tensor(given), side)
-        for given, side in ((policy.spaces.low, -reach), (policy.spaces.high, reach))
-    )
-    return low, high
+    return _finite_or(policy.spaces.low, -reach), _finite_or(policy.spaces.high, reach)
+
+
+def _finite_or(given: Sequence[float] | None, other: Tensor) -> Tensor:
+    if given is None:
+        return other
+    bounds = other.new_tensor(given)
+    return torch.where(bounds.isfinite(), bounds, other)

@@ -11,11 +11,11 @@ from surefoot.attacks.base import check_continuous, check_discrete
 from surefoot.attacks.composed import (
     Composed,
     ConstantDirection,
-    Evenly,
     RandomDirection,
     SingleStep,
     Structured,
-    WhenItMatters,
+    UniformTiming,
+    ValueGapTiming,
 )
 from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.dqn import PaperAttack
@@ -64,47 +64,53 @@ class Method:
     def check(self, task: Task, policy: Policy) -> None:
         """Raise InputError if the agent does not have what the attack needs."""
         if self.needs_gradients:
-            continuous = self.build is _paper and task.spaces.n_actions is None
-            (check_continuous if continuous else check_discrete)(policy)
+            continuous = self.build is _build_paper and task.spaces.n_actions is None
+            if continuous:
+                check_continuous(policy)
+            else:
+                check_discrete(policy)
 
 
-def _paper(of: Configuration) -> Attacker:
+def _build_paper(of: Configuration) -> Attacker:
     """Return Algorithm 1 for discrete actions, Algorithm 2 for continuous ones, inside the task's box."""
     low, high = (None, None) if of.task.box is None else of.task.box
-    kind = DdpgAttack if of.task.spaces.n_actions is None else PaperAttack
-    return kind(of.lambda_q, smoothing=of.smoothing, low=low, high=high)
+    if of.task.spaces.n_actions is None:
+        return DdpgAttack(of.lambda_q, smoothing=of.smoothing, low=low, high=high)
+    return PaperAttack(of.lambda_q, smoothing=of.smoothing, low=low, high=high)
 
 
-def _adaptive(of: Configuration) -> Attacker:
+def _build_adaptive(of: Configuration) -> Attacker:
     """Return the search for harmful actions, discrete or continuous; fewer tries where there are no gradients."""
-    # Every difference asks the agent once more, which may be a function of one observation.
-    few = replace(of.smoothing, n_samples=min(of.smoothing.n_samples, 8))
-    exact = of.policy.differentiable
-    smoothing, effort = (of.smoothing, {}) if exact else (few, {"iterations": 4, "tries": 2})
+    smoothing = of.smoothing
+    effort: dict[str, int] = {}
+    if not of.policy.differentiable:
+        # Every difference asks the agent once more, which may be a function of one observation.
+        smoothing = replace(of.smoothing, n_samples=min(of.smoothing.n_samples, 8))
+        effort = {"iterations": 4, "tries": 2}
     if of.policy.spaces.n_actions is None:
-        return Composed(_early(of), OppositeAction(smoothing, **effort))
-    return Composed(WhenItMatters(of.lambda_q, smoothing), AdaptivePGD(smoothing, **effort))
+        return Composed(_early_timing(of), OppositeAction(smoothing, **effort))
+    return Composed(ValueGapTiming(of.lambda_q, smoothing), AdaptivePGD(smoothing, **effort))
 
 
-def _early(of: Configuration) -> Evenly:
+def _early_timing(of: Configuration) -> UniformTiming:
     """Spread the budget over the first steps of an episode: all but the share ``lambda_q`` of the most it may have."""
     if not 0 <= of.lambda_q < 1:
         raise InputError(
             "lambda of the adaptive attack on continuous actions is the share of the steps, at the end of an episode, "
             f"that get no budget: expected 0 or more and less than 1, got {of.lambda_q:g}"
         )
-    return Evenly(of.budget, max(1, round((1 - of.lambda_q) * of.task.scoring.max_steps)))
+    return UniformTiming(of.budget, max(1, round((1 - of.lambda_q) * of.task.scoring.max_steps)))
 
 
-def _evenly(of: Configuration) -> Evenly:
-    return Evenly(of.budget, of.task.scoring.max_steps)
+def _uniform_timing(of: Configuration) -> UniformTiming:
+    return UniformTiming(of.budget, of.task.scoring.max_steps)
 
 
 METHODS: dict[str, Method] = {
-    "paper": Method(build=_paper, has_lambda=True, needs_gradients=True),
-    "adaptive": Method(build=_adaptive, has_lambda=True, lambdas=(0.0, 0.75, 0.95)),
-    "random": Method(build=lambda of: Composed(_evenly(of), RandomDirection())),
-    "constant-direction": Method(build=lambda of: Composed(_evenly(of), ConstantDirection())),
+    "paper": Method(build=_build_paper, has_lambda=True, needs_gradients=True),
+    "adaptive": Method(build=_build_adaptive, has_lambda=True, lambdas=(0.0, 0.75, 0.95)),
+    "random": Method(build=lambda of: Composed(_uniform_timing(of), RandomDirection())),
+    "constant-direction": Method(build=lambda of: Composed(_uniform_timing(of), ConstantDirection())),
     "single-step": Method(build=lambda _: Composed(SingleStep(0), ConstantDirection())),
     "structured": Method(build=lambda _: Structured()),
 }

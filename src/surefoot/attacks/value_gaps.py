@@ -53,4 +53,5 @@ def default_lambdas(plan: Plan, smoothing: Smoothing) -> tuple[float, ...]:
     purpose = (Purpose.VALUE_GAPS,)
     play_block(replace(plan, attacker=recorder, budget=0.0, n_episodes=EPISODES, purpose=purpose), 0)
     gaps = np.quantile(torch.cat(recorder.gaps).double().numpy(), QUANTILES)
+    # Three digits: they are printed, and whoever gives them again means the same attack.
     return (0.0, *sorted({float(f"{gap:.3g}") for gap in gaps} - {0.0}))

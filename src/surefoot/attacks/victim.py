@@ -26,13 +26,15 @@ ROWS_AT_ONCE = {"cpu": 16_384, "cuda": 1_048_576}
 # Of large observations fewer: numbers in the memories of one pass.
 NUMBERS_AT_ONCE = {"cpu": 2**23, "cuda": 2**29}
 
-# Numbers in the memories of one scene, which holds noise for all of its rows, gigabytes at most.
+# Numbers in the memories of one batch, which holds noise for all of its rows, gigabytes at most.
 NUMBERS_OF_SCENE = {"cpu": 2**28, "cuda": 2**32}
 # Directions in which an agent without gradients is probed.
 MOST_PROBES = 16
 # By how much the gradient of one sample is larger on its way through a convolutional network, in half precision: small
 # ones would be rounded to nothing. Where large ones overflow, it is divided by SMALLER, and at last they count as zero.
-SCALE, SMALLER, LEAST_SCALE = 64.0, 64.0, 2.0**-20
+SCALE = 64.0
+SMALLER = 64.0
+LEAST_SCALE = 2.0**-20
 
 
 @dataclass(frozen=True)
@@ -56,9 +58,11 @@ class Smoothing:
     @property
     def samples_used(self) -> int:
         """How many samples an average really takes: one for an undefended agent."""
-        return self.n_samples if self.sigma > 0 else 1
+        if self.sigma == 0:
+            return 1
+        return self.n_samples
 
-    def noise(self, view: View, rows: Tensor, n_stack: int) -> Tensor | None:
+    def draw_noise(self, view: View, rows: Tensor, n_stack: int) -> Tensor | None:
         """Draw (rows, samples, n_stack, *shape) of noise, or None for an undefended agent."""
         if self.sigma == 0:
             return None
@@ -92,16 +96,18 @@ class LinearFirstLayer(Protocol):
         ...
 
 
-def noisy_clean(view: View, rows: Tensor, smoothing: Smoothing) -> Tensor:
+def noisy_clean_memories(view: View, rows: Tensor, smoothing: Smoothing) -> Tensor:
     """Return the clean memories of some rows, (rows, samples, ...), with noise on every frame or on the newest."""
     if not view.policy.stacks_frames:
-        scene = Scene.of(replace(view, memory=view.clean), rows, smoothing)
-        remembered = scene.remembered(scene.clean)
-        return remembered.view(rows.numel(), scene.n_samples, *remembered.shape[1:])
+        batch = VictimBatch.of(replace(view, memory=view.clean), rows, smoothing)
+        remembered = batch.memory_after(batch.clean)
+        return remembered.view(rows.numel(), batch.n_samples, *remembered.shape[1:])
     fresh = view.step[rows] == 0
     stack = view.policy.memory.advance(view.clean[rows], view.observation[rows], fresh=fresh).unsqueeze(1)
-    noise = smoothing.noise(view, rows, view.policy.spaces.n_stack)
-    return stack if noise is None else stack + _shared_by_copies(noise, view.step[rows])
+    noise = smoothing.draw_noise(view, rows, view.policy.spaces.n_stack)
+    if noise is None:
+        return stack
+    return stack + _share_among_copies(noise, view.step[rows])
 
 
 def clean_values(view: View, smoothing: Smoothing, rows: Tensor | None = None) -> Tensor:
@@ -113,24 +119,31 @@ def clean_values(view: View, smoothing: Smoothing, rows: Tensor | None = None) -
         rows = torch.arange(view.observation.shape[0], device=view.observation.device)
     with torch.no_grad():
         if smoothing.sigma == 0:
-            return _values(view.policy, noisy_clean(view, rows, smoothing).flatten(0, 1))
-        parts = torch.split(rows, max(1, rows_at_once(view) // smoothing.samples_used))
-        stacks = (noisy_clean(view, some, smoothing) for some in parts)
-        return torch.cat([_mean_over_samples(_values(view.policy, s.flatten(0, 1)), *s.shape[:2]) for s in stacks])
+            return _network_values(view.policy, noisy_clean_memories(view, rows, smoothing).flatten(0, 1))
+        means = []
+        for some in torch.split(rows, max(1, rows_per_pass(view) // smoothing.samples_used)):
+            memories = noisy_clean_memories(view, some, smoothing)
+            values = _network_values(view.policy, memories.flatten(0, 1))
+            means.append(_mean_over_samples(values, *memories.shape[:2]))
+        return torch.cat(means)
 
 
 @dataclass(eq=False)
-class Scene:
-    """What some rows' agents have in mind while an attacker searches: the dirty context, and noise to average over.
+class VictimBatch:
+    """Agent memories and noise samples that an attack searches with, row by row.
 
-    ``context``  what they remember of the steps before, with their perturbations and the noise really added
-    ``action``   the action of the step before; None when every row begins an episode
-    ``fresh``    which rows begin an episode, so that only the present observation counts; None when none does
-    ``noise``    samples for the present observation, (rows, samples, *shape), or None for an undefended agent
-    ``clean``    the present observation as it is
-    ``ahead``    what the network's first layer makes of memories with ``clean`` in them, (rows, samples, ...); it is
-                 linear, so a search computes it once, and then adds that of the perturbation, the same for all samples
-    ``probes``   directions in which the values of an agent without gradients are compared, (directions, *shape)
+    Attributes:
+        policy: The victim.
+        context: What agents remember of the steps before, with their perturbations and the noise really added.
+        action: The action of the step before; None when every row begins an episode.
+        fresh: Which rows begin an episode, so that only the present observation counts; None when none does.
+        noise: Samples for the present observation, (rows, samples, *shape), or None for an undefended agent.
+        rows_per_pass: How many memories one pass through the network takes.
+        clean: The present observation as it is.
+        first_layer_output: What the network's first layer makes of memories with ``clean`` in them, (rows, samples,
+            ...). It is linear, so a search computes it once, and then adds that of the perturbation, the same for all
+            samples.
+        probes: Directions in which the values of an agent without gradients are compared, (directions, *shape).
     """
 
     policy: Policy
@@ -138,85 +151,96 @@ class Scene:
     action: Tensor | None
     fresh: Tensor | None
     noise: Tensor | None
-    at_once: int
+    rows_per_pass: int
     clean: Tensor
-    ahead: Tensor | None = None
+    first_layer_output: Tensor | None = None
     probes: Tensor | None = None
 
     @classmethod
-    def of(cls, view: View, rows: Tensor, smoothing: Smoothing) -> Scene:
-        """Set the scene for some rows of a view; the noise samples stay the same as long as it lasts."""
+    def of(cls, view: View, rows: Tensor, smoothing: Smoothing) -> VictimBatch:
+        """Make the batch of some rows of a view; the noise samples stay the same as long as it lasts."""
         fresh = (view.step == 0)[rows]
-        noise = smoothing.noise(view, rows, 1)
-        scene = cls(
+        noise = smoothing.draw_noise(view, rows, 1)
+        batch = cls(
             view.policy,
-            view.memory[rows],
-            None if view.action is None else view.action[rows],
-            fresh if bool(fresh.any()) else None,
-            None if noise is None else noise[:, :, 0],
-            rows_at_once(view),
-            view.observation[rows],
-            probes=None if view.policy.differentiable else _probes(view),
+            context=view.memory[rows],
+            action=None if view.action is None else view.action[rows],
+            fresh=fresh if bool(fresh.any()) else None,
+            noise=None if noise is None else noise[:, :, 0],
+            rows_per_pass=rows_per_pass(view),
+            clean=view.observation[rows],
+            probes=None if view.policy.differentiable else _make_probes(view),
         )
-        scene.look_ahead()
-        return scene
+        batch.compute_first_layer()
+        return batch
 
-    def look_ahead(self) -> None:
-        """Compute ``ahead`` where the first layer of the agent's network can be computed by itself."""
+    def compute_first_layer(self) -> None:
+        """Compute its output where the first layer of the agent's network can be computed by itself."""
         network = self.policy.network
         if not isinstance(network, LinearFirstLayer) or not len(self.clean):
             return
-        with torch.no_grad(), self._precision():
-            parts = [network.first(part.remembered(part.clean)) for part in map(self.part, self._parts())]
-        whole = torch.cat(parts)
-        self.ahead = whole.view(-1, self.n_samples, *whole.shape[1:])
+        outputs = []
+        with torch.no_grad(), self._autocast_noise():
+            for some in self._row_slices():
+                part = self.select_rows(some)
+                outputs.append(network.first(part.memory_after(part.clean)))
+        whole = torch.cat(outputs)
+        self.first_layer_output = whole.view(-1, self.n_samples, *whole.shape[1:])
 
     @property
     def n_samples(self) -> int:
         """How many noise samples every row has; one for an undefended agent."""
         return 1 if self.noise is None else self.noise.shape[1]
 
-    def part(self, rows: Tensor | slice) -> Scene:
-        """Return the scene of some of its rows, by mask, index or slice."""
-        action, fresh, noise, ahead = (
-            None if held is None else held[rows] for held in (self.action, self.fresh, self.noise, self.ahead)
+    def select_rows(self, rows: Tensor | slice) -> VictimBatch:
+        """Return the batch of some of its rows, by mask, index or slice."""
+        return VictimBatch(
+            self.policy,
+            context=self.context[rows],
+            action=_rows_of(self.action, rows),
+            fresh=_rows_of(self.fresh, rows),
+            noise=_rows_of(self.noise, rows),
+            rows_per_pass=self.rows_per_pass,
+            clean=self.clean[rows],
+            first_layer_output=_rows_of(self.first_layer_output, rows),
+            probes=self.probes,
         )
-        seen = self.clean[rows]
-        return Scene(self.policy, self.context[rows], action, fresh, noise, self.at_once, seen, ahead, self.probes)
 
-    def remembered(self, moved: Tensor) -> Tensor:
+    def memory_after(self, moved: Tensor) -> Tensor:
         """Return what the agent would remember when it is shown ``moved``, row after row the noise samples."""
         if self.noise is None:
             return self.policy.memory.advance(self.context, moved, self.action, self.fresh)
-        context, action, fresh = (
-            None if held is None else held.repeat_interleave(self.n_samples, dim=0)
-            for held in (self.context, self.action, self.fresh)
-        )
-        assert context is not None
+        context = self.context.repeat_interleave(self.n_samples, dim=0)
+        action = _repeat_rows(self.action, self.n_samples)
+        fresh = _repeat_rows(self.fresh, self.n_samples)
         seen = (moved.unsqueeze(1) + self.noise).flatten(0, 1)
         return self.policy.memory.advance(context, seen, action, fresh)
 
     def values(self, moved: Tensor) -> Tensor:
         """Return the values of every action when the present observation is ``moved``, averaged over the noise."""
         network = self.policy.network
-        if self.ahead is None or not isinstance(network, LinearFirstLayer):
-            values = _values(self.policy, self.remembered(moved))
+        if self.first_layer_output is None or not isinstance(network, LinearFirstLayer):
+            values = _network_values(self.policy, self.memory_after(moved))
         else:
-            with self._precision():
+            with self._autocast_noise():
+                # Linear: first(clean + change) = first(clean) + first_of_change(change).
                 change = network.first_of_change(moved - self.clean, self.fresh)
-                values = network.after_first((self.ahead + change.unsqueeze(1)).flatten(0, 1)).float()
-        return values if self.noise is None else _mean_over_samples(values, *self.noise.shape[:2])
+                values = network.after_first((self.first_layer_output + change.unsqueeze(1)).flatten(0, 1)).float()
+        if self.noise is None:
+            return values
+        return _mean_over_samples(values, *self.noise.shape[:2])
 
     def value_gradient(self, moved: Tensor, clean: Tensor) -> Tensor:
         """Return the gradient, with respect to ``moved``, of the critic's value of what the agent would then do.
 
         The critic judges on the stacks ``clean``, (rows, samples, n_stack, *shape), each with one noise sample of
-        the scene.
+        the batch.
         """
         critic = check_continuous(self.policy)
         here = moved.detach().requires_grad_()
+        # The critic judges the clean context, the agent acts on the perturbed one: Q(C; o, pi(C'; o')).
         with torch.enable_grad():
-            action = self.policy.act(self.remembered(here))
+            action = self.policy.act(self.memory_after(here))
             value = critic(clean.flatten(0, 1), action).reshape(clean.shape[:2]).mean(dim=1).sum()
             (gradient,) = torch.autograd.grad(value, here)
         return gradient
@@ -231,15 +255,16 @@ class Scene:
             def likely(at: Tensor) -> Tensor:
                 return torch.log_softmax(self.values(at).double(), dim=1).gather(1, actions.unsqueeze(1)).squeeze(1)
 
-            return self.values(moved), self._differences(likely, moved, reach)
+            return self.values(moved), self._estimate_gradient(likely, moved, reach)
+        # Half precision may overflow: rows in which it did are computed again with a smaller scale.
         scale = self.scale()
         values, gradient = self.scaled_gradient(moved, actions, scale)
         while self.half_precision:
-            again, scale, gradient = overflown(gradient, scale)
+            again, scale, gradient = find_overflow(gradient, scale)
             (rows,) = again.nonzero(as_tuple=True)
             if not len(rows):
                 break
-            gradient[rows] = self.part(rows).scaled_gradient(moved[rows], actions[rows], scale[rows])[1]
+            gradient[rows] = self.select_rows(rows).scaled_gradient(moved[rows], actions[rows], scale[rows])[1]
         return values, gradient
 
     def scale(self) -> Tensor:
@@ -248,14 +273,21 @@ class Scene:
         return self.clean.new_full((len(self.clean),), size)
 
     def scaled_gradient(self, moved: Tensor, actions: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the values, and the gradient computed as that of ``scale`` times as much; see ``overflown``."""
-        parts = [self.part(some)._gradient(moved[some], actions[some], scale[some]) for some in self._parts()]
-        return torch.cat([values for values, _ in parts]), torch.cat([gradient for _, gradient in parts])
+        """Return the values, and the gradient computed as that of ``scale`` times as much; see ``find_overflow``."""
+        all_values = []
+        all_gradients = []
+        for some in self._row_slices():
+            values, gradient = self.select_rows(some)._log_probability_gradient(moved[some], actions[some], scale[some])
+            all_values.append(values)
+            all_gradients.append(gradient)
+        return torch.cat(all_values), torch.cat(all_gradients)
 
     def actions(self, moved: Tensor) -> Tensor:
         """Return the continuous actions when the present observation is ``moved``, averaged over the noise."""
         with torch.no_grad():
-            return torch.cat([self.part(some)._mean_action(moved[some], clipped=True) for some in self._parts()])
+            return torch.cat(
+                [self.select_rows(some)._mean_action(moved[some], clipped=True) for some in self._row_slices()]
+            )
 
     def action_gradient(self, moved: Tensor, slope: Tensor, reach: Tensor) -> Tensor:
         """Return the gradient, with respect to ``moved``, of the mean action's product with ``slope``, row by row.
@@ -264,26 +296,26 @@ class Scene:
         it is estimated by differences over the distance ``reach``, one per row.
         """
         if self.probes is not None:
-            return self._differences(lambda at: (self.actions(at).double() * slope).sum(dim=1), moved, reach)
+            return self._estimate_gradient(lambda at: (self.actions(at).double() * slope).sum(dim=1), moved, reach)
         parts = []
-        for some in self._parts():
+        for some in self._row_slices():
             here = moved[some].detach().requires_grad_()
             with torch.enable_grad():
-                product = (self.part(some)._mean_action(here, clipped=False) * slope[some]).sum()
+                product = (self.select_rows(some)._mean_action(here, clipped=False) * slope[some]).sum()
                 parts.append(torch.autograd.grad(product, here)[0])
         return torch.cat(parts)
 
     def _mean_action(self, moved: Tensor, *, clipped: bool) -> Tensor:
-        remembered = self.remembered(moved)
-        actions = self.policy.act(remembered) if clipped else _values(self.policy, remembered)
+        remembered = self.memory_after(moved)
+        actions = self.policy.act(remembered) if clipped else _network_values(self.policy, remembered)
         return _mean_over_samples(actions, len(moved), self.n_samples)
 
-    def _parts(self) -> list[slice]:
+    def _row_slices(self) -> list[slice]:
         """Cut the rows into parts for one pass each."""
-        size = max(1, self.at_once // self.n_samples)
+        size = max(1, self.rows_per_pass // self.n_samples)
         return [slice(first, first + size) for first in range(0, len(self.clean), size)]
 
-    def _precision(self) -> torch.autocast:
+    def _autocast_noise(self) -> torch.autocast:
         """Average over noise in half precision on a GPU, whose usual products of matrices keep no more digits (TF32).
 
         Not for an undefended agent: its search ends where two actions are nearly tied, and must see which one it takes.
@@ -298,25 +330,27 @@ class Scene:
 
     def share_choosing(self, moved: Tensor, actions: Tensor) -> Tensor:
         """Return the share of the noise samples under which the agent chooses ``actions`` (undefended: 0 or 1)."""
-        plain = Scene(self.policy, self.context, self.action, self.fresh, None, self.at_once, self.clean)
+        plain = VictimBatch(self.policy, self.context, self.action, self.fresh, None, self.rows_per_pass, self.clean)
         with torch.no_grad():
             if self.noise is None:
                 return (plain.values(moved).argmax(dim=1) == actions).double()
             samples = self.noise.unbind(dim=1)
-            chosen = [(plain.values(moved + sample).argmax(dim=1) == actions).double() for sample in samples]
-            return torch.stack(chosen).sum(dim=0) / len(samples)
+            choices = [plain.values(moved + sample).argmax(dim=1) for sample in samples]
+            chosen = torch.stack(choices) == actions
+            return chosen.double().sum(dim=0) / len(samples)
 
-    def _differences(self, score: Callable[[Tensor], Tensor], moved: Tensor, reach: Tensor) -> Tensor:
+    def _estimate_gradient(self, score: Callable[[Tensor], Tensor], moved: Tensor, reach: Tensor) -> Tensor:
         """Return twice the slope of ``score`` over the distance ``reach`` in every direction of ``probes``."""
         assert self.probes is not None
         gradient = torch.zeros_like(moved)
         for probe in self.probes:
             step = probe * expand_rows(reach.to(moved.dtype), moved)
-            ahead, behind = score(moved + step), score(moved - step)
+            ahead = score(moved + step)
+            behind = score(moved - step)
             gradient += probe * expand_rows((ahead - behind).to(moved.dtype), moved)
         return gradient
 
-    def _gradient(self, moved: Tensor, actions: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
+    def _log_probability_gradient(self, moved: Tensor, actions: Tensor, scale: Tensor) -> tuple[Tensor, Tensor]:
         here = moved.detach().requires_grad_()
         with torch.enable_grad():
             values = self.values(here)
@@ -325,18 +359,20 @@ class Scene:
         return values.detach(), gradient / expand_rows(scale, gradient)
 
 
-def overflown(gradient: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def find_overflow(gradient: Tensor, scale: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return which rows to compute again because half precision overflowed, with which scale, and the gradient so far.
 
     A row that overflows even with the least scale has no gradient.
     """
     finite = gradient.flatten(1).isfinite().all(dim=1)
     again = ~finite & (scale > LEAST_SCALE)
-    return again, torch.where(again, scale / SMALLER, scale), torch.where(expand_rows(finite, gradient), gradient, 0)
+    next_scale = torch.where(again, scale / SMALLER, scale)
+    return again, next_scale, torch.where(expand_rows(finite, gradient), gradient, 0)
 
 
-def _shared_by_copies(noise: Tensor, step: Tensor) -> Tensor:
+def _share_among_copies(noise: Tensor, step: Tensor) -> Tensor:
     """Let the copies of an episode's first observation share its noise, as they do in the agent's frame stack."""
+    # At step t the n_stack - 1 - t oldest frames are copies of the first observation.
     n_stack = noise.shape[2]
     first = (n_stack - 1 - step).clamp_min(0)
     place = torch.maximum(torch.arange(n_stack, device=noise.device), first.unsqueeze(1))
@@ -344,16 +380,24 @@ def _shared_by_copies(noise: Tensor, step: Tensor) -> Tensor:
     return noise.gather(2, index)
 
 
+def _rows_of(held: Tensor | None, rows: Tensor | slice) -> Tensor | None:
+    return None if held is None else held[rows]
+
+
+def _repeat_rows(held: Tensor | None, times: int) -> Tensor | None:
+    return None if held is None else held.repeat_interleave(times, dim=0)
+
+
 def _mean_over_samples(values: Tensor, rows: int, samples: int) -> Tensor:
     return values.reshape(rows, samples, *values.shape[1:]).mean(dim=1)
 
 
-def _values(policy: Policy, memory: Tensor) -> Tensor:
+def _network_values(policy: Policy, memory: Tensor) -> Tensor:
     values: Tensor = policy.network(memory)
     return values
 
 
-def _probes(view: View) -> Tensor:
+def _make_probes(view: View) -> Tensor:
     """Return the coordinates of a small observation, or random directions of a large one."""
     shape = view.observation.shape[1:]
     if shape.numel() <= MOST_PROBES:
@@ -361,14 +405,14 @@ def _probes(view: View) -> Tensor:
     return normalize_rows(view.stream.normal((MOST_PROBES, *shape)))
 
 
-def rows_at_once(view: View) -> int:
+def rows_per_pass(view: View) -> int:
     """Return how many rows one pass takes on the view's device."""
     kind = view.observation.device.type
     return max(1, min(ROWS_AT_ONCE[kind], NUMBERS_AT_ONCE[kind] // _memory_size(view)))
 
 
-def scene_rows(view: View, smoothing: Smoothing) -> int:
-    """Return how many rows one scene takes."""
+def rows_per_batch(view: View, smoothing: Smoothing) -> int:
+    """Return how many rows one batch takes."""
     return max(1, NUMBERS_OF_SCENE[view.observation.device.type] // (_memory_size(view) * smoothing.samples_used))
 
 

@@ -39,10 +39,13 @@ class Wave:
 
     def describe(self, names: Sequence[str]) -> str:
         """Return it in words, its actions by their names."""
-        first, second = names[self.first], names[self.second]
+        first = names[self.first]
+        second = names[self.second]
         if self.first == self.second:
             return f"action {first} at every step"
-        every = "every step" if self.half == 1 else f"every {self.half} steps"
+        every = "every step"
+        if self.half > 1:
+            every = f"every {self.half} steps"
         if not self.ahead:
             return f"actions {first} and {second} alternating {every}"
         left = self.half - self.ahead
@@ -69,16 +72,21 @@ def waves(actions: Sequence[int], in_turn: Sequence[int] | None = None) -> Itera
     """Yield the candidates: every action alone, and those of ``in_turn`` (default: all) alternating."""
     for action in actions:
         yield Wave(action, action, 1, 0)
-    for first, second in permutations(actions if in_turn is None else in_turn, 2):
+    if in_turn is None:
+        in_turn = actions
+    for first, second in permutations(in_turn, 2):
         for half in HALF_PERIODS:
-            yield from (Wave(first, second, half, ahead) for ahead in sorted({0, half // 2}))
+            for ahead in sorted({0, half // 2}):
+                yield Wave(first, second, half, ahead)
 
 
 def outputs_of(task: Task) -> Tensor:
     """Return what a policy puts out for each action that waves are made of, one row each."""
     if task.spaces.n_actions is not None:
         return torch.eye(task.spaces.n_actions)
-    limits = torch.tensor([] if task.spaces.low is None else [task.spaces.low, task.spaces.high])
+    limits = torch.empty(0)
+    if task.spaces.low is not None:
+        limits = torch.tensor([task.spaces.low, task.spaces.high])
     if limits.numel() == 0 or not torch.isfinite(limits).all():
         raise InputError(
             "the search for an open-loop baseline needs discrete actions or continuous ones with limits, "
@@ -91,8 +99,11 @@ def names_of(task: Task) -> list[str]:
     """Return the actions' names: numbers of discrete ones, values of continuous ones."""
     if task.spaces.n_actions is not None:
         return [str(action) for action in range(task.spaces.n_actions)]
-    rows = [[f"{value:g}" for value in row] for row in outputs_of(task).tolist()]
-    return [row[0] if len(row) == 1 else f"({', '.join(row)})" for row in rows]
+    names = []
+    for row in outputs_of(task).tolist():
+        values = ", ".join(f"{value:g}" for value in row)
+        names.append(values if len(row) == 1 else f"({values})")
+    return names
 
 
 def open_loop_policy(task: Task, wave: Wave) -> Policy:
@@ -124,8 +135,10 @@ def find_baseline(
         command: The command that measures it again; by default that of the task.
     """
     actions = task.baseline_search.actions or range(len(outputs_of(task)))
-    search = task.baseline_search.n_search if search is None else search
-    measure = task.baseline_search.n_measure if measure is None else measure
+    if search is None:
+        search = task.baseline_search.n_search
+    if measure is None:
+        measure = task.baseline_search.n_measure
     if search < 1 or measure < 2:
         raise InputError(
             "an open-loop baseline is searched on at least 1 and measured on at least 2 episodes, "
@@ -138,11 +151,12 @@ def find_baseline(
     n_envs = None if task.cartridge is None else min(search, 4)
 
     def score(candidates: Sequence[Wave]) -> None:
-        first, means = len(scores), [-math.inf] * len(candidates)
-        purposes = [(Purpose.BASELINE_SEARCH, first + number) for number in range(len(candidates))]
-        plans = [
-            _plan(task, wave, search, seed, purpose, n_envs) for wave, purpose in zip(candidates, purposes, strict=True)
-        ]
+        first = len(scores)
+        means = [-math.inf] * len(candidates)
+        plans = []
+        for number, wave in enumerate(candidates, start=first):
+            # Every candidate on random numbers of its own.
+            plans.append(_plan(task, wave, search, seed, (Purpose.BASELINE_SEARCH, number), n_envs))
         for done, (number, mean) in enumerate(workers.map_unordered(_mean, plans, range(len(plans))), start=1):
             means[number] = mean
             if progress is not None:

@@ -38,9 +38,9 @@ class View:
             state of its recurrent network (zeros at the first step).
         clean: What it would remember of the same steps without perturbations and noise.
         action: The action of the step before (zeros at the first step).
-        offset: The perturbation of the step before (zeros at the first step).
+        last_perturbation: The perturbation of the step before (zeros at the first step).
         noise: The noise of the step before (zeros at the first step).
-        left: The l2 budget that is left.
+        budget_left: The l2 budget that is left.
         policy: The victim.
         stream: Random numbers of the attacker's own.
     """
@@ -52,9 +52,9 @@ class View:
     memory: Tensor
     clean: Tensor
     action: Tensor | None
-    offset: Tensor
+    last_perturbation: Tensor
     noise: Tensor
-    left: Tensor
+    budget_left: Tensor
     policy: Policy
     stream: Stream
 
@@ -98,9 +98,15 @@ class Channel:
     def __init__(
         self, *, noise: Noise, n_envs: int, shape: tuple[int, ...], stream: Stream, ledger: Ledger | None = None
     ) -> None:
-        self.noise, self.n_envs, self.shape, self.stream, self.ledger = noise, n_envs, shape, stream, ledger
+        self.noise = noise
+        self.n_envs = n_envs
+        self.shape = shape
+        self.stream = stream
+        self.ledger = ledger
         self.env: Tensor | None = None  # the environment of each row, once rows are gone
-        self.spread = noise.sigma if noise.features is None else torch.from_numpy(noise.over(shape)).to(stream.device)
+        self.sigmas: float | Tensor = noise.sigma
+        if noise.features is not None:
+            self.sigmas = torch.from_numpy(noise.over(shape)).to(stream.device)
 
     def send(self, observation: Tensor, rows: Rows | None = None) -> Tensor:
         """Return what the agent sees, in single precision: observation, clipped perturbation and fresh noise.
@@ -114,12 +120,13 @@ class Channel:
         """
         seen = observation
         if self.ledger is not None:
+            # The attacker speaks before the noise of this step is drawn: the lemma needs that order.
             assert rows is not None
             seen = observation.double() + self.ledger.admit(observation.float(), rows)
         if self.noise.sigma == 0:
             return seen.float()
         # Drawn for every environment, finished or not, so that a row's noise does not depend on its neighbors' fate.
-        noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.spread)
+        noise = self.stream.normal((self.n_envs, *self.shape)).mul_(self.sigmas)
         if self.env is not None:
             noise = noise[self.env]
         if self.ledger is not None:
@@ -130,7 +137,7 @@ class Channel:
         """Reject observations that are not finite, or too large for single precision to tell from noise this small.
 
         Args:
-            observed: The largest absolute value of an observation, in units of ``spread`` where features differ.
+            observed: The largest absolute value of an observation, in units of ``sigmas`` where features differ.
 
         Raises:
             InputError: If neighboring floats at the largest observation differ by more than a thousandth of sigma.
@@ -181,28 +188,32 @@ class Ledger:
         """
         if not budget >= 0:
             raise InputError(f"budget must be >= 0, got {budget}")
-        self.attacker, self.budget, self.policy, self.stream = attacker, budget, policy, stream
+        self.attacker = attacker
+        self.budget = budget
+        self.policy = policy
+        self.stream = stream
         self.unit = unit
         device = stream.device
-        self.spent_squared = torch.zeros(n_envs, dtype=torch.float64, device=device)
+        # Squares, in double precision: the l2 norm of an episode is the root of the sum of all of its squares.
+        self.used_squared = torch.zeros(n_envs, dtype=torch.float64, device=device)
         self.noise = torch.zeros((n_envs, *shape), device=device)
-        self.offset = torch.zeros_like(self.noise)
+        self.last_perturbation = torch.zeros_like(self.noise)
         self.clean = policy.memory.empty(self.noise)
-        self.by_step = torch.zeros(max_steps, dtype=torch.float64, device=device)
+        self.used_by_step = torch.zeros(max_steps, dtype=torch.float64, device=device)
 
     @property
-    def left(self) -> Tensor:
+    def budget_left(self) -> Tensor:
         """The l2 budget each row may still spend."""
-        return (self.budget**2 - self.spent_squared).clamp_min(0).sqrt()
+        return (self.budget**2 - self.used_squared).clamp_min(0).sqrt()
 
     @property
-    def spent(self) -> Tensor:
+    def budget_used(self) -> Tensor:
         """The l2 norm of all perturbations of each row so far."""
-        return self.spent_squared.sqrt()
+        return self.used_squared.sqrt()
 
     def admit(self, observation: Tensor, rows: Rows) -> Tensor:
         """Ask the attacker, clip its answer, book it, and return what is let through."""
-        left = self.left
+        budget_left = self.budget_left
         view = View(
             episode=rows.episode,
             step=rows.step,
@@ -211,20 +222,20 @@ class Ledger:
             memory=rows.memory,
             clean=self.clean,
             action=rows.action,
-            offset=self.offset,
+            last_perturbation=self.last_perturbation,
             noise=self.noise,
-            left=left,
+            budget_left=budget_left,
             policy=self.policy,
             stream=self.stream,
         )
-        offset, squared = self._clipped(self._proposal(view), left, observation.dtype)
-        self.spent_squared = self.spent_squared + squared
-        self.by_step.index_add_(0, rows.step.clamp_max(self.by_step.numel() - 1), squared)
-        self.offset = offset
+        perturbation, squared = self._clip_to_budget(self._ask_attacker(view), budget_left, observation.dtype)
+        self.used_squared = self.used_squared + squared
+        self.used_by_step.index_add_(0, rows.step.clamp_max(self.used_by_step.numel() - 1), squared)
+        self.last_perturbation = perturbation
         self.clean = self.policy.memory.advance(self.clean, observation, rows.action, rows.fresh)
-        return offset
+        return perturbation
 
-    def _clipped(self, proposal: Tensor, left: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    def _clip_to_budget(self, proposal: Tensor, left: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
         """Return the perturbations inside the budget that is left, and their squared sizes.
 
         What is too long is shortened to 1e-7 less than what is left, because rounding to float32 may lengthen it by
@@ -236,39 +247,44 @@ class Ledger:
         size = self._sizes(proposal)
         scale = torch.where(size > left, left / size.clamp_min(1e-300) * (1 - 1e-7), torch.ones_like(size))
         offset = (proposal * expand_rows(scale, proposal)).to(dtype)
-        over = self.spent_squared + self._sizes(offset) ** 2 > self.budget**2
+        over = self.used_squared + self._sizes(offset) ** 2 > self.budget**2
         shorter = (offset.double() * (1 - 2e-7)).to(dtype)
         offset = torch.where(expand_rows(over, offset), shorter, offset)
         squared = self._sizes(offset) ** 2
-        over = self.spent_squared + squared > self.budget**2
+        over = self.used_squared + squared > self.budget**2
         return offset.masked_fill(expand_rows(over, offset), 0.0), squared.masked_fill(over, 0.0)
 
     def _sizes(self, offset: Tensor) -> Tensor:
         """Return the l2 norms; where the noise differs from feature to feature, in units of the least."""
-        return norms(offset if self.unit is None else offset.double() / torch.where(self.unit > 0, self.unit, 1.0))
+        if self.unit is None:
+            return norms(offset)
+        return norms(offset.double() / torch.where(self.unit > 0, self.unit, 1.0))
 
     def restart(self, rows: Tensor) -> None:
         """Start a new episode on the rows marked."""
-        self.spent_squared = self.spent_squared.masked_fill(rows, 0.0)
+        self.used_squared = self.used_squared.masked_fill(rows, 0.0)
         self.noise[rows] = 0.0
-        self.offset[rows] = 0.0
+        self.last_perturbation[rows] = 0.0
         self.clean = self.clean.masked_fill(expand_rows(rows, self.clean), 0.0)
 
     def keep(self, rows: Tensor) -> None:
         """Forget all rows but these."""
-        self.spent_squared = self.spent_squared[rows]
-        self.noise, self.offset, self.clean = self.noise[rows], self.offset[rows], self.clean[rows]
+        self.used_squared = self.used_squared[rows]
+        self.noise = self.noise[rows]
+        self.last_perturbation = self.last_perturbation[rows]
+        self.clean = self.clean[rows]
 
-    def _proposal(self, view: View) -> Tensor:
+    def _ask_attacker(self, view: View) -> Tensor:
         # Copies, which it may scribble on: what it does to them reaches neither agent nor environment.
         shown: dict[str, Any] = {name: value.clone() for name, value in vars(view).items() if isinstance(value, Tensor)}
-        offset = self.attacker.propose(replace(view, **shown))
-        if not isinstance(offset, Tensor) or offset.shape != view.observation.shape:
-            expected, got = tuple(view.observation.shape), tuple(getattr(offset, "shape", ())) or type(offset).__name__
+        proposal = self.attacker.propose(replace(view, **shown))
+        if not isinstance(proposal, Tensor) or proposal.shape != view.observation.shape:
+            expected = tuple(view.observation.shape)
+            got = tuple(getattr(proposal, "shape", ())) or type(proposal).__name__
             raise InputError(f"an attacker must propose perturbations of shape {expected}, got {got}")
-        if not torch.isfinite(offset).all():
+        if not torch.isfinite(proposal).all():
             raise InputError(f"the attacker {self.attacker.describe()} proposed a perturbation that is not finite")
-        return offset.double()
+        return proposal.double()
 
 
 def units_of(noise: Noise, shape: tuple[int, ...], device: torch.device) -> Tensor | None:

@@ -56,6 +56,13 @@ def make_task(
     Raises:
         InputError: If ``ceiling`` is not above ``floor``, if they claim more than the rules of a known environment
             prove, or if floor or episode length are unknown.
+
+    Examples:
+        >>> import surefoot
+        >>> surefoot.make_task("Acrobot-v1")
+        <Task Acrobot-v1: observations of shape (6,), 3 actions, floor -500, ceiling 0, at most 500 steps>
+        >>> surefoot.make_task("CartPole-v1", max_steps=100).scoring.ceiling
+        100.0
     """
     source = Source.of(
         env,
@@ -118,7 +125,9 @@ class Inspected:
     @property
     def rules(self) -> Rules | None:
         """How low and high its rewards can be: the range that was given, else what is proved."""
-        return self.proved if self.reward_range is None else of_rewards(*self.reward_range)
+        if self.reward_range is not None:
+            return of_rewards(*self.reward_range)
+        return self.proved
 
     def missing(self, floor: float | None) -> list[str]:
         """Return what has to be given, each with the way to find it."""
@@ -126,8 +135,9 @@ class Inspected:
         if self.max_steps is None:
             wanted.append("max_steps=N (it has no step limit, so an episode might never end)")
         if floor is None and (self.rules is None or self.rules.step[0] is None):
-            proof = "" if self.rules is None else f"none can be proved, because {self.rules.proof}"
-            why = f"{proof}; clip rewards or certify success, " if proof else ""
+            why = ""
+            if self.rules is not None:
+                why = f"none can be proved, because {self.rules.proof}; clip rewards or certify success, "
             wanted.append(
                 "floor=F, the lowest return its rules allow, or reward_range=(LOW, HIGH), the range of every reward "
                 f"({why}see {DOCS})"
@@ -137,15 +147,20 @@ class Inspected:
     def limits(self, gamma: float | None = None) -> tuple[float | None, float | None]:
         """Return floor and ceiling where none are given, of the discounted return if there is a discount."""
         assert self.max_steps is not None
-        return (None, None) if self.rules is None else self.rules.limits(self.max_steps, gamma)
+        if self.rules is None:
+            return None, None
+        return self.rules.limits(self.max_steps, gamma)
 
     def task(self, *, floor: float | None, ceiling: float | None, n_stack: int = 1, gamma: float | None = None) -> Task:
         """Return the task, with the floor and ceiling of the rules where none is given."""
         assert self.max_steps is not None
         if gamma is not None:
             check_discount(gamma)
-        lowest, highest = self.limits(gamma)
-        low, high = lowest if floor is None else floor, highest if ceiling is None else ceiling
+        low, high = self.limits(gamma)
+        if floor is not None:
+            low = floor
+        if ceiling is not None:
+            high = ceiling
         assert low is not None
         check_limits(low, high)
         stated = self._stated(low, high, gamma)
@@ -153,28 +168,36 @@ class Inspected:
         if not self.is_known:
             check_seeded(self.source.name, make)
         rewards = None if self.rules is None else self.rules.reward_range
-        rows = Backend(batch=partial(Gymnasium, make, reward_range=self.reward_range), open=make)
+        backend = Backend(batch=partial(Gymnasium, make, reward_range=self.reward_range), open=make)
+        blocks = Blocks()
+        baseline_search = BaselineSearch(n_search=32, n_measure=1_000)
+        if self.is_cartpole:
+            # The same rules as tensors are twenty times as fast.
+            backend = tensors(partial(CartPole, max_steps=self.max_steps), make)
+            # Agents that come with an environment of their own choice are mostly small networks over one observation.
+            blocks = replace(TENSOR_BLOCKS, n_envs=1_000)
+            baseline_search = BaselineSearch()
         made = Task(
             name=self.source.title,
             environment=self.source.name,
             made_with=self.source.setup,
             spaces=replace(self.spaces, n_stack=n_stack),
             scoring=Scoring(max_steps=self.max_steps, floor=low, ceiling=high, reward_range=rewards, stated=stated),
-            # The same rules as tensors are twenty times as fast.
-            backend=tensors(partial(CartPole, max_steps=self.max_steps), make) if self.is_cartpole else rows,
-            # Agents that come with an environment of their own choice are mostly small networks over one observation.
-            blocks=replace(TENSOR_BLOCKS, n_envs=1_000) if self.is_cartpole else Blocks(),
+            backend=backend,
+            blocks=blocks,
             paper=PaperSetup(method="dkw"),
-            baseline_search=BaselineSearch() if self.is_cartpole else BaselineSearch(n_search=32, n_measure=1_000),
+            baseline_search=baseline_search,
         )
-        return made if gamma is None else discounted(made, gamma, limits=(low, high))
+        if gamma is None:
+            return made
+        return discounted(made, gamma, limits=(low, high))
 
     def _stated(self, floor: float, ceiling: float | None, gamma: float | None) -> tuple[str, ...]:
         """Return which limits nothing proves, after refusing those that claim more than the rules prove."""
         assert self.max_steps is not None
-        proved = NOTHING if self.proved is None else self.proved
+        proved = self.proved or NOTHING
         least, most = proved.limits(self.max_steps, gamma)
-        low, high = (None, None) if self.rules is None else self.rules.rewards
+        low, high = (self.rules or NOTHING).rewards
         self._refuse_above("a reward range from", "rewards", low, proved.rewards[0])
         self._refuse_below("a reward range to", "rewards", high, proved.rewards[1])
         tight_floor, tight_ceiling = proved.tightest(self.max_steps, gamma)
@@ -245,14 +268,21 @@ def _check_resets(environment: Any) -> None:
 
 
 def _spaces(environment: Any) -> Spaces:
-    shape, space = tuple(environment.observation_space.shape), environment.action_space
-    layer = environment.env if isinstance(environment, FlatAction) else environment
-    parts = tuple((part.name, part.size) for part in layer.parts) if isinstance(layer, FlatObservation) else None
+    shape = tuple(environment.observation_space.shape)
+    space = environment.action_space
+    layer = environment
+    factors = None
+    if isinstance(environment, FlatAction):
+        layer = environment.env
+        factors = environment.factors
+    parts = None
+    if isinstance(layer, FlatObservation):
+        parts = tuple((part.name, part.size) for part in layer.parts)
     pixels = str(environment.observation_space.dtype) == "uint8"
     if hasattr(space, "n"):
-        factors = environment.factors if isinstance(environment, FlatAction) else None
         first = int(space.start)
         common = Spaces(shape=shape, n_actions=int(space.n), factors=factors, parts=parts, pixels=pixels)
         return replace(common, first_action=first)
-    low, high = (tuple(limit.ravel().tolist()) for limit in (space.low, space.high))
+    low = tuple(space.low.ravel().tolist())
+    high = tuple(space.high.ravel().tolist())
     return Spaces(shape=shape, n_actions=None, low=low, high=high, parts=parts, pixels=pixels)

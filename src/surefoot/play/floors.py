@@ -40,31 +40,41 @@ class Rules:
     def rewards(self) -> tuple[float | None, float | None]:
         """Lowest and highest reward of one step, 0 among them; None where there is no bound."""
         low, high = self.step
-        return None if low is None else low + self.once[0], None if high is None else high + self.once[1]
+        if low is not None:
+            low += self.once[0]
+        if high is not None:
+            high += self.once[1]
+        return low, high
 
     @property
     def reward_range(self) -> tuple[float, float] | None:
         """Lowest and highest reward of one step, where both are known."""
         low, high = self.rewards
-        return None if low is None or high is None else (low, high)
+        if low is None or high is None:
+            return None
+        return low, high
 
     def limits(self, max_steps: int, gamma: float | None = None) -> tuple[float | None, float | None]:
         """Return floor and ceiling of the return, or of the discounted return, of at most ``max_steps`` steps."""
-        return self._ends(max_steps, gamma, _with_room)
+        return self._limits(max_steps, gamma, _with_room)
 
     def tightest(self, max_steps: int, gamma: float | None = None) -> tuple[float | None, float | None]:
         """Return the same without room for the rounding of sums: whoever states more than this has no proof."""
-        return self._ends(max_steps, gamma, _without_room)
+        return self._limits(max_steps, gamma, _without_room)
 
-    def _ends(
-        self, max_steps: int, gamma: float | None, moved: Callable[[float, bool], float]
+    def _limits(
+        self, max_steps: int, gamma: float | None, bound_above: Callable[[float, bool], float]
     ) -> tuple[float | None, float | None]:
         steps = float(max_steps) if gamma is None else discounted_steps(gamma, max_steps)
-        floor, ceiling = (
-            None if one is None else moved(sign * (one * steps + extra), gamma is None and one == round(one))
-            for one, extra, sign in zip(self.step, self.once, (-1, 1), strict=True)
-        )
-        return None if floor is None else -floor, ceiling
+        low, high = self.step
+        floor = None
+        if low is not None:
+            # Bounded from below as its negative is from above.
+            floor = -bound_above(-(low * steps + self.once[0]), gamma is None and low == round(low))
+        ceiling = None
+        if high is not None:
+            ceiling = bound_above(high * steps + self.once[1], gamma is None and high == round(high))
+        return floor, ceiling
 
 
 NOTHING = Rules(step=(None, None), proof="nothing is known of its rewards")
@@ -80,12 +90,16 @@ def discounted_steps(gamma: float, max_steps: int) -> float:
 
 def _without_room(value: float, exact: bool) -> float:
     """Return the value itself, as far as it can be computed."""
-    return value if exact else value - 1e-12 * abs(value)
+    if exact:
+        return value
+    return value - 1e-12 * abs(value)
 
 
 def _with_room(value: float, exact: bool) -> float:
     """Return a bound above the value, for the rounding of a sum of many rewards; sums of whole ones are exact."""
-    return value if exact or value == 0 else math.ceil(value * 1e6 + 1) / 1e6
+    if exact or value == 0:
+        return value
+    return math.ceil(value * 1e6 + 1) / 1e6
 
 
 def of_rewards(low: float, high: float) -> Rules:
@@ -185,7 +199,9 @@ def known_rules(environment: gymnasium.Env[Any, Any], *transparent: type) -> Rul
         environment: The environment, with its wrappers.
         transparent: Further wrappers that change neither actions nor rewards.
     """
-    spec, layer, clips = environment.spec, environment, []
+    spec = environment.spec
+    layer = environment
+    clips = []
     while isinstance(layer, gymnasium.Wrapper):
         if type(layer) is wrappers.ClipReward:
             clips.append(layer._saved_kwargs)
@@ -195,7 +211,8 @@ def known_rules(environment: gymnasium.Env[Any, Any], *transparent: type) -> Rul
     rules = None
     if spec is not None and _is_registered(spec.id, spec.kwargs):
         kind = f"{type(layer).__module__}:{type(layer).__name__}"
-        rules = KNOWN[spec.id] if kind == gymnasium.registry[spec.id].entry_point else None
+        if kind == gymnasium.registry[spec.id].entry_point:
+            rules = KNOWN[spec.id]
     for arguments in reversed(clips):  # the innermost comes first
         rules = _clipped(rules, arguments)
     return rules
@@ -218,10 +235,14 @@ def named_rules(
     """
     if env_modules or ":" in environment:
         return None
-    rules = KNOWN[environment] if _is_registered(environment, env_kwargs or {}) else None
+    rules = None
+    if _is_registered(environment, env_kwargs or {}):
+        rules = KNOWN[environment]
     for text in wrappers:
         name = text.partition("=")[0]
-        kind = NAMED.get(name if ":" in name else f"gymnasium.wrappers:{name}")
+        if ":" not in name:
+            name = f"gymnasium.wrappers:{name}"
+        kind = NAMED.get(name)
         if kind is None:
             return None
         if kind not in TRANSPARENT:
@@ -250,16 +271,20 @@ def _clipped(rules: Rules | None, arguments: Mapping[str, Any]) -> Rules | None:
     ends = [arguments.get(name) for name in ("min_reward", "max_reward")]
     if not all(end is None or _is_exact(end) for end in ends):
         return None
-    low = -math.inf if ends[0] is None else float(ends[0])
-    high = math.inf if ends[1] is None else float(ends[1])
-    least, most = (NOTHING if rules is None else rules).rewards
-    least = min(max(-math.inf if least is None else least, low), high)
-    most = min(max(math.inf if most is None else most, low), high)
+    low = _number_or(ends[0], -math.inf)
+    high = _number_or(ends[1], math.inf)
+    least, most = (rules or NOTHING).rewards
+    least = min(max(_number_or(least, -math.inf), low), high)
+    most = min(max(_number_or(most, math.inf), low), high)
     return Rules(
         # An episode may be short, so that 0 is among what a step adds.
         step=(_finite(min(least, 0.0)), _finite(max(most, 0.0))),
         proof=f"every reward is clipped to [{low:g}, {high:g}] (`ClipReward`)",
     )
+
+
+def _number_or(end: float | None, other: float) -> float:
+    return other if end is None else float(end)
 
 
 def _finite(end: float) -> float | None:

@@ -80,7 +80,8 @@ def dependent_returns(returns: Returns, setup: Any) -> list[str]:
     within blocks, and whether the later episodes of copies differ from the earlier ones. A share of 1 / (G (G + 1))
     for G whole blocks makes it valid for runs that were stopped because of their returns too.
     """
-    block, slots = setup.get("block"), setup.get("slots")
+    block = setup.get("block")
+    slots = setup.get("slots")
     if not (is_count(block) and is_count(slots)) or block % slots or returns.size < 2:
         return []
     n_envs = min(slots, returns.size)
@@ -119,8 +120,11 @@ def _log_chance(differences: Returns, within: tuple[int, ...]) -> float:
     if scale == 0:
         return 0.0
     differences = differences / scale
-    sums, squares = differences.sum(axis=within), (differences**2).sum(axis=within)
+    sums = differences.sum(axis=within)
+    squares = (differences**2).sum(axis=within)
     differing = squares > 0  # groups that agree in every return say nothing, whatever the signs
     pairs = int(differing.sum())
     ratio = float((sums[differing] ** 2 / squares[differing]).mean())
-    return 0.0 if ratio <= 1 else -pairs / 2 * (ratio - 1 - math.log(ratio))
+    if ratio <= 1:
+        return 0.0
+    return -pairs / 2 * (ratio - 1 - math.log(ratio))

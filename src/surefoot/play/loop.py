@@ -7,7 +7,7 @@ its (k div n_envs)-th, and every episode is run to its end, so that short episod
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,19 +28,19 @@ from surefoot.play.streams import Stream, block_seeds, policy_seeds
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Step:
-    """What somebody who watches is shown of a step of all rows.
+    """One step of all rows, for the ``watch`` callback.
 
     Attributes:
         observation: The clean observation.
         seen: What the agent sees of it.
         action: The action of the step before, None at the first.
-        spent: The budget used so far, this step included; None without an attacker.
+        budget_used: The l2 budget used so far, this step included; None without an attacker.
     """
 
     observation: Tensor
     seen: Tensor
     action: Tensor | None
-    spent: Tensor | None
+    budget_used: Tensor | None
 
 
 Watch = Callable[[Step], None]
@@ -56,36 +56,50 @@ def play_block(plan: Plan, index: int, *, watch: Watch | None = None) -> Episode
     """
     first = index * plan.block_size
     count = min(plan.block_size, plan.n_episodes - first)
-    n_envs, device = min(plan.block_envs, count), torch.device(plan.device)
+    n_envs = min(plan.block_envs, count)
+    device = torch.device(plan.device)
+    # Three streams, so that an attacker that draws random numbers learns nothing about the noise.
     env_seeds, noise_seeds, own_seeds = block_seeds(plan.seed, plan.purpose, index)
     env = plan.task.backend.batch(n_envs, env_seeds, device)
-    ledger = None if plan.attacker is None else _ledger(plan, n_envs, Stream(own_seeds, device))
+    ledger = None
+    if plan.attacker is not None:
+        ledger = _make_ledger(plan, n_envs, Stream(own_seeds, device))
     noise = Stream(noise_seeds, device)
     channel = Channel(noise=plan.noise, n_envs=n_envs, shape=plan.task.spaces.shape, stream=noise, ledger=ledger)
-    own = seeded(*policy_seeds(plan.seed, plan.purpose, index)) if plan.policy.stochastic else nullcontext()
+    own: AbstractContextManager[None] = nullcontext()
+    if plan.policy.stochastic:
+        own = seeded(*policy_seeds(plan.seed, plan.purpose, index))
     keep_freed_memory()
     with single_thread(), torch.inference_mode(plan.attacker is None):
         try:
-            loop = Loop(plan=plan, env=env, channel=channel, count=count)
+            loop = BlockLoop(plan=plan, env=env, channel=channel, count=count)
             with own:
                 loop.run(first, watch, Meter(index))
             channel.check(loop.largest)
         finally:
             env.close()
+    budget_used = None
+    budget_used_per_step = None
+    if ledger is not None:
+        budget_used = loop.table[2].cpu().numpy()
+        budget_used_per_step = ledger.used_by_step.cpu().numpy()
+    reward_sums = None
+    if loop.reward_sums is not None:
+        reward_sums = loop.reward_sums.sums.numpy()[None]
     return Episodes(
         returns=loop.table[0].cpu().numpy(),
         sigma=plan.noise.sigma,
         floor=plan.task.scoring.floor,
         ceiling=plan.task.scoring.ceiling,
         lengths=loop.table[1].cpu().numpy().astype(np.int64),
-        budget_used=None if ledger is None else loop.table[2].cpu().numpy(),
-        budget_used_per_step=None if ledger is None else ledger.by_step.cpu().numpy(),
-        reward_sums=None if loop.reward_sums is None else loop.reward_sums.sums.numpy()[None],
+        budget_used=budget_used,
+        budget_used_per_step=budget_used_per_step,
+        reward_sums=reward_sums,
         metadata=plan.facts(),
     )
 
 
-def _ledger(plan: Plan, n_envs: int, stream: Stream) -> Ledger:
+def _make_ledger(plan: Plan, n_envs: int, stream: Stream) -> Ledger:
     assert plan.attacker is not None
     return Ledger(
         attacker=plan.attacker,
@@ -99,15 +113,22 @@ def _ledger(plan: Plan, n_envs: int, stream: Stream) -> Ledger:
     )
 
 
-class Loop:
+class BlockLoop:
     """One block being run: rows are environments with an episode to run, dropped when they have none left."""
 
     def __init__(self, *, plan: Plan, env: BatchEnv, channel: Channel, count: int) -> None:
         device = torch.device(plan.device)
-        self.env, self.channel, self.policy = env, channel, plan.policy.to(device)
-        self.n_envs, self.count, self.gamma = channel.n_envs, count, plan.task.scoring.gamma
-        self.recall, self.memory = self.policy.memory, torch.empty(0)
-        self.max_steps = plan.task.scoring.max_steps
+        scoring = plan.task.scoring
+        self.env = env
+        self.channel = channel
+        self.policy = plan.policy.to(device)
+        self.n_envs = channel.n_envs
+        self.count = count
+        self.gamma = scoring.gamma
+        self.max_steps = scoring.max_steps
+        self.recall = self.policy.memory
+        self.memory = torch.empty(0)
+        # Of each row: which environment it is, which of its episodes it runs, the return and the steps so far.
         self.number = torch.arange(self.n_envs, device=device)
         self.turn = torch.zeros_like(self.number)
         self.total = torch.zeros(self.n_envs, dtype=torch.float64, device=device)
@@ -115,31 +136,37 @@ class Loop:
         self.steps = torch.zeros_like(self.number)
         self.alive = torch.ones(self.n_envs, dtype=torch.bool, device=device)
         self.fresh: Tensor | None = self.alive.clone()
-        limits = plan.task.scoring.reward_range if plan.per_step else None
-        self.reward_sums = None if limits is None else RewardSums(plan.task.scoring.max_steps, limits)
+        self.reward_sums = None
+        if plan.per_step and scoring.reward_range is not None:
+            self.reward_sums = RewardSums(scoring.max_steps, scoring.reward_range)
+        # Return, length and budget used of every episode, by its number in the block.
         self.table = torch.full((3, count), torch.nan, dtype=torch.float64, device=device)
         self.largest = torch.zeros((), device=device)  # absolute value of any observation
-        # What has no noise is compared with nothing, but must be finite.
-        by_feature = channel.spread if isinstance(channel.spread, Tensor) else None
-        self.units = None if by_feature is None else by_feature.masked_fill(by_feature == 0, torch.inf)
+        self.units = None
+        if isinstance(channel.sigmas, Tensor):
+            # What has no noise is compared with nothing, but must be finite.
+            self.units = channel.sigmas.masked_fill(channel.sigmas == 0, torch.inf)
         # An attacker must not spend on episodes that are over, and some environments cannot step them.
-        self.patience = env.patience if channel.ledger is None else 1
+        self.done_check_interval = env.patience if channel.ledger is None else 1
 
     def run(self, first: int, watch: Watch | None = None, meter: Meter | None = None) -> None:
-        """Run to the end of the last episode; ``table`` then has returns, lengths and spending per episode."""
+        """Run to the end of the last episode; ``table`` then has returns, lengths and budgets used per episode."""
         observation = self.env.reset()
         self.memory = self.recall.empty(observation.float())
         action: Tensor | None = None
-        attacked, clock = self.channel.ledger is not None, 0
         row_checks = RowChecks(self.policy)
+        n_steps = 0
         while self.number.numel():
             # Looked at when the block is over, because asking a GPU at every step would make it wait. One number is
             # kept: a small tensor of every step would lie between the large ones, whose memory could not be reused.
             scaled = observation if self.units is None else observation / self.units
             torch.maximum(self.largest, scaled.abs().amax().float(), out=self.largest)
-            seen = self.channel.send(observation, self._rows(first, action) if attacked else None)
+            rows = None
+            if self.channel.ledger is not None:
+                rows = self._rows_for_view(first, action)
+            seen = self.channel.send(observation, rows)
             if watch is not None:
-                watch(self._step(observation, seen, action))
+                watch(self._step_to_watch(observation, seen, action))
             before = (self.memory, seen, action, self.fresh)
             self.memory = self.recall.advance(*before)
             self.fresh = None
@@ -148,21 +175,23 @@ class Loop:
                 row_checks.check(before, self.memory, action)
             del before  # memory to be used again
             observation, reward, over = self.env.step(action)
-            self._count(torch.where(self.alive, reward, self.nothing))
+            # An environment that has no episode left to run may be stepped on: its rewards count for nothing.
+            self._add_rewards(torch.where(self.alive, reward, self.nothing))
             self.steps += self.alive
             self.alive &= ~over
-            clock += 1
-            if clock % self.patience == 0 and not bool(self.alive.all()):
-                observation, action = self._turn_over(observation, action)
+            n_steps += 1
+            # Asking whether episodes are over makes a GPU wait, too.
+            if n_steps % self.done_check_interval == 0 and not bool(self.alive.all()):
+                observation, action = self._finish_and_restart(observation, action)
             if meter is not None and meter.due:
-                meter.write(self._done())
+                meter.write(self._episodes_done())
 
-    def _done(self) -> float:
+    def _episodes_done(self) -> float:
         """Return how many episodes are done, those that are not over by their share of the most steps."""
         booked = int((~self.table[1].isnan()).sum())
         return booked + float(torch.where(self.alive, self.steps / self.max_steps, 1.0).sum())
 
-    def _count(self, reward: Tensor) -> None:
+    def _add_rewards(self, reward: Tensor) -> None:
         if self.gamma is None:
             self.total += reward
         else:
@@ -171,10 +200,10 @@ class Loop:
         if self.reward_sums is not None:
             self.reward_sums.add(self.steps, reward)
 
-    def _turn_over(self, observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
+    def _finish_and_restart(self, observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Book finished episodes, start the next ones of their environments, drop those that have none."""
         over = ~self.alive
-        self._book(over)
+        self._book_finished(over)
         again = over & (self.number + (self.turn + 1) * self.n_envs < self.count)
         if bool(again.any()):
             observation = observation.clone()
@@ -182,38 +211,46 @@ class Loop:
             self.channel.restart(again)
             if self.channel.ledger is not None:
                 # A view of a first step shows nothing of the environment's episode before.
-                action, self.memory = action.clone(), self.memory.clone()
-                action[again], self.memory[again] = 0, 0.0
+                action = action.clone()
+                self.memory = self.memory.clone()
+                action[again] = 0
+                self.memory[again] = 0.0
             self.turn += again
             self.total[again] = 0.0
             self.steps[again] = 0
             self.alive |= again
             self.fresh = again
         # Where finished rows may idle, dropping them one by one would copy the memory more often than it saves.
-        left = int(self.alive.sum())
-        if left == 0 or self.patience == 1 or left <= 0.75 * self.number.numel():
+        n_alive = int(self.alive.sum())
+        n_rows = self.number.numel()
+        if n_alive == 0 or self.done_check_interval == 1 or n_alive <= 0.75 * n_rows:
             rows = self.alive.nonzero().flatten()
-            if left < self.number.numel():
-                self._keep(rows)
-                observation, action = observation[rows], action[rows]
+            if n_alive < n_rows:
+                self._keep_rows(rows)
+                observation = observation[rows]
+                action = action[rows]
         return observation, action
 
-    def _book(self, over: Tensor) -> None:
+    def _book_finished(self, over: Tensor) -> None:
         episode = (self.number + self.turn * self.n_envs)[over]
         self.table[0, episode] = self.total[over]
         self.table[1, episode] = self.steps[over].double()
         if self.channel.ledger is not None:
-            self.table[2, episode] = self.channel.ledger.spent[over]
+            self.table[2, episode] = self.channel.ledger.budget_used[over]
 
-    def _keep(self, rows: Tensor) -> None:
+    def _keep_rows(self, rows: Tensor) -> None:
         self.env.keep(rows)
         self.channel.keep(rows)
-        self.number, self.turn, self.steps = self.number[rows], self.turn[rows], self.steps[rows]
-        self.total, self.alive, self.memory = self.total[rows], self.alive[rows], self.memory[rows]
+        self.number = self.number[rows]
+        self.turn = self.turn[rows]
+        self.steps = self.steps[rows]
+        self.total = self.total[rows]
+        self.alive = self.alive[rows]
+        self.memory = self.memory[rows]
         if self.fresh is not None:
             self.fresh = self.fresh[rows]
 
-    def _rows(self, first: int, action: Tensor | None) -> Rows:
+    def _rows_for_view(self, first: int, action: Tensor | None) -> Rows:
         return Rows(
             episode=first + self.number + self.turn * self.n_envs,
             step=self.steps,
@@ -223,10 +260,10 @@ class Loop:
             action=action,
         )
 
-    def _step(self, observation: Tensor, seen: Tensor, action: Tensor | None) -> Step:
+    def _step_to_watch(self, observation: Tensor, seen: Tensor, action: Tensor | None) -> Step:
         ledger = self.channel.ledger
-        spent = None if ledger is None else ledger.spent
-        return Step(observation=observation.float(), seen=seen, action=action, spent=spent)
+        budget_used = None if ledger is None else ledger.budget_used
+        return Step(observation=observation.float(), seen=seen, action=action, budget_used=budget_used)
 
 
 class RewardSums:

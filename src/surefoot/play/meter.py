@@ -21,7 +21,8 @@ class Meter:
     """What one block writes, a few times per second."""
 
     def __init__(self, block: int) -> None:
-        self._slot, self._next = block % _SLOTS, 0.0
+        self._slot = block % _SLOTS
+        self._next = 0.0
 
     @property
     def due(self) -> bool:
@@ -41,4 +42,7 @@ def episodes_under_way() -> float:
 
 def clear(block: int | None = None) -> None:
     """Forget a block that is finished and counted elsewhere, or all."""
-    _episodes[slice(None) if block is None else block % _SLOTS] = 0.0
+    if block is None:
+        _episodes[:] = 0.0
+    else:
+        _episodes[block % _SLOTS] = 0.0

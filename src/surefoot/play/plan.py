@@ -121,7 +121,7 @@ class Plan:
     def facts(self) -> dict[str, Any]:
         """Return the setup as JSON data, as it is written into the record."""
         scoring = self.task.scoring
-        return {
+        facts = {
             "task": self.task.name,
             "environment": self.task.environment,
             **self.task.made_with,
@@ -136,29 +136,43 @@ class Plan:
             "slots": self.block_envs,
             "block": self.block_size,
             "device": self.device,
-            "adversary": None if self.attacker is None else self.attacker.describe(),
-            "budget": self.budget if self.attacker is not None else None,
-            **({"rewards": list(scoring.reward_range)} if self.per_step and scoring.reward_range is not None else {}),
-            **self.noise.setup,
-            **({} if self.policy.stacks_frames else {"memory": self.policy.memory.describe()}),
-            **({"stochastic": True} if self.policy.stochastic else {}),
-            **({} if self.policy.pixel_max is None else {"pixel_max": self.policy.pixel_max}),
-            **({} if scoring.gamma is None else {"discount": scoring.gamma}),
-            **self._stated(),
+            "adversary": None,
+            "budget": None,
         }
+        if self.attacker is not None:
+            facts["adversary"] = self.attacker.describe()
+            facts["budget"] = self.budget
+        # What most plans do not have is left out, and the order stays: the seed follows from this text.
+        if self.per_step and scoring.reward_range is not None:
+            facts["rewards"] = list(scoring.reward_range)
+        facts |= self.noise.setup
+        if not self.policy.stacks_frames:
+            facts["memory"] = self.policy.memory.describe()
+        if self.policy.stochastic:
+            facts["stochastic"] = True
+        if self.policy.pixel_max is not None:
+            facts["pixel_max"] = self.policy.pixel_max
+        if scoring.gamma is not None:
+            facts["discount"] = scoring.gamma
+        stated = self._stated_limits()
+        if stated:
+            facts["stated_by_user"] = stated
+        return facts
 
-    def _stated(self) -> dict[str, list[str]]:
+    def _stated_limits(self) -> list[str]:
         """Return which limits of the return, and of a reward where rewards are kept, the user stated."""
         scoring = self.task.scoring
         used = {"floor": True, "ceiling": scoring.ceiling is not None, "rewards": self.per_step}
-        stated = [name for name in LIMITS if used[name] and name in scoring.stated]
-        return {"stated_by_user": stated} if stated else {}
+        return [name for name in LIMITS if used[name] and name in scoring.stated]
 
     def probe(self) -> Episodes:
         """Return a record of the lowest and the highest return, to try a query on before hours of simulation."""
         scoring = self.task.scoring
+        returns = [scoring.floor]
+        if scoring.ceiling is not None:
+            returns.append(scoring.ceiling)
         made_up = Episodes.from_returns(
-            [scoring.floor] if scoring.ceiling is None else [scoring.floor, scoring.ceiling],
+            returns,
             sigma=self.noise.features or self.noise.sigma,
             floor=scoring.floor,
             ceiling=scoring.ceiling,
@@ -166,7 +180,9 @@ class Plan:
             rewards=scoring.reward_range,
             discount=scoring.gamma,
         )
-        return replace(made_up, reward_sums=np.zeros((1, scoring.max_steps))) if self.per_step else made_up
+        if not self.per_step:
+            return made_up
+        return replace(made_up, reward_sums=np.zeros((1, scoring.max_steps)))
 
 
 def own_seed(*plans: Plan) -> int:
@@ -187,7 +203,9 @@ def own_seed(*plans: Plan) -> int:
 
 def seeded_plan(plan: Plan, seed: int | None) -> Plan:
     """Return the plan with this seed, or with its own where none is given."""
-    return replace(plan, seed=own_seed(plan) if seed is None else seed)
+    if seed is None:
+        seed = own_seed(plan)
+    return replace(plan, seed=seed)
 
 
 def gpus() -> list[str]:
@@ -198,12 +216,11 @@ def gpus() -> list[str]:
 def agent_hash(policy: Policy) -> str:
     """Return a hash of the weights as they are in memory, and of the hash that the agent came with."""
     modules = {"network": policy.network, "critic": policy.critic, "memory": policy.memory}
-    arrays = {
-        f"{name}.{key}": value.detach().cpu().numpy()
-        for name, module in modules.items()
-        if isinstance(module, nn.Module)
-        for key, value in module.state_dict().items()
-    }
+    arrays = {}
+    for name, module in modules.items():
+        if isinstance(module, nn.Module):
+            for key, value in module.state_dict().items():
+                arrays[f"{name}.{key}"] = value.detach().cpu().numpy()
     return weights_hash(arrays, {"agent": policy.sha256})
 
 
@@ -229,11 +246,17 @@ def _check_rewards(task: Task) -> None:
 
 
 def _check_fit(task: Task, policy: Policy) -> None:
-    shape, counts = task.spaces.shape, (policy.spaces.n_actions, task.spaces.n_actions)
+    shape = task.spaces.shape
+    counts = (policy.spaces.n_actions, task.spaces.n_actions)
     if policy.spaces.shape != shape:
         raise InputError(
             f"the agent {policy.name} expects observations of shape {policy.spaces.shape}, {task.name} gives {shape}"
         )
     if counts[0] != counts[1]:
-        kinds = [f"{n} discrete actions" if n is not None else "continuous actions" for n in counts]
-        raise InputError(f"the agent {policy.name} has {kinds[0]}, {task.name} takes {kinds[1]}")
+        raise InputError(
+            f"the agent {policy.name} has {_action_words(counts[0])}, {task.name} takes {_action_words(counts[1])}"
+        )
+
+
+def _action_words(n_actions: int | None) -> str:
+    return "continuous actions" if n_actions is None else f"{n_actions} discrete actions"

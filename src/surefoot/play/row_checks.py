@@ -41,14 +41,20 @@ class RowChecks:
             memory: The memory after that.
             action: What the agent answered.
         """
-        policy, count = self.policy, len(action)
-        size = count if self.random.random() < WHOLE else int(count ** self.random.random())
+        policy = self.policy
+        count = len(action)
+        size = count
+        if self.random.random() >= WHOLE:
+            size = int(count ** self.random.random())
         # A frame stack is copied row by row. Any other memory is the agent's own, and is compared too.
         own_memory = not policy.stacks_frames
-        ask: Ask = self._remember_and_act if own_memory else self._act
-        parts: Parts = before if own_memory else (memory,)
-        answers = numbers_of(action, policy.spaces.n_actions)
-        together = _joined(answers, memory) if own_memory else answers
+        ask: Ask = self._act
+        parts: Parts = (memory,)
+        together = numbers_of(action, policy.spaces.n_actions)
+        if own_memory:
+            ask = self._remember_and_act
+            parts = before
+            together = _join_columns(together, memory)
         check_rows(ask, parts, together, self.random, sizes=[max(2, size)], where=f"step {self.step}, ")
 
     def _act(self, memory: Tensor) -> Tensor:
@@ -56,8 +62,8 @@ class RowChecks:
 
     def _remember_and_act(self, memory: Tensor, seen: Tensor, action: Tensor | None, fresh: Tensor | None) -> Tensor:
         after = self.policy.memory.advance(memory, seen, action, fresh)
-        return _joined(self._act(after), after)
+        return _join_columns(self._act(after), after)
 
 
-def _joined(answers: Tensor, memory: Tensor) -> Tensor:
+def _join_columns(answers: Tensor, memory: Tensor) -> Tensor:
     return torch.cat((answers.to(memory.dtype), memory.flatten(1)), dim=1)

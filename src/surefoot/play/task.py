@@ -129,6 +129,14 @@ class Task:
         paper: How the paper certifies it.
         baseline: The open-loop baseline, if it was measured.
         baseline_search: How that is searched for.
+
+    Examples:
+        >>> import surefoot
+        >>> task = surefoot.get_task("mountain-car")
+        >>> task
+        <Task mountain-car: observations of shape (2,), continuous actions, floor 0, ceiling 1, at most 999 steps>
+        >>> task.spaces.n_stack, task.paper.sigma
+        (5, 0.2)
     """
 
     name: str
@@ -144,7 +152,8 @@ class Task:
     made_with: Mapping[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
-        scoring, spaces = self.scoring, self.spaces
+        scoring = self.scoring
+        spaces = self.spaces
         actions = "continuous actions" if spaces.n_actions is None else f"{spaces.n_actions} actions"
         top = "no known ceiling" if scoring.ceiling is None else f"ceiling {scoring.ceiling:g}"
         return (

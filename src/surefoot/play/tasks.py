@@ -1,4 +1,9 @@
-"""The tasks of the paper."""
+"""The tasks of the paper.
+
+- ``TASKS`` and ``get_task``: CartPole with five frames and with one, Mountain Car, Pong (a round, a game), Freeway.
+- ``BASELINES``: their open-loop baselines, as measured.
+- ``discounted``: a task with the discounted return.
+"""
 
 from __future__ import annotations
 
@@ -164,8 +169,16 @@ TASKS: dict[str, Task] = {
 def get_task(name: str) -> Task:
     """Return a task by its name.
 
+    Args:
+        name: One of ``TASKS``.
+
     Raises:
         InputError: If there is no such task, or it is an Atari task and ALE is not installed.
+
+    Examples:
+        >>> import surefoot
+        >>> surefoot.get_task("cartpole-5")
+        <Task cartpole-5: observations of shape (4,), 2 actions, floor 0, ceiling 200, at most 200 steps>
     """
     if name not in TASKS:
         known = f"the tasks are {', '.join(TASKS)} (or make one of any Gymnasium id with make_task, env=)"
@@ -201,10 +214,12 @@ def discounted(task: Task, gamma: float, *, limits: tuple[float, float | None] |
             )
         # Rounded outward: the sum is made step by step and rounded at each.
         longest = discounted_steps(gamma, task.scoring.max_steps) * (1 + 1e-12)
-        low, high = rewards[0] * longest, rewards[1] * longest
+        low = rewards[0] * longest
+        high = rewards[1] * longest
         if task.scoring.holds_throughout:
             assert task.scoring.ceiling is not None
-            low, high = max(low, task.scoring.floor), min(high, task.scoring.ceiling)
+            low = max(low, task.scoring.floor)
+            high = min(high, task.scoring.ceiling)
         limits = (low, high)
     scoring = replace(task.scoring, floor=limits[0], ceiling=limits[1], gamma=gamma)
     return replace(task, scoring=scoring, paper=replace(task.paper, method="band"), baseline=None)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.attacks.composed import Composed, ConstantDirection, Evenly
+from surefoot.attacks.composed import Composed, ConstantDirection, UniformTiming
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Smoothing
 from surefoot.files import write_npz
@@ -56,7 +56,7 @@ class Tape:
         self.clean.append(step.observation[0].cpu().numpy().copy())
         self.seen.append(step.seen[0].cpu().numpy().copy())
         self.actions.append(int(step.action[0]) if step.action is not None and step.action.dim() == 1 else -1)
-        self.spent.append(0.0 if step.spent is None else float(step.spent[0]))
+        self.spent.append(0.0 if step.budget_used is None else float(step.budget_used[0]))
 
 
 def record_replay(plan: Plan, attacked: Plan | None, folder: Path) -> str | None:
@@ -94,7 +94,7 @@ def _quick_attack(plan: Plan, budget: float) -> Attacker:
         return PaperAttack(
             0.0, step=budget / TRIES, multiplier=1.0, smoothing=Smoothing(plan.noise.sigma, NOISE_SAMPLES)
         )
-    return Composed(Evenly(budget, plan.task.scoring.max_steps), ConstantDirection())
+    return Composed(UniformTiming(budget, plan.task.scoring.max_steps), ConstantDirection())
 
 
 def _both_taped(plans: tuple[Plan, Plan | None], _: int) -> dict[str, NDArray[Any]]:

@@ -89,4 +89,5 @@ class Starts:
 
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but these."""
-        self.slot, self.turn = self.slot[rows], self.turn[rows]
+        self.slot = self.slot[rows]
+        self.turn = self.turn[rows]

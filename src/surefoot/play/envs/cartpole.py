@@ -17,12 +17,19 @@ class CartPole:
     """Gymnasium's CartPole with a step limit, as tensors: float64 state, float32 observations, reward 1 a step."""
 
     patience = 8
-    gravity, pole_mass, total_mass, half_length = 9.8, 0.1, 1.1, 0.5
-    force, tick = 10.0, 0.02
-    position_limit, angle_limit = 2.4, 12 * 2 * math.pi / 360
+    gravity = 9.8
+    pole_mass = 0.1
+    total_mass = 1.1
+    half_length = 0.5
+    force = 10.0
+    tick = 0.02
+    position_limit = 2.4
+    angle_limit = 12 * 2 * math.pi / 360
 
     def __init__(self, n_envs: int, stream: Stream, max_steps: int = 200) -> None:
-        self.n_envs, self.stream, self.max_steps = n_envs, stream, max_steps
+        self.n_envs = n_envs
+        self.stream = stream
+        self.max_steps = max_steps
         self.forces = torch.tensor([-self.force, self.force], dtype=torch.float64, device=stream.device)
         limits = [[self.position_limit], [self.angle_limit]]
         self.limits = torch.tensor(limits, dtype=torch.float64, device=stream.device)
@@ -44,7 +51,8 @@ class CartPole:
         Every operation takes longer to call than to compute: hence few, and in place.
         """
         _, speed, angle, spin = self.variables.unbind()
-        cosine, sine = torch.cos(angle), torch.sin(angle)
+        cosine = torch.cos(angle)
+        sine = torch.sin(angle)
         lever = self.pole_mass * self.half_length
         push = (spin * spin).mul_(lever).mul_(sine)
         push = push.add_(self.forces.index_select(0, actions)).div_(self.total_mass)
@@ -64,7 +72,8 @@ class CartPole:
 
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but these."""
-        self.variables, self.rewards = self.variables[:, rows], self.rewards[rows]
+        self.variables = self.variables[:, rows]
+        self.rewards = self.rewards[rows]
         self.clock.keep(rows)
         self.starts.keep(rows)
 
@@ -88,7 +97,8 @@ def is_cartpole(environment: Any) -> bool:
     The class is Gymnasium's own, made without arguments and wrappers that change it. The steps are from states inside
     and around the limits, with both actions; observations, rewards and ends must be the same, bit for bit.
     """
-    spec, inner = environment.spec, environment.unwrapped
+    spec = environment.spec
+    inner = environment.unwrapped
     own = (type(inner).__module__, type(inner).__name__) == ("gymnasium.envs.classic_control.cartpole", "CartPoleEnv")
     if not own or spec is None or spec.kwargs or spec.additional_wrappers:
         return False
@@ -101,7 +111,8 @@ def is_cartpole(environment: Any) -> bool:
     twin.variables = torch.from_numpy(states.T.copy())
     seen, rewards, over = (part.numpy() for part in twin.step(torch.from_numpy(actions)))
     for row, (state, action) in enumerate(zip(states, actions, strict=True)):
-        inner.state, inner.steps_beyond_terminated = state, None
+        inner.state = state
+        inner.steps_beyond_terminated = None
         observation, reward, terminated, *_ = inner.step(int(action))
         if not np.array_equal(observation, seen[row]) or reward != rewards[row] or terminated != over[row]:
             return False

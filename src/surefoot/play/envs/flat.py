@@ -103,7 +103,8 @@ class FlatAction(gymnasium.ActionWrapper[Any, Any, Any]):
 
     def __init__(self, env: gymnasium.Env[Any, Any], factors: tuple[int, ...]) -> None:
         super().__init__(env)
-        self.factors, self.inner = factors, env.action_space
+        self.factors = factors
+        self.inner = env.action_space
         self.start = np.asarray(getattr(env.action_space, "start", 0))
         self.action_space = spaces.Discrete(prod(factors))
 

@@ -50,7 +50,8 @@ class Gymnasium:
             )
         # 62 bits: among the 10^5 environments of a long run, two 32-bit seeds would agree.
         self.seeds = [int(seed[0]) >> 2 for seed in own]
-        self.device, self.reward_range = device, reward_range
+        self.device = device
+        self.reward_range = reward_range
         space = self.environments[0].action_space
         self.first_action = int(getattr(space, "start", 0))
         self.action_shape = space.shape

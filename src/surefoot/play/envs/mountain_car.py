@@ -12,19 +12,25 @@ from surefoot.play.envs.base import Clock, Starts
 from surefoot.play.envs.source import Source
 from surefoot.play.streams import Stream
 
-LOW, HIGH = (-1.2, -0.07), (0.6, 0.07)
+LOW = (-1.2, -0.07)
+HIGH = (0.6, 0.07)
 
 
 class MountainCar:
     """Gymnasium's MountainCarContinuous as tensors, in its own precision: float32, but for an episode's first step."""
 
     patience = 8
-    power, pull, goal = 0.0015, 0.0025, 0.45
+    power = 0.0015
+    pull = 0.0025
+    goal = 0.45
 
     def __init__(self, n_envs: int, stream: Stream, max_steps: int = 999) -> None:
-        self.n_envs, self.stream, self.max_steps = n_envs, stream, max_steps
+        self.n_envs = n_envs
+        self.stream = stream
+        self.max_steps = max_steps
         # Double precision where an episode begins, which is how Gymnasium keeps the start; single after that.
-        self.position, self.velocity = torch.empty(0), torch.empty(0)
+        self.position = torch.empty(0)
+        self.velocity = torch.empty(0)
         self.clock: Clock
         self.starts: Starts
 
@@ -45,7 +51,8 @@ class MountainCar:
             exact = self._advance(action, torch.float64)
             pairs = zip(exact, (position, velocity, reached), strict=True)
             position, velocity, reached = (torch.where(first, new.to(old.dtype), old) for new, old in pairs)
-        self.position, self.velocity = position, velocity
+        self.position = position
+        self.velocity = velocity
         return self._observe(), reached.double(), self.clock.tick(reached, self.max_steps)
 
     def restart(self, rows: Tensor) -> Tensor:
@@ -57,7 +64,8 @@ class MountainCar:
 
     def keep(self, rows: Tensor) -> None:
         """Drop all rows but these."""
-        self.position, self.velocity = self.position[rows], self.velocity[rows]
+        self.position = self.position[rows]
+        self.velocity = self.velocity[rows]
         self.clock.keep(rows)
         self.starts.keep(rows)
 
@@ -70,7 +78,8 @@ class MountainCar:
 
     def _advance(self, action: Tensor, kind: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
         """Return position, velocity and whether the goal is reached, rounded where Gymnasium's numbers are."""
-        position, velocity = self.position.to(kind), self.velocity.to(kind)
+        position = self.position.to(kind)
+        velocity = self.velocity.to(kind)
         slope = (3 * position).double().cos_().mul_(self.pull)
         force = action.clamp(-1.0, 1.0)
         # A force inside its limits is single precision and makes the sum so; the limits themselves are not.

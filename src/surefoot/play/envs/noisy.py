@@ -28,6 +28,20 @@ class NoisyObservation(gymnasium.ObservationWrapper[NDArray[np.float32], Any, ND
     out, one number or one per feature. The parts of a Dict stay apart, those of categories become ones and
     zeros. ``reset(seed=k)`` fixes the noise too. This noise is for training; ``surefoot.smooth`` deploys
     unpredictable noise.
+
+    Args:
+        env: The environment.
+        sigma: Standard deviation of the noise.
+        seed: Seed of the noise until ``reset`` is given one; by default the operating system's.
+
+    Examples:
+        >>> import gymnasium
+        >>> import surefoot
+        >>> env = surefoot.NoisyObservation(gymnasium.make("CartPole-v1"), sigma=0.2)
+        >>> first, _ = env.reset(seed=7)
+        >>> again, _ = env.reset(seed=7)
+        >>> first.dtype, bool((first == again).all())
+        (dtype('float32'), True)
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], sigma: float | Sequence[float], seed: int | None = None) -> None:

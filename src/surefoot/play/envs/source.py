@@ -68,7 +68,7 @@ class Source:
 
     def __post_init__(self) -> None:
         if self.max_steps is not None and not 1 <= self.max_steps <= MOST_STEPS:
-            raise InputError(f"a step limit must be from 1 to {MOST_STEPS:,}, got {self.max_steps}")
+            raise InputError(f"max_steps= must be from 1 to {MOST_STEPS:,}, got {self.max_steps}")
         try:
             size = len(json.dumps(dict(self.kwargs)))
         except (TypeError, ValueError, RecursionError) as error:
@@ -113,7 +113,9 @@ class Source:
         made = self.setup
         changes = [f"{key}={json.dumps(value, default=repr)}" for key, value in made.get("env_kwargs", {}).items()]
         changes += made.get("wrappers", [])
-        return f"{self.name} with {', '.join(changes)}" if changes else self.name
+        if not changes:
+            return self.name
+        return f"{self.name} with {', '.join(changes)}"
 
     @property
     def setup(self) -> dict[str, Any]:
@@ -176,9 +178,12 @@ class Source:
         try:
             return gymnasium.make(factory, max_episode_steps=self.max_steps, **self.kwargs)
         except (gymnasium.error.Error, ImportError, TypeError, ValueError, AttributeError) as error:
-            reason, today = str(error).strip().splitlines()[0].rstrip("."), successor(self.name)
-            way = f"; {_elsewhere(self.name)}" if today is None else f"; its successor is {today}: give env='{today}'"
-            raise InputError(f"Gymnasium cannot make the environment {self.name!r}: {reason}{way}") from error
+            reason = str(error).strip().splitlines()[0].rstrip(".")
+            today = successor(self.name)
+            way = _elsewhere(self.name)
+            if today is not None:
+                way = f"its successor is {today}: give env='{today}'"
+            raise InputError(f"Gymnasium cannot make the environment {self.name!r}: {reason}; {way}") from error
         except (KeyboardInterrupt, GeneratorExit):
             raise
         except BaseException as error:  # code of its author, which may call sys.exit
@@ -257,7 +262,8 @@ def _is_cut(environment: Environment, max_steps: int) -> bool:
 
 def step_limit(environment: Environment) -> int | None:
     """Return after how many steps the episodes of an environment are cut off, None if they are not."""
-    layer, found = environment, []
+    layer = environment
+    found = []
     while isinstance(layer, gymnasium.Wrapper):
         if isinstance(layer, gymnasium.wrappers.TimeLimit):
             found.append(int(layer._max_episode_steps))
@@ -280,7 +286,9 @@ def parse_wrapper(text: str) -> tuple[str, dict[str, Any]]:
         raise InputError(f'a wrapper looks like module:Class={{"argument": 1}}, got {text!r} ({error})') from error
     if not isinstance(kwargs, dict):
         raise InputError(f'a wrapper looks like module:Class={{"argument": 1}}, got {text!r}')
-    return (name if ":" in name else f"gymnasium.wrappers:{name}"), kwargs
+    if ":" not in name:
+        name = f"gymnasium.wrappers:{name}"
+    return name, kwargs
 
 
 def _wrapper(given: str | Callable[[Any], Any]) -> Callable[[Any], Any]:

@@ -23,8 +23,12 @@ from surefoot.errors import InputError
 from surefoot.play.envs.gymnasium_env import Gymnasium, global_streams, set_global_streams
 from surefoot.play.workers import run_apart
 
-FEWEST, STEPS = 20, 250  # steps of an episode that are tried: in any case, and at most
-SECONDS, EPISODES = 3.0, 14  # how long the trial may take, unless the fewest steps take longer; episodes in it
+# Steps of an episode that are tried: in any case, and at most.
+FEWEST = 20
+STEPS = 250
+# How long the trial may take, unless the fewest steps take longer; episodes in it.
+SECONDS = 3.0
+EPISODES = 14
 ROUNDING = 1e-4  # a simulator that was reset may differ by so much from a new one, relative to what it shows
 SAME_SEED = "copies of {} with the same seed run different episodes"
 OTHER_SEED = "copies of {} with different seeds run the same episodes"
@@ -60,7 +64,8 @@ class TriedCopy:
 
     def __init__(self, make: Callable[[], Any], seed: int) -> None:
         self.batch = Gymnasium(make, 1, np.random.SeedSequence(seed), torch.device("cpu"))
-        (self.environment,), (self.seed,) = self.batch.environments, self.batch.seeds
+        self.environment = self.batch.environments[0]
+        self.seed = self.batch.seeds[0]
         self.streams = global_streams()
 
     def close(self) -> None:
@@ -115,12 +120,15 @@ def _broken_rule(make: Callable[[], Any], _: int) -> str | None:
 
 
 def _first_broken_rule(new: Callable[[int], TriedCopy]) -> str | None:
-    used, began = new(0), time.monotonic()
+    used = new(0)
+    began = time.monotonic()
     tried = _run(used, FEWEST)
     per_step = (time.monotonic() - began) / len(tried)
     most = int(np.clip(SECONDS / EPISODES / max(per_step, 1e-9), FEWEST, STEPS))
-    first, second = new(0), new(1)
-    one, other = _run(first, most), _run(second, most)
+    first = new(0)
+    second = new(1)
+    one = _run(first, most)
+    other = _run(second, most)
     if _equal(one, other) and not _repeats(one):
         return OTHER_SEED
     in_turn = _run_in_turn(new(0), new(1), most)

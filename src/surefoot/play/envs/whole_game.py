@@ -33,9 +33,11 @@ class WholeGame(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     def step(self, action: Any) -> tuple[Any, SupportsFloat, bool, bool, dict[str, Any]]:
         """Take a step and, if it cost a life, those that follow by themselves; their rewards count."""
         observation, reward, terminated, truncated, info = self.env.step(action)
-        total, left = float(reward), self.game.ale.lives()
-        for button in self.buttons if 0 < left < self.lives else ():
-            if terminated or truncated:
+        total = float(reward)
+        left = self.game.ale.lives()
+        lost_a_life = 0 < left < self.lives
+        for button in self.buttons:
+            if terminated or truncated or not lost_a_life:
                 break
             observation, reward, terminated, truncated, info = self.env.step(button)
             total += float(reward)

@@ -19,9 +19,12 @@ from numpy.typing import NDArray
 from surefoot.errors import InputError
 from surefoot.play.envs.atari.screens import SCREEN, SIDE, Frames, Shrinker
 
-SKIP, NO_OPS, STICKY = 4, 30, 0.25
+SKIP = 4
+NO_OPS = 30
+STICKY = 0.25
 MOST_FRAMES = 108_000  # of one episode, as NoFrameskip-v0 has it
-ENDED, CUT = 1, 2
+ENDED = 1
+CUT = 2
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,9 @@ class Emulators:
     """
 
     def __init__(self, cartridges: Sequence[Cartridge], seeds: Sequence[int], board: Board, first: int = 0) -> None:
-        self.cartridges, self.seeds, self.board = list(cartridges), list(seeds), board
+        self.cartridges = list(cartridges)
+        self.seeds = list(seeds)
+        self.board = board
         self.slots = range(first, first + len(self.cartridges))
         self.machines: list[_Machine] = []
         self.screens: Frames = np.zeros((2, len(self.cartridges), *SCREEN), dtype=np.uint8)
@@ -139,8 +144,10 @@ class _Machine:
     """
 
     def __init__(self, cartridge: Cartridge, seed: int, screens: Frames) -> None:
-        self.cartridge, self.screens = cartridge, screens
-        self.steps, self.last = 0, 0
+        self.cartridge = cartridge
+        self.screens = screens
+        self.steps = 0
+        self.last = 0
         # The derivation of Gymnasium's AtariEnv: the same seed gives the same episodes.
         no_ops, stickiness = np.random.SeedSequence(seed).generate_state(2)
         self.random = np.random.Generator(np.random.PCG64(np.random.SeedSequence(int(no_ops))))
@@ -153,7 +160,8 @@ class _Machine:
     def start(self) -> None:
         """Begin an episode with 1 to 30 frames of doing nothing."""
         self.emulator.restoreState(self.beginning)
-        self.steps, self.last = 0, 0
+        self.steps = 0
+        self.last = 0
         for _ in range(self.random.integers(1, NO_OPS + 1)):
             self.act(0)
         self.emulator.getScreenGrayscale(self.screens[0])

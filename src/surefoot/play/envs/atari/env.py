@@ -34,7 +34,8 @@ class Atari:
         device: torch.device,
         processes: int = 1,
     ) -> None:
-        self.cartridge, self.device = cartridge, device
+        self.cartridge = cartridge
+        self.device = device
         self.fleet = Fleet([cartridge] * slots, slot_seeds(seeds, slots), processes)
         self.slot = np.arange(slots)
 
@@ -106,7 +107,8 @@ class AtariEnvironment(gymnasium.Env[np.ndarray[Any, Any], Any]):
         assert self.emulators is not None, "reset first"
         self.board.actions[0] = int(action)
         self.emulators.step()
-        over, reward = self.board.over[0], float(counted(self.cartridge, self.board.rewards)[0])
+        over = self.board.over[0]
+        reward = float(counted(self.cartridge, self.board.rewards)[0])
         return self.board.frames[0].copy(), reward, bool(over == ENDED), bool(over == CUT), {}
 
 

@@ -98,7 +98,8 @@ class Fleet:
             helper.stdout.close()
         if self.here is not None:
             self.here.close()
-        self.helpers, self.here = [], None
+        self.helpers = []
+        self.here = None
 
 
 def _helper(
@@ -122,7 +123,8 @@ def _helper(
 def serve() -> None:
     """Run the worker process: execute commands from the standard input until it is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent process; this one ends with its input
-    commands, answers = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
+    commands = sys.stdin.buffer
+    answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints must not look like an answer
     memory, slots, first, cartridges, seeds = json.loads(commands.readline())
     board = Board(slots, mmap.mmap(memory, Board.size(slots)))

@@ -75,7 +75,8 @@ class Shrinker:
         """Return twice the sum of two rows and once the middle one, of every five, from above and from below."""
         count = len(screens)
         fives = screens.reshape(count, -1, 5, SCREEN[1])
-        pairs, rows = self._pairs[:count], self._rows[:count]
+        pairs = self._pairs[:count]
+        rows = self._rows[:count]
         for side, (outer, inner) in enumerate(((0, 1), (4, 3))):
             np.add(fives[:, :, outer], fives[:, :, inner], out=rows, dtype=np.uint16)
             np.left_shift(rows, 1, out=rows)
