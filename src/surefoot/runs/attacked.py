@@ -13,7 +13,7 @@ import numpy as np
 
 from surefoot.attacks.registry import METHODS, Configuration
 from surefoot.attacks.value_gaps import default_lambdas
-from surefoot.attacks.victim import Smoothing
+from surefoot.attacks.victim import Smoothing, smoothing_of
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError, did_you_mean
 from surefoot.files import safe_name
@@ -91,7 +91,7 @@ class AttackGrid:
     @property
     def smoothing(self) -> Smoothing:
         """The noise that attacks average over."""
-        return Smoothing(self.base.noise.sigma, self.noise_samples)
+        return smoothing_of(self.base.noise, self.noise_samples)
 
     def configurations(self) -> list[tuple[float, float | None]]:
         """Return every pair of budget and lambda."""
