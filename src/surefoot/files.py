@@ -253,7 +253,13 @@ def read_array(path: Path) -> NDArray[Any]:
 def parsed_array(content: bytes) -> NDArray[Any]:
     """Return the array of plain numbers that the bytes of an ``.npy`` are, or raise ValueError."""
     file = io.BytesIO(content)
-    array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    try:
+        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    except ValueError as error:
+        # Numpy names the option that would execute the file: nobody is to be advised to do that.
+        if "allow_pickle" in str(error):
+            raise ValueError("expected plain numbers, got object") from error
+        raise
     if array.dtype.kind not in "biuf":
         raise ValueError(f"expected plain numbers, got {array.dtype}")
     if file.tell() != len(content):

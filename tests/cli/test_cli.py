@@ -27,7 +27,6 @@ from surefoot.cli import main as cli
 from surefoot.cli.options import parse_budgets
 from surefoot.cli.plan import Cost
 from surefoot.episodes import Episodes
-from surefoot.files import read_arrays
 
 KEYS = {"schema", "task", "agent", "sigma", "confidence", "n_episodes", "method", "seed", "floor", "ceiling"}
 KEYS |= {"budgets", "lower", "upper", "estimate"}
@@ -35,7 +34,6 @@ LEFT = [
     "certificate.json",
     "certificate.png",
     "episodes.npz",
-    "replay.npz",
     "report.html",
     "run.json",
     "setup.json",
@@ -106,7 +104,6 @@ def strict(text):
 QUICK = ("certify", "cartpole-5", "--episodes", 120, "--workers", 1)
 
 
-@pytest.mark.usefixtures("drawn_figures")
 def test_a_task_is_certified_shown_and_kept(capsys):
     surefoot_command(*QUICK, "--out", "run")
     shown = capsys.readouterr()
@@ -796,7 +793,7 @@ def test_a_damaged_run_is_refused(capsys, damage):
 
 @pytest.mark.parametrize("writes", [0, 1, 2, 3, 4, 5])
 def test_a_disk_that_fills_up_loses_nothing(capsys, monkeypatch, writes):
-    """The disk takes so many files (setup, block, episodes, taped episode, certificate, figure), then no more."""
+    """The disk takes so many files (setup, block, episodes, certificate, figure), then no more."""
     sync, left = os.fsync, [writes]
 
     def fsync(handle):
@@ -818,7 +815,7 @@ def test_a_disk_that_fills_up_loses_nothing(capsys, monkeypatch, writes):
         if path.suffix == ".json":
             strict(path.read_text())
         if path.suffix == ".npz":
-            read_arrays(path) if path.name == "replay.npz" else Episodes.load(path)
+            Episodes.load(path)
     surefoot_command(*QUICK, "--out", "run", "--json")
     fresh = surefoot.rollout("cartpole-5", "cartpole-5-s0.2", sigma=0.2, n_episodes=120)
     assert np.array_equal(returns_of("run"), fresh.returns)
@@ -1021,7 +1018,7 @@ def test_the_open_loop_baseline_is_measured(capsys, monkeypatch):
     found = strict(capsys.readouterr().out)
     assert (found["task"], found["episodes"]) == ("cartpole-1", 400)
     assert 30 < found["mean"] < 50
-    surefoot_command("blind", "cartpole-1", "--episodes", 400, "--quiet")
+    surefoot_command("baseline", "cartpole-1", "--episodes", 400, "--quiet")
     assert "Open-loop baseline: " in capsys.readouterr().out
 
 

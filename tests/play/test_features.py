@@ -174,7 +174,7 @@ def runs(tmp_path_factory):
         "different": Plan(task=task, policy=agent, noise=Noise.of(SIGMAS), n_episodes=60),
     }
     for name, plan in plans.items():
-        certified_run(plan, Query(budgets=(0.0, 0.1), method="band"), folder / name)
+        certified_run(plan, Query(budgets=(0.0, 0.1), method="band"), folder / name, figure=False)
     return folder
 
 

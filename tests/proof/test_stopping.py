@@ -41,7 +41,7 @@ QUESTIONS = Query(budgets=(0.0, 0.5))
 
 
 def watched(folder, goal, most=20_000, **options):
-    certificate = certified_run(plan(most), QUESTIONS, Path(folder), goal=goal, **options)
+    certificate = certified_run(plan(most), QUESTIONS, Path(folder), goal=goal, **options, figure=False)
     return certificate, (certificate.method_selection or {}).get("stopped")
 
 

@@ -127,8 +127,9 @@ def test_a_lock_is_not_opened_through_a_link_and_nothing_is_cut_off(tmp_path):
     assert (tmp_path / "precious").read_text() == "keep me"
 
 
-def test_whoever_waits_for_a_lock_that_is_deleted_locks_a_new_one(tmp_path):
+def test_whoever_waits_for_a_lock_that_is_deleted_locks_a_new_one(tmp_path, monkeypatch):
     """Otherwise a third process, which finds no lock file, would run in the same folder at the same time."""
+    monkeypatch.setattr("surefoot.runs.folder.PATIENCE", 0.8)
     entered, third = [], []
 
     def wait():

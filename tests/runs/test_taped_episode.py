@@ -23,7 +23,6 @@ from surefoot.runs.taped_episode import attacked_plan, record_replay
 from toys import not_normal
 
 TASK = get_task("cartpole-5")
-pytestmark = pytest.mark.usefixtures("whole_tapes")
 
 
 def plan(**options):

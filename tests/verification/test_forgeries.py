@@ -43,7 +43,7 @@ def honest(tmp_path_factory, small_blocks):
         method = "paper" if name == "certificate.json" else None
         folders[name] = tmp_path_factory.mktemp("honest") / "run"
         query = Query(budgets=tuple(BUDGETS[name]), threat=threat, method=method)
-        certified_run(plan, query, folders[name])
+        certified_run(plan, query, folders[name], figure=False)
     return folders
 
 

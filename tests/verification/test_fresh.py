@@ -101,7 +101,7 @@ SIGMA = 10.0
 def certified(folder, agent, *, seed=None, n_episodes=90, **query):
     task = get_task("cartpole-1")
     plan = Plan(task=task, policy=resolve(agent, task.spaces), noise=Noise.of(SIGMA), n_episodes=n_episodes)
-    return certified_run(seeded_plan(plan, seed), Query(budgets=(0.0, 1.0, 10.0), **query), folder)
+    return certified_run(seeded_plan(plan, seed), Query(budgets=(0.0, 1.0, 10.0), **query), folder, figure=False)
 
 
 @pytest.fixture(scope="module")

@@ -59,7 +59,7 @@ def honest(tmp_path_factory):
     """A real run of four blocks, as the command leaves it."""
     folder = tmp_path_factory.mktemp("honest") / "run"
     plan = Plan(task=get_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=100, seed=5)
-    certified_run(plan, Query(budgets=(0.0, 0.2, 0.4), method="paper"), folder)
+    certified_run(plan, Query(budgets=(0.0, 0.2, 0.4), method="paper"), folder, figure=False)
     return folder
 
 
@@ -163,7 +163,7 @@ def test_an_honest_run_is_verified_in_under_twenty_seconds(tmp_path, monkeypatch
     """All blocks, of the shipped size, in a fresh process; computing time, for others may use the same cores."""
     monkeypatch.setitem(TASKS, "cartpole-1", replace(TASKS["cartpole-1"], blocks=TASKS["cartpole-5"].blocks))
     plan = Plan(task=get_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=1_000)
-    certified_run(plan, Query(budgets=plan.task.paper.budgets, method="paper"), tmp_path / "run")
+    certified_run(plan, Query(budgets=plan.task.paper.budgets, method="paper"), tmp_path / "run", figure=False)
     call = [sys.executable, "-m", "surefoot", "verify", str(tmp_path / "run")]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(call, capture_output=True, text=True, check=False)

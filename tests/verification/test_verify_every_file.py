@@ -35,7 +35,7 @@ def made(tmp_path_factory, small_blocks):
         per_step=True,
     )
     for query in NAMES.values():
-        certified_run(plan, query, folder)
+        certified_run(plan, query, folder, figure=False)
     return folder
 
 
