@@ -284,7 +284,7 @@ def _run_share(arguments: argparse.Namespace) -> int:
 
 def _planned(arguments: argparse.Namespace) -> tuple[Plan, Query, StoppingRule | None]:
     """Return what to run, what to certify of it, and when to stop; what cannot be certified is rejected."""
-    from surefoot.play.plan import MOST_EPISODES
+    from surefoot.episodes import MOST_EPISODES
 
     task = task_of(arguments, "agent", "sigma", gamma=arguments.gamma)
     if arguments.units == "normalized":
