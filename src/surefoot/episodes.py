@@ -78,6 +78,13 @@ class Baseline:
 class Episodes:
     """Outcomes of episodes that were fixed in advance and run to their ends.
 
+    >>> from surefoot import Episodes
+    >>> episodes = Episodes.from_returns([9.0, 200.0, 31.5], sigma=0.2, floor=0, ceiling=200)
+    >>> episodes
+    <3 episodes of given returns: sigma 0.2, mean return 80.1667, from 9 to 200>
+    >>> len(episodes[:2])
+    2
+
     Attributes:
         returns: Return of each episode, in the order that was fixed in advance.
         sigma: Standard deviation of the noise, in the units of the observations; where it differs from feature to

@@ -28,6 +28,11 @@ from surefoot.runs.folder import check_reusable, configuration_name
 class AttackCurve:
     """Mean returns of an agent under attack. They are estimates: a better attack may lower them.
 
+    >>> import surefoot
+    >>> curve = surefoot.attack("cartpole-1", lambda seen: 0, budgets=[0, 0.1], method="random", n_episodes=2)
+    >>> bool(curve.lowest[0] == curve.mean[0].min())
+    True
+
     Attributes:
         budgets: Attack budgets: l2 norms of all perturbations of one episode.
         lambdas: Value gaps or weights that were tried, None for an attack without any.
@@ -87,6 +92,11 @@ def attack(
     progress_callback: Progress | None = None,
 ) -> AttackCurve:
     """Attack an agent, undefended or smoothed, over a grid of budgets.
+
+    >>> import surefoot
+    >>> curve = surefoot.attack("cartpole-1", lambda seen: 0, budgets=[0.1], method="random", n_episodes=2)
+    >>> curve.mean.shape, curve.lambdas
+    ((1, 1), (None,))
 
     Args:
         task: A task's name, or a Task.
