@@ -166,7 +166,7 @@ def matching_certificates(grid: AttackGrid, given: Path | None, nearby: Path) ->
         if not grid.base.policy.sha256:
             raise InputError(
                 f"{path} cannot be compared with this attack: {grid.base.policy.name} is code without a hash, so "
-                "nothing says that both are about the same agent; leave --certificate out"
+                "nothing says that both are about the same agent; leave certificate= out"
             )
         if not _fits(certificate, grid):
             raise InputError(f"{path} is about another task, agent or sigma than this attack; name one that fits")

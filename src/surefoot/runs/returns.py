@@ -54,11 +54,11 @@ def read_returns(
             return _read_episode_data(path, sigma, floor, ceiling), "the returns of Surefoot's episode data"
     missing = []
     if sigma is None:
-        missing.append("--sigma")
+        missing.append("sigma=")
     if floor is None:
-        missing.append("--floor")
+        missing.append("floor=")
     if sigma is None or floor is None:
-        raise InputError(f"--returns {path} also needs {' and '.join(missing)}: a file of numbers does not say")
+        raise InputError(f"{path} also needs {' and '.join(missing)}: a file of numbers does not say")
     if path.suffix == ".npz":
         returns, what = _select_array(path, arrays)
     elif path.suffix == ".npy":
@@ -77,11 +77,11 @@ def _read_episode_data(
     if sigma is not None:
         noise = Noise.of(sigma)
         if record.metadata.get("features") != noise.setup.get("features"):
-            raise InputError(f"{path} was run with other noise on some features than --sigma says")
+            raise InputError(f"{path} was run with other noise on some features than sigma= says")
         given["sigma"] = noise.sigma
     for name, value in given.items():
         if value is not None and value != getattr(record, name):
-            raise InputError(f"{path} was run with {name} {getattr(record, name)}, got --{name} {value}")
+            raise InputError(f"{path} was run with {name} {getattr(record, name)}, got {name}={value}")
     return record
 
 
@@ -90,7 +90,7 @@ def _read_text(path: Path) -> Found:
     what = "file of returns"
     if path != STANDARD_INPUT:
         if path.suffix not in (".csv", ".txt", ".json"):
-            raise InputError(f"--returns {path} must end in {SUFFIXES}, or be - for standard input")
+            raise InputError(f"{path} must end in {SUFFIXES}, or be - for standard input")
         with untrusted(path, what):
             text = read_bytes(path, what, MOST_TEXT).decode("utf-8-sig").strip()
             return _parse_text(path, text, path.suffix)

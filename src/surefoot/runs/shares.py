@@ -51,7 +51,7 @@ def run_share(
     among = share.blocks(plan.n_blocks)
     with RunFolder(folder, plan.setup()).opened() as store:
         if store.record.exists():
-            raise InputError(f"{folder} holds the whole run, not a share of it; choose another --out")
+            raise InputError(f"{folder} holds the whole run, not a share of it; choose another out=")
         done = {index: block for index, block in store.finished().items() if index in among}
         blocks = blocks_in_order(
             plan, workers=workers, among=among, done=done, on_block=store.save_block, progress=progress
@@ -93,7 +93,7 @@ def _list_configurations(folder: Path) -> list[str]:
         return [""]
     found = sorted(path.parent.name for path in folder.glob("*/setup.json"))
     if not found:
-        raise InputError(f"{folder} holds no share of a run; give directories that --blocks I/N has written")
+        raise InputError(f"{folder} holds no share of a run; give the directories of shares that were run")
     return found
 
 
@@ -106,7 +106,7 @@ def _merge_configuration(folders: Sequence[Path], out: Path) -> int:
     with RunFolder(out, setup).opened() as store:
         # The same shares may be merged once more; other episodes are not overwritten.
         if store.finished() or (store.record.exists() and Episodes.load(store.record).sha256 != episodes.sha256):
-            raise InputError(f"{out} holds episodes of its own; choose another --out")
+            raise InputError(f"{out} holds episodes of its own; choose another out=")
         store.finish(episodes)
     return len(episodes)
 
