@@ -31,8 +31,8 @@ from study.agents_table import put
 from study.tables import Table, certified
 from surefoot.agents.policies import Policy
 from surefoot.compute import single_thread
-from surefoot.episodes import Noise
-from surefoot.files import read_json, versions, write_json
+from surefoot.files import read_json, write_json
+from surefoot.noise import Noise
 from surefoot.play.environments import make_task
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
@@ -40,6 +40,7 @@ from surefoot.play.task import Task
 from surefoot.play.tasks import get_task
 from surefoot.play.workers import Processes
 from surefoot.proof.query import certify
+from surefoot.provenance import versions
 from surefoot.train.folder import TrainingRun
 from surefoot.train.off_policy import train_off_policy
 from surefoot.train.ppo import train_ppo

@@ -26,14 +26,15 @@ from surefoot.agents.networks import NATURE, cnn_policy, fresh_arrays, halved
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.write import write_zip
 from surefoot.compute import usable_cores
-from surefoot.episodes import Noise
-from surefoot.files import versions, write_json
+from surefoot.files import write_json
+from surefoot.noise import Noise
 from surefoot.play.envs.atari.emulators import Board, Emulators
 from surefoot.play.envs.atari.env import slot_seeds
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.task import Task
 from surefoot.play.tasks import get_task
+from surefoot.provenance import versions
 
 SIGMA = 0.1
 HERE = Path(__file__).resolve().parent

@@ -25,12 +25,13 @@ from surefoot.agents.networks import MLP
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Smoothing, VictimBatch
 from surefoot.compute import single_thread, usable_cores
-from surefoot.episodes import Noise
-from surefoot.files import versions, write_json
+from surefoot.files import write_json
+from surefoot.noise import Noise
 from surefoot.play.channel import View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
+from surefoot.provenance import versions
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))  # where the reference lies

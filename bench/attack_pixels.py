@@ -19,11 +19,12 @@ import numpy as np
 
 from surefoot.agents import files as zoo
 from surefoot.attacks.victim import VictimBatch
-from surefoot.episodes import Noise
-from surefoot.files import versions, write_json
+from surefoot.files import write_json
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
+from surefoot.provenance import versions
 from surefoot.runs.attacked import AttackGrid
 
 HERE = Path(__file__).resolve().parent

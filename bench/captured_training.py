@@ -19,8 +19,9 @@ from unittest.mock import patch
 import torch
 from stable_baselines3 import DDPG, DQN
 
-from surefoot.files import versions, write_json
+from surefoot.files import write_json
 from surefoot.play.tasks import get_task
+from surefoot.provenance import versions
 from surefoot.train import ddpg, dqn
 from surefoot.train.off_policy import build_model
 from surefoot.train.presets import find_settings

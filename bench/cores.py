@@ -16,11 +16,12 @@ from pathlib import Path
 
 from surefoot.agents import files as zoo
 from surefoot.compute import usable_cores
-from surefoot.episodes import Noise
-from surefoot.files import versions, write_json
+from surefoot.files import write_json
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
+from surefoot.provenance import versions
 
 TASK, AGENT, SIGMA = "pong-1r", "pong-1r-s0.05", 0.05
 BLOCKS, EPISODES_PER_ENV = 2, 2  # blocks of a process; short ones, so that no process waits long for the last

@@ -20,7 +20,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent / "tests"))
 
 import fuzzing  # noqa: E402
-from surefoot.files import versions, write_json  # noqa: E402
+from surefoot.files import write_json  # noqa: E402
+from surefoot.provenance import versions  # noqa: E402
 
 
 def main() -> None:

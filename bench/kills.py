@@ -28,11 +28,12 @@ import torch  # noqa: E402
 
 import killing  # noqa: E402
 from surefoot.agents.files import load  # noqa: E402
-from surefoot.episodes import Noise  # noqa: E402
-from surefoot.files import versions, write_json  # noqa: E402
+from surefoot.files import write_json  # noqa: E402
+from surefoot.noise import Noise  # noqa: E402
 from surefoot.play.plan import Plan  # noqa: E402
 from surefoot.play.tasks import get_task  # noqa: E402
 from surefoot.proof.query import Query  # noqa: E402
+from surefoot.provenance import versions  # noqa: E402
 from surefoot.runs.certified import certified_run  # noqa: E402
 
 TIMED = ("run.json", "report.html")  # say how long the run took

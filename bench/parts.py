@@ -32,8 +32,8 @@ from surefoot.agents import files as zoo
 from surefoot.agents import memory
 from surefoot.agents.policies import Policy
 from surefoot.compute import single_thread
-from surefoot.episodes import Noise
-from surefoot.files import versions, write_json
+from surefoot.files import write_json
+from surefoot.noise import Noise
 from surefoot.play.channel import Channel
 from surefoot.play.envs.cartpole import CartPole
 from surefoot.play.envs.mountain_car import MountainCar
@@ -41,6 +41,7 @@ from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Stream
 from surefoot.play.tasks import get_task
+from surefoot.provenance import versions
 
 SIGMA, STEPS = 0.2, 50
 HERE = Path(__file__).resolve().parent

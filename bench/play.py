@@ -31,12 +31,13 @@ from surefoot.agents.networks import MLP, Squashed
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.write import write_zip
 from surefoot.compute import single_thread, usable_cores
-from surefoot.episodes import Noise
-from surefoot.files import versions, write_json
+from surefoot.files import write_json
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.task import Task
 from surefoot.play.tasks import get_task
+from surefoot.provenance import versions
 
 SIGMA, BUDGETS = 0.2, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
 HERE = Path(__file__).resolve().parent

@@ -20,8 +20,9 @@ from ray.cluster_utils import Cluster
 
 from surefoot.compute import usable_cores
 from surefoot.episodes import Episodes
-from surefoot.files import versions, write_json
+from surefoot.files import write_json
 from surefoot.play.ray_cluster import Capacity, RayCluster, ray_cluster
+from surefoot.provenance import versions
 
 HERE = Path(__file__).resolve().parent
 SECOND, RETURNS, SIMULATED = 1.0, 500, 1_000

@@ -29,12 +29,13 @@ from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.recurrent import Encoder, Form, recurrent_policy
 from surefoot.agents.resolve import as_policy
 from surefoot.compute import single_thread, usable_cores
-from surefoot.episodes import Noise
-from surefoot.files import versions, write_json
+from surefoot.files import write_json
+from surefoot.noise import Noise
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
+from surefoot.provenance import versions
 
 SIGMA, BUDGETS, KEEP = 0.2, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0], 0.7
 GAINS = np.array([0.1, 0.3, 1.0, 0.5])

@@ -19,10 +19,11 @@ from torch import Tensor
 from study.attack_cells import agent_of
 from study.measure import attack_of
 from study.sizes import AttackSize
-from surefoot.files import versions, write_json
+from surefoot.files import write_json
 from surefoot.play.channel import Attacker, View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
+from surefoot.provenance import versions
 
 CASES = ((0.0, 0.9), (0.0, 0.3), (0.05, 0.1))  # sigma and lambda_Q
 

@@ -20,13 +20,15 @@ import numpy as np
 from surefoot.agents import files as zoo
 from surefoot.api.query import Requirement
 from surefoot.cli.options import parse_requirement
-from surefoot.episodes import Episodes, Noise
-from surefoot.files import versions, write_json
+from surefoot.episodes import Episodes
+from surefoot.files import write_json
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
 from surefoot.proof.query import certify
 from surefoot.proof.stopping import Monitor, StoppingRule
+from surefoot.provenance import versions
 
 HERE = Path(__file__).resolve().parent
 AGENT, SIGMA, CONFIDENCE = "cartpole-5-s0.2", 0.2, 0.95

@@ -18,7 +18,8 @@ from study.numbers import Study, fingerprint
 from study.paper import EVERY, TARGETS, Target, find_target
 from study.tables import Table
 from surefoot.errors import InputError
-from surefoot.files import versions, write_json, write_text, write_whole
+from surefoot.files import write_json, write_text, write_whole
+from surefoot.provenance import versions
 
 Made = tuple[Figure | None, Table | None]
 Maker = Callable[[Study, Sequence[str]], Made]

@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 from study.numbers import Agent
 from study.sizes import AttackSize, Sizes
 from surefoot.agents import files as zoo
-from surefoot.episodes import Noise
-from surefoot.files import read_json, versions, write_arrays, write_json
+from surefoot.files import read_json, write_arrays, write_json
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
 from surefoot.play.workers import Processes
+from surefoot.provenance import versions
 from surefoot.runs.attacked import AttackGrid, run_configuration, summary
 from surefoot.runs.folder import RunFolder, configuration_name
 

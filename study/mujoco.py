@@ -19,7 +19,8 @@ from study.style import mean_of
 from study.tables import Table, measured
 from surefoot.agents.files import list_agents, load, load_card
 from surefoot.compute import usable_cores
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
+from surefoot.noise import Noise
 from surefoot.play.environments import task_of_card
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

@@ -14,11 +14,12 @@ from study.paper import LARGEST
 from surefoot.agents.files import list_agents, load_card
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.files import read_json, sha256
+from surefoot.files import read_json
 from surefoot.play.task import Task
 from surefoot.play.tasks import TASKS
 from surefoot.proof.episode_budget import EpisodeCertificate
 from surefoot.proof.query import certify
+from surefoot.provenance import sha256
 
 DATA = Path(__file__).resolve().parent / "data"  # the committed numbers
 CONFIDENCE = 0.95

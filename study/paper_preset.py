@@ -27,9 +27,10 @@ from study.sizes import CARTPOLE_BUDGETS, MOUNTAIN_CAR_BUDGETS, AttackSize
 from study.style import mean_of
 from study.tables import Table, certified, measured
 from surefoot.agents.files import load_card
-from surefoot.files import read_json, versions, write_json
+from surefoot.files import read_json, write_json
 from surefoot.play.rollout import play
 from surefoot.proof.query import certify
+from surefoot.provenance import versions
 from surefoot.runs.attacked import summary
 
 FOLDER = DATA / "paper-preset"

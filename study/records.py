@@ -30,7 +30,7 @@ from surefoot.agents import files as zoo
 from surefoot.attacks.registry import METHODS
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.files import read_arrays, read_json, sha256, write_json
+from surefoot.files import read_arrays, read_json, write_json
 from surefoot.play.task import Task
 from surefoot.play.tasks import TASKS
 from surefoot.proof.bounds.bands import tail_tight
@@ -38,6 +38,7 @@ from surefoot.proof.bounds.from_band import mean_upper
 from surefoot.proof.forecast import best_achievable
 from surefoot.proof.inconsistency import FALSE_ALARM
 from surefoot.proof.query import certify
+from surefoot.provenance import sha256
 from surefoot.runs.folder import configuration_name
 
 ROOT = DATA.parents[1]

@@ -28,7 +28,8 @@ from study.paper import ROUNDS
 from study.sizes import AttackSize
 from study.style import attack_curve, mean_of
 from study.tables import UNMEASURED, Finding, Table, by_budget, measured
-from surefoot.files import versions, write_json
+from surefoot.files import write_json
+from surefoot.provenance import versions
 from surefoot.runs.folder import RunFolder
 
 Curve = tuple[list[float], list[float], list[float]]  # budgets, means, standard errors

@@ -28,10 +28,11 @@ from study.tables import UNMEASURED, Finding, by_budget, certified
 from surefoot.agents import files as zoo
 from surefoot.agents.policies import Policy
 from surefoot.compute import single_thread
-from surefoot.files import versions, write_json
+from surefoot.files import write_json
 from surefoot.play.streams import Stream, seed_sequence
 from surefoot.play.tasks import get_task
 from surefoot.proof.bounds.binomial import lower_limit
+from surefoot.provenance import versions
 
 TASK = "cartpole-1"
 EPISODES = 200

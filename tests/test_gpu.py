@@ -15,7 +15,7 @@ from surefoot.attacks.composed import Structured
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import UNDEFENDED, Smoothing, VictimBatch
 from surefoot.compute import norms
-from surefoot.episodes import Noise
+from surefoot.noise import Noise
 from surefoot.play.channel import Channel
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

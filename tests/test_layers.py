@@ -258,6 +258,8 @@ def test_planted_cycles_are_found():
     assert cycles(graph) == [("surefoot.episodes", "surefoot.errors", "surefoot.files")]
     with_types = {module: imports_of(source, module) for module, source in sources.items()}
     assert ("surefoot.agents.memory", "surefoot.compute") in cycles(with_types)
+
+
 KERNEL = "surefoot.proof.bounds"
 PLANS = "surefoot.proof.planning"
 

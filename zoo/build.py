@@ -22,8 +22,8 @@ from typing import Any
 
 from surefoot.agents.files import load
 from surefoot.compute import usable_cores
-from surefoot.episodes import Noise
 from surefoot.files import read_json
+from surefoot.noise import Noise
 from surefoot.play.environments import task_of_card
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

@@ -22,8 +22,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from study.agents_table import HEADLINE, ROOT, put
 from surefoot.agents.files import load, load_card
-from surefoot.episodes import Noise
 from surefoot.files import read_arrays, read_json
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.tasks import get_task
 from surefoot.proof.rounding import format_lower

@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from surefoot.errors import InputError
 from surefoot.files import extremes, is_count, read_npz, untrusted, write_npz
-from surefoot.noise import Noise, checked_sigma  # noqa: F401 - their old place
+from surefoot.noise import Noise
 
 SCHEMA = 1
 # The arrays of a record by their names in files, which are hashed, and as attributes.
@@ -77,6 +77,13 @@ class Baseline:
 @dataclass(frozen=True, eq=False, repr=False)
 class Episodes:
     """Outcomes of episodes that were fixed in advance and run to their ends.
+
+    >>> from surefoot import Episodes
+    >>> episodes = Episodes.from_returns([9.0, 200.0, 31.5], sigma=0.2, floor=0, ceiling=200)
+    >>> episodes
+    <3 episodes of given returns: sigma 0.2, mean return 80.1667, from 9 to 200>
+    >>> len(episodes[:2])
+    2
 
     Attributes:
         returns: Return of each episode, in the order that was fixed in advance.

@@ -10,7 +10,15 @@ _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}  # control, format, surroga
 
 
 class InputError(ValueError):
-    """Bad input: it says what was expected, what came, and what to do. The command exits with code 2."""
+    """Bad input: it says what was expected, what came, and what to do. The command exits with code 2.
+
+    >>> from surefoot import Episodes, InputError
+    >>> try:
+    ...     Episodes.from_returns([-1.0], sigma=0.2, floor=0)
+    ... except InputError as error:
+    ...     print(error)
+    no return may be below the floor 0, got -1; give the true floor
+    """
 
     def __init__(self, message: str = "") -> None:
         super().__init__(printable(message))

@@ -27,7 +27,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import InputError
-from surefoot.provenance import checkout, sha256, source_hash, versions  # noqa: F401 - their old place
 
 PARTIAL = ".part"  # ends the names of files that are being written
 MOST_TEXT = 2**24  # bytes of a JSON file: what is read takes up to 25 times as much memory
@@ -253,7 +252,13 @@ def read_array(path: Path) -> NDArray[Any]:
 def parsed_array(content: bytes) -> NDArray[Any]:
     """Return the array of plain numbers that the bytes of an ``.npy`` are, or raise ValueError."""
     file = io.BytesIO(content)
-    array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    try:
+        array: NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
+    except ValueError as error:
+        # Numpy names the option that would execute the file: nobody is to be advised to do that.
+        if "allow_pickle" in str(error):
+            raise ValueError("expected plain numbers, got object") from error
+        raise
     if array.dtype.kind not in "biuf":
         raise ValueError(f"expected plain numbers, got {array.dtype}")
     if file.tell() != len(content):

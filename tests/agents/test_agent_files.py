@@ -14,9 +14,9 @@ from surefoot.agents.memory import FrameStack
 from surefoot.agents.networks import MLP, weights_hash
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import as_policy
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.files import read_arrays, read_json, write_arrays, write_json
+from surefoot.noise import Noise
 from surefoot.play.environments import task_of_card
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

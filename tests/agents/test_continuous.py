@@ -15,8 +15,8 @@ from surefoot.agents.networks import Critic
 from surefoot.agents.policies import Spaces
 from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.write import write_zip
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.envs.mountain_car import MountainCar, open_mountain_car
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

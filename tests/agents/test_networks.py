@@ -18,8 +18,8 @@ from surefoot.agents.sb3 import read as sb3
 from surefoot.agents.sb3.write import _SpacesOnly, write_zip
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Smoothing, VictimBatch
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.channel import Channel, View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

@@ -26,8 +26,8 @@ from surefoot.agents.callables import from_callable
 from surefoot.agents.policies import Spaces
 from surefoot.agents.resolve import as_policy
 from surefoot.cli.main import main
-from surefoot.episodes import Noise
 from surefoot.errors import InputError, NotAllowedError
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.verification.verdict import FAILED, IMPOSSIBLE

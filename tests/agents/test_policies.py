@@ -13,8 +13,8 @@ from surefoot.agents.memory import FrameStack, GRUWeights, Recurrent, gru_step
 from surefoot.agents.networks import ACTIVATIONS, MLP, weights_hash
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.row_checks import check_rows
-from surefoot.episodes import Noise
 from surefoot.errors import DependentRowsError, InputError
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from toys import fixed, pay_steps, toy_task

@@ -10,8 +10,8 @@ from surefoot.agents.callables import from_callable
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks.ddpg import DdpgAttack
 from surefoot.attacks.victim import Smoothing
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task

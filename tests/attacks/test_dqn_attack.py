@@ -13,7 +13,7 @@ from surefoot.agents import files as zoo
 from surefoot.attacks.base import normalize_rows
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Smoothing
-from surefoot.episodes import Noise
+from surefoot.noise import Noise
 from surefoot.play.channel import View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

@@ -18,7 +18,7 @@ from surefoot.agents import files as zoo
 from surefoot.attacks import dqn, victim
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Smoothing, VictimBatch
-from surefoot.episodes import Noise
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from toys import Recorded, short_pole

@@ -24,7 +24,7 @@ from surefoot.attacks.composed import (
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.registry import METHODS, Configuration, default_method
 from surefoot.attacks.victim import Smoothing, VictimBatch, clean_values
-from surefoot.episodes import Noise
+from surefoot.noise import Noise
 from surefoot.play.channel import View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

@@ -14,7 +14,7 @@ from surefoot.attacks.adaptive_pgd import AdaptivePGD
 from surefoot.attacks.composed import Composed, ValueGapTiming
 from surefoot.attacks.dqn import PaperAttack
 from surefoot.attacks.victim import Smoothing, VictimBatch
-from surefoot.episodes import Noise
+from surefoot.noise import Noise
 from surefoot.play import channel
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

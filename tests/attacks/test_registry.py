@@ -14,7 +14,7 @@ from surefoot.attacks.opposite_action import OppositeAction
 from surefoot.attacks.registry import METHODS, Configuration, default_method
 from surefoot.attacks.value_gaps import GapRecorder, default_lambdas
 from surefoot.attacks.victim import UNDEFENDED, Smoothing
-from surefoot.episodes import Noise
+from surefoot.noise import Noise
 from surefoot.play.channel import Channel, Ledger, Rows
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Stream, block_seeds

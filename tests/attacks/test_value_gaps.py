@@ -7,7 +7,7 @@ import pytest
 from surefoot.agents import files
 from surefoot.attacks import value_gaps
 from surefoot.cli import main as cli
-from surefoot.episodes import Noise
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.tasks import get_task
 from surefoot.report.sentences import attack_notes

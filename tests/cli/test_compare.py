@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from surefoot.cli.main import main
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.proof.comparison import Contest
 from surefoot.runs.compared import compared_run

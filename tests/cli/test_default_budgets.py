@@ -6,7 +6,7 @@ import pytest
 
 from surefoot.cli.certify import _query
 from surefoot.cli.main import build_parser
-from surefoot.episodes import Noise
+from surefoot.noise import Noise
 from surefoot.play.environments import make_task
 from surefoot.play.tasks import TASKS, get_task
 from surefoot.proof.query import Units, default_budgets

@@ -21,8 +21,9 @@ import pytest
 from surefoot.agents.normalization import Statistics, normalized
 from surefoot.agents.policies import Policy
 from surefoot.cli import main as cli
-from surefoot.episodes import Noise
-from surefoot.play.plan import MOST_EPISODES, own_seed
+from surefoot.episodes import MOST_EPISODES
+from surefoot.noise import Noise
+from surefoot.play.plan import own_seed
 from surefoot.play.streams import Purpose
 from surefoot.play.tasks import get_task
 from surefoot.proof.query import Norm
@@ -89,7 +90,7 @@ def asked(tmp_path, monkeypatch) -> Callable[..., Call]:
             raise Reached
 
         with monkeypatch.context() as patched:
-            patched.setattr("surefoot.api.setup.resolve", resolve)
+            patched.setattr("surefoot.api.setup.as_policy", resolve)
             patched.setattr(DOORS[door], stop)
             command = door.partition(" ")[0]
             line = f"{command} {words}"

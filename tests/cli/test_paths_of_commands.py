@@ -29,7 +29,7 @@ def elsewhere(tmp_path, monkeypatch):
 def agent_of_code(monkeypatch):
     """Let every agent be code, which has no hash."""
     nameless = replace(balancer(), sha256="", name="mine")
-    monkeypatch.setattr("surefoot.api.setup.resolve", lambda *_, **__: nameless)
+    monkeypatch.setattr("surefoot.api.setup.as_policy", lambda *_, **__: nameless)
 
 
 @pytest.mark.usefixtures("agent_of_code")

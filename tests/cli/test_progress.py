@@ -17,7 +17,7 @@ from rich.console import Console
 import surefoot
 from surefoot.cli import options
 from surefoot.cli.main import main
-from surefoot.episodes import Noise
+from surefoot.noise import Noise
 from surefoot.play import meter
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
@@ -89,7 +89,12 @@ def test_a_sequential_run_shows_its_bound():
     notes = []
     goal = StoppingRule(budget=0.5, require=3.0)
     made = certified_run(
-        plan(20_000), Query(budgets=(0.5,)), Path("run"), goal=goal, progress=lambda *said: notes.append(said[2])
+        plan(20_000),
+        Query(budgets=(0.5,)),
+        Path("run"),
+        goal=goal,
+        progress=lambda *said: notes.append(said[2]),
+        figure=False,
     )
     assert notes[0] == "bound 0.00 at B = 0.5, required 3"
     bounds = [float(re.match(r"bound ([\d.]+) at", note)[1]) for note in notes]

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from surefoot.agents.callables import from_callable
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.envs.atari.emulators import CUT, ENDED, Board, Cartridge, Emulators
 from surefoot.play.envs.atari.env import Atari, AtariEnvironment, counted, slot_seeds
 from surefoot.play.envs.atari.processes import Fleet

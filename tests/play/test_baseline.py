@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play import baseline as blind
 from surefoot.play.baseline import HALF_PERIODS, Clockwork, Wave, find_baseline, names_of, open_loop_policy, waves
 from surefoot.play.plan import Plan

@@ -8,8 +8,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.channel import Channel, Ledger, Rows, View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from surefoot.cli import main as cli
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.floors import of_rewards
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

@@ -12,8 +12,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, Text
 
 from surefoot.agents.callables import from_callable
 from surefoot.attacks.composed import Structured
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.environments import make_task
 from surefoot.play.envs.cartpole import CartPole, is_cartpole
 from surefoot.play.envs.gymnasium_env import Gymnasium

@@ -14,9 +14,10 @@ from laws import too_many
 from surefoot.agents import files as zoo
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.cli import main as cli
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
+from surefoot.noise import Noise
 from surefoot.play.channel import Channel, Ledger, Rows, units_of
 from surefoot.play.envs.noisy import NoisyObservation
 from surefoot.play.plan import Plan
@@ -174,7 +175,7 @@ def runs(tmp_path_factory):
         "different": Plan(task=task, policy=agent, noise=Noise.of(SIGMAS), n_episodes=60),
     }
     for name, plan in plans.items():
-        certified_run(plan, Query(budgets=(0.0, 0.1), method="band"), folder / name)
+        certified_run(plan, Query(budgets=(0.0, 0.1), method="band"), folder / name, figure=False)
     return folder
 
 

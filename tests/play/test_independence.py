@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.independence import ALARM, _log_chance, check_independence, dependent_returns, repeated_blocks
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

@@ -13,8 +13,8 @@ from surefoot.agents.callables import from_callable
 from surefoot.agents.memory import FrameStack
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.attacks.composed import Structured
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play import loop
 from surefoot.play.channel import Channel, Ledger
 from surefoot.play.loop import play_block
@@ -477,7 +477,7 @@ def test_the_number_of_threads_is_given_back():
 FAULTS = """
 import resource
 from surefoot.agents.files import load
-from surefoot.episodes import Noise
+from surefoot.noise import Noise
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
 from surefoot.play.tasks import get_task

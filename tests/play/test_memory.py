@@ -11,7 +11,7 @@ from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.recurrent import recurrent_parts
 from surefoot.agents.smoothed import PredictableNoiseWarning, SmoothedPolicy
-from surefoot.episodes import Noise
+from surefoot.noise import Noise
 from surefoot.play import loop
 from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan

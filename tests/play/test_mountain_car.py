@@ -5,8 +5,8 @@ import pytest
 import torch
 
 from surefoot.agents.policies import Policy, Spaces
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.envs import mountain_car
 from surefoot.play.envs.mountain_car import MountainCar
 from surefoot.play.plan import Plan

@@ -9,8 +9,9 @@ import torch
 import surefoot
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.compute import usable_cores
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play import baseline
 from surefoot.play.baseline import find_baseline
 from surefoot.play.environments import inspect, make_task, task_of_card

@@ -17,8 +17,9 @@ from ray.cluster_utils import Cluster
 import surefoot
 from surefoot.agents.callables import from_callable
 from surefoot.cli import main as cli
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play import ray_cluster as module
 from surefoot.play.plan import Plan
 from surefoot.play.ray_cluster import check_answer, needs_of, ray_cluster

@@ -16,8 +16,8 @@ from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import as_policy
 from surefoot.agents.row_checks import check_rows, first_differing, numbers_of, spread_of
 from surefoot.cli.main import main
-from surefoot.episodes import Noise
 from surefoot.errors import DependentRowsError, InputError
+from surefoot.noise import Noise
 from surefoot.play import row_checks
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

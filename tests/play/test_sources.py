@@ -12,8 +12,8 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiBinary, MultiDiscrete, Tu
 
 import surefoot
 from surefoot.agents.callables import from_callable
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.environments import inspect, make_task
 from surefoot.play.envs.cartpole import CartPole
 from surefoot.play.envs.gymnasium_env import Gymnasium

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 import surefoot
 from surefoot.agents.smoothed import PredictableNoiseWarning, smooth
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play import loop, streams
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

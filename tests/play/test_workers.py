@@ -13,8 +13,8 @@ import pytest
 
 from surefoot.agents.callables import from_callable
 from surefoot.compute import usable_cores
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.workers import DeadWorkerError, Processes, run_apart

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.environments import make_task
 from surefoot.play.tasks import TASKS, get_task
 from surefoot.proof.query import Query, Units, default_budgets

@@ -19,8 +19,8 @@ import waiting_env
 from laws import too_many
 from surefoot import Episodes, certify, certify_per_step
 from surefoot.cli import main as cli
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.channel import View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

@@ -9,8 +9,9 @@ import pytest
 
 from laws import LAWS, too_many
 from surefoot.cli import main as cli
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.proof import stopping
 from surefoot.proof.bounds.bands import tail_tight
@@ -41,7 +42,7 @@ QUESTIONS = Query(budgets=(0.0, 0.5))
 
 
 def watched(folder, goal, most=20_000, **options):
-    certificate = certified_run(plan(most), QUESTIONS, Path(folder), goal=goal, **options)
+    certificate = certified_run(plan(most), QUESTIONS, Path(folder), goal=goal, **options, figure=False)
     return certificate, (certificate.method_selection or {}).get("stopped")
 
 

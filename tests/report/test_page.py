@@ -583,7 +583,6 @@ def test_replays_that_a_page_cannot_carry_are_left_out(tmp_path, monkeypatch):
     assert len(data_of(build_page([read_run(tmp_path / name) for name in "abc"]))["replays"]) == 2
 
 
-@pytest.mark.usefixtures("computed_bets")
 def test_the_same_folders_give_the_same_page(tmp_path):
     certified(tmp_path)
     assert write_run_report(tmp_path).read_bytes() == write_run_report(tmp_path).read_bytes()

@@ -229,7 +229,6 @@ def test_any_budgets_can_be_drawn(tmp_path, budgets, ceiling):
     assert low < made.floor < made.estimate < high
 
 
-@pytest.mark.usefixtures("drawn_figures")
 @pytest.mark.parametrize("name", [r"$\frac$ of $\mathbf", "模型 {x} %s", "a" * 300, "line\nbreak"])
 def test_odd_names_and_negative_floors_are_drawn(tmp_path, name):
     pytest.importorskip("matplotlib")
@@ -243,7 +242,6 @@ def test_equal_returns_are_drawn():
     assert axes.get_ylim()[0] < 0 < axes.get_ylim()[1]
 
 
-@pytest.mark.usefixtures("drawn_figures")
 def test_a_folder_gets_the_certificate_and_a_picture(tmp_path):
     pytest.importorskip("matplotlib")
     made = certificate()

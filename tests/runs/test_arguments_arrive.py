@@ -5,8 +5,9 @@ import pytest
 
 import surefoot
 from surefoot.api import attack as attack_curve
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.streams import Purpose
 from surefoot.runs import rollout, taped_episode
@@ -165,12 +166,12 @@ def test_quiet_and_attacked_tapes_begin_alike_and_are_of_the_plans_they_are_name
 @pytest.mark.parametrize(
     ("given", "match"),
     [
-        ({"sigma": 0.3}, "run with sigma 0.2, got --sigma 0.3"),
-        ({"sigma": 0.1}, "run with sigma 0.2, got --sigma 0.1"),
-        ({"floor": -1.0}, "run with floor 0.0, got --floor -1.0"),
-        ({"floor": 1.0}, "run with floor 0.0, got --floor 1.0"),
-        ({"ceiling": 31.0}, "run with ceiling 30.0, got --ceiling 31.0"),
-        ({"ceiling": 29.0}, "run with ceiling 30.0, got --ceiling 29.0"),
+        ({"sigma": 0.3}, "run with sigma 0.2, got sigma=0.3"),
+        ({"sigma": 0.1}, "run with sigma 0.2, got sigma=0.1"),
+        ({"floor": -1.0}, "run with floor 0.0, got floor=-1.0"),
+        ({"floor": 1.0}, "run with floor 0.0, got floor=1.0"),
+        ({"ceiling": 31.0}, "run with ceiling 30.0, got ceiling=31.0"),
+        ({"ceiling": 29.0}, "run with ceiling 30.0, got ceiling=29.0"),
         ({"sigma": [0.2, 0.4]}, "other noise on some features"),
     ],
 )

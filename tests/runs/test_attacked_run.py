@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from surefoot import certify
 from surefoot.agents import files as zoo
 from surefoot.agents.callables import from_callable
 from surefoot.attacks.registry import METHODS
 from surefoot.cli import main as cli
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
+from surefoot.noise import Noise
+from surefoot.play.loop import play_block
 from surefoot.play.plan import Plan
 from surefoot.runs.attacked import AttackGrid, attacked_records, attacked_run
 from toys import short_pole
@@ -157,3 +161,24 @@ def test_the_command_reports_a_planted_inconsistency_with_exit_code_3(tmp_path, 
     code, _, err = command(capsys, *arguments, "--out", str(tmp_path / "x"), "--certificate", str(tmp_path / "other"))
     assert code == 2
     assert "is about another task, agent or sigma" in err
+
+
+def test_attacks_average_over_the_noise_of_each_feature():
+    """Not over the least sigma of all of them, which would be another agent's noise."""
+    sigmas = (0.1, 0.0, 0.4, 0.8)
+    grid = attack(sigma=sigmas)
+    plan = grid.plan(0.2, 0.0)
+    drawn = []
+
+    class Watcher:
+        def propose(self, view):
+            drawn.append(grid.smoothing.noise(view, torch.arange(len(view.observation)), 1))
+            return torch.zeros_like(view.observation)
+
+        def describe(self):
+            return {"name": "watcher"}
+
+    play_block(replace(plan, attacker=Watcher()), 0)
+    spread = torch.cat([noise.reshape(-1, 4) for noise in drawn]).std(dim=0)
+    assert spread.tolist() == pytest.approx(sigmas, rel=0.05)
+    assert attack(sigma=0.2).smoothing.sigma == 0.2

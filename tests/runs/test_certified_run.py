@@ -14,8 +14,9 @@ import surefoot
 import waiting_env
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import as_policy
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.environments import make_task
 from surefoot.play.plan import Plan, resolve_device
 from surefoot.play.tasks import get_task
@@ -158,7 +159,7 @@ def test_questions_are_checked_before_the_first_step(tmp_path, monkeypatch, ques
     with pytest.raises(InputError, match=match):
         Query(**{"budgets": (0, 0.2), **question}).answer(plan.probe())
     with pytest.raises(InputError, match=match):
-        certified_run(plan, Query(**{"budgets": (0, 0.2), **question}), tmp_path / "run")
+        certified_run(plan, Query(**{"budgets": (0, 0.2), **question}), tmp_path / "run", figure=False)
     assert not (tmp_path / "run").exists()
 
 
@@ -182,6 +183,7 @@ def test_no_workers_leave_no_folder(tmp_path):
             QUESTIONS,
             tmp_path / "run",
             workers=0,
+            figure=False,
         )
     assert not (tmp_path / "run").exists()
 
@@ -214,19 +216,19 @@ def test_a_run_leaves_everything_and_is_not_played_twice(tmp_path, monkeypatch):
 
 def test_a_reused_run_keeps_the_facts_of_its_play(tmp_path, monkeypatch):
     plan = Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.2), n_episodes=60, n_envs=25)
-    certified_run(plan, QUESTIONS, tmp_path)
+    certified_run(plan, QUESTIONS, tmp_path, figure=False)
     first = json.loads((tmp_path / "run.json").read_text())
     assert first["certified_with"] == first["versions"]
     assert first["certify_seconds"] == pytest.approx(first["wall_seconds"] - first["play_seconds"], abs=0.002)
     monkeypatch.setattr(runs, "versions", lambda: {"surefoot": "9"})
-    certified_run(plan, Query(budgets=(0, 0.4)), tmp_path, workers=2)
+    certified_run(plan, Query(budgets=(0, 0.4)), tmp_path, workers=2, figure=False)
     second = json.loads((tmp_path / "run.json").read_text())
     of_play = ("agent_sha256", "versions", "wall_seconds", "play_seconds", "workers")
     assert [second[key] for key in of_play] == [first[key] for key in of_play]
     assert second["certified_with"] == {"surefoot": "9"}
     assert second["certify_seconds"] >= 0
     (tmp_path / "run.json").unlink()  # a run killed before it could write them
-    certified_run(plan, QUESTIONS, tmp_path)
+    certified_run(plan, QUESTIONS, tmp_path, figure=False)
     third = json.loads((tmp_path / "run.json").read_text())
     assert [third[key] for key in of_play[1:]] == [None] * 4  # unknown, and not made up
 
@@ -249,10 +251,10 @@ def test_a_run_that_stopped_goes_on(tmp_path, monkeypatch, failing):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        certified_run(plan, QUESTIONS, tmp_path, progress=stop)
+        certified_run(plan, QUESTIONS, tmp_path, progress=stop, figure=False)
     assert sorted(path.name for path in (tmp_path / "blocks").iterdir()) == [f"{k:06d}.npz" for k in range(failing)]
     counted = []
-    certified_run(plan, QUESTIONS, tmp_path, progress=lambda done, of: counted.append(done))
+    certified_run(plan, QUESTIONS, tmp_path, progress=lambda done, of: counted.append(done), figure=False)
     assert counted[0] == 25 * failing  # what was played is not played again
     assert np.array_equal(Episodes.load(tmp_path / "episodes.npz").returns, whole.returns)
 
@@ -260,7 +262,7 @@ def test_a_run_that_stopped_goes_on(tmp_path, monkeypatch, failing):
 @pytest.mark.parametrize("damage", ["episodes.npz", "setup.json", "blocks"])
 def test_a_damaged_run_is_an_error_and_not_a_result(tmp_path, damage):
     plan = Plan(task=TASK, policy=balancer(5), noise=Noise.of(0.2), n_episodes=50, n_envs=25)
-    certified_run(plan, QUESTIONS, tmp_path)
+    certified_run(plan, QUESTIONS, tmp_path, figure=False)
     if damage == "blocks":
         (tmp_path / "blocks").mkdir()
         (tmp_path / "episodes.npz").rename(tmp_path / "blocks" / "000000.npz")
@@ -268,14 +270,14 @@ def test_a_damaged_run_is_an_error_and_not_a_result(tmp_path, damage):
     content = (tmp_path / damage).read_bytes()
     (tmp_path / damage).write_bytes(content[: len(content) // 2])
     with pytest.raises(InputError, match="may be truncated"):
-        certified_run(plan, QUESTIONS, tmp_path)
+        certified_run(plan, QUESTIONS, tmp_path, figure=False)
 
 
 def test_returns_below_the_floor_are_no_certificate(tmp_path):
     task = make_task("CartPole-v1", floor=0, env_kwargs={"sutton_barto_reward": True})  # a pole that falls costs 1
     plan = Plan(task=task, policy=balancer(), noise=Noise.of(5.0), n_episodes=3)
     with pytest.raises(InputError, match="below the floor 0, got -1"):
-        certified_run(plan, QUESTIONS, tmp_path / "run")
+        certified_run(plan, QUESTIONS, tmp_path / "run", figure=False)
     assert not (tmp_path / "run" / "certificate.json").exists()
 
 
@@ -313,7 +315,7 @@ def test_impossible_returns_are_noticed_in_the_block_they_come_in(tmp_path, valu
         episodes_per_env=1,
     )
     with pytest.raises(InputError, match=match):
-        certified_run(plan, QUESTIONS, tmp_path)
+        certified_run(plan, QUESTIONS, tmp_path, figure=False)
     assert sorted(path.name for path in (tmp_path / "blocks").iterdir()) == ["000000.npz", "000001.npz"]
 
 
@@ -321,11 +323,17 @@ def test_a_corrected_floor_works_in_the_same_folder(tmp_path):
     wrong, right = (toy_task(fixed(1), pay_steps, method="band", floor=floor, ceiling=3.0) for floor in (2.0, 0.0))
     with pytest.raises(InputError, match="below the floor 2, got 1"):
         certified_run(
-            Plan(task=wrong, policy=constant(), noise=Noise.of(0.2), n_episodes=20, n_envs=10), QUESTIONS, tmp_path
+            Plan(task=wrong, policy=constant(), noise=Noise.of(0.2), n_episodes=20, n_envs=10),
+            QUESTIONS,
+            tmp_path,
+            figure=False,
         )
     assert list(tmp_path.iterdir()) == []
     certified_run(
-        Plan(task=right, policy=constant(), noise=Noise.of(0.2), n_episodes=20, n_envs=10), QUESTIONS, tmp_path
+        Plan(task=right, policy=constant(), noise=Noise.of(0.2), n_episodes=20, n_envs=10),
+        QUESTIONS,
+        tmp_path,
+        figure=False,
     )
     assert (tmp_path / "certificate.json").exists()
 

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 import killing
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.proof.comparison import Contest
@@ -115,7 +116,7 @@ def test_a_certified_run_that_cannot_be_written_keeps_its_episodes(tmp_path, ful
         folder = tmp_path / f"full-{at}"
         writes = full_disk(at)
         try:
-            certified_run(PLAN, Query(budgets=(0.0, 0.5)), folder, goal=goal)
+            certified_run(PLAN, Query(budgets=(0.0, 0.5)), folder, goal=goal, figure=False)
         except InputError as error:
             assert "No space left" in str(error)  # noqa: PT017 - at the last one it succeeds
         found = kept(folder)

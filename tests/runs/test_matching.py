@@ -8,9 +8,10 @@ import pytest
 
 from pages import attacked as written_attack
 from pages import certified as written_certificate
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
 from surefoot.files import read_json, write_json
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.proof.query import Query, certify, certify_shared_budget
 from surefoot.proof.stopping import StoppingRule
@@ -301,23 +302,23 @@ def test_runs_that_differ_have_names_that_differ():
 def test_another_goal_is_another_setup(tmp_path):
     """Bets are made for their goal: with another one they would be made on returns that were seen."""
     query = Query(budgets=(0.0, 0.2), confidence=0.9)
-    made = certified_run(BASE, query, tmp_path, goal=StoppingRule(budget=0.2, tolerance=0.5))
+    made = certified_run(BASE, query, tmp_path, goal=StoppingRule(budget=0.2, tolerance=0.5), figure=False)
     assert made.confidence == 0.9
     assert made.method_selection["until"] == 0.5
     for goal in (StoppingRule(budget=0.1, tolerance=0.5), StoppingRule(budget=0.2, tolerance=0.4), None):
         with pytest.raises(InputError, match="another setup"):
-            certified_run(BASE, query, tmp_path, goal=goal)
-    again = certified_run(BASE, query, tmp_path, goal=StoppingRule(budget=0.2, tolerance=0.5))
+            certified_run(BASE, query, tmp_path, goal=goal, figure=False)
+    again = certified_run(BASE, query, tmp_path, goal=StoppingRule(budget=0.2, tolerance=0.5), figure=False)
     assert again.lower.tolist() == made.lower.tolist()
 
 
 def test_what_was_written_down_about_the_play_stays_when_it_is_certified_again(tmp_path, monkeypatch):
-    certified_run(BASE, Query(budgets=(0.0,)), tmp_path, workers=1, required=0.4)
+    certified_run(BASE, Query(budgets=(0.0,)), tmp_path, workers=1, required=0.4, figure=False)
     first = read_json(tmp_path / "run.json")
     assert (first["resumed"], first["workers"], first["required_budget"]) == (False, 1, 0.4)
     assert first["agent_sha256"] == BASE.policy.sha256
     write_json(tmp_path / "run.json", {**first, "wall_seconds": 12345.0, "workers": 77, "versions": {"numpy": "0"}})
-    certified_run(BASE, Query(budgets=(0.0, 0.1), threshold_spacing=2.0), tmp_path)
+    certified_run(BASE, Query(budgets=(0.0, 0.1), threshold_spacing=2.0), tmp_path, figure=False)
     again = read_json(tmp_path / "run.json")
     kept = (again["wall_seconds"], again["workers"], again["versions"], again["resumed"], again["step"])
     assert kept == (12345.0, 77, {"numpy": "0"}, True, 2.0)
@@ -326,7 +327,7 @@ def test_what_was_written_down_about_the_play_stays_when_it_is_certified_again(t
 
 def test_a_run_that_found_blocks_says_that_it_was_resumed(tmp_path):
     run_share(BASE, Share(1, 2), tmp_path)
-    certified_run(BASE, Query(budgets=(0.0,)), tmp_path)
+    certified_run(BASE, Query(budgets=(0.0,)), tmp_path, figure=False)
     assert read_json(tmp_path / "run.json")["resumed"] is True
 
 
@@ -336,7 +337,7 @@ def test_budgets_of_other_threats_are_not_shown_as_those_of_one_episode(tmp_path
     taped = []
     monkeypatch.setattr(certified_module, "record_replay", lambda quiet, under, folder: taped.append(under))
     certified_run(BASE, Query(budgets=(0.3,)), tmp_path / "episode", required=0.3, record=True, figure=False)
-    certified_run(BASE, Query(budgets=(0.3,), threat=SharedBudget(3)), tmp_path / "shared", record=True)
+    certified_run(BASE, Query(budgets=(0.3,), threat=SharedBudget(3)), tmp_path / "shared", record=True, figure=False)
     assert taped[0].budget == 0.3
     assert taped[1] is None
 

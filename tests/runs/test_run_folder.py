@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import killing
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
@@ -122,13 +123,14 @@ def test_a_lock_is_not_opened_through_a_link_and_nothing_is_cut_off(tmp_path):
     (tmp_path / "precious").write_text("keep me")
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".lock").symlink_to(tmp_path / "precious")
-    with pytest.raises(InputError, match=r"cannot use .*run for the run: .*; choose another --out"):
+    with pytest.raises(InputError, match=r"cannot use .*run for the run: .*; choose another out="):
         run(tmp_path / "run", TOY)
     assert (tmp_path / "precious").read_text() == "keep me"
 
 
-def test_whoever_waits_for_a_lock_that_is_deleted_locks_a_new_one(tmp_path):
+def test_whoever_waits_for_a_lock_that_is_deleted_locks_a_new_one(tmp_path, monkeypatch):
     """Otherwise a third process, which finds no lock file, would run in the same folder at the same time."""
+    monkeypatch.setattr("surefoot.runs.folder.PATIENCE", 0.8)
     entered, third = [], []
 
     def wait():
@@ -222,7 +224,7 @@ def test_what_a_kill_left_half_written_does_no_harm(tmp_path):
 @pytest.mark.parametrize(
     ("change", "match"),
     [
-        ({"seed": 4}, "another setup .seed 3 there, 4 now.; choose another --out"),
+        ({"seed": 4}, "another setup .seed 3 there, 4 now.; choose another out="),
         ({"noise": Noise.of(0.4)}, "another setup"),
         ({"n_episodes": 240}, "another setup .planned 230 there, 240 now."),
         ({"n_envs": 10}, "another setup"),
@@ -283,7 +285,7 @@ def test_somebody_elses_claim_is_not_lifted(tmp_path):
 
 def test_a_folder_of_somebody_else_is_refused(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
-    with pytest.raises(InputError, match="is not empty and holds no run; choose another --out"):
+    with pytest.raises(InputError, match="is not empty and holds no run; choose another out="):
         run(tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
@@ -292,7 +294,7 @@ def test_a_folder_in_use_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("surefoot.runs.folder.PATIENCE", 0.1)
     with (
         RunFolder(tmp_path, {}).opened(),
-        pytest.raises(InputError, match="is in use by another run; choose another --out"),
+        pytest.raises(InputError, match="is in use by another run; choose another out="),
         RunFolder(tmp_path, {}).opened(),
     ):
         pass

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from surefoot.cli import main as cli
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
+from surefoot.noise import Noise
 from surefoot.play.channel import View
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

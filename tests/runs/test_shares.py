@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from surefoot.cli import main as cli
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
@@ -127,7 +128,7 @@ def test_planted_blocks_that_are_others_are_refused(shares, tmp_path, change):
 
 
 def test_a_place_that_has_episodes_already_is_refused(shares, tmp_path):
-    with pytest.raises(InputError, match=r"1of3 holds episodes of its own; choose another --out"):
+    with pytest.raises(InputError, match=r"1of3 holds episodes of its own; choose another out="):
         merge(shares, shares[0])
     merge(shares, tmp_path / "merged")
     with pytest.raises(InputError, match="merged holds a whole run, not a share"):
@@ -136,7 +137,7 @@ def test_a_place_that_has_episodes_already_is_refused(shares, tmp_path):
     replace(record, returns=np.zeros(13)).save(tmp_path / "merged" / "episodes.npz")
     with pytest.raises(InputError, match="merged holds episodes of its own"):
         merge(shares, tmp_path / "merged")
-    with pytest.raises(InputError, match="holds no share of a run; give directories that --blocks I/N has written"):
+    with pytest.raises(InputError, match="holds no share of a run; give the directories of shares that were run"):
         merge([tmp_path / "merged" / "none"], tmp_path / "other")
 
 

@@ -10,8 +10,8 @@ from gymnasium.spaces import Box, Discrete
 
 from surefoot.agents.resolve import as_policy
 from surefoot.compute import norms
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.environments import make_task
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
@@ -23,7 +23,6 @@ from surefoot.runs.taped_episode import attacked_plan, record_replay
 from toys import not_normal
 
 TASK = get_task("cartpole-5")
-pytestmark = pytest.mark.usefixtures("whole_tapes")
 
 
 def plan(**options):

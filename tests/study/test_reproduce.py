@@ -15,8 +15,9 @@ from study.numbers import Study, fingerprint, open_study, shipped_agents
 from study.paper import TARGETS
 from study.serial import serial
 from study.sizes import AttackSize, Sizes, full, quick
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.files import read_arrays, read_json
+from surefoot.noise import Noise
 from surefoot.play.loop import play_block
 from surefoot.play.tasks import TASKS
 

@@ -7,8 +7,8 @@ import torch
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy, Spaces
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import get_task
@@ -25,7 +25,9 @@ def careless(name="cartpole-1-hand-s0.1"):
     inner = 0.1 * np.eye(4)  # tanh is nearly linear there
     outer = np.zeros((2, 4))
     outer[1, 2] = 10.0
-    return zoo.hashed(Policy(MLP([inner, outer], [np.zeros(4), np.zeros(2)], "tanh"), Spaces(shape=(4,), n_actions=2), name=name))
+    return zoo.hashed(
+        Policy(MLP([inner, outer], [np.zeros(4), np.zeros(2)], "tanh"), Spaces(shape=(4,), n_actions=2), name=name)
+    )
 
 
 def polished(out, agent=None, sigma=SIGMA, settings=SMALL, **more):

@@ -12,8 +12,9 @@ from surefoot.agents import files as zoo
 from surefoot.agents.memory import Recurrent
 from surefoot.agents.resolve import as_policy
 from surefoot.cli.main import main
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.environments import make_task
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

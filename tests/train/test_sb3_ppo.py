@@ -15,8 +15,8 @@ import surefoot
 from surefoot.agents import files as zoo
 from surefoot.agents.resolve import as_policy
 from surefoot.cli import main as cli
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.environments import make_task
 from surefoot.play.envs.gymnasium_env import Gymnasium
 from surefoot.play.streams import training_seeds

@@ -16,8 +16,9 @@ from stable_baselines3.common.type_aliases import ReplayBufferSamples
 from surefoot.agents import files as zoo
 from surefoot.agents.networks import weights_hash
 from surefoot.cli.main import main
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.environments import make_task
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play

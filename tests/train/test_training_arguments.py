@@ -10,8 +10,9 @@ import torch
 from surefoot.agents import files as zoo
 from surefoot.agents.policies import Policy
 from surefoot.cli import main as cli
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.streams import Purpose, Stream, training_seeds
 from surefoot.play.tasks import get_task
 from surefoot.proof.forecast import forecast

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from surefoot.agents import files as zoo
 from surefoot.cli import main as cli
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.tasks import get_task
 from surefoot.proof.certificate import Certificate
@@ -44,7 +44,7 @@ def honest(tmp_path_factory, small_blocks):
         method = "paper" if name == "certificate.json" else None
         folders[name] = tmp_path_factory.mktemp("honest") / "run"
         query = Query(budgets=tuple(BUDGETS[name]), threat=threat, method=method)
-        certified_run(plan, query, folders[name])
+        certified_run(plan, query, folders[name], figure=False)
     return folders
 
 

@@ -9,7 +9,8 @@ from memorizing import forget, memorize, write_onnx
 
 from surefoot.agents.resolve import as_policy
 from surefoot.cli import main as cli
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan, own_seed, seeded_plan
 from surefoot.play.tasks import get_task
 from surefoot.proof.query import Query, certify_shared_budget
@@ -101,7 +102,7 @@ SIGMA = 10.0
 def certified(folder, agent, *, seed=None, n_episodes=90, **query):
     task = get_task("cartpole-1")
     plan = Plan(task=task, policy=as_policy(agent, task.spaces), noise=Noise.of(SIGMA), n_episodes=n_episodes)
-    return certified_run(seeded_plan(plan, seed), Query(budgets=(0.0, 1.0, 10.0), **query), folder)
+    return certified_run(seeded_plan(plan, seed), Query(budgets=(0.0, 1.0, 10.0), **query), folder, figure=False)
 
 
 @pytest.fixture(scope="module")

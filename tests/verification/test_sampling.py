@@ -9,7 +9,8 @@ import pytest
 from scipy.special import ndtr, ndtri
 
 from surefoot.agents import files as zoo
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
+from surefoot.noise import Noise
 from surefoot.play.environments import make_task
 from surefoot.play.plan import Plan
 from surefoot.play.tasks import get_task

@@ -22,8 +22,9 @@ from surefoot.agents.networks import weights_hash
 from surefoot.attacks.composed import Structured
 from surefoot.cli import main as cli
 from surefoot.compute import processor
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.files import read_json, read_npz, write_json, write_npz
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.tasks import TASKS, get_task
@@ -59,7 +60,7 @@ def honest(tmp_path_factory):
     """A real run of four blocks, as the command leaves it."""
     folder = tmp_path_factory.mktemp("honest") / "run"
     plan = Plan(task=get_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=100, seed=5)
-    certified_run(plan, Query(budgets=(0.0, 0.2, 0.4), method="paper"), folder)
+    certified_run(plan, Query(budgets=(0.0, 0.2, 0.4), method="paper"), folder, figure=False)
     return folder
 
 
@@ -163,7 +164,7 @@ def test_an_honest_run_is_verified_in_under_twenty_seconds(tmp_path, monkeypatch
     """All blocks, of the shipped size, in a fresh process; computing time, for others may use the same cores."""
     monkeypatch.setitem(TASKS, "cartpole-1", replace(TASKS["cartpole-1"], blocks=TASKS["cartpole-5"].blocks))
     plan = Plan(task=get_task("cartpole-1"), policy=zoo.load(AGENT), noise=Noise.of(0.4), n_episodes=1_000)
-    certified_run(plan, Query(budgets=plan.task.paper.budgets, method="paper"), tmp_path / "run")
+    certified_run(plan, Query(budgets=plan.task.paper.budgets, method="paper"), tmp_path / "run", figure=False)
     call = [sys.executable, "-m", "surefoot", "verify", str(tmp_path / "run")]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(call, capture_output=True, text=True, check=False)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from surefoot.agents import files as zoo
-from surefoot.episodes import Noise
 from surefoot.files import read_json, write_json
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.tasks import get_task
 from surefoot.proof.query import Query
@@ -35,7 +35,7 @@ def made(tmp_path_factory, small_blocks):
         per_step=True,
     )
     for query in NAMES.values():
-        certified_run(plan, query, folder)
+        certified_run(plan, query, folder, figure=False)
     return folder
 
 

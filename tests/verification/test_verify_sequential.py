@@ -9,8 +9,9 @@ import pytest
 from laws import LAWS, MORE_LAWS
 from surefoot.agents import files as zoo
 from surefoot.cli import main as cli
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.files import read_json, write_json
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.task import Blocks
 from surefoot.play.tasks import TASKS, get_task
@@ -47,7 +48,7 @@ def plan(most=3_000):
 def honest(tmp_path_factory):
     """A run that stopped because something was proved."""
     folder = tmp_path_factory.mktemp("stopped") / "run"
-    certificate = certified_run(plan(), Query(budgets=BUDGETS), folder, goal=GOAL)
+    certificate = certified_run(plan(), Query(budgets=BUDGETS), folder, goal=GOAL, figure=False)
     assert certificate.method_selection["stopped"] == "proved"
     assert 150 < certificate.n_episodes < 1_000
     return folder
@@ -86,7 +87,9 @@ def test_every_reason_to_stop_is_verified_and_no_other(reason, tmp_path, monkeyp
     if reason == "refuted":  # which is asked for when there are many returns: larger blocks are faster
         large = Blocks(n_envs=250, episodes_per_env=1)
         monkeypatch.setitem(TASKS, "cartpole-1", replace(TASKS["cartpole-1"], blocks=large))
-    certificate = certified_run(plan(most), Query(budgets=BUDGETS), tmp_path, goal=goal, progress=progress)
+    certificate = certified_run(
+        plan(most), Query(budgets=BUDGETS), tmp_path, goal=goal, progress=progress, figure=False
+    )
     assert certificate.method_selection["stopped"] == reason
     assert verify(tmp_path, blocks=2).verified, problems(verify(tmp_path, blocks=0))
     for other in {"proved", "close enough", "refuted", "all played"} - {reason}:

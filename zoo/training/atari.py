@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from surefoot.agents.memory import FrameStack
 from surefoot.agents.networks import CNN, NATURE, halved, recorded
 from surefoot.agents.policies import Policy
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.channel import Channel
 from surefoot.play.envs.atari.emulators import Board, Cartridge
 from surefoot.play.envs.atari.env import slot_seeds

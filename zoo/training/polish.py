@@ -33,8 +33,8 @@ from surefoot.agents.files import hashed, load
 from surefoot.agents.networks import MLP, Squashed
 from surefoot.agents.policies import Policy
 from surefoot.agents.recurrent import Visible
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.channel import Channel
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task

@@ -30,7 +30,8 @@ from surefoot.agents.normalization import Statistics, normalized, taken_apart
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.recurrent import CELLS, Form, recurrent_parts, recurrent_policy
 from surefoot.errors import InputError, did_you_mean
-from surefoot.files import checkout, read_arrays, read_json, untrusted, write_arrays, write_json
+from surefoot.files import read_arrays, read_json, untrusted, write_arrays, write_json
+from surefoot.provenance import checkout
 
 SCHEMA = 1
 # The names of arrays that normalize observations begin so.

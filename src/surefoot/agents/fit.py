@@ -11,7 +11,7 @@ from surefoot.agents.networks import CNN, MLP, Squashed
 from surefoot.agents.normalization import Normalized
 from surefoot.agents.policies import AS_IN_TRAINING, Policy, Spaces
 from surefoot.errors import InputError
-from surefoot.files import sha256
+from surefoot.provenance import sha256
 
 
 def fit_to(policy: Policy, shape: tuple[int, ...]) -> Policy:

@@ -17,7 +17,7 @@ from torch.nn.functional import conv2d
 
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
-from surefoot.files import sha256
+from surefoot.provenance import sha256
 
 Arrays = Mapping[str, NDArray[Any]]
 # Weights and biases, first layer first.

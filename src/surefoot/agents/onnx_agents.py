@@ -18,7 +18,8 @@ from surefoot.agents.callables import probe_policy
 from surefoot.agents.onnx_model import needs_data_file
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError
-from surefoot.files import MOST_ARRAYS, read_bytes, sha256, untrusted
+from surefoot.files import MOST_ARRAYS, read_bytes, untrusted
+from surefoot.provenance import sha256
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

@@ -22,8 +22,8 @@ from torch import Tensor
 
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.agents.resolve import as_policy
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 
 State = tuple[NDArray[Any], ...]
 

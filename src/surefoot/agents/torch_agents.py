@@ -23,7 +23,8 @@ from surefoot.agents.imported import search_here
 from surefoot.agents.networks import weights_hash
 from surefoot.agents.policies import Policy, Spaces
 from surefoot.errors import InputError, NotAllowedError
-from surefoot.files import MOST_ARRAYS, check_members, check_size, read_bytes, sha256
+from surefoot.files import MOST_ARRAYS, check_members, check_size, read_bytes
+from surefoot.provenance import sha256
 
 WAY_OUT = "make it a surefoot.Policy, whose network maps (rows, n_stack, *shape) to values or actions"
 

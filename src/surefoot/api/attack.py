@@ -227,9 +227,7 @@ def attack_into(
         matching_certificates(grid, named, folder.parent)  # a wrong one is rejected before the attack
     with keep_on_interrupt(folder):
         processes = as_processes(workers, grid.base.gpu_share)
-        result = attacked_run(
-            grid, folder, workers=processes, progress=progress, command=command, record=record
-        )
+        result = attacked_run(grid, folder, workers=processes, progress=progress, command=command, record=record)
     # Looked for again: a certificate may have been written next to it while the attack ran.
     certificates = matching_certificates(grid, named, folder.parent)
     records = attacked_records(grid, folder)

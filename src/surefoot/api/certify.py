@@ -7,9 +7,10 @@ from pathlib import Path
 from surefoot.agents.policies import Sigma
 from surefoot.api.returns import CertifiedRun
 from surefoot.api.setup import RUNS, AnyWorkers, ProgressCallback, as_processes, as_task, keep_on_interrupt, plan_run
-from surefoot.episodes import Noise
+from surefoot.episodes import MOST_EPISODES
 from surefoot.errors import InputError
-from surefoot.play.plan import MOST_EPISODES, Plan
+from surefoot.noise import Noise
+from surefoot.play.plan import Plan
 from surefoot.play.task import Task
 from surefoot.proof.query import Query
 from surefoot.proof.step_budget import StepBudget

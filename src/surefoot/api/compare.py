@@ -17,9 +17,9 @@ from surefoot.api.setup import (
     keep_on_interrupt,
     resolve_agent,
 )
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
 from surefoot.files import safe_name
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan, own_seed
 from surefoot.play.task import Task
 from surefoot.proof.comparison import Comparison, Contest

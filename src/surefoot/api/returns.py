@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 from surefoot.api.query import Requirement
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError
-from surefoot.files import versions
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.query import Query
+from surefoot.provenance import versions
 from surefoot.report.certificate_text import asked_budgets
 from surefoot.runs.finish import finish_run
 

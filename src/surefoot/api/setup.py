@@ -13,8 +13,8 @@ from surefoot.agents.imported import NAMED
 from surefoot.agents.policies import Policy, Sigma
 from surefoot.agents.resolve import as_policy
 from surefoot.compute import usable_cores
-from surefoot.episodes import Noise
 from surefoot.errors import InputError, Interrupted
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan, resolve_device, seeded_plan
 from surefoot.play.task import Task
 from surefoot.play.tasks import get_task

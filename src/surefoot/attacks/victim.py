@@ -19,6 +19,7 @@ from surefoot.agents.policies import Policy
 from surefoot.attacks.base import check_continuous, normalize_rows
 from surefoot.compute import expand_rows
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.channel import View
 
 # Rows of one forward and backward pass: what fits the cache of a core, what fills a GPU.
@@ -42,15 +43,16 @@ class Smoothing:
     """The noise an attacker averages over: none for an undefended agent.
 
     Attributes:
-        sigma: Standard deviation of the victim's noise.
+        sigma: Standard deviation of the victim's noise, or those of the features where they differ.
         n_samples: Number of noise samples that an average is taken over (the paper: 128).
     """
 
-    sigma: float = 0.0
+    sigma: float | tuple[float, ...] = 0.0
     n_samples: int = 128
 
     def __post_init__(self) -> None:
-        if not self.sigma >= 0:
+        sigmas = self.sigma if isinstance(self.sigma, tuple) else (self.sigma,)
+        if not all(sigma >= 0 for sigma in sigmas):
             raise InputError(f"sigma must be >= 0, got {self.sigma}")
         if self.n_samples < 1:
             raise InputError(f"the number of noise samples must be at least 1, got {self.n_samples}")
@@ -67,10 +69,18 @@ class Smoothing:
         if self.sigma == 0:
             return None
         shape = view.observation.shape[1:]
-        return view.stream.normal((rows.numel(), self.n_samples, n_stack, *shape)).mul_(self.sigma)
+        noise = view.stream.normal((rows.numel(), self.n_samples, n_stack, *shape))
+        if isinstance(self.sigma, tuple):
+            return noise.mul_(torch.tensor(self.sigma, dtype=noise.dtype, device=noise.device).view(shape))
+        return noise.mul_(self.sigma)
 
 
 UNDEFENDED = Smoothing()
+
+
+def smoothing_of(noise: Noise, n_samples: int) -> Smoothing:
+    """Return the smoothing of an agent with this noise, each feature with its own sigma."""
+    return Smoothing(noise.features or noise.sigma, n_samples)
 
 
 @runtime_checkable

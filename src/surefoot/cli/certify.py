@@ -27,8 +27,8 @@ from surefoot.cli.options import (
 )
 from surefoot.cli.parser import ADVANCED, AGENT, ATTACK, STATISTICS, STOPPING, add_command, section
 from surefoot.cli.task import DEFINED, add_task, limits_note, one_of, task_of
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.episode_budget import METHODS
 from surefoot.proof.query import NORMS, Query, Units

@@ -12,7 +12,7 @@ from typing import Any
 from surefoot import __version__
 from surefoot.cli.options import add_json, print_json
 from surefoot.cli.parser import add_command
-from surefoot.files import checkout
+from surefoot.provenance import checkout
 
 # Packages of each extra, and what it is for.
 EXTRAS: Mapping[str, tuple[tuple[str, ...], str]] = {

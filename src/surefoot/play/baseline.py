@@ -16,8 +16,9 @@ import torch
 from torch import Tensor, nn
 
 from surefoot.agents.policies import Policy, Spaces
-from surefoot.episodes import Baseline, Noise
+from surefoot.episodes import Baseline
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import Progress, play
 from surefoot.play.streams import Purpose

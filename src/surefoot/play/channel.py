@@ -17,8 +17,8 @@ from torch import Tensor
 
 from surefoot.agents.policies import Policy
 from surefoot.compute import expand_rows, norms
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.streams import Stream
 
 

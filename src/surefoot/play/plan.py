@@ -18,12 +18,14 @@ from torch import nn
 from surefoot.agents.memory import Recurrent
 from surefoot.agents.networks import weights_hash
 from surefoot.agents.policies import Policy
-from surefoot.episodes import LIMITS, MOST_BLOCKS, MOST_EPISODES, Episodes, Noise
+from surefoot.episodes import LIMITS, MOST_BLOCKS, MOST_EPISODES, Episodes
 from surefoot.errors import InputError
-from surefoot.files import MOST_ARRAYS, check_size, sha256
+from surefoot.files import MOST_ARRAYS, check_size
+from surefoot.noise import Noise
 from surefoot.play.channel import Attacker
 from surefoot.play.streams import check_purpose, seed_sequence
 from surefoot.play.task import Task
+from surefoot.provenance import sha256
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -32,10 +32,10 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from surefoot.compute import processor
 from surefoot.errors import InputError, is_out_of_memory
-from surefoot.files import source_hash, versions
 from surefoot.play.plan import Plan as RunPlan
 from surefoot.play.plan import agent_hash
 from surefoot.play.workers import LOOK, InFlight, Plan, Result
+from surefoot.provenance import source_hash, versions
 
 ANSWER = 20.0  # seconds that a cluster has to answer
 WITHOUT_NODES = 60.0  # seconds without any node that could run a block

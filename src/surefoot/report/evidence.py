@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import InputError
-from surefoot.files import sha256, versions, write_text
+from surefoot.files import write_text
 from surefoot.proof.certificate import Certificate
 from surefoot.proof.rounding import exact
+from surefoot.provenance import sha256, versions
 from surefoot.report import html, sentences
 from surefoot.report.certificate_text import describe_noise, headline
 from surefoot.report.charts import group_runs

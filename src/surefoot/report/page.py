@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from surefoot.errors import InputError, printable
-from surefoot.files import versions, write_text
+from surefoot.files import write_text
+from surefoot.provenance import versions
 from surefoot.report import html, sentences
 from surefoot.report.charts import Group, chart_data, find_inconsistencies, group_runs
 from surefoot.report.finished_run import FinishedRun

@@ -13,7 +13,7 @@ import numpy as np
 
 from surefoot.attacks.registry import METHODS, Configuration
 from surefoot.attacks.value_gaps import default_lambdas
-from surefoot.attacks.victim import Smoothing
+from surefoot.attacks.victim import Smoothing, smoothing_of
 from surefoot.episodes import Episodes
 from surefoot.errors import InputError, did_you_mean
 from surefoot.files import safe_name
@@ -91,7 +91,7 @@ class AttackGrid:
     @property
     def smoothing(self) -> Smoothing:
         """The noise that attacks average over."""
-        return Smoothing(self.base.noise.sigma, self.noise_samples)
+        return smoothing_of(self.base.noise, self.noise_samples)
 
     def configurations(self) -> list[tuple[float, float | None]]:
         """Return every pair of budget and lambda."""
@@ -166,7 +166,7 @@ def matching_certificates(grid: AttackGrid, given: Path | None, nearby: Path) ->
         if not grid.base.policy.sha256:
             raise InputError(
                 f"{path} cannot be compared with this attack: {grid.base.policy.name} is code without a hash, so "
-                "nothing says that both are about the same agent; leave --certificate out"
+                "nothing says that both are about the same agent; leave certificate= out"
             )
         if not _fits(certificate, grid):
             raise InputError(f"{path} is about another task, agent or sigma than this attack; name one that fits")

@@ -50,9 +50,9 @@ class RunFolder:
             self.folder.mkdir(parents=True, exist_ok=True)
             lock.acquire(timeout=PATIENCE)
         except Timeout as error:
-            raise InputError(f"{self.folder} is in use by another run; choose another --out") from error
+            raise InputError(f"{self.folder} is in use by another run; choose another out=") from error
         except OSError as error:
-            raise InputError(f"cannot use {self.folder} for the run: {error.strerror}; choose another --out") from error
+            raise InputError(f"cannot use {self.folder} for the run: {error.strerror}; choose another out=") from error
         self._lock_file = self._lock_path.stat()
         try:
             self._claim()
@@ -75,7 +75,7 @@ class RunFolder:
         """Return the blocks that are already on disk."""
         blocks = sorted((self.folder / "blocks").glob("*.npz"))
         if strange := [path for path in blocks if not (path.stem.isascii() and path.stem.isdecimal())]:
-            raise InputError(f"{strange[0]} is not a block of this run; delete it, or choose another --out")
+            raise InputError(f"{strange[0]} is not a block of this run; delete it, or choose another out=")
         return {int(path.stem): Episodes.load(path) for path in blocks}
 
     def save_block(self, index: int, block: Episodes) -> None:
@@ -129,7 +129,7 @@ class RunFolder:
         path = self.folder / "setup.json"
         if not path.exists():
             if any(entry.name != ".lock" and not _half_written(entry) for entry in self.folder.iterdir()):
-                raise InputError(f"{self.folder} is not empty and holds no run; choose another --out")
+                raise InputError(f"{self.folder} is not empty and holds no run; choose another out=")
             delete_partial_files(self.folder)
             write_json(path, self.setup)
             return
@@ -141,7 +141,7 @@ class RunFolder:
         if differing:
             pairs = ((key, _short(there.get(key)), _short(self.setup.get(key))) for key in differing[:3])
             what = ", ".join(f"{key} {old} there, {new} now" for key, old, new in pairs)
-            raise InputError(f"{self.folder} holds a run with another setup ({what}); choose another --out")
+            raise InputError(f"{self.folder} holds a run with another setup ({what}); choose another out=")
 
 
 def _short(value: Any) -> str:
@@ -154,7 +154,7 @@ def check_reusable(plan: Plan, folder: Path) -> None:
     if not plan.policy.sha256 and (folder / "setup.json").exists():
         raise InputError(
             f"{folder} may hold episodes of another {plan.policy.name}: agents that are code have no hash to compare; "
-            "delete it, or choose another --out"
+            "delete it, or choose another out="
         )
 
 

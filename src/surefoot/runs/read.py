@@ -38,9 +38,9 @@ def read_run(folder: Path) -> FinishedRun:
         raise InputError(f"no directory {folder}; give a run directory of 'surefoot certify' or 'surefoot attack'")
     for name in FILES:
         if (folder / name).exists():
-            return _certified(folder / name)
+            return _read_certified(folder / name)
     if (folder / "attack.json").exists():
-        return _attacked(folder, read_json(folder / "attack.json"))
+        return _read_attacked(folder, read_json(folder / "attack.json"))
     raise InputError(
         f"{folder} has neither certificate.json nor attack.json; give the run directory of a finished "
         "'surefoot certify' or 'surefoot attack'"
@@ -61,25 +61,28 @@ def neighbors(folder: Path, run: FinishedRun) -> list[FinishedRun]:
     return found
 
 
-def _certified(path: Path) -> FinishedRun:
-    folder, certificate = path.parent, Certificate.load(path)
-    record = folder / "episodes.npz"
-    records = [Episodes.load(record)] if record.exists() else []
-    return _run(folder, read_json(path), certificate=certificate, records=records, setup=folder / "setup.json")
+def _read_certified(path: Path) -> FinishedRun:
+    folder = path.parent
+    certificate = Certificate.load(path)
+    records = []
+    if (folder / "episodes.npz").exists():
+        records.append(Episodes.load(folder / "episodes.npz"))
+    return _assemble(folder, read_json(path), certificate=certificate, records=records, setup=folder / "setup.json")
 
 
-def _attacked(folder: Path, content: Mapping[str, Any]) -> FinishedRun:
+def _read_attacked(folder: Path, content: Mapping[str, Any]) -> FinishedRun:
     with untrusted(folder / "attack.json", "result of an attack"):
         _check_attack(content)
-        cells = [
-            folder / configuration_name(b, m) for b, m in zip(content["budgets"], content["curve_lambda"], strict=True)
-        ]
-    records = [Episodes.load(cell / "episodes.npz") for cell in cells if (cell / "episodes.npz").exists()]
-    whole = records if len(records) == len(cells) else []
-    return _run(folder, content, attack=content, records=whole, setup=cells[0] / "setup.json")
+        worst = zip(content["budgets"], content["curve_lambda"], strict=True)
+        configurations = [folder / configuration_name(budget, lambda_) for budget, lambda_ in worst]
+    records = []
+    # All of them or none: a page must not show some budgets only.
+    if all((configuration / "episodes.npz").exists() for configuration in configurations):
+        records = [Episodes.load(configuration / "episodes.npz") for configuration in configurations]
+    return _assemble(folder, content, attack=content, records=records, setup=configurations[0] / "setup.json")
 
 
-def _run(
+def _assemble(
     folder: Path,
     content: Mapping[str, Any],
     *,
@@ -88,7 +91,12 @@ def _run(
     records: list[Episodes],
     setup: Path,
 ) -> FinishedRun:
-    notes, tape, written = _optional(folder / "run.json"), folder / "replay.npz", _optional(setup)
+    notes = _read_if_there(folder / "run.json")
+    written = _read_if_there(setup)
+    replay = folder / "replay.npz"
+    hashed = [*FILES, "attack.json"]
+    if certificate is not None:
+        hashed.append("episodes.npz")  # where they were read, and so are undamaged
     return FinishedRun(
         name=folder.resolve().name,
         certificate=certificate,
@@ -97,25 +105,20 @@ def _run(
         identity={key: content.get(key) for key in _IDENTITY},
         setup=written,
         notes=notes,
-        tape=read_npz(tape, "replay", most=MOST_TAPED) if tape.exists() else None,
-        digests={name: _digest(folder / name) for name in _hashed(certificate) if (folder / name).exists()},
-        baseline=_baseline(written, notes.get("blind")),
+        tape=read_npz(replay, "replay", most=MOST_TAPED) if replay.exists() else None,
+        digests={name: _hash_file(folder / name) for name in hashed if (folder / name).exists()},
+        baseline=_find_baseline(written, notes.get("blind")),
     )
 
 
-def _hashed(certificate: Certificate | None) -> tuple[str, ...]:
-    """Return the files whose hashes a report states; episode data only where they were read, and so are undamaged."""
-    return (*FILES, "attack.json", *(() if certificate is None else ("episodes.npz",)))
-
-
-def _digest(path: Path) -> str:
+def _hash_file(path: Path) -> str:
     if path.suffix == ".json":
         return sha256(read_bytes(path, "JSON file", MOST_TEXT))
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _baseline(setup: Mapping[str, Any], found: Any) -> Baseline | None:
+def _find_baseline(setup: Mapping[str, Any], found: Any) -> Baseline | None:
     """Return the open-loop baseline: the measured one of our own tasks, and only of others what ``run.json`` says."""
     name = setup.get("task")
     if isinstance(name, str) and name in BASELINES and is_count(setup.get("block")):
@@ -136,7 +139,7 @@ def _check_attack(content: Mapping[str, Any]) -> None:
     if content["schema"] != SCHEMA:
         raise ValueError(f"schema {content['schema']}, expected {SCHEMA}")
     length = len(numbers(content["budgets"]))
-    if not length or any(len(numbers(content[key])) != length for key in ("curve", "curve_sem")):
+    if not length or not len(numbers(content["curve"])) == len(numbers(content["curve_sem"])) == length:
         raise ValueError("expected one mean and one standard error per budget")
     if length > MOST_ASKED:
         raise ValueError(f"{length} budgets, expected at most {MOST_ASKED}")
@@ -148,5 +151,5 @@ def _check_attack(content: Mapping[str, Any]) -> None:
     int(content["episodes"])
 
 
-def _optional(path: Path) -> dict[str, Any]:
+def _read_if_there(path: Path) -> dict[str, Any]:
     return read_json(path) if path.exists() else {}

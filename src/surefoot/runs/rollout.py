@@ -7,8 +7,9 @@ from typing import Literal
 
 from surefoot.agents.policies import Sigma
 from surefoot.agents.resolve import as_policy
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.channel import Attacker
 from surefoot.play.plan import Plan, resolve_device, seeded_plan
 from surefoot.play.rollout import Progress, play

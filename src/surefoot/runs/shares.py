@@ -51,7 +51,7 @@ def run_share(
     among = share.blocks(plan.n_blocks)
     with RunFolder(folder, plan.setup()).opened() as store:
         if store.record.exists():
-            raise InputError(f"{folder} holds the whole run, not a share of it; choose another --out")
+            raise InputError(f"{folder} holds the whole run, not a share of it; choose another out=")
         done = {index: block for index, block in store.finished().items() if index in among}
         blocks = blocks_in_order(
             plan, workers=workers, among=among, done=done, on_block=store.save_block, progress=progress
@@ -74,71 +74,82 @@ def merge(folders: Sequence[Path], out: Path) -> int:
     Raises:
         InputError: If blocks are missing, are there twice, or belong to different setups.
     """
-    inner = [_configurations(folder) for folder in folders]
-    if any(names != inner[0] for names in inner):
-        at = next(index for index, names in enumerate(inner) if names != inner[0])
-        odd = sorted({*inner[at]} ^ {*inner[0]})
-        raise InputError(f"{folders[0]} and {folders[at]} are shares of different runs: only one has {odd[0] or 'it'}")
-    return sum(_merge_one([folder / name for folder in folders], out / name) for name in inner[0])
+    names = _list_configurations(folders[0])
+    for folder in folders[1:]:
+        differing = sorted({*_list_configurations(folder)} ^ {*names})
+        if differing:
+            raise InputError(
+                f"{folders[0]} and {folder} are shares of different runs: only one has {differing[0] or 'it'}"
+            )
+    n_episodes = 0
+    for name in names:
+        n_episodes += _merge_configuration([folder / name for folder in folders], out / name)
+    return n_episodes
 
 
-def _configurations(folder: Path) -> list[str]:
+def _list_configurations(folder: Path) -> list[str]:
     """Return the directories inside that hold a share: this one itself, or those of an attack's configurations."""
     if (folder / "setup.json").exists():
         return [""]
     found = sorted(path.parent.name for path in folder.glob("*/setup.json"))
     if not found:
-        raise InputError(f"{folder} holds no share of a run; give directories that --blocks I/N has written")
+        raise InputError(f"{folder} holds no share of a run; give the directories of shares that were run")
     return found
 
 
-def _merge_one(folders: Sequence[Path], out: Path) -> int:
-    setup = _common_setup(folders)
-    paths = _paths(folders, setup)
-    blocks = [_checked(paths[index], index, setup) for index in range(len(paths))]
+def _merge_configuration(folders: Sequence[Path], out: Path) -> int:
+    setup = _read_common_setup(folders)
+    paths = _find_blocks(folders, setup)
+    blocks = [_load_block(paths[index], index, setup) for index in range(len(paths))]
     episodes = Episodes.concat(blocks)
     episodes.check_complete()
     with RunFolder(out, setup).opened() as store:
+        # The same shares may be merged once more; other episodes are not overwritten.
         if store.finished() or (store.record.exists() and Episodes.load(store.record).sha256 != episodes.sha256):
-            raise InputError(f"{out} holds episodes of its own; choose another --out")
+            raise InputError(f"{out} holds episodes of its own; choose another out=")
         store.finish(episodes)
     return len(episodes)
 
 
-def _common_setup(folders: Sequence[Path]) -> dict[str, Any]:
-    setups = [read_json(folder / "setup.json") for folder in folders]
-    for folder, setup in zip(folders, setups, strict=True):
-        differing = sorted(key for key in {*setup, *setups[0]} if setup.get(key) != setups[0].get(key))
+def _read_common_setup(folders: Sequence[Path]) -> dict[str, Any]:
+    common = read_json(folders[0] / "setup.json")
+    for folder in folders[1:]:
+        setup = read_json(folder / "setup.json")
+        differing = sorted(key for key in {*setup, *common} if setup.get(key) != common.get(key))
         if differing:
-            what = ", ".join(f"{key} {setups[0].get(key)} and {setup.get(key)}" for key in differing[:3])
+            what = ", ".join(f"{key} {common.get(key)} and {setup.get(key)}" for key in differing[:3])
             raise InputError(f"{folders[0]} and {folder} are shares of different runs ({what})")
-    schema, setup = setups[0].pop("schema", None), setups[0]
-    if schema != SCHEMA or not is_count(setup.get("planned")) or not is_count(setup.get("block")):
+    schema = common.pop("schema", None)
+    if schema != SCHEMA or not is_count(common.get("planned")) or not is_count(common.get("block")):
         raise InputError(f"{folders[0] / 'setup.json'} is not the setup of a share")
-    return setup
+    return common
 
 
-def _paths(folders: Sequence[Path], setup: Mapping[str, Any]) -> dict[int, Path]:
+def _find_blocks(folders: Sequence[Path], setup: Mapping[str, Any]) -> dict[int, Path]:
     """Return the file of every block of the run: all of them, each once."""
+    n_blocks = -(-setup["planned"] // setup["block"])
     found: dict[int, Path] = {}
     for folder in folders:
         if (folder / "episodes.npz").exists():
             raise InputError(f"{folder} holds a whole run, not a share")
         for path in sorted((folder / "blocks").glob("*.npz")):
-            index = int(path.stem) if path.stem.isascii() and path.stem.isdecimal() else -1
+            # isdecimal alone would take digits of other scripts, which no block is named with.
+            if not (path.stem.isascii() and path.stem.isdecimal()) or int(path.stem) >= n_blocks:
+                raise InputError(f"{path} is not one of the run's {n_blocks} blocks")
+            index = int(path.stem)
             if index in found:
                 raise InputError(f"block {index} is in {found[index].parents[1]} and in {folder}: give one of them")
             found[index] = path
-    n_blocks = -(-setup["planned"] // setup["block"])
-    if strange := sorted({*found} - {*range(n_blocks)}):
-        raise InputError(f"{found[strange[0]]} is not one of the run's {n_blocks} blocks")
-    if missing := [index for index in range(n_blocks) if index not in found]:
-        some = ", ".join(str(index) for index in missing[:5]) + (", ..." if len(missing) > 5 else "")
+    missing = [str(index) for index in range(n_blocks) if index not in found]
+    if missing:
+        some = ", ".join(missing[:5])
+        if len(missing) > 5:
+            some += ", ..."
         raise InputError(f"{len(missing)} of {n_blocks} blocks are missing ({some}); run their shares, then merge")
     return found
 
 
-def _checked(path: Path, index: int, setup: Mapping[str, Any]) -> Episodes:
+def _load_block(path: Path, index: int, setup: Mapping[str, Any]) -> Episodes:
     block = Episodes.load(path)
     expected = min(setup["block"], setup["planned"] - index * setup["block"])
     if block.setup != setup or len(block) != expected:

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from surefoot.attacks.composed import Composed, ConstantDirection, UniformTiming
 from surefoot.attacks.dqn import PaperAttack
-from surefoot.attacks.victim import Smoothing
+from surefoot.attacks.victim import smoothing_of
 from surefoot.files import write_npz
 from surefoot.play.channel import Attacker
 from surefoot.play.loop import Step, play_block
@@ -91,9 +91,7 @@ def _quick_attack(plan: Plan, budget: float) -> Attacker:
         and not policy.open_loop
         and math.prod(policy.spaces.shape) <= SMALL
     ):
-        return PaperAttack(
-            0.0, step=budget / TRIES, multiplier=1.0, smoothing=Smoothing(plan.noise.sigma, NOISE_SAMPLES)
-        )
+        return PaperAttack(0.0, step=budget / TRIES, multiplier=1.0, smoothing=smoothing_of(plan.noise, NOISE_SAMPLES))
     return Composed(UniformTiming(budget, plan.task.scoring.max_steps), ConstantDirection())
 
 

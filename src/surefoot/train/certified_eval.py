@@ -9,8 +9,8 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
 from surefoot.agents.resolve import as_policy
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 
 from surefoot.agents import files as agent_files
 from surefoot.agents.policies import Policy
-from surefoot.episodes import checked_sigma
 from surefoot.errors import InputError
-from surefoot.files import read_npz, versions, write_npz, write_text
+from surefoot.files import read_npz, write_npz, write_text
+from surefoot.noise import checked_sigma
 from surefoot.play.task import Task
+from surefoot.provenance import versions
 from surefoot.train.settings import TrainingSettings
 
 CHECKPOINT_SCHEMA = 1

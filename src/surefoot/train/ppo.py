@@ -30,8 +30,8 @@ from torch import Tensor, nn
 
 from surefoot.agents.networks import MLP
 from surefoot.agents.policies import Policy
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.channel import Channel
 from surefoot.play.streams import Stream, training_seeds
 from surefoot.play.task import Task

@@ -15,8 +15,8 @@ from torch import Tensor
 
 from surefoot.agents.memory import FrameStack
 from surefoot.agents.policies import Spaces
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.channel import Channel
 from surefoot.play.streams import Stream
 from surefoot.play.task import Task

@@ -26,8 +26,8 @@ from torch import Tensor
 from surefoot.agents.policies import Policy
 from surefoot.agents.sb3.write import write_zip
 from surefoot.compute import single_thread
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.streams import training_seeds
 from surefoot.play.task import Task
 from surefoot.train.cuda_graph import linear_of

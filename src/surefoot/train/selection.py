@@ -9,8 +9,9 @@ from __future__ import annotations
 from surefoot.agents.files import list_agents, load, load_card
 from surefoot.agents.memory import Recurrent
 from surefoot.agents.policies import Policy
-from surefoot.episodes import Episodes, Noise
+from surefoot.episodes import Episodes
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.plan import Plan
 from surefoot.play.rollout import play
 from surefoot.play.streams import Purpose

@@ -12,8 +12,8 @@ from gymnasium.spaces import Box, Dict, Tuple
 from gymnasium.utils import RecordConstructorArgs
 from numpy.typing import NDArray
 
-from surefoot.episodes import Noise
 from surefoot.errors import InputError
+from surefoot.noise import Noise
 from surefoot.play.channel import Channel
 from surefoot.play.envs.flat import Part, parts_of
 from surefoot.play.streams import WRAPPER, Stream, seed_sequence
