@@ -490,7 +490,7 @@ def test_an_environment_and_an_agent_file(tmp_path):
         (lambda run: (run / "certificate.json").unlink(), (), "contains no certificate.json"),
         (lambda run: (run / "certificate.json").write_text("{"), (), "not a readable JSON file"),
         (lambda run: (run / "certificate.json").write_text("[1]"), (), "must hold a JSON object"),
-        (notes("certificate.json", schema=3), (), "has schema 3, this version reads 1 and 2"),
+        (notes("certificate.json", schema=3), (), "has schema 3, this version reads 2"),
         (lambda run: None, ("--agent", "nobody"), "unknown agent 'nobody'"),
         (lambda run: None, ("--agent", "nobody.zip"), "no file nobody.zip"),
         (lambda run: None, ("--blocks", "some"), "--blocks: must be a whole number or 'all', got 'some'"),

@@ -8,19 +8,20 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from surefoot.episodes import LARGEST, MOST_ASKED, MOST_THRESHOLDS
-from surefoot.files import extremes, is_count
+from surefoot.episodes import MOST_ASKED, MOST_THRESHOLDS, check_arrays, checked_returns
+from surefoot.errors import InputError
+from surefoot.files import extremes, is_count, untrusted
 from surefoot.play.independence import dependent_returns, repeated_blocks
 from surefoot.verification.plan_again import check_choice, other_planner, plan_shared, recompute_bets
 from surefoot.verification.recompute.auto import chosen_method, recompute_auto
 from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side, recompute
 from surefoot.verification.recompute.distribution import compare_distribution
-from surefoot.verification.recompute.run_files import Raw, close, differences, is_number, misshapen, same
-from surefoot.verification.recompute.sentences import sentence
+from surefoot.verification.recompute.run_files import Raw, check_sums, close, differences, is_number, same
+from surefoot.verification.recompute.sentences import write_sentence
+from surefoot.verification.recompute.sequential import check_stop, read_stop
 from surefoot.verification.recompute.shared_budget import METHODS as SHARED_METHODS
 from surefoot.verification.recompute.shared_budget import SharedClaim, pilot_of, recompute_shared
 from surefoot.verification.recompute.step_budget import recompute_per_step
-from surefoot.verification.recompute.stops_and_norms import check_norm, check_stop, stop_for
 from surefoot.verification.verdict import IMPOSSIBLE, Verdict
 
 ALL = {
@@ -43,9 +44,9 @@ FIELDS = {
     "shared.json": ALL | {"kind", "n_shared_episodes", "n_pilot_episodes"},
     "per-step.json": ALL | {"kind", "n_steps", "reward_range"},
 }
-# On the safe side: bounds are rounded outward by 1e-9 of the range of the returns (by older versions, of the whole
-# range), and computed by other formulas here. On the unsafe side nothing is allowed but the rounding of a float.
-_ROUNDING, _OLD_ROUNDING, _UNSAFE = 1e-7, 2e-9, 1e-15
+# On the safe side: bounds are rounded outward by 1e-9 of the range of the returns, and computed by other formulas here.
+# On the unsafe side nothing is allowed but the rounding of a float.
+_ROUNDING, _UNSAFE = 1e-7, 1e-15
 
 
 def check_record(raw: Raw, verdict: Verdict) -> bool:
@@ -62,12 +63,10 @@ def check_record(raw: Raw, verdict: Verdict) -> bool:
 
 def _ending(raw: Raw) -> dict[str, Any]:
     """Return what setup.json of a sequential run has besides the setup: the goal that the certificate states."""
-    if raw.certificate.get("method") != "sequential" or "sequential" not in (raw.written_setup or {}):
-        return {}
     choice = raw.certificate.get("method_selection")
-    goal = {key: value for key, value in (choice or {}).items() if key != "stopped"} if choice else None
-    # Directories written before the goal was part of the setup do not have it.
-    return {"sequential": True, **({"goal": goal} if "goal" in (raw.written_setup or {}) else {})}
+    if raw.certificate.get("method") != "sequential" or not isinstance(choice, dict):
+        return {}
+    return {"sequential": True, "goal": {key: value for key, value in choice.items() if key != "stopped"}}
 
 
 def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> None:
@@ -91,8 +90,6 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
     claimed, found = raw.certificate.get("record_sha256"), raw.sha256()
     wrong = [] if claimed == found else [f"the certificate names episode data {claimed!r}, the file has {found!r}"]
     verdict.judge(f"{prefix}hash of the episode data", wrong, found)
-    if "max_steps" not in raw.certificate and raw.setup.get("limit") is not None:
-        verdict.not_checked.insert(0, f"that episodes are cut off after {raw.setup['limit']!r} steps is not stated")
     unknown = other_planner(raw.certificate)
     if unknown is not None:
         verdict.note(f"{prefix}choice", IMPOSSIBLE, unknown)
@@ -101,12 +98,12 @@ def check_claims(raw: Raw, verdict: Verdict, usable: bool, prefix: str = "") -> 
         try:
             wrong = COMPARE[raw.name](raw) + check_norm(raw)
             verdict.judge(f"{prefix}bounds", wrong, f"recomputed from the returns, method {raw.certificate['method']}")
-        except (CannotRecomputeError, TypeError, ValueError, KeyError, ArithmeticError) as error:
+        except (CannotRecomputeError, TypeError, ValueError, LookupError, ArithmeticError) as error:
             verdict.note(f"{prefix}bounds", IMPOSSIBLE, str(error))
         verdict.judge(f"{prefix}estimate", _estimate(raw), "the mean return and its standard error")
     wrong = (
         []
-        if raw.certificate.get("statement") == sentence(raw.name, raw.certificate)
+        if raw.certificate.get("statement") == write_sentence(raw.name, raw.certificate)
         else ["it does not follow from the fields"]
     )
     verdict.judge(f"{prefix}sentence", wrong, "it agrees with the fields")
@@ -121,12 +118,11 @@ def _unplanned(certificate: dict[str, Any]) -> list[str]:
 def _facts(raw: Raw) -> list[str]:
     certificate, setup, count = raw.certificate, raw.setup, raw.returns.size
     names = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed", "stochastic")
-    pairs = {**{name: name for name in names}, "gamma": "discount", "sigma_per_feature": "features"}
+    pairs = {name: name for name in names}
+    pairs |= {"gamma": "discount", "sigma_per_feature": "features", "max_steps": "limit"}
     wrong = differences(
         {name: certificate.get(name) for name in pairs}, {name: setup.get(key) for name, key in pairs.items()}
     )
-    if "max_steps" in certificate and not same(certificate["max_steps"], setup.get("limit")):
-        wrong.append(f"max_steps is {certificate['max_steps']!r}, the setup has {setup.get('limit')!r}")
     if not same(certificate.get("n_episodes"), count):
         wrong.append(f"n_episodes is {certificate.get('n_episodes')!r}, the episode data have {count} returns")
     planned = setup.get("planned", count)
@@ -157,31 +153,39 @@ def _check_returns(raw: Raw, verdict: Verdict) -> bool:
     """Check that the returns can be certified at all; otherwise nothing can be recomputed."""
     low: Any = raw.setup.get("floor")
     high: Any = raw.setup.get("ceiling")
-    wrong, (least, greatest) = [], extremes(raw.returns)
-    ends = [end for end in (low, high, least, greatest) if is_number(end)]
-    if not is_number(low) or not (high is None or (is_number(high) and high > low)):
-        wrong.append(f"floor {low!r} and ceiling {high!r} are not a valid range")
-    elif not (math.isfinite(least) and math.isfinite(greatest) and least >= low):
-        wrong.append("a return is not finite or is below the floor")
-    elif high is not None and greatest > high:
-        wrong.append("a return is above the ceiling")
-    elif max(abs(end) for end in ends) > LARGEST:
-        wrong.append(f"a return, the floor or the ceiling is beyond {LARGEST:g}: sums of squares leave the floats")
+    wrong = []
+    if not is_number(low) or not (high is None or is_number(high)):
+        wrong.append(f"floor {low!r:.60} and ceiling {high!r:.60} are no numbers")
+    else:
+        try:
+            checked_returns(raw.returns, low, high)
+        except InputError as error:
+            wrong.append(str(error))
     repeated = repeated_blocks(raw.returns, raw.setup.get("block"))
     verdict.judge("returns", wrong + repeated, "finite, within floor and ceiling, no repeated blocks")
     if not wrong and is_count(raw.setup.get("slots")):
         dependent = dependent_returns(raw.returns, raw.setup)
         verdict.judge("independence", dependent, "blocks, environments and their turns differ by chance only")
-    misfit = misshapen(raw)
+    misfit = _check_arrays(raw)
     verdict.judge("arrays", misfit, f"{', '.join(sorted(raw.arrays))}: of declared types, shapes and ranges")
     # A failed check is enough: of millions of invented returns nothing more need be computed.
     return not (wrong or repeated or misfit)
 
 
+def _check_arrays(raw: Raw) -> list[str]:
+    """Return what is wrong with the arrays: their names, types, shapes and ranges, and what rewards add up to."""
+    try:
+        with untrusted("the file", "record of episodes"):
+            check_arrays("the file", raw.arrays, raw.setup)
+            return check_sums(raw)
+    except InputError as error:
+        return [str(error)]
+
+
 def _limits(raw: Raw) -> list[str]:
     certificate, claim = raw.certificate, claim_of(raw.certificate)
     lower, upper, wrong = _recomputed(raw, claim)
-    wrong += _both_compared(raw, claim, lower, upper) + check_stop(raw, claim, lower)
+    wrong += _both_compared(raw, claim, lower, upper) + check_stop(raw)
     wrong += compare_distribution(raw, claim)
     both = max(0.0, 1 - (claim.alpha if claim.method == "dkw" else 2 * claim.alpha))
     if not close(certificate.get("joint_confidence"), both, 1e-12):
@@ -204,7 +208,7 @@ def _recomputed(raw: Raw, claim: Claim) -> tuple[Side, Side | None, list[str]]:
             else [f"the method {method} selects no method, but a choice is recorded"]
         )
     if method in ("betting", "sequential"):
-        stop = stop_for(claim, choice) if method == "sequential" else None
+        stop = read_stop(choice, claim.budgets) if method == "sequential" else None
         lower, upper, unplanned = recompute_bets(raw.returns, claim, bets, stop)
         if other and unplanned:
             raise CannotRecomputeError(f"the bets differ from those planned here: {other}")
@@ -254,12 +258,12 @@ def _step_limits(raw: Raw) -> list[str]:
 def _both_compared(raw: Raw, claim: Claim, lower: Side, upper: Side | None) -> list[str]:
     least, most = extremes(raw.returns)
     top = most if claim.ceiling is None else claim.ceiling
-    older = _OLD_ROUNDING * (top - claim.floor) + 1e-14 * max(abs(claim.floor), abs(top))
-    wrong = _compared("lower", raw.certificate.get("lower"), lower, _ROUNDING * (most - claim.floor) + older, 1, claim)
+    floats = 1e-14 * max(abs(claim.floor), abs(top))
+    wrong = _compared("lower", raw.certificate.get("lower"), lower, _ROUNDING * (most - claim.floor) + floats, 1, claim)
     if any(is_number(value) and value > most for value in raw.certificate.get("lower") or ()):
         wrong.append(f"a lower bound is above the largest return, {most:g}")
     if upper is not None:
-        loose = _ROUNDING * (top - least) + older
+        loose = _ROUNDING * (top - least) + floats
         return wrong + _compared("upper", raw.certificate.get("upper"), upper, loose, -1, claim)
     return wrong + ([] if raw.certificate.get("upper") is None else ["there are upper bounds without a ceiling"])
 
@@ -315,6 +319,29 @@ def _estimate(raw: Raw) -> list[str]:
     squares = math.fsum(((returns - mean) ** 2).tolist())
     expected = math.sqrt(squares / (returns.size - 1) / returns.size)
     return wrong + ([] if close(error, expected, 1e-9 * spread) else [f"its standard error is {expected:.9g}"])
+
+
+def check_norm(raw: Raw) -> list[str]:
+    """Check that the l2 budgets include the budgets of another norm that were asked for."""
+    norm = raw.certificate.get("norm")
+    if norm is None:
+        return []
+    limit, many = raw.setup.get("limit"), raw.certificate.get("n_shared_episodes", 1)
+    seen = {"per-step.json": 1}.get(raw.name, limit * many if isinstance(limit, int) else None)
+    if not isinstance(norm, dict) or set(norm) != {"name", "budgets", "coordinates", "observations", "factor"}:
+        raise CannotRecomputeError("the norm must have its name, budgets, coordinates, observations and factor")
+    if norm["name"] not in ("l1", "linf") or not same(norm["observations"], seen):
+        return [f"the norm {norm['name']!r} over {norm['observations']!r} observations is not that of the setup"]
+    size = norm["coordinates"]
+    if norm["name"] == "linf" and not (isinstance(size, int) and isinstance(seen, int)):
+        return ["an l-infinity norm needs the number of coordinates"]
+    factor = 1.0 if norm["name"] == "l1" else math.sqrt(size * seen)
+    given, used = norm["budgets"], raw.certificate["budgets"]
+    pairs = list(zip(given, used, strict=True)) if isinstance(given, list) and len(given) == len(used) else [(1, 0)]
+    right = all(is_number(b) and factor * b <= l2 <= factor * b * (1 + 1e-9) for b, l2 in pairs)
+    return (
+        [] if right and close(norm["factor"], factor, 1e-9 * factor) else ["the l2 budgets do not follow from the norm"]
+    )
 
 
 COMPARE = {"certificate.json": _limits, "shared.json": _shared_limits, "per-step.json": _step_limits}

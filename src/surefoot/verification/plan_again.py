@@ -24,7 +24,7 @@ from surefoot.proof.bounds.hedged_bets import Hedger
 from surefoot.proof.bounds.samples import Sample, Seen
 from surefoot.proof.bounds.tangent_scores import Tangents
 from surefoot.verification.recompute.bands import Claim, Side
-from surefoot.verification.recompute.bets import PlannedBet, PlannedBettor, as_counted, check_rows, check_sides, settled
+from surefoot.verification.recompute.bets import PlannedBet, PlannedBettor, check_rows, check_sides, settled
 from surefoot.verification.recompute.sequential import Stop
 from surefoot.verification.recompute.shared_budget import SharedClaim
 from surefoot.verification.recompute.shares import SHARE, alike
@@ -100,8 +100,6 @@ def _side(
     returns: Floats, ends: tuple[float, float | None], claim: Claim, rows: list[Any], stop: Stop | None, value: Any
 ) -> tuple[Side, list[str]]:
     check_rows(rows)
-    if claim.method != "sequential":
-        returns = as_counted(returns, ends, pilot_size(returns.size))
     budgets = claim.budgets if stop is None else (stop.budget,)
     radii = np.unique([budget / claim.sigma for budget in budgets])
     first = None

@@ -24,7 +24,6 @@ from scipy.stats import poisson
 
 Floats = NDArray[np.float64]
 METHODS = ("band", "per-threshold", "dkw", "dkw-one-sided", "binary")
-EXACT = 2**24  # returns up to which the method rounds none
 TIGHTEST = 0.98  # a band's local level is searched for: this much of the exact level is accepted, see least_level
 
 
@@ -102,40 +101,16 @@ def _counted(
             raise CannotRecomputeError("per-threshold bounds need a ceiling and the spacing of their thresholds")
         points = _thresholds(floor, ceiling, claim.step, mirrored)
     else:
-        return _tallied(returns)
+        points, counts = np.unique(returns, return_counts=True)
+        n_below = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        return points, returns.size - n_below
     return points, reached(returns, points)
 
 
 def reached(returns: Floats, points: Floats) -> NDArray[np.int64]:
     """Return how many returns are at least each point."""
-    total = np.zeros(points.shape, dtype=np.int64)
-    for first in range(0, returns.size, EXACT):
-        ordered = np.sort(returns[first : first + EXACT])
-        total += ordered.size - np.searchsorted(ordered, points, side="left")
-    return total
-
-
-def _tallied(returns: Floats) -> tuple[Floats, NDArray[np.int64]]:
-    """Return the distinct returns and how many reached each.
-
-    Of more than ``EXACT`` returns: the multiples of a power of 2 on both sides of each return, at most 2^15 from the
-    least return to the greatest; a return between two of them has reached the lower one.
-    """
-    low, high = float(returns.min()), float(returns.max())
-    coarse = returns.size > EXACT and high > low
-    step = 2.0 ** math.ceil(math.log2((high - low) / 2**15)) if coarse else 0.0
-    found, counts, above = [], [], []
-    for first in range(0, returns.size, EXACT):
-        piece = returns[first : first + EXACT]
-        down = np.maximum(np.floor(piece / step) * step, low) if coarse else piece
-        above.append(np.unique(np.minimum(np.ceil(piece / step) * step, high) if coarse else piece))
-        values, many = np.unique(down, return_counts=True)
-        found.append(values)
-        counts.append(many)
-    values, place = np.unique(np.concatenate(found), return_inverse=True)
-    fewer = np.concatenate([[0], np.cumsum(np.bincount(place, weights=np.concatenate(counts)))]).astype(np.int64)
-    points = np.unique(np.concatenate([values, *above]))
-    return points, returns.size - fewer[np.searchsorted(values, points, side="left")]
+    n_below = np.searchsorted(np.sort(returns), points, side="left")
+    return np.asarray(returns.size - n_below, dtype=np.int64)
 
 
 def _thresholds(floor: float, ceiling: float, step: float, mirrored: bool) -> Floats:

@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, ndtri
 
-from surefoot.verification.recompute.bands import EXACT, CannotRecomputeError, Claim, Side
+from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, Side
 from surefoot.verification.recompute.shares import alike, carried, unshared
 
 Floats = NDArray[np.float64]
@@ -208,22 +208,6 @@ class Curve:
     def __call__(self, returns: Floats) -> Floats:
         """Score returns."""
         return np.asarray(self.lowest + np.interp(returns, self.knots, self.heights), dtype=np.float64)
-
-
-def as_counted(returns: Floats, ends: tuple[float, float | None], pilot: int) -> Floats:
-    """Return the returns as the method counts them: more than ``EXACT`` of them rounded down, never below the floor.
-
-    They are rounded to multiples of a power of 2, at most 2^15 from the floor to the ceiling, or, without one, to the
-    largest of the first ``pilot`` returns.
-    """
-    floor, ceiling = ends
-    top = float(returns[:pilot].max(initial=floor)) if ceiling is None else ceiling
-    if returns.size <= EXACT or not top > floor:
-        return returns
-    step = 2.0 ** math.ceil(math.log2((top - floor) / 2**15))
-    rounded = np.floor(returns / step)
-    rounded *= step
-    return np.maximum(rounded, floor, out=rounded)
 
 
 class Account:

@@ -15,17 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from surefoot.errors import InputError
-from surefoot.files import extremes, header_of, is_count, read_arrays, read_json
+from surefoot.files import header_of, is_count, read_arrays, read_json
 
-# How fields of certificates were called in schema 1.
-RENAMED = {
-    **{"episodes": "n_episodes", "step": "threshold_spacing", "choice": "method_selection", "discount": "gamma"},
-    **{"features": "sigma_per_feature", "shared_by": "n_shared_episodes", "pilot": "n_pilot_episodes"},
-    **{"steps": "n_steps", "rewards": "reward_range"},
-}
+SCHEMA = 2  # of certificates
 CERTIFICATES = ("certificate.json", "shared.json", "per-step.json")
-EACH = ("returns", "lengths", "spent")  # have one entry per episode
-TYPES = {"returns": "float64", "lengths": "int64", "spent": "float64", "spending": "float64", "gains": "float64"}
 
 
 class DamagedError(Exception):
@@ -86,17 +79,11 @@ def read_run(folder: Path) -> list[Raw]:
 
 
 def _certificate(path: Path) -> dict[str, Any]:
-    """Read a certificate, with the names that its fields have in schema 2."""
+    """Read a certificate."""
     content = read_json(path)
-    schema = content.get("schema")
-    if not any(same(schema, known) for known in (1, 2)):
-        raise InputError(f"{path} has schema {schema!r}, this version reads 1 and 2")
-    if schema == 2:
-        return content
-    mixed = sorted({*content} & {*RENAMED.values()})
-    if mixed:
-        raise DamagedError(f"{path.name} has schema 1 and fields of schema 2: {', '.join(mixed)}")
-    return {RENAMED.get(key, key): value for key, value in content.items()}
+    if not same(content.get("schema"), SCHEMA):
+        raise InputError(f"{path} has schema {content.get('schema')!r}, this version reads {SCHEMA}")
+    return content
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
@@ -141,46 +128,31 @@ def _record(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]], tuple[
     return setup, arrays, tuple((kind, count) for kind, count in processors)
 
 
-def misshapen(raw: Raw) -> list[str]:
-    """Return which arrays are not declared, or have another type, shape or range than setup and returns allow."""
-    n, wrong = raw.returns.size, [f"an array {name!r:.40} is not known" for name in sorted({*raw.arrays} - {*TYPES})]
-    for name, array in raw.arrays.items():
-        if name in TYPES and (array.dtype != TYPES[name] or (name in EACH and array.shape != (n,))):
-            wrong.append(f"{name} is {array.dtype} of shape {array.shape}, expected {TYPES[name]}, one per episode")
-    lengths, longest = raw.arrays.get("lengths"), raw.setup.get("limit", sys.maxsize)
-    if not wrong and lengths is not None and not (is_count(longest) and _within(lengths, 1, longest)):
-        wrong.append(f"an episode has a length below one step or above the limit of {longest!r}")
-    return wrong or _wrong_sums(raw)
-
-
-def _within(values: NDArray[Any], low: float, high: float) -> bool:
-    least, greatest = extremes(values)
-    return low <= least <= greatest <= high
-
-
-def _wrong_sums(raw: Raw) -> list[str]:
-    """Check the sums of rewards: one row per block, one column per step, and only of episodes that got so far."""
-    gains, lengths = raw.arrays.get("gains"), raw.arrays.get("lengths")
-    size, limit, rewards = (raw.setup.get(name) for name in ("block", "limit", "rewards"))
+def check_sums(raw: Raw) -> list[str]:
+    """Return what is wrong with sums of rewards of the right shape: only running episodes have one, and they add up."""
+    gains = raw.arrays.get("gains")
     if gains is None:
         return []
-    if not (
-        is_count(size) and is_count(limit) and isinstance(rewards, list) and len(rewards) == 2 and lengths is not None
-    ):
-        return ["there are sums of rewards, but no blocks, limit, lengths or range of a reward to check them with"]
-    n, (low, high) = raw.returns.size, rewards
-    if not (is_number(low) and is_number(high) and low <= 0 <= high) or gains.shape != (-(-n // size), limit):
-        return [f"the sums of rewards have the shape {gains.shape}, expected {(-(-n // size), limit)}"]
-    starts = range(0, n, size)
+    lengths = raw.arrays.get("lengths")
+    if lengths is None:
+        return ["there are sums of rewards, but no lengths to check them with"]
+    low, high = raw.setup["rewards"]
+    if not (is_number(low) and is_number(high) and low <= 0 <= high):
+        return [f"rewards from {low!r:.60} to {high!r:.60} are no range that contains 0"]
+    size = raw.setup["block"]
+    starts = range(0, raw.returns.size, size)
     # How many episodes of each block were still running at each step: only they have a reward there.
-    running = np.array([n_longer(lengths[first : first + size], limit) for first in starts])
+    running = np.array([n_longer(lengths[first : first + size], gains.shape[1]) for first in starts])
     total = np.array([raw.returns[first : first + size].sum() for first in starts])
     slack = 1e-9 * (high - low) * size
-    inside = np.isfinite(gains) & (gains >= low * running - slack) & (gains <= high * running + slack)
-    wrong = [] if inside.all() else ["a sum of rewards is outside of what the rewards of so many episodes sum to"]
+    wrong = []
+    if not np.all((gains >= low * running - slack) & (gains <= high * running + slack)):
+        wrong.append("a sum of rewards is outside of what the rewards of so many episodes sum to")
     # In units of a reward: what is added up is about as large.
     near = np.abs(gains.sum(axis=1) - total) <= 1e-9 * (np.abs(total) + (high - low) * size)
-    return wrong + ([] if near.all() else ["the rewards of a block's steps do not add up to its returns"])
+    if not near.all():
+        wrong.append("the rewards of a block's steps do not add up to its returns")
+    return wrong
 
 
 def n_longer(lengths: NDArray[np.int64], limit: int) -> NDArray[np.int64]:
