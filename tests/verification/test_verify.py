@@ -135,7 +135,7 @@ def test_a_sample_says_what_it_would_have_missed(honest):
 
 def test_every_block_may_be_among_those_played_again(honest, monkeypatch):
     """Otherwise a forger of the others is never caught, whatever probability the verdict states."""
-    monkeypatch.setattr("surefoot.verification.play_again.replay", lambda *_: [])
+    monkeypatch.setattr("surefoot.verification.rerun.rerun_blocks", lambda *_: [])
     for count, seeds, choices in ((1, 20, 4), (2, 40, 6)):
         assert len({tuple(verify(honest, blocks=count, seed=seed).replayed) for seed in range(seeds)}) == choices
 
