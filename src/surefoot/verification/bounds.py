@@ -16,8 +16,7 @@ from surefoot.verification.recompute.bands import CannotRecomputeError, Claim, S
 from surefoot.verification.recompute.distribution import compare_distribution
 from surefoot.verification.recompute.run_files import Raw, close, is_number, same
 from surefoot.verification.recompute.sequential import check_stop, read_stop
-from surefoot.verification.recompute.shared_budget import METHODS as SHARED_METHODS
-from surefoot.verification.recompute.shared_budget import SharedClaim, pilot_of, recompute_shared
+from surefoot.verification.recompute.shared_budget import SHARED_METHODS, SharedClaim, pilot_of, recompute_shared
 from surefoot.verification.recompute.step_budget import recompute_per_step
 
 # Returns what is wrong, in words; raises CannotRecomputeError where that cannot be said.
@@ -72,7 +71,7 @@ def check_shared_bounds(raw: Raw) -> list[str]:
     is_binary = claim.ceiling is not None and bool(np.isin(raw.returns, (claim.floor, claim.ceiling)).all())
     if claim.method == "binary" and not is_binary:
         raise CannotRecomputeError("the binary method allows only the returns floor and ceiling")
-    costs = tuple((budget / claim.sigma) ** 2 / (2 * n_shared) for budget in claim.budgets)
+    costs = tuple(radius**2 / (2 * n_shared) for radius in claim.scaled_budgets)
     shared = SharedClaim(claim.method, claim.alpha, claim.floor, claim.ceiling, costs)
     lower, upper = recompute_shared(raw.returns, shared, plan_shared)
     upper_side = None if upper is None else Side(upper, upper)
@@ -97,8 +96,7 @@ def check_step_bounds(raw: Raw) -> list[str]:
         raise CannotRecomputeError(f"rewards from {low!r:.60} to {high!r:.60} are no range that contains 0")
     if not same([low, high], raw.setup.get("rewards")):
         raise CannotRecomputeError(f"reward_range {[low, high]}, the setup has {raw.setup.get('rewards')!r:.60}")
-    radii = [budget / claim.sigma for budget in claim.budgets]
-    lower, upper = recompute_per_step(reward_sums, raw.returns.size, (low, high), claim.alpha, radii)
+    lower, upper = recompute_per_step(reward_sums, raw.returns.size, (low, high), claim.alpha, claim.scaled_budgets)
     lower = np.maximum(lower, claim.floor)
     upper_side = None
     if claim.ceiling is not None:

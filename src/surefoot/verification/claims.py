@@ -19,37 +19,10 @@ from surefoot.verification.verdict import FAILED, IMPOSSIBLE, Verdict
 # Fields of all certificates that the setup has under the same name.
 _COPIED = ("sigma", "floor", "ceiling", "task", "agent", "agent_sha256", "seed", "stochastic")
 _RENAMED = {"gamma": "discount", "sigma_per_feature": "features", "max_steps": "limit"}
-_NEEDED = {
-    "schema",
-    "task",
-    "agent",
-    "agent_sha256",
-    "seed",
-    "sigma",
-    "confidence",
-    "n_episodes",
-    "method",
-    "record_sha256",
-    "floor",
-    "ceiling",
-    "budgets",
-    "lower",
-    "upper",
-    "estimate",
-    "estimate_sem",
-    "statement",
-}
-_OPTIONAL = {
-    "gamma",
-    "sigma_per_feature",
-    "stochastic",
-    "norm",
-    "method_selection",
-    "bets",
-    "planner",
-    "max_steps",
-    "stated_by_user",
-}
+_NEEDED = {"schema", "confidence", "n_episodes", "method", "record_sha256", "budgets", "lower", "upper", "statement"}
+_NEEDED |= {"task", "agent", "agent_sha256", "seed", "sigma", "floor", "ceiling", "estimate", "estimate_sem"}
+_OPTIONAL = {"gamma", "sigma_per_feature", "stochastic", "norm", "method_selection", "bets", "planner", "max_steps"}
+_OPTIONAL |= {"stated_by_user"}
 _NEEDED_BY_FILE = {
     "certificate.json": _NEEDED | {"joint_confidence", "threshold_spacing"},
     "shared.json": _NEEDED | {"kind", "n_shared_episodes", "n_pilot_episodes"},

@@ -125,13 +125,17 @@ def _check_coordinates(certified: list[Raw], size: int, verdict: Verdict) -> Non
 def scaled_budgets(raw: Raw) -> list[float]:
     """Return the budgets of a certificate divided by sigma; of a budget per step, as those of a whole episode."""
     certificate = raw.certificate
+    radii = []
     try:
         root = math.sqrt(float(certificate.get("n_steps", 1)))
-        radii = [float(budget) * root / float(certificate["sigma"]) for budget in certificate["budgets"]]
+        for budget in certificate["budgets"]:
+            radius = float(budget) * root / float(certificate["sigma"])
+            if 0 <= radius < math.inf:
+                radii.append(radius)
     except (KeyError, TypeError, ValueError, ZeroDivisionError):
         # A failed check of the bounds says so.
         return []
-    return [radius for radius in radii if 0 <= radius < math.inf]
+    return radii
 
 
 def _rerun_sample(

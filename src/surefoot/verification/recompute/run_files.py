@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from numpy.typing import NDArray
 from surefoot.errors import InputError
 from surefoot.files import header_of, is_count, read_arrays, read_json
 
-SCHEMA = 2  # of certificates
+CERTIFICATE_SCHEMA = 2
 CERTIFICATES = ("certificate.json", "shared.json", "per-step.json")
 
 
@@ -44,8 +43,12 @@ class Raw:
 
     def processor_of(self, block: int) -> str | None:
         """Return the kind of processor that a block is said to have been run on."""
-        ends = accumulate(count for _, count in self.processors)
-        return next((kind for (kind, _), end in zip(self.processors, ends, strict=True) if block < end), None)
+        n_before = 0
+        for kind, count in self.processors:
+            n_before += count
+            if block < n_before:
+                return kind
+        return None
 
     def sha256(self) -> str:
         """Hash the episode data: setup as sorted JSON, then name, shape, type and bytes of every array by name."""
@@ -69,27 +72,30 @@ def read_run(folder: Path) -> list[Raw]:
     paths = [folder / name for name in CERTIFICATES if (folder / name).is_file()]
     if not paths:
         raise InputError(f"{folder} contains no {' or '.join(CERTIFICATES)}; give the directory of a certified run")
-    certificates = {path.name: _certificate(path) for path in paths}
-    setup, arrays, processors = _record(folder / "episodes.npz")
-    notes = [read_json(place) if place.is_file() else None for place in (folder / "setup.json", folder / "run.json")]
-    return [
-        Raw(name, certificate, setup, arrays, notes[0], notes[1], processors)
-        for name, certificate in certificates.items()
-    ]
+    setup, arrays, processors = _read_record(folder / "episodes.npz")
+    written_setup = _read_if_there(folder / "setup.json")
+    run = _read_if_there(folder / "run.json")
+    found = []
+    for path in paths:
+        certificate = read_json(path)
+        if not same(certificate.get("schema"), CERTIFICATE_SCHEMA):
+            raise InputError(
+                f"{path} has schema {certificate.get('schema')!r}, this version reads {CERTIFICATE_SCHEMA}"
+            )
+        found.append(Raw(path.name, certificate, setup, arrays, written_setup, run, processors))
+    return found
 
 
-def _certificate(path: Path) -> dict[str, Any]:
-    """Read a certificate."""
-    content = read_json(path)
-    if not same(content.get("schema"), SCHEMA):
-        raise InputError(f"{path} has schema {content.get('schema')!r}, this version reads {SCHEMA}")
-    return content
+def _read_if_there(path: Path) -> dict[str, Any] | None:
+    if not path.is_file():
+        return None
+    return read_json(path)
 
 
 def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
     """Return in words where two dictionaries differ."""
-    keys = sorted(key for key in {*one, *other} if not same(one.get(key), other.get(key)))
-    return [f"{key} is {one.get(key)!r:.200} and {other.get(key)!r:.200}" for key in keys]
+    differing = [key for key in sorted({*one, *other}) if not same(one.get(key), other.get(key))]
+    return [f"{key} is {one.get(key)!r:.200} and {other.get(key)!r:.200}" for key in differing]
 
 
 def same(one: Any, other: Any) -> bool:
@@ -108,7 +114,7 @@ def close(value: Any, expected: float, within: float) -> bool:
     return is_number(value) and abs(value - expected) <= within
 
 
-def _record(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]], tuple[tuple[str, int], ...]]:
+def _read_record(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]], tuple[tuple[str, int], ...]]:
     if not path.is_file():
         raise DamagedError(f"there is no {path.name} next to the certificate: nothing can be recomputed")
     try:
@@ -116,16 +122,21 @@ def _record(path: Path) -> tuple[dict[str, Any], dict[str, NDArray[Any]], tuple[
         setup = header_of(path, arrays, "file of episode data")
     except InputError as error:
         raise DamagedError(str(error)) from error
-    schema, processors = setup.pop("schema", None), setup.pop("processors", [])
+    schema = setup.pop("schema", None)
+    processors = setup.pop("processors", [])
     if schema != 1:
         raise InputError(f"{path} has schema {schema!r}, this version reads 1")
     returns = arrays.get("returns")
     if returns is None or returns.dtype != np.float64 or returns.ndim != 1 or returns.size == 0:
         raise DamagedError(f"{path.name} contains no list of returns")
-    pairs = isinstance(processors, list) and all(isinstance(one, list) and len(one) == 2 for one in processors)
-    if not pairs or not all(isinstance(kind, str) and is_count(count) for kind, count in processors):
+    if not isinstance(processors, list) or not all(_is_processor(one) for one in processors):
         raise DamagedError(f"{path.name} does not say which processors its blocks were run on, but {processors!r:.60}")
-    return setup, arrays, tuple((kind, count) for kind, count in processors)
+    return setup, arrays, tuple(map(tuple, processors))
+
+
+def _is_processor(found: Any) -> bool:
+    """Whether this is a kind of processor and the number of blocks that were run on it."""
+    return isinstance(found, list) and len(found) == 2 and isinstance(found[0], str) and is_count(found[1])
 
 
 def check_sums(raw: Raw) -> list[str]:
