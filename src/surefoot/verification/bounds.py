@@ -192,14 +192,14 @@ def read_claim(certificate: dict[str, Any]) -> Claim:
         asked = certificate.get(name)
         if isinstance(asked, list) and len(asked) > MOST_ASKED:
             raise CannotRecomputeError(f"there are {len(asked)} {name}, expected at most {MOST_ASKED}")
-    ceiling = certificate.get("ceiling")
-    step = certificate.get("threshold_spacing")
+    ceiling: Any = certificate.get("ceiling")
+    step: Any = certificate.get("threshold_spacing")
     if not (ceiling is None or is_number(ceiling)) or not (step is None or is_number(step)):
         raise CannotRecomputeError(f"ceiling is {ceiling!r} and threshold_spacing {step!r}, expected numbers or null")
     method = str(certificate.get("method"))
-    has_thresholds = method == "per-threshold" and ceiling is not None and step is not None
     # As a share of the range: a count of thresholds with a tiny spacing would overflow.
-    if has_thresholds and (ceiling - floor) / MOST_THRESHOLDS > step:
+    finest = 0.0 if ceiling is None else (ceiling - floor) / MOST_THRESHOLDS
+    if method == "per-threshold" and step is not None and step < finest:
         raise CannotRecomputeError(
             f"a threshold spacing of {step!r} from {floor} to {ceiling} makes more than {MOST_THRESHOLDS} thresholds"
         )
@@ -211,7 +211,7 @@ def _compare_bounds(raw: Raw, claim: Claim, lower: Side, upper: Side | None) -> 
     least, most = extremes(raw.returns)
     top = most if claim.ceiling is None else claim.ceiling
     floats = 1e-14 * max(abs(claim.floor), abs(top))
-    claimed = raw.certificate.get("lower")
+    claimed: Any = raw.certificate.get("lower")
     wrong = _compare_side("lower", claimed, lower, _ROUNDING * (most - claim.floor) + floats, 1, claim)
     if not wrong and max(claimed) > most:
         wrong.append(f"a lower bound is above the largest return, {most:g}")

@@ -17,9 +17,8 @@ from surefoot.agents.files import list_agents
 from surefoot.agents.policies import Policy
 from surefoot.agents.resolve import as_policy, needs_spaces
 from surefoot.compute import processor
-from surefoot.episodes import Noise
 from surefoot.errors import InputError, NotAllowedError
-from surefoot.files import versions
+from surefoot.noise import Noise
 from surefoot.play.environments import inspect
 from surefoot.play.envs.source import Source, registered_steps
 from surefoot.play.plan import Plan, own_seed
@@ -28,6 +27,7 @@ from surefoot.play.streams import Purpose
 from surefoot.play.task import Task
 from surefoot.play.tasks import TASKS, discounted, get_task
 from surefoot.play.workers import DeadWorkerError, Processes, Workers
+from surefoot.provenance import versions
 from surefoot.verification.recompute.run_files import Raw, differences
 
 Progress = Callable[[int, int], None]

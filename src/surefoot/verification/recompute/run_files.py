@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,7 +103,7 @@ def same(one: Any, other: Any) -> bool:
     return type(one == other) is bool and one == other and isinstance(one, bool) == isinstance(other, bool)
 
 
-def is_number(value: Any) -> bool:
+def is_number(value: Any) -> TypeGuard[float]:
     """Whether a JSON value is a finite number."""
     plain = isinstance(value, int | float) and not isinstance(value, bool)
     return plain and abs(value) <= sys.float_info.max
